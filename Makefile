@@ -1,0 +1,57 @@
+# make demo   the whole story on the bundled etcd: nothing else to install
+# make test   all tests, with the real servers that they need
+# make help   the rest
+
+GO      ?= go
+BIN     := .cache/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help build demo test servers lint fmt bench soak fuzz clean
+
+help:
+	@echo 'make build   the requorum binary, in $(BIN)'
+	@echo 'make demo    three members, a backup, a lost quorum, a new cluster with the same data'
+	@echo 'make test    all tests; builds etcd 3.5, 3.6, 3.7 and an S3 server first'
+	@echo 'make lint    format, vet, golangci-lint, known vulnerabilities'
+	@echo 'make bench   side by side with etcdctl and etcdutl; rewrites docs/benchmarks.md'
+	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions'
+	@echo 'make fuzz    a minute for each parser of bytes that come from outside'
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/requorum ./cmd/requorum
+
+demo: build
+	$(BIN)/requorum demo
+
+# The servers that every test run needs. Tests that want more (etcd 3.4, minio,
+# rclone, root) say so and are skipped where it is missing.
+servers:
+	.tools/build etcd-3.5 etcd-3.6 etcd-3.7 versitygw
+
+test: servers
+	$(GO) test -timeout 14m ./...
+
+lint:
+	.tools/build lint
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(BIN)/golangci-lint run ./...
+	.tools/vulnerabilities
+
+fmt:
+	gofmt -w $$(git ls-files '*.go')
+
+bench: build
+	.tools/build etcd-3.7 versitygw
+	cd .tools/bench && $(GO) run . -bin ../../$(BIN) -out ../../docs/benchmarks.md
+
+soak: servers
+	.tools/build minio rclone
+	REQUORUM_SOAK=1 $(GO) test -timeout 4h ./...
+
+fuzz:
+	.tools/fuzz $(or $(FUZZTIME),60s)
+
+clean:
+	rm -rf .cache
