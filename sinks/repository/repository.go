@@ -1,0 +1,141 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+)
+
+// documentLimit bounds what is read as one JSON document, in bytes.
+const documentLimit = 8 << 20
+
+// ErrNoRepository says that there is no repository at the URL.
+var ErrNoRepository = errors.New("no repository there")
+
+// Repository is a sink with the layout of this package in it.
+type Repository struct {
+	sink   sinks.Sink
+	marker Marker
+}
+
+// Marker says that a prefix is a repository, and of which format.
+type Marker struct {
+	Format  int       `json:"format"`
+	ID      string    `json:"id"` // random, so that a moved or copied repository is recognised
+	Created time.Time `json:"created"`
+}
+
+// Open opens the repository in s. It fails with ErrNoRepository where there is
+// none, and refuses formats that are newer than this code by name. The caller
+// goes on owning s.
+func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
+	r := &Repository{sink: s}
+	err := r.ReadDocument(ctx, markerName, &r.marker)
+	switch {
+	case errors.Is(err, sinks.ErrNotFound):
+		return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, markerName)
+	case err != nil:
+		return nil, err
+	case r.marker.Format != Format:
+		return nil, fmt.Errorf("%s is a repository of format %d; this version of requorum reads format %d: use a newer one", s, r.marker.Format, Format)
+	}
+	return r, nil
+}
+
+// Init opens the repository in s, and makes one where there is none yet. Of
+// several that do so at once all open the same.
+func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error) {
+	r, err := Open(ctx, s)
+	if !errors.Is(err, ErrNoRepository) {
+		return r, err
+	}
+	var id [16]byte
+	rand.Read(id[:]) //nolint:errcheck // never fails, by its documentation
+	m := Marker{Format: Format, ID: hex.EncodeToString(id[:]), Created: now.UTC().Truncate(time.Second)}
+	err = (&Repository{sink: s}).WriteDocument(ctx, markerName, m)
+	if err != nil && !errors.Is(err, sinks.ErrExists) {
+		return nil, fmt.Errorf("make a repository: %w", err)
+	}
+	return Open(ctx, s)
+}
+
+// Sink is where the repository's objects are.
+func (r *Repository) Sink() sinks.Sink { return r.sink }
+
+// ID is the repository's own, the same wherever it is copied to.
+func (r *Repository) ID() string { return r.marker.ID }
+
+// String is the repository's URL, without secrets.
+func (r *Repository) String() string { return r.sink.String() }
+
+// ReadDocument reads the document called name into v. It fails with ErrAltered
+// where it isn't as it was written, and with sinks.ErrNotFound where there is
+// none.
+func (r *Repository) ReadDocument(ctx context.Context, name string, v any) error {
+	data, err := sinks.Get(ctx, r.sink, name, documentLimit)
+	if err != nil {
+		return err
+	}
+	if err := Unseal(data, v); err != nil {
+		return fmt.Errorf("%s in %s: %w", name, r.sink, err)
+	}
+	return nil
+}
+
+// WriteDocument writes v as the document called name, locked where the sink is
+// configured to lock.
+func (r *Repository) WriteDocument(ctx context.Context, name string, v any) error {
+	data, err := Seal(v)
+	if err != nil {
+		return err
+	}
+	_, err = sinks.Put(ctx, r.sink, name, data, sinks.CreateOptions{Lock: true, ContentType: "application/json"})
+	return err
+}
+
+// Full is what names alone tell of a full snapshot.
+type Full struct {
+	Timeline TimelineID
+	ID       string
+	// Complete tells that there is a manifest, without which it is not a
+	// backup but what an interrupted run left.
+	Complete bool
+	Objects  []sinks.Object
+}
+
+// Fulls lists the full snapshots of one timeline, ordered by ID, and what
+// interrupted ones left behind.
+func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
+	prefix := t.String() + fullFolder
+	var all []Full
+	for obj, err := range r.sink.List(ctx, prefix, "") {
+		if err != nil {
+			return nil, fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err)
+		}
+		id, base, ok := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
+		if !ok || ValidBackupID(id) != nil {
+			continue
+		}
+		if len(all) == 0 || all[len(all)-1].ID != id {
+			all = append(all, Full{Timeline: t, ID: id})
+		}
+		last := &all[len(all)-1]
+		last.Objects = append(last.Objects, obj)
+		last.Complete = last.Complete || base == manifestBase
+	}
+	return all, nil
+}
+
+func sortTimelines(all []Timeline) {
+	slices.SortFunc(all, func(a, b Timeline) int {
+		return cmp.Or(cmp.Compare(a.ID.ClusterID, b.ID.ClusterID), cmp.Compare(a.ID.N, b.ID.N))
+	})
+}
