@@ -1,0 +1,222 @@
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/iotest"
+
+	"filippo.io/age"
+)
+
+// smallObjects are stored objects small enough to try every damage on.
+func smallObjects(t *testing.T) map[string]struct {
+	raw, stored []byte
+	e           Encoding
+	identity    age.Identity
+} {
+	identity := newIdentity(t)
+	all := map[string]struct {
+		raw, stored []byte
+		e           Encoding
+		identity    age.Identity
+	}{}
+	for name, recipients := range map[string][]age.Recipient{"plain": nil, "age": {identity.Recipient()}} {
+		raw := objects(3500)
+		stored, e := store(t, raw, Options{FrameSize: 1 << 10, Recipients: recipients})
+		all[name] = struct {
+			raw, stored []byte
+			e           Encoding
+			identity    age.Identity
+		}{raw, stored, e, identity}
+	}
+	return all
+}
+
+// A bit flipped in any byte of a stored object is found, and is told from a
+// wrong identity. Read at random, it either is found or does not matter.
+func TestBitFlipInEveryByte(t *testing.T) {
+	for name, o := range smallObjects(t) {
+		t.Run(name, func(t *testing.T) {
+			for i := range o.stored {
+				damaged := bytes.Clone(o.stored)
+				damaged[i] ^= 1 << (i % 8)
+				_, err := readAll(t, bytes.NewReader(damaged), o.e, o.identity)
+				var corrupt *CorruptError
+				if !errors.As(err, &corrupt) {
+					t.Fatalf("byte %d of %d: %v", i, len(damaged), err)
+				}
+				if corrupt.Offset > int64(len(damaged)) {
+					t.Errorf("byte %d of %d is said to be at %d", i, len(damaged), corrupt.Offset)
+				}
+				got, err := readAllAt(damaged, o.e, o.identity)
+				if err == nil && !bytes.Equal(got, o.raw) || err != nil && !errors.As(err, &corrupt) {
+					t.Fatalf("at random, byte %d of %d: wrong bytes or a wrong error: %v", i, len(damaged), err)
+				}
+			}
+		})
+	}
+}
+
+// An object that ends early, anywhere, or goes on after its end.
+func TestTruncatedAnywhere(t *testing.T) {
+	for name, o := range smallObjects(t) {
+		t.Run(name, func(t *testing.T) {
+			var corrupt *CorruptError
+			for n := range o.stored {
+				if _, err := readAll(t, bytes.NewReader(o.stored[:n]), o.e, o.identity); !errors.As(err, &corrupt) {
+					t.Fatalf("%d bytes of %d: %v", n, len(o.stored), err)
+				}
+				if _, err := readAllAt(o.stored[:n], o.e, o.identity); !errors.As(err, &corrupt) {
+					t.Fatalf("at random, %d bytes of %d: %v", n, len(o.stored), err)
+				}
+			}
+			for _, tail := range []string{"\x00", string(o.stored), "\x50\x2a\x4d\x18\x00\x00\x00\x00"} {
+				longer := append(bytes.Clone(o.stored), tail...)
+				if _, err := readAll(t, bytes.NewReader(longer), o.e, o.identity); !errors.As(err, &corrupt) {
+					t.Fatalf("%d bytes more: %v", len(tail), err)
+				}
+			}
+			endless := io.MultiReader(bytes.NewReader(o.stored), endlessZeros{})
+			if _, err := readAll(t, endless, o.e, o.identity); !errors.As(err, &corrupt) {
+				t.Fatalf("an endless tail: %v", err)
+			}
+		})
+	}
+}
+
+type endlessZeros struct{}
+
+func (endlessZeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Frames that are each intact, but not those that were written.
+func TestFramesDroppedDoubledSwapped(t *testing.T) {
+	const frame = 1 << 10
+	raw := objects(4 * frame)
+	stored, e := store(t, raw, Options{FrameSize: frame})
+	opened, err := OpenAt(bytes.NewReader(stored), int64(len(stored)), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for i := range e.Frames {
+		entry, _ := opened.table.EntryByID(int64(i))
+		frames = append(frames, stored[entry.CompressedOffset:][:entry.CompressedSize])
+	}
+	table := stored[len(stored)-int(e.tableSize()):]
+	build := func(table []byte, order ...int) []byte {
+		var b []byte
+		for _, i := range order {
+			b = append(b, frames[i]...)
+		}
+		return append(b, table...)
+	}
+	if !bytes.Equal(build(table, 0, 1, 2, 3), stored) {
+		t.Fatal("the frames were not taken apart rightly")
+	}
+	// A table that fits the frames in their new order.
+	fitting := func(order ...int) []byte {
+		b, err := newTableBuilder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range order {
+			if err := b.add(raw[i*frame:][:frame], frames[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fit, err := b.finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fit
+	}
+	for _, order := range [][]int{{0, 1, 2}, {1, 2, 3}, {0, 0, 1, 2, 3}, {0, 1, 1, 3}, {1, 0, 2, 3}, {3, 2, 1, 0}, {}} {
+		for name, table := range map[string][]byte{"old table": table, "fitting table": fitting(order...)} {
+			_, err := readAll(t, bytes.NewReader(build(table, order...)), e)
+			var corrupt *CorruptError
+			if !errors.As(err, &corrupt) {
+				t.Errorf("frames %v, %s: %v", order, name, err)
+			}
+		}
+	}
+	// A table of other frames, with everything else as it was.
+	e2 := e
+	other := build(fitting(1, 0, 2, 3), 0, 1, 2, 3)
+	e2.StoredSHA256 = sha256Hex(other)
+	if _, err := readAll(t, bytes.NewReader(other), e2); err == nil {
+		t.Error("a seek table that does not fit was not noticed")
+	}
+}
+
+// A description that was edited, field by field.
+func TestDescriptionEdited(t *testing.T) {
+	sum := sha256Hex(nil)
+	for name, o := range smallObjects(t) {
+		edits := map[string]func(*Encoding){
+			"codecs":        func(e *Encoding) { e.Codecs = []string{"zstd-seekable", "rot13"} },
+			"no codecs":     func(e *Encoding) { e.Codecs = nil },
+			"age twice":     func(e *Encoding) { e.Codecs = append(slices.Clone(e.Codecs), Age, Age) },
+			"frame size":    func(e *Encoding) { e.FrameSize++ },
+			"huge frames":   func(e *Encoding) { e.FrameSize = 1 << 40; e.Frames = 1 },
+			"frames":        func(e *Encoding) { e.Frames++ },
+			"raw size":      func(e *Encoding) { e.RawSize-- },
+			"negative size": func(e *Encoding) { e.RawSize = -1; e.Frames = 0 },
+			"raw sum":       func(e *Encoding) { e.RawSHA256 = sum },
+			"no raw sum":    func(e *Encoding) { e.RawSHA256 = "" },
+			"stored size":   func(e *Encoding) { e.StoredSize++ },
+			"no stored sum": func(e *Encoding) { e.StoredSHA256 = "" },
+			"stored sum":    func(e *Encoding) { e.StoredSHA256 = sum },
+			"header":        func(e *Encoding) { e.HeaderSize++ },
+			"huge header":   func(e *Encoding) { e.HeaderSize = 1 << 40 },
+			"header sum":    func(e *Encoding) { e.HeaderSHA256 = sum; e.HeaderSize = max(1, e.HeaderSize) },
+		}
+		for edit, apply := range edits {
+			e := o.e
+			apply(&e)
+			var corrupt *CorruptError
+			if _, err := readAll(t, bytes.NewReader(o.stored), e, o.identity); !errors.As(err, &corrupt) {
+				t.Errorf("%s, %s edited: %v", name, edit, err)
+			}
+		}
+	}
+}
+
+// A source that fails is not called corrupt: trying again may help.
+func TestSourceFailsIsNotCorrupt(t *testing.T) {
+	cut := errors.New("connection cut")
+	for name, o := range smallObjects(t) {
+		for _, n := range []int{0, 1, o.e.HeaderSize, len(o.stored) / 2, len(o.stored) - 1, len(o.stored)} {
+			for _, failure := range []error{cut, io.ErrUnexpectedEOF} {
+				t.Run(fmt.Sprintf("%s/%d/%v", name, n, failure), func(t *testing.T) {
+					src := io.MultiReader(bytes.NewReader(o.stored[:n]), iotest.ErrReader(failure))
+					_, err := readAll(t, src, o.e, o.identity)
+					var corrupt *CorruptError
+					if !errors.Is(err, failure) || errors.As(err, &corrupt) {
+						t.Errorf("%v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A frame may say anything of itself: what it unpacks to is bounded before it
+// is unpacked.
+func TestFrameBomb(t *testing.T) {
+	bomb, _ := store(t, make([]byte, 32<<20), Options{FrameSize: 32 << 20})
+	_, e := store(t, make([]byte, 1<<10), Options{FrameSize: 1 << 10})
+	e.StoredSize = int64(len(bomb))
+	e.StoredSHA256 = sha256Hex(bomb)
+	before := allocated()
+	var corrupt *CorruptError
+	if _, err := readAll(t, bytes.NewReader(bomb), e); !errors.As(err, &corrupt) {
+		t.Errorf("%v", err)
+	}
+	if n := allocated() - before; n > 8<<20 {
+		t.Errorf("%d bytes were allocated for a frame of 1 KiB", n)
+	}
+}

@@ -1,0 +1,107 @@
+package codec
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+)
+
+// tool is the path of a program, or skips the test, or fails it where
+// everything must run.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		unavailable(t, name+" is not installed")
+	}
+	return path
+}
+
+func unavailable(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("REQUORUM_CI") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// buildAge builds age's own command line, of the version that we use. It is
+// built as a module of its own: it needs modules that ours has no use for.
+func buildAge(t *testing.T) string {
+	t.Helper()
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
+	if err != nil {
+		unavailable(t, "go list: "+err.Error())
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
+	cmd.Env = append(os.Environ(), "GOBIN="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		unavailable(t, "age cannot be built: "+string(out))
+	}
+	return filepath.Join(dir, "age")
+}
+
+func run(t *testing.T, stdin []byte, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %q: %v: %s", name, args, err, &stderr)
+	}
+	return out
+}
+
+// Promise 5 of the design: `zstd -d` gives the raw bytes back, whatever their
+// number and the frame size, without asking for more memory.
+func TestPromise5ZstdCommandLine(t *testing.T) {
+	zstd := tool(t, "zstd")
+	for _, c := range []struct{ size, frame int }{
+		{0, 1 << 12}, {1, 1 << 12}, {1 << 12, 1 << 12}, {100_000, 1 << 12}, {3 << 20, 0}, {20 << 20, 16 << 20}, {1 << 20, MaxFrameSize},
+	} {
+		raw := objects(c.size)
+		stored, _ := store(t, raw, Options{FrameSize: c.frame})
+		if got := run(t, stored, zstd, "-d", "-c"); !bytes.Equal(got, raw) {
+			t.Errorf("%d bytes in frames of %d: zstd gave %d bytes", c.size, c.frame, len(got))
+		}
+	}
+}
+
+// Promise 5 of the design, encrypted: `age -d` and then `zstd -d`.
+func TestPromise5AgeCommandLine(t *testing.T) {
+	zstd, ageCLI := tool(t, "zstd"), buildAge(t)
+	x25519 := newIdentity(t)
+	hybrid, err := age.GenerateHybridIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		recipient age.Recipient
+		secret    string
+	}{
+		"x25519": {x25519.Recipient(), x25519.String()},
+		"hybrid": {hybrid.Recipient(), hybrid.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "identity")
+			if err := os.WriteFile(file, []byte(c.secret+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, size := range []int{0, 1, 1_000_000} {
+				raw := objects(size)
+				stored, _ := store(t, raw, Options{FrameSize: 1 << 16, Recipients: []age.Recipient{c.recipient}})
+				if got := run(t, run(t, stored, ageCLI, "-d", "-i", file), zstd, "-d", "-c"); !bytes.Equal(got, raw) {
+					t.Errorf("%d bytes: the tools gave %d", size, len(got))
+				}
+			}
+		})
+	}
+}
