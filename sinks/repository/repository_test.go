@@ -1,0 +1,162 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+func newSink(t *testing.T) (sinks.Sink, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo")
+	s, err := disk.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, dir
+}
+
+func TestOpenWhereThereIsNone(t *testing.T) {
+	s, dir := newSink(t)
+	if _, err := repository.Open(t.Context(), s); !errors.Is(err, repository.ErrNoRepository) {
+		t.Fatalf("got %v, want ErrNoRepository", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("opening for reading left a folder: %v", err)
+	}
+}
+
+// Of several first writers all work in one repository.
+func TestInitRace(t *testing.T) {
+	s, _ := newSink(t)
+	ids := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		wg.Go(func() {
+			r, err := repository.Init(context.Background(), s, time.Now())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = r.ID()
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id == "" || id != ids[0] {
+			t.Fatalf("different repositories: %v", ids)
+		}
+	}
+}
+
+func TestNewerFormatIsRefusedByName(t *testing.T) {
+	s, _ := newSink(t)
+	data, err := repository.Seal(repository.Marker{Format: 99, ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sinks.Put(t.Context(), s, "requorum.json", data, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repository.Init(t.Context(), s, time.Now()); err == nil || !strings.Contains(err.Error(), "99") {
+		t.Fatalf("got %v, want an error that names format 99", err)
+	}
+}
+
+// Promise 6: a timeline is opened once, with one origin, whoever comes second.
+func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := repository.TimelineID{ClusterID: 7, N: 2}
+	first, err := r.EnsureTimeline(t.Context(), repository.Timeline{ID: id, Reason: "first"})
+	if err != nil || first.Reason != "first" {
+		t.Fatalf("got %+v, %v", first, err)
+	}
+	second, err := r.EnsureTimeline(t.Context(), repository.Timeline{ID: id, Reason: "second"})
+	if err != nil || second.Reason != "first" {
+		t.Fatalf("got %+v, %v; want the first one's", second, err)
+	}
+	if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: id}); !errors.Is(err, sinks.ErrExists) {
+		t.Fatalf("got %v, want ErrExists", err)
+	}
+}
+
+func TestTimelinesAreOrderedByNumber(t *testing.T) {
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{10, 2, 1} {
+		if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: repository.TimelineID{ClusterID: 7, N: n}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := r.Timelines(t.Context())
+	if err != nil || len(all) != 3 || all[0].ID.N != 1 || all[1].ID.N != 2 || all[2].ID.N != 10 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+}
+
+// A descriptor that was copied to another name is not taken for that timeline.
+func TestMovedTimelineDescriptor(t *testing.T) {
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := repository.TimelineID{ClusterID: 7, N: 1}
+	if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: one}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := sinks.Get(t.Context(), s, "timelines/"+one.String()+".json", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := repository.TimelineID{ClusterID: 7, N: 2}
+	if _, err := sinks.Put(t.Context(), s, "timelines/"+other.String()+".json", data, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Timeline(t.Context(), other); !errors.Is(err, repository.ErrAltered) {
+		t.Fatalf("got %v, want ErrAltered", err)
+	}
+}
+
+// Promise 1: without a manifest it is no backup, and said to be none.
+func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeline := repository.TimelineID{ClusterID: 7, N: 1}
+	whole, half := "20260102T150405Z-000001", "20260102T150406Z-000002"
+	for _, name := range []string{
+		repository.SnapshotName(timeline, whole, false), repository.ManifestName(timeline, whole),
+		repository.SnapshotName(timeline, half, true), timeline.String() + "/full/notes.txt",
+	} {
+		if _, err := sinks.Put(t.Context(), s, name, []byte("x"), sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fulls, err := r.Fulls(t.Context(), timeline)
+	if err != nil || len(fulls) != 2 {
+		t.Fatalf("got %+v, %v", fulls, err)
+	}
+	if fulls[0].ID != whole || !fulls[0].Complete || fulls[1].ID != half || fulls[1].Complete {
+		t.Fatalf("got %+v", fulls)
+	}
+}
