@@ -1,0 +1,253 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/pages"
+)
+
+// ReadFacts reads what the database in r, of size bytes without a trailing
+// SHA-256, says of itself. It knows the databases of etcd 3.4 to 3.7, and
+// touches the few pages on the way to what it reads, whatever the size.
+//
+// Bytes that are no etcd database are a *DamagedError; a failure of r is
+// returned as such.
+func ReadFacts(ctx context.Context, r io.ReaderAt, size int64) (Facts, error) {
+	db, err := openDatabase(ctx, r, size)
+	if err != nil {
+		return Facts{}, err
+	}
+	facts := Facts{PageSize: db.PageSize()}
+	for _, read := range []func(*database, *Facts) error{readMeta, readRevision, readMembers, readAlarms, readAuth} {
+		if err := read(db, &facts); err != nil {
+			return Facts{}, damage(err)
+		}
+	}
+	return facts, nil
+}
+
+// database is an etcd database whose buckets are looked up by name.
+type database struct{ *pages.File }
+
+// openDatabase opens a database that ends with ctx.
+func openDatabase(ctx context.Context, r io.ReaderAt, size int64) (*database, error) {
+	f, err := pages.Open(contextReaderAt{ctx, r}, size)
+	if err != nil {
+		return nil, damage(err)
+	}
+	return &database{f}, nil
+}
+
+// contentError is content that etcd cannot have written.
+type contentError struct{ err error }
+
+func (e *contentError) Error() string { return e.err.Error() }
+func (e *contentError) Unwrap() error { return e.err }
+
+func malformed(format string, args ...any) error {
+	return &contentError{fmt.Errorf(format, args...)}
+}
+
+// damage turns what is wrong with the bytes into a *DamagedError, and leaves
+// failures of the place that they come from as they are.
+func damage(err error) error {
+	var (
+		page    *pages.PageError
+		content *contentError
+	)
+	switch {
+	case errors.As(err, &page):
+		return &DamagedError{Object: "the database", Offset: page.Offset, Err: err}
+	case errors.As(err, &content), errors.Is(err, pages.ErrNotDatabase):
+		return &DamagedError{Object: "the database", Offset: -1, Err: err}
+	}
+	return err
+}
+
+// get returns a value, nil where the bucket or the key is not there.
+func (db *database) get(bucket, key string) ([]byte, error) {
+	b, err := db.Bucket([]byte(bucket))
+	if err != nil || b == nil {
+		return nil, err
+	}
+	return b.Get([]byte(key))
+}
+
+// number returns a value of eight bytes, 0 where there is none.
+func (db *database) number(bucket, key string) (uint64, error) {
+	v, err := db.get(bucket, key)
+	if err != nil || v == nil {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, malformed("%s of bucket %s has %d bytes, not 8", key, bucket, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// forEach calls do for every key of a bucket, for none where it is not there.
+func (db *database) forEach(bucket string, do func(key, value []byte) error) error {
+	b, err := db.Bucket([]byte(bucket))
+	if err != nil || b == nil {
+		return err
+	}
+	return b.ForEach(do)
+}
+
+// readMeta reads where the image stands in the raft log, and its versions.
+func readMeta(db *database, facts *Facts) error {
+	b, err := db.Bucket([]byte("meta"))
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return malformed("no bucket meta: a bbolt database, but not one of etcd")
+	}
+	if facts.RaftIndex, err = db.number("meta", "consistent_index"); err != nil {
+		return err
+	}
+	if facts.RaftTerm, err = db.number("meta", "term"); err != nil {
+		return err
+	}
+	storage, err := db.get("meta", "storageVersion")
+	if err != nil {
+		return err
+	}
+	cluster, err := db.get("cluster", "clusterVersion")
+	if err != nil {
+		return err
+	}
+	facts.StorageVersion, facts.ClusterVersion = string(storage), string(cluster)
+	return nil
+}
+
+// readRevision reads what etcd's store would find when it opened the database
+// (mvcc's restore): the newest revision in the key bucket or, where compaction
+// has deleted that, the compacted one. A compaction that was scheduled and not
+// finished counts, as etcd finishes it first of all.
+func readRevision(db *database, facts *Facts) error {
+	scheduled, err := db.compaction("scheduledCompactRev")
+	if err != nil {
+		return err
+	}
+	finished, err := db.compaction("finishedCompactRev")
+	if err != nil {
+		return err
+	}
+	b, err := db.Bucket([]byte("key"))
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return malformed("no bucket key: a bbolt database, but not one of etcd")
+	}
+	last, _, err := b.Last()
+	if err != nil {
+		return err
+	}
+	newest := revision{main: 1} // of an empty store
+	if last != nil {
+		if newest, err = parseRevision(last); err != nil {
+			return malformed("last key of bucket key: %w", err)
+		}
+	}
+	facts.CompactedRevision = max(scheduled, finished)
+	facts.Revision = max(newest.main, facts.CompactedRevision, 1)
+	return nil
+}
+
+// compaction returns the revision of a compaction, 0 where there was none.
+func (db *database) compaction(key string) (int64, error) {
+	v, err := db.get("meta", key)
+	if err != nil || v == nil {
+		return 0, err
+	}
+	r, err := parseRevision(v)
+	if err != nil {
+		return 0, malformed("%s: %w", key, err)
+	}
+	return r.main, nil
+}
+
+// readMembers reads the members, without those that were removed.
+func readMembers(db *database, facts *Facts) error {
+	removed := map[ID]bool{}
+	err := db.forEach("members_removed", func(key, _ []byte) error {
+		id, err := parseMemberID(key)
+		removed[id] = true
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	facts.Members = []Member{}
+	err = db.forEach("members", func(key, value []byte) error {
+		id, err := parseMemberID(key)
+		if err != nil || removed[id] {
+			return err
+		}
+		var m struct {
+			Name       string   `json:"name"`
+			PeerURLs   []string `json:"peerURLs"`
+			ClientURLs []string `json:"clientURLs"`
+			IsLearner  bool     `json:"isLearner"`
+		}
+		if err := json.Unmarshal(value, &m); err != nil {
+			return malformed("member %s: %w", key, err)
+		}
+		facts.Members = append(facts.Members, Member{id, m.Name, m.PeerURLs, m.ClientURLs, m.IsLearner})
+		return nil
+	})
+	slices.SortFunc(facts.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return err
+}
+
+func parseMemberID(key []byte) (id ID, err error) {
+	if err := id.UnmarshalText(key); err != nil {
+		return 0, malformed("member: %w", err)
+	}
+	return id, nil
+}
+
+// readAlarms reads the alarms that are raised: each is a key, without a value.
+func readAlarms(db *database, facts *Facts) error {
+	return db.forEach("alarm", func(key, _ []byte) error {
+		var m etcdserverpb.AlarmMember
+		if err := proto.Unmarshal(key, &m); err != nil {
+			return malformed("alarm %x: %w", key, err)
+		}
+		facts.Alarms = append(facts.Alarms, Alarm{ID(m.MemberID), m.Alarm.String()})
+		return nil
+	})
+}
+
+// readAuth reads whether users and roles are enforced.
+func readAuth(db *database, facts *Facts) error {
+	v, err := db.get("auth", "authEnabled")
+	facts.AuthEnabled = len(v) == 1 && v[0] == 1
+	return err
+}
+
+// contextReaderAt stops reading when the context has ended.
+type contextReaderAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+// ReadAt reads on unless the context has ended.
+func (c contextReaderAt) ReadAt(p []byte, off int64) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.ReadAt(p, off)
+}

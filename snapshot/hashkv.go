@@ -1,0 +1,173 @@
+package snapshot
+
+import (
+	"context"
+	"hash/crc32"
+	"hash/maphash"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/pages"
+)
+
+// ReadHashKV computes the HashKV that etcd would answer with, at the newest
+// revision, if it served the database in r, of size bytes. Nothing is written,
+// and no index is built. CompactedRevision is -1 when nothing was ever
+// compacted, as etcd has it.
+//
+// What was compacted has to be told from what is still the newest value of its
+// key: so about 50 bytes are kept in memory for each key that changed after the
+// last compaction that was finished; with none scheduled, nothing is. Keys are
+// told apart by 128 bits of a hash with random seeds.
+//
+// The hash is that of etcd from 3.5.16 and 3.4.34 on. Older ones leave out, or
+// have deleted, other tombstones at the compacted revision, so that theirs can
+// differ. Errors are those of ReadFacts.
+func ReadHashKV(ctx context.Context, r io.ReaderAt, size int64) (HashKV, error) {
+	db, err := openDatabase(ctx, r, size)
+	if err != nil {
+		return HashKV{}, err
+	}
+	hash, err := hashKV(db)
+	return hash, damage(err)
+}
+
+func hashKV(db *database) (HashKV, error) {
+	var facts Facts
+	if err := readRevision(db, &facts); err != nil {
+		return HashKV{}, err
+	}
+	keys, err := db.Bucket([]byte("key"))
+	if err != nil {
+		return HashKV{}, err
+	}
+	h := &keyHasher{compacted: facts.CompactedRevision}
+	for i := range h.seeds {
+		h.seeds[i] = maphash.MakeSeed()
+	}
+	if h.compacted > 0 {
+		finished, err := db.compaction("finishedCompactRev")
+		if err != nil {
+			return HashKV{}, err
+		}
+		if err := h.findNewest(keys, finished+1); err != nil {
+			return HashKV{}, err
+		}
+	}
+	sum, err := h.sum(keys)
+	if err != nil {
+		return HashKV{}, err
+	}
+	hash := HashKV{Obtained: "computed from the database", Hash: sum, Revision: facts.Revision, CompactedRevision: facts.CompactedRevision}
+	if hash.CompactedRevision == 0 {
+		hash.CompactedRevision = -1
+	}
+	return hash, nil
+}
+
+// keyHasher hashes the key bucket as etcd's mvcc does: all revisions after the
+// compacted one, and of those up to it the ones that are the newest of their
+// key, whether or not the others are deleted already. If no key is left at all,
+// etcd's hash leaves nothing out.
+type keyHasher struct {
+	compacted int64
+	seeds     [2]maphash.Seed
+	// newest has, of each key that changed after the last finished compaction,
+	// the newest change. Up to there no key has two revisions.
+	newest map[keyID]newestChange
+}
+
+// keyID stands for a user's key.
+type keyID [2]uint64
+
+type newestChange struct {
+	revision revision
+	deleted  bool
+}
+
+// findNewest fills in h.newest from the revisions from main on.
+func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
+	h.newest = map[keyID]newestChange{}
+	c := keys.Cursor()
+	for k, v, err := c.Seek(revision{main: main}.bytes()); k != nil || err != nil; k, v, err = c.Next() {
+		if err != nil {
+			return err
+		}
+		r, id, err := h.parse(k, v)
+		if err != nil {
+			return err
+		}
+		h.newest[id] = newestChange{r, isTombstone(k)}
+	}
+	return nil
+}
+
+func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	kept := crc32.Checksum([]byte("key"), castagnoli)
+	all := kept // in case that no key is alive
+	alive := false
+	for _, n := range h.newest {
+		alive = alive || !n.deleted
+	}
+	err := keys.ForEach(func(k, v []byte) error {
+		r, err := parseRevision(k)
+		if err != nil {
+			return malformed("bucket key: %w", err)
+		}
+		keep := true
+		if r.main <= h.compacted {
+			_, id, err := h.parse(k, v)
+			if err != nil {
+				return err
+			}
+			newest, changed := h.newest[id]
+			keep = !isTombstone(k) && (!changed || newest.revision == r)
+			alive = alive || keep
+			if isTombstone(k) && r.main == h.compacted {
+				return nil // left out in any case: older versions have deleted it
+			}
+		}
+		if keep {
+			kept = crc32.Update(crc32.Update(kept, castagnoli, k), castagnoli, v)
+		}
+		if h.compacted > 0 {
+			all = crc32.Update(crc32.Update(all, castagnoli, k), castagnoli, v)
+		}
+		return nil
+	})
+	if h.compacted > 0 && !alive {
+		kept = all
+	}
+	return kept, err
+}
+
+// parse reads the revision and the user's key out of an entry of the key
+// bucket, whose value is an mvccpb.KeyValue: the key is its field 1.
+func (h *keyHasher) parse(k, v []byte) (revision, keyID, error) {
+	r, err := parseRevision(k)
+	if err != nil {
+		return r, keyID{}, malformed("bucket key: %w", err)
+	}
+	var key []byte
+	for rest := v; len(rest) > 0 && key == nil; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return r, keyID{}, malformed("value at revision %d.%d: %w", r.main, r.sub, protowire.ParseError(n))
+		}
+		rest = rest[n:]
+		if number == 1 && kind == protowire.BytesType {
+			if key, n = protowire.ConsumeBytes(rest); n >= 0 {
+				break
+			}
+		} else {
+			n = protowire.ConsumeFieldValue(number, kind, rest)
+		}
+		if n < 0 {
+			return r, keyID{}, malformed("value at revision %d.%d: %w", r.main, r.sub, protowire.ParseError(n))
+		}
+		rest = rest[n:]
+	}
+	return r, keyID{maphash.Bytes(h.seeds[0], key), maphash.Bytes(h.seeds[1], key)}, nil
+}

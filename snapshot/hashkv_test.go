@@ -1,0 +1,93 @@
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// The hash is etcd's own, for random histories: with compactions finished and
+// not finished, with keys that come and go, and with none left.
+func TestHashKVIsEtcds(t *testing.T) {
+	unfinished, none := 0, 0
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			m := newMadeStore(t)
+			compacted := int64(0)
+			for range 20 + rnd.IntN(200) {
+				switch key := strconv.Itoa(rnd.IntN(15)); {
+				case rnd.IntN(4) == 0:
+					m.delete(key)
+				case rnd.IntN(40) == 0 && m.kv.Rev() > compacted+1:
+					compacted += 1 + rnd.Int64N(m.kv.Rev()-compacted)
+					m.compact(compacted)
+				default:
+					m.put(key, strconv.Itoa(rnd.Int()))
+				}
+			}
+			if seed%5 == 4 {
+				for key := range 15 {
+					m.delete(strconv.Itoa(key))
+				}
+				none++
+				if seed%2 == 0 {
+					m.compact(m.kv.Rev())
+				}
+			}
+			if seed%3 == 0 && seed%5 != 4 && m.kv.Rev() > compacted+1 {
+				// A compaction that was scheduled when the snapshot was taken.
+				unfinished++
+				tx := m.be.BatchTx()
+				tx.LockOutsideApply()
+				mvcc.UnsafeSetScheduledCompact(tx, compacted+1+rnd.Int64N(m.kv.Rev()-compacted))
+				tx.Unlock()
+			}
+			db := m.close()
+			got, err := ReadHashKV(t.Context(), bytes.NewReader(db), int64(len(db)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.open()
+			defer m.close()
+			want, head, err := m.kv.HashStorage().HashByRev(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Hash != want.Hash || got.Revision != head || got.CompactedRevision != want.CompactRevision {
+				t.Errorf("%+v; etcd says %+v", got, want)
+			}
+		})
+	}
+	if unfinished < 10 || none < 5 {
+		t.Errorf("%d unfinished compactions, %d stores without keys", unfinished, none)
+	}
+}
+
+// BenchmarkHashKV reads a database named by the environment.
+func BenchmarkHashKV(b *testing.B) {
+	path := os.Getenv("REQUORUM_BENCH_DB")
+	if path == "" {
+		b.Skip("REQUORUM_BENCH_DB names no database")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	for b.Loop() {
+		if _, err := ReadHashKV(b.Context(), f, info.Size()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
