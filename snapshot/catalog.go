@@ -1,0 +1,137 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Catalog is what a repository holds, as its manifests tell.
+type Catalog struct {
+	Timelines []repository.Timeline
+	// Manifests that could be read, in the order of timelines and, within one,
+	// from the oldest state of the log to the newest.
+	Manifests []*Manifest
+	// Damaged are the manifests that could not be read, with the reason.
+	Damaged []DamagedBackup
+	// Incomplete are objects without a manifest: what an interrupted backup
+	// left, or what one that is running now has written.
+	Incomplete []repository.Full
+}
+
+// DamagedBackup is a backup whose manifest cannot be used.
+type DamagedBackup struct {
+	Timeline repository.TimelineID
+	ID       string
+	Err      error
+}
+
+// ReadCatalog reads all manifests of a repository. A damaged one is listed as
+// such and hides nothing else; what cannot be read for another reason is an
+// error.
+func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, error) {
+	timelines, err := repo.Timelines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Catalog{Timelines: timelines}
+	for _, t := range timelines {
+		if err := c.addTimeline(ctx, repo, t.ID); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
+	fulls, err := repo.Fulls(ctx, t)
+	if err != nil {
+		return err
+	}
+	manifests, err := readManifests(ctx, repo, fulls)
+	if err != nil {
+		return err
+	}
+	var found []*Manifest
+	for i, full := range fulls {
+		switch m := manifests[i]; {
+		case !full.Complete:
+			c.Incomplete = append(c.Incomplete, full)
+		case m.err != nil:
+			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
+		case m.manifest != nil:
+			found = append(found, m.manifest)
+		}
+	}
+	// By the log, not by the clocks of those who wrote.
+	slices.SortStableFunc(found, olderState)
+	c.Manifests = append(c.Manifests, found...)
+	return nil
+}
+
+// Newest returns the manifest of the newest state in one timeline, or nil.
+func (c *Catalog) Newest(t repository.TimelineID) *Manifest {
+	for _, m := range slices.Backward(c.Manifests) {
+		if m.Timeline == t {
+			return m
+		}
+	}
+	return nil
+}
+
+// HighestRevision is the highest revision that any backup here reached,
+// damaged ones apart.
+func (c *Catalog) HighestRevision() int64 {
+	var highest int64
+	for _, m := range c.Manifests {
+		highest = max(highest, m.Facts.Revision)
+	}
+	return highest
+}
+
+// manifestReaders is how many manifests are fetched at once: enough to hide
+// the round trips to an object store, few enough not to be throttled.
+const manifestReaders = 16
+
+type readResult struct {
+	manifest *Manifest
+	err      error // a *DamagedError
+}
+
+// readManifests reads the manifests of the complete ones among fulls, in their
+// order. One that vanished meanwhile (pruned) has neither manifest nor error.
+func readManifests(ctx context.Context, repo *repository.Repository, fulls []repository.Full) ([]readResult, error) {
+	results := make([]readResult, len(fulls))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(manifestReaders)
+	for i, full := range fulls {
+		if !full.Complete {
+			continue
+		}
+		group.Go(func() error {
+			m, err := ReadManifest(ctx, repo, full.Timeline, full.ID)
+			var damaged *DamagedError
+			if errors.As(err, &damaged) {
+				results[i].err, err = err, nil
+			}
+			if errors.Is(err, sinks.ErrNotFound) {
+				err = nil
+			}
+			results[i].manifest = m
+			return err
+		})
+	}
+	return results, group.Wait()
+}
+
+// olderState orders by what the log had reached: index first, then the time of
+// the backup among those of the same index.
+func olderState(a, b *Manifest) int {
+	return cmp.Or(cmp.Compare(a.Facts.RaftIndex, b.Facts.RaftIndex), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
+}

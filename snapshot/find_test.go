@@ -1,0 +1,108 @@
+package snapshot
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store"
+)
+
+func tl(n int) repository.TimelineID { return repository.TimelineID{ClusterID: uint64(n), N: 1} }
+
+func backupOf(id string, timeline repository.TimelineID, index uint64) *Manifest {
+	return &Manifest{ID: id, Timeline: timeline, Facts: Facts{RaftIndex: index, Revision: int64(index), RaftTerm: 2}, Started: time.Unix(int64(index), 0)}
+}
+
+func TestFind(t *testing.T) {
+	child := repository.Timeline{ID: tl(2), Parent: &repository.Branch{Timeline: tl(1)}}
+	chain := &Catalog{
+		Timelines: []repository.Timeline{{ID: tl(1)}, child},
+		Manifests: []*Manifest{backupOf("20260101T000000Z-aaaaaa", tl(1), 10), backupOf("20260102T000000Z-bbbbbb", tl(1), 20), backupOf("20260103T000000Z-cccccc", tl(2), 5)},
+	}
+	forks := &Catalog{
+		Timelines: []repository.Timeline{{ID: tl(1)}, {ID: tl(2)}},
+		Manifests: chain.Manifests,
+	}
+	empty := &Catalog{Timelines: []repository.Timeline{{ID: tl(1)}, child}, Manifests: chain.Manifests[:2]}
+	damaged := &DamagedError{Object: "manifest", Offset: -1, Err: errors.New("x")}
+	broken := &Catalog{Timelines: chain.Timelines, Damaged: []DamagedBackup{{tl(1), "20260101T000000Z-dddddd", damaged}}}
+
+	for _, c := range []struct {
+		name          string
+		catalog       *Catalog
+		ref, timeline string
+		want          string
+		err           error
+	}{
+		{"the newest of the last timeline", chain, Latest, "", "20260103T000000Z-cccccc", nil},
+		{"the newest of a named timeline", chain, Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
+		{"a child without backups does not hide its parent", empty, Latest, "", "20260102T000000Z-bbbbbb", nil},
+		{"promise 6: separate histories are not ranked", forks, Latest, "", "", ErrAmbiguous},
+		{"whole ID", chain, "20260101T000000Z-aaaaaa", "", "20260101T000000Z-aaaaaa", nil},
+		{"start of an ID", chain, "20260102", "", "20260102T000000Z-bbbbbb", nil},
+		{"start of several", chain, "2026010", "", "", ErrAmbiguous},
+		{"start of several, one in the timeline", chain, "2026010", tl(2).String(), "20260103T000000Z-cccccc", nil},
+		{"unknown", chain, "2027", "", "", ErrNoBackup},
+		{"unknown timeline", chain, Latest, tl(9).String(), "", ErrNoBackup},
+		{"damaged by ID", broken, "20260101", "", "", damaged},
+		{"only damaged ones", broken, Latest, "", "", ErrNoBackup},
+		{"nothing at all", &Catalog{}, Latest, "", "", ErrNoBackup},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := c.catalog.Find(c.ref, c.timeline)
+			if !errors.Is(err, c.err) {
+				t.Fatalf("got %v, want %v", err, c.err)
+			}
+			if c.want != "" && m.ID != c.want {
+				t.Fatalf("got %s, want %s", m.ID, c.want)
+			}
+		})
+	}
+}
+
+// A circle of parents, which no honest writer makes, ends all the same.
+func TestFindInACircle(t *testing.T) {
+	c := &Catalog{
+		Timelines: []repository.Timeline{
+			{ID: tl(1), Parent: &repository.Branch{Timeline: tl(2)}},
+			{ID: tl(2), Parent: &repository.Branch{Timeline: tl(1)}},
+		},
+		Manifests: []*Manifest{backupOf("20260101T000000Z-aaaaaa", tl(1), 10)},
+	}
+	if m, err := c.Find(Latest, ""); err != nil || m.ID != "20260101T000000Z-aaaaaa" {
+		t.Fatalf("got %v, %v", m, err)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	c := &Catalog{Manifests: []*Manifest{backupOf("a", tl(1), 10), backupOf("b", tl(1), 20), backupOf("c", tl(2), 15)}}
+	if m := c.Older(c.Manifests[1]); m == nil || m.ID != "a" {
+		t.Errorf("got %v, want a", m)
+	}
+	if m := c.Older(c.Manifests[0]); m != nil {
+		t.Errorf("got %v, want none", m)
+	}
+}
+
+// Promise 6: a history that restarted under the same cluster ID is noticed by
+// whichever of index, term and revision went back.
+func TestPromise6RestartedHistoryIsNoticed(t *testing.T) {
+	last := &Manifest{Facts: Facts{RaftIndex: 100, RaftTerm: 5, Revision: 50}}
+	for _, c := range []struct {
+		b    store.Barrier
+		want bool
+	}{
+		{store.Barrier{Index: 100, Term: 5, Revision: 50}, false},
+		{store.Barrier{Index: 101, Term: 5, Revision: 50}, false},
+		{store.Barrier{Index: 200, Term: 9, Revision: 80}, false},
+		{store.Barrier{Index: 99, Term: 5, Revision: 50}, true},
+		{store.Barrier{Index: 200, Term: 4, Revision: 80}, true},
+		{store.Barrier{Index: 200, Term: 9, Revision: 49}, true},
+	} {
+		if got := restarted(last, c.b); got != c.want {
+			t.Errorf("restarted(%+v) = %v, want %v", c.b, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Manifest describes one full snapshot. It is written after everything that it
+// describes, so a backup exists once its manifest does. docs/format.md has
+// every field.
+type Manifest struct {
+	Format   int                   `json:"format"`
+	Kind     string                `json:"kind"` // "full"
+	ID       string                `json:"id"`
+	Timeline repository.TimelineID `json:"timeline"`
+	Tool     string                `json:"tool"` // "requorum 1.2.3"
+	Started  time.Time             `json:"started"`
+	Finished time.Time             `json:"finished"`
+	Labels   map[string]string     `json:"labels,omitempty"`
+
+	// Object is the stored snapshot: its codecs, sizes and hashes.
+	Object StoredObject `json:"object"`
+	// DatabaseSHA256 is the sum over the database alone, as etcd appended it
+	// to the stream; Object.RawSHA256 covers the database and this trailer.
+	DatabaseSHA256 string `json:"database_sha256"`
+	// Facts were read out of the stored bytes through the repository, after
+	// they were written.
+	Facts Facts `json:"facts"`
+
+	Source  Source   `json:"source"`
+	Barrier *Barrier `json:"barrier,omitempty"`
+	HashKV  HashKV   `json:"hashkv"`
+	Keys    Keys     `json:"keys"`
+	// ReadBack tells that the whole object was read back and matched before
+	// this manifest was written.
+	ReadBack bool `json:"read_back"`
+}
+
+// StoredObject is the object beside a manifest.
+type StoredObject struct {
+	Name string `json:"name"`
+	codec.Encoding
+}
+
+// Source is the member that a snapshot was read from.
+type Source struct {
+	Endpoint  string `json:"endpoint"`
+	MemberID  ID     `json:"member_id"`
+	Name      string `json:"name,omitempty"`
+	Version   string `json:"version"`
+	IsLeader  bool   `json:"is_leader"`
+	IsLearner bool   `json:"is_learner"`
+}
+
+// Barrier is the point that the cluster, with its quorum, had reached before
+// the snapshot was read. The snapshot's bytes reach it as well.
+type Barrier struct {
+	RaftIndex uint64 `json:"raft_index"`
+	RaftTerm  uint64 `json:"raft_term"`
+	Revision  int64  `json:"revision"`
+	Member    ID     `json:"member_id"`
+	Method    string `json:"method"`
+}
+
+// HashKV is etcd's hash of the key space.
+type HashKV struct {
+	// Obtained says how the hash was come by, or why there is none.
+	Obtained          string `json:"obtained"`
+	Hash              uint32 `json:"hash,omitempty"`
+	Revision          int64  `json:"revision,omitempty"` // that the hash goes up to
+	CompactedRevision int64  `json:"compacted_revision,omitempty"`
+}
+
+// Keys is the number of live keys at the snapshot's revision.
+type Keys struct {
+	// Obtained says how the count was come by, or why there is none.
+	Obtained string `json:"obtained"`
+	Count    *int64 `json:"count,omitempty"`
+}
+
+// manifestFormat is the number of the manifest's format.
+const manifestFormat = 1
+
+// KindFull is the kind of a full snapshot's manifest.
+const KindFull = "full"
+
+// ReadManifest reads the manifest of one backup and checks that it is the one
+// that belongs there. A manifest that is not as it was written is a
+// *DamagedError.
+func ReadManifest(ctx context.Context, repo *repository.Repository, t repository.TimelineID, id string) (*Manifest, error) {
+	name := repository.ManifestName(t, id)
+	m := &Manifest{}
+	err := repo.ReadDocument(ctx, name, m)
+	switch {
+	case errors.Is(err, repository.ErrAltered):
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
+	case err != nil:
+		return nil, err
+	case m.Format != manifestFormat || m.Kind != KindFull:
+		return nil, fmt.Errorf("%s in %s: a manifest of kind %q, format %d; this version of requorum reads kind %q, format %d: use a newer one", name, repo, m.Kind, m.Format, KindFull, manifestFormat)
+	case m.ID != id || m.Timeline != t:
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it is the manifest of backup %s of timeline %s: it was moved or copied here", m.ID, m.Timeline)}
+	case m.Object.Name != repository.SnapshotName(t, id, m.Object.Encrypted()):
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
+	}
+	return m, nil
+}

@@ -1,0 +1,239 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store"
+)
+
+// DefaultTimeout ends a backup that takes longer. A stream holds a read
+// transaction in the member, which makes its database grow meanwhile and
+// freezes it should anybody defragment it.
+const DefaultTimeout = 10 * time.Minute
+
+// Request says what to take a full snapshot of, and where to keep it.
+type Request struct {
+	Client *store.Client
+	// Sinks hold a repository each, or get one with this backup. At least one.
+	Sinks  []sinks.Sink
+	Codec  codec.Options
+	Tool   string // for the manifest, such as "requorum 1.2.3"
+	Labels map[string]string
+	// HashKV asks the member for its HashKV at the snapshot's revision
+	// afterwards. The member serves nothing else while it computes that: about
+	// a second for 1.4 GB.
+	HashKV bool
+	// ReadBack reads every stored object back whole and compares it before the
+	// manifest is written.
+	ReadBack bool
+	// Timeout bounds the reading from one member; DefaultTimeout where zero.
+	Timeout  time.Duration
+	Progress func(Progress) // may be nil; called from one goroutine
+	Logger   *slog.Logger   // may be nil
+	Now      func() time.Time
+}
+
+// Progress of a backup.
+type Progress struct {
+	Phase string // "barrier", "stream", "check", "read back"
+	Done  int64  // bytes of the database in this phase
+	Total int64  // 0 where not known yet
+}
+
+// Result of a backup.
+type Result struct {
+	// Outcomes are one for each repository, in the order of the request.
+	Outcomes []Outcome
+	// Failures are the members that were tried before the one that was read.
+	Failures []MemberFailure
+}
+
+// Outcome of a backup in one repository.
+type Outcome struct {
+	Sink     sinks.Sink
+	Manifest *Manifest // nil where Err is not
+	// NewTimeline tells that this backup opened its timeline.
+	NewTimeline bool
+	Err         error
+}
+
+// Take takes one consistent full snapshot and stores it in every repository
+// in one read of the cluster.
+//
+// It returns nil when all repositories have it, an error that wraps
+// ErrIncomplete when some do, and another error when none does. A repository
+// that failed has no object of this backup left that looks like one. The
+// snapshot holds everything the cluster had acknowledged before Take was
+// called: a member that is behind or cut off is not read, or found out from
+// the stored bytes and dropped.
+func Take(ctx context.Context, req Request) (*Result, error) {
+	t := &taking{Request: req}
+	if t.Timeout == 0 {
+		t.Timeout = DefaultTimeout
+	}
+	if t.Now == nil {
+		t.Now = time.Now
+	}
+	if t.Progress == nil {
+		t.Progress = func(Progress) {}
+	}
+	if t.Logger == nil {
+		t.Logger = slog.New(slog.DiscardHandler)
+	}
+	result, err := t.run(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err) // why it was ended, not only that it was
+	}
+	return result, err
+}
+
+// taking is one backup under way.
+type taking struct {
+	Request
+	survey  store.Survey
+	barrier store.Barrier
+	targets []*target
+	result  Result
+}
+
+// target is one repository of a backup under way.
+type target struct {
+	sink     sinks.Sink
+	repo     *repository.Repository
+	timeline repository.Timeline
+	fresh    bool      // the timeline is to be opened by this backup
+	reached  *Manifest // of the furthest state in it so far; nil if none
+	manifest *Manifest
+	err      error
+}
+
+func (t *taking) run(ctx context.Context) (*Result, error) {
+	t.Progress(Progress{Phase: "barrier"})
+	survey, err := t.Client.Survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.survey = survey
+	// What a repository holds is read before the barrier: whatever other
+	// writers stored until then, the cluster had committed before it.
+	if err := t.chooseTimelines(ctx); err != nil {
+		return nil, err
+	}
+	if t.barrier, err = t.Client.Barrier(ctx, survey); err != nil {
+		return nil, err
+	}
+	t.branchTimelines()
+
+	for _, member := range t.Client.Candidates(survey, t.barrier) {
+		err := t.takeFrom(ctx, member)
+		if err == nil {
+			return t.finish()
+		}
+		t.result.Failures = append(t.result.Failures, MemberFailure{Endpoint: member.Endpoint, Member: memberName(member), Err: err})
+		t.Logger.Info("member not read", "endpoint", member.Endpoint, "err", err)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		var mf *memberError
+		if !errors.As(err, &mf) {
+			// Another member would not mend a repository.
+			return nil, err
+		}
+	}
+	for _, m := range survey.Members {
+		if m.Err != nil {
+			t.result.Failures = append(t.result.Failures, MemberFailure{Endpoint: m.Endpoint, Member: memberName(m), Err: m.Err})
+		}
+	}
+	return nil, &NoMemberError{t.result.Failures}
+}
+
+// memberError marks a failure that another member may not have.
+type memberError struct{ err error }
+
+func (e *memberError) Error() string { return e.err.Error() }
+func (e *memberError) Unwrap() error { return e.err }
+
+// takeFrom reads one member and stores what it gave. Unless it returns nil,
+// no repository shows anything of it.
+func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.Timeout,
+		fmt.Errorf("the backup took longer than %s: a longer stream would hold up the member; see --timeout", t.Timeout))
+	defer cancel()
+
+	if err := t.Client.WaitApplied(ctx, member, t.barrier); err != nil {
+		return &memberError{err}
+	}
+	started := t.Now().UTC()
+	id := repository.NewBackupID(started)
+	up, err := t.startUpload(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer up.abort()
+
+	if err := t.stream(ctx, member, up); err != nil {
+		return err
+	}
+	if err := up.commit(ctx); err != nil {
+		return err
+	}
+	// From here on objects are visible, though no backup yet. Should this
+	// member turn out not to do, they go again.
+	if err := t.describe(ctx, member, up, id, started); err != nil {
+		return errors.Join(err, up.remove())
+	}
+	if err := t.writeManifests(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// finish gathers the outcomes.
+func (t *taking) finish() (*Result, error) {
+	var failed []error
+	for _, target := range t.targets {
+		t.result.Outcomes = append(t.result.Outcomes, Outcome{target.sink, target.manifest, target.fresh && target.err == nil, target.err})
+		if target.err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", target.sink, target.err))
+		}
+	}
+	switch {
+	case len(failed) == 0:
+		return &t.result, nil
+	case len(failed) == len(t.targets):
+		return &t.result, errors.Join(failed...)
+	}
+	return &t.result, fmt.Errorf("%w: %w", ErrIncomplete, errors.Join(failed...))
+}
+
+// forTargets runs f for every target that has not failed yet, all at once,
+// and keeps its error as the target's.
+func (t *taking) forTargets(f func(*target) error) {
+	var wg sync.WaitGroup
+	for _, target := range t.targets {
+		if target.err != nil {
+			continue
+		}
+		wg.Go(func() { target.err = f(target) })
+	}
+	wg.Wait()
+}
+
+func memberName(m store.MemberStatus) string {
+	if m.Name != "" {
+		return m.Name
+	}
+	if m.MemberID != 0 {
+		return ID(m.MemberID).String()
+	}
+	return ""
+}

@@ -1,0 +1,356 @@
+package snapshot_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+)
+
+// source is a bundled cluster with something in it.
+type source struct {
+	cluster *store.LocalCluster
+	client  *store.Client
+	kv      *clientv3.Client
+}
+
+func newSource(t *testing.T, members int) *source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := store.StartCluster(ctx, store.ClusterConfig{
+		DataDir: t.TempDir(), Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	s := &source{cluster: c}
+	if s.client, err = store.Dial(ctx, store.ClientConfig{Endpoints: c.Endpoints()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
+	if s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.kv.Close() })
+	s.put(t, 10)
+	return s
+}
+
+func (s *source) put(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := s.kv.Put(t.Context(), fmt.Sprintf("key%03d", i), strings.Repeat("v", 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *source) take(t *testing.T, req snapshot.Request) (*snapshot.Result, error) {
+	t.Helper()
+	req.Client, req.Tool = s.client, "test"
+	return snapshot.Take(t.Context(), req)
+}
+
+func newDisk(t *testing.T) sinks.Sink {
+	t.Helper()
+	d, err := disk.New(filepath.Join(t.TempDir(), "repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func freeURL(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+func catalogOf(t *testing.T, s sinks.Sink) *snapshot.Catalog {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := snapshot.ReadCatalog(t.Context(), repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// snapshotObjects counts the objects below full/, manifests and all.
+func snapshotObjects(t *testing.T, s sinks.Sink) (n int) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(o.Name, "/full/") {
+			n++
+		}
+	}
+	return n
+}
+
+// restorable reads a backup whole, with all checks.
+func restorable(t *testing.T, s sinks.Sink, m *snapshot.Manifest, identities ...age.Identity) {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := snapshot.OpenStored(repo, m, identities...)
+	r, err := image.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n, err := io.Copy(io.Discard, r)
+	if err != nil || n != image.Size() {
+		t.Fatalf("read %d of %d bytes: %v", n, image.Size(), err)
+	}
+}
+
+// Promise 1: with the manifest the backup exists, whole, and its facts are
+// those of the stored bytes.
+func TestPromise1TakeToDisk(t *testing.T) {
+	s := newSource(t, 3)
+	d := newDisk(t)
+	result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, HashKV: true, ReadBack: true, Labels: map[string]string{"a": "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := result.Outcomes[0].Manifest
+	head, err := s.kv.Get(t.Context(), "key000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Facts.Revision != head.Header.Revision {
+		t.Errorf("revision %d, want %d", m.Facts.Revision, head.Header.Revision)
+	}
+	if m.Facts.RaftIndex < m.Barrier.RaftIndex {
+		t.Errorf("raft index %d is behind the barrier %d", m.Facts.RaftIndex, m.Barrier.RaftIndex)
+	}
+	if m.Keys.Count == nil || *m.Keys.Count != 10 {
+		t.Errorf("keys: %+v, want 10", m.Keys)
+	}
+	if len(m.Facts.Members) != 3 || m.Source.IsLeader {
+		t.Errorf("%d members, read from the leader: %v", len(m.Facts.Members), m.Source.IsLeader)
+	}
+	live, err := s.kv.HashKV(t.Context(), s.cluster.Endpoints()[0], m.Facts.Revision)
+	if err != nil || live.Hash != m.HashKV.Hash || m.HashKV.Revision != m.Facts.Revision {
+		t.Errorf("HashKV %+v, a member says %v (%v)", m.HashKV, live, err)
+	}
+	if !m.ReadBack || !result.Outcomes[0].NewTimeline || m.Labels["a"] != "b" {
+		t.Errorf("%+v", result.Outcomes[0])
+	}
+	restorable(t, d, m)
+	if c := catalogOf(t, d); len(c.Manifests) != 1 || len(c.Incomplete) != 0 || len(c.Damaged) != 0 {
+		t.Errorf("the catalog has %+v", c)
+	}
+}
+
+// A backup made with recipients alone is described from its stored bytes all
+// the same, and only the identity opens it.
+func TestTakeEncrypted(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := snapshot.Request{Sinks: []sinks.Sink{d}, ReadBack: true}
+	req.Codec.Recipients = []age.Recipient{identity.Recipient()}
+	result, err := s.take(t, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := result.Outcomes[0].Manifest
+	if m.Facts.Revision != 11 || !m.ReadBack || !strings.HasSuffix(m.Object.Name, ".zst.age") {
+		t.Fatalf("%+v", m)
+	}
+	restorable(t, d, m, identity)
+	repo, err := repository.Open(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshot.OpenStored(repo, m).Open(t.Context()); err == nil {
+		t.Fatal("it was opened without an identity")
+	}
+}
+
+// Promise 1: whatever call of one repository fails, that one has nothing of
+// the backup, the other one has it whole, and a second backup succeeds.
+func TestPromise1OneRepositoryFails(t *testing.T) {
+	s := newSource(t, 1)
+	// The calls of one backup into an existing timeline, in their order: the
+	// object, then the manifest.
+	for _, c := range []struct {
+		name  string
+		fault sinktest.Fault
+	}{
+		{"the first list", sinktest.Fail(sinktest.List, 1, nil)},
+		{"a manifest cannot be read", sinktest.Fail(sinktest.Open, 2, nil)},
+		{"object not created", sinktest.Fail(sinktest.Create, 1, nil)},
+		{"object not written", sinktest.Fail(sinktest.Write, 1, nil)},
+		{"object not committed", sinktest.Fail(sinktest.Commit, 1, nil)},
+		{"manifest not created", sinktest.Fail(sinktest.Create, 2, nil)},
+		{"manifest not committed", sinktest.Fail(sinktest.Commit, 2, nil)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			good, bad := newDisk(t), newDisk(t)
+			both := []sinks.Sink{good, bad}
+			if _, err := s.take(t, snapshot.Request{Sinks: both}); err != nil {
+				t.Fatal(err)
+			}
+			before := snapshotObjects(t, bad)
+			faulty := sinktest.NewFaulty(bad, c.fault)
+			result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{good, faulty}})
+			faulty.AllFired(t)
+			if !errors.Is(err, snapshot.ErrIncomplete) {
+				t.Fatalf("got %v, want ErrIncomplete", err)
+			}
+			if result.Outcomes[0].Err != nil || result.Outcomes[1].Err == nil || result.Outcomes[1].Manifest != nil {
+				t.Fatalf("outcomes: %+v", result.Outcomes)
+			}
+			restorable(t, good, result.Outcomes[0].Manifest)
+			if after := snapshotObjects(t, bad); after != before {
+				t.Errorf("the failed repository has %d objects, had %d", after, before)
+			}
+			if _, err := s.take(t, snapshot.Request{Sinks: both}); err != nil {
+				t.Errorf("the next backup: %v", err)
+			}
+		})
+	}
+}
+
+// Promise 1: a store that gives back other bytes than it took is found out
+// before there is a manifest.
+func TestPromise1StoreThatAlters(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	faulty := sinktest.NewFaulty(d, sinktest.FlipWrite(1, 40).Of("snapshot.zst"))
+	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{faulty}, ReadBack: true})
+	faulty.AllFired(t)
+	var damaged *snapshot.DamagedError
+	if !errors.As(err, &damaged) {
+		t.Fatalf("got %v, want a *DamagedError", err)
+	}
+	if n := snapshotObjects(t, d); n != 0 {
+		t.Errorf("%d objects are left", n)
+	}
+}
+
+// All repositories fail: one error that names each, and no result to mistake
+// for a backup.
+func TestAllRepositoriesFail(t *testing.T) {
+	s := newSource(t, 1)
+	one := sinktest.NewFaulty(newDisk(t), sinktest.Fail(sinktest.Commit, 2, errors.New("first is broken")))
+	two := sinktest.NewFaulty(newDisk(t), sinktest.Fail(sinktest.Commit, 2, errors.New("second is broken")))
+	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{one, two}})
+	one.AllFired(t)
+	two.AllFired(t)
+	if err == nil || errors.Is(err, snapshot.ErrIncomplete) || !strings.Contains(err.Error(), "first is broken") || !strings.Contains(err.Error(), "second is broken") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// Promise 6: a cluster that restarted its history under the same ID gets a
+// timeline of its own, with the old one as its parent; each is found.
+func TestPromise6RestartedClusterGetsItsOwnTimeline(t *testing.T) {
+	d := newDisk(t)
+	clientURL, peerURL := freeURL(t), freeURL(t)
+	token := store.Settings{Token: "same", LogLevel: "error", LogOutputs: []string{"/dev/null"}}
+	run := func(puts int) *snapshot.Result {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		// The same name, peer URL and token give the same cluster ID.
+		m, err := store.StartMember(ctx, store.MemberConfig{
+			DataDir: filepath.Join(t.TempDir(), "m1"), Name: "m1", ListenClientURLs: []string{clientURL}, ListenPeerURLs: []string{peerURL}, Settings: token,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Kill()
+		endpoint := clientURL
+		kv, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kv.Close()
+		for i := range puts {
+			if _, err := kv.Put(ctx, "k", fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := store.Dial(ctx, store.ClientConfig{Endpoints: []string{endpoint}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		result, err := snapshot.Take(ctx, snapshot.Request{Client: c, Sinks: []sinks.Sink{d}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	first := run(20).Outcomes[0]
+	second := run(3).Outcomes[0]
+	if a, b := first.Manifest.Timeline, second.Manifest.Timeline; a.ClusterID != b.ClusterID || a.N != 1 || b.N != 2 || !second.NewTimeline {
+		t.Fatalf("timelines %s and %s", a, b)
+	}
+	c := catalogOf(t, d)
+	m, err := c.Find(snapshot.Latest, "")
+	if err != nil || m.ID != second.Manifest.ID {
+		t.Fatalf("latest is %v, %v; want %s", m, err, second.Manifest.ID)
+	}
+	if m, err = c.Find(snapshot.Latest, first.Manifest.Timeline.String()); err != nil || m.ID != first.Manifest.ID {
+		t.Fatalf("latest of the first is %v, %v; want %s", m, err, first.Manifest.ID)
+	}
+}
+
+// A backup that is cancelled leaves nothing, and ends soon.
+func TestPromise1Cancelled(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	faulty := sinktest.NewFaulty(d, sinktest.Delay(sinktest.Write, 1, time.Minute).Of("snapshot.zst"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the user has had enough")
+	time.AfterFunc(300*time.Millisecond, func() { cancel(why) })
+	start := time.Now()
+	_, err := snapshot.Take(ctx, snapshot.Request{Client: s.client, Sinks: []sinks.Sink{faulty}})
+	faulty.AllFired(t)
+	if !errors.Is(err, why) {
+		t.Errorf("got %v, want the cause", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %s to end", took)
+	}
+	if n := snapshotObjects(t, d); n != 0 {
+		t.Errorf("%d objects are left", n)
+	}
+}
