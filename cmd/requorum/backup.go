@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/snapshot"
+)
+
+type backupOptions struct {
+	conn       connFlags
+	repo       repoFlags
+	recipients recipientFlags
+	level      string
+	labels     []string
+	hashKV     bool
+	readBack   bool
+	timeout    time.Duration
+	stall      time.Duration
+	dryRun     bool
+}
+
+func (o *backupOptions) addFlags(f *pflag.FlagSet) {
+	o.repo.addFlags(f, true)
+	o.conn.addFlags(f)
+	o.recipients.addFlags(f)
+	f.StringVar(&o.level, "level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
+	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
+	f.BoolVar(&o.readBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
+	f.DurationVar(&o.timeout, "timeout", snapshot.DefaultTimeout, "give up after this time: a long stream makes the member's database grow")
+	f.DurationVar(&o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing for this time")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
+}
+
+func newBackupCommand(g *globals) *cobra.Command {
+	var o backupOptions
+	cmd := &cobra.Command{
+		Use:   "backup --repo URL [--endpoints URL,…]",
+		Short: "Take one full snapshot of an etcd cluster now",
+		Long: `Take one full snapshot of an etcd cluster (3.4 to 3.7) and store it in one or
+more repositories, in one read of the cluster and without a temporary file.
+
+The snapshot holds every write that was acknowledged before the command began:
+the cluster's quorum is asked first, a member that is behind or cut off is not
+read, and the stored bytes are held against that point before the backup counts.
+A learner or a follower is read before the leader.
+
+With several repositories, one that fails does not keep the others from having
+the backup; the command then ends with status 5. What is interrupted leaves no
+backup.
+
+With authentication on, etcd gives snapshots to users with the root role only.
+` + exitHelp,
+		Example: `  requorum backup --repo file:///var/backups/etcd
+  requorum backup --endpoints https://10.0.0.1:2379,https://10.0.0.2:2379 \
+      --cacert ca.crt --cert client.crt --key client.key \
+      --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.backup(cmd.Context(), &o) },
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
+	req, err := o.request(g)
+	if err != nil {
+		return err
+	}
+	all, err := o.repo.openSinks(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeSinks(all)) }()
+	o.conn.cfg.StallTimeout = o.stall
+	if req.Client, err = o.conn.connect(ctx, g); err != nil {
+		return err
+	}
+	defer req.Client.Close() //nolint:errcheck // nothing is under way any more
+	if o.dryRun {
+		return g.backupPlan(ctx, req, all)
+	}
+	req.Sinks = all
+	for _, s := range all {
+		g.noteAbilities(ctx, s)
+	}
+	meter := g.newMeter()
+	req.Progress = func(p snapshot.Progress) { meter.update(p.Phase, p.Done, p.Total) }
+	result, err := snapshot.Take(ctx, req)
+	meter.finish()
+	if result == nil {
+		return err
+	}
+	return errors.Join(g.printBackup(result), err)
+}
+
+// request checks the options before anything is touched.
+func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
+	req := snapshot.Request{
+		Tool: "requorum " + version, HashKV: o.hashKV, ReadBack: o.readBack,
+		Timeout: o.timeout, Logger: g.logger(),
+	}
+	var err error
+	if req.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
+		return req, usageError{fmt.Errorf("--level: %w", err)}
+	}
+	if o.timeout <= 0 || o.stall <= 0 {
+		return req, usageError{errors.New("--timeout and --stall-timeout: want more than 0")}
+	}
+	if req.Codec.Recipients, err = o.recipients.parse(); err != nil {
+		return req, err
+	}
+	for _, l := range o.labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return req, usageError{fmt.Errorf("--label %s: want key=value", l)}
+		}
+		if req.Labels == nil {
+			req.Labels = map[string]string{}
+		}
+		req.Labels[k] = v
+	}
+	return req, nil
+}
+
+// noteAbilities tells the user what a repository's place cannot promise.
+func (g *globals) noteAbilities(ctx context.Context, s sinks.Sink) {
+	abilities, err := s.Abilities(ctx)
+	if err != nil {
+		return // the first write fails for the same reason, and says so
+	}
+	for _, note := range abilities.Notes {
+		fmt.Fprintf(g.stderr, "note: %s: %s\n", s, note)
+	}
+}
+
+// backupPlan says what backup would do.
+func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []sinks.Sink) error {
+	survey, err := req.Client.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	barrier, err := req.Client.Barrier(ctx, survey)
+	if err != nil {
+		return err
+	}
+	report := backupPlanReport{ClusterID: snapshot.ID(survey.ClusterID)}
+	for _, m := range req.Client.Candidates(survey, barrier) {
+		report.Members = append(report.Members, candidateReport{Name: m.Name, ID: snapshot.ID(m.MemberID), Endpoint: m.Endpoint,
+			IsLeader: m.IsLeader, IsLearner: m.IsLearner, Bytes: m.DBSize, Behind: max(0, int64(barrier.Index)-int64(m.AppliedIndex))})
+	}
+	for _, s := range all {
+		report.Repositories = append(report.Repositories, s.String())
+	}
+	if g.output == "json" {
+		return g.printJSON(report)
+	}
+	fmt.Fprintf(g.stdout, "Cluster %s would be read from the first of these that gives a snapshot:\n", report.ClusterID)
+	out := newTable(g.stdout, "MEMBER", "ENDPOINT", "ROLE", "DATABASE", "ENTRIES BEHIND")
+	for _, m := range report.Members {
+		out.row(m.Name, m.Endpoint, m.role(), size(m.Bytes), fmt.Sprint(m.Behind))
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(g.stdout, "and stored in %s. Nothing was changed.\n", strings.Join(report.Repositories, " and "))
+	return nil
+}
+
+// backupPlanReport is the JSON form of `requorum backup --dry-run`.
+type backupPlanReport struct {
+	ClusterID    snapshot.ID       `json:"cluster_id"`
+	Members      []candidateReport `json:"members"`
+	Repositories []string          `json:"repositories"`
+}
+
+type candidateReport struct {
+	Name      string      `json:"name"`
+	ID        snapshot.ID `json:"id"`
+	Endpoint  string      `json:"endpoint"`
+	IsLeader  bool        `json:"is_leader"`
+	IsLearner bool        `json:"is_learner"`
+	Bytes     int64       `json:"bytes"`
+	Behind    int64       `json:"behind"` // entries
+}
+
+func (c candidateReport) role() string {
+	switch {
+	case c.IsLeader:
+		return "leader"
+	case c.IsLearner:
+		return "learner"
+	}
+	return "follower"
+}
+
+// backupReport is the JSON form of `requorum backup`.
+type backupReport struct {
+	Repositories []backupOutcome `json:"repositories"`
+	// Skipped are the members that were tried before the one that was read.
+	Skipped []skippedMember `json:"skipped_members"`
+}
+
+type backupOutcome struct {
+	Repository  string             `json:"repository"`
+	OK          bool               `json:"ok"`
+	Error       string             `json:"error,omitempty"`
+	NewTimeline bool               `json:"new_timeline"`
+	Backup      *snapshot.Manifest `json:"backup,omitempty"`
+}
+
+type skippedMember struct {
+	Endpoint string `json:"endpoint"`
+	Member   string `json:"member,omitempty"`
+	Error    string `json:"error"`
+}
+
+func (g *globals) printBackup(r *snapshot.Result) error {
+	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}}
+	for _, o := range r.Outcomes {
+		one := backupOutcome{Repository: o.Sink.String(), OK: o.Err == nil, NewTimeline: o.NewTimeline, Backup: o.Manifest}
+		if o.Err != nil {
+			one.Error = o.Err.Error()
+		}
+		report.Repositories = append(report.Repositories, one)
+	}
+	for _, f := range r.Failures {
+		report.Skipped = append(report.Skipped, skippedMember{f.Endpoint, f.Member, f.Err.Error()})
+	}
+	if g.output == "json" {
+		return g.printJSON(report)
+	}
+	for _, f := range report.Skipped {
+		fmt.Fprintf(g.stdout, "Member %s at %s was not read: %s\n", f.Member, f.Endpoint, f.Error)
+	}
+	for _, o := range report.Repositories {
+		if !o.OK {
+			fmt.Fprintf(g.stdout, "%s: failed\n", o.Repository)
+			continue
+		}
+		m := o.Backup
+		if o.NewTimeline {
+			fmt.Fprintf(g.stdout, "%s: opened timeline %s\n", o.Repository, m.Timeline)
+		}
+		rate := ""
+		if d := m.Finished.Sub(m.Started); d > 0 {
+			rate = fmt.Sprintf(" (%s/s)", size(int64(float64(m.Object.RawSize)/d.Seconds())))
+		}
+		fmt.Fprintf(g.stdout, "%s: backup %s\n  revision %d, raft index %d, from %s %s\n  %s stored as %s in %s%s\n",
+			o.Repository, m.ID, m.Facts.Revision, m.Facts.RaftIndex, m.Source.Name, m.Source.Endpoint,
+			size(m.Object.RawSize), size(m.Object.StoredSize), took(m.Finished.Sub(m.Started)), rate)
+	}
+	return nil
+}

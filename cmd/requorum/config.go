@@ -1,0 +1,175 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// notInConfig are options that make no sense in a file or the environment.
+var notInConfig = []string{"config", "help"}
+
+// applySettings fills the flags that the command line does not set from the
+// environment, and those that neither sets from the configuration file. What
+// the file has and no command knows is an error, as is an option of this
+// command that cannot be set.
+func applySettings(cmd *cobra.Command, g *globals) error {
+	flags := cmd.Flags()
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := environmentName(f.Name)
+		if value := g.getenv(name); value != "" && !f.Changed && !slices.Contains(notInConfig, f.Name) {
+			if e := setFlag(flags, f, []string{value}); e != nil {
+				err = errors.Join(err, fmt.Errorf("environment variable %s: %w", name, e))
+			}
+		}
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	if g.config == "" {
+		g.config = g.getenv(environmentName("config"))
+	}
+	if g.config == "" {
+		return nil
+	}
+	data, err := os.ReadFile(g.config)
+	if err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	settings, err := parseConfig(data, cmd.Root())
+	if err != nil {
+		return usageError{fmt.Errorf("configuration file %s: %w", g.config, err)}
+	}
+	for _, s := range settings {
+		f := flags.Lookup(s.option)
+		if f == nil || f.Changed || s.command != "" && s.command != cmd.Name() {
+			continue
+		}
+		if err := setFlag(flags, f, s.values); err != nil {
+			return usageError{fmt.Errorf("configuration file %s, line %d: %s: %w", g.config, s.line, s.option, err)}
+		}
+	}
+	return nil
+}
+
+func environmentName(flag string) string {
+	return "REQUORUM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// setFlag sets a flag, a list from several values.
+func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		if len(values) == 1 { // "a,b", as on the command line
+			return flags.Set(f.Name, values[0])
+		}
+		f.Changed = true
+		return list.Replace(values)
+	}
+	if len(values) != 1 {
+		return fmt.Errorf("want one value, not %d", len(values))
+	}
+	return flags.Set(f.Name, values[0])
+}
+
+// setting is one option in a configuration file.
+type setting struct {
+	command string // empty for one that stands at the top and holds for all
+	option  string
+	values  []string
+	line    int
+}
+
+// parseConfig reads a configuration file: options by the names of their flags
+// at the top level, where they hold for every command that has them, or under
+// the name of a command, where they hold for that one and come before.
+func parseConfig(data []byte, root *cobra.Command) ([]setting, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	var general, specific []setting
+	err := eachEntry(doc.Content[0], func(key, value *yaml.Node) error {
+		if c := commandNamed(root, key.Value); c != nil {
+			return eachEntry(value, func(key, value *yaml.Node) error {
+				s, err := newSetting(c.Name(), key, value, func(option string) bool {
+					return c.Flags().Lookup(option) != nil || root.PersistentFlags().Lookup(option) != nil
+				})
+				specific = append(specific, s)
+				return err
+			})
+		}
+		s, err := newSetting("", key, value, func(option string) bool { return anyCommandHas(root, option) })
+		general = append(general, s)
+		return err
+	})
+	return append(specific, general...), err
+}
+
+func eachEntry(n *yaml.Node, f func(key, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: want options, one a line, as \"name: value\"", n.Line)
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if seen[key.Value] {
+			return fmt.Errorf("line %d: %q stands there twice", key.Line, key.Value)
+		}
+		seen[key.Value] = true
+		if err := f(key, n.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSetting(command string, key, value *yaml.Node, known func(string) bool) (setting, error) {
+	s := setting{command: command, option: key.Value, line: key.Line}
+	if !known(s.option) || slices.Contains(notInConfig, s.option) {
+		return s, fmt.Errorf("line %d: unknown option %q", key.Line, s.option)
+	}
+	switch value.Kind {
+	case yaml.ScalarNode:
+		s.values = []string{value.Value}
+	case yaml.SequenceNode:
+		for _, item := range value.Content {
+			if item.Kind != yaml.ScalarNode {
+				return s, fmt.Errorf("line %d: %s: want a list of plain values", item.Line, s.option)
+			}
+			s.values = append(s.values, item.Value)
+		}
+	case yaml.MappingNode: // labels and the like
+		for i := 0; i < len(value.Content); i += 2 {
+			s.values = append(s.values, value.Content[i].Value+"="+value.Content[i+1].Value)
+		}
+	default:
+		return s, fmt.Errorf("line %d: %s: want a value or a list", value.Line, s.option)
+	}
+	return s, nil
+}
+
+func commandNamed(root *cobra.Command, name string) *cobra.Command {
+	for _, c := range root.Commands() {
+		if c.Name() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func anyCommandHas(root *cobra.Command, option string) bool {
+	if root.PersistentFlags().Lookup(option) != nil {
+		return true
+	}
+	return slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Flags().Lookup(option) != nil })
+}

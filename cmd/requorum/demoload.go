@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/requorum/requorum/restore"
+)
+
+// demoLoad is the client of the demo: it writes, remembers what was
+// acknowledged, and compares that with another cluster.
+type demoLoad struct {
+	client *clientv3.Client
+	lease  clientv3.LeaseID
+
+	stop, stopped chan struct{}
+	mu            sync.Mutex
+	acknowledged  map[string]int64 // key → mod revision, of all writes
+	order         []int64          // revisions of the writer's puts
+	marked        map[string]int64 // what was acknowledged when the backup began
+}
+
+const (
+	demoLeaseKey = "/demo/lease"
+	demoPrefix   = "/demo/"
+	demoBatch    = 100 // puts in one transaction; etcd allows 128
+)
+
+func newDemoLoad(endpoints []string) (*demoLoad, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	return &demoLoad{client: c, acknowledged: map[string]int64{}}, nil
+}
+
+func (l *demoLoad) close() { l.client.Close() } //nolint:errcheck // a client that is done
+
+func demoValue(key string, n int) string {
+	return fmt.Sprintf(`{"name":%q,"generation":%d,"note":"written by requorum demo"}`, key, n)
+}
+
+// fill writes n keys, and one that hangs on a lease.
+func (l *demoLoad) fill(ctx context.Context, n int) error {
+	lease, err := l.client.Grant(ctx, 3600)
+	if err != nil {
+		return err
+	}
+	l.lease = lease.ID
+	if _, err := l.client.Put(ctx, demoLeaseKey, "held", clientv3.WithLease(l.lease)); err != nil {
+		return err
+	}
+	for from := 0; from < n; from += demoBatch {
+		var ops []clientv3.Op
+		var keys []string
+		for i := from; i < min(n, from+demoBatch); i++ {
+			key := fmt.Sprintf("%skeys/%06d", demoPrefix, i)
+			keys = append(keys, key)
+			ops = append(ops, clientv3.OpPut(key, demoValue(key, i)))
+		}
+		res, err := l.client.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			l.acknowledged[key] = res.Header.Revision
+		}
+	}
+	return nil
+}
+
+// startWriter puts keys one after the other until stopWriter.
+func (l *demoLoad) startWriter() {
+	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-l.stop; cancel() }()
+	go func() {
+		defer close(l.stopped)
+		for i := 0; ; i++ {
+			key := fmt.Sprintf("%slive/%03d", demoPrefix, i%200)
+			res, err := l.client.Put(ctx, key, demoValue(key, i))
+			if err != nil {
+				return // it was stopped; what was not acknowledged is not promised
+			}
+			l.mu.Lock()
+			l.acknowledged[key] = res.Header.Revision
+			l.order = append(l.order, res.Header.Revision)
+			l.mu.Unlock()
+		}
+	}()
+}
+
+// mark remembers what is acknowledged now: a backup that begins later has it.
+func (l *demoLoad) mark() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marked = map[string]int64{}
+	for k, v := range l.acknowledged {
+		l.marked[k] = v
+	}
+}
+
+// stopWriter returns how many writes were acknowledged after a revision.
+func (l *demoLoad) stopWriter(revision int64) (after int) {
+	close(l.stop)
+	<-l.stopped
+	for _, r := range l.order {
+		if r > revision {
+			after++
+		}
+	}
+	return after
+}
+
+func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := l.client.Put(ctx, demoPrefix+"too-late", "x")
+	return err
+}
+
+// prove compares the new cluster with what was acknowledged before the backup.
+func (l *demoLoad) prove(ctx context.Context, endpoints []string, r *restore.Result) (compared int, hash uint32, err error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close() //nolint:errcheck // a client that is done
+	if compared, err = l.compareKeys(ctx, c, r.RevisionBefore); err != nil {
+		return 0, 0, err
+	}
+	if err := l.proveLease(ctx, c); err != nil {
+		return 0, 0, err
+	}
+	if err := proveWrites(ctx, c, r); err != nil {
+		return 0, 0, err
+	}
+	hash, err = proveAgreement(ctx, c, endpoints)
+	return compared, hash, err
+}
+
+// compareKeys: a key that was written once more between the mark and the
+// backup's revision has that later revision, never an earlier one.
+func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision int64) (int, error) {
+	res, err := c.Get(ctx, demoPrefix, clientv3.WithPrefix())
+	if err != nil {
+		return 0, err
+	}
+	found := map[string]*mvccpb.KeyValue{}
+	for _, kv := range res.Kvs {
+		found[string(kv.Key)] = kv
+	}
+	for key, mod := range l.marked {
+		kv := found[key]
+		if kv == nil {
+			return 0, fmt.Errorf("the key %s is missing: it was acknowledged at revision %d", key, mod)
+		}
+		if kv.ModRevision < mod || kv.ModRevision > revision {
+			return 0, fmt.Errorf("the key %s has revision %d, want one from %d to %d", key, kv.ModRevision, mod, revision)
+		}
+	}
+	return len(l.marked), nil
+}
+
+func (l *demoLoad) proveLease(ctx context.Context, c *clientv3.Client) error {
+	ttl, err := c.TimeToLive(ctx, l.lease, clientv3.WithAttachedKeys())
+	if err != nil {
+		return err
+	}
+	if ttl.TTL <= 0 || len(ttl.Keys) != 1 || string(ttl.Keys[0]) != demoLeaseKey {
+		return fmt.Errorf("the lease %x has %d s left and the keys %q, want %s", l.lease, ttl.TTL, ttl.Keys, demoLeaseKey)
+	}
+	return nil
+}
+
+// proveWrites: a compare-and-swap on a revision from before, a new write above
+// every old revision, and a watch from the past that is told so.
+func proveWrites(ctx context.Context, c *clientv3.Client, r *restore.Result) error {
+	before, err := c.Get(ctx, demoLeaseKey)
+	if err != nil {
+		return err
+	}
+	if len(before.Kvs) != 1 {
+		return fmt.Errorf("the key %s is missing", demoLeaseKey)
+	}
+	kv := before.Kvs[0]
+	swap, err := c.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(demoLeaseKey), "=", kv.ModRevision)).
+		Then(clientv3.OpPut(demoLeaseKey, "swapped", clientv3.WithIgnoreLease())).
+		Commit()
+	if err != nil {
+		return err
+	}
+	if !swap.Succeeded || swap.Header.Revision <= r.RevisionAfter {
+		return fmt.Errorf("compare-and-swap on revision %d: succeeded %v, new revision %d, want one above %d", kv.ModRevision, swap.Succeeded, swap.Header.Revision, r.RevisionAfter)
+	}
+	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for event := range c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(r.RevisionBefore)) {
+		if err := event.Err(); errors.Is(err, rpctypes.ErrCompacted) {
+			return nil
+		}
+		return fmt.Errorf("a watch from revision %d got an event instead of 'compacted'", r.RevisionBefore)
+	}
+	return errors.New("a watch from the past got neither events nor an error")
+}
+
+// proveAgreement compares the members' hashes at one revision.
+func proveAgreement(ctx context.Context, c *clientv3.Client, endpoints []string) (uint32, error) {
+	head, err := c.Get(ctx, demoLeaseKey)
+	if err != nil {
+		return 0, err
+	}
+	var first *clientv3.HashKVResponse
+	for _, endpoint := range endpoints {
+		h, err := c.HashKV(ctx, endpoint, head.Header.Revision)
+		if err != nil {
+			return 0, err
+		}
+		if first == nil {
+			first = h
+		}
+		if h.Hash != first.Hash {
+			return 0, fmt.Errorf("members disagree at revision %d: HashKV %d and %d", head.Header.Revision, first.Hash, h.Hash)
+		}
+	}
+	return first.Hash, nil
+}
+
+// freePorts finds ports on loopback that nobody listens on now.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck // it only held the port
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+)
+
+func newListCommand(g *globals) *cobra.Command {
+	var repo repoFlags
+	cmd := &cobra.Command{
+		Use:     "list --repo URL",
+		Aliases: []string{"ls"},
+		Short:   "List the timelines and full snapshots in a repository",
+		Long: `List what a repository holds: its timelines (one for each incarnation of the
+cluster) and the full snapshots in each, the oldest state first. A backup whose
+manifest is damaged is listed as such, and ends the command with status 3.
+` + exitHelp,
+		Example: `  requorum list --repo file:///var/backups/etcd
+  requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sink, err := repo.openSink(cmd.Context(), g)
+			if err != nil {
+				return err
+			}
+			defer sink.Close()
+			r, err := repository.Open(cmd.Context(), sink)
+			if err != nil {
+				return err
+			}
+			catalog, err := snapshot.ReadCatalog(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return g.printCatalog(r, catalog)
+		},
+	}
+	repo.addFlags(cmd.Flags(), false)
+	return cmd
+}
+
+// catalogReport is the JSON form of `requorum list`.
+type catalogReport struct {
+	Repository string                `json:"repository"`
+	ID         string                `json:"id"`
+	Timelines  []repository.Timeline `json:"timelines"`
+	Backups    []*snapshot.Manifest  `json:"backups"`
+	Damaged    []damagedReport       `json:"damaged"`
+	Incomplete []incompleteReport    `json:"incomplete"`
+}
+
+type damagedReport struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	ID       string                `json:"id"`
+	Error    string                `json:"error"`
+}
+
+type incompleteReport struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	ID       string                `json:"id"`
+	Bytes    int64                 `json:"bytes"`
+	Newest   time.Time             `json:"newest"`
+}
+
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog) error {
+	report := catalogReport{
+		Repository: r.String(), ID: r.ID(),
+		Timelines: emptyNotNull(c.Timelines), Backups: emptyNotNull(c.Manifests),
+		Damaged: []damagedReport{}, Incomplete: []incompleteReport{},
+	}
+	var damage []error
+	for _, d := range c.Damaged {
+		report.Damaged = append(report.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
+		damage = append(damage, d.Err)
+	}
+	for _, full := range c.Incomplete {
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID}
+		for _, o := range full.Objects {
+			one.Bytes += o.Size
+			if o.ModTime.After(one.Newest) {
+				one.Newest = o.ModTime
+			}
+		}
+		report.Incomplete = append(report.Incomplete, one)
+	}
+	if g.output == "json" {
+		return errors.Join(g.printJSON(report), errors.Join(damage...))
+	}
+	return errors.Join(g.tableCatalog(report), errors.Join(damage...))
+}
+
+func (g *globals) tableCatalog(r catalogReport) error {
+	if len(r.Timelines) == 0 {
+		fmt.Fprintf(g.stdout, "%s: no backups yet\n", r.Repository)
+		return nil
+	}
+	for i, t := range r.Timelines {
+		if i > 0 {
+			fmt.Fprintln(g.stdout)
+		}
+		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, when(t.Created), t.Reason)
+		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED")
+		for _, m := range r.Backups {
+			if m.Timeline == t.ID {
+				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
+					m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()))
+			}
+		}
+		if err := out.flush(); err != nil {
+			return err
+		}
+		for _, d := range r.Damaged {
+			if d.Timeline == t.ID {
+				fmt.Fprintf(g.stdout, "%s  damaged\n", d.ID)
+			}
+		}
+		for _, u := range r.Incomplete {
+			if u.Timeline == t.ID {
+				fmt.Fprintf(g.stdout, "%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+			}
+		}
+	}
+	return nil
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// emptyNotNull keeps JSON lists lists.
+func emptyNotNull[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/s3"
+)
+
+// repoFlags name the repositories and how to talk to them.
+type repoFlags struct {
+	urls     []string
+	upload   string
+	download string
+	retryFor time.Duration
+}
+
+func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
+	usage := "`URL` of the repository: file:///path, a path, or s3://bucket/prefix?region=…"
+	if several {
+		usage += "; may be given more than once"
+	}
+	f.StringArrayVarP(&r.urls, "repo", "r", nil, usage)
+	f.StringVar(&r.upload, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
+	f.DurationVar(&r.retryFor, "retry-for", time.Minute, "how long to try again while a repository is away or throttles")
+	f.StringVar(&r.download, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
+}
+
+// openSinks opens all repositories' sinks. The caller closes them.
+func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, error) {
+	urls := splitURLs(r.urls)
+	if len(urls) == 0 {
+		return nil, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
+	}
+	up, err := parseRate("limit-upload", r.upload)
+	if err != nil {
+		return nil, err
+	}
+	down, err := parseRate("limit-download", r.download)
+	if err != nil {
+		return nil, err
+	}
+	if r.retryFor <= 0 {
+		return nil, usageError{errors.New("--retry-for: want more than 0")}
+	}
+	var all []sinks.Sink
+	for _, u := range urls {
+		s, err := openSink(ctx, u)
+		if err != nil {
+			return nil, errors.Join(err, closeSinks(all))
+		}
+		if up > 0 || down > 0 {
+			s = sinks.Limit(s, up, down)
+		}
+		all = append(all, sinks.Retry(s, sinks.RetryPolicy{For: r.retryFor, Logger: g.logger()}))
+	}
+	return all, nil
+}
+
+// openSink opens the one repository of a command that takes one.
+func (r *repoFlags) openSink(ctx context.Context, g *globals) (sinks.Sink, error) {
+	if urls := splitURLs(r.urls); len(urls) > 1 {
+		return nil, usageError{fmt.Errorf("%d repositories given; this command takes one --repo", len(urls))}
+	}
+	all, err := r.openSinks(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// splitURLs takes the URLs of several --repo apart, and those of REQUORUM_REPO,
+// where a space or a new line stands between them: a comma may be part of one.
+func splitURLs(values []string) []string {
+	var all []string
+	for _, v := range values {
+		if strings.Contains(v, "://") {
+			all = append(all, strings.Fields(v)...)
+		} else if v != "" {
+			all = append(all, v) // a path, which may have spaces in it
+		}
+	}
+	return all
+}
+
+func openSink(ctx context.Context, raw string) (sinks.Sink, error) {
+	scheme, _, hasScheme := strings.Cut(raw, "://")
+	switch {
+	case !hasScheme:
+		path, err := filepath.Abs(raw)
+		if err != nil {
+			return nil, err
+		}
+		return disk.New(path)
+	case scheme == "file":
+		u, err := url.Parse(raw)
+		if err != nil || u.Host != "" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
+			return nil, usageError{fmt.Errorf("--repo %s: want file:///absolute/path, with three slashes and nothing behind the path", raw)}
+		}
+		return disk.New(u.Path)
+	case scheme == "s3":
+		cfg, err := s3.ParseURL(raw)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return s3.Open(ctx, cfg)
+	}
+	return nil, usageError{fmt.Errorf("--repo: %q repositories are not known; use file:// or s3://", scheme)}
+}
+
+// parseRate reads bytes a second; 0 is no limit.
+func parseRate(option, value string) (int64, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := humanize.ParseBytes(strings.TrimSuffix(value, "/s"))
+	if err != nil || n == 0 || n > 1<<50 {
+		return 0, usageError{fmt.Errorf("--%s %s: want bytes a second, such as 50MiB", option, value)}
+	}
+	return int64(n), nil
+}
+
+func closeSinks(all []sinks.Sink) error {
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/requorum/requorum/restore"
+)
+
+// snapshotFileReport is the JSON form of `requorum restore --to-snapshot
+// --dry-run`.
+type snapshotFileReport struct {
+	Plan *restore.SnapshotFilePlan `json:"plan"`
+	Host []restore.FileSystem      `json:"file_systems"`
+}
+
+// restoreToSnapshot writes one plain snapshot file.
+func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src *restoreSource) error {
+	plan, err := restore.NewSnapshotFilePlan(ctx, restore.SnapshotFileRequest{
+		Image: src.image, Repository: src.url(), BackupID: src.backupID(), Path: o.toSnapshot, Owner: o.req.Owner,
+		Bump: o.req.Bump, HighestKnownRevision: src.highest, TargetVersion: o.req.TargetVersion,
+	})
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		host, err := plan.Check(ctx)
+		if g.output == "json" {
+			return errors.Join(g.printJSON(snapshotFileReport{plan, host}), err)
+		}
+		fmt.Fprintf(g.stdout, "Would write %s at revision %d to %s\n", plan.Source.Name, plan.Source.Facts.Revision, plan.Path)
+		g.printBump(plan.Bump)
+		g.printNotes(plan.Notes)
+		fmt.Fprintln(g.stdout, "Nothing was changed.")
+		return err
+	}
+	meter := g.newMeter()
+	result, err := restore.WriteSnapshotFile(ctx, plan, src.image, restore.ExecOptions{
+		Logger:   g.logger(),
+		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
+	})
+	meter.finish()
+	if err != nil {
+		return src.nameOlder(ctx, g, err)
+	}
+	if g.output == "json" {
+		return g.printJSON(result)
+	}
+	fmt.Fprintf(g.stdout, "Wrote %s (%s, SHA-256 of the database %s)\n", result.Path, size(result.Size), result.DatabaseSHA256)
+	g.printBump(plan.Bump)
+	for _, a := range result.AlarmsCleared {
+		fmt.Fprintf(g.stdout, "alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+	}
+	g.printNotes(plan.Notes)
+	return nil
+}

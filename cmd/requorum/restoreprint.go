@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/requorum/requorum/restore"
+)
+
+// restoreReport is the JSON form of `requorum restore`.
+type restoreReport struct {
+	Restore *restore.Result `json:"restore"`
+	// Timeline is the new cluster's in the repository it was restored from.
+	Timeline string `json:"timeline,omitempty"`
+	// TimelineError says why that timeline could not be recorded there.
+	TimelineError string `json:"timeline_error,omitempty"`
+	// Endpoints are the client URLs with --start.
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// planReport is the JSON form of `requorum restore --dry-run`.
+type planReport struct {
+	Plan *restore.Plan      `json:"plan"`
+	Host *restore.Readiness `json:"host"`
+}
+
+func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness) error {
+	if g.output == "json" {
+		return g.printJSON(planReport{p, host})
+	}
+	f := p.Source.Facts
+	fmt.Fprintf(g.stdout, "Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
+	fmt.Fprintf(g.stdout, "into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
+	g.printMembers(p.Members)
+	g.printBump(p.Bump)
+	if host != nil {
+		for _, m := range host.Members {
+			for _, path := range m.SetAside {
+				fmt.Fprintf(g.stdout, "%s: %s would be set aside\n", m.Name, path)
+			}
+			if m.Replaces {
+				fmt.Fprintf(g.stdout, "%s: an unfinished restore would be replaced\n", m.Name)
+			}
+		}
+		for _, fs := range host.FileSystems {
+			fmt.Fprintf(g.stdout, "needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
+		}
+		if host.Completes != nil {
+			fmt.Fprintf(g.stdout, "an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
+		}
+	}
+	g.printNotes(p.Notes)
+	fmt.Fprintln(g.stdout, "Nothing was changed.")
+	return nil
+}
+
+func (g *globals) printMembers(members []restore.Member) {
+	out := newTable(g.stdout, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
+	for _, m := range members {
+		role := "voter"
+		if m.Learner {
+			role = "learner"
+		}
+		out.row("  "+m.Name, m.ID.String(), strings.Join(m.PeerURLs, ","), role, m.DataDir)
+	}
+	out.flush() //nolint:errcheck // the user's own terminal or pipe
+}
+
+func (g *globals) printBump(b *restore.Bump) {
+	if b != nil {
+		fmt.Fprintf(g.stdout, "revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
+	}
+}
+
+func (g *globals) printNotes(notes []string) {
+	for _, n := range notes {
+		fmt.Fprintf(g.stdout, "note: %s\n", n)
+	}
+}
+
+func (g *globals) printRestore(r restoreReport) error {
+	if g.output == "json" {
+		return g.printJSON(r)
+	}
+	p := r.Restore.Plan
+	if r.Restore.CompletedEarlier {
+		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
+	}
+	fmt.Fprintf(g.stdout, "Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.Restore.RevisionBefore, p.ClusterID, took(r.Restore.Took()))
+	for _, m := range r.Restore.Members {
+		for _, path := range m.SetAside {
+			fmt.Fprintf(g.stdout, "%s: set aside %s\n", m.Name, path)
+		}
+	}
+	g.printBump(p.Bump)
+	for _, a := range r.Restore.AlarmsCleared {
+		fmt.Fprintf(g.stdout, "alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+	}
+	if r.Restore.DowngradeEnded != "" {
+		fmt.Fprintf(g.stdout, "a downgrade to %s was under way; the new cluster is not downgrading\n", r.Restore.DowngradeEnded)
+	}
+	g.printNotes(p.Notes)
+	if r.TimelineError != "" {
+		fmt.Fprintf(g.stdout, "note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
+	}
+	if len(r.Endpoints) > 0 {
+		return nil // it is being started
+	}
+	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
+	for _, m := range r.Restore.Members {
+		fmt.Fprintf(g.stdout, "  etcd %s\n", strings.Join(m.Flags, " "))
+	}
+	return nil
+}

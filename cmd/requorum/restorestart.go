@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store"
+)
+
+// startOptions start a restored cluster with the bundled store.
+type startOptions struct {
+	start      bool
+	clientURLs []string
+	timeout    time.Duration
+}
+
+func (o *startOptions) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.start, "start", false, "start the result with the bundled etcd and run it until interrupted")
+	f.StringSliceVar(&o.clientURLs, "client-urls", nil, "with --start: the members' client URLs, `name=url,…` (default: the peer URL's host, and its port less one)")
+	f.DurationVar(&o.timeout, "start-timeout", time.Minute, "with --start: how long to wait for a quorum")
+}
+
+// startRestored starts the members that this host built, waits for a quorum,
+// and serves until interrupted.
+func (g *globals) startRestored(ctx context.Context, o *restoreOptions, report restoreReport) error {
+	configs, err := o.start.configs(report.Restore)
+	if err != nil {
+		return err
+	}
+	for _, c := range configs {
+		report.Endpoints = append(report.Endpoints, c.ListenClientURLs...)
+	}
+	if err := g.printRestore(report); err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeout(ctx, o.start.timeout)
+	defer cancel()
+	cluster, err := store.StartMembers(starting, configs)
+	if err != nil {
+		return fmt.Errorf("the restore is done, starting its result failed: %w", err)
+	}
+	return g.serve(ctx, cluster)
+}
+
+func (o *startOptions) configs(r *restore.Result) ([]store.MemberConfig, error) {
+	urls := map[string]string{}
+	for _, one := range o.clientURLs {
+		name, u, ok := strings.Cut(one, "=")
+		if !ok {
+			return nil, usageError{fmt.Errorf("--client-urls %s: want name=url", one)}
+		}
+		urls[name] = u
+	}
+	var configs []store.MemberConfig
+	for _, m := range r.Members {
+		client, ok := urls[m.Name]
+		if !ok {
+			var err error
+			if client, err = clientURL(m.PeerURLs); err != nil {
+				return nil, usageError{fmt.Errorf("member %s: %w: give --client-urls %s=URL", m.Name, err, m.Name)}
+			}
+		}
+		delete(urls, m.Name)
+		configs = append(configs, store.MemberConfig{
+			Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir,
+			ListenPeerURLs: m.PeerURLs, ListenClientURLs: []string{client},
+			InitialCluster: r.InitialCluster, InitialClusterState: "existing",
+			Settings: store.Settings{Token: r.Plan.ClusterToken, LogLevel: "warn", LogOutputs: []string{"stderr"}},
+		})
+	}
+	for name := range urls {
+		return nil, usageError{fmt.Errorf("--client-urls: this host builds no member %s", name)}
+	}
+	return configs, nil
+}
+
+// clientURL goes by etcd's habit: 2379 for clients beside 2380 for peers.
+func clientURL(peers []string) (string, error) {
+	u, err := url.Parse(peers[0])
+	if err != nil {
+		return "", err
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil || port < 2 {
+		return "", errors.New("its client URL cannot be guessed from the peer URL " + peers[0])
+	}
+	u.Host = net.JoinHostPort(u.Hostname(), strconv.Itoa(port-1))
+	return u.String(), nil
+}

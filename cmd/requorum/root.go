@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// environment is what a command may use of the process, so that tests can give
+// it another one.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+}
+
+// globals are the options of every command.
+type globals struct {
+	environment
+	config   string
+	output   string
+	progress string
+	verbose  bool
+}
+
+func (g *globals) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&g.config, "config", "", "read options from this YAML `file` (see docs/configuration.md)")
+	f.StringVarP(&g.output, "output", "o", "table", "how to print results: table or json")
+	f.StringVar(&g.progress, "progress", "auto", "how to show progress: auto, bar, plain or none")
+	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done, to standard error")
+}
+
+// logger writes to standard error, so that standard output stays parseable.
+func (g *globals) logger() *slog.Logger {
+	level := slog.LevelWarn
+	if g.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(g.stderr, &slog.HandlerOptions{Level: level}))
+}
+
+func (g *globals) check() error {
+	if err := oneOf("output", g.output, "table", "json"); err != nil {
+		return err
+	}
+	return oneOf("progress", g.progress, "auto", "bar", "plain", "none")
+}
+
+// oneOf refuses a value that an option does not have.
+func oneOf(option, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return usageError{fmt.Errorf("--%s %s: want %s", option, value, strings.Join(allowed, ", "))}
+}
+
+func newRootCommand(env environment) *cobra.Command {
+	g := &globals{environment: env}
+	root := &cobra.Command{
+		Use:   "requorum",
+		Short: "Backup and disaster recovery for etcd",
+		Long: `requorum takes consistent snapshots of etcd, keeps them compressed on disk or in
+S3, and rebuilds a whole new cluster from one.
+
+Options may also come from the environment (REQUORUM_REPO for --repo, and so
+on; the ETCDCTL_ variables of etcdctl for the connection) and from a file given
+with --config. The command line wins over the environment, and that over the
+file.
+` + exitHelp,
+		Args:              cobra.NoArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applySettings(cmd, g); err != nil {
+				return err
+			}
+			return g.check()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(env.stdin)
+	root.SetOut(env.stdout)
+	root.SetErr(env.stderr)
+	g.addFlags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		newDemoCommand(g),
+		newStoreCommand(g),
+		newBackupCommand(g),
+		newListCommand(g),
+		newShowCommand(g),
+		newRestoreCommand(g),
+		newVersionCommand(g),
+	)
+	for _, c := range append(root.Commands(), root) {
+		asUsageErrors(c)
+	}
+	return root
+}
+
+// asUsageErrors turns wrong arguments of a command into usage errors, as its
+// wrong flags are already.
+func asUsageErrors(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}

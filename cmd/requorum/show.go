@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+)
+
+func newShowCommand(g *globals) *cobra.Command {
+	var repo repoFlags
+	var timeline string
+	cmd := &cobra.Command{
+		Use:   "show [ID|latest] --repo URL",
+		Short: "Show one backup: what it holds, where it came from, how to open it by hand",
+		Long: `Show one backup. Without an ID, or with "latest", the newest state; the first
+characters of an ID do when they are of one backup only.
+` + exitHelp,
+		Example: `  requorum show --repo file:///var/backups/etcd
+  requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sink, err := repo.openSink(cmd.Context(), g)
+			if err != nil {
+				return err
+			}
+			defer sink.Close()
+			r, err := repository.Open(cmd.Context(), sink)
+			if err != nil {
+				return err
+			}
+			m, _, err := findBackup(cmd.Context(), r, args, timeline)
+			if err != nil {
+				return err
+			}
+			if g.output == "json" {
+				return g.printJSON(m)
+			}
+			return g.showManifest(r, m)
+		},
+	}
+	repo.addFlags(cmd.Flags(), false)
+	addTimelineFlag(cmd.Flags(), &timeline)
+	return cmd
+}
+
+func (g *globals) showManifest(r *repository.Repository, m *snapshot.Manifest) error {
+	out := newTable(g.stdout)
+	out.row("Backup", m.ID)
+	out.row("Repository", r.String())
+	out.row("Timeline", m.Timeline.String())
+	out.row("Taken", fmt.Sprintf("%s, in %s, by %s", when(m.Started), took(m.Finished.Sub(m.Started)), m.Tool))
+	out.row("Revision", fmt.Sprintf("%d (compacted up to %d)", m.Facts.Revision, m.Facts.CompactedRevision))
+	out.row("Raft", fmt.Sprintf("index %d, term %d", m.Facts.RaftIndex, m.Facts.RaftTerm))
+	if m.Barrier != nil {
+		out.row("Barrier", fmt.Sprintf("index %d, revision %d (%s)", m.Barrier.RaftIndex, m.Barrier.Revision, m.Barrier.Method))
+	}
+	out.row("etcd", fmt.Sprintf("%s; cluster version %s, storage version %s", m.Source.Version, orNone(m.Facts.ClusterVersion), orNone(m.Facts.StorageVersion)))
+	out.row("Read from", fmt.Sprintf("%s (%s, %s)", orNone(m.Source.Name), m.Source.MemberID, m.Source.Endpoint))
+	for i, member := range m.Facts.Members {
+		label := ""
+		if i == 0 {
+			label = "Members"
+		}
+		role := ""
+		if member.IsLearner {
+			role = " (learner)"
+		}
+		out.row(label, fmt.Sprintf("%s %s %s%s", member.ID, orNone(member.Name), strings.Join(member.PeerURLs, ","), role))
+	}
+	for _, a := range m.Facts.Alarms {
+		out.row("Alarm", fmt.Sprintf("%s on %s", a.Type, a.MemberID))
+	}
+	out.row("Users and roles", map[bool]string{true: "enforced", false: "not enforced"}[m.Facts.AuthEnabled])
+	out.row("Keys", countOr(m.Keys))
+	out.row("HashKV", hashOr(m.HashKV))
+	out.row("Database", fmt.Sprintf("%s, SHA-256 %s", size(m.Object.RawSize), m.DatabaseSHA256))
+	out.row("Stored", fmt.Sprintf("%s as %s, SHA-256 %s", size(m.Object.StoredSize), strings.Join(m.Object.Codecs, ", "), m.Object.StoredSHA256))
+	for _, recipient := range m.Object.Recipients {
+		out.row("Encrypted to", recipient)
+	}
+	out.row("Object", m.Object.Name)
+	out.row("By hand", byHand(m))
+	for k, v := range m.Labels {
+		out.row("Label", k+"="+v)
+	}
+	return out.flush()
+}
+
+// byHand is how to get the plain etcd snapshot with ordinary tools.
+func byHand(m *snapshot.Manifest) string {
+	if m.Object.Encrypted() {
+		return "age -d -i IDENTITY snapshot.zst.age | zstd -d -o snapshot.db"
+	}
+	return "zstd -d snapshot.zst -o snapshot.db"
+}
+
+func countOr(k snapshot.Keys) string {
+	if k.Count == nil {
+		return "not counted: " + k.Obtained
+	}
+	return fmt.Sprintf("%d (%s)", *k.Count, k.Obtained)
+}
+
+func hashOr(h snapshot.HashKV) string {
+	if h.Revision == 0 {
+		return "none: " + h.Obtained
+	}
+	return fmt.Sprintf("%d at revision %d, compacted %d (%s)", h.Hash, h.Revision, h.CompactedRevision, h.Obtained)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
