@@ -108,6 +108,7 @@ func (r *storedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close ends the reading.
 func (r *storedReader) Close() error { return errors.Join(r.raw.Close(), r.stored.Close()) }
 
 // objectReaderAt reads ranges of an object.
@@ -117,6 +118,7 @@ type objectReaderAt struct {
 	name string
 }
 
+// ReadAt reads one range.
 func (o *objectReaderAt) ReadAt(p []byte, off int64) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -71,7 +71,7 @@ func TestSettingsOrder(t *testing.T) {
 func TestPromise4UnknownSettings(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"misspelt", "repo: file:///f\nrepos: x\n", "line 2"},
-		{"misspelt below a command", "backup:\n  levle: best\n", `"levle"`},
+		{"misspelt below a command", "backup:\n  lvl: best\n", `"lvl"`},
 		{"of another command, below this one", "backup:\n  only-list: true\n", `"only-list"`},
 		{"twice", "level: best\nlevel: best\n", "twice"},
 		{"not a list of options", "- a\n- b\n", "line 1"},
@@ -105,6 +105,6 @@ func FuzzParseConfig(f *testing.F) {
 	o.addFlags(backup.Flags())
 	root.AddCommand(backup)
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		parseConfig(data, root) //nolint:errcheck // it must not panic, whatever it says
+		parseConfig(data, root)
 	})
 }

@@ -165,7 +165,7 @@ func (d *demo) backup(ctx context.Context, endpoints []string) error {
 		if err != nil {
 			return err
 		}
-		defer sink.Close()
+		defer sink.Close() //nolint:errcheck // a folder: nothing is held open
 		d.load.mark()
 		result, err := snapshot.Take(ctx, snapshot.Request{Client: client, Sinks: []sinks.Sink{sink}, Tool: "requorum " + version, ReadBack: true, Logger: d.logger()})
 		if err != nil {
@@ -208,7 +208,7 @@ func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
 
 func (d *demo) rebuild(ctx context.Context, quiet store.Settings) error {
 	started := time.Now()
-	ports, err := freePorts(6)
+	ports, err := freePorts(ctx, 6)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (d *demo) restore(ctx context.Context, initialCluster string) error {
 	if err != nil {
 		return err
 	}
-	defer sink.Close()
+	defer sink.Close() //nolint:errcheck // a folder: nothing is held open
 	repo, err := repository.Open(ctx, sink)
 	if err != nil {
 		return err

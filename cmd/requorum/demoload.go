@@ -205,13 +205,14 @@ func proveWrites(ctx context.Context, c *clientv3.Client, r *restore.Result) err
 	}
 	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for event := range c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(r.RevisionBefore)) {
-		if err := event.Err(); errors.Is(err, rpctypes.ErrCompacted) {
-			return nil
-		}
-		return fmt.Errorf("a watch from revision %d got an event instead of 'compacted'", r.RevisionBefore)
+	event := <-c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(r.RevisionBefore))
+	switch err := event.Err(); {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return nil
+	case err != nil:
+		return fmt.Errorf("a watch from revision %d: want 'compacted': %w", r.RevisionBefore, err)
 	}
-	return errors.New("a watch from the past got neither events nor an error")
+	return fmt.Errorf("a watch from revision %d was not told 'compacted'", r.RevisionBefore)
 }
 
 // proveAgreement compares the members' hashes at one revision.
@@ -237,10 +238,10 @@ func proveAgreement(ctx context.Context, c *clientv3.Client, endpoints []string)
 }
 
 // freePorts finds ports on loopback that nobody listens on now.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}

@@ -29,7 +29,7 @@ manifest is damaged is listed as such, and ends the command with status 3.
 			if err != nil {
 				return err
 			}
-			defer sink.Close()
+			defer sink.Close() //nolint:errcheck // it was read from
 			r, err := repository.Open(cmd.Context(), sink)
 			if err != nil {
 				return err

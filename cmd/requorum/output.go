@@ -53,11 +53,3 @@ func took(d time.Duration) string {
 	}
 	return d.Round(time.Second).String()
 }
-
-// plural writes a number and its noun.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}

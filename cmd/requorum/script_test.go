@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -19,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"requorum": main})
+	testscript.Main(cleaning{m}, map[string]func(){"requorum": main})
 }
 
 // TestScripts runs the command lines in testdata/script as a user would type
@@ -116,12 +115,4 @@ func scriptOnly(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s matches %d files: %s", args[0], len(found), strings.Join(found, ", "))
 	}
 	ts.Setenv(args[1], found[0])
-}
-
-// runCommand runs a command line in this process.
-func runCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	code = run(t.Context(), args, environment{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: os.Getenv})
-	return code, out.String(), errs.String()
 }

@@ -27,7 +27,7 @@ characters of an ID do when they are of one backup only.
 			if err != nil {
 				return err
 			}
-			defer sink.Close()
+			defer sink.Close() //nolint:errcheck // it was read from
 			r, err := repository.Open(cmd.Context(), sink)
 			if err != nil {
 				return err

@@ -70,7 +70,7 @@ func ParseTimelineID(s string) (TimelineID, error) {
 // NewBackupID makes the ID of a backup that starts now.
 func NewBackupID(now time.Time) string {
 	var random [3]byte
-	rand.Read(random[:]) //nolint:errcheck // never fails, by its documentation
+	rand.Read(random[:]) // never fails, by its documentation
 	return now.UTC().Format(backupTimeLayout) + "-" + hex.EncodeToString(random[:])
 }
 

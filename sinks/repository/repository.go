@@ -58,7 +58,7 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 		return r, err
 	}
 	var id [16]byte
-	rand.Read(id[:]) //nolint:errcheck // never fails, by its documentation
+	rand.Read(id[:]) // never fails, by its documentation
 	m := Marker{Format: Format, ID: hex.EncodeToString(id[:]), Created: now.UTC().Truncate(time.Second)}
 	err = (&Repository{sink: s}).WriteDocument(ctx, markerName, m)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
