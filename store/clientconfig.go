@@ -1,0 +1,124 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Defaults of ClientConfig. The first five are etcdctl's own.
+const (
+	DefaultEndpoint         = "127.0.0.1:2379"
+	DefaultDialTimeout      = 2 * time.Second
+	DefaultCommandTimeout   = 5 * time.Second
+	DefaultKeepAliveTime    = 2 * time.Second
+	DefaultKeepAliveTimeout = 6 * time.Second
+
+	// DefaultStallTimeout is how long a snapshot stream may bring no byte.
+	// A member that is busy with a large commit pauses for seconds; half a
+	// minute without a byte is no pause, and the stream holds a read
+	// transaction that makes the member's database grow.
+	DefaultStallTimeout = 30 * time.Second
+	// DefaultCatchUpTimeout is how long WaitApplied waits for a follower.
+	DefaultCatchUpTimeout = 30 * time.Second
+)
+
+// ClientConfig says how to reach a cluster. Names and meanings are etcdctl's.
+// The zero value asks 127.0.0.1:2379 in plain text.
+type ClientConfig struct {
+	// Endpoints are client URLs (http, https, unix, unixs) or host:port. Empty
+	// is DefaultEndpoint.
+	Endpoints []string
+	// DiscoverEndpoints adds the client URLs of the other members, as the
+	// cluster advertises them, to each Survey.
+	DiscoverEndpoints bool
+
+	// CACert, Cert and Key are PEM files; they are read again at each
+	// handshake, so renewed certificates need no restart.
+	CACert, Cert, Key string
+	// ServerName is the name that the server's certificate must carry, where it
+	// is not the endpoint's host.
+	ServerName string
+	// InsecureSkipTLSVerify accepts any certificate.
+	InsecureSkipTLSVerify bool
+	// SecureTransport asks for TLS to endpoints without a scheme even where no
+	// TLS file is named: etcdctl's --insecure-transport=false.
+	SecureTransport bool
+
+	// User and Password log in with etcd's own authentication; Token is a JWT
+	// used instead.
+	User, Password, Token string
+
+	// DialTimeout bounds one attempt to connect, CommandTimeout one short call
+	// (a status, a barrier, a login). Zero is the default.
+	DialTimeout, CommandTimeout time.Duration
+	// KeepAliveTime and KeepAliveTimeout find connections that died silently.
+	// Below 10 s the transport uses 10 s. Zero is the default.
+	KeepAliveTime, KeepAliveTimeout time.Duration
+	// StallTimeout bounds the silence on a snapshot stream, CatchUpTimeout a
+	// WaitApplied. Zero is the default.
+	StallTimeout, CatchUpTimeout time.Duration
+
+	// Logger hears what is noteworthy and no error; nil is allowed.
+	Logger *slog.Logger
+}
+
+// SplitUser takes "name:password" apart as etcdctl does; without a colon the
+// password is empty.
+func SplitUser(user string) (name, password string) {
+	name, password, _ = strings.Cut(user, ":")
+	return name, password
+}
+
+func (c ClientConfig) withDefaults() ClientConfig {
+	if len(c.Endpoints) == 0 {
+		c.Endpoints = []string{DefaultEndpoint}
+	}
+	orDefault(&c.DialTimeout, DefaultDialTimeout)
+	orDefault(&c.CommandTimeout, DefaultCommandTimeout)
+	orDefault(&c.KeepAliveTime, DefaultKeepAliveTime)
+	orDefault(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
+	orDefault(&c.StallTimeout, DefaultStallTimeout)
+	orDefault(&c.CatchUpTimeout, DefaultCatchUpTimeout)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+}
+
+func (c ClientConfig) validate() error {
+	for name, d := range map[string]time.Duration{
+		"dial-timeout": c.DialTimeout, "command-timeout": c.CommandTimeout,
+		"keepalive-time": c.KeepAliveTime, "keepalive-timeout": c.KeepAliveTimeout,
+		"stall timeout": c.StallTimeout, "catch-up timeout": c.CatchUpTimeout,
+	} {
+		if d < 0 {
+			return fmt.Errorf("etcd client: %s is negative (%s)", name, d)
+		}
+	}
+	switch {
+	case (c.Cert == "") != (c.Key == ""):
+		return errors.New("etcd client: a client certificate needs both --cert and --key")
+	case c.Token != "" && (c.User != "" || c.Password != ""):
+		return errors.New("etcd client: a token and a user are given; use one of them")
+	case c.User == "" && c.Password != "":
+		return errors.New("etcd client: a password without a user; add --user")
+	case c.User != "" && c.Password == "":
+		return fmt.Errorf("etcd client: no password for user %q; give --password, --user %s:PASSWORD or ETCDCTL_PASSWORD", c.User, c.User)
+	}
+	return nil
+}
+
+// wantsTLS tells whether an endpoint without a scheme is asked with TLS.
+func (c ClientConfig) wantsTLS() bool {
+	return c.SecureTransport || c.InsecureSkipTLSVerify ||
+		c.CACert != "" || c.Cert != "" || c.ServerName != ""
+}

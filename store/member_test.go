@@ -1,0 +1,114 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/internal/ports"
+)
+
+func memberConfig(t *testing.T, name string) store.MemberConfig {
+	t.Helper()
+	free, err := ports.Free(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.MemberConfig{
+		Name: name, DataDir: filepath.Join(t.TempDir(), name), Settings: quiet(),
+		ListenClientURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", free[0])},
+		ListenPeerURLs:   []string{fmt.Sprintf("http://127.0.0.1:%d", free[1])},
+	}
+}
+
+func startMember(t *testing.T, config store.MemberConfig) *store.Member {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	member, err := store.StartMember(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(member.Kill)
+	return member
+}
+
+// Promise 3: a data directory is started as what it is, or not at all.
+func TestMemberExistingDataDir(t *testing.T) {
+	t.Parallel()
+	config := memberConfig(t, "one")
+	config.WALDir = filepath.Join(t.TempDir(), "wal")
+	config.QuotaBytes, config.SnapshotCount, config.InitialCorruptCheck = 64<<20, 100, true
+	config.AutoCompactionMode, config.AutoCompactionRetention = "revision", "1000"
+	member := startMember(t, config)
+	if _, err := store.StartMember(t.Context(), config); !errors.Is(err, store.ErrDataDirInUse) {
+		t.Errorf("starting a second time on the same directory: %v", err)
+	}
+	if err := member.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wrong := config
+	wrong.Name = "two"
+	if _, err := store.StartMember(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), `belongs to member "one"`) {
+		t.Errorf("another name: %v", err)
+	}
+	again := startMember(t, member.Config())
+	if again.ID() != member.ID() {
+		t.Errorf("started again as %x, was %x", again.ID(), member.ID())
+	}
+	client, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: again.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	survey, err := client.Survey(t.Context())
+	if err != nil || survey.Members[0].DBSizeQuota != 64<<20 || survey.Members[0].Name != "one" {
+		t.Errorf("survey %+v, %v", survey, err)
+	}
+}
+
+// A member of three that is alone cannot serve: the start ends with its
+// context, and says what it waited for.
+func TestMemberAloneWithoutQuorum(t *testing.T) {
+	t.Parallel()
+	config := memberConfig(t, "m1")
+	config.InitialCluster = "m1=" + config.ListenPeerURLs[0] + ",m2=http://127.0.0.1:2,m3=http://127.0.0.1:3"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := store.StartMember(ctx, config)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does a quorum of m1=") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A member that ends by itself says so on Err.
+func TestMemberRemovedFromCluster(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t, store.ClusterConfig{DataDir: t.TempDir(), Members: 3, FreePorts: true, Settings: quiet()})
+	victim := cluster.Members()[2]
+	client := etcdClient(t, cluster.Members()[0].Endpoints()...)
+	deadline := time.Now().Add(15 * time.Second)
+	for { // strict reconfiguration checks want 5 s of health first
+		_, err := client.MemberRemove(t.Context(), victim.ID())
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	select {
+	case err := <-cluster.Err():
+		if err == nil || !strings.Contains(err.Error(), "member m3") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("the removal went unnoticed")
+	}
+}

@@ -1,0 +1,192 @@
+package storetest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Versions are all that requorum works with, oldest first.
+func Versions() []string { return []string{"3.4", "3.5", "3.6", "3.7"} }
+
+// Unavailable skips the test because something it needs is missing, or fails it
+// where everything has to run.
+func Unavailable(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("REQUORUM_CI") == "1" {
+		t.Fatalf("cannot run, and REQUORUM_CI=1 wants it to: %s", reason)
+	}
+	t.Skipf("SKIPPED: %s", reason)
+}
+
+// Binary is the path of etcd, etcdctl or etcdutl (not for 3.4) of a version,
+// which is built or fetched when it is missing.
+func Binary(t testing.TB, version, name string) string {
+	t.Helper()
+	bin := filepath.Join(root(t), ".cache", "bin", "etcd-"+version)
+	path := filepath.Join(bin, name)
+	switch version {
+	case "3.4":
+		if err := fetchDebian(bin); err != nil {
+			Unavailable(t, "etcd 3.4 comes from Debian's packages: "+err.Error())
+		}
+	case "3.5", "3.6", "3.7":
+		if err := build(root(t), version, path); err != nil {
+			Unavailable(t, err.Error())
+		}
+	default:
+		t.Fatalf("etcd %s: want one of %v", version, Versions())
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("etcd %s has no %s: %v", version, name, err)
+	}
+	return path
+}
+
+// root is the top of the repository.
+func root(t testing.TB) string {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		t.Fatal("the place of this source file is unknown")
+	}
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, ".tools", "build")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatalf("no .tools/build above %s", file)
+		}
+	}
+}
+
+// build runs .tools/build unless its own stamp says that there is nothing to
+// do: it holds a lock while it builds anything, and tests would wait for it.
+func build(root, version, path string) error {
+	tool := filepath.Join(root, ".tools", "etcd-"+version)
+	sum := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(tool, name))
+		if err != nil {
+			return fmt.Errorf("etcd %s: %w", version, err)
+		}
+		sum.Write(data)
+	}
+	want := hex.EncodeToString(sum.Sum(nil)) + "-" + runtime.Version()
+	stamp, err := os.ReadFile(path + ".stamp")
+	if err == nil && strings.TrimSpace(string(stamp)) == want {
+		return nil
+	}
+	cmd := exec.Command(filepath.Join(root, ".tools", "build"), "etcd-"+version)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building etcd %s: %w\n%s", version, err, out)
+	}
+	return nil
+}
+
+// fetchDebian unpacks Debian's packages without installing them: an installed
+// one would start a server on the machine.
+func fetchDebian(bin string) (err error) {
+	if _, err := os.Stat(filepath.Join(bin, "etcdctl")); err == nil {
+		return nil
+	}
+	for _, tool := range []string{"apt-get", "dpkg"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(bin+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // frees the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("locking %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(filepath.Join(bin, "etcdctl")); err == nil {
+		return nil // another test was first
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(bin), "debian-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	download := []string{"apt-get", "-q", "download", "etcd-server", "etcd-client"}
+	if err := run(tmp, download...); err != nil {
+		// The lists may be old or missing.
+		if updateErr := run(tmp, "apt-get", "-q", "update"); updateErr != nil {
+			return errors.Join(err, updateErr)
+		}
+		if err := run(tmp, download...); err != nil {
+			return err
+		}
+	}
+	packages, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, p := range packages {
+		if err := run(tmp, "dpkg", "-x", p, "root"); err != nil {
+			return err
+		}
+	}
+	unpacked := filepath.Join(tmp, "root", "usr", "bin")
+	out, err := exec.Command(filepath.Join(unpacked, "etcd"), "--version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("etcd --version: %w\n%s", err, out)
+	}
+	if !bytes.Contains(out, []byte("etcd Version: 3.4.")) {
+		return fmt.Errorf("the package's version is not 3.4: %s", bytes.SplitN(out, []byte("\n"), 2)[0])
+	}
+	return os.Rename(unpacked, bin)
+}
+
+func run(dir string, command ...string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
+	}
+	return nil
+}
+
+// Etcdctl runs a version's etcdctl and gives its output; a failure ends the
+// test.
+func Etcdctl(t testing.TB, version string, args ...string) string {
+	t.Helper()
+	return output(t, Binary(t, version, "etcdctl"), args...)
+}
+
+// Etcdutl runs a version's etcdutl, or for 3.4 its etcdctl, which did the same
+// work then.
+func Etcdutl(t testing.TB, version string, args ...string) string {
+	t.Helper()
+	name := "etcdutl"
+	if version == "3.4" {
+		name = "etcdctl"
+	}
+	return output(t, Binary(t, version, name), args...)
+}
+
+func output(t testing.TB, path string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(path), strings.Join(args, " "), err, stdout.String(), stderr.String())
+	}
+	return stdout.String()
+}

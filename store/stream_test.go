@@ -1,0 +1,152 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// Every way a stream can end, against one member with some 20 MB.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	member := startMember(t, memberConfig(t, "one"))
+	storetest.Fill(t, member.Endpoints(), storetest.Load{Keys: 2500, ValueSize: 8 << 10})
+	for name, check := range map[string]func(*testing.T, *storetest.Proxy, store.ClientConfig){
+		"stalls":      streamStalls,
+		"slow reader": streamSlowReader,
+		"cut":         streamCut,
+		"cancelled":   streamCancelled,
+		"flat memory": streamReadsAheadWithinBounds,
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := storetest.NewProxy(t, strings.TrimPrefix(member.Endpoints()[0], "http://"))
+			check(t, proxy, store.ClientConfig{Endpoints: []string{"http://" + proxy.Addr()}})
+		})
+	}
+}
+
+func drain(stream *store.SnapshotStream) error {
+	for {
+		if _, err := stream.Next(); err != nil {
+			return err
+		}
+	}
+}
+
+func streamStalls(t *testing.T, proxy *storetest.Proxy, config store.ClientConfig) {
+	config.StallTimeout = 500 * time.Millisecond
+	client := dial(t, config)
+	s := survey(t, client)
+	proxy.StallAfter(5 << 20)
+	stream, err := client.Stream(t.Context(), s.Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	began := time.Now()
+	err = drain(stream)
+	if !errors.Is(err, store.ErrStalled) || !strings.Contains(err.Error(), "member one") || !strings.Contains(err.Error(), "bytes received") {
+		t.Errorf("got %v", err)
+	}
+	if stream.Received() < 4<<20 || stream.Received() > 6<<20 {
+		t.Errorf("%d bytes received, the proxy let 5 MiB through", stream.Received())
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("noticing took %s", took)
+	}
+	// A stall before the first byte is noticed too.
+	if _, err := client.Stream(t.Context(), s.Members[0]); !errors.Is(err, store.ErrStalled) {
+		t.Errorf("stalled from the start: %v", err)
+	}
+}
+
+// A reader that pauses for longer than StallTimeout is no stall.
+func streamSlowReader(t *testing.T, _ *storetest.Proxy, config store.ClientConfig) {
+	config.StallTimeout = time.Second
+	client := dial(t, config)
+	stream, err := client.Stream(t.Context(), survey(t, client).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := stream.Next(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(config.StallTimeout * 3 / 2)
+	if err := drain(stream); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func streamCut(t *testing.T, proxy *storetest.Proxy, config store.ClientConfig) {
+	client := dial(t, config)
+	stream, err := client.Stream(t.Context(), survey(t, client).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	proxy.Cut()
+	if err := drain(stream); !errors.Is(err, store.ErrUnreachable) || !strings.Contains(err.Error(), "member one") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func streamCancelled(t *testing.T, _ *storetest.Proxy, config store.ClientConfig) {
+	client := dial(t, config)
+	member := survey(t, client).Members[0]
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stream, err := client.Stream(ctx, member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	if err := drain(stream); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	if stream, err = client.Stream(t.Context(), member); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := drain(stream); !errors.Is(err, context.Canceled) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// While nobody calls Next, no more than the flow control windows is taken from
+// the member.
+func streamReadsAheadWithinBounds(t *testing.T, proxy *storetest.Proxy, config store.ClientConfig) {
+	client := dial(t, config)
+	stream, err := client.Stream(t.Context(), survey(t, client).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var before int64 = -1
+	for deadline := time.Now().Add(10 * time.Second); proxy.Forwarded() != before; time.Sleep(200 * time.Millisecond) {
+		before = proxy.Forwarded()
+		if time.Now().After(deadline) {
+			t.Fatal("bytes keep coming although nobody reads")
+		}
+	}
+	// The proxy's own socket buffers hold some megabytes of it.
+	if before > 10<<20 {
+		t.Errorf("%d bytes were read ahead", before)
+	}
+	if err := drain(stream); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if after := proxy.Forwarded(); after < 20<<20 {
+		t.Errorf("%d bytes in all", after)
+	}
+}
