@@ -102,7 +102,26 @@ file.
 	for _, c := range append(root.Commands(), root) {
 		asUsageErrors(c)
 	}
+	completeFixed(root)
 	return root
+}
+
+// completeFixed offers the values of options that have a few fixed ones.
+func completeFixed(root *cobra.Command) {
+	values := map[string][]string{
+		"output":   {"table", "json"},
+		"progress": {"auto", "bar", "plain", "none"},
+		"level":    {"fastest", "default", "better", "best"},
+		"engine":   {"requorum", "etcdutl"},
+	}
+	for _, c := range append(root.Commands(), root) {
+		for name, v := range values {
+			if c.Flags().Lookup(name) != nil || c.PersistentFlags().Lookup(name) != nil {
+				// It fails only for a flag that is not there, or twice.
+				c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // see above
+			}
+		}
+	}
 }
 
 // asUsageErrors turns wrong arguments of a command into usage errors, as its

@@ -29,7 +29,12 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
-			env.Setenv("ETCDCTL_API", "3")
+			ports, err := freePorts(context.Background(), 2)
+			if err != nil {
+				return err
+			}
+			env.Setenv("PORT1", strconv.Itoa(ports[0]))
+			env.Setenv("PORT2", strconv.Itoa(ports[1]))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -38,6 +43,7 @@ func TestScripts(t *testing.T) {
 			"exits": scriptExits,
 			"flip":  scriptFlip,
 			"only":  scriptOnly,
+			"await": scriptAwait,
 		},
 	})
 }
@@ -101,6 +107,22 @@ func scriptFlip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	data[len(data)/2] ^= 1
 	ts.Check(os.WriteFile(path, data, 0o600))
+}
+
+// scriptAwait waits until a file holds a text: await file text
+func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await file text")
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && strings.Contains(string(data), args[1]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s does not hold %q after a minute: %s (%v)", args[0], args[1], data, err)
+		}
+	}
 }
 
 // scriptOnly sets a variable to the one file that a pattern matches, since IDs
