@@ -1,0 +1,154 @@
+package s3
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+)
+
+const (
+	defaultAttempts = 6
+	defaultBackoff  = 10 * time.Second
+	defaultStall    = 2 * time.Minute
+)
+
+// retriedCodes are tried again beyond what the SDK does: bytes that were changed
+// on their way (the part is still in memory), and conflicts that S3 asks to
+// repeat.
+var retriedCodes = map[string]struct{}{
+	"BadDigest": {}, "XAmzContentSHA256Mismatch": {}, "XAmzContentChecksumMismatch": {},
+	"ConditionalRequestConflict": {}, "OperationAborted": {},
+}
+
+// newClient makes the SDK's client of a place. It speaks to nobody yet.
+// closeIdle releases its idle connections.
+func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func(), err error) {
+	transport, err := newTransport(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	options := []func(*config.LoadOptions) error{config.WithHTTPClient(transport)}
+	if c.Region != "" {
+		options = append(options, config.WithRegion(c.Region))
+	}
+	if c.Profile != "" {
+		options = append(options, config.WithSharedConfigProfile(c.Profile))
+	}
+	if c.Credentials != nil {
+		options = append(options, config.WithCredentialsProvider(c.Credentials))
+	}
+	loaded, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("AWS configuration (environment and shared files): %w", err)
+	}
+	if loaded.Region == "" {
+		if c.Endpoint == "" {
+			return nil, nil, fmt.Errorf("no region is known for bucket %s: add region=… to the URL or set AWS_REGION", c.Bucket)
+		}
+		loaded.Region = "us-east-1" // what servers other than Amazon's sign for unless told otherwise
+	}
+	// LoadDefaultConfig may have replaced the transport (AWS_CA_BUNDLE).
+	if b, ok := loaded.HTTPClient.(*awshttp.BuildableClient); ok {
+		loaded.HTTPClient = b.Freeze()
+	}
+	closeIdle = func() {}
+	if h, ok := loaded.HTTPClient.(interface{ CloseIdleConnections() }); ok {
+		closeIdle = h.CloseIdleConnections
+	}
+	client = s3.NewFromConfig(loaded, func(o *s3.Options) {
+		if c.Endpoint != "" {
+			o.BaseEndpoint = aws.String(c.Endpoint)
+		}
+		o.UsePathStyle = c.PathStyle
+		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
+			r.MaxAttempts = c.attempts()
+			r.MaxBackoff = cmp.Or(c.Backoff, defaultBackoff)
+			// The SDK's budget of retries is for the whole life of a client: in an
+			// agent that runs for months one bad hour would use it up.
+			r.RateLimiter = ratelimit.None
+			r.Retryables = append(slices.Clone(r.Retryables), retry.RetryableErrorCode{Codes: retriedCodes})
+		})
+		// Every put carries its sum, computed here once, in a header: sums in
+		// trailers are refused by many servers.
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		// A ranged read has no sum to compare with. Readers compare SHA-256.
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	})
+	return client, closeIdle, nil
+}
+
+func (c Config) attempts() int {
+	return cmp.Or(c.Attempts, defaultAttempts)
+}
+
+func newTransport(c Config) (*awshttp.BuildableClient, error) {
+	var authorities *x509.CertPool
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("the file of authorities that ca names: %w", err)
+		}
+		authorities = x509.NewCertPool()
+		if !authorities.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s, which ca names, holds no certificate in PEM form", c.CAFile)
+		}
+	}
+	stall := cmp.Or(c.Stall, defaultStall)
+	// A client of the SDK's own, because AWS_CA_BUNDLE fails with any other.
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		dial := t.DialContext
+		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &stallConn{Conn: conn, limit: stall}, nil
+		}
+		t.DisableCompression = true // bytes are wanted as they are stored
+		t.MaxIdleConnsPerHost = 16
+		if authorities != nil {
+			if t.TLSClientConfig == nil {
+				t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+			}
+			t.TLSClientConfig.RootCAs = authorities
+		}
+	}), nil
+}
+
+// stallConn breaks a connection on which nothing has moved for limit, in either
+// direction: a firewall that forgot it lets both ends wait for ever. A total
+// timeout would break slow links that work.
+//
+// A deadline that cannot be set means that the connection is closed, which the
+// read or write itself tells better.
+type stallConn struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c *stallConn) Read(p []byte) (int, error) {
+	c.SetReadDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
+	return c.Conn.Read(p)
+}
+
+func (c *stallConn) Write(p []byte) (int, error) {
+	// The answer is awaited while the request is written: both get more time.
+	c.SetDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
+	n, err := c.Conn.Write(p)
+	c.SetReadDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
+	return n, err
+}

@@ -1,0 +1,237 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/requorum/requorum/sinks"
+)
+
+// operation is what was tried: the words for it, and the right that it takes.
+type operation struct {
+	verb   string
+	rights string
+}
+
+var (
+	opPut      = operation{"put", "s3:PutObject"}
+	opUpload   = operation{"upload", "s3:PutObject"}
+	opAbort    = operation{"abort the upload of", "s3:AbortMultipartUpload"}
+	opRead     = operation{"read", "s3:GetObject"}
+	opStat     = operation{"stat", "s3:GetObject (and s3:ListBucket on the bucket, without which a missing object looks like a forbidden one)"}
+	opList     = operation{"list", "s3:ListBucket on the bucket"}
+	opDelete   = operation{"delete", "s3:DeleteObject, and s3:DeleteObjectVersion where the bucket keeps versions"}
+	opReadLock = operation{"read the object lock configuration of", "s3:GetBucketObjectLockConfiguration on the bucket"}
+)
+
+// failure is an error with its cause and the next step. The SDK's own message
+// repeats URLs and wrappings; of it only the server's words are shown, and all
+// of it stays within reach of errors.As.
+type failure struct {
+	what      string // "put a/b in s3://bucket/prefix"
+	cause     string
+	kind      error // a sentinel of package sinks, or nil
+	err       error
+	temporary bool
+}
+
+func (f *failure) Error() string {
+	if f.kind != nil {
+		return f.what + ": " + f.kind.Error() + f.cause
+	}
+	return f.what + ": " + f.cause
+}
+
+func (f *failure) Unwrap() []error {
+	if f.kind != nil {
+		return []error{f.kind, f.err}
+	}
+	return []error{f.err}
+}
+
+// Temporary says whether the same call may succeed later.
+func (f *failure) Temporary() bool { return f.temporary }
+
+// explain turns an error of the SDK into one that names the object, the place,
+// the cause and what to do.
+func (s *Sink) explain(op operation, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if known := new(failure); errors.As(err, &known) {
+		return err
+	}
+	f := &failure{what: fmt.Sprintf("%s %s in %s", op.verb, name, s), err: err}
+	if name == "" {
+		f.what = fmt.Sprintf("%s %s", op.verb, s)
+	}
+	status, code, message := answer(err)
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		f.cause = "given up, because the time for it was over or it was cancelled: " + innermost(err)
+	case status == 0:
+		f.cause, f.temporary = s.unanswered(err)
+	default:
+		f.cause, f.kind = s.refused(op, name, status, code, err)
+		if message != "" && (status != http.StatusNotFound || f.kind == nil) {
+			f.cause += fmt.Sprintf(" (the server said %s: %s)", code, message)
+		}
+		f.temporary = passing(status, code)
+	}
+	return f
+}
+
+// refused explains an answer of the server.
+func (s *Sink) refused(op operation, name string, status int, code string, err error) (cause string, kind error) {
+	switch code {
+	case "NoSuchBucket":
+		return fmt.Sprintf("bucket %s does not exist%s: create it, or correct the URL", s.config.Bucket, s.at()), nil
+	case "InvalidAccessKeyId":
+		return ": the access key ID is not known" + s.at() + ": check AWS_ACCESS_KEY_ID or the profile, and that they belong to this server", sinks.ErrDenied
+	case "SignatureDoesNotMatch":
+		return ": the secret key does not belong to the access key ID: check AWS_SECRET_ACCESS_KEY or the profile", sinks.ErrDenied
+	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired":
+		return ": the session token has expired: get new credentials (aws sso login, assume the role again)", sinks.ErrDenied
+	case "InvalidToken", "InvalidClientTokenId":
+		return ": the session token is not valid: unset AWS_SESSION_TOKEN, or set all three of one set of credentials", sinks.ErrDenied
+	case "RequestTimeTooSkewed", "RequestInTheFuture":
+		return "the clocks of this machine and of the server differ by more than the server accepts (15 minutes at Amazon)" + serverTime(err) + ": set the clock (chronyc, timedatectl)", nil
+	case "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "InvalidRegionName":
+		return s.otherRegion(err), nil
+	case "InvalidStorageClass":
+		return fmt.Sprintf("the server does not know storage-class=%s: correct it in the URL", s.config.StorageClass), nil
+	case "InvalidObjectState":
+		return "the object was moved to an archive class and must be restored before it can be read: end the lifecycle rule that moved it, and restore it with the provider's tools", nil
+	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
+		return "the bytes were changed between this machine and the server, each time they were sent: look for a proxy or a faulty network card", nil
+	case "NotImplemented":
+		return "the server lacks something that this needs; docs/s3.md lists what", nil
+	case "ObjectLockConfigurationNotFoundError", "InvalidBucketState":
+		return s.noLock(), nil
+	}
+	switch {
+	case strings.HasPrefix(strings.ToUpper(code), "KMS"):
+		return "the encryption key cannot be used: check kms-key, that it is enabled and in the bucket's region, and the rights kms:GenerateDataKey and kms:Decrypt", nil
+	case status == http.StatusNotFound && name != "" && op != opPut && op != opUpload:
+		return hidden(err), sinks.ErrNotFound
+	case status == http.StatusPreconditionFailed && (op == opPut || op == opUpload):
+		return "", sinks.ErrExists
+	case status == http.StatusForbidden || status == http.StatusUnauthorized:
+		rights := op.rights
+		if op == opPut || op == opUpload {
+			if s.config.LockMode != "" {
+				rights += " and s3:PutObjectRetention"
+			}
+			if s.config.Encryption == "aws:kms" {
+				rights += " and kms:GenerateDataKey and kms:Decrypt on the key"
+			}
+		}
+		return ": the credentials lack the right " + rights + ", or a policy of the bucket forbids it", sinks.ErrDenied
+	case status == http.StatusMovedPermanently:
+		return s.otherRegion(err), nil
+	case code == "SlowDown" || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		return fmt.Sprintf("the server is overloaded or throttles, and did so in all of %d attempts: try later, or spread the schedule", s.config.attempts()), nil
+	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
+		return "the server has no space left", nil
+	case status >= 500:
+		return fmt.Sprintf("the server failed with status %d in all of %d attempts: see its log or status page", status, s.config.attempts()), nil
+	}
+	return fmt.Sprintf("the server refused it with status %d", status), nil
+}
+
+// unanswered explains why no answer came.
+func (s *Sink) unanswered(err error) (cause string, temporary bool) {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch text := err.Error(); {
+	case isCredentials(text):
+		return "no usable credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile (profile=… or AWS_PROFILE), or give the machine a role; the SDK said: " + innermost(err), false
+	case errors.As(err, &dns):
+		return fmt.Sprintf("the name %s cannot be resolved: check the endpoint, the region and the DNS server of this machine", dns.Name), dns.IsTemporary || dns.IsTimeout
+	case isCertificate(err):
+		return "the server's certificate is not trusted: " + innermost(err) + "; give the authority's file with ca=FILE or AWS_CA_BUNDLE, and check the host name in the endpoint", false
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return "the server speaks plain http, the endpoint says https: correct one of them", false
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there (connection refused): check the host and port of the endpoint and that the server runs", true
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "the server does not answer in time: check the network, proxies and firewalls between: " + innermost(err), true
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return fmt.Sprintf("the connection broke in all of %d attempts: check the network, proxies and firewalls between", s.config.attempts()), true
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "the server cannot be reached: " + innermost(err), true
+	}
+	return innermost(err), false
+}
+
+func (s *Sink) at() string {
+	if s.config.Endpoint == "" {
+		return ""
+	}
+	return " at " + s.config.Endpoint
+}
+
+func (s *Sink) noLock() string {
+	return fmt.Sprintf("object-lock=%s is configured, and bucket %s has no object lock: make a bucket with object lock (most providers cannot add it later), or leave object-lock and retention out of the URL", s.config.LockMode, s.config.Bucket)
+}
+
+func (s *Sink) otherRegion(err error) string {
+	region := "the right one"
+	if h := headers(err).Get("X-Amz-Bucket-Region"); h != "" {
+		region = h
+	}
+	return fmt.Sprintf("the bucket lives in another region than %s: set region=%s", s.client.Options().Region, region)
+}
+
+// passing says whether the server may answer otherwise later.
+func passing(status int, code string) bool {
+	_, again := retriedCodes[code]
+	return again || status >= 500 && status != http.StatusNotImplemented && status != http.StatusInsufficientStorage ||
+		status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || code == "RequestTimeout"
+}
+
+// answer is what the server said: 0 where it said nothing.
+func answer(err error) (status int, code, message string) {
+	var r *awshttp.ResponseError
+	if errors.As(err, &r) {
+		status = r.HTTPStatusCode()
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		code, message = api.ErrorCode(), api.ErrorMessage()
+	}
+	return status, code, message
+}
+
+// headers are those of the answer; none where nothing was answered.
+func headers(err error) http.Header {
+	var r *awshttp.ResponseError
+	if !errors.As(err, &r) || r.Response == nil || r.Response.Response == nil {
+		return nil
+	}
+	return r.Response.Header
+}
+
+func serverTime(err error) string {
+	if date := headers(err).Get("Date"); date != "" {
+		return ", the server's says " + date
+	}
+	return ""
+}
+
+// hidden tells of a delete marker over a missing object.
+func hidden(err error) string {
+	if headers(err).Get("X-Amz-Delete-Marker") == "true" {
+		return ": a delete marker hides it; somebody deleted it in a bucket that keeps versions, and the data can still be there: remove the marker to get it back"
+	}
+	return ""
+}

@@ -1,0 +1,205 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+func keys(access, secret, token string) func(*s3.Config) {
+	return func(c *s3.Config) { c.Credentials = credentials.NewStaticCredentialsProvider(access, secret, token) }
+}
+
+// TestErrorsNameTheCauseAndTheNextStep, of all five kinds of calls, as real
+// servers and real networks produce them.
+func TestErrorsNameTheCauseAndTheNextStep(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	tls := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{TLS: true, Buckets: []sinktest.S3Bucket{{Name: "plain"}}})
+	server.AddUser(t, "nobody", "nobody-secret", "plain", "s3:GetBucketLocation")
+	other := func(do sinktest.ProxyAction) string {
+		return sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "refuse", Times: -1, Do: do}).Endpoint
+	}
+	url := func(endpoint, bucket string) string { return server.URLThrough(endpoint, bucket, "p") }
+	for name, test := range map[string]struct {
+		url       string
+		change    func(*s3.Config)
+		want      []string
+		kind      error
+		temporary bool
+	}{
+		"unknown access key": {url(server.Endpoint, "plain"), keys("unknown", "hunter2hunter2", ""), []string{"access key ID is not known", "AWS_ACCESS_KEY_ID"}, sinks.ErrDenied, false},
+		"wrong secret":       {url(server.Endpoint, "plain"), keys("root", "hunter2hunter2", ""), []string{"secret key does not belong", "AWS_SECRET_ACCESS_KEY"}, sinks.ErrDenied, false},
+		"no rights":          {url(server.Endpoint, "plain"), keys("nobody", "nobody-secret", ""), []string{"lack the right s3:"}, sinks.ErrDenied, false},
+		"missing bucket":     {url(server.Endpoint, "missing"), nil, []string{"bucket missing does not exist at http", "create it"}, nil, false},
+		"no credentials": {url(server.Endpoint, "plain"), func(c *s3.Config) { c.Credentials = nil },
+			[]string{"no usable credentials", "AWS_ACCESS_KEY_ID"}, nil, false},
+		"unknown authority":  {server.URLThrough(tls.Endpoint, "plain", "p"), nil, []string{"certificate is not trusted", "ca=FILE"}, nil, false},
+		"http, not https":    {server.URLThrough(strings.Replace(server.Endpoint, "http:", "https:", 1), "plain", "p"), nil, []string{"speaks plain http"}, nil, false},
+		"connection refused": {server.URLThrough("http://127.0.0.1:1", "plain", "p"), nil, []string{"nothing listens there"}, nil, true},
+		"no such host":       {server.URLThrough("https://s3.invalid", "plain", "p"), nil, []string{"s3.invalid cannot be resolved"}, nil, false},
+		"silence": {server.URLThrough(sinktest.Black(t), "plain", "p"), func(c *s3.Config) { c.Stall = 100 * time.Millisecond },
+			[]string{"does not answer in time"}, nil, true},
+		"clock skew":    {url(other(sinktest.Skew(3*time.Hour)), "plain"), nil, []string{"clocks", "set the clock", "the server's says"}, nil, false},
+		"expired token": {url(other(sinktest.Refuse(400, "ExpiredToken")), "plain"), keys("a", "hunter2hunter2", "hunter2token"), []string{"session token has expired", "get new credentials"}, sinks.ErrDenied, false},
+		"other region": {url(other(func(w http.ResponseWriter, _ *http.Request, _ *httputil.ReverseProxy) {
+			w.Header().Set("X-Amz-Bucket-Region", "eu-north-1")
+			w.WriteHeader(http.StatusMovedPermanently)
+		}), "plain"), nil, []string{"another region than us-east-1", "region=eu-north-1"}, nil, false},
+		"throttled for ever": {url(other(sinktest.Refuse(503, "SlowDown")), "plain"), nil, []string{"throttles", "2 attempts"}, nil, true},
+		"broken server":      {url(other(sinktest.Refuse(500, "InternalError")), "plain"), nil, []string{"status 500"}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			s := open(t, server, test.url, twice)
+			if test.change != nil {
+				s = open(t, server, test.url, twice, test.change)
+			}
+			check := func(call string, err error) {
+				t.Helper()
+				if err == nil {
+					t.Errorf("%s succeeds", call)
+					return
+				}
+				t.Logf("%s: %v", call, err)
+				for _, part := range test.want {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("%s: %v\nwhich does not say %q", call, err, part)
+					}
+				}
+				if test.kind != nil && !errors.Is(err, test.kind) {
+					t.Errorf("%s: %v is not %v", call, err, test.kind)
+				}
+				if errors.Is(err, sinks.ErrNotFound) {
+					t.Errorf("%s: %v claims that there is no such object", call, err)
+				}
+				if sinks.Temporary(err) != test.temporary {
+					t.Errorf("%s: temporary is %t: %v", call, !test.temporary, err)
+				}
+				for _, secret := range []string{"hunter2", "Signature=", "nobody-secret", "root-secret"} {
+					if strings.Contains(err.Error(), secret) {
+						t.Errorf("%s: the error holds a secret (%s): %v", call, secret, err)
+					}
+				}
+			}
+			_, err := s.Stat(ctx, "a/b")
+			check("Stat", err)
+			_, err = store(s, "a/b", []byte("x"))
+			check("Put", err)
+			_, err = s.Open(ctx, "a/b", 0, -1)
+			check("Open", err)
+			_, err = s.Abilities(ctx)
+			check("Abilities", err)
+			check("Delete", s.Delete(ctx, "a/b"))
+			for _, err = range s.List(ctx, "", "") {
+			}
+			check("List", err)
+		})
+	}
+}
+
+// TestClockOfThisMachineIsWrong: the SDK signs anew by the server's Date, so a
+// wrong clock costs an attempt and no backup.
+func TestClockOfThisMachineIsWrong(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "skew", Do: sinktest.Skew(3 * time.Hour)})
+	if _, err := store(proxied(t, server, proxy, "p"), "object", []byte("x")); err != nil {
+		t.Error(err)
+	}
+	proxy.AllFired(t)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	for part, c := range map[string]s3.Config{
+		"no region is known":  {Bucket: "bucket"},
+		"ca names":            {Bucket: "bucket", Region: "r", CAFile: "/missing.pem"},
+		"no certificate":      {Bucket: "bucket", Region: "r", CAFile: "errors_test.go"},
+		"profile":             {Bucket: "bucket", Region: "r", Profile: "missing"},
+		"without a retention": {Bucket: "bucket", Region: "r", LockMode: "GOVERNANCE"},
+	} {
+		if _, err := s3.Open(context.Background(), c); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%+v: %v, which does not say %q", c, err, part)
+		}
+	}
+}
+
+// TestAuthorities: ca= and AWS_CA_BUNDLE both work.
+func TestAuthorities(t *testing.T) {
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{TLS: true, Buckets: []sinktest.S3Bucket{{Name: "plain"}}})
+	if _, err := store(open(t, server, server.URL("plain", "by-parameter")), "object", nil); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("AWS_CA_BUNDLE", server.CAFile)
+	if _, err := store(open(t, server, server.URL("plain", "by-environment"), func(c *s3.Config) { c.CAFile = "" }), "object", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCredentialsOfTheEnvironment: the SDK's ordinary sources are used.
+func TestCredentialsOfTheEnvironment(t *testing.T) {
+	server := versity(t)
+	server.Setenv(t)
+	if _, err := store(open(t, server, server.URL("plain", "p"), func(c *s3.Config) { c.Credentials = nil }), "object", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForeignObjectsAreNotListed: what other tools put there has no name here.
+func TestForeignObjectsAreNotListed(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{
+		"<Contents><Key>p/folder/</Key><Size>0</Size></Contents><Contents><Key>p/object</Key><Size>1</Size></Contents><Contents><Key>p/space here</Key><Size>1</Size></Contents>",
+	} {
+		fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte(`<?xml version="1.0"?><ListBucketResult><Name>plain</Name><IsTruncated>false</IsTruncated>` + keys + `</ListBucketResult>`))
+		}))
+		defer fake.Close()
+		s, err := s3.Open(context.Background(), s3.Config{Bucket: "plain", Prefix: "p", Endpoint: fake.URL, PathStyle: true, Credentials: aws.AnonymousCredentials{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for o, err := range s.List(context.Background(), "", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, o.Name)
+		}
+		if strings.Join(names, " ") != "object" {
+			t.Errorf("listed %q", names)
+		}
+	}
+}
+
+// TestUnorderedListIsRefused: readers go on from the last name they saw.
+func TestUnorderedListIsRefused(t *testing.T) {
+	t.Parallel()
+	fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`<?xml version="1.0"?><ListBucketResult><Name>plain</Name><IsTruncated>false</IsTruncated><Contents><Key>b</Key><Size>0</Size></Contents><Contents><Key>a</Key><Size>0</Size></Contents></ListBucketResult>`))
+	}))
+	defer fake.Close()
+	s, err := s3.Open(context.Background(), s3.Config{Bucket: "plain", Endpoint: fake.URL, PathStyle: true, Credentials: aws.AnonymousCredentials{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err = range s.List(context.Background(), "", "") {
+	}
+	if err == nil || !strings.Contains(err.Error(), "order") {
+		t.Errorf("got %v", err)
+	}
+}

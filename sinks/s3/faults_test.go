@@ -1,0 +1,264 @@
+package s3_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// big is three parts, the last one odd and short.
+const big = 33<<20 + 7
+
+// TestPassingFaultsAreOvercome: what throttling, broken connections and flipped
+// bits do once or twice is not the caller's concern.
+func TestPassingFaultsAreOvercome(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	data := sinktest.Random(1, big)
+	small := data[:1000]
+	for name, fault := range map[string]sinktest.ProxyFault{
+		"SlowDownOnPart":     {Match: sinktest.IsPart, Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
+		"SlowDownOnStart":    {Match: sinktest.IsStart, Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
+		"SlowDownOnComplete": {Match: sinktest.IsComplete, Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
+		"ErrorOnPart":        {Match: sinktest.IsPart, Do: sinktest.Refuse(500, "InternalError")},
+		"PartCutMidway":      {Match: sinktest.IsPart, Skip: 1, Do: sinktest.CutRequest(5 << 20)},
+		"PartFlipped":        {Match: sinktest.IsPart, Do: sinktest.FlipRequest(3 << 20)},
+		"PartAnswerLost":     {Match: sinktest.IsPart, Do: sinktest.LoseAnswer},
+		"CompleteCut":        {Match: sinktest.IsComplete, Do: sinktest.CutRequest(10)},
+		"GetCut":             {Match: sinktest.IsGet("big"), Times: 3, Do: sinktest.CutResponse(1 << 20)},
+		"GetCutAtOnce":       {Match: sinktest.IsGet("big"), Skip: 1, Do: sinktest.CutResponse(0)},
+		"GetThrottled":       {Match: sinktest.IsGet("big"), Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
+		"SmallPutCut":        {Match: sinktest.IsPut("small"), Do: sinktest.CutRequest(100)},
+		"SmallPutFlipped":    {Match: sinktest.IsPut("small"), Do: sinktest.FlipRequest(100)},
+		"SmallPutThrottled":  {Match: sinktest.IsPut("small"), Do: sinktest.Refuse(503, "SlowDown")},
+		"SmallPutConflict":   {Match: sinktest.IsPut("small"), Do: sinktest.Refuse(409, "ConditionalRequestConflict")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fault.Name = name
+			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
+			s := proxied(t, server, proxy, name)
+			if !strings.HasPrefix(name, "Small") {
+				if _, err := store(s, "big", data); err != nil {
+					t.Fatal(err)
+				}
+				holds(t, s, "big", data)
+			}
+			if _, err := store(s, "small", small); err != nil {
+				t.Fatal(err)
+			}
+			holds(t, s, "small", small)
+			proxy.AllFired(t)
+		})
+	}
+}
+
+// proxied is a sink behind a proxy on a prefix of its own.
+func proxied(t *testing.T, server *sinktest.S3Server, proxy *sinktest.FaultProxy, prefix string, change ...func(*s3.Config)) *s3.Sink {
+	t.Helper()
+	return open(t, server, server.URLThrough(proxy.Endpoint, "plain", prefix), change...)
+}
+
+func twice(c *s3.Config) { c.Attempts = 2 }
+
+// TestPromise1LastingFaultsLeaveNothing: whatever goes on failing ends in an
+// error, with no object and no upload left, and the error is marked as one that
+// may pass.
+func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	data := sinktest.Random(2, big)
+	for name, fault := range map[string]sinktest.ProxyFault{
+		"Throttled":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.Refuse(503, "SlowDown")},
+		"PartsCut":        {Match: sinktest.IsPart, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 20)},
+		"PartsFlipped":    {Match: sinktest.IsPart, Times: -1, Do: sinktest.FlipRequest(9)},
+		"PartsLost":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.LoseAnswer},
+		"CompleteRefused": {Match: sinktest.IsComplete, Times: -1, Do: sinktest.Refuse(500, "InternalError")},
+		"CompleteCut":     {Match: sinktest.IsComplete, Times: -1, Do: sinktest.CutRequest(10)},
+		"PutRefused":      {Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.Refuse(500, "InternalError")},
+		"PutCut":          {Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.CutRequest(10)},
+		"PutHangs":        {Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.Hang},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := versity(t)
+			fault.Name = name
+			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
+			s := proxied(t, server, proxy, "p", twice, func(c *s3.Config) { c.Stall = time.Second })
+			content := data
+			if strings.HasPrefix(name, "Put") {
+				content = data[:1000]
+			}
+			_, err := store(s, "object", content)
+			if err == nil {
+				t.Fatal("it succeeded")
+			}
+			if !sinks.Temporary(err) {
+				t.Errorf("not marked as passing: %v", err)
+			}
+			proxy.AllFired(t)
+			nothing(t, server, "plain", s, "object")
+		})
+	}
+}
+
+// TestPromise1LostAnswerOfASuccess: the server did the work and its answer was
+// lost, once or always, in every way that answers get lost. Commit finds out
+// that the object is there.
+func TestPromise1LostAnswerOfASuccess(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	data := sinktest.Random(3, big)
+	for kind, size := range map[string]int{"Put": 1000, "Complete": big} {
+		for name, do := range map[string]sinktest.ProxyAction{
+			"Lost": sinktest.LoseAnswer, "Hangs": sinktest.HangAfter, "500": sinktest.RefuseAfter(500, "InternalError"), "503": sinktest.RefuseAfter(503, "SlowDown"),
+		} {
+			for often, times := range map[string]int{"Once": 1, "Always": -1} {
+				t.Run(kind+name+often, func(t *testing.T) {
+					t.Parallel()
+					fault := sinktest.ProxyFault{Name: name, Match: sinktest.IsPut("object"), Times: times, Do: do}
+					if kind == "Complete" {
+						fault.Match = sinktest.IsComplete
+					}
+					proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
+					s := proxied(t, server, proxy, kind+name+often, twice, func(c *s3.Config) { c.Stall = time.Second })
+					o, err := store(s, "object", data[:size])
+					if err != nil {
+						t.Fatal(err)
+					}
+					proxy.AllFired(t)
+					if o.Size != int64(size) {
+						t.Errorf("size %d, want %d", o.Size, size)
+					}
+					holds(t, s, "object", data[:size])
+					for _, left := range server.Uploads(t, "plain") {
+						if strings.HasPrefix(left, kind+name+often+"/") {
+							t.Errorf("an upload dangles: %s", left)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPromise1LostAnswerOfALoser: the other way round. Another writer's object
+// is there when the answer is lost; it must not be taken for ours.
+func TestPromise1LostAnswerOfALoser(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	data := sinktest.Random(4, big)
+	for kind, size := range map[string]int{"Put": 1000, "Complete": big} {
+		t.Run(kind, func(t *testing.T) {
+			direct := open(t, server, server.URL("plain", kind))
+			theirs := sinktest.Random(5, int64(size)) // of the same size
+			fault := sinktest.ProxyFault{Name: "answer lost", Match: sinktest.IsPut("object"), Times: -1, Do: sinktest.LoseAnswer}
+			if kind == "Complete" {
+				fault.Match = sinktest.IsComplete
+			}
+			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
+			s := proxied(t, server, proxy, kind, twice)
+			w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(data[:size]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store(direct, "object", theirs); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Commit(context.Background()); !errors.Is(err, sinks.ErrExists) {
+				t.Errorf("commit: %v, want ErrExists", err)
+			}
+			proxy.AllFired(t)
+			holds(t, direct, "object", theirs)
+			if left := server.Uploads(t, "plain"); len(left) > 0 {
+				t.Errorf("uploads dangle: %q", left)
+			}
+		})
+	}
+}
+
+// TestPromise1ServerKilledMidway: the server dies during an upload and comes
+// back; nothing is there, and the upload can be aborted.
+func TestPromise1ServerKilledMidway(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
+		Name: "kill", Match: sinktest.IsPart, Skip: 1, Do: sinktest.CutAnd(server.Kill),
+	})
+	s := proxied(t, server, proxy, "p", twice)
+	w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, writeErr := w.Write(sinktest.Random(6, big))
+	_, commitErr := w.Commit(context.Background())
+	if commitErr == nil {
+		t.Fatal("it succeeded")
+	}
+	t.Log(writeErr, commitErr)
+	proxy.AllFired(t)
+	server.Restart(t)
+	if _, err := s.Stat(context.Background(), "object"); !errors.Is(err, sinks.ErrNotFound) {
+		t.Errorf("stat: %v", err)
+	}
+	if _, err := store(s, "object", []byte("again")); err != nil {
+		t.Errorf("a second try: %v", err)
+	}
+}
+
+// TestReadOfAReplacedObject: half of one object and half of another is never
+// handed out.
+func TestReadOfAReplacedObject(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	direct := open(t, server, server.URL("plain", "p"))
+	if _, err := store(direct, "object", sinktest.Random(7, big)); err != nil {
+		t.Fatal(err)
+	}
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
+		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 3,
+		Do: sinktest.After(func() {
+			if _, err := server.Client().PutObject(context.Background(), &awss3.PutObjectInput{
+				Bucket: aws.String("plain"), Key: aws.String("p/object"), Body: bytes.NewReader(sinktest.Random(8, big)),
+			}); err != nil {
+				t.Error(err)
+			}
+		}),
+	})
+	s := proxied(t, server, proxy, "p")
+	_, err := sinks.Get(context.Background(), s, "object", big)
+	if err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Errorf("got %v, want an error that says that it was replaced", err)
+	}
+	proxy.AllFired(t)
+}
+
+// TestReadThatAlwaysBreaks is an unexpected end, never a clean one.
+func TestReadThatAlwaysBreaks(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	direct := open(t, server, server.URL("plain", "p"))
+	for name, size := range map[string]int64{"short": 1 << 20, "long": 20 << 20} {
+		if _, err := store(direct, name, sinktest.Random(9, size)); err != nil {
+			t.Fatal(err)
+		}
+		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "cut", Match: sinktest.IsGet(name), Times: -1, Do: sinktest.CutResponse(100)})
+		_, err := sinks.Get(context.Background(), proxied(t, server, proxy, "p", twice), name, size)
+		if err == nil || !sinks.Temporary(err) {
+			t.Errorf("%s: %v, want a passing error", name, err)
+		}
+		proxy.AllFired(t)
+	}
+}
