@@ -1,0 +1,159 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// mount mounts a tmpfs of so many bytes for the time of the test.
+func mount(t *testing.T, size string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
+		skip(t, "mounting a small file system takes root: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// skip skips loudly, or fails where everything must run.
+func skip(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("REQUORUM_CI") == "1" {
+		t.Fatal("must not be skipped here: " + why)
+	}
+	t.Skip("SKIPPED: " + why)
+}
+
+func freeBytes(t *testing.T, folder string) uint64 {
+	t.Helper()
+	var stat unix.Statfs_t
+	if err := unix.Statfs(folder, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Bavail * uint64(stat.Bsize)
+}
+
+// TestPromise1DiskFull fills a small file system: the error says where and how
+// much is free, nothing is left, the space comes back, and writing goes on.
+func TestPromise1DiskFull(t *testing.T) {
+	for way, named := range ways {
+		t.Run(way, func(t *testing.T) {
+			folder := mount(t, "3m")
+			s := newSink(t, folder, named)
+			mustPut(t, s, "kept", sinktest.Random(1, 1<<20))
+			before := tree(t, folder)
+			free := freeBytes(t, folder)
+			for _, end := range []string{"abort", "commit"} {
+				w, err := s.Create(t.Context(), "a/too-big", sinks.CreateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = w.Write(sinktest.Random(2, 3<<20))
+				if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "a/too-big in file://"+folder) || !strings.Contains(err.Error(), "free there") {
+					t.Errorf("write: %v", err)
+				}
+				if end == "commit" {
+					if _, err := w.Commit(t.Context()); !errors.Is(err, syscall.ENOSPC) {
+						t.Errorf("commit after a failed write: %v", err)
+					}
+				}
+				if err := w.Abort(); err != nil {
+					t.Errorf("abort: %v", err)
+				}
+				if after := tree(t, folder); len(after) != len(before) {
+					t.Errorf("left after %s: %q, before %q", end, after, before)
+				}
+				if now := freeBytes(t, folder); now+64<<10 < free {
+					t.Errorf("after %s %d bytes are free, before %d", end, now, free)
+				}
+			}
+			mustPut(t, s, "a/fits", sinktest.Random(3, 1<<20))
+		})
+	}
+}
+
+// TestDiskFullOfFiles: without a free inode even an empty object fails, and
+// says so.
+func TestDiskFullOfFiles(t *testing.T) {
+	folder := mount(t, "1m,nr_inodes=4")
+	s := newSink(t, folder, true)
+	var err error
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		if _, err = sinks.Put(t.Context(), s, name, nil, sinks.CreateOptions{}); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "files are free there") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReadOnlyFileSystem(t *testing.T) {
+	for way, named := range ways {
+		t.Run(way, func(t *testing.T) {
+			folder := mount(t, "1m")
+			s := newSink(t, folder, named)
+			mustPut(t, s, "a/b", []byte("data"))
+			if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+				t.Fatal(err)
+			}
+			_, err := sinks.Put(t.Context(), s, "c", nil, sinks.CreateOptions{})
+			if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "mount the file system for writing") {
+				t.Errorf("put: %v", err)
+			}
+			if err := s.Delete(t.Context(), "a/b"); !errors.Is(err, syscall.EROFS) {
+				t.Errorf("delete: %v", err)
+			}
+			if data, err := sinks.Get(t.Context(), s, "a/b", 10); err != nil || string(data) != "data" {
+				t.Errorf("get: %q, %v", data, err)
+			}
+		})
+	}
+}
+
+// TestMemoryIsNoted: a place that forgets on restart says so.
+func TestMemoryIsNoted(t *testing.T) {
+	s := newSink(t, filepath.Join(mount(t, "1m"), "not", "made"), false)
+	able, err := s.Abilities(t.Context())
+	if err != nil || len(able.Notes) != 1 || !strings.Contains(able.Notes[0], "in memory") || !able.ExclusiveCreate {
+		t.Errorf("%+v, %v", able, err)
+	}
+}
+
+// TestOtherMountBelow: a link cannot reach into another file system.
+func TestOtherMountBelow(t *testing.T) {
+	for way, named := range ways {
+		t.Run(way, func(t *testing.T) {
+			folder := mount(t, "1m")
+			if err := os.Mkdir(filepath.Join(folder, "a"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", filepath.Join(folder, "a"), "tmpfs", 0, "size=1m"); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(filepath.Join(folder, "a"), unix.MNT_DETACH) // the outer mount goes too
+			s := newSink(t, folder, named)
+			_, err := sinks.Put(t.Context(), s, "a/b", nil, sinks.CreateOptions{})
+			if !errors.Is(err, syscall.EXDEV) || !strings.Contains(err.Error(), "another mount") {
+				t.Errorf("%v", err)
+			}
+			if left := tree(t, folder); len(left) != 1 {
+				t.Errorf("left: %q", left)
+			}
+		})
+	}
+}

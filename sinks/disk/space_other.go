@@ -1,0 +1,19 @@
+//go:build !linux
+
+package disk
+
+import (
+	"fmt"
+	"os"
+)
+
+// withSpace adds to an error for want of space what to do.
+func withSpace(_ *os.Root, err error) error {
+	if !isFull(err) {
+		return err
+	}
+	return fmt.Errorf("%w (make room, raise the quota or name another place)", err)
+}
+
+// inMemory is known on Linux only.
+func inMemory(*os.File) bool { return false }
