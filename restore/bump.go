@@ -1,0 +1,88 @@
+package restore
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/requorum/requorum/snapshot"
+)
+
+// DefaultBump is added to the highest known revision when a restore goes back.
+// Clients may have seen revisions that no backup and no log reached; a cluster
+// at 10,000 writes a second needs 27 hours to use this many.
+const DefaultBump = 1_000_000_000
+
+// BumpMode says how the revision of the new cluster is chosen.
+type BumpMode string
+
+const (
+	// BumpAuto goes DefaultBump beyond the highest known revision.
+	BumpAuto BumpMode = ""
+	// BumpBy adds BumpRequest.Amount to the image's revision.
+	BumpBy BumpMode = "by"
+	// BumpOff keeps the image's revision. It is right only when no client saw a
+	// later one.
+	BumpOff BumpMode = "off"
+)
+
+// BumpRequest asks for a bump of the revision.
+type BumpRequest struct {
+	Mode   BumpMode
+	Amount int64 // for BumpBy
+}
+
+func (b BumpRequest) check() error {
+	switch {
+	case b.Mode != BumpAuto && b.Mode != BumpBy && b.Mode != BumpOff:
+		return fmt.Errorf("restore: unknown bump mode %q", b.Mode)
+	case b.Mode == BumpBy && b.Amount <= 0:
+		return fmt.Errorf("restore: a revision bump of %d: want a positive amount, or none at all", b.Amount)
+	case b.Mode != BumpBy && b.Amount != 0:
+		return fmt.Errorf("restore: a revision bump of %d was given without asking for it", b.Amount)
+	}
+	return nil
+}
+
+// Bump is how the revision rises, and why. All revisions up to the new one are
+// marked compacted: a watch or a list from the past ends with "compacted", and
+// its client lists anew.
+type Bump struct {
+	// Mode is how it was asked for.
+	Mode BumpMode `json:"mode,omitempty"`
+	// From is the image's own revision, HighestKnown that of its lineage (0 if
+	// unknown). NewRevision is From + Amount.
+	From          int64  `json:"from"`
+	HighestKnown  int64  `json:"highest_known,omitempty"`
+	Amount        int64  `json:"amount"`
+	NewRevision   int64  `json:"new_revision"`
+	MarkCompacted bool   `json:"mark_compacted"`
+	Reason        string `json:"reason"`
+}
+
+// planBump decides the bump, nil for none, and what the user should know of it.
+func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []string, error) {
+	if req.Mode == BumpOff {
+		note := "the revision is not bumped, as asked: clients that saw a revision after " +
+			fmt.Sprint(facts.Revision) + " keep watches that stay silent and caches that stay wrong; restart all of them"
+		return nil, []string{note}, nil
+	}
+	b := &Bump{Mode: req.Mode, From: facts.Revision, HighestKnown: highest, MarkCompacted: true}
+	base := max(facts.Revision, highest)
+	var notes []string
+	if req.Mode == BumpBy {
+		b.Amount, b.Reason = req.Amount, "asked for by amount"
+		base = facts.Revision
+	} else {
+		b.Amount = base - facts.Revision + DefaultBump
+		b.Reason = "the restore goes back in time: clients may have seen revisions after " + fmt.Sprint(base)
+	}
+	if base > math.MaxInt64-max(b.Amount, DefaultBump) {
+		return nil, nil, fmt.Errorf("restore: revision %d cannot be bumped by %d: it would overflow", facts.Revision, b.Amount)
+	}
+	b.NewRevision = facts.Revision + b.Amount
+	if b.NewRevision <= highest {
+		notes = append(notes, fmt.Sprintf("the bumped revision %d is not above %d, which this lineage is known to have reached: clients may miss changes; bump by more than %d",
+			b.NewRevision, highest, highest-facts.Revision))
+	}
+	return b, notes, nil
+}

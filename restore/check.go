@@ -1,0 +1,248 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Readiness is what a plan finds on this host.
+type Readiness struct {
+	FileSystems []FileSystem `json:"file_systems"`
+	Members     []MemberSite `json:"members"`
+	// Completes says that an earlier run of the same request got so far that
+	// Execute only has to complete it; its plan and token are the ones that count.
+	Completes *Plan `json:"completes,omitempty"`
+}
+
+// MemberSite is what lies where a member is to be built.
+type MemberSite struct {
+	Name    string `json:"name"`
+	DataDir string `json:"data_dir"`
+	WALDir  string `json:"wal_dir,omitempty"`
+	// SetAside are the paths that will be set aside.
+	SetAside []string `json:"set_aside,omitempty"`
+	// Replaces says that an unfinished restore lies there and is replaced.
+	Replaces bool `json:"replaces_unfinished,omitempty"`
+}
+
+// Check looks, without changing anything, whether Execute could do its work on
+// this host: directories, their users, permissions and space. All that is in
+// the way is in the error, joined. Only names the one member that this host
+// builds; empty for all.
+func (p *Plan) Check(ctx context.Context, only string) (*Readiness, error) {
+	members, err := p.local(only)
+	if err != nil {
+		return nil, err
+	}
+	r := &Readiness{}
+	if err := checkPaths(members); err != nil {
+		return r, err
+	}
+	found := make([]*finding, len(members))
+	var problems []error
+	for i, m := range members {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		if found[i], err = look(m); err != nil {
+			problems = append(problems, fmt.Errorf("member %s: %w", m.Name, err))
+		}
+	}
+	if len(problems) > 0 {
+		return r, errors.Join(problems...)
+	}
+	if r.Completes = completable(p, only, found); r.Completes != nil {
+		return r, nil
+	}
+	for i, m := range members {
+		ms, err := found[i].allowed(p, m)
+		r.Members = append(r.Members, ms)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("member %s: %w", m.Name, err))
+		}
+	}
+	if r.FileSystems, err = fileSystems(p.needs(members)); err != nil {
+		problems = append(problems, err)
+	}
+	for _, f := range r.FileSystems {
+		problems = append(problems, f.check())
+	}
+	return r, errors.Join(problems...)
+}
+
+// finding is what was found where a member goes, before anything is locked.
+type finding struct {
+	dataThere, walThere bool
+	state               memberState
+	record              *record
+	logReady            bool     // of a separate WAL directory
+	data, wal           []string // entries that are the user's
+}
+
+func look(m Member) (*finding, error) {
+	s := &finding{logReady: true}
+	var err error
+	if s.dataThere, err = directory(m.DataDir); err != nil {
+		return nil, err
+	}
+	if s.state, s.record, err = memberStateOf(filepath.Join(m.DataDir, "member")); err != nil {
+		return nil, err
+	}
+	if s.data, err = foreign(m.DataDir); err != nil {
+		return nil, err
+	}
+	if s.state == stateUnfinished {
+		s.data = without(s.data, "member")
+	}
+	if m.WALDir == "" {
+		return s, nil
+	}
+	if s.walThere, err = directory(m.WALDir); err != nil {
+		return nil, err
+	}
+	if s.logReady, err = logIsReady(m.WALDir); err != nil {
+		return nil, err
+	}
+	s.wal, err = foreign(m.WALDir)
+	return s, err
+}
+
+// allowed says what becomes of what was found, or why it is in the way.
+func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
+	out := MemberSite{Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir, Replaces: s.state == stateUnfinished}
+	member := filepath.Join(m.DataDir, "member")
+	var problems []error
+	refuse := func(dir string, names []string) {
+		err := fmt.Errorf("%s %w (%s): allow to set it aside, or name another directory", dir, ErrExists, strings.Join(names, ", "))
+		if dir == m.DataDir && (s.state == stateDone || s.state == stateSealed) {
+			err = fmt.Errorf("%w; plan %s, made at %s from %s, was restored there", err,
+				s.record.Plan.ID, s.record.Plan.CreatedAt.Format("2006-01-02 15:04:05 MST"), s.record.Plan.Source.Name)
+		}
+		problems = append(problems, err)
+	}
+	if len(s.data) > 0 && !p.SetAside {
+		refuse(m.DataDir, s.data)
+	}
+	if len(s.wal) > 0 && !p.SetAside {
+		refuse(m.WALDir, s.wal)
+	}
+	if s.state >= stateForeign && s.state != stateUnfinished {
+		out.SetAside = append(out.SetAside, member)
+	}
+	if len(s.wal) > 0 {
+		out.SetAside = append(out.SetAside, m.WALDir)
+	}
+	if s.state != stateAbsent {
+		problems = append(problems, checkSwappable(m.DataDir, member))
+		problems = append(problems, checkStopped(member, filepath.Join(member, "wal")))
+	}
+	if m.WALDir != "" {
+		problems = append(problems, checkStopped(member, m.WALDir))
+		problems = append(problems, writable(m.WALDir, s.walThere))
+	}
+	problems = append(problems, writable(m.DataDir, s.dataThere))
+	return out, errors.Join(problems...)
+}
+
+// checkPaths refuses directories that would end up in one another.
+func checkPaths(members []Member) error {
+	owner := map[string]string{}
+	var paths []string
+	add := func(path, what string) error {
+		if other, ok := owner[path]; ok {
+			return fmt.Errorf("restore: %s and %s are the same directory %s: put {name} into the path, or restore one member only on this host", other, what, path)
+		}
+		owner[path] = what
+		paths = append(paths, path)
+		return nil
+	}
+	for _, m := range members {
+		if err := add(m.DataDir, "the data directory of "+m.Name); err != nil {
+			return err
+		}
+		if m.WALDir != "" {
+			if err := add(m.WALDir, "the WAL directory of "+m.Name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, a := range paths {
+		for _, b := range paths {
+			if a != b && strings.HasPrefix(b, strings.TrimSuffix(a, "/")+"/") {
+				return fmt.Errorf("restore: %s (%s) lies inside %s (%s): name a directory outside", owner[b], b, owner[a], a)
+			}
+		}
+	}
+	return nil
+}
+
+// directory tells whether there is a folder of that name; what is no folder is
+// an error.
+func directory(path string) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if there, err := exists(path); err != nil || there {
+			return false, fmt.Errorf("%s is a symbolic link to nowhere: %w", path, errors.Join(ErrExists, err))
+		}
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("%s %w and is no directory", path, ErrExists)
+	}
+	return true, nil
+}
+
+// checkSwappable refuses a member folder that cannot be renamed within its data
+// directory, or whose content lies elsewhere.
+func checkSwappable(dataDir, member string) error {
+	parent, err := os.Stat(dataDir)
+	if err != nil {
+		return err
+	}
+	info, err := os.Lstat(member)
+	switch {
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link: give the directory that it leads to as the data directory, or replace it by that directory", member)
+	case !info.IsDir():
+		return fmt.Errorf("%s %w and is no directory", member, ErrExists)
+	case !sameDevice(parent, info):
+		return fmt.Errorf("%s is a mount of its own and cannot be renamed: mount it at %s instead", member, dataDir)
+	}
+	return nil
+}
+
+// writable tells whether a directory can be made, or built in.
+func writable(path string, there bool) error {
+	if !there {
+		var err error
+		if path, _, err = ancestor(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	if err := unix.Access(path, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s cannot be written to: %w: run as root, or as the user that etcd runs as", path, err)
+	}
+	return nil
+}
+
+func without(names []string, name string) []string {
+	var out []string
+	for _, n := range names {
+		if n != name {
+			out = append(out, n)
+		}
+	}
+	return out
+}

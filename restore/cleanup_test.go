@@ -1,0 +1,110 @@
+package restore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestParentsThatAreMissing: they are made, belong to the owner, and go again
+// when the restore fails.
+func TestParentsThatAreMissing(t *testing.T) {
+	asRoot(t)
+	dir := t.TempDir()
+	req := three(small(t), filepath.Join(dir, "a", "b"))
+	req.WALDir = filepath.Join(dir, "w", "{name}", "wal")
+	req.Owner = &Owner{4000, 4001}
+	_, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{step: func(name string) {
+		if name == "publish the data directory of m3" {
+			write(t, filepath.Join(dir, "a", "b", "m3", "x"), "x")
+		}
+	}})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if got := names(t, dir); got != "a" {
+		t.Errorf("left %s", got)
+	}
+	if got := names(t, filepath.Join(dir, "a", "b")); got != "m3" {
+		t.Errorf("left %s", got)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, req, ExecOptions{})
+	for _, path := range []string{"a", "a/b", "a/b/m1", "w", "w/m2", "w/m2/wal"} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := ownerOf(info); *o != *req.Owner {
+			t.Errorf("%s belongs to %v", path, o)
+		}
+	}
+}
+
+// TestCompletedPlanIsNotRepeated: the same plan again says what it finds.
+func TestCompletedPlanIsNotRepeated(t *testing.T) {
+	req := three(small(t), t.TempDir())
+	p := plan(t, req)
+	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); !errors.Is(err, ErrExists) {
+		t.Errorf("%v, want ErrExists", err)
+	}
+}
+
+// TestEarlierRunIsCompleted: a run that was ended while blockers were removed
+// is completed with its own token, even if more is known of the lineage by now,
+// and not when its bump would be too small.
+func TestEarlierRunIsCompleted(t *testing.T) {
+	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.5.0"})
+	for _, known := range []int64{0, 5_000, 3 * DefaultBump} {
+		dir := t.TempDir()
+		l := layout{}
+		if killed, out := runChild(t, childJob{Image: image, Request: l.prepare(t, dir, image), KillAt: 8}); !killed {
+			t.Fatal(out)
+		}
+		req := l.prepareAgain(dir)
+		req.Image, req.HighestKnownRevision = open(t, image), known
+		p := plan(t, req)
+		ready, err := p.Check(t.Context(), "")
+		if known > DefaultBump {
+			if !errors.Is(err, ErrExists) {
+				t.Errorf("known %d: %v, want ErrExists", known, err)
+			}
+			continue
+		}
+		if err != nil || ready.Completes == nil || ready.Completes.ID == p.ID {
+			t.Fatalf("known %d: %+v %v", known, ready, err)
+		}
+		res, err := Execute(t.Context(), p, fakeImage{Image: req.Image}, ExecOptions{})
+		if err != nil || !res.CompletedEarlier || res.Plan.ClusterToken != ready.Completes.ClusterToken {
+			t.Errorf("known %d: %+v %v", known, res, err)
+		}
+		for _, name := range []string{"m1", "m2", "m3"} {
+			if c, why := l.judge(t, dir, name, p); c != complete {
+				t.Errorf("%s is %s %s", name, c, why)
+			}
+		}
+	}
+}
+
+// TestStrangerWithTheBlockersName: a file of that name which no restore wrote
+// is reported, not removed.
+func TestStrangerWithTheBlockersName(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m1", "member", "wal", blockerName)
+	write(t, path, "something else")
+	req := three(small(t), dir)
+	req.SetAside = true
+	if _, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{}); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		t.Error("it is gone")
+	}
+}

@@ -1,0 +1,61 @@
+package restore
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestCloneSharesBlocks: on a file system that can, the second and third member
+// take no space of their own, and are equal to the first.
+func TestCloneSharesBlocks(t *testing.T) {
+	asRoot(t)
+	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+		storetest.Unavailable(t, "needs mkfs.xfs")
+	}
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(disk, 400<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.xfs", "-q", disk).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.xfs: %s", out)
+	}
+	dir := t.TempDir()
+	mount(t, "-o", "loop", disk, dir)
+	image := open(t, makeDB(t, dbOptions{keys: 30000, valueSize: 1000, clusterVersion: "3.5.0"}))
+	before, err := freeBytes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := three(image, dir)
+	res := execute(t, req, ExecOptions{})
+	for _, m := range res.Members { // XFS preallocates behind a file's end; this lets go of it
+		db := filepath.Join(m.DataDir, "member", "snap", "db")
+		info, err := os.Stat(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(db, info.Size()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := freeBytes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used, most := before-after, image.Size()*3/2+3*walBytes(); used > most {
+		t.Errorf("three members of %d bytes use %d, want at most %d", image.Size(), used, most)
+	}
+	want := buckets(t, filepath.Join(res.Members[0].DataDir, "member", "snap", "db"))
+	for _, m := range res.Members[1:] {
+		if got := buckets(t, filepath.Join(m.DataDir, "member", "snap", "db")); len(got["key"]) != len(want["key"]) || len(got["key"]) != 30001 {
+			t.Errorf("%s has %d keys", m.Name, len(got["key"]))
+		}
+	}
+}

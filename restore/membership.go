@@ -1,0 +1,95 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/coreos/go-semver/semver"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/etcdserver/version"
+	"go.uber.org/zap"
+)
+
+// newCluster gives the members their IDs, which come from their peer URLs and
+// the token alone, and makes some of them learners, which etcd's own function
+// cannot.
+func newCluster(initialCluster, token string, learners []string) (*membership.RaftCluster, error) {
+	urls, err := types.NewURLsMap(initialCluster)
+	if err != nil {
+		return nil, fmt.Errorf("restore: members %q: %w", initialCluster, err)
+	}
+	for _, name := range learners {
+		if _, ok := urls[name]; !ok {
+			return nil, fmt.Errorf("restore: the learner %s is no member of %q", name, initialCluster)
+		}
+	}
+	if len(learners) >= len(urls) {
+		return nil, fmt.Errorf("restore: all of %q are learners: a cluster needs a voter", initialCluster)
+	}
+	seen := map[string]string{}
+	for name, us := range urls {
+		for _, u := range us.StringSlice() {
+			if other, ok := seen[u]; ok && other != name {
+				return nil, fmt.Errorf("restore: members %s and %s share the peer URL %s", min(name, other), max(name, other), u)
+			}
+			seen[u] = name
+		}
+	}
+	plain, err := membership.NewClusterFromURLsMap(zap.NewNop(), token, urls)
+	if err != nil {
+		return nil, fmt.Errorf("restore: members %q: %w", initialCluster, err)
+	}
+	members := plain.Members()
+	for _, m := range members {
+		m.IsLearner = slices.Contains(learners, m.Name)
+	}
+	return membership.NewClusterFromMembers(zap.NewNop(), plain.ID(), members), nil
+}
+
+// clusterOf rebuilds the cluster that a plan describes.
+func clusterOf(p *Plan) *membership.RaftCluster {
+	members := make([]*membership.Member, len(p.Members))
+	for i, m := range p.Members {
+		members[i] = &membership.Member{
+			ID:             types.ID(m.ID),
+			RaftAttributes: membership.RaftAttributes{PeerURLs: m.PeerURLs, IsLearner: m.Learner},
+			Attributes:     membership.Attributes{Name: m.Name},
+		}
+	}
+	return membership.NewClusterFromMembers(zap.NewNop(), types.ID(p.ClusterID), members)
+}
+
+// withVersion lets the cluster know its version, so that it is written into the
+// snapshot file: 3.5 reads it there, and refuses a cluster newer than itself.
+func withVersion(c *membership.RaftCluster, v *semver.Version) {
+	c.SetBackend(fixedMembership{cluster: c, version: v})
+	c.UnsafeLoad()
+}
+
+// fixedMembership answers a RaftCluster with what it knows itself, and a
+// version, which cannot be set otherwise without a server. Nothing else of the
+// interface is called.
+type fixedMembership struct {
+	membership.MembershipBackend
+	cluster *membership.RaftCluster
+	version *semver.Version
+}
+
+// MustCreateBackendBuckets is called by SetBackend.
+func (fixedMembership) MustCreateBackendBuckets() {}
+
+// ClusterVersionFromBackend is nil before 3.5.
+func (f fixedMembership) ClusterVersionFromBackend() *semver.Version { return f.version }
+
+// DowngradeInfoFromBackend is nil: no downgrade is under way.
+func (fixedMembership) DowngradeInfoFromBackend() *version.DowngradeInfo { return nil }
+
+// MustReadMembersFromBackend gives the cluster its own members.
+func (f fixedMembership) MustReadMembersFromBackend() (members map[types.ID]*membership.Member, removed map[types.ID]bool) {
+	members = map[types.ID]*membership.Member{}
+	for _, m := range f.cluster.Members() {
+		members[m.ID] = m
+	}
+	return members, map[types.ID]bool{}
+}

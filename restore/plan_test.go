@@ -1,0 +1,155 @@
+package restore
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// TestPlanIsTheSameOnEveryHost: a plan that was written and read builds members
+// of one cluster, one by one.
+func TestPlanIsTheSameOnEveryHost(t *testing.T) {
+	dir := t.TempDir()
+	req := three(small(t), dir)
+	req.Learners = []string{"m2"}
+	first := plan(t, req)
+	data, err := first.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		p, err := ParsePlan(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(p, first) {
+			t.Fatalf("the plan that was read differs:\n%+v\n%+v", p, first)
+		}
+		res, err := Execute(t.Context(), p, req.Image, ExecOptions{Only: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(res.Members) != 1 || res.Members[0].Name != name || res.InitialCluster != req.InitialCluster {
+			t.Errorf("%s: built %+v of %s", name, res.Members, res.InitialCluster)
+		}
+	}
+	dbs := map[string]bool{}
+	for _, name := range []string{"m1", "m2", "m3"} {
+		b := buckets(t, filepath.Join(dir, name, "member", "snap", "db"))
+		dbs[b["meta"]["scheduledCompactRev"]+b["meta"]["confState"]+b["members"][first.member("m2").ID.String()]] = true
+	}
+	if len(dbs) != 1 {
+		t.Errorf("the members are of %d clusters", len(dbs))
+	}
+	again := plan(t, req)
+	if again.ClusterToken == first.ClusterToken || again.ClusterID == first.ClusterID {
+		t.Error("two plans have the same token or cluster ID")
+	}
+}
+
+func TestParsePlanRefuses(t *testing.T) {
+	p := plan(t, three(small(t), t.TempDir()))
+	data, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`"format": 1`, `"format": 2`, "format"},
+		{`"format": 1`, `"format": 1, "colour": "red"`, "colour"},
+		{p.ClusterToken, "another", "altered"},
+		{p.ClusterID.String(), "00000000000000aa", "altered"},
+		{"127.0.0.1:22380", "127.0.0.1:22381", "altered"},
+		{p.Members[0].DataDir, "relative", "absolute"},
+	} {
+		bad := bytes.Replace(data, []byte(c.old), []byte(c.new), 1)
+		if bytes.Equal(bad, data) {
+			t.Fatalf("%q is not in the plan", c.old)
+		}
+		if _, err := ParsePlan(bad); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q for %q: %v, want %q", c.new, c.old, err, c.want)
+		}
+	}
+}
+
+func TestPlanForAnotherImage(t *testing.T) {
+	req := three(small(t), t.TempDir())
+	req.Image = fakeImage{Image: req.Image, sum: strings.Repeat("a", 64)}
+	p := plan(t, req)
+	for what, image := range map[string]fakeImage{
+		"sum":      {Image: req.Image, sum: strings.Repeat("b", 64)},
+		"size":     {Image: open(t, makeDB(t, dbOptions{keys: 2000, valueSize: 300}))},
+		"revision": {Image: open(t, makeDB(t, dbOptions{keys: 199, valueSize: 300, clusterVersion: "3.5.0"}))},
+	} {
+		if _, err := Execute(t.Context(), p, image, ExecOptions{}); !errors.Is(err, ErrOtherImage) {
+			t.Errorf("another %s: %v, want ErrOtherImage", what, err)
+		}
+	}
+	// An image whose reader does not know its sum is hashed.
+	req.Image = fakeImage{Image: req.Image}
+	if _, err := Execute(t.Context(), p, fakeImage{Image: small(t)}, ExecOptions{}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+		t.Errorf("another content: %v", err)
+	}
+	if got := names(t, filepath.Dir(p.Members[0].DataDir)); got != "" {
+		t.Errorf("left %s", got)
+	}
+}
+
+func TestRequestRefuses(t *testing.T) {
+	image := small(t)
+	for _, c := range []struct {
+		change func(*Request)
+		want   string
+	}{
+		{func(r *Request) { r.Image = nil }, "image"},
+		{func(r *Request) { r.InitialCluster = "" }, "members"},
+		{func(r *Request) { r.InitialCluster = "m1" }, "m1"},
+		{func(r *Request) { r.InitialCluster = "m1=http://a:1,m2=http://a:1" }, "share"},
+		{func(r *Request) { r.DataDir = "" }, "data directory"},
+		{func(r *Request) { r.Engine = "magic" }, "engine"},
+		{func(r *Request) { r.Learners = []string{"m9"} }, "m9"},
+		{func(r *Request) { r.Learners = []string{"m1", "m2", "m3"} }, "voter"},
+		{func(r *Request) { r.Only = "m1" }, "token"},
+		{func(r *Request) { r.Only, r.ClusterToken = "m1", "t" }, "bump"},
+		{func(r *Request) { r.Only, r.ClusterToken, r.Bump.Mode = "m9", "t", BumpOff }, "m9"},
+		{func(r *Request) { r.InitialCluster = "../x=http://a:1" }, "../x"},
+		{func(r *Request) { r.Engine, r.Learners = EngineEtcdutl, []string{"m1"} }, "learner"},
+	} {
+		req := three(image, t.TempDir())
+		c.change(&req)
+		if _, err := NewPlan(t.Context(), req); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+	req := three(image, t.TempDir())
+	req.Only, req.ClusterToken, req.Bump = "m1", "t", BumpRequest{Mode: BumpBy, Amount: 1000}
+	if _, err := NewPlan(t.Context(), req); err != nil {
+		t.Errorf("one member with token and bump: %v", err)
+	}
+	alarmed := three(open(t, makeDB(t, dbOptions{keys: 1, alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}}})), t.TempDir())
+	alarmed.Engine = EngineEtcdutl
+	if _, err := NewPlan(t.Context(), alarmed); !errors.Is(err, ErrCannot) {
+		t.Errorf("etcdutl and an alarm: %v, want ErrCannot", err)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	req := three(open(t, makeDB(t, dbOptions{keys: 1, clusterVersion: "3.6.0", storageVersion: "3.6.0", alarms: []*etcdserverpb.AlarmMember{
+		{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}, {MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE},
+	}})), t.TempDir())
+	req.Learners = []string{"m3"}
+	notes := strings.Join(plan(t, req).Notes, "\n")
+	for _, want := range []string{"etcd 3.6", "2 voters tolerate 0 failures", "m3 will be learners", "CORRUPT", "NOSPACE", "no checksum"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, notes)
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(req.DataDir)); err != nil || names(t, filepath.Dir(req.DataDir)) != "" {
+		t.Errorf("planning touched the data directory: %v", err)
+	}
+}

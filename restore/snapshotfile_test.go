@@ -1,0 +1,151 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+func writeSnapshot(t *testing.T, req SnapshotFileRequest) (*SnapshotFileResult, error) {
+	t.Helper()
+	p, err := NewSnapshotFilePlan(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return WriteSnapshotFile(t.Context(), p, req.Image, ExecOptions{})
+}
+
+// TestSnapshotFile writes one file, which that version's own etcdutl restores,
+// hash check on, and whose cluster then tells old watchers that they are late.
+func TestSnapshotFile(t *testing.T) {
+	for _, version := range []string{"3.5", "3.6", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			from := realImage(t, version)
+			path := filepath.Join(dir, "snapshot.db")
+			res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Size() != res.Size || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v", info, err)
+			}
+			if got := names(t, dir); got != "snapshot.db" {
+				t.Errorf("the folder holds %s", got)
+			}
+			data := filepath.Join(dir, "m1")
+			cluster := storetest.InitialCluster(t, "m1")
+			storetest.Etcdutl(t, version, "snapshot", "restore", path, "--name=m1", "--data-dir="+data,
+				"--initial-cluster="+cluster, "--initial-advertise-peer-urls="+strings.TrimPrefix(cluster, "m1="))
+			c := storetest.Start(t, storetest.Options{Version: version, DataDirs: map[string]string{"m1": data}, InitialCluster: cluster, Auth: true})
+			client := c.Client(t)
+			if err := from.filled.Compare(t.Context(), client); err != nil {
+				t.Error(err)
+			}
+			if got, err := client.Get(t.Context(), "x"); err != nil || got.Header.Revision < res.RevisionAfter || res.RevisionAfter < DefaultBump {
+				t.Errorf("revision %v %v, want %d", got, err, res.RevisionAfter)
+			}
+			w := <-client.Watch(t.Context(), "x", clientv3.WithRev(from.filled.Revision))
+			if w.CompactRevision == 0 {
+				t.Errorf("a watch from revision %d: %+v", from.filled.Revision, w)
+			}
+			if _, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path}); !errors.Is(err, ErrExists) {
+				t.Errorf("over an existing file: %v", err)
+			}
+		})
+	}
+}
+
+// TestSnapshotFileKeepsMembership: the file is the image apart from bump and
+// alarms.
+func TestSnapshotFileKeepsMembership(t *testing.T) {
+	dir := t.TempDir()
+	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
+		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}})
+	res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, image), Path: filepath.Join(dir, "s"), Bump: BumpRequest{Mode: BumpOff}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.AlarmsCleared) != 1 || res.RevisionAfter != res.RevisionBefore {
+		t.Errorf("%+v", res)
+	}
+	a, b := buckets(t, image), buckets(t, filepath.Join(dir, "s"))
+	delete(a, "alarm")
+	delete(b, "alarm")
+	if len(a) != len(b) || fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("something else changed")
+	}
+}
+
+// TestPromise1SnapshotFileKilled: a kill leaves no file, or the whole one, and
+// the next run cleans up.
+func TestPromise1SnapshotFileKilled(t *testing.T) {
+	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0"})
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	killed, out := runChild(t, childJob{Image: image, SnapshotFile: path, KillAt: 1})
+	if !killed {
+		t.Fatal(out)
+	}
+	if got := names(t, dir); got != ".s.requorum" {
+		t.Errorf("the kill left %s", got)
+	}
+	if killed, out := runChild(t, childJob{Image: image, SnapshotFile: path}); killed || out != "" {
+		t.Fatal(out)
+	}
+	if got := names(t, dir); got != "s" {
+		t.Errorf("the folder holds %s", got)
+	}
+}
+
+// TestSnapshotFileAppears: a file that comes up meanwhile is not overwritten.
+func TestSnapshotFileAppears(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	image := small(t)
+	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{step: func(string) { write(t, path, "the user's") }})
+	if !errors.Is(err, ErrExists) {
+		t.Errorf("%v, want ErrExists", err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "the user's" {
+		t.Errorf("%q %v", b, err)
+	}
+	if got := names(t, dir); got != "s" {
+		t.Errorf("the folder holds %s", got)
+	}
+}
+
+func TestSnapshotFileDiskFull(t *testing.T) {
+	asRoot(t)
+	dir := t.TempDir()
+	mount(t, "-t", "tmpfs", "-o", "size=2m", "tmpfs", dir)
+	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))
+	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteSnapshotFile(t.Context(), p, image, ExecOptions{}); !errors.Is(err, ErrNoSpace) {
+		t.Errorf("%v, want ErrNoSpace", err)
+	}
+	p.Bytes = 1
+	if _, err := WriteSnapshotFile(t.Context(), p, image, ExecOptions{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("%v, want ENOSPC", err)
+	}
+	if got := names(t, dir); got != "" {
+		t.Errorf("left %s", got)
+	}
+}
