@@ -138,7 +138,7 @@ func ValidName(name string) error {
 		}
 	}
 	for i := range len(name) {
-		if c := name[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._-/", c) >= 0) {
+		if c := name[i]; !allowed(c) {
 			return fmt.Errorf("object name %q: byte %q is not allowed", name, c)
 		}
 	}
@@ -146,6 +146,10 @@ func ValidName(name string) error {
 		return fmt.Errorf("object name %q: longer than 512 bytes", name)
 	}
 	return nil
+}
+
+func allowed(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._-/", c) >= 0
 }
 
 // Put stores data under name in one go: all of it, or nothing and an error.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,12 +16,12 @@ import (
 // directory, without. It is an Image.
 type File struct {
 	path    string
-	size    int64 // of the database
-	trailer bool
+	size    int64  // of the database
+	trailer []byte // the SHA-256 behind it; nil where there is none
 }
 
-// OpenFile looks at the file's size only: that tells whether a SHA-256 follows
-// the database. Neither it nor the methods change the file.
+// OpenFile looks at the file's size, which tells whether a SHA-256 follows the
+// database, and reads that sum. Neither it nor the methods change the file.
 func OpenFile(path string) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -33,7 +34,23 @@ func OpenFile(path string) (*File, error) {
 	if err != nil {
 		return nil, &DamagedError{Object: path, Offset: -1, Err: err}
 	}
-	return &File{path, size, HasTrailer(info.Size())}, nil
+	f := &File{path: path, size: size}
+	if HasTrailer(info.Size()) {
+		if f.trailer, err = readTrailer(path, size); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func readTrailer(path string, offset int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	sum := make([]byte, sha256.Size)
+	_, err = file.ReadAt(sum, offset)
+	return sum, errors.Join(err, file.Close())
 }
 
 // Name is the path.
@@ -44,7 +61,10 @@ func (f *File) Size() int64 { return f.size }
 
 // HasHash tells whether the file ends with a SHA-256, so that damage is found.
 // A bare db file has none.
-func (f *File) HasHash() bool { return f.trailer }
+func (f *File) HasHash() bool { return f.trailer != nil }
+
+// DatabaseSHA256 is that sum in hexadecimal, empty where there is none.
+func (f *File) DatabaseSHA256() string { return hex.EncodeToString(f.trailer) }
 
 // Facts are read out of the file's pages.
 func (f *File) Facts(ctx context.Context) (Facts, error) {
@@ -68,7 +88,7 @@ func (f *File) Open(context.Context) (io.ReadCloser, error) {
 	}
 	sum := sha256.New()
 	var src io.Reader = file
-	if f.trailer {
+	if f.HasHash() {
 		src = io.TeeReader(file, sum)
 	}
 	body := &bodyReader{src: src, left: f.size, end: func() error {
@@ -76,7 +96,7 @@ func (f *File) Open(context.Context) (io.ReadCloser, error) {
 		if err != nil {
 			return err
 		}
-		if !f.trailer && len(rest) == 0 || f.trailer && bytes.Equal(rest, sum.Sum(nil)) {
+		if !f.HasHash() && len(rest) == 0 || f.HasHash() && bytes.Equal(rest, sum.Sum(nil)) {
 			return nil
 		}
 		return &DamagedError{Object: f.path, Offset: -1, Err: errors.New("its content does not match the SHA-256 at its end")}
