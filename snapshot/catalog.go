@@ -20,6 +20,9 @@ type Catalog struct {
 	Manifests []*Manifest
 	// Damaged are the manifests that could not be read, with the reason.
 	Damaged []DamagedBackup
+	// DamagedTimelines are those whose descriptor is damaged or gone. Their
+	// backups are in Manifests; where their history came from is not known.
+	DamagedTimelines []DamagedTimeline
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
@@ -32,21 +35,54 @@ type DamagedBackup struct {
 	Err      error
 }
 
+// DamagedTimeline is a timeline whose descriptor cannot be used.
+type DamagedTimeline struct {
+	Timeline repository.TimelineID
+	Err      error // a *DamagedError
+}
+
 // ReadCatalog reads all manifests of a repository. A damaged one is listed as
 // such and hides nothing else; what cannot be read for another reason is an
 // error.
 func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, error) {
-	timelines, err := repo.Timelines(ctx)
+	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &Catalog{Timelines: timelines}
-	for _, t := range timelines {
-		if err := c.addTimeline(ctx, repo, t.ID); err != nil {
+	c := &Catalog{}
+	for _, id := range ids {
+		known, err := c.describeTimeline(ctx, repo, id)
+		if err != nil {
 			return nil, err
 		}
+		if err := c.addTimeline(ctx, repo, id); err != nil {
+			return nil, err
+		}
+		// Without a descriptor and a backup it is what an interrupted first backup
+		// left.
+		if known || c.hasBackup(id) {
+			continue
+		}
+		c.Timelines = slices.DeleteFunc(c.Timelines, func(t repository.Timeline) bool { return t.ID == id })
+		c.DamagedTimelines = slices.DeleteFunc(c.DamagedTimelines, func(d DamagedTimeline) bool { return d.Timeline == id })
 	}
 	return c, nil
+}
+
+// describeTimeline reads a timeline's descriptor; known tells that there is one.
+func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (known bool, err error) {
+	t, err := repo.Timeline(ctx, id)
+	gone := errors.Is(err, sinks.ErrNotFound)
+	switch {
+	case gone, errors.Is(err, repository.ErrAltered):
+		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
+		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, &DamagedError{
+			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err}})
+	case err != nil:
+		return false, err
+	}
+	c.Timelines = append(c.Timelines, t)
+	return !gone, nil
 }
 
 func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {

@@ -17,38 +17,65 @@ const Latest = "latest"
 // that choosing between them is not for a program.
 var ErrAmbiguous = errors.New("more than one backup matches")
 
+// DamagedManifestError says that the backup that was asked for, or the newest
+// one where that was asked for, has a damaged manifest. It wraps the
+// *DamagedError.
+type DamagedManifestError struct{ DamagedBackup }
+
+func (e *DamagedManifestError) Error() string { return e.Err.Error() }
+func (e *DamagedManifestError) Unwrap() error { return e.Err }
+
 // Find finds one backup by its ID, by the first characters of one, or by
 // Latest. timeline, where it is not empty, is where to look.
 //
 // The newest state is looked for in the timeline that nothing branches off.
 // Where there is more than one, the error is ErrAmbiguous: their histories
-// differ, and which one is right only the user can know.
+// differ, and which one is right only the user can know. Where the newest
+// backup has a damaged manifest the error is a *DamagedManifestError: an older
+// one must not pass for the newest.
 func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 	if ref != Latest {
 		return c.findID(ref, timeline)
 	}
-	var candidates []*Manifest
+	var candidates []repository.TimelineID
 	for _, t := range c.Timelines {
-		m := c.Newest(t.ID)
 		if timeline != "" && t.ID.String() == timeline {
-			if m == nil {
-				return nil, fmt.Errorf("%w: timeline %s has no usable backup%s", ErrNoBackup, timeline, c.damagedHint())
-			}
-			return m, nil
+			return c.findNewest(t.ID)
 		}
-		if m != nil && !c.continued(t.ID) {
-			candidates = append(candidates, m)
+		if c.hasBackup(t.ID) && !c.continued(t.ID) {
+			candidates = append(candidates, t.ID)
 		}
 	}
 	switch {
 	case timeline != "":
 		return nil, fmt.Errorf("%w: there is no timeline %s", ErrNoBackup, timeline)
 	case len(candidates) == 0:
-		return nil, fmt.Errorf("%w: the repository has no usable backup%s", ErrNoBackup, c.damagedHint())
+		return nil, fmt.Errorf("%w: the repository has no backup", ErrNoBackup)
 	case len(candidates) > 1:
 		return nil, fmt.Errorf("%w: timelines %s are separate histories; choose one with --timeline, or give an ID", ErrAmbiguous, timelineNames(candidates))
 	}
-	return candidates[0], nil
+	return c.findNewest(candidates[0])
+}
+
+// findNewest finds the newest backup of a timeline. Where a damaged manifest
+// stands in the order of states nobody knows, so there the time in its ID decides,
+// by the clock of the one who wrote it, and in doubt it is the newest.
+func (c *Catalog) findNewest(t repository.TimelineID) (*Manifest, error) {
+	m := c.Newest(t)
+	for _, d := range slices.Backward(c.Damaged) {
+		if d.Timeline == t && (m == nil || startedAt(d.ID) >= startedAt(m.ID)) {
+			return nil, &DamagedManifestError{d}
+		}
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%w: timeline %s has none", ErrNoBackup, t)
+	}
+	return m, nil
+}
+
+// hasBackup tells whether a timeline has a backup, damaged or not.
+func (c *Catalog) hasBackup(t repository.TimelineID) bool {
+	return c.Newest(t) != nil || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
 }
 
 // continued tells whether a timeline with backups branches off t, or off one
@@ -61,7 +88,7 @@ func (c *Catalog) continued(t repository.TimelineID) bool {
 			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] {
 				continue
 			}
-			if c.Newest(other.ID) != nil {
+			if c.hasBackup(other.ID) {
 				return true
 			}
 			seen[other.ID], more = true, true
@@ -88,7 +115,7 @@ func (c *Catalog) findID(ref, timeline string) (*Manifest, error) {
 	}
 	for _, d := range c.Damaged {
 		if matches(d.ID, d.Timeline) {
-			return nil, d.Err
+			return nil, &DamagedManifestError{d}
 		}
 	}
 	for _, u := range c.Incomplete {
@@ -110,17 +137,27 @@ func (c *Catalog) Older(m *Manifest) *Manifest {
 	return nil
 }
 
-func (c *Catalog) damagedHint() string {
-	if len(c.Damaged) == 0 {
-		return ""
+// OlderThanDamaged returns the newest backup of the same timeline that is not
+// newer than a damaged one by its ID, or nil: what to use instead.
+func (c *Catalog) OlderThanDamaged(d DamagedBackup) *Manifest {
+	for _, m := range slices.Backward(c.Manifests) {
+		if m.Timeline == d.Timeline && startedAt(m.ID) <= startedAt(d.ID) {
+			return m
+		}
 	}
-	return fmt.Sprintf(" (%d damaged)", len(c.Damaged))
+	return nil
 }
 
-func timelineNames(all []*Manifest) string {
+// startedAt is the time in a backup's ID, to be compared as text.
+func startedAt(id string) string {
+	stamp, _, _ := strings.Cut(id, "-")
+	return stamp
+}
+
+func timelineNames(all []repository.TimelineID) string {
 	var names []string
-	for _, m := range all {
-		names = append(names, m.Timeline.String())
+	for _, t := range all {
+		names = append(names, t.String())
 	}
 	return strings.Join(names, ", ")
 }

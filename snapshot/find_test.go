@@ -28,6 +28,10 @@ func TestFind(t *testing.T) {
 	empty := &Catalog{Timelines: []repository.Timeline{{ID: tl(1)}, child}, Manifests: chain.Manifests[:2]}
 	damaged := &DamagedError{Object: "manifest", Offset: -1, Err: errors.New("x")}
 	broken := &Catalog{Timelines: chain.Timelines, Damaged: []DamagedBackup{{tl(1), "20260101T000000Z-dddddd", damaged}}}
+	spoil := func(timeline repository.TimelineID, id string) *Catalog {
+		return &Catalog{Timelines: empty.Timelines, Manifests: empty.Manifests, Damaged: []DamagedBackup{{timeline, id, damaged}}}
+	}
+	spoilt, spoiltChild, oldSpoilt := spoil(tl(1), "20260102T000001Z-dddddd"), spoil(tl(2), "20260103T000000Z-dddddd"), spoil(tl(1), "20260101T000000Z-dddddd")
 
 	for _, c := range []struct {
 		name          string
@@ -47,7 +51,10 @@ func TestFind(t *testing.T) {
 		{"unknown", chain, "2027", "", "", ErrNoBackup},
 		{"unknown timeline", chain, Latest, tl(9).String(), "", ErrNoBackup},
 		{"damaged by ID", broken, "20260101", "", "", damaged},
-		{"only damaged ones", broken, Latest, "", "", ErrNoBackup},
+		{"only damaged ones", broken, Latest, "", "", damaged},
+		{"promise 4: an older one does not pass for a damaged newest", spoilt, Latest, "", "", damaged},
+		{"nor one of the parent timeline", spoiltChild, Latest, "", "", damaged},
+		{"an old damaged one does not matter", oldSpoilt, Latest, "", "20260102T000000Z-bbbbbb", nil},
 		{"nothing at all", &Catalog{}, Latest, "", "", ErrNoBackup},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,15 +25,11 @@ manifest is damaged is listed as such, and ends the command with status 3.
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sink, err := repo.openSink(cmd.Context(), g)
+			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
 			}
-			defer sink.Close() //nolint:errcheck // it was read from
-			r, err := repository.Open(cmd.Context(), sink)
-			if err != nil {
-				return err
-			}
+			defer r.Sink().Close() //nolint:errcheck // it was read from
 			catalog, err := snapshot.ReadCatalog(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -52,12 +48,14 @@ type catalogReport struct {
 	Timelines  []repository.Timeline `json:"timelines"`
 	Backups    []*snapshot.Manifest  `json:"backups"`
 	Damaged    []damagedReport       `json:"damaged"`
-	Incomplete []incompleteReport    `json:"incomplete"`
+	// DamagedTimelines have a descriptor that is damaged or gone.
+	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
+	Incomplete       []incompleteReport `json:"incomplete"`
 }
 
 type damagedReport struct {
 	Timeline repository.TimelineID `json:"timeline"`
-	ID       string                `json:"id"`
+	ID       string                `json:"id,omitempty"`
 	Error    string                `json:"error"`
 }
 
@@ -72,11 +70,15 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog) er
 	report := catalogReport{
 		Repository: r.String(), ID: r.ID(),
 		Timelines: emptyNotNull(c.Timelines), Backups: emptyNotNull(c.Manifests),
-		Damaged: []damagedReport{}, Incomplete: []incompleteReport{},
+		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
 	}
 	var damage []error
 	for _, d := range c.Damaged {
 		report.Damaged = append(report.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
+		damage = append(damage, d.Err)
+	}
+	for _, d := range c.DamagedTimelines {
+		report.DamagedTimelines = append(report.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
 		damage = append(damage, d.Err)
 	}
 	for _, full := range c.Incomplete {
@@ -104,7 +106,11 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		if i > 0 {
 			fmt.Fprintln(g.stdout)
 		}
-		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, when(t.Created), t.Reason)
+		opened := "at a time not known"
+		if !t.Created.IsZero() {
+			opened = when(t.Created)
+		}
+		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
 )
 
@@ -55,7 +56,7 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 	}
 	var all []sinks.Sink
 	for _, u := range urls {
-		s, err := openSink(ctx, u)
+		s, err := openSink(ctx, u, r.retryFor)
 		if err != nil {
 			return nil, errors.Join(err, closeSinks(all))
 		}
@@ -79,6 +80,20 @@ func (r *repoFlags) openSink(ctx context.Context, g *globals) (sinks.Sink, error
 	return all[0], nil
 }
 
+// openRepository opens the one repository of a command that reads one. The
+// caller closes its sink.
+func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository.Repository, error) {
+	sink, err := r.openSink(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return nil, errors.Join(err, sink.Close())
+	}
+	return repo, nil
+}
+
 // splitURLs takes the URLs of several --repo apart, and those of REQUORUM_REPO,
 // where a space or a new line stands between them: a comma may be part of one.
 func splitURLs(values []string) []string {
@@ -93,7 +108,13 @@ func splitURLs(values []string) []string {
 	return all
 }
 
-func openSink(ctx context.Context, raw string) (sinks.Sink, error) {
+// s3Attempts and s3LongestPause are the S3 sink's own, for one request.
+const (
+	s3Attempts     = 6
+	s3LongestPause = 10 * time.Second
+)
+
+func openSink(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
 	scheme, _, hasScheme := strings.Cut(raw, "://")
 	switch {
 	case !hasScheme:
@@ -113,6 +134,9 @@ func openSink(ctx context.Context, raw string) (sinks.Sink, error) {
 		if err != nil {
 			return nil, usageError{err}
 		}
+		// Each request is tried again below sinks.Retry too, and a part of an upload
+		// only there: in no more than the time that was asked for.
+		cfg.Attempts, cfg.Backoff = s3Attempts, min(s3LongestPause, retryFor/s3Attempts)
 		return s3.Open(ctx, cfg)
 	}
 	return nil, usageError{fmt.Errorf("--repo: %q repositories are not known; use file:// or s3://", scheme)}

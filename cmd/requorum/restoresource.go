@@ -10,7 +10,6 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -21,7 +20,6 @@ type restoreSource struct {
 	highest int64 // revision that is known anywhere in the lineage
 
 	// For a backup in a repository.
-	sink       sinks.Sink
 	repo       *repository.Repository
 	manifest   *snapshot.Manifest
 	catalog    *snapshot.Catalog
@@ -29,10 +27,10 @@ type restoreSource struct {
 }
 
 func (s *restoreSource) close() error {
-	if s.sink == nil {
+	if s.repo == nil {
 		return nil
 	}
-	return s.sink.Close()
+	return s.repo.Sink().Close()
 }
 
 func (s *restoreSource) url() string {
@@ -77,16 +75,12 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 	if err != nil {
 		return nil, err
 	}
-	sink, err := repo.openSink(ctx, g)
-	if err != nil {
+	s := &restoreSource{identities: identities}
+	if s.repo, err = repo.openRepository(ctx, g); err != nil {
 		return nil, err
 	}
-	s := &restoreSource{sink: sink, identities: identities}
-	if s.repo, err = repository.Open(ctx, sink); err == nil {
-		s.manifest, s.catalog, err = findBackup(ctx, s.repo, args, o.timeline)
-	}
-	if err != nil {
-		return nil, errors.Join(err, sink.Close())
+	if s.manifest, s.catalog, err = findBackup(ctx, s.repo, args, o.timeline); err != nil {
+		return nil, errors.Join(s.nameOlder(ctx, g, err), s.close())
 	}
 	s.image = snapshot.OpenStored(s.repo, s.manifest, identities...)
 	s.highest = s.catalog.HighestRevision()
@@ -95,13 +89,22 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 
 // nameOlder adds to an error about a damaged backup which older one is good.
 func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) error {
-	var damaged *snapshot.DamagedError
-	if s.repo == nil || !errors.As(err, &damaged) {
+	var (
+		damaged  *snapshot.DamagedError
+		manifest *snapshot.DamagedManifestError
+		older    *snapshot.Manifest
+	)
+	switch {
+	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
+	case errors.As(err, &manifest):
+		older = s.catalog.OlderThanDamaged(manifest.DamagedBackup)
+	case s.manifest != nil:
+		older = s.catalog.Older(s.manifest)
 	}
 	meter := g.newMeter()
 	defer meter.finish()
-	for m := s.catalog.Older(s.manifest); m != nil; m = s.catalog.Older(m) {
+	for m := older; m != nil; m = s.catalog.Older(m) {
 		if readWhole(ctx, snapshot.OpenStored(s.repo, m, s.identities...), meter) == nil {
 			return fmt.Errorf("%w\nNothing was restored. The next older backup is whole: %s, revision %d, taken %s", err, m.ID, m.Facts.Revision, when(m.Started))
 		}

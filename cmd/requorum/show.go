@@ -23,15 +23,11 @@ characters of an ID do when they are of one backup only.
   requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sink, err := repo.openSink(cmd.Context(), g)
+			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
 			}
-			defer sink.Close() //nolint:errcheck // it was read from
-			r, err := repository.Open(cmd.Context(), sink)
-			if err != nil {
-				return err
-			}
+			defer r.Sink().Close() //nolint:errcheck // it was read from
 			m, _, err := findBackup(cmd.Context(), r, args, timeline)
 			if err != nil {
 				return err
