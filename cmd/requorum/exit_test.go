@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/snapshot"
+)
+
+func TestExitCodes(t *testing.T) {
+	interrupted, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	damaged := &snapshot.DamagedError{Object: "x", Offset: -1, Err: errors.New("y")}
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want int
+	}{
+		{"done", t.Context(), nil, 0},
+		{"done although interrupted", interrupted, nil, 0},
+		{"failed", t.Context(), errors.New("x"), 1},
+		{"usage", t.Context(), fmt.Errorf("x: %w", usageError{errors.New("y")}), 2},
+		{"a request that contradicts itself", t.Context(), &restore.RequestError{Err: errors.New("x")}, 2},
+		{"damaged", t.Context(), fmt.Errorf("x: %w", damaged), 3},
+		{"nothing there", t.Context(), fmt.Errorf("x: %w", snapshot.ErrNoBackup), 4},
+		{"incomplete", t.Context(), fmt.Errorf("x: %w", snapshot.ErrIncomplete), 5},
+		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.ErrIncomplete, damaged), 5},
+		{"interrupted", interrupted, errors.New("x"), 130},
+	} {
+		if got := exitCode(c.ctx, c.err); got != c.want {
+			t.Errorf("%s: exit code %d, want %d", c.name, got, c.want)
+		}
+	}
+}
