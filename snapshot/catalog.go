@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -18,7 +19,8 @@ type Catalog struct {
 	// Manifests that could be read, in the order of timelines and, within one,
 	// from the oldest state of the log to the newest.
 	Manifests []*Manifest
-	// Damaged are the manifests that could not be read, with the reason.
+	// Damaged are the backups whose manifest cannot be used, or whose object is
+	// gone or has another size, with the reason.
 	Damaged []DamagedBackup
 	// DamagedTimelines are those whose descriptor is damaged or gone. Their
 	// backups are in Manifests; where their history came from is not known.
@@ -102,6 +104,10 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		case m.err != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
 		case m.manifest != nil:
+			if err := checkObject(repo, full, m.manifest); err != nil {
+				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, err})
+				continue
+			}
 			found = append(found, m.manifest)
 		}
 	}
@@ -109,6 +115,21 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 	slices.SortStableFunc(found, olderState)
 	c.Manifests = append(c.Manifests, found...)
 	return nil
+}
+
+// checkObject compares what the listing shows with the manifest: an object that
+// is gone or has another size needs no reading to be found damaged.
+func checkObject(repo *repository.Repository, full repository.Full, m *Manifest) error {
+	for _, o := range full.Objects {
+		if o.Name != m.Object.Name {
+			continue
+		}
+		if o.Size != m.Object.StoredSize {
+			return &DamagedError{Object: o.Name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it has %d bytes, its manifest says %d", o.Size, m.Object.StoredSize)}
+		}
+		return nil
+	}
+	return &DamagedError{Object: m.Object.Name + " in " + repo.String(), Offset: -1, Err: sinks.ErrNotFound}
 }
 
 // Newest returns the manifest of the newest state in one timeline, or nil.
@@ -137,7 +158,7 @@ const manifestReaders = 16
 
 type readResult struct {
 	manifest *Manifest
-	err      error // a *DamagedError
+	err      error // a *DamagedError, or ErrNewerFormat
 }
 
 // readManifests reads the manifests of the complete ones among fulls, in their
@@ -153,7 +174,7 @@ func readManifests(ctx context.Context, repo *repository.Repository, fulls []rep
 		group.Go(func() error {
 			m, err := ReadManifest(ctx, repo, full.Timeline, full.ID)
 			var damaged *DamagedError
-			if errors.As(err, &damaged) {
+			if errors.As(err, &damaged) || errors.Is(err, ErrNewerFormat) {
 				results[i].err, err = err, nil
 			}
 			if errors.Is(err, sinks.ErrNotFound) {

@@ -10,6 +10,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store"
 )
@@ -138,11 +139,28 @@ func (t *taking) writeManifests(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		manifest := target.manifest
-		target.manifest = nil
-		return errors.Join(fmt.Errorf("write the manifest: %w", err), removeObject(target, manifest.Object.Name))
+		return target.settleManifest(fmt.Errorf("write the manifest: %w", err))
 	})
 	return nil
+}
+
+// settleManifest finds out what became of a manifest whose writing failed. The
+// object may go only when there is no manifest for sure: one without its
+// object would be a backup that cannot be restored.
+func (t *target) settleManifest(failure error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	m := t.manifest
+	_, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
+	switch {
+	case err == nil: // its ID is random: it is this one
+		return nil
+	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
+		t.manifest = nil
+		return errors.Join(failure, removeObject(t, m.Object.Name))
+	}
+	t.manifest = nil
+	return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)
 }
 
 func (t *target) writeManifest(ctx context.Context, now time.Time) error {

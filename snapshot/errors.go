@@ -10,6 +10,8 @@ import (
 var (
 	// ErrNoBackup says that no backup matches what was asked for.
 	ErrNoBackup = errors.New("no such backup")
+	// ErrNewerFormat says that a newer version of requorum wrote it.
+	ErrNewerFormat = errors.New("it was written by a newer version of requorum")
 	// ErrStale says that a member's snapshot does not hold what the cluster
 	// had committed before: the member is behind or cut off.
 	ErrStale = errors.New("the snapshot is older than what the cluster had committed")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -78,14 +79,20 @@ func (c *Catalog) hasBackup(t repository.TimelineID) bool {
 	return c.Newest(t) != nil || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
 }
 
-// continued tells whether a timeline with backups branches off t, or off one
-// that does.
+// clockMargin is by how much the clocks of those who back up and of those who
+// restore may differ without a backup being taken for an earlier one.
+const clockMargin = time.Hour
+
+// continued tells whether the history of t goes on elsewhere: a timeline with
+// backups branches off it, or off one that does, and t itself has no backup
+// from after that branch. A cluster that was restored from a backup for a test
+// does not supersede the one that goes on.
 func (c *Catalog) continued(t repository.TimelineID) bool {
 	seen := map[repository.TimelineID]bool{t: true}
 	for more := true; more; {
 		more = false
 		for _, other := range c.Timelines {
-			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] {
+			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] || c.outlives(other) {
 				continue
 			}
 			if c.hasBackup(other.ID) {
@@ -95,6 +102,20 @@ func (c *Catalog) continued(t repository.TimelineID) bool {
 		}
 	}
 	return false
+}
+
+// outlives tells whether child's parent may have a backup from after child
+// branched off. In doubt it has one.
+func (c *Catalog) outlives(child repository.Timeline) bool {
+	newest := c.Newest(child.Parent.Timeline)
+	if newest == nil || newest.Facts.RaftIndex <= child.Parent.RaftIndex {
+		return false
+	}
+	if child.ID.ClusterID == child.Parent.Timeline.ClusterID {
+		// Opened by a backup that had just read the parent's newest one.
+		return newest.Started.After(child.Created)
+	}
+	return newest.Started.Add(clockMargin).After(child.Created)
 }
 
 func (c *Catalog) findID(ref, timeline string) (*Manifest, error) {

@@ -16,7 +16,7 @@ func backupOf(id string, timeline repository.TimelineID, index uint64) *Manifest
 }
 
 func TestFind(t *testing.T) {
-	child := repository.Timeline{ID: tl(2), Parent: &repository.Branch{Timeline: tl(1)}}
+	child := repository.Timeline{ID: tl(2), Parent: &repository.Branch{Timeline: tl(1), RaftIndex: 20}}
 	chain := &Catalog{
 		Timelines: []repository.Timeline{{ID: tl(1)}, child},
 		Manifests: []*Manifest{backupOf("20260101T000000Z-aaaaaa", tl(1), 10), backupOf("20260102T000000Z-bbbbbb", tl(1), 20), backupOf("20260103T000000Z-cccccc", tl(2), 5)},
@@ -33,6 +33,19 @@ func TestFind(t *testing.T) {
 	}
 	spoilt, spoiltChild, oldSpoilt := spoil(tl(1), "20260102T000001Z-dddddd"), spoil(tl(2), "20260103T000000Z-dddddd"), spoil(tl(1), "20260101T000000Z-dddddd")
 
+	// A drill: a test cluster was restored from the newest backup and backed up
+	// here; the cluster itself went on, or did not.
+	opened := time.Unix(1_000_000, 0)
+	drill := repository.Timeline{ID: tl(2), Created: opened, Parent: &repository.Branch{Timeline: tl(1), RaftIndex: 20}}
+	after := backupOf("20260104T000000Z-dddddd", tl(1), 30)
+	after.Started = opened.Add(time.Minute)
+	before := backupOf("20260104T000000Z-eeeeee", tl(1), 30)
+	before.Started = opened.Add(-2 * time.Hour)
+	both := []repository.Timeline{{ID: tl(1)}, drill}
+	wentOn := &Catalog{Timelines: both, Manifests: append([]*Manifest{after}, chain.Manifests[2])}
+	skewed := &Catalog{Timelines: both, Manifests: append([]*Manifest{{ID: "x", Timeline: tl(1), Facts: after.Facts, Started: opened.Add(-time.Minute)}}, chain.Manifests[2])}
+	wentBack := &Catalog{Timelines: both, Manifests: append([]*Manifest{before}, chain.Manifests[2])}
+
 	for _, c := range []struct {
 		name          string
 		catalog       *Catalog
@@ -44,6 +57,9 @@ func TestFind(t *testing.T) {
 		{"the newest of a named timeline", chain, Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
 		{"a child without backups does not hide its parent", empty, Latest, "", "20260102T000000Z-bbbbbb", nil},
 		{"promise 6: separate histories are not ranked", forks, Latest, "", "", ErrAmbiguous},
+		{"promise 6: a drill does not hide the cluster that goes on", wentOn, Latest, "", "", ErrAmbiguous},
+		{"promise 6: nor does it when clocks differ", skewed, Latest, "", "", ErrAmbiguous},
+		{"restored from an older backup than the newest", wentBack, Latest, "", "20260103T000000Z-cccccc", nil},
 		{"whole ID", chain, "20260101T000000Z-aaaaaa", "", "20260101T000000Z-aaaaaa", nil},
 		{"start of an ID", chain, "20260102", "", "20260102T000000Z-bbbbbb", nil},
 		{"start of several", chain, "2026010", "", "", ErrAmbiguous},

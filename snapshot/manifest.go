@@ -102,7 +102,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	case err != nil:
 		return nil, err
 	case m.Format != manifestFormat || m.Kind != KindFull:
-		return nil, fmt.Errorf("%s in %s: a manifest of kind %q, format %d; this version of requorum reads kind %q, format %d: use a newer one", name, repo, m.Kind, m.Format, KindFull, manifestFormat)
+		return nil, fmt.Errorf("%s in %s: %w: kind %q, format %d; this one reads kind %q, format %d", name, repo, ErrNewerFormat, m.Kind, m.Format, KindFull, manifestFormat)
 	case m.ID != id || m.Timeline != t:
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it is the manifest of backup %s of timeline %s: it was moved or copied here", m.ID, m.Timeline)}
 	case m.Object.Name != repository.SnapshotName(t, id, m.Object.Encrypted()):

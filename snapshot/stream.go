@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/requorum/requorum/store"
@@ -22,7 +21,7 @@ func (t *taking) stream(ctx context.Context, member store.MemberStatus, up *uplo
 			break
 		}
 		if err != nil {
-			return &memberError{errors.Join(context.Cause(ctx), err)}
+			return &memberError{err}
 		}
 		if _, err := up.codec.Write(chunk); err != nil {
 			return err

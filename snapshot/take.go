@@ -62,7 +62,9 @@ type Outcome struct {
 	Manifest *Manifest // nil where Err is not
 	// NewTimeline tells that this backup opened its timeline.
 	NewTimeline bool
-	Err         error
+	// Damage is what is wrong with the repository itself, nil if nothing is.
+	Damage error
+	Err    error
 }
 
 // Take takes one consistent full snapshot and stores it in every repository
@@ -89,10 +91,16 @@ func Take(ctx context.Context, req Request) (*Result, error) {
 		t.Logger = slog.New(slog.DiscardHandler)
 	}
 	result, err := t.run(ctx)
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err) // why it was ended, not only that it was
+	return result, withCause(ctx, err)
+}
+
+// withCause adds to an error why its context was ended.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(err, cause) {
+		return err
 	}
-	return result, err
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // taking is one backup under way.
@@ -109,8 +117,8 @@ type target struct {
 	sink     sinks.Sink
 	repo     *repository.Repository
 	timeline repository.Timeline
-	fresh    bool      // the timeline is to be opened by this backup
-	reached  *Manifest // of the furthest state in it so far; nil if none
+	fresh    bool // the timeline is to be opened by this backup
+	known    []knownTimeline
 	manifest *Manifest
 	err      error
 }
@@ -131,6 +139,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	t.branchTimelines()
+	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member), "method", t.barrier.Method)
 
 	for _, member := range t.Client.Candidates(survey, t.barrier) {
 		err := t.takeFrom(ctx, member)
@@ -165,24 +174,28 @@ func (e *memberError) Unwrap() error { return e.err }
 // takeFrom reads one member and stores what it gave. Unless it returns nil,
 // no repository shows anything of it.
 func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.Timeout,
-		fmt.Errorf("the backup took longer than %s: a longer stream would hold up the member; see --timeout", t.Timeout))
-	defer cancel()
-
 	if err := t.Client.WaitApplied(ctx, member, t.barrier); err != nil {
 		return &memberError{err}
 	}
 	started := t.Now().UTC()
 	id := repository.NewBackupID(started)
-	up, err := t.startUpload(ctx, id)
+	// Only while the member is read does time press: its end releases the member.
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	clock := time.AfterFunc(t.Timeout, func() {
+		stop(fmt.Errorf("the member was read for longer than %s, which would hold it up: see --timeout", t.Timeout))
+	})
+	defer clock.Stop()
+	up, err := t.startUpload(reading, id)
 	if err != nil {
 		return err
 	}
 	defer up.abort()
-
-	if err := t.stream(ctx, member, up); err != nil {
-		return err
+	if err := t.stream(reading, member, up); err != nil {
+		return withCause(reading, err)
 	}
+	clock.Stop()
+	t.Logger.Info("member read", "member", memberName(member), "endpoint", member.Endpoint, "bytes", up.hash.total)
 	if err := up.commit(ctx); err != nil {
 		return err
 	}
@@ -201,7 +214,11 @@ func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error 
 func (t *taking) finish() (*Result, error) {
 	var failed []error
 	for _, target := range t.targets {
-		t.result.Outcomes = append(t.result.Outcomes, Outcome{target.sink, target.manifest, target.fresh && target.err == nil, target.err})
+		o := Outcome{Sink: target.sink, Manifest: target.manifest, NewTimeline: target.fresh && target.err == nil, Err: target.err}
+		if target.repo != nil {
+			o.Damage = target.repo.Damage()
+		}
+		t.result.Outcomes = append(t.result.Outcomes, o)
 		if target.err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", target.sink, target.err))
 		}

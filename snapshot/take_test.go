@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -352,5 +353,77 @@ func TestPromise1Cancelled(t *testing.T) {
 	}
 	if n := snapshotObjects(t, d); n != 0 {
 		t.Errorf("%d objects are left", n)
+	}
+}
+
+// Promise 1: an answer that is lost after the manifest was stored does not make
+// a backup whose object is gone: it is looked up, and it counts.
+func TestPromise1LostAnswerToTheManifest(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	faulty := sinktest.NewFaulty(d, sinktest.Lose(sinktest.Commit, 1, nil).Of("manifest.json"))
+	result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{faulty}})
+	faulty.AllFired(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restorable(t, d, result.Outcomes[0].Manifest)
+	if c := catalogOf(t, d); len(c.Manifests) != 1 || len(c.Damaged) != 0 {
+		t.Errorf("the catalog has %+v", c)
+	}
+}
+
+// Promise 1: where nobody can tell whether the manifest was stored, the object
+// stays: it might be the backup's.
+func TestPromise1UnknownManifestKeepsItsObject(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	faulty := sinktest.NewFaulty(d, sinktest.Fail(sinktest.Commit, 1, sinks.ErrUncertain).Of("manifest.json"))
+	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{faulty}})
+	faulty.AllFired(t)
+	if !errors.Is(err, sinks.ErrUncertain) || !strings.Contains(err.Error(), "requorum list") {
+		t.Fatalf("got %v", err)
+	}
+	if n := snapshotObjects(t, d); n != 1 {
+		t.Errorf("%d objects are there, want the snapshot alone", n)
+	}
+}
+
+// What is damaged in a repository is reported, and keeps nobody from backing
+// up or restoring.
+func TestDamagedDocumentsStopNobody(t *testing.T) {
+	s := newSource(t, 1)
+	for _, name := range []string{"requorum.json", "timelines"} {
+		dir := filepath.Join(t.TempDir(), "repo")
+		d, err := disk.New(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if name == "timelines" {
+			path = filepath.Join(path, first.Outcomes[0].Manifest.Timeline.String()+".json")
+		}
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		second, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+		if err != nil {
+			t.Fatalf("%s is damaged, and the next backup fails: %v", name, err)
+		}
+		if a, b := first.Outcomes[0].Manifest.Timeline, second.Outcomes[0].Manifest.Timeline; a != b {
+			t.Errorf("%s is damaged, and the timeline changed from %s to %s", name, a, b)
+		}
+		c := catalogOf(t, d)
+		if len(c.Manifests) != 2 {
+			t.Errorf("%s is damaged, and the catalog has %d backups", name, len(c.Manifests))
+		}
+		if (second.Outcomes[0].Damage != nil) != (name == "requorum.json") || (len(c.DamagedTimelines) == 1) != (name == "timelines") {
+			t.Errorf("%s is damaged, and it is not said: %+v", name, c)
+		}
+		restorable(t, d, c.Manifests[0])
 	}
 }

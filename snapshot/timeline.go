@@ -43,22 +43,30 @@ func (t *taking) anyLeft() error {
 }
 
 func (t *target) findTimeline(ctx context.Context, clusterID uint64) error {
-	all, err := t.repo.Timelines(ctx)
+	// By their names alone: a damaged descriptor, of whichever cluster, must not
+	// keep new backups from being taken.
+	ids, err := t.repo.TimelineIDs(ctx)
 	if err != nil {
 		return err
 	}
-	t.timeline = repository.Timeline{ID: repository.TimelineID{ClusterID: clusterID, N: 1}}
-	t.fresh = true
-	for _, timeline := range all { // ordered by number
-		if timeline.ID.ClusterID == clusterID {
-			t.timeline, t.fresh = timeline, false
+	for _, id := range ids { // ordered by number
+		if id.ClusterID != clusterID {
+			continue
 		}
+		reached, err := newestState(ctx, t.repo, id)
+		if err != nil {
+			return err
+		}
+		t.known = append(t.known, knownTimeline{id, reached})
 	}
-	if t.fresh {
-		return nil
-	}
-	t.reached, err = newestState(ctx, t.repo, t.timeline.ID)
-	return err
+	return nil
+}
+
+// knownTimeline is a timeline of the cluster, and the furthest state in it; nil
+// where it has no backup.
+type knownTimeline struct {
+	id      repository.TimelineID
+	reached *Manifest
 }
 
 // newestState is the manifest of the furthest state in a timeline, or nil.
@@ -84,34 +92,47 @@ func newestState(ctx context.Context, repo *repository.Repository, id repository
 	return newest, nil
 }
 
-// branchTimelines opens a new timeline in each repository whose backups the
-// cluster has fallen behind: its history restarted under the same cluster ID
-// (etcd's --force-new-cluster, or a restore with the same token). The barrier
-// came after the repositories were read, so a backup that another writer made
-// meanwhile cannot look like that.
+// branchTimelines chooses each repository's timeline: of those of this cluster
+// the one that got furthest without the cluster being behind it. Where it is
+// behind all of them, its history restarted under the same cluster ID (etcd's
+// --force-new-cluster, or a restore with the same token), and a new one is
+// opened. The barrier came after the repositories were read, so a backup that
+// another writer made meanwhile cannot look like that.
 func (t *taking) branchTimelines() {
 	for _, target := range t.targets {
 		if target.err != nil {
 			continue
 		}
-		if target.fresh {
-			target.timeline.Reason = "first backup of this cluster here"
-			target.timeline.Members = memberNames(t.survey)
-			continue
+		target.chooseTimeline(t.survey, t.barrier)
+	}
+}
+
+func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
+	var on, behind *knownTimeline
+	for i, k := range t.known {
+		switch {
+		case k.reached != nil && restarted(k.reached, b):
+			behind = &t.known[i]
+		case on == nil || on.reached == nil || k.reached != nil && olderState(on.reached, k.reached) < 0:
+			on = &t.known[i]
 		}
-		last := target.reached
-		if last == nil || !restarted(last, t.barrier) {
-			continue
-		}
-		parent := target.timeline.ID
-		target.fresh = true
-		target.timeline = repository.Timeline{
-			ID: repository.TimelineID{ClusterID: parent.ClusterID, N: parent.N + 1},
-			Reason: fmt.Sprintf("the cluster is at index %d, term %d, revision %d, behind backup %s (index %d, term %d, revision %d): its history restarted",
-				t.barrier.Index, t.barrier.Term, t.barrier.Revision, last.ID, last.Facts.RaftIndex, last.Facts.RaftTerm, last.Facts.Revision),
-			Parent:  &repository.Branch{Timeline: parent},
-			Members: memberNames(t.survey),
-		}
+	}
+	if on != nil {
+		t.timeline.ID = on.id
+		return
+	}
+	t.fresh = true
+	t.timeline = repository.Timeline{
+		ID:      repository.TimelineID{ClusterID: survey.ClusterID, N: 1},
+		Reason:  "first backup of this cluster here",
+		Members: memberNames(survey),
+	}
+	if behind != nil {
+		last := behind.reached
+		t.timeline.ID.N = t.known[len(t.known)-1].id.N + 1
+		t.timeline.Reason = fmt.Sprintf("the cluster is at index %d, term %d, revision %d, behind backup %s (index %d, term %d, revision %d): its history restarted",
+			b.Index, b.Term, b.Revision, last.ID, last.Facts.RaftIndex, last.Facts.RaftTerm, last.Facts.Revision)
+		t.timeline.Parent = &repository.Branch{Timeline: behind.id}
 	}
 }
 

@@ -227,6 +227,9 @@ type skippedMember struct {
 func (g *globals) printBackup(r *snapshot.Result) error {
 	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}}
 	for _, o := range r.Outcomes {
+		if o.Damage != nil {
+			fmt.Fprintf(g.stderr, "note: %v; the backups are not affected\n", o.Damage)
+		}
 		one := backupOutcome{Repository: o.Sink.String(), OK: o.Err == nil, NewTimeline: o.NewTimeline, Backup: o.Manifest}
 		if o.Err != nil {
 			one.Error = o.Err.Error()

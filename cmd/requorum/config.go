@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,10 +24,16 @@ var notInConfig = []string{"config", "help"}
 func applySettings(cmd *cobra.Command, g *globals) error {
 	flags := cmd.Flags()
 	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		g.typed = append(g.typed, f.Name)
+		if slices.Contains(valuesOf(f), "") {
+			err = errors.Join(err, fmt.Errorf("--%s has no value", f.Name))
+		}
+	})
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := environmentName(f.Name)
 		if value := g.getenv(name); value != "" && !f.Changed && !slices.Contains(notInConfig, f.Name) {
-			if e := setFlag(flags, f, []string{value}); e != nil {
+			if e := setFlag(flags, f, splitEnvironment(value)); e != nil {
 				err = errors.Join(err, fmt.Errorf("environment variable %s: %w", name, e))
 			}
 		}
@@ -63,6 +71,29 @@ func environmentName(flag string) string {
 	return "REQUORUM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// splitEnvironment takes several URLs in one variable apart, where a space or a
+// new line stands between them: a comma may be part of one.
+func splitEnvironment(value string) []string {
+	parts := strings.Fields(value)
+	if slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(p, "://") }) {
+		return []string{value}
+	}
+	return parts
+}
+
+// valuesOf are the texts that a flag has where it takes any.
+func valuesOf(f *pflag.Flag) []string {
+	switch v := f.Value.(type) {
+	case pflag.SliceValue:
+		return v.GetSlice()
+	default:
+		if f.Value.Type() == "string" {
+			return []string{f.Value.String()}
+		}
+	}
+	return nil
+}
+
 // setFlag sets a flag, a list from several values.
 func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -90,9 +121,13 @@ type setting struct {
 // at the top level, where they hold for every command that has them, or under
 // the name of a command, where they hold for that one and come before.
 func parseConfig(data []byte, root *cobra.Command) ([]setting, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	var doc, more yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
+	}
+	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.Join(errors.New("there is more than one document: want one, without a line of dashes"), err)
 	}
 	if len(doc.Content) == 0 {
 		return nil, nil
@@ -150,10 +185,16 @@ func newSetting(command string, key, value *yaml.Node, known func(string) bool) 
 		}
 	case yaml.MappingNode: // labels and the like
 		for i := 0; i < len(value.Content); i += 2 {
+			if value.Content[i+1].Kind != yaml.ScalarNode {
+				return s, fmt.Errorf("line %d: %s: want plain values", value.Content[i].Line, s.option)
+			}
 			s.values = append(s.values, value.Content[i].Value+"="+value.Content[i+1].Value)
 		}
 	default:
 		return s, fmt.Errorf("line %d: %s: want a value or a list", value.Line, s.option)
+	}
+	if len(s.values) == 0 || slices.Contains(s.values, "") {
+		return s, fmt.Errorf("line %d: %s has no value", value.Line, s.option)
 	}
 	return s, nil
 }

@@ -31,7 +31,7 @@ func settingsOf(t *testing.T, file string, env map[string]string, args ...string
 	root.AddCommand(backup, list)
 	root.SetArgs(append([]string{"backup"}, args...))
 	err = root.ExecuteContext(t.Context())
-	return splitURLs(o.repo.urls), o.level, g.verbose, err
+	return o.repo.urls, o.level, g.verbose, err
 }
 
 func TestSettingsOrder(t *testing.T) {
@@ -79,6 +79,10 @@ func TestPromise4UnknownSettings(t *testing.T) {
 		{"not a value", "timeout: soon\n", "timeout"},
 		{"nested", "repo:\n  - a: b\n", "plain values"},
 		{"the file itself", "config: other.yaml\n", `"config"`},
+		{"no value", "repo:\n", "no value"},
+		{"an empty value", "passphrase-file: ''\n", "no value"},
+		{"a second document", "level: best\n---\nbogus: 1\n", "more than one document"},
+		{"nested label", "label: {a: {b: c}}\n", "plain values"},
 		{"no YAML", "a: b: c\n", "mapping"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -64,7 +64,11 @@ func (c *connFlags) config(g *globals) (store.ClientConfig, error) {
 	cfg.StallTimeout = c.cfg.StallTimeout
 	cfg.Logger = g.logger()
 	if c.flags.Changed("user") {
-		cfg.User, cfg.Password = store.SplitUser(c.user)
+		user, password := store.SplitUser(c.user)
+		cfg.User = user
+		if password != "" {
+			cfg.Password = password
+		}
 	}
 	override(c.flags, "password", &cfg.Password, c.password)
 	if cfg.User != "" && cfg.Password == "" {

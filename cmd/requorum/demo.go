@@ -228,7 +228,7 @@ func (d *demo) rebuild(ctx context.Context, quiet store.Settings) error {
 
 	var cluster *store.LocalCluster
 	_, err = d.step("The new members start", func() error {
-		configs, err := (&startOptions{clientURLs: clients}).configs(r)
+		configs, err := (&startOptions{clientURLs: clients}).configs(r.Plan, "")
 		if err != nil {
 			return err
 		}

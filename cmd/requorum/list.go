@@ -73,6 +73,9 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog) er
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
 	}
 	var damage []error
+	if d := r.Damage(); d != nil {
+		damage = append(damage, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
+	}
 	for _, d := range c.Damaged {
 		report.Damaged = append(report.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
 		damage = append(damage, d.Err)

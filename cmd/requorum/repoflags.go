@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,8 +40,7 @@ func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
 
 // openSinks opens all repositories' sinks. The caller closes them.
 func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, error) {
-	urls := splitURLs(r.urls)
-	if len(urls) == 0 {
+	if len(r.urls) == 0 {
 		return nil, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
 	}
 	up, err := parseRate("limit-upload", r.upload)
@@ -55,13 +55,16 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 		return nil, usageError{errors.New("--retry-for: want more than 0")}
 	}
 	var all []sinks.Sink
-	for _, u := range urls {
+	for _, u := range r.urls {
 		s, err := openSink(ctx, u, r.retryFor)
 		if err != nil {
 			return nil, errors.Join(err, closeSinks(all))
 		}
 		if up > 0 || down > 0 {
 			s = sinks.Limit(s, up, down)
+		}
+		if slices.ContainsFunc(all, func(o sinks.Sink) bool { return o.String() == s.String() }) {
+			return nil, errors.Join(usageError{fmt.Errorf("--repo %s is given twice", s)}, s.Close(), closeSinks(all))
 		}
 		all = append(all, sinks.Retry(s, sinks.RetryPolicy{For: r.retryFor, Logger: g.logger()}))
 	}
@@ -70,8 +73,8 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 
 // openSink opens the one repository of a command that takes one.
 func (r *repoFlags) openSink(ctx context.Context, g *globals) (sinks.Sink, error) {
-	if urls := splitURLs(r.urls); len(urls) > 1 {
-		return nil, usageError{fmt.Errorf("%d repositories given; this command takes one --repo", len(urls))}
+	if len(r.urls) > 1 {
+		return nil, usageError{fmt.Errorf("%d repositories given; this command takes one --repo", len(r.urls))}
 	}
 	all, err := r.openSinks(ctx, g)
 	if err != nil {
@@ -91,28 +94,11 @@ func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository
 	if err != nil {
 		return nil, errors.Join(err, sink.Close())
 	}
+	if damage := repo.Damage(); damage != nil {
+		fmt.Fprintf(g.stderr, "note: %v; the backups are not affected\n", damage)
+	}
 	return repo, nil
 }
-
-// splitURLs takes the URLs of several --repo apart, and those of REQUORUM_REPO,
-// where a space or a new line stands between them: a comma may be part of one.
-func splitURLs(values []string) []string {
-	var all []string
-	for _, v := range values {
-		if strings.Contains(v, "://") {
-			all = append(all, strings.Fields(v)...)
-		} else if v != "" {
-			all = append(all, v) // a path, which may have spaces in it
-		}
-	}
-	return all
-}
-
-// s3Attempts and s3LongestPause are the S3 sink's own, for one request.
-const (
-	s3Attempts     = 6
-	s3LongestPause = 10 * time.Second
-)
 
 func openSink(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
 	scheme, _, hasScheme := strings.Cut(raw, "://")
@@ -134,9 +120,7 @@ func openSink(ctx context.Context, raw string, retryFor time.Duration) (sinks.Si
 		if err != nil {
 			return nil, usageError{err}
 		}
-		// Each request is tried again below sinks.Retry too, and a part of an upload
-		// only there: in no more than the time that was asked for.
-		cfg.Attempts, cfg.Backoff = s3Attempts, min(s3LongestPause, retryFor/s3Attempts)
+		cfg.RetryFor = retryFor // parts of an upload can only be tried again there
 		return s3.Open(ctx, cfg)
 	}
 	return nil, usageError{fmt.Errorf("--repo: %q repositories are not known; use file:// or s3://", scheme)}

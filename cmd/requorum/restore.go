@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ members' usual flags. --start starts it with the bundled etcd.
   requorum restore --repo URL --to-snapshot snapshot.db        # for k3s, RKE2, Talos`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args); err != nil {
+			if err := o.check(g, args); err != nil {
 				return err
 			}
 			return g.restore(cmd.Context(), &o, args)
@@ -99,9 +100,18 @@ members' usual flags. --start starts it with the bundled etcd.
 }
 
 // check refuses options that do not go together, before anything is read.
-func (o *restoreOptions) check(args []string) (err error) {
-	if o.file != "" && (len(args) > 0 || o.timeline != "") {
-		return usageError{errors.New("--file stands alone: without an ID and --timeline")}
+func (o *restoreOptions) check(g *globals, args []string) (err error) {
+	if o.file != "" && len(args) > 0 {
+		return usageError{errors.New("--file stands alone: without an ID")}
+	}
+	if o.file != "" {
+		err = g.unfit("with --file", "repo", "timeline", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for")
+	}
+	if !o.start.start {
+		err = errors.Join(err, g.unfit("without --start", "client-urls", "start-timeout"))
+	}
+	if err != nil {
+		return err
 	}
 	switch o.bump {
 	case "auto":
@@ -121,10 +131,9 @@ func (o *restoreOptions) check(args []string) (err error) {
 		o.req.Owner = &owner
 	}
 	if o.toSnapshot != "" {
-		for _, name := range []string{"initial-cluster", "data-dir", "wal-dir", "name", "plan", "initial-cluster-token", "learners", "set-aside", "engine", "start", "client-urls"} {
-			if o.set.Changed(name) {
-				return usageError{fmt.Errorf("--%s is of no use with --to-snapshot: whatever restores from that file decides it", name)}
-			}
+		err := g.unfit("with --to-snapshot", "initial-cluster", "data-dir", "wal-dir", "name", "plan", "initial-cluster-token", "learners", "set-aside", "engine", "start", "client-urls", "start-timeout")
+		if err != nil {
+			return err
 		}
 	}
 	if o.start.start && o.dryRun {
@@ -153,12 +162,18 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		}
 	}
 	if o.dryRun {
-		ready, err := plan.Check(ctx, o.name)
+		ready, err := plan.Check(ctx, restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner})
 		return errors.Join(g.printPlan(plan, ready), err)
+	}
+	if err := src.checkTimeline(ctx, plan); err != nil {
+		return err
+	}
+	if err := o.start.check(ctx, plan, o.name); err != nil {
+		return err
 	}
 	meter := g.newMeter()
 	result, err := restore.Execute(ctx, plan, src.image, restore.ExecOptions{
-		Only: o.name, Logger: g.logger(),
+		Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger(),
 		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
 	})
 	meter.finish()
@@ -174,7 +189,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 }
 
 // planFlags are decided by a plan that exists.
-var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "set-aside", "owner", "target-version", "engine", "timeline"}
+var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline"}
 
 // readPlan reads the plan file, if there is one.
 func (o *restoreOptions) readPlan() (*restore.Plan, error) {
@@ -188,22 +203,50 @@ func (o *restoreOptions) readPlan() (*restore.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--plan: %w", err)
 	}
-	for _, name := range planFlags {
-		if o.set.Changed(name) {
-			return nil, usageError{fmt.Errorf("--%s: the plan in %s has decided that; leave it out, or name a new file to plan anew", name, o.plan)}
-		}
-	}
 	plan, err := restore.ParsePlan(data)
 	if err != nil {
 		return nil, fmt.Errorf("--plan %s: %w", o.plan, err)
 	}
+	for _, name := range planFlags {
+		if o.set.Changed(name) && !o.agrees(name, plan) {
+			return nil, usageError{fmt.Errorf("--%s: the plan in %s has decided otherwise; leave it out, or name a new file to plan anew", name, o.plan)}
+		}
+	}
 	return plan, nil
+}
+
+// agrees tells whether an option says what the plan says, as it does when the
+// command that made the plan is run again.
+func (o *restoreOptions) agrees(name string, p *restore.Plan) bool {
+	sorted := func(s string) []string { return slices.Sorted(strings.SplitSeq(s, ",")) }
+	same := func(template string, planned func(restore.Member) string) bool {
+		return !slices.ContainsFunc(p.Members, func(m restore.Member) bool {
+			path, err := filepath.Abs(strings.ReplaceAll(template, "{name}", m.Name))
+			return err != nil || path != planned(m)
+		})
+	}
+	switch name {
+	case "initial-cluster":
+		return slices.Equal(sorted(o.req.InitialCluster), sorted(p.InitialCluster()))
+	case "initial-cluster-token":
+		return o.req.ClusterToken == p.ClusterToken
+	case "data-dir":
+		return same(o.req.DataDir, func(m restore.Member) string { return m.DataDir })
+	case "wal-dir":
+		return same(o.req.WALDir, func(m restore.Member) string { return m.WALDir })
+	case "engine":
+		return o.req.Engine == p.Engine
+	case "target-version":
+		return o.req.TargetVersion == p.TargetVersion
+	}
+	return false
 }
 
 // makePlan plans, and writes the plan where that was asked for.
 func (o *restoreOptions) makePlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
 	req := o.req
 	req.Image, req.Repository, req.BackupID, req.HighestKnownRevision = src.image, src.url(), src.backupID(), src.highest
+	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
 	if o.plan == "" {
 		req.Only = o.name
 	}

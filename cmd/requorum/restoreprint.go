@@ -45,6 +45,7 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness) error {
 		for _, fs := range host.FileSystems {
 			fmt.Fprintf(g.stdout, "needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
 		}
+		g.printNotes(host.Notes)
 		if host.Completes != nil {
 			fmt.Fprintf(g.stdout, "an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
 		}
@@ -102,9 +103,6 @@ func (g *globals) printRestore(r restoreReport) error {
 	g.printNotes(p.Notes)
 	if r.TimelineError != "" {
 		fmt.Fprintf(g.stdout, "note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
-	}
-	if len(r.Endpoints) > 0 {
-		return nil // it is being started
 	}
 	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
 	for _, m := range r.Restore.Members {

@@ -57,7 +57,7 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 		}
 		if plan.Source.BackupID != "" {
 			args = []string{plan.Source.BackupID}
-			if len(splitURLs(repo.urls)) == 0 {
+			if len(repo.urls) == 0 {
 				repo.urls = []string{plan.Source.Repository}
 			}
 		} else if o.file == "" {
@@ -65,6 +65,9 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 		}
 	}
 	if o.file != "" {
+		if err := restore.CheckFileIdle(o.file); err != nil {
+			return nil, err
+		}
 		file, err := snapshot.OpenFile(o.file)
 		if err != nil {
 			return nil, err
@@ -134,6 +137,26 @@ func (w *meterWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// restoredFrom tells by which plan and from what a timeline was opened.
+func (s *restoreSource) restoredFrom(p *restore.Plan) string {
+	return fmt.Sprintf("restored from backup %s by plan %s", s.manifest.ID, p.ID)
+}
+
+// checkTimeline refuses to give a second history the cluster ID of one that
+// the repository knows: their backups could not be told apart.
+func (s *restoreSource) checkTimeline(ctx context.Context, p *restore.Plan) error {
+	if s.repo == nil {
+		return nil
+	}
+	for _, t := range s.catalog.Timelines {
+		if t.ID.ClusterID == uint64(p.ClusterID) && t.Reason != s.restoredFrom(p) {
+			return usageError{fmt.Errorf("the repository knows cluster %s already (timeline %s: %s): with the same token and peer URLs the new cluster would get its ID, and their histories would mix; leave --initial-cluster-token out, or give another one",
+				p.ClusterID, t.ID, t.Reason)}
+		}
+	}
+	return nil
+}
+
 // recordTimeline notes in the repository where the new cluster's history comes
 // from. That a restore may read the repository but not write to it is common;
 // it does not fail for that, but says so.
@@ -148,13 +171,17 @@ func (s *restoreSource) recordTimeline(ctx context.Context, r *restore.Result, r
 	t := repository.Timeline{
 		ID:      repository.TimelineID{ClusterID: uint64(r.Plan.ClusterID), N: 1},
 		Created: time.Now().UTC().Truncate(time.Second),
-		Reason:  "restored from backup " + s.manifest.ID,
+		Reason:  s.restoredFrom(r.Plan),
 		Parent: &repository.Branch{Timeline: s.manifest.Timeline, Backup: s.manifest.ID,
 			RaftIndex: s.manifest.Facts.RaftIndex, Revision: s.manifest.Facts.Revision},
 		Members: names,
 	}
 	report.Timeline = t.ID.String()
-	if _, err := s.repo.EnsureTimeline(ctx, t); err != nil {
+	found, err := s.repo.EnsureTimeline(ctx, t)
+	if err == nil && found.Reason != t.Reason {
+		err = fmt.Errorf("another history has that name there: %s", found.Reason)
+	}
+	if err != nil {
 		report.TimelineError = err.Error()
 	}
 }

@@ -32,13 +32,14 @@ func (o *startOptions) addFlags(f *pflag.FlagSet) {
 // startRestored starts the members that this host built, waits for a quorum,
 // and serves until interrupted.
 func (g *globals) startRestored(ctx context.Context, o *restoreOptions, report restoreReport) error {
-	configs, err := o.start.configs(report.Restore)
+	configs, err := o.start.configs(report.Restore.Plan, o.name)
 	if err != nil {
 		return err
 	}
 	for _, c := range configs {
 		report.Endpoints = append(report.Endpoints, c.ListenClientURLs...)
 	}
+	// Before it starts: the token and the flags are needed most if it does not.
 	if err := g.printRestore(report); err != nil {
 		return err
 	}
@@ -51,7 +52,36 @@ func (g *globals) startRestored(ctx context.Context, o *restoreOptions, report r
 	return g.serve(ctx, cluster)
 }
 
-func (o *startOptions) configs(r *restore.Result) ([]store.MemberConfig, error) {
+// check finds out before anything is built whether the result could be
+// started.
+func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) error {
+	if !o.start {
+		return nil
+	}
+	configs, err := o.configs(p, only)
+	if err != nil {
+		return err
+	}
+	for _, c := range configs {
+		for _, raw := range append(c.ListenPeerURLs, c.ListenClientURLs...) {
+			u, err := url.Parse(raw)
+			if err != nil || u.Scheme != "http" {
+				return usageError{fmt.Errorf("--start: %s: only plain http on this machine can be started from here: leave --start out and use etcd or 'requorum store' with your certificates", raw)}
+			}
+			l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", u.Host)
+			if err != nil {
+				return fmt.Errorf("--start: member %s could not listen at %s: %w", c.Name, raw, err)
+			}
+			if err := l.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// configs are how the plan's members, or the one named, are started.
+func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConfig, error) {
 	urls := map[string]string{}
 	for _, one := range o.clientURLs {
 		name, u, ok := strings.Cut(one, "=")
@@ -61,7 +91,10 @@ func (o *startOptions) configs(r *restore.Result) ([]store.MemberConfig, error) 
 		urls[name] = u
 	}
 	var configs []store.MemberConfig
-	for _, m := range r.Members {
+	for _, m := range p.Members {
+		if only != "" && m.Name != only {
+			continue
+		}
 		client, ok := urls[m.Name]
 		if !ok {
 			var err error
@@ -73,8 +106,8 @@ func (o *startOptions) configs(r *restore.Result) ([]store.MemberConfig, error) 
 		configs = append(configs, store.MemberConfig{
 			Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir,
 			ListenPeerURLs: m.PeerURLs, ListenClientURLs: []string{client},
-			InitialCluster: r.InitialCluster, InitialClusterState: "existing",
-			Settings: store.Settings{Token: r.Plan.ClusterToken, LogLevel: "warn", LogOutputs: []string{"stderr"}},
+			InitialCluster: p.InitialCluster(), InitialClusterState: "existing",
+			Settings: store.Settings{Token: p.ClusterToken, LogLevel: "warn", LogOutputs: []string{"stderr"}},
 		})
 	}
 	for name := range urls {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,8 @@ type globals struct {
 	output   string
 	progress string
 	verbose  bool
+	// typed are the options that stand on the command line itself.
+	typed []string
 }
 
 func (g *globals) addFlags(f *pflag.FlagSet) {
@@ -58,6 +61,16 @@ func oneOf(option, value string, allowed ...string) error {
 		}
 	}
 	return usageError{fmt.Errorf("--%s %s: want %s", option, value, strings.Join(allowed, ", "))}
+}
+
+// unfit refuses options on the command line that would not be honoured.
+func (g *globals) unfit(why string, options ...string) error {
+	for _, name := range options {
+		if slices.Contains(g.typed, name) {
+			return usageError{fmt.Errorf("--%s is of no use %s", name, why)}
+		}
+	}
+	return nil
 }
 
 func newRootCommand(env environment) *cobra.Command {

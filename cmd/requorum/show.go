@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,14 +82,17 @@ func (g *globals) showManifest(r *repository.Repository, m *snapshot.Manifest) e
 	}
 	out.row("Object", m.Object.Name)
 	out.row("By hand", byHand(m))
-	for k, v := range m.Labels {
-		out.row("Label", k+"="+v)
+	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
+		out.row("Label", k+"="+m.Labels[k])
 	}
 	return out.flush()
 }
 
 // byHand is how to get the plain etcd snapshot with ordinary tools.
 func byHand(m *snapshot.Manifest) string {
+	if slices.Equal(m.Object.Recipients, []string{"passphrase"}) {
+		return "age -d snapshot.zst.age | zstd -d -o snapshot.db"
+	}
 	if m.Object.Encrypted() {
 		return "age -d -i IDENTITY snapshot.zst.age | zstd -d -o snapshot.db"
 	}

@@ -24,6 +24,7 @@ var ErrNoRepository = errors.New("no repository there")
 type Repository struct {
 	sink   sinks.Sink
 	marker Marker
+	damage error
 }
 
 // Marker says that a prefix is a repository, and of which format.
@@ -34,14 +35,26 @@ type Marker struct {
 }
 
 // Open opens the repository in s. It fails with ErrNoRepository where there is
-// none, and refuses formats that are newer than this code by name. The caller
-// goes on owning s.
+// none, and refuses formats that are newer than this code by name. A marker
+// that is damaged, or gone while backups are there, does not keep anybody from
+// them: Damage tells. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	r := &Repository{sink: s}
 	err := r.ReadDocument(ctx, markerName, &r.marker)
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, markerName)
+		ids, errIDs := r.TimelineIDs(ctx)
+		if errIDs != nil {
+			return nil, errIDs
+		}
+		if len(ids) == 0 {
+			return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, markerName)
+		}
+		r.damage = fmt.Errorf("%s is missing in %s, although backups are there", markerName, s)
+		return r, nil
+	case errors.Is(err, ErrAltered):
+		r.damage = err
+		return r, nil
 	case err != nil:
 		return nil, err
 	case r.marker.Format != Format:
@@ -54,7 +67,8 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 // several that do so at once all open the same.
 func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error) {
 	r, err := Open(ctx, s)
-	if !errors.Is(err, ErrNoRepository) {
+	lost := err == nil && r.damage != nil && !errors.Is(r.damage, ErrAltered)
+	if !errors.Is(err, ErrNoRepository) && !lost {
 		return r, err
 	}
 	var id [16]byte
@@ -64,8 +78,16 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
 		return nil, fmt.Errorf("make a repository: %w", err)
 	}
-	return Open(ctx, s)
+	made, err := Open(ctx, s)
+	if err == nil && lost {
+		made.damage = fmt.Errorf("%w; a new one was written", r.damage)
+	}
+	return made, err
 }
+
+// Damage tells what is wrong with the repository's marker; nil when it is
+// whole. The backups are not affected.
+func (r *Repository) Damage() error { return r.damage }
 
 // Sink is where the repository's objects are.
 func (r *Repository) Sink() sinks.Sink { return r.sink }

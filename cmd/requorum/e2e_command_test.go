@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/snapshot"
+)
+
+// built is the real binary: what a user runs, to be killed and measured. It is
+// made once for all tests that want it.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// cleaning removes the built binary after all tests.
+type cleaning struct{ *testing.M }
+
+func (m cleaning) Run() int {
+	defer func() { os.RemoveAll(built.dir) }()
+	return m.M.Run()
+}
+
+func binary(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "requorum-e2e-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", built.dir, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "requorum")
+}
+
+// soak tells whether the long forms are asked for.
+func soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
+
+// short is a count for `make test`, or one for `make soak`.
+func short(n, long int) int {
+	if soak() {
+		return long
+	}
+	return n
+}
+
+// user runs the binary as somebody at a shell would, with an environment of
+// their own.
+type user struct {
+	binary string
+	env    []string
+	dir    string // for relative paths, and everything the test needs
+}
+
+// newUser has nothing of the tester's environment that steers requorum.
+func newUser(t testing.TB, env ...string) *user {
+	t.Helper()
+	u := &user{binary: binary(t), dir: t.TempDir()}
+	for _, e := range os.Environ() {
+		steers := false
+		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME="} {
+			steers = steers || strings.HasPrefix(e, prefix)
+		}
+		if !steers {
+			u.env = append(u.env, e)
+		}
+	}
+	u.env = append(u.env, "HOME="+u.dir, "AWS_EC2_METADATA_DISABLED=true")
+	u.env = append(u.env, env...)
+	return u
+}
+
+func (u *user) path(elem ...string) string { return filepath.Join(append([]string{u.dir}, elem...)...) }
+
+// ended is how a command ended.
+type ended struct {
+	args           []string
+	code           int // -1: killed
+	stdout, stderr string
+	took           time.Duration
+}
+
+func (e ended) String() string {
+	return fmt.Sprintf("requorum %s: exit code %d after %s\n%s%s", strings.Join(e.args, " "), e.code, e.took.Round(time.Millisecond), e.stdout, e.stderr)
+}
+
+// run runs a command to its end.
+func (u *user) run(t testing.TB, args ...string) ended {
+	t.Helper()
+	return u.start(t, args...).wait(t)
+}
+
+// must wants the exit code.
+func (u *user) must(t testing.TB, code int, args ...string) ended {
+	t.Helper()
+	e := u.run(t, args...)
+	if e.code != code {
+		t.Fatalf("exit code %d, want %d: %s", e.code, code, e)
+	}
+	return e
+}
+
+// running is a command under way.
+type running struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	started        time.Time
+}
+
+func (u *user) start(t testing.TB, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(u.binary, args...), started: time.Now()}
+	r.cmd.Dir, r.cmd.Env = u.dir, u.env
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *running) wait(t testing.TB) ended {
+	t.Helper()
+	err := r.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	e := ended{args: r.cmd.Args[1:], code: r.cmd.ProcessState.ExitCode(), stdout: r.stdout.String(), stderr: r.stderr.String(), took: time.Since(r.started)}
+	if strings.Contains(e.stderr, "goroutine ") {
+		t.Errorf("it panicked: %s", e)
+	}
+	return e
+}
+
+// killAfter is kill -9 after a while; true when that came before the end.
+func (r *running) killAfter(t testing.TB, after time.Duration) bool {
+	t.Helper()
+	timer := time.AfterFunc(after, func() { _ = r.cmd.Process.Kill() }) // it may have ended
+	defer timer.Stop()
+	e := r.wait(t)
+	if e.code > 0 {
+		t.Fatalf("it failed before it was killed: %s", e)
+	}
+	return e.code < 0
+}
+
+// killOnce is kill -9 a while after something has come to be: a moment that
+// random times seldom hit.
+func (r *running) killOnce(t testing.TB, there func() bool, after time.Duration) bool {
+	t.Helper()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for !there() {
+			select {
+			case <-over:
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+		}
+		time.Sleep(after)
+		_ = r.cmd.Process.Kill() // it may have ended
+	}()
+	return r.killAfter(t, time.Minute)
+}
+
+// decode reads what --output json printed.
+func decode[T any](t testing.TB, e ended) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(e.stdout), &v); err != nil {
+		t.Fatalf("%v in the output of %s", err, e)
+	}
+	return v
+}
+
+// backup takes a backup to repositories and gives its manifest in each.
+func (u *user) backup(t testing.TB, endpoints []string, repos []string, more ...string) []*snapshot.Manifest {
+	t.Helper()
+	e := u.must(t, exitOK, append(backupArgs(endpoints, repos), more...)...)
+	var all []*snapshot.Manifest
+	for _, o := range decode[backupReport](t, e).Repositories {
+		all = append(all, o.Backup)
+	}
+	return all
+}
+
+func backupArgs(endpoints []string, repos []string) []string {
+	args := []string{"backup", "--output", "json", "--endpoints", strings.Join(endpoints, ",")}
+	for _, r := range repos {
+		args = append(args, "--repo", r)
+	}
+	return args
+}
+
+// list is what `requorum list` shows; nothing where there is no repository.
+func (u *user) list(t testing.TB, repo string) catalogReport {
+	t.Helper()
+	e := u.run(t, "list", "--output", "json", "--repo", repo)
+	if e.code == exitFailed && strings.Contains(e.stderr, "no repository there") {
+		return catalogReport{}
+	}
+	if e.code != exitOK {
+		t.Fatalf("exit code %d: %s", e.code, e)
+	}
+	return decode[catalogReport](t, e)
+}
+
+// needs skips a test, loudly, for want of something.
+func needs(t testing.TB, have bool, what string) {
+	t.Helper()
+	if have {
+		return
+	}
+	if os.Getenv("REQUORUM_CI") == "1" {
+		t.Fatalf("cannot run, and REQUORUM_CI=1 wants it to: %s", what)
+	}
+	t.Skipf("SKIPPED: %s", what)
+}
+
+// debianZstd is the zstd that everybody has: a second reader of what requorum
+// writes.
+func debianZstd(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("zstd")
+	needs(t, err == nil, "zstd is not installed (apt-get install zstd)")
+	return path
+}
+
+// unpack makes a plain snapshot file of a stored one with zstd alone.
+func unpack(t testing.TB, stored, plain string) {
+	t.Helper()
+	if out, err := exec.Command(debianZstd(t), "-q", "-d", stored, "-o", plain).CombinedOutput(); err != nil {
+		t.Fatalf("zstd -d %s: %v\n%s", stored, err, out)
+	}
+}
+
+// tree lists all files and folders below a folder; none where it is not there.
+func tree(t testing.TB, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err == nil && path != dir {
+			rel, _ := filepath.Rel(dir, path) // path is below dir
+			all = append(all, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// runHere runs a command line in this process: for tests that run hundreds.
+func runHere(ctx context.Context, args ...string) ended {
+	var stdout, stderr bytes.Buffer
+	start := time.Now()
+	code := run(ctx, args, environment{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }})
+	return ended{args: args, code: code, stdout: stdout.String(), stderr: stderr.String(), took: time.Since(start)}
+}

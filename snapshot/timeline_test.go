@@ -1,0 +1,45 @@
+package snapshot
+
+import (
+	"testing"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store"
+)
+
+// Promise 6: a backup goes to the timeline that the cluster can be a later
+// state of; among several, to the one that got furthest.
+func TestPromise6ChooseTimeline(t *testing.T) {
+	id := func(n int) repository.TimelineID { return repository.TimelineID{ClusterID: 7, N: n} }
+	at := func(n int, index uint64) knownTimeline {
+		return knownTimeline{id(n), &Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}}}
+	}
+	cluster := store.Barrier{Index: 100, Term: 3, Revision: 100}
+	for _, c := range []struct {
+		name   string
+		known  []knownTimeline
+		want   repository.TimelineID
+		fresh  bool
+		parent *repository.TimelineID
+	}{
+		{"the first", nil, id(1), true, nil},
+		{"goes on", []knownTimeline{at(1, 90)}, id(1), false, nil},
+		{"an empty one", []knownTimeline{{id(1), nil}}, id(1), false, nil},
+		{"behind: a new one", []knownTimeline{at(1, 900)}, id(2), true, ptr(id(1))},
+		{"behind the first, on with the second", []knownTimeline{at(1, 900), at(2, 50)}, id(2), false, nil},
+		{"the second is a copy that restarted: on with the first", []knownTimeline{at(1, 90), at(2, 50)}, id(1), false, nil},
+		{"behind the first, the second is empty", []knownTimeline{at(1, 900), {id(2), nil}}, id(2), false, nil},
+		{"behind both", []knownTimeline{at(1, 900), at(2, 500)}, id(3), true, ptr(id(2))},
+	} {
+		target := &target{known: c.known}
+		target.chooseTimeline(store.Survey{ClusterID: 7}, cluster)
+		if target.timeline.ID != c.want || target.fresh != c.fresh {
+			t.Errorf("%s: got %s, fresh %v", c.name, target.timeline.ID, target.fresh)
+		}
+		if p := target.timeline.Parent; (p == nil) != (c.parent == nil) || p != nil && p.Timeline != *c.parent {
+			t.Errorf("%s: parent %+v, want %v", c.name, p, c.parent)
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
