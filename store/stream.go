@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 )
 
 // Errors of reading from a chosen member, wrapped with its name.
@@ -29,12 +30,13 @@ var (
 type SnapshotStream struct {
 	member    MemberStatus
 	endpoint  *endpoint
-	rpc       pb.Maintenance_SnapshotClient
+	rpc       grpc.ClientStream
 	cancel    context.CancelCauseFunc
 	ctx       context.Context
 	stall     time.Duration
 	watchdog  *time.Timer
-	first     *pb.SnapshotResponse // awaited by Stream, handed out by the first Next
+	piece     piece // the message that Next is in; Stream awaits the first
+	next      int   // the part of its blob that Next returns next
 	received  int64
 	remaining int64
 	version   string
@@ -56,11 +58,16 @@ func (c *Client) Stream(ctx context.Context, member MemberStatus) (*SnapshotStre
 	// The first message is awaited here, since only it tells of a login that
 	// has to be renewed or of a missing permission.
 	err = c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
-		if s.rpc, err = e.maintenance.Snapshot(ctx, &pb.SnapshotRequest{}); err != nil {
+		if s.rpc, err = e.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.Maintenance_Snapshot_FullMethodName, grpc.ForceCodecV2(newPieceCodec())); err != nil {
 			return err
 		}
-		s.first, err = s.rpc.Recv()
-		return err
+		if err := s.rpc.SendMsg(&pb.SnapshotRequest{}); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err := s.rpc.CloseSend(); err != nil {
+			return err
+		}
+		return s.receive()
 	})
 	s.watchdog.Stop()
 	if err != nil {
@@ -69,16 +76,16 @@ func (c *Client) Stream(ctx context.Context, member MemberStatus) (*SnapshotStre
 	return s, nil
 }
 
-// Next is the next piece, in order; it stays valid. The last piece, after the
-// database's own bytes (a multiple of 512), is their SHA-256. io.EOF is the end
-// as the member declared it: an early end is io.ErrUnexpectedEOF.
+// Next is the next piece, in order; it stays valid until Next is called again.
+// The last bytes, after the database's own (a multiple of 512), are their
+// SHA-256. io.EOF is the end as the member declared it: an early end is
+// io.ErrUnexpectedEOF.
 func (s *SnapshotStream) Next() ([]byte, error) {
-	resp := s.first
-	s.first = nil
-	if resp == nil {
-		var err error
+	for s.next == len(s.piece.blob) {
+		s.piece.release()
+		s.next = 0
 		s.watchdog.Reset(s.stall)
-		resp, err = s.rpc.Recv()
+		err := s.receive()
 		s.watchdog.Stop()
 		if errors.Is(err, io.EOF) {
 			return nil, s.ended()
@@ -87,10 +94,20 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 			return nil, s.failed(s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err)))
 		}
 	}
-	s.received += int64(len(resp.Blob))
-	s.remaining = int64(resp.RemainingBytes)
-	s.version = resp.Version
-	return resp.Blob, nil
+	part := s.piece.blob[s.next]
+	s.next++
+	s.received += int64(len(part))
+	return part, nil
+}
+
+// receive waits for the next message.
+func (s *SnapshotStream) receive() error {
+	if err := s.rpc.RecvMsg(&s.piece); err != nil {
+		return err
+	}
+	s.remaining = int64(s.piece.head.RemainingBytes)
+	s.version = s.piece.head.Version
+	return nil
 }
 
 func (s *SnapshotStream) ended() error {
