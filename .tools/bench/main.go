@@ -1,0 +1,109 @@
+// Command bench measures requorum side by side with etcdctl and etcdutl, on a
+// database that it makes, and writes the tables of docs/benchmarks.md.
+//
+//	go run . -bin ../../.cache/bin -out ../../docs/benchmarks.md
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+// seed makes every run load the same objects.
+const seed = 2026
+
+// bench is one run.
+type bench struct {
+	bin        string // where requorum, versitygw and etcd-3.7/ are
+	dir        string // of this run, removed at its end
+	log        *slog.Logger
+	recipient  string
+	s3Endpoint string
+}
+
+func (b *bench) path(elements ...string) string {
+	return filepath.Join(append([]string{b.dir}, elements...)...)
+}
+func (b *bench) requorum() string           { return filepath.Join(b.bin, "requorum") }
+func (b *bench) etcd(program string) string { return filepath.Join(b.bin, "etcd-3.7", program) }
+
+type options struct {
+	bin, out, dir                 string
+	mebibytes                     int64
+	backupRounds, restoreRounds   int
+	skipMemory, skipRestore, keep bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := start(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "load" {
+		return loadMain(ctx, args[1:], os.Stdout)
+	}
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
+	flags.StringVar(&o.bin, "bin", "../../.cache/bin", "folder with requorum, versitygw and etcd-3.7/")
+	flags.StringVar(&o.out, "out", "", "the document whose tables are written anew (default: print them)")
+	flags.StringVar(&o.dir, "dir", "", "make the run's folder here; needs a real disk with room for 12 times the database (default: beside -bin)")
+	flags.Int64Var(&o.mebibytes, "size", 1100, "database in use, in MiB")
+	flags.IntVar(&o.backupRounds, "backup-rounds", 7, "counted rounds of backups")
+	flags.IntVar(&o.restoreRounds, "restore-rounds", 5, "counted rounds of restores")
+	flags.BoolVar(&o.skipMemory, "skip-memory", false, "leave out the memory at other sizes")
+	flags.BoolVar(&o.skipRestore, "skip-restore", false, "leave out the restores")
+	flags.BoolVar(&o.keep, "keep", false, "keep the run's folder, to look into it")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return o.run(ctx)
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	b := &bench{log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if b.bin, err = filepath.Abs(o.bin); err != nil {
+		return err
+	}
+	if o.dir == "" {
+		o.dir = filepath.Dir(b.bin)
+	}
+	have, err := free(o.dir)
+	if err != nil {
+		return err
+	}
+	if need := 12 * o.mebibytes << 20; have < need {
+		return fmt.Errorf("%s has %s free, %s are needed: give another folder with -dir", o.dir, mebibytes(have), mebibytes(need))
+	}
+	if b.dir, err = os.MkdirTemp(o.dir, "bench-"); err != nil {
+		return err
+	}
+	if b.dir, err = filepath.Abs(b.dir); err != nil {
+		return err
+	}
+	defer func() {
+		if !o.keep {
+			err = errors.Join(err, os.RemoveAll(b.dir))
+		}
+	}()
+	r, err := o.measureAll(ctx, b)
+	if err != nil {
+		return err
+	}
+	if o.out == "" {
+		_, err = fmt.Fprint(os.Stdout, r.markdown())
+		return err
+	}
+	return r.writeInto(o.out)
+}

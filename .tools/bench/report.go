@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// The tables stand between these lines; the prose around them is people's.
+const (
+	beginMark = "<!-- bench: begin. Written by make bench; do not edit. -->"
+	endMark   = "<!-- bench: end -->"
+)
+
+// report is everything that was measured.
+type report struct {
+	machine  machine
+	versions string
+	loaded   loaded // what backups and restores were of
+	backups  []outcome
+	restores []outcome // none when left out
+	clusters []outcome
+	memory   [][]outcome // of backups, for each size of the database; etcdctl first
+}
+
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Machine: %s.\nVersions: %s.\nDatabase: %s on disk, %d keys at revision %d, %d leases.\n",
+		r.machine, r.versions, mebibytes(r.backups[0].stored), r.loaded.Keys, r.loaded.Revision, r.loaded.Leases)
+	section(&b, "Backup of one member", "etcdctl", "stored", r.backups)
+	if len(r.restores) > 0 {
+		section(&b, "Restore of three members", "etcdutl thrice", "written", r.restores)
+		section(&b, "Backup of the restored cluster of three", "etcdctl", "stored", r.clusters)
+	}
+	if len(r.memory) > 0 {
+		r.writeMemory(&b)
+	}
+	return b.String()
+}
+
+// section is one contest; the first contestant is the rival.
+func section(b *strings.Builder, title, rival, bytes string, outcomes []outcome) {
+	fmt.Fprintf(b, "\n### %s\n\n| | rounds | wall | times as fast as %s | CPU | peak memory | without mapped files | %s |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+		title, rival, bytes)
+	for i := range outcomes {
+		o := &outcomes[i]
+		fmt.Fprintf(b, "| %s | %d | %s | %s | %.1f s | %s | %s | %s |\n", o.name, len(o.usages), seconds(o.wall()),
+			times(o.fasterThan(&outcomes[0])), o.cpu().median.Seconds(), mebibytes(o.rss()), mebibytes(o.anon()), mebibytes(o.stored))
+	}
+}
+
+// writeMemory shows the contestants that were measured at every size: the
+// first ones of each contest.
+func (r *report) writeMemory(b *strings.Builder) {
+	b.WriteString("\n### Peak memory of backups, by the size of the database\n\n| database |")
+	shown := r.memory[0]
+	for _, o := range shown {
+		fmt.Fprintf(b, " %s |", o.name)
+	}
+	b.WriteString("\n| ---: |" + strings.Repeat(" ---: |", len(shown)) + "\n")
+	for _, outcomes := range r.memory {
+		fmt.Fprintf(b, "| %s |", mebibytes(outcomes[0].stored))
+		for i := range shown {
+			fmt.Fprintf(b, " %s |", mebibytes(outcomes[i].rss()))
+		}
+		b.WriteString("\n")
+	}
+}
+
+// writeInto puts the tables between the marks of a document.
+func (r *report) writeInto(path string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := replaceBetween(old, r.markdown())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, text, 0o644) //nolint:gosec // a public document
+}
+
+func replaceBetween(old []byte, tables string) ([]byte, error) {
+	head, rest, begins := bytes.Cut(old, []byte(beginMark))
+	_, tail, ends := bytes.Cut(rest, []byte(endMark))
+	if !begins || !ends {
+		return nil, errors.New("the lines that begin and end the tables are missing: " + beginMark + " and " + endMark)
+	}
+	return fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", head, beginMark, tables, endMark, tail), nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// New tables take the place of the old ones, and nothing else changes.
+func TestReplaceBetween(t *testing.T) {
+	document := "# Title\n\nbefore\n" + beginMark + "\nold\n" + endMark + "\nafter\n"
+	got, err := replaceBetween([]byte(document), "new\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Replace(document, "\nold\n", "\n\nnew\n\n", 1); string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	again, err := replaceBetween(got, "new\n")
+	if err != nil || string(again) != string(got) {
+		t.Errorf("a second time: %q, %v", again, err)
+	}
+	if _, err := replaceBetween([]byte("no marks"), "new"); err == nil {
+		t.Error("a document without marks was accepted")
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		values []time.Duration
+		want   spread[time.Duration]
+	}{
+		{[]time.Duration{3, 1, 2}, spread[time.Duration]{2, 1, 3}},
+		{[]time.Duration{8, 2, 4, 6}, spread[time.Duration]{5, 2, 8}},
+		{[]time.Duration{7}, spread[time.Duration]{7, 7, 7}},
+	} {
+		if got := spreadOf(c.values); got != c.want {
+			t.Errorf("%v: got %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+// Ratios are of the same round, and a slow contestant has fewer rounds.
+func TestFasterThan(t *testing.T) {
+	fast := outcome{usages: []usage{{wall: 1 * time.Second}, {wall: 2 * time.Second}, {wall: 4 * time.Second}}}
+	slow := outcome{usages: []usage{{wall: 3 * time.Second}, {wall: 8 * time.Second}}}
+	if got, want := fast.fasterThan(&slow), (spread[float64]{3.5, 3, 4}); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

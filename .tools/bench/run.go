@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+)
+
+// slowRounds is in how many counted rounds the slow contestants take part.
+const slowRounds = 3
+
+// measureAll makes the database and measures everything, from the small
+// database to the large one.
+func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err error) {
+	r = &report{}
+	if r.machine, err = look(b.dir); err != nil {
+		return nil, err
+	}
+	if r.versions, err = b.versions(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.newIdentity(); err != nil {
+		return nil, err
+	}
+	gateway, err := b.startS3(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, gateway.stop()) }()
+	var s source
+	if s.member, err = newMember("source", b.path("source")); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.server.stop()) }()
+
+	size := o.mebibytes << 20
+	if !o.skipMemory {
+		if err := o.memoryAt(ctx, b, &s, r, size/4, seed); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.grow(ctx, &s, size, seed+100); err != nil {
+		return nil, err
+	}
+	r.loaded = s.loaded
+	if err := o.backups(ctx, b, &s, r); err != nil {
+		return nil, err
+	}
+	if !o.skipRestore {
+		if err := o.restores(ctx, b, &s, r); err != nil {
+			return nil, err
+		}
+	}
+	if !o.skipMemory {
+		r.memory = append(r.memory, r.backups)
+		if err := o.memoryAt(ctx, b, &s, r, size*5/2, seed+200); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// newIdentity makes the age key that encrypted backups are for.
+func (b *bench) newIdentity() error {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		return err
+	}
+	b.recipient = id.Recipient().String()
+	return os.WriteFile(b.path(identityFile), []byte(id.String()+"\n"), 0o600)
+}
+
+func (o *options) backups(ctx context.Context, b *bench, s *source, r *report) (err error) {
+	endpoint := s.member.clientURL
+	all := append([]contestant{b.save(endpoint)}, b.backups(endpoint)...)
+	all = append(all, b.backupS3(endpoint))
+	if c, ok := b.script(endpoint, 0, "zstd", "-1", "--quiet"); ok {
+		all = append(all, c)
+	}
+	if c, ok := b.script(endpoint, slowRounds, "gzip"); ok {
+		all = append(all, c)
+	}
+	r.backups, err = b.contest(ctx, o.backupRounds, all)
+	return err
+}
+
+// restores measures restores, then starts what requorum made with the real
+// etcd, counts its keys, and measures backups of that cluster.
+func (o *options) restores(ctx context.Context, b *bench, s *source, r *report) (err error) {
+	members, err := b.newMembers()
+	if err != nil {
+		return err
+	}
+	all := b.restores(members)
+	if r.restores, err = b.contest(ctx, o.restoreRounds, all); err != nil {
+		return err
+	}
+	ours := all[len(all)-1]
+	if err := b.once(ctx, 0, ours, &outcome{}); err != nil {
+		return fmt.Errorf("%s: %w", ours.name, err)
+	}
+	servers, err := b.startCluster(ctx, members)
+	defer func() {
+		for _, server := range servers {
+			err = errors.Join(err, server.stop())
+		}
+	}()
+	if err != nil {
+		return fmt.Errorf("start the restored members: %w", err)
+	}
+	for _, m := range members {
+		keys, err := b.countKeys(ctx, m.clientURL)
+		if err != nil {
+			return err
+		}
+		if keys != s.loaded.Keys {
+			return fmt.Errorf("restored member %s serves %d keys, the source had %d", m.name, keys, s.loaded.Keys)
+		}
+	}
+	endpoints := make([]string, len(members))
+	for i, m := range members {
+		endpoints[i] = m.clientURL
+	}
+	r.clusters, err = b.contest(ctx, o.backupRounds,
+		append([]contestant{b.save(endpoints[0])}, b.backups(strings.Join(endpoints, ","))...))
+	return err
+}
+
+// memoryAt grows the database and measures what backups of it need.
+func (o *options) memoryAt(ctx context.Context, b *bench, s *source, r *report, bytes int64, seed uint64) error {
+	if err := b.grow(ctx, s, bytes, seed); err != nil {
+		return err
+	}
+	endpoint := s.member.clientURL
+	outcomes, err := b.contest(ctx, 2, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint), []contestant{b.backupS3(endpoint)}))
+	if err != nil {
+		return err
+	}
+	r.memory = append(r.memory, outcomes)
+	return nil
+}
