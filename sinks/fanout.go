@@ -27,7 +27,7 @@ type Target struct {
 type Result struct {
 	Target Target
 	Object Object // where Err is nil
-	Err    error  // why there is no object
+	Err    error  // why there is no object; with ErrUncertain there may be one
 }
 
 // FanOut writes one stream to several sinks in one pass. A target that fails

@@ -37,6 +37,9 @@ var (
 	ErrLocked = errors.New("object is locked against deletion")
 	// ErrDenied says that the credentials are known and lack the right.
 	ErrDenied = errors.New("access denied")
+	// ErrUncertain says that Commit could not find out whether the object is
+	// there: it must not be taken for absent, nor for stored.
+	ErrUncertain = errors.New("it is not known whether the object was stored")
 	// ErrClosed says that a Writer was used after Commit or Abort.
 	ErrClosed = errors.New("writer is closed")
 )
@@ -96,7 +99,9 @@ type Writer interface {
 	// Commit makes the object visible and durable, or leaves nothing and
 	// returns the error; ErrExists where the name was taken meanwhile. An
 	// ambiguous answer (a timeout that may have been a success) is cleared up
-	// before Commit returns.
+	// before Commit returns. The one exception is ErrUncertain: the place stayed
+	// out of reach, or would not take back what it should not have stored. The
+	// object may then be there, now or a little later, and only looking tells.
 	Commit(ctx context.Context) (Object, error)
 
 	// Abort leaves nothing. After Commit or another Abort it does nothing and

@@ -162,3 +162,33 @@ func TestTruncatedUnderTheReader(t *testing.T) {
 		}
 	})
 }
+
+// TestPromise1SyncAndWithdrawFail: an object that has its name, may not be
+// durable and cannot be taken back is neither stored nor absent.
+func TestPromise1SyncAndWithdrawFail(t *testing.T) {
+	for way, named := range ways {
+		t.Run(way, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "root")
+			s := newSink(t, root, named)
+			struck := false
+			s.sync = func(file *os.File) error {
+				if struck || filepath.Base(file.Name()) != "a" {
+					return file.Sync()
+				}
+				struck = true
+				// A link that leads out of the root is followed by nobody.
+				return errors.Join(syscall.EIO, os.Rename(filepath.Join(root, "a"), filepath.Join(root, "moved")), os.Symlink("/", filepath.Join(root, "a")))
+			}
+			_, err := sinks.Put(t.Context(), s, "a/object", []byte("data"), sinks.CreateOptions{})
+			if !struck {
+				t.Fatal("the fault never fired")
+			}
+			if !errors.Is(err, sinks.ErrUncertain) || !errors.Is(err, syscall.EIO) {
+				t.Errorf("put: %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(root, "moved", "object")); err != nil {
+				t.Errorf("the object was to stay: %v", err)
+			}
+		})
+	}
+}

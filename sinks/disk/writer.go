@@ -102,7 +102,10 @@ func (w *writer) commit(ctx context.Context) (sinks.Object, error) {
 	// pages and call the next one a success.
 	err = w.sink.syncFolders(w.root, path.Dir(w.name))
 	if err := errors.Join(err, w.draft.close()); err != nil {
-		return sinks.Object{}, errors.Join(err, w.withdraw(info))
+		if undo := w.withdraw(info); undo != nil {
+			err = errors.Join(err, fmt.Errorf("%w: taking it back failed: %w", sinks.ErrUncertain, undo))
+		}
+		return sinks.Object{}, err
 	}
 	return describe(w.name, info), nil
 }

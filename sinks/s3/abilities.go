@@ -91,7 +91,7 @@ func (s *Sink) probeConditional(ctx context.Context) (bool, error) {
 // were accepted once before.
 func (s *Sink) probeChecksum(ctx context.Context) (bool, error) {
 	_, err := s.client.PutObject(ctx, s.probePut(probeChecksum, checksum(probeData[1:])), func(o *s3.Options) {
-		o.Retryer = aws.NopRetryer{} // what is wanted here is the refusal
+		o.Retryer = takesRefusal{o.Retryer} // which is what is wanted here
 	})
 	status, _, _ := answer(err)
 	switch {
@@ -139,7 +139,7 @@ func (s *Sink) probeLock(ctx context.Context) (note string, err error) {
 	if r.Years != nil {
 		period = fmt.Sprintf("%d years", *r.Years)
 	}
-	return fmt.Sprintf("bucket %s locks every object by itself (%s, %s): scratch objects and claims too, and nothing can be pruned before. Remove the bucket's default retention and let object-lock and retention in the URL lock what needs it.", s.config.Bucket, r.Mode, period), nil
+	return fmt.Sprintf("bucket %s locks every object by itself (%s, %s): scratch objects too, and nothing can be deleted before. Remove the bucket's default retention and let object-lock and retention in the URL lock what needs it.", s.config.Bucket, r.Mode, period), nil
 }
 
 // probeEncryption puts an object with the encryption that is configured and

@@ -9,30 +9,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-const (
-	defaultAttempts = 6
-	defaultBackoff  = 10 * time.Second
-	defaultStall    = 2 * time.Minute
-)
-
-// retriedCodes are tried again beyond what the SDK does: bytes that were changed
-// on their way (the part is still in memory), and conflicts that S3 asks to
-// repeat.
-var retriedCodes = map[string]struct{}{
-	"BadDigest": {}, "XAmzContentSHA256Mismatch": {}, "XAmzContentChecksumMismatch": {},
-	"ConditionalRequestConflict": {}, "OperationAborted": {},
-}
+const defaultStall = 2 * time.Minute
 
 // newClient makes the SDK's client of a place. It speaks to nobody yet.
 // closeIdle releases its idle connections.
@@ -74,14 +59,7 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
 		o.UsePathStyle = c.PathStyle
-		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
-			r.MaxAttempts = c.attempts()
-			r.MaxBackoff = cmp.Or(c.Backoff, defaultBackoff)
-			// The SDK's budget of retries is for the whole life of a client: in an
-			// agent that runs for months one bad hour would use it up.
-			r.RateLimiter = ratelimit.None
-			r.Retryables = append(slices.Clone(r.Retryables), retry.RetryableErrorCode{Codes: retriedCodes})
-		})
+		c.setRetries(o)
 		// Every put carries its sum, computed here once, in a header: sums in
 		// trailers are refused by many servers.
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -89,10 +67,6 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
 	return client, closeIdle, nil
-}
-
-func (c Config) attempts() int {
-	return cmp.Or(c.Attempts, defaultAttempts)
 }
 
 func newTransport(c Config) (*awshttp.BuildableClient, error) {

@@ -49,10 +49,15 @@ type Config struct {
 
 	// Credentials, when not nil, take the place of the SDK's own sources.
 	Credentials aws.CredentialsProvider
-	// Attempts is how often a request is tried. 0: 6.
+	// RetryFor is how long one request is tried again, be it a put, a part, a
+	// completion or a read: no attempt begins later than that after the first
+	// one. An error that lasted so long is not sinks.Temporary, so that
+	// sinks.Retry does not spend the same time once more. 0: Attempts count.
+	RetryFor time.Duration
+	// Attempts is how often a request is tried without RetryFor. 0: 6.
 	Attempts int
 	// Backoff is the longest pause between two attempts; they grow from a second
-	// or less. 0: 10 seconds.
+	// or less. 0: 10 seconds. With RetryFor it is a sixth of that at most.
 	Backoff time.Duration
 	// Stall is how long a connection may show no progress. 0: 2 minutes.
 	Stall time.Duration

@@ -18,11 +18,15 @@ import (
 // accepted.
 func (s *Sink) confirm(ctx context.Context, u upload, etag, version string) (sinks.Object, error) {
 	// It is stored already: the end of ctx must not turn that into a failure.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	ctx, cancel := s.aftermath(ctx, time.Now())
 	defer cancel()
 	head, err := s.head(ctx, u.name)
 	if err != nil {
-		return sinks.Object{}, fmt.Errorf("%s was accepted by the server and cannot be read back: %w", u.name, err)
+		return sinks.Object{}, &failure{
+			what: fmt.Sprintf("put %s in %s", u.name, s), kind: sinks.ErrUncertain,
+			cause: fmt.Sprintf(": the server accepted it, and it cannot be read back: %v", err),
+			err:   err, temporary: sinks.Temporary(err),
+		}
 	}
 	if identity := head.Metadata[identityKey]; identity != u.identity && (identity != "" || aws.ToString(head.ETag) != etag) {
 		return sinks.Object{}, fmt.Errorf("put %s in %s: another writer has overwritten it meanwhile, on a server that does not prevent that: %w", u.name, s, sinks.ErrExists)
@@ -43,7 +47,10 @@ func (s *Sink) honoured(u upload, head *s3.HeadObjectOutput) (sinks.Object, erro
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	if undo := s.remove(ctx, u.name, head); undo != nil {
-		err = errors.Join(err, fmt.Errorf("the object stays, since it could not be removed again: %w", undo))
+		return sinks.Object{}, &failure{
+			what: err.Error(), cause: fmt.Sprintf("the object stays, since it could not be removed again: %v", undo),
+			err: errors.Join(sinks.ErrUncertain, err, undo),
+		}
 	}
 	return sinks.Object{}, err
 }

@@ -12,7 +12,8 @@
 //     says so.
 //  3. An answer that may have been a success is cleared up: each upload
 //     carries an identity of its own in the object's metadata, and Commit reads
-//     it back.
+//     it back. Where the server stays out of reach, Commit says
+//     sinks.ErrUncertain.
 //  4. What the configuration asks for (encryption, storage class, object lock)
 //     is read back as well; a server that ignores it is an error.
 //

@@ -87,6 +87,9 @@ func (s *Sink) explain(op operation, name string, err error) error {
 		}
 		f.temporary = passing(status, code)
 	}
+	if errors.Is(err, errTimeUsed) {
+		f.temporary = false // it has had its time; sinks.Retry would give it as much again
+	}
 	return f
 }
 
@@ -139,11 +142,11 @@ func (s *Sink) refused(op operation, name string, status int, code string, err e
 	case status == http.StatusMovedPermanently:
 		return s.otherRegion(err), nil
 	case code == "SlowDown" || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
-		return fmt.Sprintf("the server is overloaded or throttles, and did so in all of %d attempts: try later, or spread the schedule", s.config.attempts()), nil
+		return "the server is overloaded or throttles, and did so " + s.config.triedFor() + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
 		return "the server has no space left", nil
 	case status >= 500:
-		return fmt.Sprintf("the server failed with status %d in all of %d attempts: see its log or status page", status, s.config.attempts()), nil
+		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, s.config.triedFor()), nil
 	}
 	return fmt.Sprintf("the server refused it with status %d", status), nil
 }
@@ -159,14 +162,14 @@ func (s *Sink) unanswered(err error) (cause string, temporary bool) {
 		return fmt.Sprintf("the name %s cannot be resolved: check the endpoint, the region and the DNS server of this machine", dns.Name), dns.IsTemporary || dns.IsTimeout
 	case isCertificate(err):
 		return "the server's certificate is not trusted: " + innermost(err) + "; give the authority's file with ca=FILE or AWS_CA_BUNDLE, and check the host name in the endpoint", false
-	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+	case isPlainHTTP(err):
 		return "the server speaks plain http, the endpoint says https: correct one of them", false
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there (connection refused): check the host and port of the endpoint and that the server runs", true
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "the server does not answer in time: check the network, proxies and firewalls between: " + innermost(err), true
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return fmt.Sprintf("the connection broke in all of %d attempts: check the network, proxies and firewalls between", s.config.attempts()), true
+		return "the connection broke " + s.config.triedFor() + ": check the network, proxies and firewalls between", true
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return "the server cannot be reached: " + innermost(err), true
 	}

@@ -13,6 +13,7 @@ import (
 
 // head asks for an object's description. Its errors are explained.
 func (s *Sink) head(ctx context.Context, name string, options ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+	ctx = s.config.startClock(ctx) // one for all the requests that follow
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.config.Bucket, Key: aws.String(s.key(name))}, options...)
 	if err == nil {
 		s.reached.Store(true)

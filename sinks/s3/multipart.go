@@ -52,7 +52,11 @@ func (s *Sink) begin(ctx context.Context, u upload) (*multipart, error) {
 	if !u.lockedUntil.IsZero() {
 		in.ObjectLockMode, in.ObjectLockRetainUntilDate = types.ObjectLockMode(s.config.LockMode), &u.lockedUntil
 	}
-	out, err := s.client.CreateMultipartUpload(ctx, in)
+	// It outlives ctx a little: an upload whose ID never arrived here could not be
+	// aborted.
+	starting, stop := lingering(ctx, beginGrace)
+	defer stop()
+	out, err := s.client.CreateMultipartUpload(starting, in)
 	if err != nil {
 		return nil, s.explain(opUpload, u.name, err)
 	}
@@ -65,7 +69,26 @@ func (s *Sink) begin(ctx context.Context, u upload) (*multipart, error) {
 		spare: make(chan []byte, inFlight/partSize+1),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
+	if ctx.Err() != nil {
+		return nil, errors.Join(s.explain(opUpload, u.name, context.Cause(ctx)), m.abort())
+	}
 	return m, nil
+}
+
+// beginGrace is how long the answer to the start of an upload is waited for
+// after the caller's context has ended.
+const beginGrace = 5 * time.Second
+
+// lingering is a context that ends some time after ctx does.
+func lingering(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() { cancel(context.Cause(ctx)) })
+	})
+	return longer, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // failed is the first error of a part.
@@ -149,7 +172,7 @@ func (m *multipart) complete(ctx context.Context, u upload) (sinks.Object, error
 		return sinks.Object{}, err
 	}
 	s := m.sink
-	sent := new(sentFlag)
+	sent := newSendings()
 	out, err := s.client.CompleteMultipartUpload(sent.watch(ctx), &s3.CompleteMultipartUploadInput{
 		Bucket: &s.config.Bucket, Key: aws.String(s.key(m.name)), UploadId: &m.id,
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: m.parts},
@@ -160,7 +183,7 @@ func (m *multipart) complete(ctx context.Context, u upload) (sinks.Object, error
 		m.over = true
 		return s.confirm(ctx, u, aws.ToString(out.ETag), aws.ToString(out.VersionId))
 	}
-	if sent.unset() {
+	if !sent.whole.Load() {
 		return sinks.Object{}, s.explain(opUpload, m.name, err)
 	}
 	// With the upload gone, no late completion can make the object appear.
@@ -169,7 +192,7 @@ func (m *multipart) complete(ctx context.Context, u upload) (sinks.Object, error
 		m.over = err == nil
 		return err
 	}
-	return s.settle(u, opUpload, err, fence, func() { m.over = true })
+	return s.settle(ctx, u, opUpload, err, sent, fence, func() { m.over = true })
 }
 
 // abort drops the parts that were sent, and makes sure of it.

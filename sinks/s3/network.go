@@ -17,6 +17,11 @@ func isCertificate(err error) bool {
 	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &unchecked)
 }
 
+// isPlainHTTP: net/http has no type for it.
+func isPlainHTTP(err error) bool {
+	return strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
 // isCredentials: the SDK has no type for finding none at all.
 func isCredentials(text string) bool {
 	for _, s := range []string{"failed to refresh cached credentials", "get identity: get credentials", "failed to retrieve credentials", "static credentials are empty"} {

@@ -37,15 +37,15 @@ func (s *Sink) put(ctx context.Context, u upload, data []byte) (sinks.Object, er
 	if !u.lockedUntil.IsZero() {
 		in.ObjectLockMode, in.ObjectLockRetainUntilDate = types.ObjectLockMode(s.config.LockMode), &u.lockedUntil
 	}
-	sent := new(sentFlag)
+	sent := newSendings()
 	out, err := s.client.PutObject(sent.watch(ctx), in)
 	switch {
 	case err == nil:
 		return s.confirm(ctx, u, aws.ToString(out.ETag), aws.ToString(out.VersionId))
-	case sent.unset():
+	case !sent.whole.Load():
 		return sinks.Object{}, s.explain(opPut, u.name, err)
 	}
-	return s.settle(u, opPut, err, nil, func() {})
+	return s.settle(ctx, u, opPut, err, sent, nil, func() {})
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -3,7 +3,6 @@ package s3
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -41,17 +40,10 @@ func Open(ctx context.Context, c Config) (*Sink, error) {
 	return s, nil
 }
 
-// String is the bucket and prefix, and the server where it is not Amazon's.
-func (s *Sink) String() string {
-	place := "s3://" + s.config.Bucket
-	if s.config.Prefix != "" {
-		place += "/" + s.config.Prefix
-	}
-	if s.config.Endpoint != "" {
-		place += "?endpoint=" + url.QueryEscape(s.config.Endpoint)
-	}
-	return place
-}
+// String is the URL that ParseURL reads the same place from. It is kept in
+// plans, which other hosts follow, and so holds all that opening it takes but
+// the secrets.
+func (s *Sink) String() string { return s.config.String() }
 
 // Close releases the idle connections.
 func (s *Sink) Close() error {

@@ -17,7 +17,7 @@ var parameters = map[string]struct {
 	get func(Config) string
 }{
 	"region":        {text(func(c *Config) *string { return &c.Region }), func(c Config) string { return c.Region }},
-	"endpoint":      {text(func(c *Config) *string { return &c.Endpoint }), func(c Config) string { return c.Endpoint }},
+	"endpoint":      {text(func(c *Config) *string { return &c.Endpoint }), func(c Config) string { return withoutUser(c.Endpoint) }},
 	"ca":            {text(func(c *Config) *string { return &c.CAFile }), func(c Config) string { return c.CAFile }},
 	"profile":       {text(func(c *Config) *string { return &c.Profile }), func(c Config) string { return c.Profile }},
 	"storage-class": {text(func(c *Config) *string { return &c.StorageClass }), func(c Config) string { return c.StorageClass }},
@@ -97,8 +97,21 @@ func (c Config) String() string {
 			q.Set(name, v)
 		}
 	}
-	u := url.URL{Scheme: "s3", Host: c.Bucket, Path: "/" + c.Prefix, RawQuery: q.Encode()}
+	u := url.URL{Scheme: "s3", Host: c.Bucket, RawQuery: q.Encode()}
+	if c.Prefix != "" {
+		u.Path = "/" + c.Prefix
+	}
 	return u.String()
+}
+
+// withoutUser is an endpoint as it may be shown. One with a user and a
+// password is refused when it is opened; the error must not repeat them.
+func withoutUser(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.User != nil {
+		return ""
+	}
+	return endpoint
 }
 
 func errSecret(what string) error {

@@ -1,6 +1,11 @@
 package s3_test
 
 import (
+	"context"
+	"encoding/pem"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +83,51 @@ func TestPromise4ParseURLRefuses(t *testing.T) {
 	for _, url := range []string{"s3://bucket/p?endpoint=http://127.0.0.1:9000", "s3://bucket/p?endpoint=http://[::1]:9000", "s3://bucket/p?endpoint=http://s3.example&insecure=true"} {
 		if _, err := s3.ParseURL(url); err != nil {
 			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// TestSinkStringIsItsURL: what a plan keeps of a repository opens the same
+// place on another host, and holds no secret.
+func TestSinkStringIsItsURL(t *testing.T) {
+	folder := t.TempDir()
+	profiles, ca := filepath.Join(folder, "config"), filepath.Join(folder, "ca & more.pem")
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	for path, data := range map[string][]byte{
+		profiles: []byte("[profile backup]\naws_access_key_id = AKIAHUNTER2\naws_secret_access_key = hunter2hunter2\n"),
+		ca:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("AWS_CONFIG_FILE", profiles)
+	for _, config := range []s3.Config{
+		{Bucket: "bucket", Region: "eu-central-1"},
+		{Bucket: "bucket", Prefix: "a/b", Endpoint: "http://s3.example:9000", Insecure: true, PathStyle: true},
+		{
+			Bucket: "bucket", Prefix: "a", Region: "eu-central-1", Endpoint: "https://s3.example:9000", PathStyle: true, CAFile: ca, Profile: "backup",
+			StorageClass: "STANDARD_IA", Encryption: "aws:kms", KMSKey: "arn:aws:kms:r:1:key/k", LockMode: "COMPLIANCE", Retention: 36 * time.Hour,
+		},
+	} {
+		s, err := s3.Open(context.Background(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		again, err := s3.ParseURL(s.String())
+		if err != nil || again != config {
+			t.Errorf("%s is read as\n%+v, want\n%+v; %v", s, again, config, err)
+		}
+		if strings.Contains(strings.ToLower(s.String()), "hunter2") {
+			t.Errorf("%s holds a secret", s)
+		}
+	}
+	// Nor does the error of what is refused when it is opened.
+	for _, endpoint := range []string{"https://a:hunter2@s3.example", "https://a:hunter2%@s3.example"} {
+		if _, err := s3.Open(context.Background(), s3.Config{Bucket: "bucket", Endpoint: endpoint}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("open: %v", err)
 		}
 	}
 }

@@ -1,0 +1,157 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+func retryFor(d time.Duration) func(*s3.Config) {
+	return func(c *s3.Config) { c.RetryFor, c.Attempts = d, 2 }
+}
+
+// TestRetryForOutlastsManyFailures: with a time, no number of attempts ends a
+// request of any kind, whatever the environment says.
+func TestRetryForOutlastsManyFailures(t *testing.T) {
+	t.Setenv("AWS_MAX_ATTEMPTS", "3")
+	server := versity(t)
+	data := sinktest.Random(1, big)
+	const often = 20
+	for name, match := range map[string]func(*http.Request) bool{
+		"Part": sinktest.IsPart, "Start": sinktest.IsStart, "Complete": sinktest.IsComplete, "Put": sinktest.IsPut("small"),
+		"Probe": sinktest.IsPut(".probe/checksum"), "Head": sinktest.IsHead("small"), "Get": sinktest.IsGet("big"), "List": sinktest.IsList, "Delete": sinktest.IsDelete("small"),
+	} {
+		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: name, Match: match, Times: often, Do: sinktest.Refuse(503, "SlowDown")})
+		s := proxied(t, server, proxy, name, retryFor(time.Minute))
+		content := data
+		if !strings.Contains("Part Start Complete Get", name) {
+			content = data[:10]
+		}
+		if _, err := store(s, "big", content); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := store(s, "small", data[:10]); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		holds(t, s, "big", content)
+		for _, err := range s.List(context.Background(), "", "") {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if err := s.Delete(context.Background(), "small"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		proxy.AllFired(t)
+	}
+}
+
+// TestRetryForEnds: once the time is over the error says how long it was tried,
+// and sinks.Retry does not begin anew.
+func TestRetryForEnds(t *testing.T) {
+	t.Parallel()
+	const patience = 2 * time.Second
+	server := versity(t)
+	if _, err := store(open(t, server, server.URL("plain", "p")), "big", sinktest.Random(1, big)); err != nil {
+		t.Fatal(err)
+	}
+	read := func(s sinks.Sink) error {
+		r, err := s.Open(context.Background(), "big", 0, -1)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, r)
+		return errors.Join(err, r.Close())
+	}
+	put := func(size int64) func(sinks.Sink) error {
+		return func(s sinks.Sink) error {
+			_, err := store(s, "object", sinktest.Random(2, size))
+			return err
+		}
+	}
+	for name, test := range map[string]struct {
+		fault sinktest.ProxyFault
+		do    func(sinks.Sink) error
+	}{
+		"Put":      {sinktest.ProxyFault{Match: sinktest.IsPut("object")}, put(10)},
+		"Part":     {sinktest.ProxyFault{Match: sinktest.IsPart}, put(big)},
+		"Complete": {sinktest.ProxyFault{Match: sinktest.IsComplete}, put(big)},
+		"Probe":    {sinktest.ProxyFault{Match: sinktest.IsPut(".probe/conditional")}, put(10)},
+		"Open":     {sinktest.ProxyFault{Match: sinktest.IsGet("big")}, read},
+		"Read":     {sinktest.ProxyFault{Match: sinktest.IsGet("big"), Skip: 2}, read},
+		"List": {sinktest.ProxyFault{Match: sinktest.IsList}, func(s sinks.Sink) (err error) {
+			for _, err = range s.List(context.Background(), "", "") {
+			}
+			return err
+		}},
+		// HEAD, and a GET for the reason: one time for both.
+		"Stat": {sinktest.ProxyFault{}, func(s sinks.Sink) error {
+			_, err := s.Stat(context.Background(), "big")
+			return err
+		}},
+		"Delete": {sinktest.ProxyFault{Match: sinktest.IsDelete("big")}, func(s sinks.Sink) error { return s.Delete(context.Background(), "big") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.fault.Name, test.fault.Times, test.fault.Do = name, -1, sinktest.Refuse(503, "SlowDown")
+			proxy := sinktest.NewFaultProxy(t, server.Endpoint, test.fault)
+			s := sinks.Retry(proxied(t, server, proxy, "p", retryFor(patience)), sinks.RetryPolicy{For: patience, First: time.Millisecond})
+			began := time.Now()
+			err := test.do(s)
+			took := time.Since(began)
+			proxy.AllFired(t)
+			if err == nil || sinks.Temporary(err) || !strings.Contains(err.Error(), "throttles, and did so for 2s") {
+				t.Errorf("temporary %t: %v", sinks.Temporary(err), err)
+			}
+			// A put is looked for afterwards, for 2 s; the machine may be busy.
+			if took < patience-patience/4 || took > 2*patience-patience/4 && name != "Put" && name != "Complete" {
+				t.Errorf("it took %s, want about %s", took, patience)
+			}
+			if n := len(proxy.Requests()); n < 10 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+// TestRetryForEndsWithItsContext, in a pause as well.
+func TestRetryForEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "all", Times: -1, Do: sinktest.Refuse(503, "SlowDown")})
+	s := proxied(t, server, proxy, "p", retryFor(time.Hour), func(c *s3.Config) { c.Backoff = 0 })
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := sinks.Put(ctx, s, "object", nil, sinks.CreateOptions{})
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		t.Errorf("after %s: %v", took, err)
+	}
+	proxy.AllFired(t)
+}
+
+// TestRetryForNotTheHopeless: waiting mends no certificate.
+func TestRetryForNotTheHopeless(t *testing.T) {
+	t.Parallel()
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{TLS: true, Buckets: []sinktest.S3Bucket{{Name: "plain"}}})
+	plain := versity(t)
+	for part, url := range map[string]string{
+		"certificate": server.URL("plain", "p"),
+		"plain http":  plain.URLThrough(strings.Replace(plain.Endpoint, "http:", "https:", 1), "plain", "p"),
+	} {
+		s := open(t, server, url, retryFor(time.Minute), func(c *s3.Config) { c.CAFile = "" })
+		began := time.Now()
+		_, err := s.Stat(context.Background(), "object")
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took > 10*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// then does what do does to one request, and cuts all that follow it.
+func then(match func(*http.Request) bool, do sinktest.ProxyAction) []sinktest.ProxyFault {
+	var gone atomic.Bool
+	return []sinktest.ProxyFault{
+		{Name: "first", Match: match, Do: func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+			gone.Store(true)
+			do(w, r, server)
+		}},
+		{Name: "unreachable", Match: func(*http.Request) bool { return gone.Load() }, Times: -1, Do: sinktest.CutAnd(func() {})},
+	}
+}
+
+// TestPromise1Uncertain: the server stored the object, and nobody can be asked
+// whether it did. The caller must learn that it may be there, through all the
+// wrappers.
+func TestPromise1Uncertain(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	data := sinktest.Random(1, big)
+	pass := sinktest.After(func() {})
+	for name, test := range map[string]struct {
+		size   int
+		faults []sinktest.ProxyFault
+	}{
+		"PutLost":          {1000, then(sinktest.IsPut("object"), sinktest.LoseAnswer)},
+		"Put500":           {1000, then(sinktest.IsPut("object"), sinktest.RefuseAfter(500, "InternalError"))},
+		"PutAccepted":      {1000, then(sinktest.IsPut("object"), pass)},
+		"CompleteLost":     {big, then(sinktest.IsComplete, sinktest.LoseAnswer)},
+		"CompleteAccepted": {big, then(sinktest.IsComplete, pass)},
+		// The second attempt is told that the name is taken: by the first one.
+		"PutLostThen412": {1000, []sinktest.ProxyFault{
+			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.LoseAnswer},
+			{Name: "look", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.Refuse(503, "SlowDown")},
+		}},
+		"PutLostThen403": {1000, []sinktest.ProxyFault{
+			{Name: "first", Match: sinktest.IsPut("object"), Do: sinktest.LoseAnswer},
+			{Name: "expired", Match: sinktest.IsPut("object"), Do: sinktest.Refuse(403, "AccessDenied")},
+			{Name: "look", Match: sinktest.IsHead("object"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := sinktest.NewFaultProxy(t, server.Endpoint, test.faults...)
+			s := sinks.Retry(sinks.Limit(proxied(t, server, proxy, name, twice), 1<<40, 1<<40), sinks.RetryPolicy{})
+			good := sinktest.NewMemory()
+			f, err := sinks.NewFanOut(context.Background(), []sinks.Target{{Sink: s, Name: "object"}, {Sink: good, Name: "object"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Write(data[:test.size]); err != nil {
+				t.Fatal(err)
+			}
+			results := f.Commit(context.Background())
+			proxy.AllFired(t)
+			if err := results[0].Err; !errors.Is(err, sinks.ErrUncertain) || !strings.Contains(err.Error(), sinks.ErrUncertain.Error()) {
+				t.Errorf("commit: %v, want ErrUncertain", err)
+			}
+			if results[1].Err != nil {
+				t.Errorf("the other target: %v", results[1].Err)
+			}
+			holds(t, open(t, server, server.URL("plain", name)), "object", data[:test.size])
+		})
+	}
+}
+
+// TestPromise1Certain: a refusal is one, though nobody can look afterwards.
+func TestPromise1Certain(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	for code, want := range map[string]error{"AccessDenied": sinks.ErrDenied, "PreconditionFailed": sinks.ErrExists} {
+		status := map[string]int{"AccessDenied": 403, "PreconditionFailed": 412}[code]
+		proxy := sinktest.NewFaultProxy(t, server.Endpoint, then(sinktest.IsPut("object"), sinktest.Refuse(status, code))...)
+		_, err := store(proxied(t, server, proxy, code, twice), "object", nil)
+		if !errors.Is(err, want) || errors.Is(err, sinks.ErrUncertain) {
+			t.Errorf("%s: %v", code, err)
+		}
+		proxy.AllFired(t)
+	}
+}
+
+// TestPromise4UncertainAfterTakingBack: an object that is not as asked for, and
+// cannot be removed, stays.
+func TestPromise4UncertainAfterTakingBack(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "delete", Match: sinktest.IsDelete("object"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")})
+	s := open(t, server, server.URLThrough(proxy.Endpoint, "plain", "p", "storage-class=STANDARD_IA"))
+	_, err := store(s, "object", []byte("data"))
+	if !errors.Is(err, sinks.ErrUncertain) || !strings.Contains(err.Error(), "stays") || !strings.Contains(err.Error(), "storage class") {
+		t.Errorf("put: %v", err)
+	}
+	proxy.AllFired(t)
+	holds(t, open(t, server, server.URL("plain", "p")), "object", []byte("data"))
+}
