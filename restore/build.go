@@ -136,7 +136,7 @@ func (r *run) writeProgress(done int64) {
 func writers(files []*os.File) []io.Writer {
 	out := make([]io.Writer, len(files))
 	for i, f := range files {
-		out[i] = f
+		out[i] = &writebackFile{File: f}
 	}
 	return out
 }

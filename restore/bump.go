@@ -21,7 +21,7 @@ const (
 	// BumpBy adds BumpRequest.Amount to the image's revision.
 	BumpBy BumpMode = "by"
 	// BumpOff keeps the image's revision. It is right only when no client saw a
-	// later one.
+	// later one, and refused where a later one is known.
 	BumpOff BumpMode = "off"
 )
 
@@ -61,6 +61,10 @@ type Bump struct {
 
 // planBump decides the bump, nil for none, and what the user should know of it.
 func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []string, error) {
+	if req.Mode == BumpOff && highest > facts.Revision {
+		return nil, nil, badRequest("restore: the image's revision %d cannot be kept (--bump-revision off): its lineage is known to have reached %d, so clients that saw a later revision would keep watches that stay silent and caches that stay wrong: --bump-revision auto goes beyond it",
+			facts.Revision, highest)
+	}
 	if req.Mode == BumpOff {
 		note := "the revision is not bumped, as asked: clients that saw a revision after " +
 			fmt.Sprint(facts.Revision) + " keep watches that stay silent and caches that stay wrong; restart all of them"
@@ -68,7 +72,6 @@ func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []st
 	}
 	b := &Bump{Mode: req.Mode, From: facts.Revision, HighestKnown: highest, MarkCompacted: true}
 	base := max(facts.Revision, highest)
-	var notes []string
 	if req.Mode == BumpBy {
 		b.Amount, b.Reason = req.Amount, "asked for by amount"
 		base = facts.Revision
@@ -76,13 +79,13 @@ func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []st
 		b.Amount = base - facts.Revision + DefaultBump
 		b.Reason = "the restore goes back in time: clients may have seen revisions after " + fmt.Sprint(base)
 	}
+	if req.Mode == BumpBy && req.Amount <= highest-facts.Revision {
+		return nil, nil, badRequest("restore: --bump-revision %d bumps revision %d to %d, and its lineage is known to have reached %d: clients would miss changes: give more than %d, or --bump-revision auto",
+			req.Amount, facts.Revision, facts.Revision+req.Amount, highest, highest-facts.Revision)
+	}
 	if base > math.MaxInt64-max(b.Amount, DefaultBump) {
-		return nil, nil, fmt.Errorf("restore: revision %d cannot be bumped by %d: it would overflow", facts.Revision, b.Amount)
+		return nil, nil, badRequest("restore: revision %d cannot be bumped by %d: it would overflow: give --bump-revision with a smaller amount", facts.Revision, b.Amount)
 	}
 	b.NewRevision = facts.Revision + b.Amount
-	if b.NewRevision <= highest {
-		notes = append(notes, fmt.Sprintf("the bumped revision %d is not above %d, which this lineage is known to have reached: clients may miss changes; bump by more than %d",
-			b.NewRevision, highest, highest-facts.Revision))
-	}
-	return b, notes, nil
+	return b, nil, nil
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -14,27 +15,39 @@ func TestPromise8Bump(t *testing.T) {
 		req          BumpRequest
 		from, known  int64
 		amount, next int64
-		note         string
 	}{
-		{BumpRequest{}, 100, 0, DefaultBump, 100 + DefaultBump, ""},
-		{BumpRequest{}, 100, 50, DefaultBump, 100 + DefaultBump, ""},
-		{BumpRequest{}, 100, 5000, DefaultBump + 4900, 5000 + DefaultBump, ""},
-		{BumpRequest{Mode: BumpBy, Amount: 7}, 100, 0, 7, 107, ""},
-		{BumpRequest{Mode: BumpBy, Amount: 7}, 100, 107, 7, 107, "clients may miss changes"},
+		{BumpRequest{}, 100, 0, DefaultBump, 100 + DefaultBump},
+		{BumpRequest{}, 100, 50, DefaultBump, 100 + DefaultBump},
+		{BumpRequest{}, 100, 5000, DefaultBump + 4900, 5000 + DefaultBump},
+		{BumpRequest{Mode: BumpBy, Amount: 7}, 100, 0, 7, 107},
+		{BumpRequest{Mode: BumpBy, Amount: 8}, 100, 107, 8, 108},
 	} {
 		b, notes, err := planBump(c.req, snapshot.Facts{Revision: c.from}, c.known)
 		if err != nil || b.Amount != c.amount || b.NewRevision != c.next || !b.MarkCompacted || b.Reason == "" {
 			t.Errorf("%+v: %+v %v", c, b, err)
 		}
-		if !strings.Contains(strings.Join(notes, " "), c.note) || c.note == "" && len(notes) > 0 {
+		if len(notes) > 0 {
 			t.Errorf("%+v: notes %q", c, notes)
 		}
 	}
-	if b, notes, err := planBump(BumpRequest{Mode: BumpOff}, snapshot.Facts{Revision: 5}, 0); b != nil || err != nil || len(notes) != 1 {
-		t.Errorf("off: %v %q %v", b, notes, err)
+	for _, known := range []int64{0, 4, 5} {
+		if b, notes, err := planBump(BumpRequest{Mode: BumpOff}, snapshot.Facts{Revision: 5}, known); b != nil || err != nil || len(notes) != 1 {
+			t.Errorf("off, known %d: %v %q %v", known, b, notes, err)
+		}
 	}
 	if _, _, err := planBump(BumpRequest{}, snapshot.Facts{Revision: math.MaxInt64 - 5}, 0); err == nil {
 		t.Error("a bump that overflows is planned")
+	}
+	// What would leave clients silent is refused, with what to give instead.
+	for req, want := range map[BumpRequest]string{
+		{Mode: BumpOff}:           "--bump-revision auto",
+		{Mode: BumpBy, Amount: 1}: "give more than 7",
+		{Mode: BumpBy, Amount: 7}: "give more than 7",
+	} {
+		var bad *RequestError
+		if _, _, err := planBump(req, snapshot.Facts{Revision: 100}, 107); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "reached 107") {
+			t.Errorf("%+v: %v, want %q", req, err, want)
+		}
 	}
 	for _, bad := range []BumpRequest{{Mode: "on"}, {Mode: BumpBy}, {Mode: BumpBy, Amount: -1}, {Mode: BumpOff, Amount: 3}, {Amount: 3}} {
 		if bad.check() == nil {

@@ -19,6 +19,8 @@ type Readiness struct {
 	// Completes says that an earlier run of the same request got so far that
 	// Execute only has to complete it; its plan and token are the ones that count.
 	Completes *Plan `json:"completes,omitempty"`
+	// Notes are sentences for the user.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // MemberSite is what lies where a member is to be built.
@@ -34,14 +36,25 @@ type MemberSite struct {
 
 // Check looks, without changing anything, whether Execute could do its work on
 // this host: directories, their users, permissions and space. All that is in
-// the way is in the error, joined. Only names the one member that this host
-// builds; empty for all.
-func (p *Plan) Check(ctx context.Context, only string) (*Readiness, error) {
-	members, err := p.local(only)
+// the way is in the error, joined. Of the options, Only, SetAside and Owner
+// count. A plan that needs Only (NeedsOnly), checked without it, is no error:
+// nothing is looked at then, and a note says so.
+func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) {
+	members, err := p.local(opts.Only)
 	if err != nil {
 		return nil, err
 	}
 	r := &Readiness{}
+	if opts.Only == "" && p.NeedsOnly() {
+		for _, m := range members {
+			if err := checkPaths([]Member{m}); err != nil {
+				return r, err
+			}
+		}
+		r.Notes = []string{"this host was not checked: " + p.sharedNote()}
+		return r, nil
+	}
+	p = p.onHost(opts)
 	if err := checkPaths(members); err != nil {
 		return r, err
 	}
@@ -58,7 +71,7 @@ func (p *Plan) Check(ctx context.Context, only string) (*Readiness, error) {
 	if len(problems) > 0 {
 		return r, errors.Join(problems...)
 	}
-	if r.Completes = completable(p, only, found); r.Completes != nil {
+	if r.Completes = completable(p, opts.Only, found); r.Completes != nil {
 		return r, nil
 	}
 	for i, m := range members {
@@ -120,7 +133,7 @@ func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
 	member := filepath.Join(m.DataDir, "member")
 	var problems []error
 	refuse := func(dir string, names []string) {
-		err := fmt.Errorf("%s %w (%s): allow to set it aside, or name another directory", dir, ErrExists, strings.Join(names, ", "))
+		err := fmt.Errorf("%s %w (%s): set that aside with --set-aside, or name another directory", dir, ErrExists, strings.Join(names, ", "))
 		if dir == m.DataDir && (s.state == stateDone || s.state == stateSealed) {
 			err = fmt.Errorf("%w; plan %s, made at %s from %s, was restored there", err,
 				s.record.Plan.ID, s.record.Plan.CreatedAt.Format("2006-01-02 15:04:05 MST"), s.record.Plan.Source.Name)
@@ -140,7 +153,11 @@ func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
 		out.SetAside = append(out.SetAside, m.WALDir)
 	}
 	if s.state != stateAbsent {
-		problems = append(problems, checkSwappable(m.DataDir, member))
+		err := checkSwappable(m.DataDir, member)
+		if err == nil && s.state != stateUnfinished {
+			err = checkOwnLog(m, member)
+		}
+		problems = append(problems, err)
 		problems = append(problems, checkStopped(member, filepath.Join(member, "wal")))
 	}
 	if m.WALDir != "" {
@@ -151,13 +168,35 @@ func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
 	return out, errors.Join(problems...)
 }
 
+// sharedNote says what to do about directories that members share.
+func (p *Plan) sharedNote() string {
+	return fmt.Sprintf("the members share the directory %s, so each host builds one: give --name with that member, or put {name} into the path to build all of them on one host", p.sharedDir())
+}
+
+// checkOwnLog refuses to set a member aside whose log lies elsewhere, when the
+// new one is to have it inside: started with its usual --wal-dir, etcd would
+// find the old log beside the new database, and panic.
+func checkOwnLog(m Member, member string) error {
+	if m.WALDir != "" {
+		return nil
+	}
+	snap, err := exists(filepath.Join(member, "snap"))
+	if err != nil || !snap {
+		return err
+	}
+	if log, err := exists(filepath.Join(member, "wal")); err != nil || log {
+		return err
+	}
+	return fmt.Errorf("%s has no wal folder, so its log lies in a directory of its own (etcd's --wal-dir): give that directory with --wal-dir, and it is set aside as well", member)
+}
+
 // checkPaths refuses directories that would end up in one another.
 func checkPaths(members []Member) error {
 	owner := map[string]string{}
 	var paths []string
 	add := func(path, what string) error {
 		if other, ok := owner[path]; ok {
-			return fmt.Errorf("restore: %s and %s are the same directory %s: put {name} into the path, or restore one member only on this host", other, what, path)
+			return badRequest("restore: %s and %s are the same directory %s: put {name} into the path, or restore one member only on this host (--name)", other, what, path)
 		}
 		owner[path] = what
 		paths = append(paths, path)
@@ -176,7 +215,7 @@ func checkPaths(members []Member) error {
 	for _, a := range paths {
 		for _, b := range paths {
 			if a != b && strings.HasPrefix(b, strings.TrimSuffix(a, "/")+"/") {
-				return fmt.Errorf("restore: %s (%s) lies inside %s (%s): name a directory outside", owner[b], b, owner[a], a)
+				return badRequest("restore: %s (%s) lies inside %s (%s): name a directory outside", owner[b], b, owner[a], a)
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func TestEarlierRunIsCompleted(t *testing.T) {
 		req := l.prepareAgain(dir)
 		req.Image, req.HighestKnownRevision = open(t, image), known
 		p := plan(t, req)
-		ready, err := p.Check(t.Context(), "")
+		ready, err := p.Check(t.Context(), ExecOptions{})
 		if known > DefaultBump {
 			if !errors.Is(err, ErrExists) {
 				t.Errorf("known %d: %v, want ErrExists", known, err)

@@ -1,6 +1,9 @@
 package restore
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors to tell apart, wrapped with the object, the place and the next step.
 var (
@@ -19,9 +22,14 @@ var (
 	ErrCannot = errors.New("the etcdutl engine cannot do this")
 )
 
-// RequestError says that a request contradicts itself or lacks something,
-// before anything was read.
+// RequestError says that a request contradicts itself, lacks something, or asks
+// for what must not be: it has to be put in other words. Nothing was changed.
 type RequestError struct{ Err error }
 
 func (e *RequestError) Error() string { return e.Err.Error() }
 func (e *RequestError) Unwrap() error { return e.Err }
+
+// badRequest is a RequestError with these words.
+func badRequest(format string, args ...any) error {
+	return &RequestError{fmt.Errorf(format, args...)}
+}

@@ -14,6 +14,10 @@ import (
 type ExecOptions struct {
 	// Only names the one member that this host builds; empty for all.
 	Only string
+	// SetAside allows this host what Request.SetAside allows to all, and Owner,
+	// if not nil, wins over the plan's.
+	SetAside bool
+	Owner    *Owner
 	// Progress, if not nil, is called from one goroutine at a time.
 	Progress func(Progress)
 	// Logger may be nil.
@@ -45,6 +49,10 @@ type run struct {
 // back. Where an earlier run of the same request had all members in place, it
 // only completes that one, without reading the image.
 func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOptions) (_ *Result, err error) {
+	if opts.Only == "" && p.NeedsOnly() {
+		return nil, badRequest("restore: %s", p.sharedNote())
+	}
+	p = p.onHost(opts)
 	r := &run{plan: p, image: image, opts: opts, log: opts.Logger, stamp: stamp(time.Now())}
 	r.fill()
 	members, err := p.local(opts.Only)
@@ -57,7 +65,7 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 	}
 	// Once without locks, which need files in the directories: a request that is
 	// refused leaves no trace.
-	if _, err := p.Check(ctx, opts.Only); err != nil {
+	if _, err := p.Check(ctx, opts); err != nil {
 		return nil, err
 	}
 	if r.targets, err = openTargets(members); err != nil {
@@ -65,7 +73,7 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 	}
 	clean := false // before build, staging may hold what an earlier run needs
 	defer func() { err = errors.Join(err, closeTargets(r.targets, clean)) }()
-	ready, err := p.Check(ctx, opts.Only)
+	ready, err := p.Check(ctx, opts)
 	if err != nil {
 		return nil, err
 	}

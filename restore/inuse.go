@@ -11,24 +11,79 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CheckFileIdle fails with ErrInUse while an etcd runs on the database file at
+// path, such as DIR/member/snap/db: a copy of it would mix two moments. It opens
+// files read-only and changes nothing. Any other file, such as one of
+// `etcdctl snapshot save`, is idle.
+func CheckFileIdle(path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return err // a reader says what is wrong with what is no file
+	}
+	busy, err := databaseInUse(real)
+	if err != nil {
+		return err
+	}
+	if folder := filepath.Dir(real); !busy && filepath.Base(folder) == "snap" {
+		log, err := segmentInUse(filepath.Join(filepath.Dir(folder), "wal"))
+		if err != nil {
+			return err
+		}
+		busy = log != ""
+	}
+	if busy {
+		return fmt.Errorf("%s %w by a running etcd: stop that member, or take a backup through its endpoint instead", path, ErrInUse)
+	}
+	return nil
+}
+
 // checkStopped fails with ErrInUse while an etcd has a member's database or
 // log open. It opens them read-only and changes nothing.
 func checkStopped(member, walDir string) error {
 	db := filepath.Join(member, "snap", "db")
-	f, err := os.Open(db)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	busy, err := databaseInUse(db)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	default:
-		err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("%s %w (%w): stop the etcd that runs on it", db, ErrInUse, err)
-		}
 	}
-	names, err := entries(walDir)
+	if busy {
+		return fmt.Errorf("%s %w: stop the etcd that runs on it", db, ErrInUse)
+	}
+	segment, err := segmentInUse(walDir)
 	if err != nil {
 		return err
+	}
+	if segment != "" {
+		return fmt.Errorf("%s %w: stop the etcd that writes to it", segment, ErrInUse)
+	}
+	return nil
+}
+
+// databaseInUse asks for the lock that bbolt keeps on an open database.
+func databaseInUse(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	busy := errors.Is(err, unix.EWOULDBLOCK)
+	if busy {
+		err = nil
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return false, fmt.Errorf("ask for the lock of %s: %w", path, err)
+	}
+	return busy, nil
+}
+
+// segmentInUse is the log segment in a folder that an etcd has locked; empty
+// when there is none.
+func segmentInUse(walDir string) (string, error) {
+	names, err := entries(walDir)
+	if err != nil {
+		return "", err
 	}
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".wal") || name == blockerName {
@@ -37,15 +92,15 @@ func checkStopped(member, walDir string) error {
 		path := filepath.Join(walDir, name)
 		f, err := os.Open(path)
 		if err != nil {
-			return err
+			return "", err
 		}
 		busy, err := logInUse(f)
 		if err := errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("ask for the lock of %s: %w", path, err)
+			return "", fmt.Errorf("ask for the lock of %s: %w", path, err)
 		}
 		if busy {
-			return fmt.Errorf("%s %w: stop the etcd that writes to it", path, ErrInUse)
+			return path, nil
 		}
 	}
-	return nil
+	return "", nil
 }

@@ -1,8 +1,10 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/coreos/go-semver/semver"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -15,7 +17,7 @@ import (
 // the token alone, and makes some of them learners, which etcd's own function
 // cannot.
 func newCluster(initialCluster, token string, learners []string) (*membership.RaftCluster, error) {
-	urls, err := types.NewURLsMap(initialCluster)
+	urls, err := parseMembers(initialCluster)
 	if err != nil {
 		return nil, fmt.Errorf("restore: members %q: %w", initialCluster, err)
 	}
@@ -45,6 +47,30 @@ func newCluster(initialCluster, token string, learners []string) (*membership.Ra
 		m.IsLearner = slices.Contains(learners, m.Name)
 	}
 	return membership.NewClusterFromMembers(zap.NewNop(), plain.ID(), members), nil
+}
+
+// parseMembers reads etcd's form, with words of its own for what people mistype.
+func parseMembers(initialCluster string) (types.URLsMap, error) {
+	for part := range strings.SplitSeq(initialCluster, ",") {
+		if part == "" {
+			continue
+		}
+		name, url, ok := strings.Cut(part, "=")
+		if !ok || name == "" || url == "" {
+			return nil, fmt.Errorf("%q: want name=peer-url, such as m1=http://10.0.0.1:2380", part)
+		}
+		if !strings.Contains(url, "://") {
+			return nil, fmt.Errorf("%q: want a URL with http:// or https://, such as %s=https://%s", part, name, url)
+		}
+	}
+	urls, err := types.NewURLsMap(initialCluster)
+	if err != nil {
+		return nil, fmt.Errorf("%w: want name=peer-url,…, such as m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380", err)
+	}
+	if len(urls) == 0 {
+		return nil, errors.New("none: want name=peer-url,…, such as m1=http://10.0.0.1:2380")
+	}
+	return urls, nil
 }
 
 // clusterOf rebuilds the cluster that a plan describes.

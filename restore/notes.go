@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/requorum/requorum/snapshot"
 )
 
 // defaultQuota is etcd's --quota-backend-bytes when it is not given.
@@ -16,13 +18,17 @@ func sortByName(ms []Member) {
 
 // planNotes are the sentences that a user should read before a restore.
 func planNotes(p *Plan) []string {
+	return append(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms)...)
+}
+
+// memberNotes are about the new cluster's members.
+func memberNotes(members []Member) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 
-	add("the result needs etcd %s or newer", p.OldestTarget)
 	var voters int
 	var learners []string
-	for _, m := range p.Members {
+	for _, m := range members {
 		if m.Learner {
 			learners = append(learners, m.Name)
 		} else {
@@ -41,10 +47,19 @@ func planNotes(p *Plan) []string {
 	if len(learners) > 1 {
 		add("etcd 3.6 and newer refuse to start with %d learners unless --max-learners allows them", len(learners))
 	}
-	if p.Source.Size >= defaultQuota {
-		add("the database has %d bytes, etcd's quota is %d unless told otherwise: start with a larger --quota-backend-bytes, or the NOSPACE alarm comes back at once", p.Source.Size, int64(defaultQuota))
+	return notes
+}
+
+// imageNotes are about the image, and hold for a snapshot file as well.
+func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+
+	add("the result needs etcd %s or newer", oldest)
+	if source.Size >= defaultQuota {
+		add("the database has %d bytes, etcd's quota is %d unless told otherwise: start with a larger --quota-backend-bytes, or the NOSPACE alarm comes back at once", source.Size, int64(defaultQuota))
 	}
-	for _, a := range p.ClearAlarms {
+	for _, a := range alarms {
 		switch a.Type {
 		case "CORRUPT":
 			add("the alarm CORRUPT of member %s is cleared: the source had found members that disagree, so check the data before you rely on it", a.MemberID)
@@ -52,10 +67,10 @@ func planNotes(p *Plan) []string {
 			add("the alarm %s of member %s is cleared: it would block writes; where the quota is still too small, it comes back", a.Type, a.MemberID)
 		}
 	}
-	if p.Source.Facts.AuthEnabled {
+	if source.Facts.AuthEnabled {
 		add("authentication is on in the image: users, roles and passwords are those of the backup")
 	}
-	if !p.Source.Summed {
+	if !source.Summed {
 		add("the image has no checksum (a bare db file): its structure is checked, damage inside keys and values would stay unnoticed; and what its member had only in its log is not in it")
 	}
 	return notes

@@ -1,9 +1,7 @@
 package restore
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -17,7 +15,8 @@ import (
 const PlanFormat = 1
 
 // Plan is everything that was decided about a restore: pure data, the same on
-// every host. Its JSON form is stable.
+// every host. Its JSON form is stable, and ends with its own checksum: see
+// MarshalJSON.
 type Plan struct {
 	Format    int       `json:"format"`
 	ID        string    `json:"id"` // random, names this plan in files and messages
@@ -28,7 +27,8 @@ type Plan struct {
 	ClusterID    snapshot.ID `json:"cluster_id"`
 	Members      []Member    `json:"members"` // by name
 
-	// SetAside allows to move an existing directory's content aside.
+	// SetAside allows every host to move an existing directory's content aside,
+	// and Owner is for all of them; ExecOptions have both for one host.
 	SetAside bool   `json:"set_aside"`
 	Owner    *Owner `json:"owner,omitempty"`
 	Engine   string `json:"engine"`
@@ -66,6 +66,14 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	if err := req.check(); err != nil {
 		return nil, &RequestError{err}
 	}
+	token := req.ClusterToken
+	if token == "" {
+		token = "requorum-" + randomHex(8)
+	}
+	members, clusterID, err := planMembers(req, token)
+	if err != nil {
+		return nil, &RequestError{err}
+	}
 	facts, err := req.Image.Facts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("restore: look into %s: %w", req.Image.Name(), err)
@@ -75,7 +83,9 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		ID:            randomHex(8),
 		CreatedAt:     time.Now().UTC().Truncate(time.Second),
 		Source:        sourceOf(req.Image, req.Repository, req.BackupID, facts),
-		ClusterToken:  req.ClusterToken,
+		ClusterToken:  token,
+		ClusterID:     clusterID,
+		Members:       members,
 		SetAside:      req.SetAside,
 		Owner:         req.Owner,
 		Engine:        req.Engine,
@@ -83,20 +93,14 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		TargetVersion: req.TargetVersion,
 		BytesWAL:      walBytes(),
 	}
-	if p.ClusterToken == "" {
-		p.ClusterToken = "requorum-" + randomHex(8)
+	if _, err := p.local(req.Only); err != nil {
+		return nil, err
 	}
 	if p.Engine == "" {
 		p.Engine = EngineRequorum
 	}
 	if p.OldestTarget, err = planTarget(req.TargetVersion, facts); err != nil {
 		return nil, err
-	}
-	if p.Members, p.ClusterID, err = planMembers(req, p.ClusterToken); err != nil {
-		return nil, err
-	}
-	if req.Only != "" && p.member(req.Only) == nil {
-		return nil, fmt.Errorf("restore: %s is no member of %q", req.Only, req.InitialCluster)
 	}
 	var notes []string
 	if p.Bump, notes, err = planBump(req.Bump, facts, req.HighestKnownRevision); err != nil {
@@ -161,49 +165,6 @@ func (p *Plan) InitialCluster() string {
 	return strings.Join(parts, ",")
 }
 
-// Marshal writes the plan as JSON, for a file that other hosts read.
-func (p *Plan) Marshal() ([]byte, error) {
-	b, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("restore: write plan %s: %w", p.ID, err)
-	}
-	return append(b, '\n'), nil
-}
-
-// ParsePlan reads what Marshal wrote. Unknown fields and formats, and IDs that
-// do not follow from the token and the URLs, are refused: half of a plan would
-// be another cluster.
-func ParsePlan(data []byte) (*Plan, error) {
-	var p Plan
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
-		return nil, fmt.Errorf("restore: read the plan: %w", err)
-	}
-	if p.Format != PlanFormat {
-		return nil, fmt.Errorf("restore: plan %s has the format %d, this program reads %d: use the version that wrote it", p.ID, p.Format, PlanFormat)
-	}
-	var learners []string
-	for _, m := range p.Members {
-		if m.Learner {
-			learners = append(learners, m.Name)
-		}
-		if !filepath.IsAbs(m.DataDir) || m.WALDir != "" && !filepath.IsAbs(m.WALDir) {
-			return nil, fmt.Errorf("restore: plan %s: the paths of member %s are not absolute", p.ID, m.Name)
-		}
-	}
-	cluster, err := newCluster(p.InitialCluster(), p.ClusterToken, learners)
-	if err != nil {
-		return nil, fmt.Errorf("plan %s: %w", p.ID, err)
-	}
-	for _, m := range cluster.Members() {
-		if planned := p.member(m.Name); planned == nil || planned.ID != snapshot.ID(m.ID) || snapshot.ID(cluster.ID()) != p.ClusterID {
-			return nil, fmt.Errorf("restore: plan %s was altered: the IDs of member %s and the cluster do not follow from its token and peer URLs", p.ID, m.Name)
-		}
-	}
-	return &p, nil
-}
-
 func (p *Plan) member(name string) *Member {
 	for i := range p.Members {
 		if p.Members[i].Name == name {
@@ -220,35 +181,36 @@ func (p *Plan) local(only string) ([]Member, error) {
 	}
 	m := p.member(only)
 	if m == nil {
-		return nil, fmt.Errorf("restore: %s is no member of the planned cluster %s", only, p.InitialCluster())
+		return nil, badRequest("restore: %s is no member of the planned cluster %s: give --name with one of its names", only, p.InitialCluster())
 	}
 	return []Member{*m}, nil
 }
 
-// matches tells whether q, an earlier plan, gives what p asks for, whatever
-// token and IDs either drew. What is known of the lineage may have grown
-// since, but not beyond q's bump.
-func (p *Plan) matches(q *Plan) bool {
-	if p.ID == q.ID {
-		return true
-	}
-	if p.Bump != nil && q.Bump != nil && q.Bump.NewRevision <= p.Bump.HighestKnown {
-		return false
-	}
-	plain := func(p *Plan) Plan {
-		c := *p
-		c.ID, c.CreatedAt, c.ClusterToken, c.ClusterID, c.Notes = "", time.Time{}, "", 0, nil
-		c.Members = nil
-		if c.Bump != nil && c.Bump.Mode == BumpAuto {
-			c.Bump = &Bump{From: c.Bump.From}
+// NeedsOnly tells whether members share a directory, so that each host builds
+// one of them, which ExecOptions.Only names.
+func (p *Plan) NeedsOnly() bool { return p.sharedDir() != "" }
+
+// sharedDir is a directory that two members have in common; empty when none is.
+func (p *Plan) sharedDir() string {
+	data, wal := map[string]bool{}, map[string]bool{}
+	for _, m := range p.Members {
+		if data[m.DataDir] {
+			return m.DataDir
 		}
-		for _, m := range p.Members {
-			m.ID = 0
-			c.Members = append(c.Members, m)
+		if wal[m.WALDir] {
+			return m.WALDir
 		}
-		return c
+		data[m.DataDir], wal[m.WALDir] = true, m.WALDir != ""
 	}
-	a, errA := json.Marshal(plain(p))
-	b, errB := json.Marshal(plain(q))
-	return errA == nil && errB == nil && bytes.Equal(a, b)
+	return ""
+}
+
+// onHost is the plan as it is carried out with a host's own options.
+func (p *Plan) onHost(opts ExecOptions) *Plan {
+	c := *p
+	c.SetAside = p.SetAside || opts.SetAside
+	if opts.Owner != nil {
+		c.Owner = opts.Owner
+	}
+	return &c
 }

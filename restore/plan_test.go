@@ -2,7 +2,9 @@ package restore
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -54,25 +56,100 @@ func TestPlanIsTheSameOnEveryHost(t *testing.T) {
 }
 
 func TestParsePlanRefuses(t *testing.T) {
-	p := plan(t, three(small(t), t.TempDir()))
+	image := small(t)
+	p := plan(t, three(fakeImage{Image: image, sum: strings.Repeat("a", 64)}, t.TempDir()))
 	data, err := p.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ old, new, want string }{
-		{`"format": 1`, `"format": 2`, "format"},
-		{`"format": 1`, `"format": 1, "colour": "red"`, "colour"},
-		{p.ClusterToken, "another", "altered"},
-		{p.ClusterID.String(), "00000000000000aa", "altered"},
-		{"127.0.0.1:22380", "127.0.0.1:22381", "altered"},
-		{p.Members[0].DataDir, "relative", "absolute"},
+	sum := func(data []byte) string {
+		t.Helper()
+		sum, err := planSum(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	for _, c := range []struct {
+		old, new, want string
+		summed         bool // with the sum of what it became
+	}{
+		{`"format": 1`, `"format": 2`, "format", false},
+		{`"format": 1`, `"format": 1, "colour": "red"`, "colour", false},
+		{fmt.Sprint(`"new_revision": `, p.Bump.NewRevision), `"new_revision": 7`, "was altered", false},
+		{p.Source.DatabaseSHA256, strings.Repeat("0", 64), "was altered", false},
+		{p.Members[2].DataDir, p.Members[1].DataDir, "was altered", false},
+		{`"sha256": "` + sum(data), `"sha256": "`, "was altered", false},
+		{"\n}\n", "\n} {}\n", "follows its end", false},
+		{p.ClusterToken, "another", "do not follow", true},
+		{p.ClusterID.String(), "00000000000000aa", "do not follow", true},
+		{"127.0.0.1:22380", "127.0.0.1:22381", "do not follow", true},
+		{p.Members[0].DataDir, "relative", "absolute", true},
 	} {
 		bad := bytes.Replace(data, []byte(c.old), []byte(c.new), 1)
 		if bytes.Equal(bad, data) {
 			t.Fatalf("%q is not in the plan", c.old)
 		}
+		if c.summed {
+			bad = bytes.Replace(bad, []byte(sum(data)), []byte(sum(bad)), 1)
+		}
 		if _, err := ParsePlan(bad); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: %v, want %q", c.new, c.old, err, c.want)
+		}
+	}
+	// Its layout does not count, and what is printed elsewhere is a plan, too.
+	if !bytes.HasSuffix(data, []byte(`"sha256": "`+sum(data)+"\"\n}\n")) {
+		t.Errorf("the sum is not the last field:\n%s", data)
+	}
+	printed, err := json.Marshal(Result{Plan: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result struct{ Plan json.RawMessage }
+	if err := json.Unmarshal(printed, &result); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParsePlan(result.Plan); err != nil || !reflect.DeepEqual(again, p) {
+		t.Errorf("%+v %v", again, err)
+	}
+}
+
+// TestOneDirectoryOnEachHost: members that share a path are planned for several
+// hosts, each of which builds one.
+func TestOneDirectoryOnEachHost(t *testing.T) {
+	for _, share := range []string{"data", "wal"} {
+		dir := t.TempDir()
+		req := three(small(t), dir)
+		shared := filepath.Join(dir, "etcd")
+		if share == "data" {
+			req.DataDir = shared
+		} else {
+			req.WALDir = shared
+		}
+		p := plan(t, req)
+		ready, err := p.Check(t.Context(), ExecOptions{})
+		if err != nil || !p.NeedsOnly() || len(ready.Notes) != 1 || !strings.Contains(ready.Notes[0], "--name") || !strings.Contains(ready.Notes[0], shared) || len(ready.FileSystems) > 0 {
+			t.Errorf("%s: %+v %v", share, ready, err)
+		}
+		var bad *RequestError
+		if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); !errors.As(err, &bad) || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("%s: all at once: %v", share, err)
+		}
+		if got := names(t, dir); got != "" {
+			t.Errorf("%s: left %s", share, got)
+		}
+		if ready, err := p.Check(t.Context(), ExecOptions{Only: "m2"}); err != nil || len(ready.Notes) > 0 || len(ready.Members) != 1 {
+			t.Errorf("%s: m2 alone: %+v %v", share, ready, err)
+		}
+		if res, err := Execute(t.Context(), p, req.Image, ExecOptions{Only: "m2"}); err != nil || len(res.Members) != 1 {
+			t.Errorf("%s: m2 alone: %+v %v", share, res, err)
+		}
+	}
+	for what, req := range map[string]Request{"each its own": three(small(t), t.TempDir()), "one member": {
+		Image: small(t), InitialCluster: "m1=http://a:1", DataDir: "/x", WALDir: "/y",
+	}} {
+		if plan(t, req).NeedsOnly() {
+			t.Errorf("%s: needs a name", what)
 		}
 	}
 }
@@ -108,7 +185,18 @@ func TestRequestRefuses(t *testing.T) {
 	}{
 		{func(r *Request) { r.Image = nil }, "image"},
 		{func(r *Request) { r.InitialCluster = "" }, "members"},
-		{func(r *Request) { r.InitialCluster = "m1" }, "m1"},
+		{func(r *Request) { r.InitialCluster = "m1" }, "m1=http://10.0.0.1:2380"},
+		{func(r *Request) { r.InitialCluster = "http://a:1" }, "m1=http://10.0.0.1:2380"},
+		{func(r *Request) { r.InitialCluster = "=http://a:1" }, "m1=http://10.0.0.1:2380"},
+		{func(r *Request) { r.InitialCluster = "," }, "m1=http://10.0.0.1:2380"},
+		{func(r *Request) { r.InitialCluster = "m1=127.0.0.1:1" }, "http:// or https://, such as m1=https://127.0.0.1:1"},
+		{func(r *Request) { r.InitialCluster = "m1=http://a" }, "host:port"},
+		{func(r *Request) { r.InitialCluster = "m1=ftp://a:1" }, "m1=http://10.0.0.1:2380"},
+		{func(r *Request) { r.DataDir = "/x/{nmae}" }, "--data-dir /x/{nmae}: only {name}"},
+		{func(r *Request) { r.WALDir = "/x/{name}/{member}" }, "{member} does not"},
+		{func(r *Request) { r.TargetVersion = "newest" }, "such as 3.6"},
+		{func(r *Request) { r.Bump, r.HighestKnownRevision = BumpRequest{Mode: BumpOff}, 1<<40 }, "--bump-revision auto"},
+		{func(r *Request) { r.Bump, r.HighestKnownRevision = BumpRequest{Mode: BumpBy, Amount: 9}, 1<<40 }, "--bump-revision auto"},
 		{func(r *Request) { r.InitialCluster = "m1=http://a:1,m2=http://a:1" }, "share"},
 		{func(r *Request) { r.DataDir = "" }, "data directory"},
 		{func(r *Request) { r.Engine = "magic" }, "engine"},
@@ -118,15 +206,24 @@ func TestRequestRefuses(t *testing.T) {
 		{func(r *Request) { r.Only, r.ClusterToken = "m1", "t" }, "bump"},
 		{func(r *Request) { r.Only, r.ClusterToken, r.Bump.Mode = "m9", "t", BumpOff }, "m9"},
 		{func(r *Request) { r.InitialCluster = "../x=http://a:1" }, "../x"},
-		{func(r *Request) { r.Engine, r.Learners = EngineEtcdutl, []string{"m1"} }, "learner"},
 	} {
 		req := three(image, t.TempDir())
 		c.change(&req)
-		if _, err := NewPlan(t.Context(), req); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v, want %q", err, c.want)
+		var bad *RequestError
+		if _, err := NewPlan(t.Context(), req); !errors.As(err, &bad) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want a RequestError with %q", err, c.want)
 		}
 	}
 	req := three(image, t.TempDir())
+	var bad *RequestError
+	if _, err := Execute(t.Context(), plan(t, req), image, ExecOptions{Only: "m9"}); !errors.As(err, &bad) || !strings.Contains(err.Error(), "m9") {
+		t.Errorf("an unknown --name: %v, want a RequestError", err)
+	}
+	learner := req
+	learner.Engine, learner.Learners = EngineEtcdutl, []string{"m1"}
+	if _, err := NewPlan(t.Context(), learner); !errors.Is(err, ErrCannot) {
+		t.Errorf("etcdutl and a learner: %v, want ErrCannot", err)
+	}
 	req.Only, req.ClusterToken, req.Bump = "m1", "t", BumpRequest{Mode: BumpBy, Amount: 1000}
 	if _, err := NewPlan(t.Context(), req); err != nil {
 		t.Errorf("one member with token and bump: %v", err)

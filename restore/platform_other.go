@@ -26,3 +26,5 @@ func ownerOf(fs.FileInfo) *Owner { return nil }
 func labelOf(string) ([]byte, error) { return nil, nil }
 
 func setLabel(string, []byte) error { return nil }
+
+func beginWriteback(*os.File, int64, int64) {}

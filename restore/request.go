@@ -38,7 +38,8 @@ type Request struct {
 	// Without a WALDir the WAL lies in the data directory.
 	DataDir, WALDir string
 	// SetAside allows to move what an existing data or WAL directory holds
-	// aside, within it. Otherwise such a directory is refused.
+	// aside, within it, on every host. Otherwise such a directory is refused.
+	// ExecOptions allow it to one host.
 	SetAside bool
 	// Owner of the new files. Nil: as found on the directory that is replaced,
 	// and who runs this otherwise.
@@ -78,18 +79,38 @@ func (r *Request) check() error {
 	default:
 		return fmt.Errorf("restore: unknown engine %q: use %s or %s", r.Engine, EngineRequorum, EngineEtcdutl)
 	}
+	for _, t := range []struct{ flag, path string }{{"--data-dir", r.DataDir}, {"--wal-dir", r.WALDir}} {
+		if err := checkTemplate(t.flag, t.path); err != nil {
+			return err
+		}
+	}
 	if r.Only != "" {
 		var missing []string
 		if r.ClusterToken == "" {
-			missing = append(missing, "the cluster token (member and cluster IDs come from it)")
+			missing = append(missing, "the cluster token (--initial-cluster-token; member and cluster IDs come from it)")
 		}
 		if r.Bump.Mode == BumpAuto {
-			missing = append(missing, "the revision bump, or that there is none (members with different revisions are corrupt)")
+			missing = append(missing, "the revision bump, or that there is none (--bump-revision; members with different revisions are corrupt)")
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("restore: building only member %s without a shared plan needs %s: give them on every host alike, or write a plan on one host and read it on all",
+			return fmt.Errorf("restore: building only member %s without a shared plan needs %s: give them on every host alike, or write a plan (--plan) on one host and read it on all",
 				r.Only, strings.Join(missing, " and "))
 		}
 	}
 	return r.Bump.check()
+}
+
+// checkTemplate refuses a mistyped {name}, which would be a path that all
+// members share.
+func checkTemplate(flag, path string) error {
+	rest := strings.ReplaceAll(path, "{name}", "")
+	start := strings.Index(rest, "{")
+	if start < 0 {
+		return nil
+	}
+	end := strings.Index(rest[start:], "}")
+	if end < 0 {
+		return nil
+	}
+	return fmt.Errorf("restore: %s %s: only {name} stands for something, %s does not", flag, path, rest[start:start+end+1])
 }

@@ -1,6 +1,11 @@
 package restore
 
-import "path/filepath"
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"time"
+)
 
 // firstSegment is the name of a new log's only segment.
 const firstSegment = "0000000000000000-0000000000000000.wal"
@@ -28,6 +33,35 @@ func completable(p *Plan, only string, found []*finding) *Plan {
 		return nil
 	}
 	return earlier
+}
+
+// matches tells whether q, an earlier plan, gives what p asks for, whatever
+// token and IDs either drew. What is known of the lineage may have grown
+// since, but not beyond q's bump. What may be set aside does not count: q has
+// done that already.
+func (p *Plan) matches(q *Plan) bool {
+	if p.ID == q.ID {
+		return p.Owner == q.Owner || p.Owner != nil && q.Owner != nil && *p.Owner == *q.Owner
+	}
+	if p.Bump != nil && q.Bump != nil && q.Bump.NewRevision <= p.Bump.HighestKnown {
+		return false
+	}
+	plain := func(p *Plan) Plan {
+		c := *p
+		c.ID, c.CreatedAt, c.ClusterToken, c.ClusterID, c.Notes = "", time.Time{}, "", 0, nil
+		c.SetAside, c.Members = false, nil
+		if c.Bump != nil && c.Bump.Mode == BumpAuto {
+			c.Bump = &Bump{From: c.Bump.From}
+		}
+		for _, m := range p.Members {
+			m.ID = 0
+			c.Members = append(c.Members, m)
+		}
+		return c
+	}
+	a, errA := json.Marshal(plain(p))
+	b, errB := json.Marshal(plain(q))
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
 // logIsReady tells whether a separate WAL directory is free already, or holds

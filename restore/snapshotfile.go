@@ -60,10 +60,10 @@ type SnapshotFileResult struct {
 // NewSnapshotFilePlan decides everything and touches nothing.
 func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*SnapshotFilePlan, error) {
 	if req.Image == nil || req.Path == "" {
-		return nil, errors.New("restore: a snapshot file needs an image and a path")
+		return nil, badRequest("restore: a snapshot file needs an image and a path")
 	}
 	if err := req.Bump.check(); err != nil {
-		return nil, err
+		return nil, &RequestError{err}
 	}
 	facts, err := req.Image.Facts(ctx)
 	if err != nil {
@@ -86,10 +86,14 @@ func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*Snapsho
 		return nil, err
 	}
 	var notes []string
-	if p.Bump, notes, err = planBump(req.Bump, facts, req.HighestKnownRevision); err != nil {
+	highest := req.HighestKnownRevision
+	if req.Bump.Mode == BumpOff {
+		highest = 0 // a file serves nobody yet: here an older state is to be had as it was
+	}
+	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
 		return nil, err
 	}
-	p.Notes = append(planNotes(&Plan{OldestTarget: p.OldestTarget, Source: p.Source, ClearAlarms: p.ClearAlarms}), notes...)
+	p.Notes = append(imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), notes...)
 	if p.Bump != nil {
 		p.Notes = append(p.Notes, "the bump and the compaction mark are inside the file: restore it without asking for another bump")
 	}
@@ -105,10 +109,15 @@ func (p *SnapshotFilePlan) Check(context.Context) ([]FileSystem, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(filepath.Dir(p.Path)); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("the folder of %s: %w", p.Path, errors.Join(err, errors.New("is not there")))
+	folder := filepath.Dir(p.Path)
+	there, err = directory(folder)
+	if err == nil && !there {
+		err = fmt.Errorf("there is no folder %s: make it, or name a file in another one", folder)
 	}
-	if err := writable(filepath.Dir(p.Path), true); err != nil {
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", p.Path, err)
+	}
+	if err := writable(folder, true); err != nil {
 		return nil, err
 	}
 	systems, err := fileSystems(map[string]int64{p.Path: p.Bytes})

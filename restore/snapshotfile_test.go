@@ -108,6 +108,49 @@ func TestPromise1SnapshotFileKilled(t *testing.T) {
 	}
 }
 
+// TestSnapshotFileSpeaksOfAFile: its notes are not about members, and its
+// refusals say what to do, in one line.
+func TestSnapshotFileSpeaksOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	image := open(t, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
+		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}}))
+	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "missing", "s")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(p.Notes, "\n")
+	for _, want := range []string{"etcd 3.6", "NOSPACE", "inside the file"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, notes)
+		}
+	}
+	if strings.Contains(notes, "voter") || strings.Contains(notes, "learner") {
+		t.Errorf("the notes of a file speak of members:\n%s", notes)
+	}
+	if _, err := p.Check(t.Context()); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "make it") {
+		t.Errorf("without its folder: %q", err)
+	}
+	write(t, filepath.Join(dir, "missing"), "no folder")
+	if _, err := p.Check(t.Context()); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("below a file: %q", err)
+	}
+	var bad *RequestError
+	for what, req := range map[string]SnapshotFileRequest{
+		"no image":   {Path: "s"},
+		"no amount":  {Image: image, Path: "s", Bump: BumpRequest{Mode: BumpBy}},
+		"no version": {Image: image, Path: "s", TargetVersion: "newest"},
+	} {
+		if _, err := NewSnapshotFilePlan(t.Context(), req); !errors.As(err, &bad) {
+			t.Errorf("%s: %v, want a RequestError", what, err)
+		}
+	}
+	// A file serves nobody yet: an older state may be had as it was.
+	older := SnapshotFileRequest{Image: image, Path: "s", Bump: BumpRequest{Mode: BumpOff}, HighestKnownRevision: 1 << 40}
+	if p, err := NewSnapshotFilePlan(t.Context(), older); err != nil || p.Bump != nil {
+		t.Errorf("off, going back: %+v, %v", p, err)
+	}
+}
+
 // TestSnapshotFileAppears: a file that comes up meanwhile is not overwritten.
 func TestSnapshotFileAppears(t *testing.T) {
 	dir := t.TempDir()

@@ -36,7 +36,7 @@ func planTarget(target string, facts snapshot.Facts) (oldest string, err error) 
 	}
 	t, err := parseVersion(target)
 	if err != nil {
-		return "", fmt.Errorf("restore: target version: %w", err)
+		return "", badRequest("restore: --target-version: %w", err)
 	}
 	if !t.LessThan(v) {
 		return oldest, nil

@@ -33,7 +33,8 @@ func TestTargetVersion(t *testing.T) {
 			t.Errorf("target %q: %v is not ErrTooOld", c.target, err)
 		}
 	}
-	if _, err := planTarget("newest", snapshot.Facts{}); err == nil || errors.Is(err, ErrTooOld) {
+	var bad *RequestError
+	if _, err := planTarget("newest", snapshot.Facts{}); !errors.As(err, &bad) || errors.Is(err, ErrTooOld) {
 		t.Errorf("target newest: %v", err)
 	}
 }
