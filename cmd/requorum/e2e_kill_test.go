@@ -45,7 +45,9 @@ func TestKilledBackup(t *testing.T) {
 		if round > 4*rounds {
 			t.Fatalf("only %d of %d runs were killed before their end: the times are wrong", kills, round)
 		}
-		command, killed, when := u.start(t, backupArgs(c.Endpoints(), repos)...), false, ""
+		command := u.start(t, backupArgs(c.Endpoints(), repos)...)
+		var killed bool
+		var when string
 		if round%2 == 0 {
 			after := rand.N(whole)
 			when = fmt.Sprintf("killed after %s of %s", after, whole)
@@ -153,7 +155,9 @@ func TestKilledRestore(t *testing.T) {
 		if over {
 			u.must(t, exitOK, restore(old, dir)...)
 		}
-		command, killed, when := u.start(t, restore(repo, dir)...), false, ""
+		command := u.start(t, restore(repo, dir)...)
+		var killed bool
+		var when string
 		if late { // when the first member is in its place
 			after := rand.N(6 * time.Millisecond)
 			when = fmt.Sprintf("killed %s after the first member had come", after)

@@ -34,7 +34,7 @@ func startSwitch(t testing.TB, choose func(method string) string) *switchboard {
 	s := &switchboard{url: "http://" + l.Addr().String(), choose: choose, calls: make(chan []string, 1)}
 	s.calls <- nil
 	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(s.forward))
-	go server.Serve(l) //nolint:errcheck // it ends with Stop
+	go server.Serve(l) // it ends with Stop
 	t.Cleanup(server.Stop)
 	return s
 }
@@ -74,7 +74,7 @@ func (s *switchboard) forward(_ any, caller grpc.ServerStream) error {
 		for {
 			var message []byte
 			if err := caller.RecvMsg(&message); err != nil {
-				called.CloseSend() //nolint:errcheck // the answer tells
+				called.CloseSend() // the answer tells
 				return
 			}
 			if called.SendMsg(&message) != nil {

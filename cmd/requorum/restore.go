@@ -165,7 +165,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		ready, err := plan.Check(ctx, restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner})
 		return errors.Join(g.printPlan(plan, ready), err)
 	}
-	if err := src.checkTimeline(ctx, plan); err != nil {
+	if err := src.checkTimeline(plan); err != nil {
 		return err
 	}
 	if err := o.start.check(ctx, plan, o.name); err != nil {

@@ -144,7 +144,7 @@ func (s *restoreSource) restoredFrom(p *restore.Plan) string {
 
 // checkTimeline refuses to give a second history the cluster ID of one that
 // the repository knows: their backups could not be told apart.
-func (s *restoreSource) checkTimeline(ctx context.Context, p *restore.Plan) error {
+func (s *restoreSource) checkTimeline(p *restore.Plan) error {
 	if s.repo == nil {
 		return nil
 	}
