@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
 )
 
 // buildLogger is etcd's own logger, to the same outputs, without what
@@ -58,5 +59,10 @@ func (c quietCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 }
 
 func closedListener(err error) bool {
-	return errors.Is(err, http.ErrServerClosed) || errors.Is(err, cmux.ErrServerClosed) || errors.Is(err, net.ErrClosed)
+	for _, closed := range []error{http.ErrServerClosed, cmux.ErrServerClosed, grpc.ErrServerStopped, net.ErrClosed} {
+		if errors.Is(err, closed) {
+			return true
+		}
+	}
+	return false
 }
