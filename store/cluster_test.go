@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,12 +28,20 @@ func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cluster, err := store.StartCluster(ctx, config)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		cluster, err := store.StartCluster(ctx, config)
+		// A cluster that is started again has its ports, which another test's may
+		// have taken for a moment.
+		if errors.Is(err, syscall.EADDRINUSE) && ctx.Err() == nil {
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cluster.Kill)
+		return cluster
 	}
-	t.Cleanup(cluster.Kill)
-	return cluster
 }
 
 func etcdClient(t *testing.T, endpoints ...string) *clientv3.Client {

@@ -208,7 +208,7 @@ func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
 
 func (d *demo) rebuild(ctx context.Context, quiet store.Settings) error {
 	started := time.Now()
-	ports, err := freePorts(ctx, 6)
+	ports, err := store.FreePorts(6)
 	if err != nil {
 		return err
 	}

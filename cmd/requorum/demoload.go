@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -235,18 +234,4 @@ func proveAgreement(ctx context.Context, c *clientv3.Client, endpoints []string)
 		}
 	}
 	return first.Hash, nil
-}
-
-// freePorts finds ports on loopback that nobody listens on now.
-func freePorts(ctx context.Context, n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() //nolint:errcheck // it only held the port
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
-			ports, err := freePorts(context.Background(), 2)
+			ports, err := store.FreePorts(2)
 			if err != nil {
 				return err
 			}

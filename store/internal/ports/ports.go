@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 )
 
 // The range lies below the one that Linux takes the ports of outgoing
@@ -17,6 +18,15 @@ const (
 	lowest  = 18000
 	highest = 32000
 )
+
+// next counts through the range from a random start, so that this process does
+// not give a port out again soon: its first owner may be stopped just now, to be
+// started again.
+var next = func() *atomic.Int64 {
+	var n atomic.Int64
+	n.Store(rand.Int64N(highest - lowest))
+	return &n
+}()
 
 // Free finds n different ports that nobody listens on now. Another process may
 // take one before the caller does: who starts a server on it tries again with
@@ -29,11 +39,11 @@ func Free(n int) ([]int, error) {
 			_ = l.Close() // it served its purpose
 		}
 	}()
-	for range 100 * n {
+	for range highest - lowest {
 		if len(found) == n {
 			return found, nil
 		}
-		port := lowest + rand.IntN(highest-lowest)
+		port := lowest + int(next.Add(1))%(highest-lowest)
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue // taken
