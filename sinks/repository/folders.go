@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,10 +12,10 @@ import (
 // by cluster ID and number. The two differ where the first backup of a timeline
 // was interrupted, or a descriptor was lost.
 func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
-	var all []Timeline
+	var all []TimelineID
 	add := func(name string) {
-		if id, err := ParseTimelineID(name); err == nil && !slices.ContainsFunc(all, func(t Timeline) bool { return t.ID == id }) {
-			all = append(all, Timeline{ID: id})
+		if id, err := ParseTimelineID(name); err == nil && !slices.Contains(all, id) {
+			all = append(all, id)
 		}
 	}
 	for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
@@ -37,12 +38,11 @@ func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 		add(folder)
 		after = folder + "0" // the character behind the slash: after all names in the folder
 	}
-	sortTimelines(all)
-	ids := make([]TimelineID, len(all))
-	for i, t := range all {
-		ids[i] = t.ID
-	}
-	return ids, nil
+	// By number: names sort "-10" before "-2".
+	slices.SortFunc(all, func(a, b TimelineID) int {
+		return cmp.Or(cmp.Compare(a.ClusterID, b.ClusterID), cmp.Compare(a.N, b.N))
+	})
+	return all, nil
 }
 
 // folderAfter is the first part of the first name behind after; empty at the

@@ -1,13 +1,11 @@
 package repository
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -154,10 +152,4 @@ func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
 		last.Complete = last.Complete || base == manifestBase
 	}
 	return all, nil
-}
-
-func sortTimelines(all []Timeline) {
-	slices.SortFunc(all, func(a, b Timeline) int {
-		return cmp.Or(cmp.Compare(a.ID.ClusterID, b.ID.ClusterID), cmp.Compare(a.ID.N, b.ID.N))
-	})
 }

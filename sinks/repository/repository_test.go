@@ -105,8 +105,8 @@ func TestTimelinesAreOrderedByNumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := r.Timelines(t.Context())
-	if err != nil || len(all) != 3 || all[0].ID.N != 1 || all[1].ID.N != 2 || all[2].ID.N != 10 {
+	all, err := r.TimelineIDs(t.Context())
+	if err != nil || len(all) != 3 || all[0].N != 1 || all[1].N != 2 || all[2].N != 10 {
 		t.Fatalf("got %+v, %v", all, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -28,30 +27,6 @@ type Branch struct {
 	Backup    string     `json:"backup,omitempty"` // the full snapshot it was restored from
 	RaftIndex uint64     `json:"raft_index"`       // last entry that is common to both
 	Revision  int64      `json:"revision"`         // and the revision it reached
-}
-
-// Timelines reads the descriptors of all timelines, ordered by cluster ID and
-// number.
-func (r *Repository) Timelines(ctx context.Context) ([]Timeline, error) {
-	var all []Timeline
-	for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the timelines in %s: %w", r, err)
-		}
-		base, ok := strings.CutSuffix(strings.TrimPrefix(obj.Name, timelinesPrefix), documentSuffix)
-		id, err := ParseTimelineID(base)
-		if !ok || err != nil {
-			continue // what a newer version keeps here beside the descriptors
-		}
-		t, err := r.Timeline(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, t)
-	}
-	// Names sort "-10" before "-2".
-	sortTimelines(all)
-	return all, nil
 }
 
 // Timeline reads one descriptor.
