@@ -6,11 +6,18 @@
 //	timelines/<timeline>.json                  one descriptor a timeline
 //	<timeline>/full/<backup>/snapshot.zst      a full snapshot (snapshot.zst.age when encrypted)
 //	<timeline>/full/<backup>/manifest.json     written last: with it the backup exists
+//	<timeline>/l0/<first>                      a segment of the raft log, as an archiver wrote it
+//	<timeline>/l1/<first>-<last>               one merged from those; l2 and up alike
+//	<timeline>/marks/<index>-<time>-<member>.json  an alive mark
+//	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
+//	<timeline>/superseded.json                 the timeline has ended
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
 // grows when a history restarted under the same cluster ID. A backup is
 // "<UTC time>-<random>", such as 20260102T150405Z-3f9a2c: sorted by name they
-// are sorted by the writer's clock, which nothing depends on.
+// are sorted by the writer's clock, which nothing depends on. Raft indexes,
+// members and the times of marks (nanoseconds since 1970) are 16 hexadecimal
+// digits in names.
 package repository
 
 import (

@@ -27,6 +27,9 @@ type Branch struct {
 	Backup    string     `json:"backup,omitempty"` // the full snapshot it was restored from
 	RaftIndex uint64     `json:"raft_index"`       // last entry that is common to both
 	Revision  int64      `json:"revision"`         // and the revision it reached
+	// Chain is the value of the archived log's chain at RaftIndex, in
+	// hexadecimal; empty where the log up to there was not archived.
+	Chain string `json:"chain,omitempty"`
 }
 
 // Timeline reads one descriptor.

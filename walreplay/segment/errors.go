@@ -1,0 +1,72 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// MissingError says that the archived log does not hold entries that were
+// asked for.
+type MissingError struct {
+	Timeline    repository.TimelineID
+	First, Last uint64 // the entries that are not there, or cannot be joined to those before them
+	Err         error  // why, where more is known; may be nil
+}
+
+func (e *MissingError) Error() string {
+	text := fmt.Sprintf("entries %d to %d of timeline %s are not in the archived log", e.First, e.Last, e.Timeline)
+	if e.First == e.Last {
+		text = fmt.Sprintf("entry %d of timeline %s is not in the archived log", e.First, e.Timeline)
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// ForkError says that two segments of one timeline hold different histories.
+// Which of them the cluster served, their bytes cannot tell.
+type ForkError struct {
+	Timeline repository.TimelineID
+	Index    uint64    // the first one at which they are known to differ
+	Objects  [2]string // the segments
+	Err      error     // how they differ
+}
+
+func (e *ForkError) Error() string {
+	return fmt.Sprintf("timeline %s holds two histories: %s and %s differ at index %d: %v; restore to a point before it, or move the one that is wrong out of the repository",
+		e.Timeline, e.Objects[0], e.Objects[1], e.Index, e.Err)
+}
+
+func (e *ForkError) Unwrap() error { return e.Err }
+
+// damaged says where the damage is.
+func damaged(s sinks.Sink, name string, offset int64, err error) error {
+	return &snapshot.DamagedError{Object: name + " in " + s.String(), Offset: offset, Err: err}
+}
+
+// isDamage tells errors that are about one object's bytes, so that another
+// object may do instead.
+func isDamage(err error) bool {
+	var d *snapshot.DamagedError
+	return errors.As(err, &d)
+}
+
+// bodyError makes what the codec says of a body what it is of the segment.
+func bodyError(s sinks.Sink, name string, err error) error {
+	var corrupt *codec.CorruptError
+	if !errors.As(err, &corrupt) {
+		return fmt.Errorf("%s in %s: %w", name, s, err)
+	}
+	if corrupt.Offset < 0 {
+		return damaged(s, name, -1, corrupt.Err)
+	}
+	return damaged(s, name, HeaderSize+corrupt.Offset, corrupt.Err)
+}

@@ -1,0 +1,281 @@
+package segment
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+func object(t testing.TB, s sinks.Sink, name string) []byte {
+	t.Helper()
+	data, err := sinks.Get(t.Context(), s, name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Clone(data)
+}
+
+func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+
+func TestAliveMarks(t *testing.T) {
+	for _, s := range []sinks.Sink{sinktest.NewMemory(), newDisk(t)} {
+		repo := newRepo(t, s)
+		stamp := &Stamp{Hash: 7, HashRevision: 12, CompactedRevision: 3}
+		var want []Alive
+		for i := range 70 {
+			m := markOf(uint64(15+i/2), uint64(i%2), second(i))
+			a := Alive{1, testTimeline, m, nil}
+			if i == 3 {
+				a.Stamp = stamp
+			}
+			m.Time = m.Time.In(time.FixedZone("", -3600))
+			if err := WriteMark(t.Context(), repo, testTimeline, m, a.Stamp); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, a)
+		}
+		if err := WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+		var got []Alive
+		for a, err := range ReadMarks(t.Context(), repo, testTimeline) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, a)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+// A mark that was altered, or moved to another name, is not believed, and hides
+// no other.
+func TestDamagedAliveMarks(t *testing.T) {
+	s := sinktest.NewMemory()
+	repo := newRepo(t, s)
+	for i := range 3 {
+		if err := WriteMark(t.Context(), repo, testTimeline, markOf(15, 1, second(i)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := func(i int) string {
+		return repository.MarkName{Timeline: testTimeline, Index: 15, Time: second(i), Member: 1}.String()
+	}
+	overwrite(t, s, name(1), object(t, s, name(0)))
+	data := object(t, s, name(2))
+	data[len(data)/2] ^= 1
+	overwrite(t, s, name(2), data)
+	good, bad := 0, 0
+	for _, err := range ReadMarks(t.Context(), repo, testTimeline) {
+		if err == nil {
+			good++
+			continue
+		}
+		bad++
+		wantDamaged(t, "mark", err)
+	}
+	if good != 1 || bad != 2 {
+		t.Errorf("%d good, %d damaged", good, bad)
+	}
+	low, high, err := openLog(t, repo).At(t.Context(), second(5))
+	if err != nil || high != nil || low == nil || !low.Time.Equal(second(0)) {
+		t.Errorf("%v, %v, %v", low, high, err)
+	}
+}
+
+func marksOf(t testing.TB, l *Log, from, to time.Time) []raftlog.Mark {
+	t.Helper()
+	var all []raftlog.Mark
+	for m, err := range l.Marks(t.Context(), from, to) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// --at does not read the whole log: only segments whose headers say that they
+// may hold marks of that time.
+func TestMarksAreNarrowedByHeaders(t *testing.T) {
+	s := sinktest.NewFaulty(sinktest.NewMemory())
+	var pieces []piece
+	for i := range 50 {
+		p := piece{"a", 1, uint64(1 + 10*i), uint64(10 + 10*i), 0, nil}
+		for j := range 10 {
+			p.marks = append(p.marks, markOf(p.first+uint64(j), 1, second(10*i+j)))
+		}
+		pieces = append(pieces, p)
+	}
+	l := stored(t, s, pieces...)
+	before := s.Calls(sinktest.Open)
+	low, high, err := l.At(t.Context(), second(123).Add(time.Millisecond))
+	if err != nil || low.Index != 124 || high.Index != 125 {
+		t.Errorf("%v, %v, %v", low, high, err)
+	}
+	if low, high, err := l.At(t.Context(), second(123)); err != nil || low.Index != 124 || high.Index != 124 {
+		t.Errorf("at the second: %v, %v, %v", low, high, err)
+	}
+	if n := s.Calls(sinktest.Open) - before; n > 4 {
+		t.Errorf("%d reads", n)
+	}
+	before = s.Calls(sinktest.Open)
+	if got := marksOf(t, l, second(95), second(104)); len(got) != 10 || got[0].Index != 96 {
+		t.Errorf("%v", got)
+	}
+	if n := s.Calls(sinktest.Open) - before; n != 2 {
+		t.Errorf("%d reads", n)
+	}
+	if got := marksOf(t, l, time.Time{}, time.Time{}); len(got) != 500 {
+		t.Errorf("%d marks", len(got))
+	}
+}
+
+// Against the plain definition: over all marks, low is the highest index of
+// those at or before, high the lowest of those at or after; clocks disagree.
+func TestAtAgainstItsDefinition(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 60 {
+		s := sinktest.NewMemory()
+		repo := newRepo(t, s)
+		var all []raftlog.Mark
+		make := func(first, last uint64) (marks []raftlog.Mark) {
+			for range random.IntN(5) {
+				i := first + random.Uint64N(last-first+1)
+				skew := random.IntN(1 + round) // members' clocks are up to that far apart
+				marks = append(marks, markOf(i, 1+random.Uint64N(3), second(int(i)+skew)))
+			}
+			all = append(all, marks...)
+			return marks
+		}
+		for first := uint64(1); first < 100; first += 10 {
+			// Some overlap those behind them, by a lot.
+			p := piece{"a", 1, first, first + 9 + uint64(random.IntN(2)*random.IntN(30)), 0, nil}
+			p.marks = make(p.first, p.last)
+			p.store(t, s)
+			for _, m := range make(p.first, p.last) {
+				if err := WriteMark(t.Context(), repo, testTimeline, m, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		l := openLog(t, repo)
+		for i := -5; i < 180; i += 3 {
+			at := second(i)
+			var low, high *raftlog.Mark
+			for _, m := range all {
+				if !m.Time.After(at) && (low == nil || m.Index > low.Index || m.Index == low.Index && m.Time.After(low.Time)) {
+					low = &m
+				}
+				if !m.Time.Before(at) && (high == nil || m.Index < high.Index || m.Index == high.Index && m.Time.Before(high.Time)) {
+					high = &m
+				}
+			}
+			gotLow, gotHigh, err := l.At(t.Context(), at)
+			if err != nil || !samePoint(gotLow, low) || !samePoint(gotHigh, high) {
+				t.Fatalf("round %d at %d: %v %v %v, want %v %v", round, i, gotLow, gotHigh, err, low, high)
+			}
+		}
+	}
+}
+
+func samePoint(a, b *raftlog.Mark) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Index == b.Index && a.Time.Equal(b.Time)
+}
+
+// Two members whose clocks disagree: low's index is the higher one, which is an
+// interval as well.
+func TestAtWithSkewedClocks(t *testing.T) {
+	l := stored(t, sinktest.NewMemory(), piece{"a", 1, 1, 50, 0, []raftlog.Mark{markOf(10, 1, second(60)), markOf(40, 2, second(30))}})
+	low, high, err := l.At(t.Context(), second(45))
+	if err != nil || low.Index != 40 || high.Index != 10 {
+		t.Errorf("%v, %v, %v", low, high, err)
+	}
+}
+
+// A merged segment's marks stand for those of the ones that it replaces, and
+// these for its own where it is damaged or gone.
+func TestMarksOfMergedSegments(t *testing.T) {
+	marks := []raftlog.Mark{markOf(5, 1, second(5)), markOf(15, 1, second(15))}
+	small := []piece{{"a", 1, 1, 9, 0, marks[:1]}, {"a", 1, 10, 19, 0, marks[1:]}}
+	merged := piece{"a", 1, 1, 19, 1, marks}
+	check := func(what string, l *Log) {
+		t.Helper()
+		got := marksOf(t, l, time.Time{}, time.Time{}) // some come twice while both levels are read
+		slices.SortFunc(got, markOrder)
+		if got = slices.Compact(got); !reflect.DeepEqual(got, marks) {
+			t.Errorf("%s: %v", what, got)
+		}
+		if low, high, err := l.At(t.Context(), second(10)); err != nil || low == nil || high == nil || low.Index != 5 || high.Index != 15 {
+			t.Errorf("%s: %v, %v, %v", what, low, high, err)
+		}
+	}
+	remove := func(s sinks.Sink, p piece) {
+		h, _ := p.encode(t)
+		if err := s.Delete(t.Context(), h.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := sinktest.NewFaulty(sinktest.NewMemory())
+	l := stored(t, s, append(small, merged)...)
+	before := s.Calls(sinktest.Open)
+	check("merged", l)
+	if n := s.Calls(sinktest.Open) - before; n != 2 {
+		t.Errorf("%d reads", n)
+	}
+
+	h, data := merged.encode(t)
+	data[len(data)-1] ^= 1
+	for _, what := range []string{"damaged", "damaged and known"} {
+		overwrite(t, s, h.Name(), data)
+		check(what, l)
+	}
+
+	for i := range 2 {
+		s := sinktest.NewMemory()
+		l := stored(t, s, small...)
+		merged.store(t, s)
+		remove(s, small[i])
+		check("one gone", l)
+	}
+
+	sinkGone := sinktest.NewMemory()
+	l = stored(t, sinkGone, append(small, merged)...)
+	remove(sinkGone, merged)
+	check("merged one gone", l)
+}
+
+func TestMarksWithoutIdentity(t *testing.T) {
+	s := sinktest.NewMemory()
+	repo := newRepo(t, s)
+	piece{"a", 1, 1, 9, 0, []raftlog.Mark{markOf(5, 1, start)}}.store(t, s, newIdentity(t).Recipient())
+	l := openLog(t, repo)
+	var missing *codec.IdentityError
+	if _, _, err := l.At(t.Context(), start); !errors.As(err, &missing) {
+		t.Errorf("At: %v", err)
+	}
+	for _, err := range l.Marks(t.Context(), time.Time{}, time.Time{}) {
+		if !errors.As(err, &missing) {
+			t.Errorf("Marks: %v", err)
+		}
+	}
+	// Of another time: nothing has to be opened.
+	if got := marksOf(t, l, start.Add(time.Hour), time.Time{}); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,109 @@
+package segment
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// Promise 5: a segment opens with zstd, and with age, as docs/format.md says;
+// the commands are those of the page.
+func TestPromise5StandardTools(t *testing.T) {
+	for _, name := range []string{"sh", "zstd", "tail", "head", "sed", "sha256sum"} {
+		if _, err := exec.LookPath(name); err != nil {
+			unavailable(t, name+" is not installed")
+		}
+	}
+	dir := t.TempDir()
+	identity := newIdentity(t)
+	if err := os.WriteFile(filepath.Join(dir, "identity.txt"), []byte(identity.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := piece{"a", 1, 11, 500, 0, []raftlog.Mark{markOf(15, 1, start)}}
+	want, err := records(Batch{entriesOf("a", 11, 500), p.marks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := func(t *testing.T, command string) []byte {
+		t.Helper()
+		cmd := exec.Command("sh", "-c", command)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, &stderr)
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		recipients []age.Recipient
+		command    string
+	}{
+		"plain":     {nil, "zstd -dc < segment"},
+		"encrypted": {[]age.Recipient{identity.Recipient()}, "tail -c +2049 segment | age -d -i identity.txt | zstd -dc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, data := p.encode(t, c.recipients...)
+			if err := os.WriteFile(filepath.Join(dir, "segment"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if c.recipients != nil {
+				buildAge(t, dir)
+			}
+			if got := sh(t, c.command); !bytes.Equal(got, want) {
+				t.Errorf("the tools give %d bytes, not the %d of the records", len(got), len(want))
+			}
+			if got := sh(t, c.command+" | sha256sum"); !strings.HasPrefix(string(got), h.Object.RawSHA256) {
+				t.Errorf("the sum of the records is %s, not %s", got, h.Object.RawSHA256)
+			}
+			if got := sh(t, "tail -c +2049 segment | sha256sum"); !strings.HasPrefix(string(got), h.Object.StoredSHA256) {
+				t.Errorf("the sum of the body is %s, not %s", got, h.Object.StoredSHA256)
+			}
+			var doc struct {
+				SHA256 string
+				Body   json.RawMessage
+			}
+			if err := json.Unmarshal(sh(t, "head -c 2048 segment | tail -c +9"), &doc); err != nil {
+				t.Fatal(err)
+			}
+			if sum := sha256.Sum256(doc.Body); hex.EncodeToString(sum[:]) != doc.SHA256 {
+				t.Errorf("the header's sum is not that of its body")
+			}
+		})
+	}
+}
+
+func unavailable(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("REQUORUM_CI") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// buildAge builds age's own command line into dir, of the version that we use.
+// It is built as a module of its own: it needs modules that ours has no use for.
+func buildAge(t *testing.T, dir string) {
+	t.Helper()
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "filippo.io/age").Output()
+	if err != nil {
+		unavailable(t, "go list: "+err.Error())
+	}
+	cmd := exec.Command("go", "install", "filippo.io/age/cmd/age@"+strings.TrimSpace(string(version)))
+	cmd.Env = append(os.Environ(), "GOBIN="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		unavailable(t, "age cannot be built: "+string(out))
+	}
+}
