@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+)
+
+const (
+	// mmapSize is etcd's: address space, not memory. Growing a map copies all
+	// that a transaction has changed.
+	mmapSize = 10 << 30
+	// lockTimeout is how long to wait for who still has the file open.
+	lockTimeout = time.Second
+	// maxPending bounds what a transaction keeps in memory, in bytes of keys and
+	// values with what bolt needs beside them.
+	maxPending = 32 << 20
+	// rowOverhead is about what bolt keeps for a row beside key and value.
+	rowOverhead = 100
+)
+
+var (
+	errNoHash   = errors.New("the replay has no use for hashes and snapshots of its backend")
+	errNoDefrag = errors.New("the replay's backend does not defragment")
+)
+
+// direct is a backend.Backend over one bolt write transaction. Reads see what
+// was written, so there are no read buffers, no read transactions, and no
+// commits but those between two entries, which commit asks for.
+//
+// It is used by one goroutine at a time: the applier's, or that of a compaction
+// while the applier waits for it. So the locks do nothing.
+//
+// Nothing here panics: the first error is kept in err, for the applier to look
+// at after each entry. Once closed it is an empty database.
+type direct struct {
+	db    *bolt.DB
+	tx    *bolt.Tx // nil once closed
+	hooks backend.Hooks
+
+	err     error
+	pending int   // bytes since the last commit
+	newest  int64 // the highest main revision written to the key bucket
+	moves   int   // how often newest moved
+	size    atomic.Int64
+}
+
+func openDirect(path string, hooks backend.Hooks) (*direct, error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:         lockTimeout,
+		FreelistType:    bolt.FreelistMapType,
+		NoFreelistSync:  true, // as etcd has it
+		InitialMmapSize: mmapSize,
+		NoSync:          true,
+		NoGrowSync:      true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", path, err)
+	}
+	d := &direct{db: db, hooks: hooks}
+	if err := d.begin(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return d, nil
+}
+
+func (d *direct) begin() error {
+	tx, err := d.db.Begin(true)
+	if err != nil {
+		return fmt.Errorf("beginning a transaction on %s: %w", d.db.Path(), err)
+	}
+	d.tx, d.pending = tx, 0
+	d.size.Store(tx.Size())
+	return nil
+}
+
+// commit puts everything into the file and goes on.
+func (d *direct) commit() error {
+	if d.hooks != nil {
+		d.hooks.OnPreCommitUnsafe(directTx{d})
+	}
+	if d.err != nil {
+		return d.err
+	}
+	path := d.db.Path()
+	if err := d.tx.Commit(); err != nil {
+		d.tx = nil
+		d.err = fmt.Errorf("writing to %s: %w", path, err)
+		return d.err
+	}
+	if err := d.begin(); err != nil {
+		d.tx, d.err = nil, err
+		return err
+	}
+	return nil
+}
+
+// rollback takes back what was written since the last commit.
+func (d *direct) rollback() error {
+	if d.tx == nil {
+		return nil // a commit that failed has done so
+	}
+	tx := d.tx
+	d.tx = nil
+	if err := tx.Rollback(); err != nil {
+		return fmt.Errorf("rolling back %s: %w", d.db.Path(), err)
+	}
+	return nil
+}
+
+// close syncs and closes the file, without what was not committed.
+func (d *direct) close() error {
+	path := d.db.Path()
+	err := errors.Join(d.rollback(), extend(path, d.Size()))
+	if syncErr := d.db.Sync(); syncErr != nil {
+		err = errors.Join(err, fmt.Errorf("syncing %s: %w", path, syncErr))
+	}
+	if closeErr := d.db.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("closing %s: %w", path, closeErr))
+	}
+	return err
+}
+
+// extend makes the file as long as its pages: bolt does not write free pages,
+// and with NoGrowSync leaves those at the end out. Who copies the database would
+// miss them.
+func extend(path string, size int64) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() >= size {
+		return err
+	}
+	return os.Truncate(path, size)
+}
+
+// note keeps the first error.
+func (d *direct) note(what string, bucket backend.Bucket, err error) {
+	if err != nil && d.err == nil {
+		d.err = fmt.Errorf("%s bucket %s: %w", what, bucket, err)
+	}
+}
+
+// ReadTx reads what was written, committed or not.
+func (d *direct) ReadTx() backend.ReadTx { return directTx{d} }
+
+// BatchTx is the transaction itself.
+func (d *direct) BatchTx() backend.BatchTx { return directTx{d} }
+
+// ConcurrentReadTx is the same: nobody reads concurrently.
+func (d *direct) ConcurrentReadTx() backend.ReadTx { return directTx{d} }
+
+// Snapshot is never asked for: members send snapshots, replays do not.
+func (d *direct) Snapshot() backend.Snapshot { return noSnapshot{} }
+
+// Hash is never asked for.
+func (d *direct) Hash(func(bucket, key []byte) bool) (uint32, error) { return 0, errNoHash }
+
+// Size is the file's, as of the last commit. Metrics ask for it at any time.
+func (d *direct) Size() int64 { return d.size.Load() }
+
+// SizeInUse is the same: nobody needs it here.
+func (d *direct) SizeInUse() int64 { return d.size.Load() }
+
+// OpenReadTxN is 0: there are none.
+func (d *direct) OpenReadTxN() int64 { return 0 }
+
+// Defrag is never asked for.
+func (d *direct) Defrag() error { return errNoDefrag }
+
+// ForceCommit does nothing: it is asked for in the middle of entries.
+func (d *direct) ForceCommit() {}
+
+// Close does nothing: see close.
+func (d *direct) Close() error { return nil }
+
+// SetTxPostLockInsideApplyHook keeps the consistent index up to date inside of
+// entries, which only matters to commits inside of entries.
+func (d *direct) SetTxPostLockInsideApplyHook(func()) {}
+
+type noSnapshot struct{}
+
+// Size is nothing.
+func (noSnapshot) Size() int64 { return 0 }
+
+// WriteTo says that there is nothing.
+func (noSnapshot) WriteTo(io.Writer) (int64, error) { return 0, errNoHash }
+
+// Close does nothing.
+func (noSnapshot) Close() error { return nil }

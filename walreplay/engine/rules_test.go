@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// With authentication on, each version permits what it permitted: the list says
+// from which patch on a request is decided the other way.
+func TestRulesOfVersions(t *testing.T) {
+	perm := func(kind authpb.Permission_Type, key string) *pb.InternalRaftRequest {
+		return &pb.InternalRaftRequest{AuthRoleGrantPermission: &pb.AuthRoleGrantPermissionRequest{Name: "r", Perm: &authpb.Permission{PermType: kind, Key: []byte(key)}}}
+	}
+	put := func(p *pb.PutRequest) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}}
+	}
+	txn := func(op *pb.RequestOp) *pb.TxnRequest { return &pb.TxnRequest{Success: []*pb.RequestOp{op}} }
+	nested := func(op *pb.RequestOp) *pb.TxnRequest {
+		return txn(&pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn(op)}})
+	}
+	leased := putOf("theirs", "v")
+	leased.Put.Lease = 5
+	setup := []*pb.InternalRaftRequest{
+		grant, leased,
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "root", HashedPassword: "aGFzaA=="}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "root"}},
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}},
+		{AuthUserAdd: &pb.AuthUserAddRequest{Name: "u", HashedPassword: "aGFzaA=="}},
+		{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "r"}},
+		perm(authpb.WRITE, "writes"), perm(authpb.READ, "reads"),
+		{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "u", Role: "r"}},
+		{AuthEnable: &pb.AuthEnableRequest{}},
+	}
+	const now = 9
+	const never, always = "3.9.0", "3.0.0"
+	for name, test := range map[string]struct {
+		user     string
+		revision uint64
+		r        *pb.InternalRaftRequest
+		// The first versions that permit or refuse it. Before, they did not.
+		permits, refuses []string
+	}{
+		"a revoke by an old root": {"root", now - 1, &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, []string{"3.4.27", "3.5.10", "3.6.0"}, nil},
+		"a put in a nested txn":   {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.4.42", "3.5.28", "3.6.9"}},
+		"a put that reads": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), PrevKv: true}))},
+			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+		"a put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
+			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+		"a nested put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
+			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+		"a permitted txn": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes")}))}, []string{always}, nil},
+		"an old txn":      {"u", now - 1, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{always}},
+		"a forbidden put": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("reads")}))}, nil, []string{always}},
+		"a forbidden txn's compare": {"u", now, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{
+			Compare: []*pb.Compare{{Key: []byte("writes")}}, Success: []*pb.RequestOp{put(&pb.PutRequest{Key: []byte("writes")})}}}, nil, []string{always}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := func(version string, want bool) {
+				t.Helper()
+				e := open(t, empty(t), Options{SourceVersion: version})
+				var what []any
+				for _, r := range setup {
+					what = append(what, r)
+				}
+				test.r.Header = &pb.RequestHeader{ID: 1, Username: test.user, AuthRevision: test.revision}
+				entries := logOf(t, 1, append(what, test.r)...)
+				applyAll(t, e, entries[:len(setup)])
+				before := e.Revision()
+				applyAll(t, e, entries[len(setup):])
+				if permitted := e.Revision() != before; permitted != want {
+					t.Errorf("by the rules of %q permitted: %v, want %v", version, permitted, want)
+				}
+			}
+			for _, first := range append(test.permits, test.refuses...) {
+				permits := test.permits != nil
+				check(first, permits)
+				var minor, patch int
+				if _, err := fmt.Sscanf(first, "3.%d.%d", &minor, &patch); err != nil {
+					t.Fatal(err)
+				}
+				if patch > 0 {
+					check(fmt.Sprintf("3.%d.%d", minor, patch-1), !permits)
+				}
+			}
+			check("", test.permits != nil)
+			check("3.7.0", test.permits != nil)
+			check(never, test.permits != nil)
+		})
+	}
+	for _, bad := range []string{"new", "4.0.0"} {
+		if _, err := Open(t.Context(), empty(t), Options{SourceVersion: bad}); err == nil {
+			t.Errorf("source version %q was taken", bad)
+		}
+	}
+}

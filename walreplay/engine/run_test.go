@@ -1,0 +1,330 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// history applies one entry after the other and keeps where that led to: the
+// deliberately dumb way to know where a run must stop.
+func history(t *testing.T, entries []raftlog.Entry) []int64 {
+	t.Helper()
+	e := open(t, empty(t), Options{})
+	revisions := []int64{e.Revision()}
+	for _, x := range entries {
+		if err := e.Apply(x); err != nil {
+			t.Fatal(err)
+		}
+		revisions = append(revisions, e.Revision())
+	}
+	return revisions
+}
+
+// Promise 5: a run to a revision ends at the last index of that revision,
+// wherever that lies, and the file holds exactly that.
+func TestPromise5RunToRevision(t *testing.T) {
+	entries := generate(t, 7, 400)
+	revisions := history(t, entries)
+	newest := revisions[len(revisions)-1]
+	for target := int64(1); target <= newest; target += 1 + target/40 {
+		want := len(revisions) - 1
+		for want > 0 && revisions[want] > target {
+			want--
+		}
+		path := empty(t)
+		e := open(t, path, Options{})
+		stopped, err := Run(t.Context(), e, seq(entries), RunOptions{MaxRevision: target})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason := ReasonRevision
+		if target == newest {
+			reason = ReasonEnd
+		}
+		if stopped.Index != uint64(want) || stopped.Revision != target || stopped.Reason != reason {
+			t.Errorf("to revision %d: %+v, want index %d and that %s", target, stopped, want, reason)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if target%5 == 0 {
+			expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries[:want]))
+		}
+		again := open(t, path, Options{})
+		if index, _ := again.Applied(); index != stopped.Index || again.Revision() != target {
+			t.Errorf("opened again: index %d, revision %d, want those of %+v", index, again.Revision(), stopped)
+		}
+		again.Close()
+	}
+}
+
+func TestRunToIndexAndPast(t *testing.T) {
+	entries := generate(t, 8, 300)
+	path := empty(t)
+	e := open(t, path, Options{})
+	var seen []uint64
+	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{Last: 200, MaxRevision: 1 << 40, Progress: func(i uint64) { seen = append(seen, i) }})
+	if err != nil || stopped.Index != 200 || stopped.Term != 2 || stopped.Reason != ReasonIndex {
+		t.Fatalf("%+v, %v", stopped, err)
+	}
+	if !slices.IsSorted(seen) || len(seen) == 0 || seen[len(seen)-1] != 200 {
+		t.Errorf("progress was %v", seen)
+	}
+	// The same engine goes on, and says when it is there already.
+	if stopped, err = Run(t.Context(), e, seq(entries), RunOptions{Last: 200}); err != nil || stopped.Reason != ReasonIndex {
+		t.Errorf("%+v, %v", stopped, err)
+	}
+	var order *OrderError
+	if _, err := Run(t.Context(), e, seq(entries), RunOptions{}); !errors.As(err, &order) {
+		t.Errorf("from the beginning again: %v", err)
+	}
+	var past *PastError
+	if _, err := Run(t.Context(), e, seq(nil), RunOptions{Last: 199}); !errors.As(err, &past) || past.What != "index" {
+		t.Errorf("to an index that lies behind: %v", err)
+	}
+	if _, err := Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1}); !errors.As(err, &past) || past.What != "revision" {
+		t.Errorf("to a revision that lies behind: %v", err)
+	}
+	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) || stopped.Reason != ReasonEnd {
+		t.Errorf("to an index that does not come: %+v, %v", stopped, err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries))
+}
+
+// A watch sees the last change of its keys, as a look at all rows does. The log
+// has no compactions, so that all rows are there.
+func TestWatch(t *testing.T) {
+	var what []any
+	for i, e := range generate(t, 9, 2000) {
+		if kind, _ := Kind(e); kind != "compaction" {
+			what = append(what, e.Data)
+			if kind == KindConfChange {
+				what[len(what)-1] = decode(e).change
+			}
+			if i >= 0 && e.Data == nil {
+				what[len(what)-1] = nil
+			}
+		}
+	}
+	entries := logOf(t, 1, what...)
+	revisions := history(t, entries)
+	all := replayed(t, empty(t), Options{}, entries)
+	found := 0
+	for _, w := range []Watch{
+		{Key: []byte("key/007")}, {Key: []byte("key/"), End: []byte("key0")}, {Key: []byte("key/01"), End: []byte("key/02")},
+		{Key: []byte("key/15"), End: []byte{0}}, {Key: []byte("key/199")}, {Key: []byte("elsewhere")}, {Key: []byte("key/1"), End: []byte("key/0")},
+	} {
+		var want int64
+		for k, row := range all["key"] {
+			key, err := keyOf(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var in bool
+			switch {
+			case w.End == nil:
+				in = bytes.Equal(key, w.Key)
+			case w.End[0] == 0:
+				in = string(key) >= string(w.Key)
+			default:
+				in = string(w.Key) <= string(key) && string(key) < string(w.End)
+			}
+			if main := mvcc.BytesToRev([]byte(k)).Main; in && main > want {
+				want = main
+			}
+		}
+		for _, backend := range []string{BackendDirect, BackendEtcd} {
+			stopped, err := Run(t.Context(), open(t, empty(t), Options{Backend: backend}), seq(entries), RunOptions{Watch: &w})
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case want == 0 && stopped.Change != nil, want != 0 && stopped.Change == nil:
+				t.Errorf("%q to %q: saw %+v, want revision %d", w.Key, w.End, stopped.Change, want)
+			case want != 0:
+				found++
+				index := uint64(slices.Index(revisions, want))
+				if *stopped.Change != (Change{Index: index, Revision: want}) {
+					t.Errorf("%q to %q: saw %+v, want index %d, revision %d", w.Key, w.End, stopped.Change, index, want)
+				}
+			}
+		}
+	}
+	if found < 8 {
+		t.Errorf("only %d watches had something to see", found)
+	}
+}
+
+// Keys that go with their lease or in a range count; refused requests do not.
+func TestWatchSeesDeletions(t *testing.T) {
+	leased := putOf("a", "1")
+	leased.Put.Lease = 5
+	refused := putOf("a", "2")
+	refused.Put.Lease = 6
+	entries := logOf(t, 1,
+		&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: 5, TTL: 10}}, leased, refused,
+		putOf("b", "1"), &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, refused,
+		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("a")}},
+		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("0"), RangeEnd: []byte{0}}})
+	for key, want := range map[string]Change{"a": {Index: 5, Revision: 4}, "b": {Index: 8, Revision: 5}} {
+		stopped, err := Run(t.Context(), open(t, empty(t), Options{}), seq(entries), RunOptions{Watch: &Watch{Key: []byte(key)}})
+		if err != nil || stopped.Change == nil || *stopped.Change != want {
+			t.Errorf("%s: %+v, %v; want %+v", key, stopped.Change, err, want)
+		}
+	}
+}
+
+// What ends a log early ends the run, and nothing is left running.
+func TestRunEndsEarly(t *testing.T) {
+	entries := generate(t, 10, 1500)
+	broken := errors.New("the segment is damaged")
+	t.Run("broken log", func(t *testing.T) {
+		e := open(t, empty(t), Options{})
+		var source iter.Seq2[raftlog.Entry, error] = func(yield func(raftlog.Entry, error) bool) {
+			for _, x := range entries[:700] {
+				if !yield(x, nil) {
+					return
+				}
+			}
+			yield(raftlog.Entry{}, broken)
+		}
+		stopped, err := Run(t.Context(), e, source, RunOptions{})
+		if !errors.Is(err, broken) || stopped.Index != 700 {
+			t.Errorf("%+v, %v", stopped, err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := open(t, empty(t), Options{})
+		ended := false
+		var source iter.Seq2[raftlog.Entry, error] = func(yield func(raftlog.Entry, error) bool) {
+			defer func() { ended = true }()
+			for _, x := range entries {
+				if x.Index == 600 {
+					cancel()
+				}
+				if !yield(x, nil) {
+					return
+				}
+			}
+		}
+		if _, err := Run(ctx, e, source, RunOptions{}); !errors.Is(err, context.Canceled) || !ended {
+			t.Errorf("%v; the log was let go: %v", err, ended)
+		}
+	})
+	t.Run("an entry that cannot be applied", func(t *testing.T) {
+		e := open(t, empty(t), Options{})
+		bad := slices.Clone(entries)
+		bad[650].Data = []byte{0xff}
+		stopped, err := Run(t.Context(), e, seq(bad), RunOptions{})
+		var entry *EntryError
+		if !errors.As(err, &entry) || entry.Index != 651 || stopped.Index != 0 {
+			t.Errorf("%+v, %v", stopped, err)
+		}
+	})
+}
+
+func TestRollback(t *testing.T) {
+	entries := generate(t, 11, 600)
+	path := empty(t)
+	e := open(t, path, Options{})
+	applyAll(t, e, entries[:300])
+	if err := e.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	index, revision, compacted := uint64(300), e.Revision(), e.CompactedRevision()
+	applyAll(t, e, entries[300:])
+	if err := e.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if i, _ := e.Applied(); i != index || e.Revision() != revision || e.CompactedRevision() != compacted {
+		t.Errorf("rolled back to index %d and revisions %d, %d; want %d, %d, %d", i, e.Revision(), e.CompactedRevision(), index, revision, compacted)
+	}
+	if err := e.Apply(entries[300]); !errors.Is(err, ErrClosed) {
+		t.Errorf("applying after that: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); !errors.Is(err, ErrClosed) {
+		t.Errorf("closing again: %v", err)
+	}
+	expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries[:300]))
+
+	e = open(t, empty(t), Options{Backend: BackendEtcd})
+	if err := e.Rollback(); err == nil {
+		t.Error("etcd's own backend was rolled back")
+	}
+}
+
+// One entry that fills more than a transaction may can still be taken back.
+func TestRollbackOfABigEntry(t *testing.T) {
+	var what []any
+	for range 1000 {
+		what = append(what, putOf(string(rune('a'+len(what)%26))+string(bytes.Repeat([]byte{'k'}, len(what))), string(make([]byte, 40_000))))
+	}
+	entries := logOf(t, 1, what...)
+	path := empty(t)
+	e := open(t, path, Options{})
+	applyAll(t, e, entries)
+	if committed := e.(*replay).committed.applied; committed == 0 || committed == 1000 {
+		t.Fatalf("the engine committed up to %d by itself: the test is too small or too big", committed)
+	}
+	if err := e.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	e.(*replay).direct.pending = 0
+	all := logOf(t, 1001, &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}})
+	applyAll(t, e, all)
+	e.(*replay).direct.pending = maxPending + 1 // as if it had been bigger
+	if err := e.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if index, _ := e.Applied(); index != 1000 {
+		t.Errorf("rolled back to index %d", index)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size()%4096 != 0 {
+		t.Errorf("the file has %v bytes (%v)", info.Size(), err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage")
+	if err := os.WriteFile(garbage, bytes.Repeat([]byte("no database"), 2000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	busy := empty(t)
+	open(t, busy, Options{})
+	for name, path := range map[string]string{"nothing": filepath.Join(dir, "nothing"), "a folder": dir, "garbage": garbage, "open elsewhere": busy} {
+		for _, backend := range []string{BackendDirect, BackendEtcd} {
+			if e, err := Open(t.Context(), path, Options{Backend: backend}); err == nil {
+				t.Errorf("%s was opened", name)
+				e.Close()
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "nothing")); err == nil {
+		t.Error("a missing database was made")
+	}
+	if _, err := Open(t.Context(), empty(t), Options{Backend: "fast"}); err == nil {
+		t.Error("an unknown backend was taken")
+	}
+}
