@@ -124,7 +124,7 @@ func TestPromise6RestartedHistoryIsNoticed(t *testing.T) {
 		{store.Barrier{Index: 200, Term: 4, Revision: 80}, true},
 		{store.Barrier{Index: 200, Term: 9, Revision: 49}, true},
 	} {
-		if got := restarted(last, c.b); got != c.want {
+		if got := restarted(backupPoint(last), c.b); got != c.want {
 			t.Errorf("restarted(%+v) = %v, want %v", c.b, got, c.want)
 		}
 	}

@@ -35,11 +35,22 @@ type Request struct {
 	// manifest is written.
 	ReadBack bool
 	// Timeout bounds the reading from one member; DefaultTimeout where zero.
-	Timeout  time.Duration
+	Timeout time.Duration
+	// Reached tells how far the archived log of a timeline goes, which counts
+	// when the timeline is chosen; may be nil.
+	Reached ReachedFunc
+	// Timeline is where the backup belongs, for a caller that has followed the
+	// log and knows; it must have been opened. Chosen where zero.
+	Timeline repository.TimelineID
 	Progress func(Progress) // may be nil; called from one goroutine
 	Logger   *slog.Logger   // may be nil
 	Now      func() time.Time
 }
+
+// ReachedFunc tells the last archived entry of a timeline, with its term and
+// the highest revision that is known to be reached there (0: none is). Index 0
+// is a timeline without an archived log.
+type ReachedFunc func(context.Context, *repository.Repository, repository.TimelineID) (index, term uint64, revision int64, err error)
 
 // Progress of a backup.
 type Progress struct {

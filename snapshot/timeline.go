@@ -25,7 +25,7 @@ func (t *taking) chooseTimelines(ctx context.Context) error {
 		if target.repo, err = repository.Init(ctx, target.sink, t.Now()); err != nil {
 			return err
 		}
-		return target.findTimeline(ctx, t.survey.ClusterID)
+		return target.findTimeline(ctx, t.survey.ClusterID, t.Reached)
 	})
 	return t.anyLeft()
 }
@@ -42,7 +42,7 @@ func (t *taking) anyLeft() error {
 	return errors.Join(failed...)
 }
 
-func (t *target) findTimeline(ctx context.Context, clusterID uint64) error {
+func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived ReachedFunc) error {
 	// By their names alone: a damaged descriptor, of whichever cluster, must not
 	// keep new backups from being taken.
 	ids, err := t.repo.TimelineIDs(ctx)
@@ -53,20 +53,58 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64) error {
 		if id.ClusterID != clusterID {
 			continue
 		}
-		reached, err := newestState(ctx, t.repo, id)
+		newest, err := newestState(ctx, t.repo, id)
 		if err != nil {
 			return err
 		}
-		t.known = append(t.known, knownTimeline{id, reached})
+		k := knownTimeline{id: id}
+		if newest != nil {
+			k.reached = backupPoint(newest)
+		}
+		if archived != nil {
+			if err := k.addArchive(ctx, t.repo, archived); err != nil {
+				return err
+			}
+		}
+		t.known = append(t.known, k)
 	}
 	return nil
 }
 
-// knownTimeline is a timeline of the cluster, and the furthest state in it; nil
-// where it has no backup.
+// knownTimeline is a timeline of the cluster, and the furthest point in it; nil
+// where it has neither a backup nor an archived log.
 type knownTimeline struct {
 	id      repository.TimelineID
-	reached *Manifest
+	reached *point
+}
+
+// point is how far a timeline is known to have come.
+type point struct {
+	what        string // for messages
+	index, term uint64
+	revision    int64
+}
+
+func backupPoint(m *Manifest) *point {
+	return &point{"backup " + m.ID, m.Facts.RaftIndex, m.Facts.RaftTerm, m.Facts.Revision}
+}
+
+// addArchive counts the end of the archived log, which is usually further than
+// any backup.
+func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Repository, archived ReachedFunc) error {
+	index, term, revision, err := archived(ctx, repo, k.id)
+	if err != nil {
+		return fmt.Errorf("find the end of the archived log of timeline %s in %s: %w", k.id, repo, err)
+	}
+	if index == 0 || k.reached != nil && index <= k.reached.index {
+		return nil
+	}
+	end := &point{"the end of the archived log", index, term, revision}
+	if k.reached != nil {
+		end.term, end.revision = max(end.term, k.reached.term), max(end.revision, k.reached.revision)
+	}
+	k.reached = end
+	return nil
 }
 
 // newestState is the manifest of the furthest state in a timeline, or nil.
@@ -103,6 +141,10 @@ func (t *taking) branchTimelines() {
 		if target.err != nil {
 			continue
 		}
+		if t.Timeline != (repository.TimelineID{}) {
+			target.timeline.ID = t.Timeline
+			continue
+		}
 		target.chooseTimeline(t.survey, t.barrier)
 	}
 }
@@ -113,7 +155,7 @@ func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
 		switch {
 		case k.reached != nil && restarted(k.reached, b):
 			behind = &t.known[i]
-		case on == nil || on.reached == nil || k.reached != nil && olderState(on.reached, k.reached) < 0:
+		case on == nil || on.reached == nil || k.reached != nil && on.reached.index < k.reached.index:
 			on = &t.known[i]
 		}
 	}
@@ -130,16 +172,16 @@ func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
 	if behind != nil {
 		last := behind.reached
 		t.timeline.ID.N = t.known[len(t.known)-1].id.N + 1
-		t.timeline.Reason = fmt.Sprintf("the cluster is at index %d, term %d, revision %d, behind backup %s (index %d, term %d, revision %d): its history restarted",
-			b.Index, b.Term, b.Revision, last.ID, last.Facts.RaftIndex, last.Facts.RaftTerm, last.Facts.Revision)
+		t.timeline.Reason = fmt.Sprintf("the cluster is at index %d, term %d, revision %d, behind %s (index %d, term %d, revision %d): its history restarted",
+			b.Index, b.Term, b.Revision, last.what, last.index, last.term, last.revision)
 		t.timeline.Parent = &repository.Branch{Timeline: behind.id}
 	}
 }
 
 // restarted tells whether a cluster at b cannot be a later state of the one
-// that last was taken from: neither of the three ever decreases.
-func restarted(last *Manifest, b store.Barrier) bool {
-	return b.Index < last.Facts.RaftIndex || b.Term < last.Facts.RaftTerm || b.Revision < last.Facts.Revision
+// that reached last: neither of the three ever decreases.
+func restarted(last *point, b store.Barrier) bool {
+	return b.Index < last.index || b.Term < last.term || b.Revision < last.revision
 }
 
 func memberNames(s store.Survey) []string {

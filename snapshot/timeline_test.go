@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"testing"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -12,7 +13,7 @@ import (
 func TestPromise6ChooseTimeline(t *testing.T) {
 	id := func(n int) repository.TimelineID { return repository.TimelineID{ClusterID: 7, N: n} }
 	at := func(n int, index uint64) knownTimeline {
-		return knownTimeline{id(n), &Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}}}
+		return knownTimeline{id(n), backupPoint(&Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}})}
 	}
 	cluster := store.Barrier{Index: 100, Term: 3, Revision: 100}
 	for _, c := range []struct {
@@ -38,6 +39,43 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 		}
 		if p := target.timeline.Parent; (p == nil) != (c.parent == nil) || p != nil && p.Timeline != *c.parent {
 			t.Errorf("%s: parent %+v, want %v", c.name, p, c.parent)
+		}
+	}
+}
+
+// Promise 6: the archived log counts as well. A cluster that is ahead of the
+// last backup and behind the archive has lost what was between them.
+func TestPromise6ArchivedLogCounts(t *testing.T) {
+	id := repository.TimelineID{ClusterID: 7, N: 1}
+	cluster := store.Barrier{Index: 100, Term: 3, Revision: 100}
+	backup := &Manifest{ID: "x", Facts: Facts{RaftIndex: 90, RaftTerm: 2, Revision: 90}}
+	for _, c := range []struct {
+		name        string
+		backup      *Manifest
+		index, term uint64
+		fresh       bool
+	}{
+		{"no log", backup, 0, 0, false},
+		{"the cluster is ahead of it", backup, 99, 3, false},
+		{"the cluster is behind it", backup, 120, 3, true},
+		{"a later term", backup, 95, 4, true},
+		{"without a backup", nil, 120, 3, true},
+		{"older than the backup", backup, 50, 2, false},
+	} {
+		k := knownTimeline{id: id}
+		if c.backup != nil {
+			k.reached = backupPoint(c.backup)
+		}
+		err := k.addArchive(t.Context(), nil, func(context.Context, *repository.Repository, repository.TimelineID) (uint64, uint64, int64, error) {
+			return c.index, c.term, 0, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := &target{known: []knownTimeline{k}}
+		target.chooseTimeline(store.Survey{ClusterID: 7}, cluster)
+		if target.fresh != c.fresh {
+			t.Errorf("%s: fresh is %v (%s)", c.name, target.fresh, target.timeline.Reason)
 		}
 	}
 }
