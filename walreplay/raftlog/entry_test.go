@@ -66,7 +66,7 @@ func TestParseRefusesOtherSpellings(t *testing.T) {
 
 // The chain is what docs/format.md says, computed here by hand.
 func TestChain(t *testing.T) {
-	var want []byte = make([]byte, sha256.Size)
+	want := make([]byte, sha256.Size)
 	var s Sum
 	for i, e := range samples {
 		var b bytes.Buffer
