@@ -63,6 +63,8 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 	if err := p.Source.check(ctx, image, p.ID); err != nil {
 		return nil, err
 	}
+	p = p.ofImage(image)
+	r.plan = p
 	// Once without locks, which need files in the directories: a request that is
 	// refused leaves no trace.
 	if _, err := p.Check(ctx, opts); err != nil {

@@ -40,6 +40,17 @@ func CheckFileIdle(path string) error {
 	return nil
 }
 
+// CheckMemberIdle fails with ErrInUse while an etcd runs on a data directory or
+// on its separate WAL directory, empty where it has none: a copy would mix two
+// moments. It opens files read-only and changes nothing.
+func CheckMemberIdle(dataDir, walDir string) error {
+	member := filepath.Join(dataDir, "member")
+	if walDir == "" {
+		walDir = filepath.Join(member, "wal")
+	}
+	return checkStopped(member, walDir)
+}
+
 // checkStopped fails with ErrInUse while an etcd has a member's database or
 // log open. It opens them read-only and changes nothing.
 func checkStopped(member, walDir string) error {

@@ -70,8 +70,15 @@ func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string 
 	if source.Facts.AuthEnabled {
 		add("authentication is on in the image: users, roles and passwords are those of the backup")
 	}
-	if !source.Summed {
+	switch {
+	case source.Summed:
+	case source.Recipe != nil:
+		add("what was begun from has no checksum (a bare db file): its structure is checked, damage inside keys and values would stay unnoticed")
+	default:
 		add("the image has no checksum (a bare db file): its structure is checked, damage inside keys and values would stay unnoticed; and what its member had only in its log is not in it")
+	}
+	if source.Recipe != nil && source.Recipe.Unproven != "" {
+		add("unproven: %s", source.Recipe.Unproven)
 	}
 	return notes
 }

@@ -93,6 +93,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		TargetVersion: req.TargetVersion,
 		BytesWAL:      walBytes(),
 	}
+	p.Source.Target = req.Target
 	if _, err := p.local(req.Only); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		return nil, err
 	}
 	p.BytesDB = p.Source.Size + editBytes
-	p.Notes = append(planNotes(p), notes...)
+	p.Notes = append(append(planNotes(p), req.Notes...), notes...)
 	if p.Engine == EngineEtcdutl {
 		if err := etcdutlCan(p); err != nil {
 			return nil, err

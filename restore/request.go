@@ -24,6 +24,11 @@ type Request struct {
 	// Repository is the URL, without secrets, that the image was found in, and
 	// BackupID its name there. Both are empty for a file.
 	Repository, BackupID string
+	// Target is the point that was asked for, in the user's words, where the
+	// image is one that was rebuilt or chosen for it; Notes are sentences about
+	// it for the plan.
+	Target string
+	Notes  []string
 
 	// InitialCluster lists the members as etcd's flag does:
 	// "m1=http://a:2380,m2=http://b:2380". A name may come more than once.

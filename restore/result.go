@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // Phase is a part of a restore.
@@ -12,6 +13,13 @@ type Phase string
 // The phases, in their order. PhaseWrite reads the image and writes all
 // databases in one pass; the other ones are short.
 const (
+	// PhaseBase to PhaseProve come before the others, where a log was replayed:
+	// those of package walreplay.
+	PhaseBase   Phase = Phase(walreplay.PhaseBase)
+	PhaseSearch Phase = Phase(walreplay.PhaseSearch)
+	PhaseReplay Phase = Phase(walreplay.PhaseReplay)
+	PhaseProve  Phase = Phase(walreplay.PhaseProve)
+
 	PhaseCheck   Phase = "check"
 	PhaseWrite   Phase = "write"
 	PhaseEdit    Phase = "edit"

@@ -50,6 +50,9 @@ func (p *Plan) matches(q *Plan) bool {
 		c := *p
 		c.ID, c.CreatedAt, c.ClusterToken, c.ClusterID, c.Notes = "", time.Time{}, "", 0, nil
 		c.SetAside, c.Members = false, nil
+		if c.Source.Recipe != nil { // whose pages may differ
+			c.Source.Size, c.BytesDB = 0, 0
+		}
 		if c.Bump != nil && c.Bump.Mode == BumpAuto {
 			c.Bump = &Bump{From: c.Bump.From}
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/walreplay"
 )
 
 const (
@@ -226,7 +228,7 @@ func foreign(dir string) ([]string, error) {
 	for _, name := range names {
 		switch {
 		case name == stagingName, name == "lost+found", name == blockerName, name == blockerName+".tmp":
-		case strings.HasPrefix(name, setAsidePrefix), strings.HasPrefix(name, memberAsidePrefix):
+		case strings.HasPrefix(name, setAsidePrefix), strings.HasPrefix(name, memberAsidePrefix), walreplay.IsScratch(name):
 		default:
 			out = append(out, name)
 		}

@@ -21,6 +21,8 @@ import (
 type SnapshotFileRequest struct {
 	Image                snapshot.Image
 	Repository, BackupID string
+	Target               string
+	Notes                []string
 	Path                 string
 	Owner                *Owner
 	Bump                 BumpRequest
@@ -78,6 +80,7 @@ func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*Snapsho
 		ClearAlarms:   facts.Alarms,
 		TargetVersion: req.TargetVersion,
 	}
+	p.Source.Target = req.Target
 	p.Bytes = p.Source.Size + editBytes
 	if p.Path, err = filepath.Abs(req.Path); err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*Snapsho
 	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
 		return nil, err
 	}
-	p.Notes = append(imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), notes...)
+	p.Notes = append(append(imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), req.Notes...), notes...)
 	if p.Bump != nil {
 		p.Notes = append(p.Notes, "the bump and the compaction mark are inside the file: restore it without asking for another bump")
 	}

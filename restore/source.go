@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // Source is the image that a plan was made for.
@@ -20,6 +21,27 @@ type Source struct {
 	// db file has none; its structure is checked instead.
 	Summed bool           `json:"summed"`
 	Facts  snapshot.Facts `json:"facts"`
+
+	// Target is the point that was asked for, in the words of the command line;
+	// empty where none was.
+	Target string `json:"target,omitempty"`
+	// Recipe is how the image was rebuilt from a backup and the log after it;
+	// nil for an image that exists as it is. Every host rebuilds it, and Size is
+	// that of the host that planned: pages may differ from host to host.
+	Recipe *walreplay.Recipe `json:"recipe,omitempty"`
+}
+
+// replayed is an Image that was rebuilt by replaying a log. Its recipe is nil
+// where nothing had to be replayed.
+type replayed interface {
+	ReplayRecipe() *walreplay.Recipe
+}
+
+func recipeOf(image snapshot.Image) *walreplay.Recipe {
+	if r, ok := image.(replayed); ok {
+		return r.ReplayRecipe()
+	}
+	return nil
 }
 
 // hashed is an Image that knows the SHA-256 of its database and whose Open
@@ -34,6 +56,7 @@ func sourceOf(image snapshot.Image, repository, backupID string, facts snapshot.
 	if h, ok := image.(hashed); ok {
 		s.DatabaseSHA256 = h.DatabaseSHA256()
 	}
+	s.Recipe = recipeOf(image)
 	trailer, ok := image.(interface{ HasHash() bool })
 	s.Summed = s.DatabaseSHA256 != "" || ok && trailer.HasHash()
 	return s
@@ -52,7 +75,7 @@ func (s Source) check(ctx context.Context, image snapshot.Image, plan string) er
 	if h, ok := image.(hashed); ok && h.DatabaseSHA256() != "" && h.DatabaseSHA256() != s.DatabaseSHA256 && s.DatabaseSHA256 != "" {
 		return differ("SHA-256", h.DatabaseSHA256(), s.DatabaseSHA256)
 	}
-	if image.Size() != s.Size {
+	if s.Recipe == nil && image.Size() != s.Size {
 		return differ("size", image.Size(), s.Size)
 	}
 	want := s.Facts
@@ -62,5 +85,34 @@ func (s Source) check(ctx context.Context, image snapshot.Image, plan string) er
 	if facts.RaftIndex != want.RaftIndex || facts.RaftTerm != want.RaftTerm || facts.CompactedRevision != want.CompactedRevision || fmt.Sprint(facts.Alarms) != fmt.Sprint(want.Alarms) {
 		return differ("content", "another one", "raft index "+fmt.Sprint(want.RaftIndex))
 	}
+	recipe := recipeOf(image)
+	switch {
+	case s.Recipe == nil && recipe == nil:
+		return nil
+	case s.Recipe == nil || recipe == nil:
+		return differ("way that it was made", howMade(recipe), howMade(s.Recipe))
+	}
+	if err := recipe.Check(s.Recipe); err != nil {
+		return fmt.Errorf("restore: %w: plan %s: %w", ErrOtherImage, plan, err)
+	}
 	return nil
+}
+
+func howMade(r *walreplay.Recipe) string {
+	if r == nil {
+		return "without the log"
+	}
+	return fmt.Sprintf("by %d entries of the log", r.Entries)
+}
+
+// ofImage is the source as it is carried out with an image that was checked:
+// what was rebuilt here may have other pages than where it was planned.
+func (p *Plan) ofImage(image snapshot.Image) *Plan {
+	if p.Source.Recipe == nil {
+		return p
+	}
+	c := *p
+	c.BytesDB += image.Size() - c.Source.Size
+	c.Source.Size = image.Size()
+	return &c
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -20,6 +21,7 @@ type meter struct {
 	out   io.Writer
 	bar   bool
 	quiet bool
+	plain bool // what is counted are no bytes
 
 	phase  string
 	began  time.Time
@@ -46,8 +48,14 @@ func (g *globals) newMeter() *meter {
 	return m
 }
 
-// update tells where a phase stands; total is 0 where it is not known.
-func (m *meter) update(phase string, done, total int64) {
+// update tells where a phase stands, in bytes; total is 0 where it is not known.
+func (m *meter) update(phase string, done, total int64) { m.tell(phase, done, total, false) }
+
+// count is update for what is counted in pieces, such as entries.
+func (m *meter) count(phase string, done, total int64) { m.tell(phase, done, total, true) }
+
+func (m *meter) tell(phase string, done, total int64, plain bool) {
+	m.plain = plain
 	if m.quiet {
 		return
 	}
@@ -77,7 +85,7 @@ func (m *meter) newBar(phase string) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(-1,
 		progressbar.OptionSetWriter(m.out),
 		progressbar.OptionSetDescription(phase),
-		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowBytes(!m.plain),
 		progressbar.OptionShowCount(),
 		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionSetWidth(24),
@@ -86,9 +94,13 @@ func (m *meter) newBar(phase string) *progressbar.ProgressBar {
 }
 
 func (m *meter) line(now time.Time) {
-	fmt.Fprintf(m.out, "%s: %s", m.phase, size(m.done))
+	amount := size
+	if m.plain {
+		amount = func(n int64) string { return strconv.FormatInt(n, 10) }
+	}
+	fmt.Fprintf(m.out, "%s: %s", m.phase, amount(m.done))
 	if m.total > 0 {
-		fmt.Fprintf(m.out, " of %s (%d%%)", size(m.total), 100*m.done/m.total)
+		fmt.Fprintf(m.out, " of %s (%d%%)", amount(m.total), 100*m.done/m.total)
 	}
 	fmt.Fprintf(m.out, " after %s\n", took(now.Sub(m.began)))
 }

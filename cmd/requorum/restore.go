@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 type restoreOptions struct {
@@ -23,6 +25,9 @@ type restoreOptions struct {
 	identities identityFlags
 	timeline   string
 	file       string
+	fromDir    string
+	fromWAL    string
+	point      pointOptions
 
 	req        restore.Request
 	bump       string
@@ -41,6 +46,10 @@ func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
 	o.identities.addFlags(f)
 	addTimelineFlag(f, &o.timeline)
 	f.StringVar(&o.file, "file", "", "restore from this `file` instead of a repository: of 'etcdctl snapshot save', or a stopped member's db")
+
+	f.StringVar(&o.fromDir, "from-data-dir", "", "restore from a stopped member's data `directory`, its database and its log, instead of a repository")
+	f.StringVar(&o.fromWAL, "wal-dir-source", "", "with --from-data-dir: that member's WAL `directory`, if it is a separate one")
+	o.point.addFlags(f)
 
 	f.StringVar(&o.req.InitialCluster, "initial-cluster", "", "the new cluster's members, `name=peer-url,…`")
 	f.StringVar(&o.req.DataDir, "data-dir", "", "the members' data directories, with {name} for the member's name")
@@ -63,10 +72,16 @@ func newRestoreCommand(g *globals) *cobra.Command {
 	var o restoreOptions
 	cmd := &cobra.Command{
 		Use:   "restore [ID|latest] --repo URL --initial-cluster m1=URL,… --data-dir 'DIR/{name}'",
-		Short: "Build a new cluster from a full snapshot",
-		Long: `Build the data directories of a new etcd cluster from a full snapshot: of all
-members at once, or of the one that --name names, on each host with the same
---plan.
+		Short: "Build a new cluster as the old one was at a point in time",
+		Long: `Build the data directories of a new etcd cluster from a full snapshot and the
+archived log after it: of all members at once, or of the one that --name names,
+on each host with the same --plan.
+
+Without an ID the end of the archived log is restored, or the point that --at,
+--revision, --index, --before or --before-prefix names, from the newest full
+snapshot before it. With an ID and no point it is exactly that backup, with both
+the replay begins there. A point that the archive does not cover is refused, and
+the nearest ones that it covers are named.
 
 Every byte is checked on the way, and nothing that a member would start from
 exists until everything is on disk. What lies in a data directory is refused, or
@@ -85,6 +100,9 @@ members' usual flags. --start starts it with the bundled etcd.
       --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380 \
       --data-dir '/var/lib/etcd-{name}' --dry-run
   requorum restore --plan plan.json --name m2 …                # on each host
+  requorum restore --repo URL --before /registry/deployments/default/web …
+  requorum restore --repo URL --at '2026-01-02 15:04:05' …
+  requorum restore --from-data-dir /var/lib/etcd …             # a survivor, no backup
   requorum restore --file snapshot.db --initial-cluster … --data-dir …
   requorum restore --repo URL --to-snapshot snapshot.db        # for k3s, RKE2, Talos`,
 		Args: cobra.MaximumNArgs(1),
@@ -99,13 +117,30 @@ members' usual flags. --start starts it with the bundled etcd.
 	return cmd
 }
 
+// repositoryFlags are of no use where the source is no repository.
+var repositoryFlags = []string{"repo", "timeline", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for"}
+
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {
 	if o.file != "" && len(args) > 0 {
 		return usageError{errors.New("--file stands alone: without an ID")}
 	}
+	if o.fromDir != "" && len(args) > 0 {
+		return usageError{errors.New("--from-data-dir stands alone: without an ID")}
+	}
 	if o.file != "" {
-		err = g.unfit("with --file", "repo", "timeline", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for")
+		err = g.unfit("with --file", slices.Concat(repositoryFlags, targetFlags, replayFlags, []string{"at-nearest", "from-data-dir", "wal-dir-source"})...)
+	}
+	if o.fromDir != "" {
+		err = errors.Join(err, g.unfit("with --from-data-dir: to join a survivor with an archive, use requorum recover", repositoryFlags...))
+	} else {
+		err = errors.Join(err, g.unfit("without --from-data-dir", "wal-dir-source"))
+	}
+	if _, bad := o.point.target(time.Now()); bad != nil {
+		return bad
+	}
+	if len(args) > 0 && args[0] != snapshot.Latest && len(o.point.given()) == 0 {
+		err = errors.Join(err, g.unfit("with an ID alone, which is restored as it is", replayFlags...))
 	}
 	if !o.start.start {
 		err = errors.Join(err, g.unfit("without --start", "client-urls", "start-timeout"))
@@ -155,6 +190,16 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if o.toSnapshot != "" {
 		return g.restoreToSnapshot(ctx, o, src)
 	}
+	host := restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner}
+	if src.needsRebuild(o, planned) {
+		// What is refused is refused before hours of replay.
+		if err := o.checkAhead(ctx, src, planned, host); err != nil {
+			return err
+		}
+		if err := src.rebuild(ctx, g, o, planned); err != nil {
+			return err
+		}
+	}
 	plan := planned
 	if plan == nil {
 		if plan, err = o.makePlan(ctx, src); err != nil {
@@ -162,8 +207,8 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		}
 	}
 	if o.dryRun {
-		ready, err := plan.Check(ctx, restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner})
-		return errors.Join(g.printPlan(plan, ready), err)
+		ready, err := plan.Check(ctx, host)
+		return errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
 	}
 	if err := src.checkTimeline(plan); err != nil {
 		return err
@@ -180,6 +225,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
 	}
+	result.Phases = append(src.phases(), result.Phases...)
 	report := restoreReport{Restore: result}
 	src.recordTimeline(ctx, result, &report)
 	if !o.start.start {
@@ -189,7 +235,8 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 }
 
 // planFlags are decided by a plan that exists.
-var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline"}
+var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
+	"latest", "at", "at-nearest", "revision", "index", "before", "before-prefix", "min-lease-ttl", "lease-checkpoint-persist"}
 
 // readPlan reads the plan file, if there is one.
 func (o *restoreOptions) readPlan() (*restore.Plan, error) {
@@ -236,16 +283,56 @@ func (o *restoreOptions) agrees(name string, p *restore.Plan) bool {
 		return same(o.req.WALDir, func(m restore.Member) string { return m.WALDir })
 	case "engine":
 		return o.req.Engine == p.Engine
+	case "latest", "at", "at-nearest", "revision", "index", "before", "before-prefix":
+		return o.point.asked() == p.Source.Target
+	case "min-lease-ttl":
+		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.minLeaseTTL
+	case "lease-checkpoint-persist":
+		return p.Source.Recipe == nil || p.Source.Recipe.PersistCheckpoints == o.point.checkpoints
 	case "target-version":
 		return o.req.TargetVersion == p.TargetVersion
 	}
 	return false
 }
 
-// makePlan plans, and writes the plan where that was asked for.
-func (o *restoreOptions) makePlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
+// checkAhead does all that can be checked before the log is replayed.
+func (o *restoreOptions) checkAhead(ctx context.Context, src *restoreSource, plan *restore.Plan, host restore.ExecOptions) (err error) {
+	if plan == nil {
+		if err := o.checkAlone(src); err != nil {
+			return err
+		}
+		if plan, err = o.newPlan(ctx, src); err != nil {
+			return err
+		}
+	}
+	if o.dryRun {
+		return nil // it shows what it finds, after the plan
+	}
+	if _, err := plan.Check(ctx, host); err != nil {
+		return err
+	}
+	if err := src.checkTimeline(plan); err != nil {
+		return err
+	}
+	return o.start.check(ctx, plan, o.name)
+}
+
+// checkAlone refuses to build one of several members by a point that may be
+// another one on the next host, when the archive has grown: members with
+// different contents are corrupt.
+func (o *restoreOptions) checkAlone(src *restoreSource) error {
+	if o.name == "" || o.plan != "" || src.repo == nil || src.point.AsIs || src.point.Target.Kind == walreplay.AtIndex || !strings.Contains(o.req.InitialCluster, ",") {
+		return nil
+	}
+	return usageError{fmt.Errorf("building only member %s without a shared plan needs a point that is the same on every host, and %s need not be, as the archive grows: give its raft index (--index; --dry-run tells it) on every host alike, or write a plan (--plan) on one host and read it on all",
+		o.name, src.point.Target)}
+}
+
+// newPlan plans, and writes nothing.
+func (o *restoreOptions) newPlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
 	req := o.req
 	req.Image, req.Repository, req.BackupID, req.HighestKnownRevision = src.image, src.url(), src.backupID(), src.highest
+	req.Target, req.Notes = src.target, src.notes
 	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
 	if o.plan == "" {
 		req.Only = o.name
@@ -255,7 +342,12 @@ func (o *restoreOptions) makePlan(ctx context.Context, src *restoreSource) (*res
 		return nil, err
 	}
 	req.Learners = o.chooseLearners(facts)
-	plan, err := restore.NewPlan(ctx, req)
+	return restore.NewPlan(ctx, req)
+}
+
+// makePlan plans, and writes the plan where that was asked for.
+func (o *restoreOptions) makePlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
+	plan, err := o.newPlan(ctx, src)
 	if err != nil || o.plan == "" {
 		return plan, err
 	}

@@ -13,23 +13,43 @@ import (
 type snapshotFileReport struct {
 	Plan *restore.SnapshotFilePlan `json:"plan"`
 	Host []restore.FileSystem      `json:"file_systems"`
+	// Point is what the target came to; nil where no point was asked for.
+	Point *pointReport `json:"point,omitempty"`
 }
 
 // restoreToSnapshot writes one plain snapshot file.
 func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src *restoreSource) error {
-	plan, err := restore.NewSnapshotFilePlan(ctx, restore.SnapshotFileRequest{
-		Image: src.image, Repository: src.url(), BackupID: src.backupID(), Path: o.toSnapshot, Owner: o.req.Owner,
-		Bump: o.req.Bump, HighestKnownRevision: src.highest, TargetVersion: o.req.TargetVersion,
-	})
+	newPlan := func() (*restore.SnapshotFilePlan, error) {
+		return restore.NewSnapshotFilePlan(ctx, restore.SnapshotFileRequest{
+			Image: src.image, Repository: src.url(), BackupID: src.backupID(), Path: o.toSnapshot, Owner: o.req.Owner,
+			Bump: o.req.Bump, HighestKnownRevision: src.highest, TargetVersion: o.req.TargetVersion,
+			Target: src.target, Notes: src.notes,
+		})
+	}
+	plan, err := newPlan()
 	if err != nil {
 		return err
+	}
+	if src.needsRebuild(o, nil) {
+		if !o.dryRun {
+			if _, err := plan.Check(ctx); err != nil {
+				return err
+			}
+		}
+		if err := src.rebuild(ctx, g, o, nil); err != nil {
+			return err
+		}
+		if plan, err = newPlan(); err != nil {
+			return err
+		}
 	}
 	if o.dryRun {
 		host, err := plan.Check(ctx)
 		if g.output == "json" {
-			return errors.Join(g.printJSON(snapshotFileReport{plan, host}), err)
+			return errors.Join(g.printJSON(snapshotFileReport{plan, host, src.pointReport()}), err)
 		}
 		fmt.Fprintf(g.stdout, "Would write %s at revision %d to %s\n", plan.Source.Name, plan.Source.Facts.Revision, plan.Path)
+		g.printPoint(src.pointReport())
 		g.printBump(plan.Bump)
 		g.printNotes(plan.Notes)
 		fmt.Fprintln(g.stdout, "Nothing was changed.")
@@ -44,6 +64,7 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
 	}
+	result.Phases = append(src.phases(), result.Phases...)
 	if g.output == "json" {
 		return g.printJSON(result)
 	}

@@ -22,14 +22,75 @@ type restoreReport struct {
 type planReport struct {
 	Plan *restore.Plan      `json:"plan"`
 	Host *restore.Readiness `json:"host"`
+	// Point is what the target came to; nil where no point was asked for.
+	Point *pointReport `json:"point,omitempty"`
 }
 
-func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness) error {
+// pointReport is what a target came to.
+type pointReport struct {
+	Target    string `json:"target"`
+	Base      string `json:"base"`
+	BaseIndex uint64 `json:"base_index"`
+	// Entries are those to replay; with Rebuilt they were replayed, in a scratch
+	// folder, and Index and Revision are exact.
+	Entries       uint64 `json:"entries"`
+	Index         uint64 `json:"index"`
+	Revision      int64  `json:"revision"`
+	RevisionExact bool   `json:"revision_exact"`
+	Time          string `json:"time,omitempty"`
+	Change        string `json:"change,omitempty"`
+	Rebuilt       bool   `json:"rebuilt"`
+}
+
+// pointReport is nil where the source is an image as it is.
+func (s *restoreSource) pointReport() *pointReport {
+	p := s.point
+	if p == nil {
+		return nil
+	}
+	r := &pointReport{
+		Target: p.Target.String(), Base: p.Base.Name, BaseIndex: p.Base.Index(),
+		Entries: p.Entries(), Index: p.Last, Revision: p.Revision, RevisionExact: !p.AtLeast, Time: p.Time,
+	}
+	if p.Change != nil {
+		r.Change = p.Change.String()
+	}
+	if s.rebuilt != nil && s.rebuilt.Recipe != nil {
+		c := s.rebuilt.Recipe
+		r.Entries, r.Index, r.Revision, r.RevisionExact, r.Time, r.Rebuilt = c.Entries, c.Index, c.Revision, true, c.Time, true
+	}
+	return r
+}
+
+func (g *globals) printPoint(r *pointReport) {
+	if r == nil {
+		return
+	}
+	least := ""
+	if !r.RevisionExact {
+		least = "at least "
+	}
+	fmt.Fprintf(g.stdout, "Target %s: raft index %d, revision %s%d", r.Target, r.Index, least, r.Revision)
+	if r.Time != "" {
+		fmt.Fprintf(g.stdout, ", written %s", r.Time)
+	}
+	fmt.Fprintf(g.stdout, "\n  from %s at raft index %d and %d entries of the log\n", r.Base, r.BaseIndex, r.Entries)
+	if r.Rebuilt {
+		fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
+	}
+}
+
+func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *pointReport) error {
 	if g.output == "json" {
-		return g.printJSON(planReport{p, host})
+		return g.printJSON(planReport{p, host, point})
 	}
 	f := p.Source.Facts
-	fmt.Fprintf(g.stdout, "Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
+	if point != nil && !point.Rebuilt && point.Entries > 0 {
+		fmt.Fprintf(g.stdout, "Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
+	} else {
+		fmt.Fprintf(g.stdout, "Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
+	}
+	g.printPoint(point)
 	fmt.Fprintf(g.stdout, "into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
 	g.printMembers(p.Members)
 	g.printBump(p.Bump)

@@ -12,12 +12,22 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
-// restoreSource is what a restore reads: a backup in a repository, or a file.
+// restoreSource is what a restore reads: a backup in a repository, with or
+// without the log after it, a file, or a stopped member's data directory.
 type restoreSource struct {
 	image   snapshot.Image
 	highest int64 // revision that is known anywhere in the lineage
+
+	// Where a log is replayed.
+	history *walreplay.History
+	point   *walreplay.Point  // what was asked for; nil with a plan's recipe
+	recipe  *walreplay.Recipe // of the plan that was read
+	rebuilt *walreplay.Rebuilt
+	target  string   // as asked for
+	notes   []string // about the point
 
 	// For a backup in a repository.
 	repo       *repository.Repository
@@ -27,10 +37,17 @@ type restoreSource struct {
 }
 
 func (s *restoreSource) close() error {
-	if s.repo == nil {
-		return nil
+	var err error
+	if s.rebuilt != nil {
+		err = s.rebuilt.Close()
 	}
-	return s.repo.Sink().Close()
+	if s.history != nil {
+		err = errors.Join(err, s.history.Close())
+	}
+	if s.repo != nil {
+		err = errors.Join(err, s.repo.Sink().Close())
+	}
+	return err
 }
 
 func (s *restoreSource) url() string {
@@ -47,24 +64,31 @@ func (s *restoreSource) backupID() string {
 	return s.manifest.ID
 }
 
-// openSource finds what to restore from. A plan that was read names its source
-// itself; its repository may be reached by another URL from here.
+// openSource finds what to restore from, and the point to restore. A plan that
+// was read names both itself; its repository or directory may be reached by
+// another name from here.
 func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []string, plan *restore.Plan) (*restoreSource, error) {
 	repo := o.repo
 	if plan != nil {
 		if len(args) > 0 {
 			return nil, usageError{errors.New("the plan names the backup: leave the ID out")}
 		}
-		if plan.Source.BackupID != "" {
+		switch recipe := plan.Source.Recipe; {
+		case plan.Source.BackupID != "":
 			args = []string{plan.Source.BackupID}
 			if len(repo.urls) == 0 {
 				repo.urls = []string{plan.Source.Repository}
 			}
-		} else if o.file == "" {
+		case recipe != nil && o.fromDir == "":
+			o.fromDir, o.fromWAL = recipe.DataDir, recipe.WALDir
+		case recipe == nil && o.file == "":
 			o.file = plan.Source.Name
 		}
 	}
-	if o.file != "" {
+	switch {
+	case o.fromDir != "":
+		return g.openDataDir(ctx, o, plan)
+	case o.file != "":
 		if err := restore.CheckFileIdle(o.file); err != nil {
 			return nil, err
 		}
@@ -82,12 +106,93 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 	if s.repo, err = repo.openRepository(ctx, g); err != nil {
 		return nil, err
 	}
-	if s.manifest, s.catalog, err = findBackup(ctx, s.repo, args, o.timeline); err != nil {
+	if err := s.find(ctx, g, o, args, plan); err != nil {
 		return nil, errors.Join(s.nameOlder(ctx, g, err), s.close())
 	}
-	s.image = snapshot.OpenStored(s.repo, s.manifest, identities...)
-	s.highest = s.catalog.HighestRevision()
 	return s, nil
+}
+
+// openDataDir opens a stopped member's directories.
+func (g *globals) openDataDir(ctx context.Context, o *restoreOptions, plan *restore.Plan) (*restoreSource, error) {
+	if err := restore.CheckMemberIdle(o.fromDir, o.fromWAL); err != nil {
+		return nil, fmt.Errorf("--from-data-dir: %w", err)
+	}
+	s := &restoreSource{}
+	var err error
+	if s.history, err = walreplay.OpenDataDir(ctx, o.fromDir, o.fromWAL); err != nil {
+		return nil, fmt.Errorf("--from-data-dir: %w", err)
+	}
+	if plan != nil {
+		s.recipe = plan.Source.Recipe
+		if s.recipe == nil {
+			err = usageError{fmt.Errorf("plan %s was made from %s, not from a data directory with its log: leave --from-data-dir out", plan.ID, plan.Source.Name)}
+		}
+	} else {
+		var t walreplay.Target
+		if t, err = o.point.target(time.Now()); err == nil {
+			err = s.resolve(ctx, g, o, t, "")
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// find finds the backup and the point in a repository.
+func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions, args []string, plan *restore.Plan) (err error) {
+	target, err := o.point.target(time.Now())
+	if err != nil {
+		return err
+	}
+	named := len(args) > 0 && args[0] != snapshot.Latest
+	var timeline repository.TimelineID
+	s.manifest, s.catalog, err = findBackup(ctx, s.repo, args, o.timeline)
+	var damaged *snapshot.DamagedManifestError
+	switch {
+	case err == nil:
+		timeline = s.manifest.Timeline
+	case errors.As(err, &damaged) && !named && target.Kind != walreplay.Latest:
+		// An older backup may do for a point that is named.
+		timeline = damaged.Timeline
+	default:
+		return err
+	}
+	if s.highest, err = walreplay.HighestRevision(ctx, s.repo, s.catalog); err != nil {
+		return err
+	}
+	asked := len(o.point.given()) > 0
+	if plan != nil {
+		s.recipe, asked = plan.Source.Recipe, false
+	}
+	if named && s.recipe == nil && !asked {
+		s.image = snapshot.OpenStored(s.repo, s.manifest, s.identities...)
+		return nil
+	}
+	if s.history, err = walreplay.OpenArchive(ctx, s.repo, s.catalog, timeline, s.identities...); err != nil {
+		return err
+	}
+	if s.recipe != nil {
+		return nil
+	}
+	base := ""
+	if named {
+		base = s.manifest.ID
+	}
+	return s.resolve(ctx, g, o, target, base)
+}
+
+// needsRebuild tells whether the log has to be replayed now. A plan that is only
+// shown does without where the point is known without; one that is written holds
+// what came out.
+func (s *restoreSource) needsRebuild(o *restoreOptions, planned *restore.Plan) bool {
+	if planned != nil {
+		return s.recipe != nil && !o.dryRun
+	}
+	if s.point == nil {
+		return false
+	}
+	return !o.dryRun || o.plan != "" || s.point.MaxRevision > 0
 }
 
 // nameOlder adds to an error about a damaged backup which older one is good.
@@ -97,9 +202,12 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 		manifest *snapshot.DamagedManifestError
 		older    *snapshot.Manifest
 	)
+	var log *walreplay.LogError
 	switch {
 	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
+	case errors.As(err, &log):
+		return fmt.Errorf("%w\nNothing was restored", err)
 	case errors.As(err, &manifest):
 		older = s.catalog.OlderThanDamaged(manifest.DamagedBackup)
 	case s.manifest != nil:
@@ -109,10 +217,23 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	defer meter.finish()
 	for m := older; m != nil; m = s.catalog.Older(m) {
 		if readWhole(ctx, snapshot.OpenStored(s.repo, m, s.identities...), meter) == nil {
-			return fmt.Errorf("%w\nNothing was restored. The next older backup is whole: %s, revision %d, taken %s", err, m.ID, m.Facts.Revision, when(m.Started))
+			return fmt.Errorf("%w\nNothing was restored. The next older backup is whole: %s, revision %d, taken %s%s", err, m.ID, m.Facts.Revision, when(m.Started), s.reaches(m))
 		}
 	}
 	return fmt.Errorf("%w\nNothing was restored. No older backup of this timeline is whole", err)
+}
+
+// reaches says that the log after an older backup leads to the same point.
+func (s *restoreSource) reaches(older *snapshot.Manifest) string {
+	if s.history == nil || s.point == nil || s.point.Target.Kind == walreplay.BeforeKey || s.point.Target.Kind == walreplay.BeforePrefix {
+		return ""
+	}
+	for _, b := range s.history.Bases() {
+		if b.ID == older.ID && s.history.Reach(b) >= s.point.Last {
+			return "; the log leads from it to the same point: give its ID with --index " + fmt.Sprint(s.point.Last)
+		}
+	}
+	return ""
 }
 
 func readWhole(ctx context.Context, image snapshot.Image, meter *meter) error {
@@ -139,6 +260,9 @@ func (w *meterWriter) Write(p []byte) (int, error) {
 
 // restoredFrom tells by which plan and from what a timeline was opened.
 func (s *restoreSource) restoredFrom(p *restore.Plan) string {
+	if r := p.Source.Recipe; r != nil {
+		return fmt.Sprintf("restored from backup %s and the log to raft index %d by plan %s", p.Source.BackupID, r.Index, p.ID)
+	}
 	return fmt.Sprintf("restored from backup %s by plan %s", s.manifest.ID, p.ID)
 }
 
@@ -173,8 +297,11 @@ func (s *restoreSource) recordTimeline(ctx context.Context, r *restore.Result, r
 		Created: time.Now().UTC().Truncate(time.Second),
 		Reason:  s.restoredFrom(r.Plan),
 		Parent: &repository.Branch{Timeline: s.manifest.Timeline, Backup: s.manifest.ID,
-			RaftIndex: s.manifest.Facts.RaftIndex, Revision: s.manifest.Facts.Revision},
+			RaftIndex: r.Plan.Source.Facts.RaftIndex, Revision: r.Plan.Source.Facts.Revision},
 		Members: names,
+	}
+	if c := r.Plan.Source.Recipe; c != nil && c.Chain != nil {
+		t.Parent.Chain = c.Chain.String()
 	}
 	report.Timeline = t.ID.String()
 	found, err := s.repo.EnsureTimeline(ctx, t)

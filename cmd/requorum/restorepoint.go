@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/walreplay"
+)
+
+// pointOptions are the point that a restore goes back to.
+type pointOptions struct {
+	set          *pflag.FlagSet
+	latest       bool
+	at           string
+	nearest      bool
+	revision     int64
+	index        uint64
+	before       string
+	beforePrefix string
+
+	scratchDir  string
+	minLeaseTTL time.Duration
+	checkpoints bool
+}
+
+// targetFlags choose the point; only one of them can be given.
+var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
+
+// replayFlags say how the log is replayed.
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist"}
+
+func (o *pointOptions) addFlags(f *pflag.FlagSet) {
+	o.set = f
+	f.BoolVar(&o.latest, "latest", false, "restore the end of the archived log (the default without an ID)")
+	f.StringVar(&o.at, "at", "", "restore the state at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, or -10m for ten minutes ago")
+	f.BoolVar(&o.nearest, "at-nearest", false, "with --at: where nothing tells the state at that time to the second, take the nearest observation")
+	f.Int64Var(&o.revision, "revision", 0, "restore the last state at revision `N`")
+	f.Uint64Var(&o.index, "index", 0, "restore the state after the raft entry with index `N`")
+	f.StringVar(&o.before, "before", "", "restore the state just before the last change or deletion of this `key`")
+	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the last change or deletion of any key with this `prefix`")
+	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
+	f.DurationVar(&o.minLeaseTTL, "min-lease-ttl", walreplay.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
+	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
+}
+
+// given are the flags that choose a point.
+func (o *pointOptions) given() []string {
+	var names []string
+	for _, name := range targetFlags {
+		if o.set.Changed(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// asked is the point in the user's words; empty where none was asked for.
+func (o *pointOptions) asked() string {
+	names := o.given()
+	if len(names) == 0 {
+		return ""
+	}
+	text := "--" + names[0]
+	if names[0] != "latest" {
+		text += " " + o.set.Lookup(names[0]).Value.String()
+	}
+	if o.nearest {
+		text += " --at-nearest"
+	}
+	return text
+}
+
+// target is the point that the flags choose, the end of the log without any.
+func (o *pointOptions) target(now time.Time) (t walreplay.Target, err error) {
+	names := o.given()
+	switch {
+	case len(names) > 1:
+		return t, usageError{fmt.Errorf("--%s exclude each other: one point can be restored", strings.Join(names, " and --"))}
+	case o.nearest && !o.set.Changed("at"):
+		return t, usageError{errors.New("--at-nearest is for --at")}
+	case len(names) == 0:
+		return t, nil
+	case o.minLeaseTTL <= 0:
+		return t, usageError{fmt.Errorf("--min-lease-ttl %s: want more than 0", o.minLeaseTTL)}
+	}
+	switch names[0] {
+	case "latest":
+		if !o.latest {
+			err = errors.New("--latest=false: give the point that is wanted instead")
+		}
+	case "at":
+		t = walreplay.Target{Kind: walreplay.AtTime, Nearest: o.nearest}
+		t.Time, err = parseInstant(o.at, now)
+	case "revision":
+		t = walreplay.Target{Kind: walreplay.AtRevision, Revision: o.revision}
+		if o.revision < 1 {
+			err = fmt.Errorf("--revision %d: want 1 or more", o.revision)
+		}
+	case "index":
+		t = walreplay.Target{Kind: walreplay.AtIndex, Index: o.index}
+		if o.index < 1 {
+			err = errors.New("--index 0: want 1 or more")
+		}
+	case "before":
+		t = walreplay.Target{Kind: walreplay.BeforeKey, Key: o.before}
+		if o.before == "" {
+			err = errors.New("--before wants a key; for all keys give --before-prefix ''")
+		}
+	case "before-prefix":
+		t = walreplay.Target{Kind: walreplay.BeforePrefix, Key: o.beforePrefix}
+	}
+	if err != nil {
+		return t, usageError{err}
+	}
+	return t, nil
+}
+
+// parseInstant reads a point in time: of RFC 3339, without a zone in this
+// machine's, or as a duration back from now.
+func parseInstant(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04"} {
+		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	if ago, ok := strings.CutPrefix(s, "-"); ok {
+		if d, err := time.ParseDuration(ago); err == nil {
+			return now.Add(-d), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--at %s: want a time such as 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, or -10m", s)
+}

@@ -1,0 +1,105 @@
+package walreplay
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// exact is how far apart two observations may be for the state between them to
+// count as that at any time between.
+const exact = time.Second
+
+// Seen is one observation: at Time, by the clock of the one who asked, a member
+// had applied Index.
+type Seen struct {
+	Index uint64
+	Time  time.Time
+}
+
+func (s *Seen) String() string { return fmt.Sprintf("raft index %d at %s", s.Index, instant(s.Time)) }
+
+// clock tells which index a cluster had reached when, from live observations.
+type clock interface {
+	// around are the observation of the highest index at or before t, and that of
+	// the lowest one at or after it; nil where there is none on that side.
+	around(ctx context.Context, t time.Time) (before, after *Seen, err error)
+	// of are the last observation below index and the first one at or above it.
+	of(ctx context.Context, index uint64) (before, after *Seen, err error)
+}
+
+// resolveTime finds the index of a time. The state at a time between two
+// observations of different indexes is that of the earlier one, if they are
+// close; otherwise nobody knows it.
+func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *Seen, err error) {
+	refuse := func(reason string, before, after *Seen) error {
+		e := &NotCoveredError{Target: t, History: h.Name, Reason: reason}
+		if before != nil {
+			e.Before = &Near{Index: before.Index, Time: instant(before.Time)}
+		}
+		if after != nil {
+			e.After = &Near{Index: after.Index, Time: instant(after.Time)}
+		}
+		return e
+	}
+	if h.clock == nil {
+		return 0, nil, fmt.Errorf("a time needs the archive's observations, and %s has none: give an index, a revision or a key instead", h.Name)
+	}
+	before, after, err := h.clock.around(ctx, t.Time)
+	if err != nil {
+		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
+	}
+	switch {
+	case before == nil && after == nil:
+		return 0, nil, refuse("nothing in it tells when an entry was written", nil, nil)
+	case before != nil && before.Time.Equal(t.Time):
+		return before.Index, before, nil
+	case before != nil && after != nil && (before.Index == after.Index || after.Time.Sub(before.Time) <= exact):
+		return before.Index, before, nil
+	}
+	if t.Nearest {
+		at = nearest(t.Time, before, after)
+		return at.Index, at, nil
+	}
+	switch {
+	case after == nil:
+		return 0, nil, refuse("the last observation is from before it; --latest is the end of the log, --at-nearest the observation", before, nil)
+	case before == nil:
+		return 0, nil, refuse("the first observation is from after it", nil, after)
+	}
+	// The members' clocks may disagree: then the earlier one has the higher index.
+	low, high := min(before.Index, after.Index), max(before.Index, after.Index)
+	return 0, nil, refuse(fmt.Sprintf("entries %d to %d were written at some time in the %s between two observations: name one of them with --index, or take the nearer observation with --at-nearest",
+		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
+}
+
+func nearest(t time.Time, before, after *Seen) *Seen {
+	switch {
+	case before == nil:
+		return after
+	case after == nil || t.Sub(before.Time) <= after.Time.Sub(t):
+		return before
+	}
+	return after
+}
+
+// about says when an entry was written, as far as that is known.
+func (h *History) about(ctx context.Context, index uint64) (string, error) {
+	if h.clock == nil {
+		return "", nil
+	}
+	before, after, err := h.clock.of(ctx, index)
+	switch {
+	case err != nil:
+		return "", err
+	case before != nil && after != nil && after.Time.Sub(before.Time) <= exact:
+		return "about " + instant(after.Time), nil
+	case before != nil && after != nil:
+		return "between " + instant(before.Time) + " and " + instant(after.Time), nil
+	case after != nil:
+		return "before " + instant(after.Time), nil
+	case before != nil:
+		return "after " + instant(before.Time), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,197 @@
+package walreplay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// member is a stopped member's data directory.
+type member struct {
+	dir, walDir string // walDir is empty where the log is inside of dir
+	log         *walfile.Log
+	memberID    snapshot.ID
+	commit      uint64 // the last index that the member recorded as committed
+	parts       []stretch
+	bytes       int64 // of all files of the log
+	damage      error // that ends the log; nil where it ends by itself
+	notes       []string
+}
+
+// OpenDataDir is the history of a stopped member: its database, those that a
+// leader sent it (*.snap.db), and its log to the very end, with what it had not
+// recorded as committed. walDir is empty where the log is in dir. It goes
+// through the log once. Files are only read, and the caller makes sure that no
+// member runs on them; it closes the history.
+func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
+	m := &member{walDir: walDir}
+	var err error
+	if m.dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	logDir := filepath.Join(m.dir, "member", "wal")
+	if walDir != "" {
+		if m.walDir, err = filepath.Abs(walDir); err != nil {
+			return nil, err
+		}
+		logDir = m.walDir
+	}
+	h := &History{Name: "data directory " + m.dir, member: m, log: m}
+	if err := m.open(ctx, logDir); err != nil {
+		return nil, err
+	}
+	if err := h.findImages(ctx); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// Close ends the reading of a data directory's log. Other histories need it not.
+func (h *History) Close() error {
+	if h.member == nil {
+		return nil
+	}
+	return h.member.log.Close()
+}
+
+// findImages looks at the databases beside the log.
+func (h *History) findImages(ctx context.Context) error {
+	m := h.member
+	folder := filepath.Join(m.dir, "member", "snap")
+	list, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	began := uint64(0) // the index that the log was made to begin from
+	for _, e := range list {
+		if name, ok := strings.CutSuffix(e.Name(), ".snap"); ok {
+			if index, ok := snapIndex(name); ok && (began == 0 || index < began) {
+				began = index
+			}
+		}
+		if e.Name() != "db" && !strings.HasSuffix(e.Name(), ".snap.db") {
+			continue
+		}
+		b, err := openImage(ctx, filepath.Join(folder, e.Name()), e.Name())
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			m.notes = append(m.notes, fmt.Sprintf("%s is not used: %v", filepath.Join(folder, e.Name()), err))
+			continue
+		}
+		h.bases = append(h.bases, b)
+	}
+	if err := h.addEmpty(began); err != nil {
+		return err
+	}
+	for _, b := range h.bases {
+		if len(b.Facts.Members) > 0 && !slices.ContainsFunc(b.Facts.Members, func(o snapshot.Member) bool { return o.ID == m.memberID }) {
+			m.notes = append(m.notes, fmt.Sprintf("the log is of member %s, whom %s does not know: it was removed from the cluster, or the log is another member's", m.memberID, b.Name))
+		}
+	}
+	slices.SortStableFunc(h.bases, func(a, b *Base) int { return cmp.Compare(a.Index(), b.Index()) })
+	if len(h.bases) == 0 {
+		return fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
+			m.dir, strings.Join(append(m.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
+	}
+	return nil
+}
+
+// most is how many members a cluster is restored with, and more: a log that was
+// made by a restore begins with one entry for each, and with a snapshot behind
+// them.
+const most = 32
+
+// addEmpty lets a log that begins with a cluster's first entry be replayed onto
+// nothing. The log of a restored cluster begins with the same entries, but what
+// was restored is not in it.
+func (h *History) addEmpty(began uint64) error {
+	stretches := h.member.stretches()
+	if len(stretches) == 0 || stretches[0].First != 1 {
+		return nil
+	}
+	restored, err := filepath.Glob(filepath.Join(escapeGlob(h.member.dir), "member", "requorum-*.json"))
+	if err != nil {
+		return err
+	}
+	if began > 0 && began <= most || len(restored) > 0 {
+		h.member.notes = append(h.member.notes, "the log begins with its first entry, but of a cluster that was itself restored: what it was restored from is not in the log")
+		return nil
+	}
+	h.bases = append(h.bases, &Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}})
+	return nil
+}
+
+// escapeGlob makes a path match itself only.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// snapIndex is the index in the name of a .snap file: term and index in hex.
+func snapIndex(name string) (uint64, bool) {
+	var term, index uint64
+	n, err := fmt.Sscanf(name, "%016x-%016x", &term, &index)
+	return index, n == 2 && err == nil
+}
+
+func openImage(ctx context.Context, path, id string) (*Base, error) {
+	f, err := snapshot.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := f.Facts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Base{Name: path, ID: id, Image: f, Facts: facts}, nil
+}
+
+// complete adds to a recipe what is a data directory's own.
+func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
+	c.DataDir, c.WALDir, c.Image, c.Base = m.dir, m.walDir, b.ID, ""
+	voters := 0
+	for _, v := range f.Members {
+		if !v.IsLearner {
+			voters++
+		}
+	}
+	if voters == 1 {
+		return // what it has not written was never acknowledged
+	}
+	c.Unproven = fmt.Sprintf("of %d voters only this one's log was read: acknowledged writes that had not reached it are missing", voters)
+	if c.Index > m.commit {
+		c.Unproven += fmt.Sprintf(", and the last %d entries, after raft index %d which it last recorded as committed, may hold writes that the cluster refused", c.Index-max(m.commit, c.BaseIndex), m.commit)
+	}
+}
+
+func (m *member) stretches() []stretch { return m.parts }
+
+// entries ends the log's own iteration, which goes to its end, at last.
+func (m *member) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		if last < first {
+			return
+		}
+		for e, err := range m.log.Entries(ctx, first) {
+			if err != nil {
+				yield(e, logDamage(err))
+				return
+			}
+			if !yield(e, nil) || e.Index >= last {
+				return
+			}
+		}
+	}
+}

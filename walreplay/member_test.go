@@ -1,0 +1,259 @@
+package walreplay
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+)
+
+// survivor is the data directory of a member that was killed right after its
+// last acknowledgement, and what it had acknowledged.
+type survivor struct {
+	dir      string
+	revision int64
+	hash     snapshot.HashKV
+}
+
+func startAndKill(t *testing.T, members int) survivor {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	root := t.TempDir()
+	c, err := store.StartCluster(ctx, store.ClusterConfig{
+		DataDir: root, Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s := survivor{}
+	for i := range 40 {
+		key := "k" + string(rune('a'+i%7))
+		resp, err := client.Put(ctx, key, strings.Repeat("v", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.revision = resp.Header.Revision
+	}
+	deleted, err := client.Delete(ctx, "ka")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.revision = deleted.Header.Revision
+	// Every member, so that the first one holds it too.
+	for _, endpoint := range c.Endpoints() {
+		h, err := client.HashKV(ctx, endpoint, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.hash = (snapshot.HashKV{Hash: h.Hash, Revision: h.Header.Revision, CompactedRevision: h.CompactRevision}); s.hash.Revision != s.revision {
+			if _, err := client.Get(ctx, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	last, err := client.Put(ctx, "last", "acknowledged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.revision = last.Header.Revision
+	c.Kill()
+	found, err := filepath.Glob(filepath.Join(root, "*", "member"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		found = []string{filepath.Join(root, "member")}
+	}
+	s.dir = filepath.Dir(found[0])
+	return s
+}
+
+// sums are the checksums of all files of a folder.
+func sums(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		all[path] = hex.EncodeToString(h.Sum(nil))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Promises 2 and 3 of the design: a survivor's log is replayed to its very end,
+// and its files are only read. One of three is unproven, the only voter is not.
+func TestPromise2And3DataDir(t *testing.T) {
+	for _, members := range []int{1, 3} {
+		s := startAndKill(t, members)
+		before := sums(t, s.dir)
+		h, err := OpenDataDir(t.Context(), s.dir, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{ScratchDir: t.TempDir()}
+		p, err := h.Resolve(t.Context(), Target{}, "", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.Rebuild(t.Context(), p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, _ := r.Facts(t.Context())
+		if members == 1 && facts.Revision != s.revision {
+			t.Errorf("revision %d, acknowledged was %d", facts.Revision, s.revision)
+		}
+		if unproven := r.Recipe.Unproven != ""; unproven != (members > 1) {
+			t.Errorf("%d members: recipe %+v", members, r.Recipe)
+		}
+		if r.HasHash() {
+			t.Error("a bare db file passes for one with a checksum")
+		}
+		again, err := h.Repeat(t.Context(), r.Recipe, o)
+		if err != nil {
+			t.Errorf("the recipe of a data directory: %v", err)
+		} else if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+		p, err = h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "ka"}, "", o)
+		if err != nil || !p.Change.Deleted {
+			t.Errorf("before the deletion of ka: %+v, %v", p, err)
+		}
+		if _, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: time.Now()}, "", o); err == nil || !strings.Contains(err.Error(), "give an index") {
+			t.Errorf("a time: %v", err)
+		}
+		if err := errors.Join(r.Close(), h.Close()); err != nil {
+			t.Error(err)
+		}
+		if after := sums(t, s.dir); !mapsEqual(before, after) {
+			t.Error("the survivor's files were changed")
+		}
+	}
+}
+
+func mapsEqual(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Without a database, a log from the first entry on gives the same; the log of a
+// restored cluster does not begin with all there was, and is refused.
+func TestDataDirFromNothing(t *testing.T) {
+	s := startAndKill(t, 1)
+	db := filepath.Join(s.dir, "member", "snap", "db")
+	if err := os.Remove(db); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{ScratchDir: t.TempDir()}
+	h, err := OpenDataDir(t.Context(), s.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.Resolve(t.Context(), Target{Kind: AtRevision, Revision: s.hash.Revision}, "", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Rebuild(t.Context(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Recipe.HashKV; got.Hash != s.hash.Hash || got.Revision != s.hash.Revision || got.CompactedRevision != s.hash.CompactedRevision {
+		t.Errorf("HashKV %+v, the member served %+v", got, s.hash)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDataDir(t.Context(), s.dir, ""); !errors.Is(err, snapshot.ErrNoBackup) || !strings.Contains(err.Error(), "itself restored") {
+		t.Errorf("the log of a restored cluster: %v", err)
+	}
+}
+
+// Promise 4: damage in the middle of a member's log ends the restore, and what
+// is before it can be asked for.
+func TestDataDirDamaged(t *testing.T) {
+	s := startAndKill(t, 1)
+	if err := os.Remove(filepath.Join(s.dir, "member", "snap", "db")); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(s.dir, "member", "wal", "*.wal"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	slices.Sort(segments)
+	data, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(string(data), "vvvvvvvvvvvvvvvvvvvv")
+	if at < 0 {
+		t.Fatal("no value in the log")
+	}
+	data[at] ^= 1
+	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{ScratchDir: t.TempDir()}
+	h, err := OpenDataDir(t.Context(), s.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Resolve(t.Context(), Target{}, "", o)
+	var log *LogError
+	var damaged *snapshot.DamagedError
+	if !errors.As(err, &log) || !errors.As(err, &damaged) || log.Good.Index == 0 {
+		t.Fatalf("the end of a damaged log: %v", err)
+	}
+	p, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: log.Good.Index}, "", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Rebuild(t.Context(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,62 @@
+package walreplay
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/requorum/requorum/walreplay/engine"
+)
+
+// Phase is a part of a rebuild.
+type Phase string
+
+// The phases. PhaseBase counts bytes of the image, PhaseReplay entries;
+// PhaseSearch is a replay that looks for a key, in entries, and PhaseProve reads
+// what was rebuilt, uncounted.
+const (
+	PhaseBase   Phase = "base"
+	PhaseSearch Phase = "search"
+	PhaseReplay Phase = "replay"
+	PhaseProve  Phase = "prove"
+)
+
+// DefaultMinLeaseTTL is what etcd raises shorter leases to at its default
+// election timeout of 1 s: 1.5 times that, rounded up to seconds.
+const DefaultMinLeaseTTL = 2 * time.Second
+
+// Options are how a replay is done.
+type Options struct {
+	// ScratchDir is where a scratch folder is made. It is made itself where it is
+	// not there, and then removed with it.
+	ScratchDir string
+	// MinLeaseTTL and PersistCheckpoints say how the source's members were
+	// configured: see engine.Options. DefaultMinLeaseTTL where zero.
+	MinLeaseTTL        time.Duration
+	PersistCheckpoints bool
+	// Progress may be nil. It is called from one goroutine.
+	Progress func(p Phase, done, total int64)
+	Logger   *slog.Logger // may be nil
+}
+
+func (o Options) progress(p Phase, done, total int64) {
+	if o.Progress != nil {
+		o.Progress(p, done, total)
+	}
+}
+
+func (o Options) minLeaseTTL() time.Duration {
+	if o.MinLeaseTTL == 0 {
+		return DefaultMinLeaseTTL
+	}
+	return o.MinLeaseTTL
+}
+
+func (o Options) engine() engine.Options {
+	return engine.Options{MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, Logger: o.Logger}
+}
+
+// PhaseTime is how long a phase took.
+type PhaseTime struct {
+	Phase Phase
+	Took  time.Duration
+}

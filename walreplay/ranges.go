@@ -1,0 +1,178 @@
+package walreplay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// Range is a part of a timeline: one in which every point can be restored, or,
+// with Gap, one in which none can. Its JSON form is stable.
+type Range struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	// FirstBackup is the full snapshot at FirstIndex, empty for a gap.
+	FirstBackup string `json:"first_backup,omitempty"`
+	// FirstIndex and LastIndex are the raft indexes at both ends: for a gap, of
+	// the first and the last point that cannot be restored.
+	FirstIndex uint64 `json:"first_index"`
+	LastIndex  uint64 `json:"last_index"`
+	// LastRevision is at least this, unless LastRevisionExact. Both revisions
+	// are 0 where they are not known, as in a gap.
+	FirstRevision     int64 `json:"first_revision,omitempty"`
+	LastRevision      int64 `json:"last_revision,omitempty"`
+	LastRevisionExact bool  `json:"last_revision_exact"`
+	// From is when the first snapshot was begun, To the last observation of the
+	// cluster in the range; zero where it is not known.
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
+	Gap  bool      `json:"gap"`
+	// Reason says why there is a gap.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Ranges are the parts of every timeline that c lists, in their order: what can
+// be restored, and the gaps between and after it. It lists the log of each and
+// reads headers; a range can still turn out to be damaged inside when it is
+// read.
+func Ranges(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) ([]Range, error) {
+	all := []Range{}
+	for _, t := range c.Timelines {
+		h, err := OpenArchive(ctx, repo, c, t.ID)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, h.ranges()...)
+	}
+	return all, nil
+}
+
+func (h *History) ranges() []Range {
+	var all []Range
+	for _, b := range h.bases {
+		reach := h.Reach(b)
+		if n := len(all); n > 0 && b.Index() <= all[n-1].LastIndex {
+			if last := &all[n-1]; reach <= last.LastIndex {
+				last.know(b, reach)
+				continue
+			} else if b.Index() == last.LastIndex {
+				h.extend(last, b, reach)
+				continue
+			}
+		}
+		r := Range{Timeline: h.Timeline, FirstBackup: b.ID, FirstIndex: b.Index(), LastIndex: b.Index(), FirstRevision: b.Facts.Revision, From: b.Taken}
+		h.extend(&r, b, reach)
+		all = append(all, r)
+	}
+	return h.withGaps(all)
+}
+
+// know takes over what an image within a range tells of its end.
+func (r *Range) know(b *Base, reach uint64) {
+	r.LastRevision = max(r.LastRevision, b.Facts.Revision)
+	if b.Index() == reach && reach == r.LastIndex {
+		r.LastRevisionExact = true
+	}
+	if b.Taken.After(r.To) {
+		r.To = b.Taken
+	}
+}
+
+// extend lets a range go on as far as the log after b does.
+func (h *History) extend(r *Range, b *Base, reach uint64) {
+	r.LastIndex, r.LastRevisionExact = reach, false
+	r.know(b, reach)
+	if s := h.after(b); s != nil {
+		r.LastRevision = max(r.LastRevision, s.Revision)
+		if s.Until.After(r.To) {
+			r.To = s.Until
+		}
+	}
+}
+
+// withGaps puts the gaps between the ranges, and after the last one where the
+// log has more.
+func (h *History) withGaps(ranges []Range) []Range {
+	all := []Range{}
+	next := uint64(0) // the first index behind what is covered so far; 0: nothing yet
+	gap := func(last uint64) {
+		first := max(next, 1)
+		if next == 0 {
+			if stretches := h.log.stretches(); len(stretches) > 0 && stretches[0].First <= last {
+				first = stretches[0].First
+			} else {
+				return // before the first snapshot there is nothing to miss
+			}
+		}
+		if first <= last {
+			all = append(all, Range{Timeline: h.Timeline, FirstIndex: first, LastIndex: last, Gap: true, Reason: h.why(first, last)})
+		}
+	}
+	for _, r := range ranges {
+		gap(r.FirstIndex - 1)
+		all = append(all, r)
+		next = max(next, r.LastIndex+1)
+	}
+	if stretches := h.log.stretches(); len(stretches) > 0 {
+		gap(stretches[len(stretches)-1].Last)
+	}
+	return all
+}
+
+// why says why nothing can be restored between two indexes.
+func (h *History) why(first, last uint64) string {
+	missing := first
+	for _, s := range h.log.stretches() {
+		if s.First <= missing && missing <= s.Last {
+			missing = s.Last + 1
+		}
+	}
+	if missing > last {
+		return "the log has these entries, but no full snapshot before them joins it"
+	}
+	reason := "entries are missing in the log"
+	if a, ok := h.log.(*archived); ok {
+		if err := a.damageAt(first, last); err != nil {
+			return err.Error()
+		}
+		for _, g := range a.log.Gaps() {
+			if g.Reason != "" && g.After+1 <= last && g.Next-1 >= first {
+				reason += ": " + g.Reason
+				break
+			}
+		}
+	}
+	for _, s := range h.log.stretches() {
+		if s.First > missing && s.First <= last {
+			return fmt.Sprintf("%s; the log goes on at raft index %d, but points need a full snapshot first", reason, s.First)
+		}
+	}
+	return reason
+}
+
+// highestArchived is the highest revision that the end of a timeline's archived
+// log is known to have reached; 0 where it has none.
+func highestArchived(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (int64, error) {
+	h, found, err := segment.Newest(ctx, repo, t)
+	if err != nil || !found {
+		return 0, err
+	}
+	return h.Revision, nil
+}
+
+// HighestRevision is the highest revision that anything in a repository is known
+// to have reached: its full snapshots, and the ends of the archived logs.
+func HighestRevision(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) (int64, error) {
+	highest := c.HighestRevision()
+	for _, t := range c.Timelines {
+		n, err := highestArchived(ctx, repo, t.ID)
+		if err != nil {
+			return 0, fmt.Errorf("find the end of the archived log of timeline %s in %s: %w", t.ID, repo, err)
+		}
+		highest = max(highest, n)
+	}
+	return highest, nil
+}

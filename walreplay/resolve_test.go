@@ -1,0 +1,337 @@
+package walreplay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// story is a log with two backups: 1 join, 2 version, 3 put a (rev 2), 4 put b
+// (rev 3), 5 lease, 6 put a (rev 4), 7 delete b (rev 5), 8 lease, 9 compact to 5,
+// 10 put c (rev 6), 11 put d/1 (rev 7), 12 put a (rev 8).
+func story(t *testing.T) *world {
+	w := newWorld(t)
+	w.put("a", "1")
+	w.put("b", "1")
+	w.lease(10)
+	w.put("a", "2")
+	w.delete("b")
+	w.lease(11)
+	w.compact(5)
+	w.put("c", "1")
+	w.put("d/1", "1")
+	w.put("a", "3")
+	w.backup(3)
+	w.backup(8)
+	return w
+}
+
+// Every target comes to its index, from the newest backup before it, and what is
+// rebuilt is what a replay from the first entry gives.
+func TestTargets(t *testing.T) {
+	w := story(t)
+	w.archive(4, 7, true, 4, 7)
+	w.archive(8, 12, false, 10, 11, 12)
+	h := w.history()
+	for _, c := range []struct {
+		target Target
+		base   string
+		index  uint64
+	}{
+		{Target{}, "b8", 12},
+		{Target{Kind: AtIndex, Index: 12}, "b8", 12},
+		{Target{Kind: AtIndex, Index: 8}, "b8", 8},
+		{Target{Kind: AtIndex, Index: 7}, "b3", 7},
+		{Target{Kind: AtIndex, Index: 3}, "b3", 3},
+		// The last index of a revision: what moves none belongs to it.
+		{Target{Kind: AtRevision, Revision: 3}, "b3", 5},
+		{Target{Kind: AtRevision, Revision: 4}, "b3", 6},
+		{Target{Kind: AtRevision, Revision: 5}, "b8", 9},
+		{Target{Kind: AtRevision, Revision: 7}, "b8", 11},
+		{Target{Kind: AtRevision, Revision: 8}, "b8", 12},
+		{Target{Kind: AtTime, Time: timeOf(7)}, "b3", 7},
+		{Target{Kind: AtTime, Time: timeOf(11)}, "b8", 11},
+		{Target{Kind: AtTime, Time: timeOf(11).Add(500 * time.Millisecond)}, "b8", 11},
+		{Target{Kind: AtTime, Time: timeOf(9), Nearest: true}, "b8", 8},
+		{Target{Kind: AtTime, Time: timeOf(9).Add(time.Millisecond), Nearest: true}, "b8", 10},
+		{Target{Kind: BeforeKey, Key: "a"}, "b8", 11},
+		{Target{Kind: BeforeKey, Key: "b"}, "b3", 6},
+		{Target{Kind: BeforeKey, Key: "c"}, "b8", 9},
+		{Target{Kind: BeforePrefix, Key: "d/"}, "b8", 10},
+		{Target{Kind: BeforePrefix, Key: ""}, "b8", 11},
+	} {
+		t.Run(c.target.String(), func(t *testing.T) {
+			w.t = t
+			p, r := w.rebuild(h, c.target)
+			facts, _ := r.Facts(t.Context())
+			if p.Base.ID != c.base || facts.RaftIndex != c.index {
+				t.Errorf("%s came to index %d from %s, want %d from %s", c.target, facts.RaftIndex, p.Base.ID, c.index, c.base)
+			}
+			if replayed := c.index != p.Base.Index(); replayed != (r.Recipe != nil) {
+				t.Errorf("a recipe: %v", r.Recipe)
+			}
+			if r.Recipe != nil && (r.Recipe.Chain == nil || r.Recipe.Index != c.index || r.Recipe.Entries != c.index-p.Base.Index()) {
+				t.Errorf("recipe %+v", r.Recipe)
+			}
+		})
+	}
+}
+
+// What was found of a key is told: whether it was changed or deleted, where and
+// when.
+func TestBeforeTells(t *testing.T) {
+	w := story(t)
+	w.archive(4, 7, true, 6, 7)
+	w.archive(8, 12, false, 12)
+	h := w.history()
+	for key, want := range map[string]string{
+		"a": `key "a" was last changed at revision 8, raft index 12, between 2026-01-02T15:00:07Z and 2026-01-02T15:00:12Z`,
+		"b": `key "b" was last deleted at revision 5, raft index 7, about 2026-01-02T15:00:07Z`,
+	} {
+		p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: key}, "", w.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Change.String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	_, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "never"}, "", w.options())
+	var refused *NotCoveredError
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "did not change in entries 4 to 12") {
+		t.Errorf("a key that never changed: %v", err)
+	}
+}
+
+// Promise 3: what the log does not cover is refused, and the nearest points are
+// named.
+func TestNotCovered(t *testing.T) {
+	w := story(t)
+	w.archive(4, 5, true, 4, 5) // 6 to 8 are missing, and b8 goes on at 9
+	w.archive(9, 11, true, 10, 11)
+	h := w.history()
+	for _, c := range []struct {
+		target        Target
+		before, after uint64
+		text          string
+	}{
+		{Target{Kind: AtIndex, Index: 2}, 0, 3, "every full snapshot is from after it"},
+		{Target{Kind: AtIndex, Index: 6}, 5, 8, "entries 6 to 8 are missing"},
+		{Target{Kind: AtIndex, Index: 12}, 11, 0, "the log ends at raft index 11"},
+		{Target{Kind: AtRevision, Revision: 1}, 0, 3, "the history of keys, not the state"},
+		{Target{Kind: AtRevision, Revision: 4}, 5, 8, "entries 6 to 8 are missing"},
+		{Target{Kind: AtRevision, Revision: 8}, 11, 0, "the log ends at raft index 11"},
+		{Target{Kind: AtRevision, Revision: 1000}, 11, 0, "the log ends at raft index 11"},
+		{Target{Kind: AtTime, Time: timeOf(0)}, 0, 3, "the first observation is from after it"},
+		{Target{Kind: AtTime, Time: timeOf(7)}, 5, 8, "entries 6 to 8 were written at some time in the 3s"},
+		{Target{Kind: AtTime, Time: timeOf(20)}, 11, 0, "--latest is the end of the log"},
+	} {
+		p, err := h.Resolve(t.Context(), c.target, "", w.options())
+		if err == nil {
+			_, err = h.Rebuild(t.Context(), p, w.options())
+		}
+		var refused *NotCoveredError
+		if !errors.As(err, &refused) || !errors.Is(err, snapshot.ErrNoBackup) {
+			t.Errorf("%s: %v", c.target, err)
+			continue
+		}
+		if index(refused.Before) != c.before || index(refused.After) != c.after || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", c.target, err)
+		}
+	}
+	// A backup that is named is the one to begin from.
+	if _, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: 10}, "b3", w.options()); !errors.Is(err, snapshot.ErrNoBackup) {
+		t.Errorf("index 10 from b3: %v", err)
+	}
+	if _, err := h.Resolve(t.Context(), Target{}, "b9", w.options()); !errors.Is(err, snapshot.ErrNoBackup) {
+		t.Errorf("a backup that is not there: %v", err)
+	}
+}
+
+func index(n *Near) uint64 {
+	if n == nil {
+		return 0
+	}
+	return n.Index
+}
+
+// A revision in a range that the cluster compacted later is rebuilt exactly, with
+// the history that it had then.
+func TestCompactedRangeIsExact(t *testing.T) {
+	w := story(t)
+	w.archive(4, 12, true)
+	_, r := w.rebuild(w.history(), Target{Kind: AtRevision, Revision: 4})
+	facts, _ := r.Facts(t.Context())
+	if facts.CompactedRevision != 0 || facts.Revision != 4 {
+		t.Errorf("compacted %d, revision %d", facts.CompactedRevision, facts.Revision)
+	}
+}
+
+// Promise 4: damage ends a restore with the last good point, which can be
+// restored; a later backup makes it good.
+func TestDamagedSegment(t *testing.T) {
+	for _, where := range []int64{10, segmentMiddle} { // in the header, in the body
+		t.Run(fmt.Sprint(where), func(t *testing.T) {
+			w := story(t)
+			w.archive(4, 4, true)
+			bad := w.archive(5, 6, false)
+			w.archive(7, 12, false)
+			flip(t, w, bad.Name(), where)
+			for _, target := range []Target{{Kind: AtIndex, Index: 6}, {Kind: AtIndex, Index: 7}} {
+				h := w.history()
+				p, err := h.Resolve(t.Context(), target, "", w.options())
+				if err == nil {
+					_, err = h.Rebuild(t.Context(), p, w.options())
+				}
+				var log *LogError
+				var damaged *snapshot.DamagedError
+				if !errors.As(err, &log) || !errors.As(err, &damaged) || log.Good.Index < 3 || log.Good.Index > 4 || !strings.Contains(err.Error(), bad.Name()) {
+					t.Errorf("%s: %v", target, err)
+				}
+			}
+			w.rebuild(w.history(), Target{Kind: AtIndex, Index: 4})
+			w.rebuild(w.history(), Target{}) // from b8
+			w.bases = w.bases[:1]
+			h := w.history()
+			p, err := h.Resolve(t.Context(), Target{}, "", w.options())
+			if err == nil {
+				_, err = h.Rebuild(t.Context(), p, w.options())
+			}
+			var log *LogError
+			if !errors.As(err, &log) {
+				t.Errorf("the end of a damaged log: %v", err)
+			}
+		})
+	}
+}
+
+const segmentMiddle = 2100
+
+func flip(t *testing.T, w *world, name string, at int64) {
+	t.Helper()
+	data, err := sinks.Get(t.Context(), w.repo.Sink(), name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[at] ^= 1
+	if err := w.repo.Sink().Delete(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sinks.Put(t.Context(), w.repo.Sink(), name, data, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Promise 5: a log whose entry at the backup's index has another term is of
+// another history.
+func TestPromise6OtherHistory(t *testing.T) {
+	w := story(t)
+	w.archive(4, 12, true)
+	w.bases[1].Facts.RaftTerm = 3
+	h := w.history()
+	p, err := h.Resolve(t.Context(), Target{}, "", w.options())
+	if err == nil {
+		_, err = h.Rebuild(t.Context(), p, w.options())
+	}
+	if err == nil || !strings.Contains(err.Error(), "two histories") {
+		t.Errorf("another term: %v", err)
+	}
+}
+
+// Promise 6: scratch folders go, those of a killed run with the next one.
+func TestScratchIsRemoved(t *testing.T) {
+	w := story(t)
+	w.archive(4, 12, true)
+	h := w.history()
+	o := w.options()
+	dead, err := newScratch(o.ScratchDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.lock.Close(); err != nil { // as the kernel does
+		t.Fatal(err)
+	}
+	living, err := newScratch(o.ScratchDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the dead run's scratch is there: %v", err)
+	}
+	p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Rebuild(t.Context(), p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(r.scratch.path)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(r.scratch.database()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(o.ScratchDir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v; only the living run's may be there", left, err)
+	}
+	if err := living.remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Promise 7: a recipe gives the same again, and another log does not pass.
+func TestRecipeRepeats(t *testing.T) {
+	w := story(t)
+	w.archive(4, 12, true)
+	h := w.history()
+	_, r := w.rebuild(h, Target{Kind: AtRevision, Revision: 7})
+	again, err := h.Repeat(t.Context(), r.Recipe, w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("two replays gave files of %d and %d bytes", r.Size(), again.Size())
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	altered := *r.Recipe
+	altered.HashKV.Hash++
+	var other *OtherStateError
+	if _, err := h.Repeat(t.Context(), &altered, w.options()); !errors.As(err, &other) {
+		t.Errorf("another hash: %v", err)
+	}
+}
+
+// The ranges that can be restored, and the gaps with their reasons.
+func TestRanges(t *testing.T) {
+	w := story(t)
+	w.backup(12)
+	w.archive(2, 5, true)
+	w.archive(8, 11, true, 11)
+	got := w.history().ranges()
+	var lines []string
+	for _, r := range got {
+		lines = append(lines, fmt.Sprintf("%d-%d %s gap=%v rev %d-%d exact=%v %s", r.FirstIndex, r.LastIndex, r.FirstBackup, r.Gap, r.FirstRevision, r.LastRevision, r.LastRevisionExact, r.Reason))
+	}
+	want := []string{
+		"2-2  gap=true rev 0-0 exact=false the log has these entries, but no full snapshot before them joins it",
+		"3-5 b3 gap=false rev 2-3 exact=false ",
+		"6-7  gap=true rev 0-0 exact=false entries are missing in the log",
+		"8-11 b8 gap=false rev 5-7 exact=false ",
+		"12-12 b12 gap=false rev 8-8 exact=true ",
+	}
+	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
