@@ -153,7 +153,7 @@ func (r *reading) missing(v *view, w ways) error {
 		m.First = max(m.First, v.segments[w.farthest].LastIndex+1)
 	}
 	if m.Err == nil {
-		m.Err = v.damageWithin(m.First, m.Last)
+		m.Err = damageWithin(r.log.Damaged(), m.First, m.Last)
 	}
 	return m
 }

@@ -107,8 +107,8 @@ func (v *view) related(a, b Header) bool {
 
 // damageWithin is the damage of a segment that, by its name, may hold entries
 // of a range; nil where there is none.
-func (v *view) damageWithin(first, last uint64) error {
-	for _, d := range v.damaged {
+func damageWithin(all []Damage, first, last uint64) error {
+	for _, d := range all {
 		n, err := repository.ParseSegmentName(d.Name)
 		if err == nil && n.First <= last && (n.First >= first || n.Last >= first) {
 			return d.Err

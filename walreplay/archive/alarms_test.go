@@ -1,0 +1,246 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// Promise 4: a position that does not advance raises the alarm: here the
+// directory is one that the member does not write to.
+func TestPromise4WrongDirectory(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		r.cluster.commit(5, "x")
+		a := r.start(0)
+		r.waitArchived(a, 5, 5*time.Second)
+		r.cluster.mu.Lock()
+		r.cluster.members[0].frozen = true
+		r.cluster.mu.Unlock()
+		r.load(30)
+		if !a.has(AlarmStalled) {
+			t.Fatalf("alarms: %+v", a.State().Alarms)
+		}
+		if text := a.State().Alarms[0].Text; !strings.Contains(text, "directory") {
+			t.Errorf("text %q", text)
+		}
+		r.cluster.mu.Lock()
+		r.cluster.members[0].frozen = false
+		r.cluster.mu.Unlock()
+		r.waitArchived(a, r.cluster.members[0].last(), 20*time.Second)
+		if a.has(AlarmStalled) {
+			t.Error("the alarm stays")
+		}
+	})
+}
+
+// The files were replaced under their names: what is open does not grow any
+// more, and is opened anew.
+func TestPromise4ReplacedFiles(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.cluster.mu.Lock()
+		r.cluster.members[0].stale = r.cluster.members[0].opened
+		r.cluster.mu.Unlock()
+		r.load(60)
+		if !a.raised(AlarmStalled) || a.has(AlarmStalled) {
+			t.Errorf("alarms: %+v", a.State().Alarms)
+		}
+		r.waitArchived(a, r.cluster.members[0].last(), 10*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+	})
+}
+
+// Promise 4: a repository that refuses is an alarm, not only a counted error.
+func TestPromise4RepositoryRefuses(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("access denied")).Of("/l0/").Always())
+		r.load(60)
+		if !a.has(AlarmRepository) || !a.has(AlarmBehind) {
+			t.Errorf("alarms: %+v", a.State().Alarms)
+		}
+		if s := a.State(); s.Behind < 50*time.Second || s.BehindEntries < 200 || !strings.Contains(s.LastError, "access denied") {
+			t.Errorf("state: %+v", s)
+		}
+	})
+}
+
+// A clock that jumps is an alarm: marks tell wrong times.
+func TestClockJump(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		var ahead atomic.Int64
+		a := r.start(0, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) } })
+		r.load(5)
+		if a.raised(AlarmClock) {
+			t.Fatal("an alarm without a jump")
+		}
+		ahead.Store(int64(time.Hour))
+		r.load(2)
+		if !a.has(AlarmClock) {
+			t.Error("no alarm")
+		}
+		r.waitFor("clear", 20*time.Minute, func() bool { return !a.has(AlarmClock) })
+	})
+}
+
+// Marks are live observations: those that agreed with the log, in the segment
+// that holds their entry. Entries that are read while catching up get none.
+func TestMarks(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		m := r.cluster.members[0]
+		r.cluster.commit(50, "old")
+		m.recorded = 40
+		times := map[uint64]time.Time{}
+		a := r.start(0)
+		time.Sleep(3 * time.Second)
+		for range 20 {
+			r.cluster.commit(3, "live")
+			times[m.last()] = time.Now()
+			time.Sleep(time.Second)
+		}
+		r.waitArchived(a, m.last(), 5*time.Second)
+		marks := 0
+		for mark, err := range r.openLog(1).Marks(context.Background(), time.Time{}, time.Time{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks++
+			if mark.Index < 50 || mark.Member != 1 || mark.Term != 2 {
+				t.Errorf("mark %+v", mark)
+			}
+			if at, ok := times[mark.Index]; ok && (mark.Time.Before(at) || mark.Time.Sub(at) > time.Second) {
+				t.Errorf("entry %d was applied at %s, its mark says %s", mark.Index, at, mark.Time)
+			}
+		}
+		if marks < 20 {
+			t.Errorf("%d marks", marks)
+		}
+		// A header's revision is one that is reached by its last entry.
+		for _, h := range r.openLog(1).Headers() {
+			if h.Revision > int64(h.LastIndex)+1 {
+				t.Errorf("segment to %d says revision %d", h.LastIndex, h.Revision)
+			}
+		}
+		if a.State().ArchivedRevision < 100 {
+			t.Errorf("archived revision %d", a.State().ArchivedRevision)
+		}
+	})
+}
+
+// An alive mark a minute while idle, so that the repository alone tells a quiet
+// cluster from a dead archiver; spooled while the repository is away.
+func TestAliveMarks(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.cluster.commit(5, "x")
+		r.waitArchived(a, 5, 5*time.Second)
+		time.Sleep(5*time.Minute + 2*time.Second)
+		first := r.openLog(1).Alive()
+		if len(first) < 4 || len(first) > 5 || first[0].Index != 5 || first[0].Member != 1 {
+			t.Errorf("marks %+v", first)
+		}
+		r.gone.away.Store(true)
+		time.Sleep(5 * time.Minute)
+		if n := len(r.openLog(1).Alive()); n != len(first) {
+			t.Fatal("the repository is not away")
+		}
+		r.gone.away.Store(false)
+		time.Sleep(time.Minute)
+		if n := len(r.openLog(1).Alive()); n < len(first)+5 {
+			t.Errorf("%d marks, %d before the repository went away", n, len(first))
+		}
+	})
+}
+
+// Stamps are taken from a follower only, and rarely.
+func TestStamps(t *testing.T) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
+		for i := range 2 {
+			r.start(i, func(c *Config) { c.Stamp = time.Hour })
+		}
+		r.load(10)
+		time.Sleep(150 * time.Minute)
+		r.cluster.mu.Lock()
+		leader, follower := r.cluster.members[0].hashes, r.cluster.members[1].hashes
+		r.cluster.mu.Unlock()
+		if leader != 0 || follower != 2 {
+			t.Errorf("the leader was asked %d times, the follower %d times", leader, follower)
+		}
+		stamps := 0
+		for a, err := range segment.ReadMarks(context.Background(), r.repo(), timelineN(1)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Stamp != nil {
+				stamps++
+				if a.Stamp.Hash != 7 || a.Stamp.HashRevision != 41 {
+					t.Errorf("stamp %+v", a.Stamp)
+				}
+			}
+		}
+		if stamps != 2 {
+			t.Errorf("%d stamps", stamps)
+		}
+	})
+}
+
+// Once archives what was committed when it was called, though another archiver
+// is the writer, and returns when that is durable.
+func TestOnce(t *testing.T) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
+		r.cluster.commit(30, "x")
+		a, err := New(r.config(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := a.Once(context.Background()); err != nil || time.Since(began) > 10*time.Second {
+			t.Fatalf("%v after %s", err, time.Since(began))
+		}
+		r.sameAs(1, r.cluster.members[0].entries)
+		b := r.start(1)
+		for range 10 {
+			r.load(3)
+			committed := r.cluster.members[0].last()
+			if err := a.Once(context.Background()); err != nil || a.State().Archived < committed {
+				t.Fatalf("archived to %d of %d, %v", a.State().Archived, committed, err)
+			}
+		}
+		r.waitArchived(b, r.cluster.members[0].last(), 20*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+		if n := len(r.openLog(1).Spans()); n != 1 {
+			t.Errorf("%d spans", n)
+		}
+		// And it says so when it cannot.
+		r.gone.away.Store(true)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := a.Once(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Full snapshots choose their timeline by how far the log goes.
+func TestReached(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.waitArchived(a, 20, 5*time.Second)
+		index, term, _, err := Reached(context.Background(), r.repo(), timelineN(1))
+		if err != nil || index != 20 || term != 2 {
+			t.Errorf("index %d, term %d, %v", index, term, err)
+		}
+		if index, _, _, err := Reached(context.Background(), r.repo(), timelineN(9)); err != nil || index != 0 {
+			t.Errorf("index %d, %v", index, err)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// holed tells that what this member has cannot follow what is archived: entries
+// are missing between, or it could not be proved that it continues it.
+func (s *session) holed() bool {
+	if s.queue.empty() {
+		return false
+	}
+	if s.fresh {
+		return s.tip.index > 0 && s.queue.first() > s.nextIndex()
+	}
+	return !s.joined || s.queue.first() > s.nextIndex()
+}
+
+// crossGap goes on behind a hole: after several takeover times in which any
+// other archiver that holds the entries would have stored them, and a listing.
+func (s *session) crossGap(ctx context.Context, now time.Time) error {
+	if s.gapSince.IsZero() {
+		s.gapSince = now
+	}
+	since := s.gapSince
+	if s.advanced.After(since) {
+		since = s.advanced
+	}
+	if now.Sub(since) <= gapTakeovers*s.takeover() {
+		return nil
+	}
+	s.whenEndIsKnown(ctx, func() error {
+		first := s.queue.first()
+		gap := Gap{Timeline: s.timeline.String(), First: first, Missing: first - s.nextIndex()}
+		if gap.Missing > 0 {
+			gap.Reason = fmt.Sprintf("entries %d to %d are in no log that an archiver could read within %s", s.nextIndex(), first-1, (gapTakeovers * s.takeover()).Round(time.Second))
+		} else {
+			gap.Reason = fmt.Sprintf("the log of %s begins at entry %d and holds none of those archived before it: that it continues them is not proved", s.id, first)
+		}
+		s.crossing = &gap
+		// Without a segment from before the hole there is nothing to be late for.
+		return s.put(ctx, true)
+	})
+	return nil
+}
+
+// recordGap writes the gap down, once the segment behind it is stored, and
+// calls for a full snapshot.
+func (s *session) recordGap(g Gap) {
+	s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
+	s.a.update(func(st *State) { st.Gaps = append(st.Gaps, g) })
+	s.position.Gap = &g
+	s.dueAt = time.Time{}
+	if err := s.savePosition(true); err != nil {
+		s.a.failed(err)
+	}
+	if g.Missing > 0 {
+		s.unwritten = append(s.unwritten, segment.GapRecord{
+			Timeline: s.timeline, First: g.First - g.Missing, Last: g.First - 1, Reason: g.Reason,
+			Member: snapshot.ID(s.id.MemberID), Created: s.Now(),
+		})
+	}
+}
+
+// writeGap stores the record of a gap.
+func (s *session) writeGap(ctx context.Context) {
+	g := s.unwritten[0]
+	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
+		err := segment.WriteGap(ctx, s.repo, g)
+		return func() error {
+			if err != nil {
+				return s.unreachable(err)
+			}
+			s.reachable()
+			s.unwritten = s.unwritten[1:]
+			return nil
+		}
+	})
+}
+
+// callAgain is how soon OnGap is called again after it failed.
+const callAgain = time.Minute
+
+// callForSnapshot calls OnGap while a full snapshot is due.
+func (s *session) callForSnapshot(ctx context.Context, now time.Time) {
+	if s.position.Gap == nil || s.OnGap == nil || s.due != nil || now.Before(s.dueAt) {
+		return
+	}
+	due, gap := make(chan error, 1), *s.position.Gap
+	s.due = due
+	go func() { due <- s.OnGap(ctx, gap) }()
+}
+
+func (s *session) snapshotTaken(err error) {
+	s.due = nil
+	if err != nil {
+		s.a.failed(fmt.Errorf("the full snapshot that is due: %w", err))
+		s.dueAt = time.Now().Add(callAgain)
+		return
+	}
+	s.position.Gap = nil
+	s.a.alarms.clear(AlarmGap)
+	s.a.alarms.clear(AlarmTimeline)
+	if err := s.savePosition(true); err != nil {
+		s.a.failed(err)
+	}
+}

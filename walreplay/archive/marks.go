@@ -1,0 +1,111 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// markEvery is how close marks of changes stand: `--at` cannot be more exact.
+const markEvery = 200 * time.Millisecond
+
+// addMarks keeps the live observations that agreed. Entries that were not
+// released on one's word, because the log was read late, get none.
+func (s *session) addMarks(agreed []observation) {
+	for _, o := range agreed {
+		s.seen = &o
+		if o.index == s.marked.index || o.took > longestAnswer || o.time.Sub(s.marked.time).Abs() < markEvery {
+			continue
+		}
+		// An entry that is durable already is not in any segment to come.
+		if o.index <= s.tip.index || len(s.queue.marks) >= hintLimit {
+			continue
+		}
+		s.marked = o
+		s.queue.marks = append(s.queue.marks, o.mark())
+	}
+	s.addHint(agreed)
+}
+
+// addHint: the revision of an answer was read before its index, or a little
+// after it (3.4), and is that of an entry being applied at most. The index of
+// the next answer bounds it.
+func (s *session) addHint(agreed []observation) {
+	for _, o := range agreed {
+		if before := s.hinted; before.revision > 0 && len(s.queue.hints) < hintLimit {
+			h := hint{before.revision, o.index + 1}
+			if o.index == before.index {
+				h.index = o.index
+			}
+			if n := len(s.queue.hints); n == 0 || s.queue.hints[n-1].revision < h.revision {
+				s.queue.hints = append(s.queue.hints, h)
+			} else if s.queue.hints[n-1].revision == h.revision && h.index < s.queue.hints[n-1].index {
+				s.queue.hints[n-1] = h
+			}
+		}
+		s.hinted = o
+	}
+}
+
+// aliveDue tells that nothing was archived for a while, since nothing happened.
+// Every archiver writes its own mark: none can know, without listing, that
+// another still does.
+func (s *session) aliveDue(now time.Time) bool {
+	return s.seen != nil && s.queue.empty() && len(s.lane) == 0 && s.seen.index <= s.tip.index &&
+		now.Sub(s.seen.asked) < s.Alive && now.Sub(s.advanced) >= s.Alive && now.Sub(s.alive) >= s.Alive
+}
+
+// writeAlive stores a mark of its own, in the spool where the repository does
+// not take it.
+func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment.Stamp) {
+	s.alive = time.Now()
+	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
+		err := segment.WriteMark(ctx, s.repo, s.timeline, m, stamp)
+		return func() error {
+			if err != nil {
+				return errors.Join(s.unreachable(err), s.spoolAlive(m, stamp))
+			}
+			s.reachable()
+			return nil
+		}
+	})
+}
+
+// spooledMarks bounds the marks of a repository that is away for a day.
+const spooledMarks = 1440
+
+func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
+	s.alive = time.Now()
+	if len(s.spool.marks) >= spooledMarks {
+		return nil
+	}
+	return s.spool.addMark(s.timeline, m, stamp)
+}
+
+// stampDue tells that a follower is to be asked for a hash: it is frozen for a
+// moment, and a leader would freeze the cluster.
+func (s *session) stampDue(now time.Time) bool {
+	return s.Stamp > 0 && s.seen != nil && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.stamped) >= s.Stamp
+}
+
+// takeStamp writes an alive mark with a live HashKV.
+func (s *session) takeStamp(ctx context.Context) {
+	s.stamped = time.Now()
+	status, m := s.status, s.seen.mark()
+	s.do(ctx, putLimit, func(ctx context.Context) func() error {
+		hash, err := s.cluster.Hash(ctx, status)
+		return func() error {
+			if err == nil {
+				m.Time = s.Now()
+				s.writeAlive(context.Background(), m, &segment.Stamp{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision})
+			} else {
+				s.a.failed(fmt.Errorf("no stamp: %w", err))
+			}
+			return nil
+		}
+	})
+}

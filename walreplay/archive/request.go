@@ -1,0 +1,75 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// do starts a request to the repository on a goroutine of its own. What it
+// returns is then done by the session's.
+func (s *session) do(ctx context.Context, limit time.Duration, request func(context.Context) func() error) {
+	busy := make(chan func() error, 1)
+	s.busy, s.busySince = busy, time.Now()
+	// Not ended by ctx: what was begun is given a moment when it ends.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	go func() {
+		defer cancel()
+		busy <- request(ctx)
+	}()
+}
+
+func (s *session) finish(done func() error) error {
+	s.busy, s.flying = nil, nil
+	return done()
+}
+
+// unreachable notes that a request failed; the next waits longer each time. It
+// returns the error if time does not heal it.
+func (s *session) unreachable(err error) error {
+	if fatal(err) {
+		return err
+	}
+	now := time.Now()
+	if s.away.IsZero() {
+		s.away = now
+	}
+	s.retryWait = min(max(2*s.retryWait, 500*time.Millisecond), 15*time.Second)
+	s.retryAt = now.Add(s.retryWait)
+	// Before the next put: where does the archive stand?
+	s.mustLook, s.lookAt = true, time.Time{}
+	s.a.failed(err)
+	s.a.alarms.raise(AlarmRepository, err.Error())
+	return nil
+}
+
+func (s *session) reachable() {
+	s.away, s.retryAt, s.retryWait = time.Time{}, time.Time{}, 0
+	s.a.alarms.clear(AlarmRepository)
+}
+
+// whyAway is why the repository could not be reached.
+func (s *session) whyAway() error {
+	for _, a := range s.a.alarms.list() {
+		if a.Alarm == AlarmRepository {
+			return errors.New(a.Text)
+		}
+	}
+	return errors.New("it does not answer")
+}
+
+// reconnect looks anew where the archive stands once the repository is back.
+func (s *session) reconnect(ctx context.Context) {
+	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
+		_, err := repository.Init(ctx, s.a.sink, s.Now())
+		return func() error {
+			if err != nil {
+				return s.unreachable(err)
+			}
+			s.reachable()
+			return errAgain
+		}
+	})
+}

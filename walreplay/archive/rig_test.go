@@ -1,0 +1,196 @@
+package archive
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// rig is a fake cluster, a repository in memory, and archivers, in fake time.
+type rig struct {
+	*testing.T
+	cluster *fakeCluster
+	memory  *sinktest.Memory
+	sink    *sinktest.Faulty // counts, and fails by a script
+	gone    *goneSink        // beneath it
+}
+
+func inFakeTime(t *testing.T, members int, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		memory := sinktest.NewMemory()
+		r := &rig{T: t, cluster: newFakeCluster(members), memory: memory, gone: &goneSink{Sink: memory}}
+		r.sink = sinktest.NewFaulty(r.gone)
+		test(t, r)
+		r.sink.AllFired(t)
+	})
+}
+
+// running is one archiver that runs.
+type running struct {
+	*Archiver
+	rig    *rig
+	config Config
+	cancel context.CancelFunc
+	done   chan error
+	once   sync.Once
+	err    error
+	mu     sync.Mutex
+	gaps   []Gap
+	events []Event
+}
+
+func (r *rig) config(member int) Config {
+	m := r.cluster.members[member]
+	return Config{
+		Sink: r.sink, SpoolDir: r.TempDir(), Tool: "requorum test", Interval: time.Second, Takeover: 5 * time.Second,
+		open: m.open, cluster: asked{m},
+	}
+}
+
+// start runs the archiver of one member until the test ends.
+func (r *rig) start(member int, change ...func(*Config)) *running {
+	r.Helper()
+	config := r.config(member)
+	for _, f := range change {
+		f(&config)
+	}
+	return r.startWith(config)
+}
+
+func (r *rig) startWith(config Config) *running {
+	r.Helper()
+	a := &running{rig: r, config: config, done: make(chan error, 1)}
+	if config.OnGap == nil {
+		config.OnGap = func(_ context.Context, g Gap) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.gaps = append(a.gaps, g)
+			return nil
+		}
+	}
+	config.Events = func(e Event) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.events = append(a.events, e)
+	}
+	var err error
+	if a.Archiver, err = New(config); err != nil {
+		r.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, a.cancel = context.WithCancel(context.Background())
+	go func() { a.done <- a.Run(ctx) }()
+	r.Cleanup(func() { a.stop() })
+	return a
+}
+
+// stop ends the archiver as SIGTERM does.
+func (a *running) stop() error {
+	a.cancel()
+	a.once.Do(func() { a.err = <-a.done })
+	return a.err
+}
+
+func (a *running) snapshots() []Gap {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.gaps)
+}
+
+// raised tells whether an alarm ever was.
+func (a *running) raised(name Alarm) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.events, func(e Event) bool { return e.Alarm == name && e.Raised })
+}
+
+func (a *running) has(name Alarm) bool {
+	return slices.ContainsFunc(a.State().Alarms, func(r RaisedAlarm) bool { return r.Alarm == name })
+}
+
+// waitFor lets fake time pass until the condition holds.
+func (r *rig) waitFor(what string, limit time.Duration, is func() bool) {
+	r.Helper()
+	for began := time.Now(); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > limit {
+			r.Fatalf("%s: not within %s", what, limit)
+		}
+	}
+}
+
+func (r *rig) waitArchived(a *running, index uint64, limit time.Duration) {
+	r.Helper()
+	defer func() {
+		if r.Failed() {
+			r.Logf("state: %+v", a.State())
+		}
+	}()
+	r.waitFor("archived", limit, func() bool { return a.State().Archived >= index })
+}
+
+func timelineN(n int) repository.TimelineID {
+	return repository.TimelineID{ClusterID: testCluster, N: n}
+}
+
+func (r *rig) repo() *repository.Repository {
+	r.Helper()
+	repo, err := repository.Open(context.Background(), r.memory)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return repo
+}
+
+func (r *rig) openLog(n int) *segment.Log {
+	r.Helper()
+	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return l
+}
+
+// sameAs reads the archived log of a timeline back, and compares it with what a
+// member has.
+func (r *rig) sameAs(n int, want []raftlog.Entry) {
+	r.Helper()
+	if len(want) == 0 {
+		r.Fatal("nothing to compare")
+	}
+	i := 0
+	for e, err := range r.openLog(n).Entries(context.Background(), want[0].Index, want[len(want)-1].Index) {
+		if err != nil {
+			r.Fatal(err)
+		}
+		if i >= len(want) || !e.Equal(want[i]) {
+			r.Fatalf("archived %s (%q), want %s (%q)", e, e.Data, want[i], want[i].Data)
+		}
+		i++
+	}
+	if i != len(want) {
+		r.Fatalf("%d entries archived of %d", i, len(want))
+	}
+}
+
+func (r *rig) names() []string {
+	var names []string
+	for o, err := range r.memory.List(context.Background(), "", "") {
+		if err != nil {
+			r.Fatal(err)
+		}
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+var errAway = sinks.MarkTemporary(sinktest.ErrInjected)

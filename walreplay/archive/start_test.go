@@ -1,0 +1,185 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// The repository is away when the very first archiver starts: an alarm, and
+// nothing is lost when it comes.
+func TestPromise2AwayFromTheStart(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		r.gone.away.Store(true)
+		a := r.start(0)
+		r.load(30)
+		if !a.has(AlarmRepository) || !a.has(AlarmRestarted) {
+			t.Errorf("alarms: %+v", a.State().Alarms)
+		}
+		r.gone.away.Store(false)
+		r.waitArchived(a, 120, 45*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+		time.Sleep(2 * time.Minute)
+		if len(a.State().Alarms) > 0 {
+			t.Errorf("alarms: %+v", a.State().Alarms)
+		}
+	})
+}
+
+// The member is dead, and what it acknowledged last is in the spool: it is
+// stored without the member.
+func TestPromise2SpoolOfADeadMember(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		m := r.cluster.members[0]
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 5*time.Second)
+		r.gone.away.Store(true)
+		r.load(20)
+		a.stop()
+		m.down = true
+		m.entries = m.entries[:len(m.entries):len(m.entries)]
+		r.gone.away.Store(false)
+		b := r.startWith(a.config)
+		r.waitArchived(b, 116, time.Minute)
+		r.sameAs(1, m.entries[:116])
+		time.Sleep(20 * time.Second)
+		if s := b.State(); s.Spooled != 0 || b.raised(AlarmRolledBack) || !b.has(AlarmMember) {
+			t.Errorf("state: %+v", s)
+		}
+	})
+}
+
+// A timeline with full snapshots and no log: the log begins behind the newest
+// one, which the member's log agrees with.
+func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
+	for name, c := range map[string]struct {
+		term     uint64
+		timeline int
+	}{"agrees": {2, 1}, "another term": {1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 1, func(t *testing.T, r *rig) {
+				r.cluster.commit(50, "x")
+				ctx := context.Background()
+				repo, err := repository.Init(ctx, r.memory, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := repo.EnsureTimeline(ctx, repository.Timeline{ID: timelineN(1)}); err != nil {
+					t.Fatal(err)
+				}
+				id := repository.NewBackupID(time.Now())
+				m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineN(1)}
+				m.Object.Name = repository.SnapshotName(timelineN(1), id, false)
+				m.Facts.RaftIndex, m.Facts.RaftTerm = 30, c.term
+				if err := repo.WriteDocument(ctx, repository.ManifestName(timelineN(1), id), m); err != nil {
+					t.Fatal(err)
+				}
+				a := r.start(0)
+				r.waitArchived(a, 50, 20*time.Second)
+				want := r.cluster.members[0].entries
+				if c.timeline == 1 {
+					want = want[30:]
+				}
+				if got := a.State().Timeline; got != timelineN(c.timeline) {
+					t.Errorf("timeline %s", got)
+				}
+				r.sameAs(c.timeline, want)
+				if h := r.openLog(c.timeline).Headers()[0]; !h.Anchor || h.FirstIndex != want[0].Index {
+					t.Errorf("begins with %+v", h)
+				}
+			})
+		})
+	}
+}
+
+// Archivers whose logs begin at different indexes begin an archive under
+// different names. In the end one of them writes.
+func TestDifferentBeginnings(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		r.cluster.commit(50, "x")
+		r.cluster.members[1].purge(20)
+		r.cluster.members[2].purge(30)
+		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 300*time.Millisecond).Of("/l0/"))
+		var all [3]*running
+		for i := range all {
+			all[i] = r.start(i, func(c *Config) { c.Interval += time.Duration(i) * 370 * time.Millisecond })
+		}
+		for range 60 { // so that they end at different indexes, too
+			r.cluster.commit(1, "x")
+			time.Sleep(70 * time.Millisecond)
+		}
+		if n, _ := writers(all); n != 1 {
+			t.Errorf("%d writers", n)
+		}
+		r.load(40)
+		last := r.cluster.members[0].last()
+		for _, a := range all {
+			r.waitArchived(a, last, 30*time.Second)
+		}
+		if n, _ := writers(all); n != 1 {
+			t.Errorf("%d writers", n)
+		}
+		creates := r.sink.Calls(sinktest.Create)
+		r.load(20)
+		if n := r.sink.Calls(sinktest.Create) - creates; n > 25 {
+			t.Errorf("%d puts in 20 intervals", n)
+		}
+		r.waitArchived(all[0], r.cluster.members[0].last(), 5*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries[30:])
+	})
+}
+
+// A full snapshot that is due is not forgotten when the process ends.
+func TestSnapshotDueSurvives(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0, func(c *Config) {
+			c.OnGap = func(context.Context, Gap) error { return errors.New("no space") }
+		})
+		r.load(5)
+		r.waitArchived(a, 20, 5*time.Second)
+		a.stop()
+		r.load(5)
+		r.cluster.members[0].purge(30)
+		b := r.startWith(a.config)
+		r.waitArchived(b, 40, time.Minute)
+		if b.State().SnapshotDue == "" {
+			t.Fatal("none is due")
+		}
+		b.stop()
+		config := b.config
+		config.OnGap = nil
+		c := r.startWith(config)
+		r.waitFor("the full snapshot", time.Minute, func() bool { return len(c.snapshots()) == 1 })
+		if g := c.snapshots()[0]; g.First != 31 || g.Missing != 10 {
+			t.Errorf("gap %+v", g)
+		}
+	})
+}
+
+// A load balancer that begins to answer for somebody else ends it.
+func TestPromise1AnotherMemberLater(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.waitArchived(a, 20, 5*time.Second)
+		r.cluster.mu.Lock()
+		r.cluster.members[0].answers.MemberID = 9
+		r.cluster.mu.Unlock()
+		r.load(3)
+		err := <-a.done
+		a.once.Do(func() {})
+		var wrong *IdentityError
+		if !errors.As(err, &wrong) {
+			t.Fatalf("got %v", err)
+		}
+		if got := a.State(); got.Archived > 23 || got.Role != Stopped {
+			t.Errorf("state %+v", got)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package archive
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Role is what an archiver does.
+type Role string
+
+// The roles.
+const (
+	Starting  Role = "starting"  // looks for the timeline, and where its archive ends
+	Comparing Role = "comparing" // its log with the end of the archive
+	Writer    Role = "writer"
+	Follower  Role = "follower" // another one writes
+	Spooling  Role = "spooling" // the repository is away
+	Stopped   Role = "stopped"
+)
+
+// State is what an archiver knows of itself.
+type State struct {
+	Role     Role                  `json:"role"`
+	Member   string                `json:"member"` // IDs of member and cluster
+	Timeline repository.TimelineID `json:"timeline"`
+
+	// Archived is the last entry that is durable in the repository, as far as
+	// this one knows; ArchivedRevision the highest revision that it is known to
+	// reach; ArchivedTime when this one learned of it.
+	Archived         uint64    `json:"archived"`
+	ArchivedTerm     uint64    `json:"archived_term"`
+	ArchivedRevision int64     `json:"archived_revision"`
+	ArchivedTime     time.Time `json:"archived_time"`
+
+	Applied  uint64 `json:"applied"`  // by the member, as it last answered
+	Released uint64 `json:"released"` // the last entry known to be committed and read
+	Read     uint64 `json:"read"`     // the last entry in the log
+
+	// Behind is how old the oldest entry is that is committed, read, and not
+	// durable in the repository; BehindEntries how many the member has applied
+	// beyond Archived.
+	Behind        time.Duration `json:"behind"`
+	BehindEntries uint64        `json:"behind_entries"`
+
+	Queued  int64 `json:"queued"`  // bytes in memory
+	Spooled int64 `json:"spooled"` // bytes in the spool
+	Pinned  int64 `json:"pinned"`  // bytes of purged WAL files kept
+
+	Segments int64    `json:"segments"` // that this one stored
+	Bytes    int64    `json:"bytes"`    // in them
+	Requests Requests `json:"requests"`
+
+	// Observations that did not agree with the log, and were dropped.
+	Dropped int64 `json:"dropped"`
+
+	Gaps        []Gap         `json:"gaps"` // found by this process
+	SnapshotDue string        `json:"snapshot_due,omitempty"`
+	Alarms      []RaisedAlarm `json:"alarms"`
+	LastError   string        `json:"last_error,omitempty"`
+}
+
+// String is one line for people.
+func (s State) String() string {
+	line := fmt.Sprintf("%s of %s: archived to index %d, %d entries and %s behind", s.Role, s.Timeline, s.Archived, s.BehindEntries, s.Behind.Round(time.Millisecond))
+	var names []string
+	for _, a := range s.Alarms {
+		names = append(names, string(a.Alarm))
+	}
+	if len(names) > 0 {
+		line += "; alarms: " + strings.Join(names, ", ")
+	}
+	return line
+}

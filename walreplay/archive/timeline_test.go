@@ -1,0 +1,393 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// restart replaces a cluster's history after entry through: what
+// --force-new-cluster does, or a restore with the same token.
+func (r *rig) rewind(through uint64, term uint64) {
+	r.cluster.mu.Lock()
+	defer r.cluster.mu.Unlock()
+	r.cluster.term = term
+	for _, m := range r.cluster.members {
+		m.entries = m.entries[: through-m.first+1 : through-m.first+1]
+		m.version++
+		m.lowest = through + 1
+		last := m.entries[len(m.entries)-1]
+		m.applied, m.term, m.revision = last.Index, last.Term, int64(last.Index)
+	}
+}
+
+func (r *rig) timeline(n int) repository.Timeline {
+	r.Helper()
+	t, err := r.repo().Timeline(context.Background(), timelineN(n))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return t
+}
+
+// Promise 6 (a): after a barrier the cluster is behind the archive: its history
+// restarted. A new timeline is opened, with its parent, its branch point and
+// the chain's value there; a full snapshot is due.
+func TestPromise6ClusterBehindTheArchive(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		all := r.three()
+		r.load(10)
+		for _, a := range all {
+			r.waitArchived(a, 40, 10*time.Second)
+		}
+		old := r.cluster.members[0].entries
+		for _, a := range all {
+			a.stop()
+		}
+		headers := r.openLog(1).Headers()
+		branch := headers[len(headers)-3]
+		r.rewind(branch.LastIndex, 2)
+		b := [3]*running{r.startWith(all[0].config), r.startWith(all[1].config), r.startWith(all[2].config)}
+		r.waitFor("the new timeline", time.Minute, func() bool { return b[0].State().Timeline.N == 2 })
+		r.load(10)
+		last := r.cluster.members[0].last()
+		for _, a := range b {
+			r.waitFor("the new timeline", time.Minute, func() bool { return a.State().Timeline.N == 2 })
+			r.waitArchived(a, last, 30*time.Second)
+		}
+		tl := r.timeline(2)
+		if tl.Parent == nil || tl.Parent.Timeline != timelineN(1) || tl.Parent.RaftIndex != branch.LastIndex || tl.Parent.Chain != branch.After.String() || len(tl.Members) != 3 || !strings.Contains(tl.Reason, "behind") {
+			t.Errorf("%+v, parent %+v, want a branch after %d", tl, tl.Parent, branch.LastIndex)
+		}
+		r.sameAs(1, old)
+		r.sameAs(2, r.cluster.members[0].entries[branch.LastIndex:])
+		if h := r.openLog(2).Headers()[0]; h.FirstIndex != branch.LastIndex+1 || !h.Anchor {
+			t.Errorf("the new log begins with %d", h.FirstIndex)
+		}
+		if len(b[0].snapshots())+len(b[1].snapshots())+len(b[2].snapshots()) == 0 {
+			t.Error("no full snapshot was called for")
+		}
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 2 {
+			t.Errorf("timelines %v", ids)
+		}
+		if !b[0].raised(AlarmTimeline) && !b[1].raised(AlarmTimeline) && !b[2].raised(AlarmTimeline) {
+			t.Error("no alarm")
+		}
+	})
+}
+
+// Promise 6 (b): a committed entry differs from the archived one.
+func TestPromise6EntryDiffers(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		old := r.cluster.members[0].entries
+		r.rewind(22, 5)
+		r.load(15) // far beyond the archive's end before anybody looks
+		b := r.startWith(a.config)
+		r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+		r.waitArchived(b, 82, 30*time.Second)
+		tl := r.timeline(2)
+		if tl.Parent == nil || tl.Parent.RaftIndex > 22 || tl.Parent.RaftIndex < 12 || len(tl.Members) != 3 || !strings.Contains(tl.Reason, "differs") {
+			t.Errorf("%+v, %+v", tl, tl.Parent)
+		}
+		r.sameAs(1, old)
+		r.sameAs(2, r.cluster.members[0].entries[tl.Parent.RaftIndex:])
+	})
+}
+
+// Terms alone do not tell: a history that restarted can come to the same term
+// at the same index. Entries are compared, also where the log holds only a part
+// of the last segment.
+func TestPromise6SameTermOtherEntries(t *testing.T) {
+	for name, purged := range map[string]uint64{"whole segment": 0, "part of it": 35} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 1, func(t *testing.T, r *rig) {
+				a := r.start(0)
+				r.cluster.commit(30, "old")
+				r.waitArchived(a, 30, 10*time.Second)
+				r.cluster.commit(10, "old")
+				r.waitArchived(a, 40, 10*time.Second)
+				a.stop()
+				old := r.cluster.members[0].entries
+				r.rewind(33, 2)
+				r.cluster.commit(20, "new")
+				if purged > 0 {
+					r.cluster.members[0].purge(purged)
+				}
+				b := r.startWith(a.config)
+				r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+				r.waitArchived(b, 53, 30*time.Second)
+				r.sameAs(1, old)
+				m := r.cluster.members[0]
+				r.sameAs(2, m.entries[max(r.timeline(2).Parent.RaftIndex, m.first-1)+1-m.first:])
+			})
+		})
+	}
+}
+
+// A member that overwrites what it had committed, and is far beyond before
+// anybody asks it.
+func TestPromise6OverwrittenUnseen(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		old := r.cluster.members[0].entries
+		r.rewind(32, 5)
+		r.cluster.commit(30, "new")
+		r.load(10)
+		r.waitFor("the new timeline", time.Minute, func() bool { return a.State().Timeline.N == 2 })
+		r.waitArchived(a, 102, 30*time.Second)
+		r.sameAs(1, old)
+		r.sameAs(2, r.cluster.members[0].entries[r.timeline(2).Parent.RaftIndex:])
+	})
+}
+
+// The same while the archiver runs, and the member overwrites what it had
+// committed.
+func TestPromise6OverwrittenWhileRunning(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		old := r.cluster.members[0].entries
+		r.rewind(22, 5)
+		r.load(20)
+		r.waitFor("the new timeline", time.Minute, func() bool { return a.State().Timeline.N == 2 })
+		r.waitArchived(a, 102, 30*time.Second)
+		r.sameAs(1, old)
+		r.sameAs(2, r.cluster.members[0].entries[r.timeline(2).Parent.RaftIndex:])
+	})
+}
+
+// A cluster restored with the same token begins at a low index again, and
+// nothing is common to both.
+func TestPromise6RestoredWithTheSameToken(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		old := r.cluster.members[0].entries
+		r.cluster.mu.Lock()
+		m := r.cluster.members[0]
+		m.entries, m.first, m.applied, m.term = nil, 4, 0, 0
+		for i := uint64(4); i < 9; i++ {
+			m.save(testEntry(i, 2, "restored"))
+			m.apply(testEntry(i, 2, "restored"))
+		}
+		r.cluster.mu.Unlock()
+		b := r.startWith(a.config)
+		r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+		r.load(5)
+		r.waitArchived(b, m.last(), 30*time.Second)
+		if p := r.timeline(2).Parent; p == nil || p.RaftIndex != 0 || p.Timeline != timelineN(1) {
+			t.Errorf("parent %+v", p)
+		}
+		r.sameAs(1, old)
+		r.sameAs(2, m.entries)
+	})
+}
+
+// One member's index falling while the cluster goes on is a rolled-back disk or
+// machine: an alarm, its log is followed from where it stands, and there is no
+// new timeline.
+func TestPromise6RolledBackMember(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		a := r.start(0) // the only archiver: it wrote all
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		r.cluster.mu.Lock()
+		m := r.cluster.members[0]
+		m.entries = m.entries[:20:20]
+		m.version, m.lowest, m.applied, m.down = m.version+1, 21, 20, false
+		r.cluster.mu.Unlock()
+		r.waitFor("the alarm", time.Minute, func() bool { return a.has(AlarmRolledBack) })
+		r.cluster.catchUp(0, 1)
+		r.load(10)
+		r.waitArchived(a, 80, 30*time.Second)
+		if a.has(AlarmRolledBack) {
+			t.Error("the alarm stays")
+		}
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
+			t.Errorf("timelines %v", ids)
+		}
+		r.sameAs(1, r.cluster.members[1].entries)
+	})
+}
+
+// Without a quorum nothing is decided, and nothing archived on a guess.
+func TestPromise6NoQuorumNoVerdict(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		full := r.cluster.members[1].entries
+		r.cluster.mu.Lock()
+		r.cluster.noQuorum = true
+		m := r.cluster.members[0]
+		m.entries, m.applied = m.entries[:20:20], 20
+		r.cluster.mu.Unlock()
+		b := r.startWith(a.config)
+		time.Sleep(time.Minute)
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 || b.State().Role != Comparing || r.cluster.barriers == 0 {
+			t.Errorf("timelines %v, %+v", ids, b.State())
+		}
+		r.cluster.mu.Lock()
+		r.cluster.noQuorum = false
+		r.cluster.mu.Unlock()
+		r.cluster.catchUp(0, 1)
+		r.waitFor("compare", time.Minute, func() bool { return b.State().Role == Writer })
+		r.sameAs(1, full)
+	})
+}
+
+// No overlap to compare: continuity is unproven. The chain begins anew, and a
+// full snapshot is due.
+func TestPromise6ContinuityUnproven(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		r.cluster.members[0].purge(40)
+		r.load(5)
+		b := r.startWith(a.config)
+		r.waitArchived(b, 60, time.Minute)
+		var anchored bool
+		for _, h := range r.openLog(1).Headers() {
+			anchored = anchored || h.FirstIndex == 41 && h.Anchor
+		}
+		if got := b.snapshots(); !anchored || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
+			t.Errorf("anchored %v, snapshots %+v", anchored, got)
+		}
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
+			t.Errorf("timelines %v", ids)
+		}
+	})
+}
+
+// A log that holds a part of the last segment is compared with its body.
+func TestPartOfTheLastSegmentIsCompared(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.cluster.commit(40, "x")
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		want := r.cluster.members[0].entries
+		r.cluster.members[0].purge(30)
+		r.load(5)
+		b := r.startWith(a.config)
+		r.waitArchived(b, 60, 20*time.Second)
+		if n := len(r.openLog(1).Spans()); n != 1 || len(b.snapshots()) > 0 {
+			t.Errorf("%d spans, snapshots %+v", n, b.snapshots())
+		}
+		r.sameAs(1, append(want[:30:30], r.cluster.members[0].entries...))
+	})
+}
+
+// Split brain: both branches go on, each in its timeline, also after a restart.
+func TestPromise6SplitBrain(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		other := &rig{T: t, cluster: newFakeCluster(1), memory: r.memory, sink: r.sink, gone: r.gone}
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		m := other.cluster.members[0]
+		m.entries = r.cluster.members[0].entries[:22:22]
+		m.apply(m.entries[21])
+		other.cluster.term = 4
+		b := other.start(0)
+		r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+		for range 10 {
+			r.cluster.commit(3, "one")
+			other.cluster.commit(5, "two")
+			time.Sleep(time.Second)
+		}
+		a.stop()
+		b.stop()
+		a, b = r.startWith(a.config), other.startWith(b.config)
+		for range 10 {
+			r.cluster.commit(3, "one")
+			other.cluster.commit(5, "two")
+			time.Sleep(time.Second)
+		}
+		r.waitArchived(a, 100, 10*time.Second)
+		r.waitArchived(b, 122, 10*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+		r.sameAs(2, m.entries[22:])
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 2 {
+			t.Errorf("timelines %v", ids)
+		}
+	})
+}
+
+// The branches part while both are being archived: a follower meets a segment
+// with other entries than its own committed ones.
+func TestPromise6SplitBrainMetWhileFollowing(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		other := &rig{T: t, cluster: newFakeCluster(1), memory: r.memory, sink: r.sink, gone: r.gone}
+		m := other.cluster.members[0]
+		m.id.MemberID = 5 // so that its archiver follows
+		m.answers = m.id
+		r.cluster.commit(20, "common")
+		for _, e := range r.cluster.members[0].entries {
+			m.save(e)
+			m.apply(e)
+		}
+		a := r.start(0)
+		r.waitArchived(a, 20, 10*time.Second)
+		b := other.start(0)
+		r.waitArchived(b, 20, 10*time.Second)
+		time.Sleep(3 * time.Second)
+		for range 20 {
+			r.cluster.commit(3, "one")
+			other.cluster.commit(3, "two")
+			time.Sleep(time.Second)
+		}
+		r.waitArchived(a, 80, 20*time.Second)
+		r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+		r.waitArchived(b, 80, 20*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+		r.sameAs(2, m.entries[r.timeline(2).Parent.RaftIndex:])
+		if p := r.timeline(2).Parent; p.RaftIndex != 20 || !b.raised(AlarmTimeline) {
+			t.Errorf("parent %+v", p)
+		}
+	})
+}
+
+// A member of a superseded timeline is refused, at the start and while it runs.
+func TestPromise6Superseded(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		by := repository.TimelineID{ClusterID: 0xdd, N: 1}
+		if err := r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}); err != nil {
+			t.Fatal(err)
+		}
+		check := func(a *running) {
+			t.Helper()
+			err := <-a.done
+			a.once.Do(func() {})
+			var ended *SupersededError
+			if !errors.As(err, &ended) || !strings.Contains(err.Error(), by.String()) {
+				t.Errorf("got %v", err)
+			}
+		}
+		check(a) // it looks now and then
+		began := time.Now()
+		check(r.startWith(a.config))
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("refused after %s", took)
+		}
+	})
+}
