@@ -1,0 +1,226 @@
+package walfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// allOf is what etcd's own reader gives of a log, all in memory.
+func allOf(t testing.TB, dir string) []raftlog.Entry {
+	t.Helper()
+	w, err := wal.OpenForRead(nil, dir, &walpb.Snapshot{})
+	check(t, err)
+	_, _, list, err := w.ReadAll()
+	check(t, err)
+	var out []raftlog.Entry
+	for _, e := range list {
+		out = append(out, raftlog.FromRaft(e))
+	}
+	return out
+}
+
+// follow polls until stop is closed, and once more then. What it gives was
+// released as soon as the log itself recorded it as committed.
+func follow(t testing.TB, dir string, stop <-chan struct{}) <-chan []raftlog.Entry {
+	tail := openTail(t, dir, TailOptions{})
+	out := make(chan []raftlog.Entry, 1)
+	go func() {
+		var got []raftlog.Entry
+		defer func() { out <- got }()
+		for last := false; ; {
+			if err := tail.Poll(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			got = append(got, tail.Release(tail.Recorded())...)
+			if o := tail.Overwritten(); len(o) > 0 {
+				t.Errorf("overwritten: %v", o)
+			}
+			if last {
+				return
+			}
+			select {
+			case <-stop:
+				last = true
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return out
+}
+
+func puts(t testing.TB, client *clientv3.Client, n int) {
+	t.Helper()
+	for i := range n {
+		_, err := client.Put(t.Context(), fmt.Sprintf("/key/%04d", i), strings.Repeat("v", i))
+		check(t, err)
+	}
+}
+
+// TestVersions reads the logs of real members of each version, while they are
+// written and afterwards, and compares with etcd's own reader.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	for _, version := range storetest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := storetest.Start(t, storetest.Options{Version: version, ExtraArgs: []string{"--snapshot-count=50"}})
+			dir := filepath.Join(c.Member(0).DataDir, "member", "wal")
+			stop := make(chan struct{})
+			followed := follow(t, dir, stop)
+			client := c.Client(t)
+			puts(t, client, 150)
+			status, err := client.Status(t.Context(), c.Endpoints()[0])
+			check(t, err)
+			c.Kill(0)
+			close(stop)
+			got := <-followed
+
+			l, err := Open(dir)
+			check(t, err)
+			if want := (Identity{status.Header.ClusterId, status.Header.MemberId}); l.Identity() != want {
+				t.Fatalf("log of %s, want %s", l.Identity(), want)
+			}
+			s, err := l.Summary(t.Context())
+			check(t, err)
+			want := allOf(t, dir)
+			if s.LastIndex < status.RaftIndex || s.LastTerm != status.RaftTerm || s.Snapshot.Index < 100 || s.FirstIndex != 1 {
+				t.Fatalf("summary %+v, status %v", s, status)
+			}
+			entries, err := entriesIn(t, dir, 0)
+			check(t, err)
+			wantEntries(t, entries, want)
+			if len(got) < 150 {
+				t.Fatalf("%d entries were followed", len(got))
+			}
+			wantEntries(t, got, want[:len(got)])
+			for _, e := range want {
+				if _, err := MinimalVersion(e); err != nil {
+					t.Fatalf("%s: %v", e, err)
+				}
+			}
+		})
+	}
+}
+
+// TestLeadersSnapshot lets a member fall so far behind that the leader sends it a
+// snapshot: the records that real servers write then are the ones that a gap is
+// told by.
+func TestLeadersSnapshot(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"3.6", "3.7"} { // older ones keep 5000 entries, whatever they are told
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: []string{"--snapshot-count=50", "--snapshot-catchup-entries=5"}})
+			status, err := c.Client(t).Status(t.Context(), c.Endpoints()[0])
+			check(t, err)
+			behind := 0
+			if status.Leader == status.Header.MemberId { // a follower: an election would cost a second
+				behind = 1
+			}
+			dir := filepath.Join(c.Member(behind).DataDir, "member", "wal")
+			puts(t, c.Client(t), 20)
+			tail := openTail(t, dir, TailOptions{})
+			poll(t, tail)
+			c.Kill(behind)
+			puts(t, c.Client(t, 1-behind, 2), 200)
+			c.Restart(t, behind)
+			c.WaitReady(t)
+			puts(t, c.Client(t, 2), 5)
+			var gap *GapError
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for gap == nil {
+				if err := tail.Poll(ctx); err != nil && !errors.As(err, &gap) {
+					t.Fatal(err)
+				}
+				if ctx.Err() != nil {
+					t.Fatal("no gap is told")
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if gap.After < 20 || gap.Next < gap.After+100 || tail.Last() != gap.After {
+				t.Fatalf("%v, pending to %d", gap, tail.Last())
+			}
+			got := tail.Release(tail.Last())
+			for len(got) == 0 || got[len(got)-1].Index < gap.Next+4 {
+				check(t, tail.Poll(ctx))
+				got = append(got, tail.Release(tail.Recorded())...)
+				if ctx.Err() != nil {
+					t.Fatalf("nothing comes behind %v", gap)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			c.StopAll()
+			whole := allOf(t, filepath.Join(c.Member(2).DataDir, "member", "wal"))
+			for _, e := range got {
+				if e.Index > gap.After && e.Index < gap.Next || !e.Equal(whole[e.Index-1]) {
+					t.Fatalf("%s, the leader's log has %s", e, whole[e.Index-1])
+				}
+			}
+			l, err := Open(dir)
+			check(t, err)
+			s, err := l.Summary(t.Context())
+			check(t, err)
+			if !slices.Equal(s.Gaps, []GapError{*gap}) {
+				t.Fatalf("gaps %v, want %v", s.Gaps, gap)
+			}
+		})
+	}
+}
+
+// TestEmbeddedMember follows the bundled member through many small segments and
+// a restart.
+func TestEmbeddedMember(t *testing.T) {
+	small(t, 32<<10)
+	urls := strings.Split(storetest.InitialCluster(t, "peer", "client"), ",")
+	config := store.MemberConfig{
+		Name: "one", DataDir: t.TempDir(), Settings: store.Settings{SnapshotCount: 20, LogLevel: "panic"},
+		ListenPeerURLs:   []string{strings.TrimPrefix(urls[0], "peer=")},
+		ListenClientURLs: []string{strings.TrimPrefix(urls[1], "client=")},
+	}
+	dir := filepath.Join(config.DataDir, "member", "wal")
+	stop := make(chan struct{})
+	var followed <-chan []raftlog.Entry
+	for round := range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		member, err := store.StartMember(ctx, config)
+		cancel()
+		check(t, err)
+		if round == 0 {
+			followed = follow(t, dir, stop)
+		}
+		client, err := clientv3.New(clientv3.Config{Endpoints: member.Endpoints()})
+		check(t, err)
+		puts(t, client, 400)
+		check(t, client.Close())
+		member.Kill()
+	}
+	close(stop)
+	got := <-followed
+	if n := len(segments(t, dir)); n < 5 {
+		t.Fatalf("%d segments: the test wants more", n)
+	}
+	want := allOf(t, dir)
+	wantEntries(t, got, want[:len(got)])
+	if len(got) < 800 {
+		t.Fatalf("%d entries were followed", len(got))
+	}
+	entries, err := entriesIn(t, dir, 0)
+	check(t, err)
+	wantEntries(t, entries, want)
+}
