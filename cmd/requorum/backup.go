@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 type backupOptions struct {
@@ -107,7 +108,7 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	req := snapshot.Request{
 		Tool: "requorum " + version, HashKV: o.hashKV, ReadBack: o.readBack,
-		Timeout: o.timeout, Logger: g.logger(),
+		Timeout: o.timeout, Reached: archive.Reached, Logger: g.logger(),
 	}
 	var err error
 	if req.Codec.Level, err = codec.ParseLevel(o.level); err != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 type demoOptions struct {
@@ -29,10 +30,12 @@ func newDemoCommand(g *globals) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole story on the bundled etcd: back up, lose the quorum, restore",
-		Long: `Run the whole story in a folder of its own: three members serve, clients write, a
-full snapshot is taken meanwhile, the quorum is destroyed, and one command
-builds a new cluster of three from the snapshot. Then every key is compared.
+		Short: "Show the whole story on the bundled etcd: archive, lose the quorum, restore, undo",
+		Long: `Run the whole story in a folder of its own: three members serve, clients write,
+their log is archived and a full snapshot taken meanwhile; somebody deletes a key;
+then all members are destroyed. One command builds a new cluster of three as it
+was at the end of the archive, and every write that was archived is compared.
+Another restore brings back the key as it was just before it was deleted.
 It takes well under a minute and changes nothing outside that folder.
 ` + exitHelp,
 		Example: "  requorum demo\n  requorum demo --dir ./demo --keep",
@@ -56,19 +59,32 @@ type demoReport struct {
 	Backup        *snapshot.Manifest `json:"backup"`
 	Restore       *restore.Result    `json:"restore"`
 	KeysCompared  int                `json:"keys_compared"`
-	WritesAfter   int                `json:"writes_after_backup"`
+	WritesAfter   int                `json:"writes_after_backup"` // acknowledged
+	WritesLost    int                `json:"writes_lost"`         // of these, not archived yet
 	HashKV        uint32             `json:"hashkv"`
 	RecoverySecs  float64            `json:"recovery_seconds"`
 	BackupSeconds float64            `json:"backup_seconds"`
+	Undo          demoUndo           `json:"undo"`
+}
+
+// demoUndo is the key that was deleted and brought back.
+type demoUndo struct {
+	Key      string `json:"key"`
+	Value    string `json:"value"`
+	Revision int64  `json:"revision"` // of the state that it was found in
 }
 
 // demo is the story under way.
 type demo struct {
 	*globals
-	dir    string
-	report demoReport
-	load   *demoLoad
+	dir       string
+	report    demoReport
+	load      *demoLoad
+	archivers *demoArchivers
 }
+
+// demoQuiet keeps etcd's own log out of the story.
+var demoQuiet = store.Settings{LogLevel: "error", LogOutputs: []string{os.DevNull}}
 
 func (g *globals) demo(ctx context.Context, o *demoOptions) (err error) {
 	dir, err := demoDir(o.dir)
@@ -117,16 +133,18 @@ func (d *demo) step(what string, f func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-func (d *demo) run(ctx context.Context, keys int) error {
+func (d *demo) run(ctx context.Context, keys int) (err error) {
 	var old *store.LocalCluster
 	defer func() {
 		if old != nil {
 			old.Kill()
 		}
+		if d.archivers != nil {
+			err = errors.Join(err, d.archivers.end())
+		}
 	}()
-	quiet := store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}}
 	start, err := d.step("Three members of the bundled etcd", func() (err error) {
-		old, err = store.StartCluster(ctx, store.ClusterConfig{DataDir: filepath.Join(d.dir, "cluster"), Members: 3, FreePorts: true, Settings: quiet})
+		old, err = store.StartCluster(ctx, store.ClusterConfig{DataDir: filepath.Join(d.dir, "cluster"), Members: 3, FreePorts: true, Settings: demoQuiet})
 		return err
 	})
 	if err != nil {
@@ -145,18 +163,35 @@ func (d *demo) run(ctx context.Context, keys int) error {
 	d.say("written in %s; from here on a client goes on writing", took(wrote))
 	d.load.startWriter()
 
-	if err := d.backup(ctx, old.Endpoints()); err != nil {
+	for _, next := range []func(context.Context, *store.LocalCluster) error{d.archive, d.backup, d.mistake, d.destroy} {
+		if err := next(ctx, old); err != nil {
+			return err
+		}
+	}
+	if err := d.rebuild(ctx); err != nil {
 		return err
 	}
-	if err := d.destroy(ctx, old); err != nil {
-		return err
-	}
-	return d.rebuild(ctx, quiet)
+	return d.undo(ctx)
 }
 
-func (d *demo) backup(ctx context.Context, endpoints []string) error {
+// archive starts an archiver beside each member.
+func (d *demo) archive(ctx context.Context, old *store.LocalCluster) error {
+	elapsed, err := d.step("requorum archive beside each member, while the client writes", func() (err error) {
+		if d.archivers, err = d.startArchivers(ctx, old.Members(), old.Endpoints()); err != nil {
+			return err
+		}
+		return d.archivers.await(ctx, 1)
+	})
+	if err != nil {
+		return err
+	}
+	d.say("one of them writes, a segment every %s; the first entries were stored after %s", demoInterval, took(elapsed))
+	return nil
+}
+
+func (d *demo) backup(ctx context.Context, old *store.LocalCluster) error {
 	elapsed, err := d.step("requorum backup, while the client writes", func() error {
-		client, err := store.Dial(ctx, store.ClientConfig{Endpoints: endpoints, Logger: d.logger()})
+		client, err := store.Dial(ctx, store.ClientConfig{Endpoints: old.Endpoints(), Logger: d.logger()})
 		if err != nil {
 			return err
 		}
@@ -166,8 +201,9 @@ func (d *demo) backup(ctx context.Context, endpoints []string) error {
 			return err
 		}
 		defer sink.Close() //nolint:errcheck // a folder: nothing is held open
-		d.load.mark()
-		result, err := snapshot.Take(ctx, snapshot.Request{Client: client, Sinks: []sinks.Sink{sink}, Tool: "requorum " + version, ReadBack: true, Logger: d.logger()})
+		result, err := snapshot.Take(ctx, snapshot.Request{
+			Client: client, Sinks: []sinks.Sink{sink}, Tool: "requorum " + version, ReadBack: true, Reached: archive.Reached, Logger: d.logger(),
+		})
 		if err != nil {
 			return err
 		}
@@ -184,102 +220,106 @@ func (d *demo) backup(ctx context.Context, endpoints []string) error {
 	return nil
 }
 
-// destroy kills two of three members and deletes their data, then shows that
-// nothing can be written any more.
-func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
-	_, err := d.step("The disaster: two of three members are gone, with their disks", func() error {
-		d.report.WritesAfter = d.load.stopWriter(d.report.Backup.Facts.Revision)
-		for _, m := range old.Members()[1:] {
-			m.Kill()
-			if err := os.RemoveAll(m.Config().DataDir); err != nil {
-				return err
-			}
+// demoQuietTime is how long the client goes on before and after the mistake.
+const demoQuietTime = time.Second
+
+// mistake changes a key after the backup, and deletes it.
+func (d *demo) mistake(ctx context.Context, _ *store.LocalCluster) error {
+	_, err := d.step("A mistake: somebody deletes a key that was changed after the backup", func() error {
+		time.Sleep(demoQuietTime)
+		revision, err := d.load.deletePrecious(ctx)
+		if err != nil {
+			return err
 		}
-		if err := d.load.tryWrite(ctx, 2*time.Second); err == nil {
-			return errors.New("a write went through without a quorum")
-		} else {
-			d.say("a write fails: %v", err)
-		}
-		old.Kill()
+		d.say("%s is gone since revision %d, and no snapshot has its last value", demoPreciousKey, revision)
+		time.Sleep(demoQuietTime)
 		return nil
 	})
 	return err
 }
 
-func (d *demo) rebuild(ctx context.Context, quiet store.Settings) error {
-	started := time.Now()
-	ports, err := store.FreePorts(6)
+// destroy kills all members right after the last acknowledgement and deletes
+// their data.
+func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
+	_, err := d.step("The disaster: all three members are gone, with their disks", func() error {
+		d.load.stopWriter()
+		old.Kill()
+		if err := d.archivers.end(); err != nil {
+			return err
+		}
+		for _, m := range old.Members() {
+			if err := os.RemoveAll(m.Config().DataDir); err != nil {
+				return err
+			}
+		}
+		err := d.load.tryWrite(ctx, 2*time.Second)
+		if err == nil {
+			return errors.New("a write went through without a quorum")
+		}
+		d.say("a write fails: %v", err)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	var initial, clients []string
-	for i := range 3 {
-		initial = append(initial, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[2*i]))
-		clients = append(clients, fmt.Sprintf("m%d=http://127.0.0.1:%d", i+1, ports[2*i+1]))
-	}
-	if _, err = d.step("requorum restore: a new cluster of three, one command", func() error {
-		return d.restore(ctx, strings.Join(initial, ","))
+	d.report.WritesAfter = d.load.acknowledgedAfter(d.report.Backup.Facts.Revision)
+	d.say("%d writes were acknowledged after the backup; the log is archived up to index %d", d.report.WritesAfter, d.archivers.archived())
+	return nil
+}
+
+// rebuild restores the end of the archive and compares.
+func (d *demo) rebuild(ctx context.Context) error {
+	started := time.Now()
+	var cluster *demoCluster
+	if _, err := d.step("requorum restore: a new cluster of three as it was at the end of the archive, one command", func() (err error) {
+		cluster, err = d.restored(ctx, "restored", 3, walreplay.Target{})
+		return err
 	}); err != nil {
 		return err
 	}
-	r := d.report.Restore
-	d.say("cluster %s at revision %d (bumped by %d, so that no client misses a change) in %s",
-		r.Plan.ClusterID, r.RevisionAfter, r.RevisionAfter-r.RevisionBefore, took(r.Took()))
+	defer cluster.Kill()
+	d.report.RecoverySecs = time.Since(started).Seconds()
+	r := cluster.result
+	d.report.Restore = r
+	if cluster.recipe != nil {
+		d.say("%d entries of the log replayed on backup %s", cluster.recipe.Entries, cluster.recipe.Base)
+	}
+	d.say("cluster %s at revision %d (bumped by %d, so that no client misses a change)", r.Plan.ClusterID, r.RevisionAfter, r.RevisionAfter-r.RevisionBefore)
+	d.say("serving at %s, %s after the restore began", strings.Join(cluster.Endpoints(), ","), took(time.Since(started)))
 
-	var cluster *store.LocalCluster
-	_, err = d.step("The new members start", func() error {
-		configs, err := (&startOptions{clientURLs: clients}).configs(r.Plan, "")
-		if err != nil {
-			return err
-		}
-		for i := range configs {
-			configs[i].LogLevel, configs[i].LogOutputs = quiet.LogLevel, quiet.LogOutputs
-		}
-		cluster, err = store.StartMembers(ctx, configs)
+	if _, err := d.step("Proof", func() (err error) {
+		d.report.KeysCompared, d.report.HashKV, err = d.load.prove(ctx, cluster.Endpoints(), r)
+		return err
+	}); err != nil {
+		return err
+	}
+	d.report.WritesLost = d.load.acknowledgedAfter(r.RevisionBefore)
+	d.say("all %d keys are as the last archived write left them: value, revision, and the deleted one is gone", d.report.KeysCompared)
+	d.say("all members agree (HashKV %d); the lease lives; a compare-and-swap and a new write go through; an old watch is told to start anew", d.report.HashKV)
+	if d.report.WritesLost > 0 {
+		d.say("of the %d writes since the backup the last %d were not archived yet: that is what losing all disks at once costs", d.report.WritesAfter, d.report.WritesLost)
+	} else {
+		d.say("none of the %d writes since the backup is lost", d.report.WritesAfter)
+	}
+	return nil
+}
+
+// undo brings the deleted key back, beside the cluster that goes on.
+func (d *demo) undo(ctx context.Context) error {
+	var cluster *demoCluster
+	elapsed, err := d.step("Undo: requorum restore --before "+demoPreciousKey, func() (err error) {
+		cluster, err = d.restored(ctx, "undo", 1, walreplay.Target{Kind: walreplay.BeforeKey, Key: demoPreciousKey})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer cluster.Kill()
-	d.report.RecoverySecs = time.Since(started).Seconds()
-	d.say("serving at %s, %s after the restore began", strings.Join(cluster.Endpoints(), ","), took(time.Since(started)))
-
-	_, err = d.step("Proof", func() error {
-		d.report.KeysCompared, d.report.HashKV, err = d.load.prove(ctx, cluster.Endpoints(), r)
-		return err
-	})
+	value, err := d.load.precious(ctx, cluster.Endpoints())
 	if err != nil {
 		return err
 	}
-	d.say("all %d keys that were acknowledged before the backup began are there: value, revisions and version", d.report.KeysCompared)
-	d.say("all members agree (HashKV %d); the lease lives; a compare-and-swap and a new write go through; an old watch is told to start anew", d.report.HashKV)
-	d.say("%d writes that came after the backup's revision are lost: a full snapshot is a point in time", d.report.WritesAfter)
+	d.report.Undo = demoUndo{demoPreciousKey, value, cluster.result.RevisionBefore}
+	d.say("one member serves the state of revision %d after %s: %s = %q", cluster.result.RevisionBefore, took(elapsed), demoPreciousKey, value)
 	return nil
-}
-
-func (d *demo) restore(ctx context.Context, initialCluster string) error {
-	sink, err := disk.New(filepath.Join(d.dir, "repository"))
-	if err != nil {
-		return err
-	}
-	defer sink.Close() //nolint:errcheck // a folder: nothing is held open
-	repo, err := repository.Open(ctx, sink)
-	if err != nil {
-		return err
-	}
-	m, catalog, err := snapshot.FindIn(ctx, repo, snapshot.Latest, "")
-	if err != nil {
-		return err
-	}
-	image := snapshot.OpenStored(repo, m)
-	plan, err := restore.NewPlan(ctx, restore.Request{
-		Image: image, Repository: repo.String(), BackupID: m.ID, InitialCluster: initialCluster,
-		DataDir: filepath.Join(d.dir, "restored", "{name}"), HighestKnownRevision: catalog.HighestRevision(),
-	})
-	if err != nil {
-		return err
-	}
-	d.report.Restore, err = restore.Execute(ctx, plan, image, restore.ExecOptions{Logger: d.logger()})
-	return err
 }

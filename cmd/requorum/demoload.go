@@ -23,15 +23,24 @@ type demoLoad struct {
 
 	stop, stopped chan struct{}
 	mu            sync.Mutex
-	acknowledged  map[string]int64 // key → mod revision, of all writes
-	order         []int64          // revisions of the writer's puts
-	marked        map[string]int64 // what was acknowledged when the backup began
+	acknowledged  []demoWrite // all writes, in their order by client
+}
+
+// demoWrite is a write that was acknowledged.
+type demoWrite struct {
+	key      string
+	value    string
+	revision int64
+	deleted  bool
 }
 
 const (
 	demoLeaseKey = "/demo/lease"
-	demoPrefix   = "/demo/"
-	demoBatch    = 100 // puts in one transaction; etcd allows 128
+	// demoPreciousKey is deleted by mistake.
+	demoPreciousKey   = "/demo/precious"
+	demoPreciousValue = "changed after the backup"
+	demoPrefix        = "/demo/"
+	demoBatch         = 100 // puts in one transaction; etcd allows 128
 )
 
 func newDemoLoad(endpoints []string) (*demoLoad, error) {
@@ -39,7 +48,7 @@ func newDemoLoad(endpoints []string) (*demoLoad, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &demoLoad{client: c, acknowledged: map[string]int64{}}, nil
+	return &demoLoad{client: c}, nil
 }
 
 func (l *demoLoad) close() { l.client.Close() } //nolint:errcheck // a client that is done
@@ -58,23 +67,55 @@ func (l *demoLoad) fill(ctx context.Context, n int) error {
 	if _, err := l.client.Put(ctx, demoLeaseKey, "held", clientv3.WithLease(l.lease)); err != nil {
 		return err
 	}
+	if err := l.put(ctx, demoPreciousKey, "as it was at the beginning"); err != nil {
+		return err
+	}
 	for from := 0; from < n; from += demoBatch {
 		var ops []clientv3.Op
-		var keys []string
+		var writes []demoWrite
 		for i := from; i < min(n, from+demoBatch); i++ {
 			key := fmt.Sprintf("%skeys/%06d", demoPrefix, i)
-			keys = append(keys, key)
+			writes = append(writes, demoWrite{key: key, value: demoValue(key, i)})
 			ops = append(ops, clientv3.OpPut(key, demoValue(key, i)))
 		}
 		res, err := l.client.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
 			return err
 		}
-		for _, key := range keys {
-			l.acknowledged[key] = res.Header.Revision
+		for _, w := range writes {
+			w.revision = res.Header.Revision
+			l.acknowledge(w)
 		}
 	}
 	return nil
+}
+
+func (l *demoLoad) acknowledge(w demoWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acknowledged = append(l.acknowledged, w)
+}
+
+func (l *demoLoad) put(ctx context.Context, key, value string) error {
+	res, err := l.client.Put(ctx, key, value)
+	if err != nil {
+		return err
+	}
+	l.acknowledge(demoWrite{key: key, value: value, revision: res.Header.Revision})
+	return nil
+}
+
+// deletePrecious changes the key and deletes it.
+func (l *demoLoad) deletePrecious(ctx context.Context) (revision int64, err error) {
+	if err := l.put(ctx, demoPreciousKey, demoPreciousValue); err != nil {
+		return 0, err
+	}
+	res, err := l.client.Delete(ctx, demoPreciousKey)
+	if err != nil {
+		return 0, err
+	}
+	l.acknowledge(demoWrite{key: demoPreciousKey, revision: res.Header.Revision, deleted: true})
+	return res.Header.Revision, nil
 }
 
 // startWriter puts keys one after the other until stopWriter.
@@ -86,38 +127,41 @@ func (l *demoLoad) startWriter() {
 		defer close(l.stopped)
 		for i := 0; ; i++ {
 			key := fmt.Sprintf("%slive/%03d", demoPrefix, i%200)
-			res, err := l.client.Put(ctx, key, demoValue(key, i))
-			if err != nil {
+			if err := l.put(ctx, key, demoValue(key, i)); err != nil {
 				return // it was stopped; what was not acknowledged is not promised
 			}
-			l.mu.Lock()
-			l.acknowledged[key] = res.Header.Revision
-			l.order = append(l.order, res.Header.Revision)
-			l.mu.Unlock()
 		}
 	}()
 }
 
-// mark remembers what is acknowledged now: a backup that begins later has it.
-func (l *demoLoad) mark() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.marked = map[string]int64{}
-	for k, v := range l.acknowledged {
-		l.marked[k] = v
-	}
-}
-
-// stopWriter returns how many writes were acknowledged after a revision.
-func (l *demoLoad) stopWriter(revision int64) (after int) {
+func (l *demoLoad) stopWriter() {
 	close(l.stop)
 	<-l.stopped
-	for _, r := range l.order {
-		if r > revision {
-			after++
+}
+
+// acknowledgedAfter counts the writes that were acknowledged after a revision.
+func (l *demoLoad) acknowledgedAfter(revision int64) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.acknowledged {
+		if w.revision > revision {
+			n++
 		}
 	}
-	return after
+	return n
+}
+
+// expected is what the acknowledged writes up to a revision left.
+func (l *demoLoad) expected(revision int64) map[string]demoWrite {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := map[string]demoWrite{}
+	for _, w := range l.acknowledged {
+		if w.revision <= revision && w.revision > last[w.key].revision {
+			last[w.key] = w
+		}
+	}
+	return last
 }
 
 func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
@@ -147,8 +191,8 @@ func (l *demoLoad) prove(ctx context.Context, endpoints []string, r *restore.Res
 	return compared, hash, err
 }
 
-// compareKeys: a key that was written once more between the mark and the
-// backup's revision has that later revision, never an earlier one.
+// compareKeys wants every key as the last acknowledged write up to a revision
+// left it. One write may have been under way, and may be there instead.
 func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision int64) (int, error) {
 	res, err := c.Get(ctx, demoPrefix, clientv3.WithPrefix())
 	if err != nil {
@@ -158,16 +202,40 @@ func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision
 	for _, kv := range res.Kvs {
 		found[string(kv.Key)] = kv
 	}
-	for key, mod := range l.marked {
+	expected := l.expected(revision)
+	under := 0
+	for key, want := range expected {
 		kv := found[key]
-		if kv == nil {
-			return 0, fmt.Errorf("the key %s is missing: it was acknowledged at revision %d", key, mod)
-		}
-		if kv.ModRevision < mod || kv.ModRevision > revision {
-			return 0, fmt.Errorf("the key %s has revision %d, want one from %d to %d", key, kv.ModRevision, mod, revision)
+		switch {
+		case want.deleted && kv == nil:
+		case want.deleted:
+			return 0, fmt.Errorf("the key %s is there: it was deleted at revision %d", key, want.revision)
+		case kv == nil:
+			return 0, fmt.Errorf("the key %s is missing: it was acknowledged at revision %d", key, want.revision)
+		case kv.ModRevision > want.revision && kv.ModRevision <= revision && under == 0:
+			under++
+		case kv.ModRevision != want.revision || string(kv.Value) != want.value:
+			return 0, fmt.Errorf("the key %s has revision %d, want %d", key, kv.ModRevision, want.revision)
 		}
 	}
-	return len(l.marked), nil
+	return len(expected), nil
+}
+
+// precious reads the key that was deleted, in another cluster.
+func (l *demoLoad) precious(ctx context.Context, endpoints []string) (string, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close() //nolint:errcheck // a client that is done
+	res, err := c.Get(ctx, demoPreciousKey)
+	if err != nil {
+		return "", err
+	}
+	if len(res.Kvs) != 1 || string(res.Kvs[0].Value) != demoPreciousValue {
+		return "", fmt.Errorf("the key %s was not brought back: %v", demoPreciousKey, res.Kvs)
+	}
+	return string(res.Kvs[0].Value), nil
 }
 
 func (l *demoLoad) proveLease(ctx context.Context, c *clientv3.Client) error {

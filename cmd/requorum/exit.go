@@ -6,6 +6,8 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 // Exit codes. They are documented in docs/commands.md and do not change.
@@ -25,7 +27,7 @@ Exit status:
   0  done
   1  failed
   2  wrong usage
-  3  the backup was found damaged
+  3  the backup or the log was found damaged
   4  there is nothing to restore or show that matches
   5  incomplete: some repositories or members failed, the others are done
   130  interrupted`
@@ -42,6 +44,8 @@ func (e usageError) Unwrap() error { return e.err }
 func exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var damaged *snapshot.DamagedError
+	var log *walfile.CorruptError
+	var fork *segment.ForkError
 	var request *restore.RequestError
 	switch {
 	case err == nil:
@@ -52,7 +56,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.Is(err, snapshot.ErrIncomplete):
 		return exitIncomplete
-	case errors.As(err, &damaged):
+	case errors.As(err, &damaged), errors.As(err, &log), errors.As(err, &fork):
 		return exitDamaged
 	case errors.Is(err, snapshot.ErrNoBackup):
 		return exitNothing

@@ -8,6 +8,8 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -26,6 +28,8 @@ func TestExitCodes(t *testing.T) {
 		{"usage", t.Context(), fmt.Errorf("x: %w", usageError{errors.New("y")}), 2},
 		{"a request that contradicts itself", t.Context(), &restore.RequestError{Err: errors.New("x")}, 2},
 		{"damaged", t.Context(), fmt.Errorf("x: %w", damaged), 3},
+		{"a damaged log", t.Context(), fmt.Errorf("x: %w", &walfile.CorruptError{Err: errors.New("y")}), 3},
+		{"two logs that contradict each other", t.Context(), fmt.Errorf("x: %w", &segment.ForkError{}), 3},
 		{"nothing there", t.Context(), fmt.Errorf("x: %w", snapshot.ErrNoBackup), 4},
 		{"incomplete", t.Context(), fmt.Errorf("x: %w", snapshot.ErrIncomplete), 5},
 		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.ErrIncomplete, damaged), 5},

@@ -16,10 +16,12 @@ func newListCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list --repo URL",
 		Aliases: []string{"ls"},
-		Short:   "List the timelines and full snapshots in a repository",
+		Short:   "List the timelines, full snapshots and recoverable ranges in a repository",
 		Long: `List what a repository holds: its timelines (one for each incarnation of the
-cluster) and the full snapshots in each, the oldest state first. A backup whose
-manifest is damaged is listed as such, and ends the command with status 3.
+cluster), the full snapshots in each, the oldest state first, and what the
+archived log adds: the ranges in which every point can be restored, and the gaps
+between them with their reasons. A backup whose manifest is damaged is listed as
+such, and ends the command with status 3.
 ` + exitHelp,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
@@ -34,7 +36,8 @@ manifest is damaged is listed as such, and ends the command with status 3.
 			if err != nil {
 				return err
 			}
-			return g.printCatalog(r, catalog)
+			logs, err := readLogs(cmd.Context(), r, catalog)
+			return errors.Join(g.printCatalog(r, catalog, logs), err)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -51,6 +54,7 @@ type catalogReport struct {
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
+	logsReport
 }
 
 type damagedReport struct {
@@ -66,11 +70,12 @@ type incompleteReport struct {
 	Newest   time.Time             `json:"newest"`
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport) error {
 	report := catalogReport{
 		Repository: r.String(), ID: r.ID(),
 		Timelines: emptyNotNull(c.Timelines), Backups: emptyNotNull(c.Manifests),
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
+		logsReport: logs,
 	}
 	var damage []error
 	if d := r.Damage(); d != nil {
@@ -133,6 +138,9 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			if u.Timeline == t.ID {
 				fmt.Fprintf(g.stdout, "%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			}
+		}
+		if err := g.tableLog(r.logsReport, t.ID); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -77,9 +77,10 @@ func newRootCommand(env environment) *cobra.Command {
 	g := &globals{environment: env}
 	root := &cobra.Command{
 		Use:   "requorum",
-		Short: "Backup and disaster recovery for etcd",
-		Long: `requorum takes consistent snapshots of etcd, keeps them compressed on disk or in
-S3, and rebuilds a whole new cluster from one.
+		Short: "Backup, point-in-time recovery and disaster recovery for etcd",
+		Long: `requorum takes consistent snapshots of etcd and archives its raft log, keeps both
+compressed on disk or in S3, and rebuilds a whole new cluster as it was at any
+point.
 
 Options may also come from the environment (REQUORUM_REPO for --repo, and so
 on; the ETCDCTL_ variables of etcdctl for the connection) and from a file given
@@ -107,9 +108,11 @@ file.
 		newDemoCommand(g),
 		newStoreCommand(g),
 		newBackupCommand(g),
+		newArchiveCommand(g),
 		newListCommand(g),
 		newShowCommand(g),
 		newRestoreCommand(g),
+		newDoctorCommand(g),
 		newVersionCommand(g),
 	)
 	for _, c := range append(root.Commands(), root) {

@@ -14,7 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 func TestMain(m *testing.M) {
@@ -44,11 +47,16 @@ func TestScripts(t *testing.T) {
 			"flip":  scriptFlip,
 			"only":  scriptOnly,
 			"await": scriptAwait,
+
+			"archived": scriptArchived,
+			"log":      scriptLog,
+			"facts":    scriptFacts,
+			"none":     scriptNone,
 		},
 	})
 }
 
-// scriptEtcd starts a bundled member and sets $ENDPOINT.
+// scriptEtcd starts a bundled member and sets $ENDPOINT and $DATADIR.
 func scriptEtcd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: etcd")
@@ -61,6 +69,41 @@ func scriptEtcd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Defer(c.Kill)
 	ts.Setenv("ENDPOINT", c.Endpoints()[0])
+	ts.Setenv("DATADIR", c.Members()[0].Config().DataDir)
+}
+
+// scriptArchived waits until all that the member has applied is archived in the
+// repository in a folder: archived repo
+func scriptArchived(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: archived folder")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	client, err := store.Dial(ctx, store.ClientConfig{Endpoints: []string{ts.Getenv("ENDPOINT")}})
+	ts.Check(err)
+	defer client.Close()
+	survey, err := client.Survey(ctx)
+	ts.Check(err)
+	want := survey.Members[0].AppliedIndex
+	sink, err := disk.New(ts.MkAbs(args[0]))
+	ts.Check(err)
+	for reached := uint64(0); reached < want; time.Sleep(50 * time.Millisecond) {
+		if ctx.Err() != nil {
+			ts.Fatalf("after a minute the log is archived to index %d, not %d", reached, want)
+		}
+		repo, err := repository.Open(ctx, sink)
+		if err != nil {
+			continue // it is being made
+		}
+		ids, err := repo.TimelineIDs(ctx)
+		ts.Check(err)
+		for _, id := range ids {
+			index, _, _, err := archive.Reached(ctx, repo, id)
+			ts.Check(err)
+			reached = max(reached, index)
+		}
+	}
 }
 
 // scriptPut writes keys: put key value …

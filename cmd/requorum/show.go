@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 func newShowCommand(g *globals) *cobra.Command {
@@ -30,14 +32,16 @@ characters of an ID do when they are of one backup only.
 				return err
 			}
 			defer r.Sink().Close() //nolint:errcheck // it was read from
-			m, _, err := findBackup(cmd.Context(), r, args, timeline)
+			m, catalog, err := findBackup(cmd.Context(), r, args, timeline)
 			if err != nil {
 				return err
 			}
+			logs, err := readLogs(cmd.Context(), r, catalog)
+			report := showReport{m, logs.of(m)}
 			if g.output == "json" {
-				return g.printJSON(m)
+				return errors.Join(g.printJSON(report), err)
 			}
-			return g.showManifest(r, m)
+			return errors.Join(g.showManifest(r, report), err)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -45,7 +49,27 @@ characters of an ID do when they are of one backup only.
 	return cmd
 }
 
-func (g *globals) showManifest(r *repository.Repository, m *snapshot.Manifest) error {
+// showReport is the JSON form of `requorum show`: the manifest, and what the
+// archived log adds to it.
+type showReport struct {
+	*snapshot.Manifest
+	// Recoverable is the range that the backup is in; nil where that is not
+	// known.
+	Recoverable *walreplay.Range `json:"recoverable,omitempty"`
+}
+
+// of is the range that a backup is in, or nil.
+func (r logsReport) of(m *snapshot.Manifest) *walreplay.Range {
+	for i, one := range r.Ranges {
+		if !one.Gap && one.Timeline == m.Timeline && one.FirstIndex <= m.Facts.RaftIndex && m.Facts.RaftIndex <= one.LastIndex {
+			return &r.Ranges[i]
+		}
+	}
+	return nil
+}
+
+func (g *globals) showManifest(r *repository.Repository, report showReport) error {
+	m := report.Manifest
 	out := newTable(g.stdout)
 	out.row("Backup", m.ID)
 	out.row("Repository", r.String())
@@ -53,6 +77,9 @@ func (g *globals) showManifest(r *repository.Repository, m *snapshot.Manifest) e
 	out.row("Taken", fmt.Sprintf("%s, in %s, by %s", when(m.Started), took(m.Finished.Sub(m.Started)), m.Tool))
 	out.row("Revision", fmt.Sprintf("%d (compacted up to %d)", m.Facts.Revision, m.Facts.CompactedRevision))
 	out.row("Raft", fmt.Sprintf("index %d, term %d", m.Facts.RaftIndex, m.Facts.RaftTerm))
+	if one := report.Recoverable; one != nil && one.LastIndex > m.Facts.RaftIndex {
+		out.row("With the log", fmt.Sprintf("every point up to raft index %d, revision %s, %s", one.LastIndex, lastRevision(*one), whenKnown(one.To)))
+	}
 	if m.Barrier != nil {
 		out.row("Barrier", fmt.Sprintf("index %d, revision %d (%s)", m.Barrier.RaftIndex, m.Barrier.Revision, m.Barrier.Method))
 	}
@@ -86,6 +113,13 @@ func (g *globals) showManifest(r *repository.Repository, m *snapshot.Manifest) e
 		out.row("Label", k+"="+m.Labels[k])
 	}
 	return out.flush()
+}
+
+func lastRevision(r walreplay.Range) string {
+	if r.LastRevisionExact {
+		return fmt.Sprint(r.LastRevision)
+	}
+	return fmt.Sprintf("%d at least", r.LastRevision)
 }
 
 // byHand is how to get the plain etcd snapshot with ordinary tools.

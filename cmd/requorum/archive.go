@@ -1,0 +1,308 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// diskInterval is the default on disk, where a segment costs nothing but a
+// file.
+const diskInterval = time.Second
+
+type archiveOptions struct {
+	conn       connFlags
+	repo       repoFlags
+	recipients recipientFlags
+	identities []string
+	level      string
+
+	dataDir, walDir string
+	once            bool
+	interval        time.Duration
+	size            string
+	spoolDir        string
+	spoolLimit      string
+	takeover        time.Duration
+	stamp           time.Duration
+	noSnapshot      bool
+	merge           bool
+	status          time.Duration
+}
+
+func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
+	o.repo.addFlags(f, false)
+	o.conn.addFlags(f)
+	f.StringVar(&o.dataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
+	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
+	f.BoolVar(&o.once, "once", false, "archive what is committed now, and end")
+	f.DurationVar(&o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", diskInterval, archive.DefaultInterval))
+	f.StringVar(&o.size, "size", "1MiB", "or when it has this many bytes")
+	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
+	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
+	f.DurationVar(&o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
+	f.DurationVar(&o.stamp, "stamp", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
+	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
+	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
+	f.DurationVar(&o.status, "status", time.Minute, "print a line on how it stands this often; 0: only when something changes")
+	o.recipients.addFlags(f)
+	f.Lookup("passphrase-file").Hidden = true // it is refused, with the reason
+	f.StringArrayVar(&o.identities, "identity", nil, "merge encrypted segments with the age identities in this `file`; may be given more than once")
+	f.StringVar(&o.level, "level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+}
+
+func newArchiveCommand(g *globals) *cobra.Command {
+	var o archiveOptions
+	cmd := &cobra.Command{
+		Use:   "archive --data-dir DIR --repo URL [--endpoints URL,…]",
+		Short: "Archive the raft log of an etcd member continuously",
+		Long: `Run beside an etcd member (3.4 to 3.7) and store its committed raft log in a
+repository, so that 'requorum restore' can rebuild the cluster as it was at any
+point: the latest, a time, a revision, or just before a key was deleted.
+
+It reads the member's log files and asks the member how far it has come; it
+writes nothing into the cluster. Run one beside each member: one of them writes,
+the others stand by and take over. Where no full snapshot is there that the log
+goes on from, one is taken.
+
+SIGTERM stores what is committed and read, and ends with status 0. With --once,
+status 1 says that an alarm is left that somebody has to look at.
+` + exitHelp,
+		Example: `  requorum archive --data-dir /var/lib/etcd --endpoints http://127.0.0.1:2379 \
+      --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…
+  requorum archive --once --data-dir /var/lib/etcd --repo file:///mnt/backups/etcd`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.archive(cmd.Context(), &o) },
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+// archiving is one run of the command.
+type archiving struct {
+	*globals
+	options  *archiveOptions
+	archiver *archive.Archiver
+	config   archive.Config
+	keys     []age.Identity
+	report   *archiveReporter
+
+	snapshots sync.Mutex
+	claims    *repository.Claimant // on full snapshots that are due
+}
+
+func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
+	a := &archiving{globals: g, options: o, report: newArchiveReporter(g)}
+	if a.config, a.keys, err = o.config(g); err != nil {
+		return err
+	}
+	if a.config.Sink, err = o.repo.openSink(ctx, g); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeSinks([]sinks.Sink{a.config.Sink})) }()
+	if a.config.Interval == 0 && !strings.HasPrefix(a.config.Sink.String(), "s3:") {
+		a.config.Interval = diskInterval
+	}
+	if a.config.SpoolDir == "" {
+		if a.config.SpoolDir, err = defaultSpoolDir(g.getenv, o.dataDir+"\n"+o.walDir+"\n"+a.config.Sink.String()); err != nil {
+			return err
+		}
+	}
+	if a.config.Client, err = a.connect(ctx); err != nil {
+		return err
+	}
+	defer a.config.Client.Close() //nolint:errcheck // nothing is under way any more
+	a.config.OnGap = a.onGap
+	a.config.Events = a.report.event
+	if a.archiver, err = archive.New(a.config); err != nil {
+		return err
+	}
+	if o.once {
+		return a.once(ctx)
+	}
+	return a.run(ctx)
+}
+
+// config checks the options before anything is touched.
+func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, error) {
+	c := archive.Config{
+		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, Interval: o.interval, Takeover: o.takeover, Stamp: o.stamp,
+		Tool: "requorum " + version, Logger: g.logger(),
+	}
+	fail := func(format string, args ...any) (archive.Config, []age.Identity, error) {
+		return c, nil, usageError{fmt.Errorf(format, args...)}
+	}
+	if o.dataDir == "" && o.walDir == "" {
+		return fail("no data directory: give the member's --data-dir")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{{"interval", o.interval, time.Millisecond}, {"takeover", o.takeover, time.Second}, {"stamp", o.stamp, time.Minute}} {
+		if o.conn.flags.Changed(d.name) && d.value < d.least {
+			return fail("--%s %s: want %s at least", d.name, d.value, d.least)
+		}
+	}
+	if o.status < 0 {
+		return fail("--status %s: want 0 or more", o.status)
+	}
+	var err error
+	if c.Size, err = parseSize("size", o.size); err != nil {
+		return c, nil, err
+	}
+	if c.SpoolLimit, err = parseSize("spool-limit", o.spoolLimit); err != nil {
+		return c, nil, err
+	}
+	if c.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
+		return fail("--level: %w", err)
+	}
+	if o.recipients.passphraseFile != "" {
+		return fail("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")
+	}
+	if c.Codec.Recipients, err = o.recipients.parse(); err != nil {
+		return c, nil, err
+	}
+	if c.Identities, err = (&identityFlags{files: o.identities}).parse(); err != nil {
+		return c, nil, err
+	}
+	return c, c.Identities, nil
+}
+
+// parseSize reads a number of bytes.
+func parseSize(option, value string) (int64, error) {
+	n, err := humanize.ParseBytes(value)
+	if err != nil || n == 0 || n > 1<<50 {
+		return 0, usageError{fmt.Errorf("--%s %s: want bytes, such as 1MiB", option, value)}
+	}
+	return int64(n), nil
+}
+
+// errNoProgress ends --once where waiting longer would be of no use.
+var errNoProgress = errors.New("nothing could be archived")
+
+// giveUp ends ctx when the archiver has met errors and archived nothing for as
+// long as a repository is waited for.
+func (a *archiving) giveUp(ctx context.Context, end context.CancelCauseFunc) {
+	archived, since := uint64(0), time.Now()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		switch s := a.archiver.State(); {
+		case s.LastError == "" || s.Archived > archived:
+			archived, since = s.Archived, time.Now()
+		case time.Since(since) >= a.options.repo.retryFor:
+			end(fmt.Errorf("%w for %s: %s", errNoProgress, a.options.repo.retryFor, s.LastError))
+			return
+		}
+	}
+}
+
+// once archives what is committed now, and merges what is due.
+func (a *archiving) once(ctx context.Context) error {
+	if err := checkLog(cmp.Or(a.options.walDir, filepath.Join(a.options.dataDir, "member", "wal"))); err != nil {
+		return err
+	}
+	a.noteAbilities(ctx, a.config.Sink)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go a.giveUp(ctx, end)
+	err := a.archiver.Once(ctx)
+	if err == nil {
+		if err = a.begin(ctx); errors.Is(err, errOtherTakes) || err != nil && a.options.noSnapshot {
+			a.report.note(err.Error())
+			err = nil
+		}
+	}
+	if err == nil && a.options.merge {
+		err = a.newMerging().step(ctx)
+	}
+	state := a.archiver.State()
+	a.report.state(state)
+	if err != nil {
+		return err
+	}
+	if len(state.Alarms) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, alarm := range state.Alarms {
+		texts = append(texts, fmt.Sprintf("%s: %s", alarm.Alarm, alarm.Text))
+	}
+	return fmt.Errorf("the log is archived to index %d, with alarms: %s", state.Archived, strings.Join(texts, "; "))
+}
+
+// checkLog finds a wrong directory at once. (Without --once the member may be
+// about to make it.)
+func checkLog(dir string) error {
+	log, err := walfile.Open(dir)
+	if err != nil {
+		return err
+	}
+	return log.Close()
+}
+
+// run archives until a signal comes.
+func (a *archiving) run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	done := make(chan error, 1)
+	go func() { done <- a.archiver.Run(ctx) }()
+	var beside sync.WaitGroup
+	// Not before: a repository that is away must not keep the log from being read.
+	beside.Go(func() { a.noteAbilities(ctx, a.config.Sink) })
+	beside.Go(func() { a.keepBeginning(ctx) })
+	if a.options.merge {
+		beside.Go(func() { a.newMerging().run(ctx) })
+	}
+	err := a.follow(done)
+	stop(nil)
+	beside.Wait()
+	a.report.state(a.archiver.State())
+	return err
+}
+
+// look is how often the state is looked at for something new.
+const look = 250 * time.Millisecond
+
+// follow prints how it stands until the archiver ends.
+func (a *archiving) follow(done <-chan error) error {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	var last archive.State
+	var printed time.Time
+	for {
+		select {
+		case err := <-done:
+			return err
+		case now := <-ticker.C:
+			state := a.archiver.State()
+			due := a.options.status > 0 && now.Sub(printed) >= a.options.status
+			if due || state.Role != last.Role || state.Timeline != last.Timeline {
+				a.report.state(state)
+				last, printed = state, now
+			}
+		}
+	}
+}

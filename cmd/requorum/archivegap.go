@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/archive"
+)
+
+// snapshotPatience is how long another archiver that took the snapshot upon
+// itself may show none: a snapshot's own deadline, and a little more.
+const snapshotPatience = snapshot.DefaultTimeout + time.Minute
+
+// errOtherTakes says that the full snapshot that is due is under way elsewhere.
+var errOtherTakes = errors.New("another archiver is taking the full snapshot that is due")
+
+// begin sees to it that a timeline has a full snapshot at all. What becomes due
+// later, the archiver says itself.
+func (a *archiving) begin(ctx context.Context) error {
+	timeline := a.archiver.State().Timeline
+	if timeline == (repository.TimelineID{}) {
+		return nil // it has not found it yet
+	}
+	return a.onGap(ctx, archive.Gap{Timeline: timeline.String(), First: 1})
+}
+
+// beginAgain is how soon the first full snapshot is tried again.
+const beginAgain = time.Minute
+
+// keepBeginning calls begin until the first timeline has a full snapshot.
+func (a *archiving) keepBeginning(ctx context.Context) {
+	told := ""
+	for wait := look; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if a.archiver.State().Archived == 0 {
+			continue
+		}
+		err := a.begin(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if text := err.Error(); text != told {
+			a.report.note(text)
+			told = text
+		}
+		wait = beginAgain
+	}
+}
+
+// onGap sees to it that there is a full snapshot which the log behind a gap
+// goes on from. Its error is why there is none yet; it is called again.
+func (a *archiving) onGap(ctx context.Context, gap archive.Gap) error {
+	timeline, err := repository.ParseTimelineID(gap.Timeline)
+	if err != nil {
+		return err
+	}
+	repo, err := repository.Open(ctx, a.config.Sink)
+	if err != nil {
+		return err
+	}
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return err
+	}
+	if m := catalog.Newest(timeline); m != nil && m.Facts.RaftIndex+1 >= gap.First {
+		return nil // another one took it
+	}
+	if a.options.noSnapshot {
+		return fmt.Errorf("timeline %s: nothing that is archived from index %d on can be restored until there is a full snapshot: take one with 'requorum backup' (--no-snapshot was given)", timeline, gap.First)
+	}
+	a.snapshots.Lock()
+	defer a.snapshots.Unlock()
+	if a.claims == nil {
+		a.claims = repo.Claimant("snapshot", a.archiver.State().Member, snapshotPatience)
+	}
+	_, held, err := a.claims.Try(ctx, fmt.Sprintf("%s-%016x", timeline, gap.First), "")
+	switch {
+	case err != nil:
+		return err
+	case !held:
+		return errOtherTakes
+	}
+	result, err := snapshot.Take(ctx, snapshot.Request{
+		Client: a.config.Client, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,
+		Timeline: timeline, Reached: archive.Reached, Logger: a.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.report.backup(result.Outcomes[0].Manifest)
+	return nil
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// examineMember looks at a member's files, without changing or locking any.
+func (e *examination) examineMember() {
+	o := e.options
+	wal := cmp.Or(o.walDir, filepath.Join(o.dataDir, "member", "wal"))
+	log, err := walfile.Open(wal)
+	if err != nil {
+		next := "give the member's data directory, and its --wal-dir where it has one"
+		if errors.Is(err, fs.ErrPermission) {
+			next = "the archiver needs to read the log: run it as etcd's own user, or with CAP_DAC_READ_SEARCH (see docs/archive.md)"
+		}
+		e.failed("log "+wal, err, next)
+	} else {
+		e.examineIdentity(wal, log.Identity())
+		if err := log.Close(); err != nil {
+			e.failed("log "+wal, err, "")
+		}
+	}
+	if o.dataDir != "" {
+		e.examineDatabase(filepath.Join(o.dataDir, "member", "snap", "db"))
+	}
+}
+
+// examineIdentity holds the log against those who answer.
+func (e *examination) examineIdentity(wal string, id walfile.Identity) {
+	check := "log " + wal
+	whose := fmt.Sprintf("of member %s of cluster %s", snapshot.ID(id.MemberID), snapshot.ID(id.ClusterID))
+	switch {
+	case e.survey == nil:
+		e.add(checkWarn, check, "is "+whose+"; nobody answers to compare with", "")
+		return
+	case e.survey.ClusterID != id.ClusterID:
+		e.add(checkFail, check, fmt.Sprintf("is %s, and the endpoints are of cluster %s", whose, snapshot.ID(e.survey.ClusterID)), "give the data directory and the endpoints of one cluster")
+		return
+	}
+	for _, m := range e.survey.Members {
+		if m.Err == nil && m.MemberID == id.MemberID {
+			e.add(checkOK, check, "is "+whose+", which answers at "+m.Endpoint, "")
+			return
+		}
+	}
+	e.add(checkFail, check, "is "+whose+", which no endpoint leads to", "name the client URL of the member itself, no load balancer's")
+}
+
+// examineDatabase finds a database of the other byte order: etcd's files are in
+// the order of the machine that wrote them.
+func (e *examination) examineDatabase(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		e.add(checkWarn, "database "+path, err.Error(), "archiving needs the log alone; a restore from this data directory needs it")
+		return
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	// Only what never changes: a running member writes the file while it is read.
+	var magic [4]byte
+	if _, err := f.ReadAt(magic[:], boltMagicAt); err != nil {
+		e.failed("database "+path, err, "")
+		return
+	}
+	switch magic {
+	case boltMagic:
+		e.add(checkOK, "database "+path, "can be read", "")
+	case [4]byte{boltMagic[3], boltMagic[2], boltMagic[1], boltMagic[0]}:
+		e.add(checkFail, "database "+path, "was written on a big-endian machine", "members on such machines are not supported")
+	default:
+		e.add(checkFail, "database "+path, "is no bbolt database", "give the member's data directory")
+	}
+}
+
+// boltMagicAt is where the first page of a bbolt file has its magic number,
+// behind the page's header.
+const boltMagicAt = 16
+
+// boltMagic is that number, 0xED0CDAED, as little-endian machines write it.
+var boltMagic = [4]byte{0xED, 0xDA, 0x0C, 0xED}
+
+// examineSpool looks whether the spool has the room that it may take.
+func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
+	dir := e.options.spoolDir
+	if dir == "" {
+		if len(all) != 1 {
+			return // it depends on the repository
+		}
+		var err error
+		if dir, err = defaultSpoolDir(e.getenv, e.options.dataDir+"\n"+e.options.walDir+"\n"+all[0].String()); err != nil {
+			e.failed("spool", err, "")
+			return
+		}
+	}
+	there := dir
+	for {
+		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
+			break
+		}
+		there = filepath.Dir(there)
+	}
+	free, known, err := freeSpace(there)
+	switch {
+	case err != nil:
+		e.failed("spool "+dir, err, "")
+	case !known:
+		e.add(checkOK, "spool "+dir, "its free space cannot be told here", "")
+	case free < limit:
+		e.add(checkWarn, "spool "+dir, fmt.Sprintf("%s free, less than its bound of %s", size(free), size(limit)), "a smaller --spool-limit, or a --spool-dir with more room")
+	default:
+		e.add(checkOK, "spool "+dir, fmt.Sprintf("%s free for at most %s", size(free), size(limit)), "")
+	}
+}

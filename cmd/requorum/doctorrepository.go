@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/walreplay/archive"
+)
+
+// clockTolerance is by how much this host's clock may differ from the
+// repository's before `--at` would be told wrong times. What a request takes is
+// within it.
+const clockTolerance = 2 * time.Second
+
+// examineRepository does each operation once, on a scratch object.
+func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) {
+	place := s.String()
+	abilities, err := s.Abilities(ctx)
+	if err != nil {
+		e.failed(place, err, "")
+		return
+	}
+	for _, note := range abilities.Notes {
+		e.add(checkWarn, place, note, "")
+	}
+	repo, err := repository.Open(ctx, s)
+	switch {
+	case errors.Is(err, repository.ErrNoRepository):
+		e.add(checkOK, place, "no repository there yet: the first backup or archiver makes one", "")
+	case err != nil:
+		e.failed(place, err, "")
+		return
+	case repo.Damage() != nil:
+		e.add(checkWarn, place, repo.Damage().Error(), "")
+	}
+	e.examineRightsIn(ctx, s, abilities)
+	if strings.HasPrefix(place, "s3:") {
+		interval := e.options.interval
+		if interval == 0 {
+			interval = archive.DefaultInterval
+		}
+		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers))
+	}
+}
+
+func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abilities sinks.Abilities) {
+	place := s.String()
+	var random [8]byte
+	rand.Read(random[:]) // never fails, by its documentation
+	name := "scratch/doctor-" + hex.EncodeToString(random[:])
+	data := []byte("requorum doctor wrote this to see whether it may. It can be deleted.\n")
+	before := time.Now()
+	object, err := sinks.Put(ctx, s, name, data, sinks.CreateOptions{})
+	after := time.Now()
+	if err != nil {
+		e.failed(place, fmt.Errorf("write: %w", err), "")
+		return
+	}
+	if !object.LockedUntil.IsZero() {
+		e.add(checkWarn, place, fmt.Sprintf("the bucket locks every object by itself (until %s), claims and small log segments too", when(object.LockedUntil)),
+			"remove the bucket's default retention; requorum locks what needs it (object-lock=… in the URL)")
+	}
+	if _, err := sinks.Put(ctx, s, name, data, sinks.CreateOptions{}); !errors.Is(err, sinks.ErrExists) {
+		e.add(checkFail, place, fmt.Sprintf("an object could be overwritten (%v)", err), "use a server with conditional puts")
+	}
+	if got, err := sinks.Get(ctx, s, name, 1<<20); err != nil || !bytes.Equal(got, data) {
+		e.add(checkFail, place, fmt.Sprintf("read: %v", orDiffers(err)), "")
+	}
+	found, err := s.Stat(ctx, name)
+	if err != nil {
+		e.failed(place, fmt.Errorf("look at an object: %w", err), "")
+	}
+	listed := false
+	for o, err := range s.List(ctx, "scratch/", "") {
+		if err != nil {
+			e.failed(place, fmt.Errorf("list: %w", err), "")
+			listed = true
+			break
+		}
+		listed = listed || o.Name == name
+	}
+	if !listed {
+		e.add(checkFail, place, "an object that was written is not listed", "use a server that lists what it holds")
+	}
+	e.examineClock(place, found.ModTime, before, after)
+	if abilities.ExclusiveCreate {
+		e.add(checkOK, place, "can be written, read and listed; of two writers of one name one wins", "")
+	}
+	switch err := s.Delete(ctx, name); {
+	case errors.Is(err, sinks.ErrDenied):
+		e.add(checkWarn, place, fmt.Sprintf("nothing can be deleted, so merged log segments do not replace the small ones (%s stays)", name), "allow deleting below <timeline>/l0 and claims, see docs/s3.md, or prune from elsewhere")
+	case errors.Is(err, sinks.ErrLocked):
+		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
+	case err != nil:
+		e.failed(place, fmt.Errorf("delete: %w", err), "")
+	}
+}
+
+func orDiffers(err error) error {
+	if err == nil {
+		return errors.New("the bytes are not those that were written")
+	}
+	return err
+}
+
+// examineClock compares an object's time with this host's, before and after it
+// was written. Stores tell whole seconds.
+func (e *examination) examineClock(place string, stored, before, after time.Time) {
+	var off time.Duration
+	switch {
+	case stored.IsZero():
+		return
+	case stored.Before(before.Add(-clockTolerance)):
+		off = before.Sub(stored)
+	case stored.After(after.Add(clockTolerance)):
+		off = -stored.Sub(after)
+	default:
+		return
+	}
+	e.add(checkWarn, place, fmt.Sprintf("this host's clock and the repository's differ by %s: restore --at goes by this host's", off.Round(time.Second)), "set the clock: NTP on every member")
+}
