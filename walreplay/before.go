@@ -55,6 +55,9 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 		if h.Reach(b) < last {
 			return h.notFound(p, b, fmt.Sprintf("it did not change in entries %d to %d, and entries %d to %d, which may have changed it, are missing", last+1, end, h.Reach(b)+1, last))
 		}
+		if b.Index() == last && p.Base != nil {
+			return h.notFound(p, b, fmt.Sprintf("no log goes on from %s, which was asked for", b.Name))
+		}
 		if b.Index() == last {
 			continue // an image without an entry after it shows no change
 		}

@@ -34,12 +34,8 @@ type clock interface {
 func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *Seen, err error) {
 	refuse := func(reason string, before, after *Seen) error {
 		e := &NotCoveredError{Target: t, History: h.Name, Reason: reason}
-		if before != nil {
-			e.Before = &Near{Index: before.Index, Time: instant(before.Time)}
-		}
-		if after != nil {
-			e.After = &Near{Index: after.Index, Time: instant(after.Time)}
-		}
+		e.Before, _ = h.nearSeen(before)
+		_, e.After = h.nearSeen(after)
 		return e
 	}
 	if h.clock == nil {
@@ -71,6 +67,21 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 	low, high := min(before.Index, after.Index), max(before.Index, after.Index)
 	return 0, nil, refuse(fmt.Sprintf("entries %d to %d were written at some time in the %s between two observations: name one of them with --index, or take the nearer observation with --at-nearest",
 		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
+}
+
+// nearSeen are the recoverable points nearest to an observation, on both sides:
+// itself, unless the log or a full snapshot to begin from is missing there.
+func (h *History) nearSeen(s *Seen) (before, after *Near) {
+	if s == nil {
+		return nil, nil
+	}
+	for _, b := range h.bases {
+		if b.Index() <= s.Index && s.Index <= h.Reach(b) {
+			n := &Near{Index: s.Index, Time: instant(s.Time)}
+			return n, n
+		}
+	}
+	return h.around(s.Index)
 }
 
 func nearest(t time.Time, before, after *Seen) *Seen {

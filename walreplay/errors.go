@@ -22,6 +22,7 @@ type NotCoveredError struct {
 type Near struct {
 	Index    uint64
 	Revision int64  // 0 where it is not known
+	AtLeast  bool   // Revision is a lower bound
 	Time     string // empty where it is not known
 	Backup   string // the full snapshot that is exactly there; empty for one in the log
 }
@@ -29,7 +30,10 @@ type Near struct {
 func (n Near) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "raft index %d", n.Index)
-	if n.Revision > 0 {
+	switch {
+	case n.Revision > 0 && n.AtLeast:
+		fmt.Fprintf(&b, ", revision at least %d", n.Revision)
+	case n.Revision > 0:
 		fmt.Fprintf(&b, ", revision %d", n.Revision)
 	}
 	if n.Time != "" {

@@ -143,7 +143,7 @@ func (h *History) nearReach(b *Base) *Near {
 	if s == nil {
 		return b.near()
 	}
-	n := &Near{Index: s.Last, Revision: max(s.Revision, b.Facts.Revision)}
+	n := &Near{Index: s.Last, Revision: max(s.Revision, b.Facts.Revision), AtLeast: true}
 	if !s.Until.IsZero() {
 		n.Time = instant(s.Until)
 	}

@@ -171,8 +171,8 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 		return // what it has not written was never acknowledged
 	}
 	c.Unproven = fmt.Sprintf("of %d voters only this one's log was read: acknowledged writes that had not reached it are missing", voters)
-	if c.Index > m.commit {
-		c.Unproven += fmt.Sprintf(", and the last %d entries, after raft index %d which it last recorded as committed, may hold writes that the cluster refused", c.Index-max(m.commit, c.BaseIndex), m.commit)
+	if known := max(m.commit, c.BaseIndex); c.Index > known {
+		c.Unproven += fmt.Sprintf(", and the last %d entries, after raft index %d which it last recorded as committed, may hold writes that the cluster refused", c.Index-known, m.commit)
 	}
 }
 

@@ -153,24 +153,38 @@ func (h *History) why(first, last uint64) string {
 	return reason
 }
 
-// highestArchived is the highest revision that the end of a timeline's archived
-// log is known to have reached; 0 where it has none.
+// highestArchived is the highest revision that a timeline's archived log can
+// have reached, as far as its headers tell; 0 where they tell of none. A segment
+// need not know its revision, and the one that it knows may be older than its
+// last entry: each entry moves it by one at most.
 func highestArchived(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (int64, error) {
-	h, found, err := segment.Newest(ctx, repo, t)
-	if err != nil || !found {
+	log, err := segment.OpenLog(ctx, repo, t)
+	if err != nil {
 		return 0, err
 	}
-	return h.Revision, nil
+	var last uint64
+	var known segment.Header // the first that knows the highest revision
+	for _, h := range log.Headers() {
+		last = max(last, h.LastIndex)
+		if h.Revision > known.Revision || h.Revision == known.Revision && h.FirstIndex < known.FirstIndex {
+			known = h
+		}
+	}
+	if known.Revision == 0 {
+		return 0, nil
+	}
+	return known.Revision + int64(last-known.FirstIndex) + 1, nil
 }
 
-// HighestRevision is the highest revision that anything in a repository is known
-// to have reached: its full snapshots, and the ends of the archived logs.
+// HighestRevision is the highest revision that anything in a repository can have
+// reached: its full snapshots, and the archived logs. It reads the headers of all
+// logs.
 func HighestRevision(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) (int64, error) {
 	highest := c.HighestRevision()
 	for _, t := range c.Timelines {
 		n, err := highestArchived(ctx, repo, t.ID)
 		if err != nil {
-			return 0, fmt.Errorf("find the end of the archived log of timeline %s in %s: %w", t.ID, repo, err)
+			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, repo, err)
 		}
 		highest = max(highest, n)
 	}

@@ -335,3 +335,35 @@ func TestRanges(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// A search that is to begin from one image is not begun from another.
+func TestBeforeKeepsToItsImage(t *testing.T) {
+	w := story(t)
+	w.archive(4, 8, true, 8) // the log ends where b8 stands
+	h := w.history()
+	target := Target{Kind: BeforeKey, Key: "b"}
+	p, err := h.Resolve(t.Context(), target, "", w.options())
+	if err != nil || p.Base.ID != "b3" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	p, err = h.Resolve(t.Context(), target, "b8", w.options())
+	var refused *NotCoveredError
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "no log goes on from backup b8") {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// Segments that know no revision, as those that were read late, count with what
+// they can have moved it by.
+func TestHighestRevisionIsNotBelowTheLog(t *testing.T) {
+	w := story(t)
+	w.archive(4, 7, true)
+	known := w.rev[12]
+	clear(w.rev[8:])
+	w.archive(8, 12, false)
+	c := &snapshot.Catalog{Timelines: []repository.Timeline{{ID: w.id}}}
+	got, err := HighestRevision(t.Context(), w.repo, c)
+	if err != nil || got < known || got > w.rev[7]+9 {
+		t.Errorf("highest revision %d, want %d at least and not more than the entries can make (%v)", got, known, err)
+	}
+}

@@ -21,7 +21,7 @@ func (e *examination) examineMember() {
 	if err != nil {
 		next := "give the member's data directory, and its --wal-dir where it has one"
 		if errors.Is(err, fs.ErrPermission) {
-			next = "the archiver needs to read the log: run it as etcd's own user, or with CAP_DAC_READ_SEARCH (see docs/archive.md)"
+			next = "" // the error has it
 		}
 		e.failed("log "+wal, err, next)
 	} else {

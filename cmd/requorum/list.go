@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 func newListCommand(g *globals) *cobra.Command {
@@ -111,12 +113,17 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		return nil
 	}
 	for i, t := range r.Timelines {
-		if i > 0 {
+		empty := r.empty(t.ID)
+		if i > 0 && !(empty && r.empty(r.Timelines[i-1].ID)) {
 			fmt.Fprintln(g.stdout)
 		}
 		opened := "at a time not known"
 		if !t.Created.IsZero() {
 			opened = when(t.Created)
+		}
+		if empty {
+			fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
+			continue
 		}
 		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED")
@@ -144,6 +151,16 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		}
 	}
 	return nil
+}
+
+// empty says that there is nothing to tell of a timeline but that it was opened,
+// as after a restore whose cluster was not backed up.
+func (r *catalogReport) empty(t repository.TimelineID) bool {
+	return !slices.ContainsFunc(r.Backups, func(m *snapshot.Manifest) bool { return m.Timeline == t }) &&
+		!slices.ContainsFunc(r.Damaged, func(d damagedReport) bool { return d.Timeline == t }) &&
+		!slices.ContainsFunc(r.Incomplete, func(u incompleteReport) bool { return u.Timeline == t }) &&
+		!slices.ContainsFunc(r.Logs, func(l logReport) bool { return l.Timeline == t }) &&
+		!slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t })
 }
 
 func yesNo(b bool) string {

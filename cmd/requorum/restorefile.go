@@ -48,9 +48,13 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 		if g.output == "json" {
 			return errors.Join(g.printJSON(snapshotFileReport{plan, host, src.pointReport()}), err)
 		}
-		fmt.Fprintf(g.stdout, "Would write %s at revision %d to %s\n", plan.Source.Name, plan.Source.Facts.Revision, plan.Path)
-		g.printPoint(src.pointReport())
-		g.printBump(plan.Bump)
+		point, least := src.pointReport(), ""
+		if point != nil && !point.RevisionExact {
+			least = "at least "
+		}
+		fmt.Fprintf(g.stdout, "Would write %s at revision %s%d to %s\n", plan.Source.Name, least, plan.Source.Facts.Revision, plan.Path)
+		g.printPoint(point)
+		g.printPlannedBump(plan.Bump, point)
 		g.printNotes(plan.Notes)
 		fmt.Fprintln(g.stdout, "Nothing was changed.")
 		return err

@@ -93,7 +93,7 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 	g.printPoint(point)
 	fmt.Fprintf(g.stdout, "into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
 	g.printMembers(p.Members)
-	g.printBump(p.Bump)
+	g.printPlannedBump(p.Bump, point)
 	if host != nil {
 		for _, m := range host.Members {
 			for _, path := range m.SetAside {
@@ -132,6 +132,15 @@ func (g *globals) printBump(b *restore.Bump) {
 	if b != nil {
 		fmt.Fprintf(g.stdout, "revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
 	}
+}
+
+// printPlannedBump leaves the numbers out where only the replay tells them.
+func (g *globals) printPlannedBump(b *restore.Bump, point *pointReport) {
+	if b == nil || point == nil || point.RevisionExact {
+		g.printBump(b)
+		return
+	}
+	fmt.Fprintln(g.stdout, "the revision is bumped and all before is marked compacted; from which one to which the replay tells")
 }
 
 func (g *globals) printNotes(notes []string) {

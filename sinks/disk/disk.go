@@ -10,6 +10,10 @@
 //  3. Commit syncs the file, then its folder and every folder above it up to
 //     the root.
 //
+// A root that a Sink has seen is not made again: should it vanish, or something
+// else stand in its place, as when its file system is unmounted, every call
+// fails with a temporary error until it is back.
+//
 // Files are 0600, folders 0700. Nothing is written through a symbolic link that
 // leads out of the root. What in the root is not a file with a valid name is
 // not an object: it is left alone and not listed.
@@ -23,6 +27,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/requorum/requorum/sinks"
@@ -32,6 +37,10 @@ import (
 // files between calls.
 type Sink struct {
 	path string
+
+	// seen is the root as it was first opened, under mu.
+	mu   sync.Mutex
+	seen seen
 
 	// anchored says that the root's own name was synced by this Sink.
 	anchored atomic.Bool

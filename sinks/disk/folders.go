@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// openForWriting opens the root, made where it is not there. Its name is
-// durable when this returns.
+// openForWriting opens the root, made where it is not there and never was. Its
+// name is durable when this returns.
 func (s *Sink) openForWriting() (*os.Root, error) {
-	root, err := openRoot(s.path)
+	root, err := s.openRoot()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.makeRoot(s.path); err != nil {
 			return nil, err
 		}
-		root, err = openRoot(s.path)
+		root, err = s.openRoot()
 	}
 	if err != nil {
 		return nil, err
@@ -34,9 +34,25 @@ func (s *Sink) openForWriting() (*os.Root, error) {
 	return root, nil
 }
 
-// openRoot opens the root for reading or writing. What is not a folder is
-// syscall.ENOTDIR, which os.OpenRoot has only words for.
-func openRoot(path string) (*os.Root, error) {
+// openRoot opens the root for reading or writing. It is fs.ErrNotExist where
+// there never was one, and errGone where there was.
+func (s *Sink) openRoot() (*os.Root, error) {
+	root, err := openFolder(s.path)
+	if errors.Is(err, fs.ErrNotExist) && s.wasSeen() {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.recognize(root); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// openFolder opens a folder as a root. What is not a folder is syscall.ENOTDIR,
+// which os.OpenRoot has only words for.
+func openFolder(path string) (*os.Root, error) {
 	root, err := os.OpenRoot(path)
 	if err == nil {
 		return root, nil

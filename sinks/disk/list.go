@@ -24,7 +24,7 @@ const listBatch = 1024
 func (s *Sink) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
 	return func(yield func(sinks.Object, error) bool) {
 		l := &listing{ctx: ctx, prefix: prefix, after: after, yield: yield}
-		if err := l.start(s.path); err != nil && !errors.Is(err, errStop) {
+		if err := l.start(s); err != nil && !errors.Is(err, errStop) {
 			yield(sinks.Object{}, s.failed("list", prefix+"*", err))
 		}
 	}
@@ -40,7 +40,7 @@ type listing struct {
 }
 
 // start lists the one folder that the prefix names, or the whole root.
-func (l *listing) start(root string) error {
+func (l *listing) start(s *Sink) error {
 	if err := l.ctx.Err(); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (l *listing) start(root string) error {
 	if strings.HasPrefix(l.prefix, "/") || folder != "" && !valid(folder) {
 		return nil // no name starts like that
 	}
-	opened, err := openRoot(root)
+	opened, err := s.openRoot()
 	if err != nil {
 		return ignoreAbsent(err)
 	}

@@ -11,6 +11,13 @@ import (
 // notes tell what the file system of the root, or of the folder that it will
 // be made in, lacks.
 func (s *Sink) notes() ([]string, error) {
+	root, err := s.openRoot()
+	if err == nil {
+		err = root.Close()
+	}
+	if ignoreAbsent(err) != nil {
+		return nil, err
+	}
 	folder, err := openNearest(s.path)
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func (s *Sink) find(ctx context.Context, name string) (*os.Root, fs.FileInfo, er
 	if err := sinks.ValidName(name); err != nil {
 		return nil, nil, err
 	}
-	root, err := openRoot(s.path)
+	root, err := s.openRoot()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, sinks.ErrNotFound
 	}

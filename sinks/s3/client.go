@@ -15,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 )
 
 const defaultStall = 2 * time.Minute
@@ -26,7 +27,12 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 	if err != nil {
 		return nil, nil, err
 	}
-	options := []func(*config.LoadOptions) error{config.WithHTTPClient(transport)}
+	options := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(transport),
+		// The SDK would write to standard error, such as of a machine without
+		// metadata; what matters of it comes as an error.
+		config.WithLogger(logging.Nop{}),
+	}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
 	}

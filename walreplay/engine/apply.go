@@ -25,7 +25,7 @@ func (r *replay) apply(d *decoded) error {
 		return &OrderError{Applied: r.applied, Index: d.entry.Index}
 	}
 	// Not after the entry: it must be one that Rollback can take back.
-	if r.direct != nil && r.direct.pending > maxPending {
+	if r.direct != nil && r.direct.pending > pendingLimit(d) {
 		if err := r.Commit(); err != nil {
 			return err
 		}
@@ -40,6 +40,16 @@ func (r *replay) apply(d *decoded) error {
 	}
 	r.applied, r.term = d.entry.Index, d.entry.Term
 	return nil
+}
+
+// pendingLimit is how much may be pending before an entry. A compaction deletes
+// rows one by one, and rows that were never committed are all in one page, out
+// of which each deletion moves all that are behind it.
+func pendingLimit(d *decoded) int {
+	if d.request != nil && d.request.Compaction != nil {
+		return maxPendingCompaction
+	}
+	return maxPending
 }
 
 // execute does what the entry asks for. That the request was refused, as it was

@@ -21,6 +21,8 @@ const (
 	// maxPending bounds what a transaction keeps in memory, in bytes of keys and
 	// values with what bolt needs beside them.
 	maxPending = 32 << 20
+	// maxPendingCompaction is the same before a compaction.
+	maxPendingCompaction = 256 << 10
 	// rowOverhead is about what bolt keeps for a row beside key and value.
 	rowOverhead = 100
 )

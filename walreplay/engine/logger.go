@@ -11,6 +11,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
+// applyFailed is what etcd says of a request that it refused, such as a user
+// that was there already. The members refused it too: it is normal history, and
+// no warning.
+const applyFailed = "failed to apply request"
+
 // newLogger is what etcd's parts log to: warnings and errors go to logger, and
 // where etcd would end the process it panics with an error instead. A goroutine
 // of etcd's own is ended, and background told why.
@@ -74,7 +79,7 @@ func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
 
 // Check asks for the level.
 func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(entry.Level) && c.handler.Enabled(context.Background(), slogLevel(entry.Level)) {
+	if c.Enabled(entry.Level) && c.handler.Enabled(context.Background(), slogLevel(entry)) {
 		return checked.AddCore(entry, c)
 	}
 	return checked
@@ -82,7 +87,7 @@ func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 
 // Write hands one line over.
 func (c *slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	record := slog.NewRecord(entry.Time, slogLevel(entry.Level), entry.Message, 0)
+	record := slog.NewRecord(entry.Time, slogLevel(entry), entry.Message, 0)
 	record.AddAttrs(attrs(fields)...)
 	return c.handler.Handle(context.Background(), record)
 }
@@ -102,8 +107,11 @@ func attrs(fields []zapcore.Field) []slog.Attr {
 	return list
 }
 
-func slogLevel(level zapcore.Level) slog.Level {
-	if level == zapcore.WarnLevel {
+func slogLevel(entry zapcore.Entry) slog.Level {
+	switch {
+	case entry.Message == applyFailed:
+		return slog.LevelDebug
+	case entry.Level == zapcore.WarnLevel:
 		return slog.LevelWarn
 	}
 	return slog.LevelError

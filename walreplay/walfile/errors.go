@@ -3,6 +3,7 @@ package walfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 )
 
@@ -79,3 +80,12 @@ var ErrReplaced = errors.New("another log took the place of the one that was bei
 
 // ErrNoLog says that a directory holds no write-ahead log.
 var ErrNoLog = errors.New("no write-ahead log (files like 0000000000000000-0000000000000000.wal) in the directory; give the data directory's member/wal, or the one of --wal-dir")
+
+// withRight adds to an error of opening what to do where the right is missing:
+// etcd's files can be read by its own user alone.
+func withRight(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run this as etcd's own user, or with CAP_DAC_READ_SEARCH (see docs/archive.md)", err)
+	}
+	return err
+}

@@ -102,7 +102,7 @@ type file interface {
 func openSegment(dir string, n name) (file, int64, error) {
 	f, err := os.Open(filepath.Join(dir, n.String()))
 	if err != nil {
-		return nil, 0, fmt.Errorf("the write-ahead log: %w", err)
+		return nil, 0, fmt.Errorf("the write-ahead log: %w", withRight(err))
 	}
 	info, err := f.Stat()
 	if err != nil {

@@ -34,7 +34,7 @@ func parseName(s string) (name, bool) {
 func list(dir string) ([]name, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, withRight(err)
 	}
 	var names []name
 	for _, e := range entries {

@@ -126,7 +126,7 @@ func closing(c io.Closer, err error) error {
 func (t *Tail) open() error {
 	folder, err := os.Open(t.dir)
 	if err != nil {
-		return err
+		return withRight(err)
 	}
 	t.folder = folder
 	o := &t.options
