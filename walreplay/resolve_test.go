@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
 

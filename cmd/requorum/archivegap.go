@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -56,6 +57,15 @@ func (a *archiving) keepBeginning(ctx context.Context) {
 	}
 }
 
+// covers tells that a full snapshot is there which the log behind a gap goes on
+// from. One that was begun before the gap was found may be of the history before
+// it, at whatever index.
+func covers(catalog *snapshot.Catalog, timeline repository.TimelineID, gap archive.Gap) bool {
+	return slices.ContainsFunc(catalog.Manifests, func(m *snapshot.Manifest) bool {
+		return m.Timeline == timeline && m.Facts.RaftIndex+1 >= gap.First && (gap.Found.IsZero() || m.Started.After(gap.Found))
+	})
+}
+
 // onGap sees to it that there is a full snapshot which the log behind a gap
 // goes on from. Its error is why there is none yet; it is called again.
 func (a *archiving) onGap(ctx context.Context, gap archive.Gap) error {
@@ -67,18 +77,18 @@ func (a *archiving) onGap(ctx context.Context, gap archive.Gap) error {
 	if err != nil {
 		return err
 	}
+	a.snapshots.Lock()
+	defer a.snapshots.Unlock()
 	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err != nil {
 		return err
 	}
-	if m := catalog.Newest(timeline); m != nil && m.Facts.RaftIndex+1 >= gap.First {
+	if covers(catalog, timeline, gap) {
 		return nil // another one took it
 	}
 	if a.options.noSnapshot {
 		return fmt.Errorf("timeline %s: nothing that is archived from index %d on can be restored until there is a full snapshot: take one with 'requorum backup' (--no-snapshot was given)", timeline, gap.First)
 	}
-	a.snapshots.Lock()
-	defer a.snapshots.Unlock()
 	if a.claims == nil {
 		a.claims = repo.Claimant("snapshot", a.archiver.State().Member, snapshotPatience)
 	}

@@ -34,6 +34,8 @@ const (
 	// AlarmTimeline: the cluster's history differs from the archived one; a new
 	// timeline goes on.
 	AlarmTimeline Alarm = "timeline"
+	// AlarmDamaged: a segment was found damaged, and passed by.
+	AlarmDamaged Alarm = "damaged"
 	// AlarmRestarted: the archiver met an error and began anew.
 	AlarmRestarted Alarm = "restarted"
 )

@@ -19,6 +19,7 @@ type Archiver struct {
 	running sync.Mutex
 	target  uint64 // of Once, when it is known
 	yields  bool   // the next session begins as a follower
+	call    call   // of OnGap
 
 	mu    sync.Mutex
 	state State

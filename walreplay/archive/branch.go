@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -11,12 +12,19 @@ import (
 // branchSteps bounds how many segments are compared to find a branch point.
 const branchSteps = 256
 
+// branchLimit bounds the reading of all headers of a timeline.
+const branchLimit = 5 * time.Minute
+
 // findBranch finds the last segment of a timeline that the member's log holds,
 // walking back. What a member kept of its log bounds the way; where nothing is
 // common to both the index is 0: not known.
 func (s *session) findBranch(ctx context.Context, parent repository.TimelineID) (repository.Branch, error) {
 	branch := repository.Branch{Timeline: parent}
-	log, err := segment.OpenLog(ctx, s.repo, parent)
+	var log *segment.Log
+	err := s.inTime(ctx, branchLimit, func(ctx context.Context) (err error) {
+		log, err = segment.OpenLog(ctx, s.repo, parent)
+		return err
+	})
 	if err != nil {
 		return branch, err
 	}

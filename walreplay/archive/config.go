@@ -37,6 +37,9 @@ const (
 	putLimit = time.Minute
 	// lookLimit bounds a small read.
 	lookLimit = 15 * time.Second
+	// silentAfter is how long the repository may take at a start before that is
+	// shown.
+	silentAfter = 5 * time.Second
 	// flushLimit bounds what is done after the context has ended.
 	flushLimit = 5 * time.Second
 	// gapTakeovers is how many takeover times a hole is left to the others.
@@ -111,6 +114,9 @@ type Gap struct {
 	First    uint64 `json:"first"`   // index of the first entry behind it
 	Missing  uint64 `json:"missing"` // entries; 0 where only the proof is missing
 	Reason   string `json:"reason"`
+	// Found is when it was recorded, by this host's clock. A full snapshot from
+	// before then may be of another history, whatever its index.
+	Found time.Time `json:"found,omitzero"`
 }
 
 func (c Config) withDefaults() (Config, error) {

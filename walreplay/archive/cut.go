@@ -79,7 +79,9 @@ func (s *session) spoolNext(ctx context.Context) (bool, error) {
 	}
 	if s.spool.bytes+s.log.Pinned()+c.header.Size() > s.SpoolLimit {
 		s.spoolFull() // what is not released stays in the member's log, for as long as it does
-		return false, nil
+		if !s.unbound {
+			return false, nil
+		}
 	}
 	if err := s.spool.add(c.header, c.object); err != nil {
 		return false, err

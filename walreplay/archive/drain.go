@@ -16,6 +16,15 @@ import (
 // is cut anew.
 func (s *session) drain(ctx context.Context) error {
 	h := s.lane[0]
+	if !s.listed && s.Now().Sub(h.Cut).Abs() > putLimit {
+		// Its name may have been freed since: what was archived there is listed
+		// elsewhere.
+		s.whenEndIsKnown(ctx, func() error {
+			s.listed = true
+			return nil
+		})
+		return nil
+	}
 	object, err := s.spool.get(h)
 	var damage *snapshot.DamagedError
 	if errors.As(err, &damage) {
@@ -45,10 +54,15 @@ func (s *session) drain(ctx context.Context) error {
 				s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
 				s.reachable()
 				s.wrote()
-				return s.moveEnd(h)
+				return errors.Join(s.spool.remove(h.Name()), s.moveEnd(h))
 			case o.winner != nil:
 				s.reachable()
 				return errAgain
+			}
+			if isDamage(o.err) && put.Level == 0 {
+				s.overlaps = true // stored under another name
+				s.pass(h.Name(), h.FirstIndex, o.err)
+				return nil
 			}
 			s.overlaps = put.Level > 0
 			return s.unreachable(o.err)
@@ -64,7 +78,9 @@ func (s *session) whileWaiting(ctx context.Context, id repository.TimelineID) er
 		return nil
 	}
 	if s.repo == nil {
-		if err := s.connect(ctx); err != nil {
+		limited, cancel := context.WithTimeout(ctx, putLimit)
+		defer cancel()
+		if err := s.probe(limited, id); err != nil {
 			return s.unreachable(err)
 		}
 		return errAgain
@@ -97,8 +113,9 @@ func (s *session) whileWaiting(ctx context.Context, id repository.TimelineID) er
 
 // drainMark stores a spooled mark.
 func (s *session) drainMark(ctx context.Context) {
+	first := s.spool.marks[0] // others may be added meanwhile
 	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
-		err := s.spool.moveMark(ctx, s.repo)
+		err := s.spool.moveMark(ctx, s.repo, first)
 		return func() error {
 			if err != nil {
 				return s.unreachable(err)

@@ -42,6 +42,7 @@ type fakeMember struct {
 	down     bool
 	frozen   bool // the file as it is read does not grow any more
 	leader   bool
+	cutOff   bool // it sees no leader
 	hashes   int
 	asked    int
 	pinned   int64
@@ -243,9 +244,13 @@ func (a asked) Status(_ context.Context, _ Identity) (store.MemberStatus, error)
 	if m.down {
 		return store.MemberStatus{}, errors.New("connection refused")
 	}
+	leader := uint64(1)
+	if m.cutOff {
+		leader = 0
+	}
 	return store.MemberStatus{
 		Endpoint: "http://fake", ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
-		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: 1, IsLeader: m.leader,
+		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader,
 	}, nil
 }
 

@@ -30,8 +30,15 @@ func (s *session) look(ctx context.Context, now time.Time) {
 		return func() error {
 			switch {
 			case errors.Is(err, sinks.ErrNotFound):
-				s.lookAt, s.mustLook = now.Add(max(s.Interval, s.Poll)), false
+				s.lookAgain(now)
+				s.mustLook = false
 				s.reachable()
+				return nil
+			case isDamage(err):
+				// Others pass it by, and go on behind it.
+				s.pass(name, s.end.index+1, err)
+				s.lookAgain(now)
+				s.whenEndIsKnown(ctx, func() error { return nil })
 				return nil
 			case err != nil:
 				return s.unreachable(err)
@@ -62,7 +69,7 @@ func (s *session) meet(h segment.Header) error {
 		return errAgain
 	case s.queue.last() < h.LastIndex && (s.queue.empty() || s.queue.first() <= h.FirstIndex):
 		s.ahead = &h // this member's log is not there yet
-		return nil
+		return s.waitFor(h.LastIndex)
 	case h.Anchor || h.Before == s.end.sum:
 		// The log here begins later. The archive goes on by itself.
 		if err := s.moveEnd(h); err != nil {
@@ -72,6 +79,24 @@ func (s *session) meet(h segment.Header) error {
 		return nil
 	}
 	return errAgain
+}
+
+// waiting is for a log that has to grow.
+type waiting struct {
+	ahead, last uint64 // what is waited for, and where the log ends
+	since       time.Time
+}
+
+// waitFor begins anew where the log has not grown for a takeover time: a quorum
+// is asked then whether it ever will. It may be that of another branch.
+func (s *session) waitFor(ahead uint64) error {
+	last := max(s.readTo, s.released, s.queue.last())
+	if w := s.waiting; w.ahead != ahead || w.last != last {
+		s.waiting = waiting{ahead, last, time.Now()}
+	} else if time.Since(w.since) > s.takeover() {
+		return errAgain
+	}
+	return nil
 }
 
 // forked begins anew: choosing the timeline finds that the log contradicts this

@@ -52,6 +52,7 @@ func (s *session) crossGap(ctx context.Context, now time.Time) error {
 // recordGap writes the gap down, once the segment behind it is stored, and
 // calls for a full snapshot.
 func (s *session) recordGap(g Gap) {
+	g.Found = s.Now().UTC().Round(0)
 	s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
 	s.a.update(func(st *State) { st.Gaps = append(st.Gaps, g) })
 	s.position.Gap = &g
@@ -86,21 +87,33 @@ func (s *session) writeGap(ctx context.Context) {
 // callAgain is how soon OnGap is called again after it failed.
 const callAgain = time.Minute
 
-// callForSnapshot calls OnGap while a full snapshot is due.
-func (s *session) callForSnapshot(ctx context.Context, now time.Time) {
-	if s.position.Gap == nil || s.OnGap == nil || s.due != nil || now.Before(s.dueAt) {
-		return
-	}
-	due, gap := make(chan error, 1), *s.position.Gap
-	s.due = due
-	go func() { due <- s.OnGap(ctx, gap) }()
+// call is an OnGap that is under way. It may outlive the session that made it.
+type call struct {
+	gap  Gap
+	done chan error // nil while none is under way
 }
 
+// callForSnapshot calls OnGap while a full snapshot is due.
+func (s *session) callForSnapshot(ctx context.Context, now time.Time) {
+	if s.position.Gap == nil || s.OnGap == nil || s.a.call.done != nil || now.Before(s.dueAt) {
+		return
+	}
+	c := call{gap: *s.position.Gap, done: make(chan error, 1)}
+	s.a.call = c
+	go func() { c.done <- s.OnGap(ctx, c.gap) }()
+}
+
+// snapshotTaken notes how OnGap ended. A gap that was found since then is still
+// due.
 func (s *session) snapshotTaken(err error) {
-	s.due = nil
+	gap := s.a.call.gap
+	s.a.call = call{}
 	if err != nil {
 		s.a.failed(fmt.Errorf("the full snapshot that is due: %w", err))
 		s.dueAt = time.Now().Add(callAgain)
+		return
+	}
+	if s.position.Gap == nil || *s.position.Gap != gap {
 		return
 	}
 	s.position.Gap = nil

@@ -16,7 +16,9 @@ const supersededEvery = 10 * time.Minute
 func (s *session) leave(ctx context.Context, cause error) error {
 	s.settleRequest()
 	var failed error
-	if !s.away.IsZero() || len(s.lane) > 0 {
+	if errors.Is(cause, errAgain) {
+		failed = s.spoolHeld(ctx)
+	} else if !s.away.IsZero() || len(s.lane) > 0 {
 		failed = s.spoolAll(ctx)
 	}
 	if s.position.End.Entries > 0 {
@@ -24,6 +26,31 @@ func (s *session) leave(ctx context.Context, cause error) error {
 	}
 	s.publish()
 	return errors.Join(cause, failed)
+}
+
+// spoolHeld moves to the spool what no other place may hold any more: while the
+// repository was away, or files were kept from purging, the member may have
+// purged it. The bound does not count for that moment: it protects the disk from
+// what grows for days.
+func (s *session) spoolHeld(ctx context.Context) error {
+	if s.away.IsZero() && len(s.lane) == 0 && s.log.Pinned() == 0 {
+		return nil
+	}
+	s.unbound = true
+	defer func() { s.unbound = false }()
+	for {
+		read := s.released
+		if err := s.spoolAll(ctx); err != nil {
+			return err
+		}
+		// The log lets go of purged files when it is closed.
+		if s.log.Pinned() == 0 || !s.queue.empty() {
+			return nil
+		}
+		if err := s.read(context.WithoutCancel(ctx), time.Now()); err != nil || s.released == read {
+			return nil // why it cannot be read is known, or told by the next session
+		}
+	}
 }
 
 // settleRequest waits a moment for the request that is under way.

@@ -18,7 +18,7 @@ const markEvery = 200 * time.Millisecond
 func (s *session) addMarks(agreed []observation) {
 	for _, o := range agreed {
 		s.seen = &o
-		if o.index == s.marked.index || o.took > longestAnswer || o.time.Sub(s.marked.time).Abs() < markEvery {
+		if o.late || o.index == s.marked.index || o.took > longestAnswer || o.time.Sub(s.marked.time).Abs() < markEvery {
 			continue
 		}
 		// An entry that is durable already is not in any segment to come.
@@ -53,9 +53,10 @@ func (s *session) addHint(agreed []observation) {
 
 // aliveDue tells that nothing was archived for a while, since nothing happened.
 // Every archiver writes its own mark: none can know, without listing, that
-// another still does.
+// another still does. A member without a leader does not know that nothing
+// happened.
 func (s *session) aliveDue(now time.Time) bool {
-	return s.seen != nil && s.queue.empty() && len(s.lane) == 0 && s.seen.index <= s.tip.index &&
+	return s.seen != nil && !s.seen.late && s.status.Leader != 0 && s.queue.empty() && len(s.lane) == 0 && s.seen.index <= s.tip.index &&
 		now.Sub(s.seen.asked) < s.Alive && now.Sub(s.advanced) >= s.Alive && now.Sub(s.alive) >= s.Alive
 }
 
@@ -89,7 +90,7 @@ func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
 // stampDue tells that a follower is to be asked for a hash: it is frozen for a
 // moment, and a leader would freeze the cluster.
 func (s *session) stampDue(now time.Time) bool {
-	return s.Stamp > 0 && s.seen != nil && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.stamped) >= s.Stamp
+	return s.Stamp > 0 && s.seen != nil && !s.seen.late && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.stamped) >= s.Stamp
 }
 
 // takeStamp writes an alive mark with a live HashKV.

@@ -17,6 +17,8 @@ type position struct {
 	Identity Identity       `json:"identity"`
 	End      segment.Header `json:"end"`           // the last segment known to be archived
 	Gap      *Gap           `json:"gap,omitempty"` // a full snapshot is due for it
+	Held     held           `json:"held,omitzero"`
+	Place    place          `json:"place,omitzero"` // the repository that it archives to
 }
 
 const positionFile = "position.json"

@@ -42,7 +42,7 @@ func (s *session) ask(ctx context.Context, now time.Time) {
 		return
 	}
 	every := s.Poll
-	if s.log.Last() == 0 {
+	if s.log.Last() == 0 && !s.unmarked() {
 		every = askIdle
 	}
 	if now.Sub(s.asked) < every {
@@ -57,6 +57,10 @@ func (s *session) ask(ctx context.Context, now time.Time) {
 		answers <- answer{status, s.Now(), time.Since(now), err}
 	}()
 }
+
+// unmarked tells that entries wait to be stored and no observation of the last
+// one is kept yet: the log itself may have told that they are committed.
+func (s *session) unmarked() bool { return !s.queue.empty() && s.marked.index < s.queue.last() }
 
 // answered takes one answer. That of another member is an error: everything
 // else would be archived on its word.

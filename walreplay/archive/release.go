@@ -15,10 +15,15 @@ type observation struct {
 	asked       time.Time // by the monotonic clock
 	took        time.Duration
 	member      uint64
+	late        bool // the member is cut off, or far behind what is committed: the time is not that of the entry
 }
 
+// lateEntries is how far behind a member may be whose answers tell the time.
+const lateEntries = 1000
+
 func observe(s store.MemberStatus, now time.Time, took time.Duration) observation {
-	return observation{index: s.AppliedIndex, term: s.RaftTerm, revision: s.Revision, time: now, asked: time.Now(), took: took, member: s.MemberID}
+	return observation{index: s.AppliedIndex, term: s.RaftTerm, revision: s.Revision, time: now, asked: time.Now(), took: took, member: s.MemberID,
+		late: s.Leader == 0 || s.RaftIndex > s.AppliedIndex+lateEntries}
 }
 
 // longestAnswer is how long an answer may take and still tell a time.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/requorum/requorum/sinks/repository"
 )
 
 // do starts a request to the repository on a goroutine of its own. What it
@@ -39,7 +37,7 @@ func (s *session) unreachable(err error) error {
 	s.retryWait = min(max(2*s.retryWait, 500*time.Millisecond), 15*time.Second)
 	s.retryAt = now.Add(s.retryWait)
 	// Before the next put: where does the archive stand?
-	s.mustLook, s.lookAt = true, time.Time{}
+	s.mustLook, s.lookAt, s.listed = true, time.Time{}, false
 	s.a.failed(err)
 	s.a.alarms.raise(AlarmRepository, err.Error())
 	return nil
@@ -62,14 +60,17 @@ func (s *session) whyAway() error {
 
 // reconnect looks anew where the archive stands once the repository is back.
 func (s *session) reconnect(ctx context.Context) {
-	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
-		_, err := repository.Init(ctx, s.a.sink, s.Now())
+	s.do(ctx, putLimit, func(limited context.Context) func() error {
+		// Nothing is lost by ending it at once.
+		limited, cancel := context.WithCancel(limited)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		err := s.probe(limited, s.timeline)
 		return func() error {
 			if err != nil {
 				return s.unreachable(err)
 			}
-			s.reachable()
-			return errAgain
+			return errAgain // still away: what is in memory goes to the spool
 		}
 	})
 }

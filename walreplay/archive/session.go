@@ -48,6 +48,7 @@ type session struct {
 	readTo     uint64 // the last entry in the log
 	released   uint64
 	stalled    time.Time // since when the log lacks what was applied
+	lost       held      // what the log ends before, and held before
 	rolledBack uint64    // the member's log has to come back to here
 
 	// Where the archive stands.
@@ -59,11 +60,14 @@ type session struct {
 	fresh     bool           // there is no log yet that could be joined to
 	advanced  time.Time      // when end moved last, as seen from here
 	ahead     *segment.Header
+	waiting   waiting // for the log to come to ahead
 	gapSince  time.Time
 	crossing  *Gap // of the anchor whose put is under way
 	unwritten []segment.GapRecord
-	mustLook  bool // before the next put
-	branched  *Gap // of a timeline that has just been opened
+	mustLook  bool   // before the next put
+	listed    bool   // since the repository is back
+	passed    uint64 // the name of level 0 that begins there is of a damaged segment
+	branched  *Gap   // of a timeline that has just been opened
 	fill      *filler
 
 	role      Role
@@ -86,12 +90,12 @@ type session struct {
 
 	position position
 	saved    time.Time
-	due      chan error // the result of OnGap
 	dueAt    time.Time
 	clock    clock
 	target   uint64 // of Once
 	began    time.Time
 	fullAt   time.Time // when the spool was seen full last
+	unbound  bool      // the spool may exceed its bound
 	failure  error     // ends the session
 }
 
@@ -137,7 +141,7 @@ func (s *session) run(ctx context.Context) error {
 			if err := s.answered(a); err != nil {
 				return s.leave(ctx, err)
 			}
-		case err := <-s.due:
+		case err := <-s.a.call.done:
 			s.snapshotTaken(err)
 		case <-ticker.C:
 		}

@@ -27,7 +27,8 @@ type spool struct {
 	segments []segment.Header // ordered by timeline and first index
 	marks    []repository.MarkName
 	bytes    int64
-	damaged  []error // what cannot be used; it is left alone
+	damaged  []error         // what cannot be used; it is left alone
+	disputed map[string]bool // what the archive contradicts; it is left alone, too
 }
 
 // openSpool reads what an earlier process left.
@@ -40,7 +41,7 @@ func openSpool(ctx context.Context, dir string, now time.Time) (*spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	p := &spool{repo: repo}
+	p := &spool{repo: repo, disputed: map[string]bool{}}
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -132,10 +133,29 @@ func (p *spool) remove(name string) error {
 	return nil
 }
 
-// removeThrough forgets all that the archive of a timeline covers.
+// passed tells that something is spooled that the archive of a timeline went past.
+func (p *spool) passed(t repository.TimelineID, index uint64) bool {
+	return slices.ContainsFunc(p.segments, func(h segment.Header) bool {
+		return h.Timeline == t && h.FirstIndex <= index && !p.disputed[h.Name()]
+	})
+}
+
+// timelines are those that segments are spooled for, in order.
+func (p *spool) timelines() []repository.TimelineID {
+	var ids []repository.TimelineID
+	for _, h := range p.segments {
+		if !slices.Contains(ids, h.Timeline) {
+			ids = append(ids, h.Timeline)
+		}
+	}
+	return ids
+}
+
+// removeThrough forgets all up to an index of a timeline. Before it is called,
+// what the archive does not cover was stored, by storeSpooled.
 func (p *spool) removeThrough(t repository.TimelineID, index uint64) error {
 	for _, h := range slices.Clone(p.segments) {
-		if h.Timeline == t && h.LastIndex <= index {
+		if h.Timeline == t && h.LastIndex <= index && !p.disputed[h.Name()] {
 			if err := p.remove(h.Name()); err != nil {
 				return err
 			}
@@ -188,13 +208,13 @@ func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.
 }
 
 // moveMark stores one spooled mark in the repository.
-func (p *spool) moveMark(ctx context.Context, repo *repository.Repository) error {
-	a, err := segment.ReadMark(ctx, p.repo, p.marks[0])
+func (p *spool) moveMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) error {
+	a, err := segment.ReadMark(ctx, p.repo, n)
 	if err == nil {
 		err = segment.WriteMark(ctx, repo, a.Timeline, a.Mark, a.Stamp)
 	}
 	if err != nil {
 		return err
 	}
-	return p.repo.Sink().Delete(ctx, p.marks[0].String())
+	return p.repo.Sink().Delete(ctx, n.String())
 }

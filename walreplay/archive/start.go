@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,7 +29,10 @@ func (s *session) start(ctx context.Context) error {
 	s.id = s.log.Identity()
 	s.a.update(func(st *State) { st.Member = s.id.String() })
 	if s.position.Identity != s.id {
-		s.position = position{Identity: s.id}
+		s.position = position{Identity: s.id, Place: s.position.Place}
+	}
+	if err := s.findLost(ctx); err != nil {
+		return err
 	}
 	if err := s.connect(ctx); err != nil {
 		if err := s.unreachable(err); err != nil {
@@ -37,31 +41,89 @@ func (s *session) start(ctx context.Context) error {
 		return s.startAway(ctx)
 	}
 	s.role = Comparing
-	if err := s.choose(ctx); err != nil {
-		return err
+	s.publish()
+	if err := s.join(ctx); err != nil {
+		var away *awayError
+		if !errors.As(err, &away) || ctx.Err() != nil {
+			return err
+		}
+		if err := s.unreachable(err); err != nil {
+			return err
+		}
+		// Half of it works. What is captured meanwhile goes to the spool.
+		s.repo, s.fresh, s.branched = nil, false, nil
+		return s.startAway(ctx)
+	}
+	s.reachable()
+	if s.lost.Index > max(s.released, s.readTo) {
+		s.tellLost(s.timeline)
 	}
 	if s.once {
 		s.role = Writer
-	}
-	if s.holes, err = s.repo.Gaps(ctx, s.timeline); err != nil {
-		return err
 	}
 	s.rel = releaser{}
 	s.advanced = time.Now()
 	return s.setTarget(ctx)
 }
 
+// join finds the place in the archive that the log goes on from.
+func (s *session) join(ctx context.Context) error {
+	if err := s.choose(ctx); err != nil {
+		return err
+	}
+	return s.inTime(ctx, putLimit, func(ctx context.Context) (err error) {
+		s.holes, err = s.repo.Gaps(ctx, s.timeline)
+		return err
+	})
+}
+
 // connect opens the repository.
 func (s *session) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	repo, err := repository.Init(ctx, s.a.sink, s.Now())
+	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
+		s.repo, err = s.openRepository(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	s.repo = repo
-	s.reachable()
-	return nil
+	return s.remember(s.repo)
+}
+
+// probe looks whether a new session could begin with the repository: one that
+// gives objects and lists none is not back.
+func (s *session) probe(ctx context.Context, id repository.TimelineID) error {
+	repo, err := s.openRepository(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := repo.TimelineIDs(ctx); err != nil || id.N == 0 {
+		return err
+	}
+	_, err = repo.Segments(ctx, id)
+	return err
+}
+
+// awayError is a failure of the repository before it is known where to begin.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// inTime looks at the repository before there are requests beside the loop.
+// One that is silent is shown soon, and given up at the limit. An error that
+// time may heal is an *awayError.
+func (s *session) inTime(ctx context.Context, limit time.Duration, look func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	silent := time.AfterFunc(silentAfter, func() {
+		s.a.alarms.raise(AlarmRepository, fmt.Sprintf("the repository has not answered for %s", silentAfter))
+	})
+	defer silent.Stop()
+	err := look(ctx)
+	if err == nil || fatal(err) {
+		return err
+	}
+	return &awayError{err}
 }
 
 // startAway begins while the repository is away.

@@ -30,8 +30,15 @@ func (e *SupersededError) Error() string {
 // several cannot be told from each other for want of entries, the newest is
 // taken, and continuity is unproven. Where none is left a new one is opened.
 func (s *session) choose(ctx context.Context) error {
-	ids, err := s.repo.TimelineIDs(ctx)
+	var ids []repository.TimelineID
+	err := s.inTime(ctx, putLimit, func(ctx context.Context) (err error) {
+		ids, err = s.repo.TimelineIDs(ctx)
+		return err
+	})
 	if err != nil {
+		return err
+	}
+	if err := s.storeOrphans(ctx, ids); err != nil {
 		return err
 	}
 	ids = slices.DeleteFunc(ids, func(id repository.TimelineID) bool { return id.ClusterID != s.id.ClusterID })
@@ -42,10 +49,15 @@ func (s *session) choose(ctx context.Context) error {
 	var reason string
 	var fallback *trial
 	for _, id := range slices.Backward(ids) {
-		t, err := s.lastOf(ctx, id)
+		var t *trial
+		err := s.inTime(ctx, putLimit, func(ctx context.Context) (err error) {
+			t, err = s.lastOf(ctx, id)
+			return err
+		})
 		if err != nil {
 			return err
 		}
+		s.reachable()
 		if t == nil { // nothing is in it yet
 			t = &trial{timeline: id}
 		} else {
@@ -63,6 +75,9 @@ func (s *session) choose(ctx context.Context) error {
 				reason = fmt.Sprintf("the cluster is behind the archive, which ends at index %d, term %d: its history restarted", t.end.LastIndex, t.end.LastTerm)
 			}
 			if v == differs || v == behind {
+				if err := s.storeSpooled(ctx, id, false); err != nil {
+					return err
+				}
 				if other == nil {
 					other = t
 				}
@@ -89,6 +104,8 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*trial,
 	if found {
 		t := &trial{timeline: id, end: end}
 		t.body = func(ctx context.Context) ([]raftlog.Entry, error) {
+			ctx, cancel := context.WithTimeout(ctx, putLimit)
+			defer cancel()
 			_, b, err := segment.Read(ctx, s.repo.Sink(), end.Name(), s.Identities...)
 			return b.Entries, err
 		}
@@ -111,21 +128,27 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*trial,
 
 // settle goes on in a timeline, behind its end.
 func (s *session) settle(ctx context.Context, t *trial, joined bool) error {
-	if ended, is, err := s.repo.Superseded(ctx, t.timeline); err != nil {
-		return err
-	} else if is {
-		return &SupersededError{ended, s.id}
-	}
-	s.timeline = t.timeline
 	end := s.archived
-	if end.Timeline != t.timeline {
-		end = segment.Header{} // read of another candidate
-		if found, ok, err := segment.Newest(ctx, s.repo, t.timeline); err != nil {
+	err := s.inTime(ctx, putLimit, func(ctx context.Context) error {
+		if ended, is, err := s.repo.Superseded(ctx, t.timeline); err != nil {
 			return err
-		} else if ok {
+		} else if is {
+			return &SupersededError{ended, s.id}
+		}
+		if end.Timeline == t.timeline {
+			return nil
+		}
+		end = segment.Header{} // read of another candidate
+		found, ok, err := segment.Newest(ctx, s.repo, t.timeline)
+		if ok {
 			end = found
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	s.timeline = t.timeline
 	s.end = endOf(end)
 	switch {
 	case t.bare() && t.end.LastIndex == 0:
@@ -179,8 +202,15 @@ func (s *session) proveLane(ctx context.Context) (bool, error) {
 // begin starts the log of a timeline in which there is nothing yet: behind its
 // branch point, where that is known, else with the oldest entry there is.
 func (s *session) begin(ctx context.Context, id repository.TimelineID) error {
-	t, err := s.repo.Timeline(ctx, id)
-	if err != nil && !errors.Is(err, sinks.ErrNotFound) && !errors.Is(err, repository.ErrAltered) {
+	var t repository.Timeline
+	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
+		t, err = s.repo.Timeline(ctx, id)
+		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	s.role, s.fresh = Writer, true
@@ -198,7 +228,11 @@ func (s *session) openFirst(ctx context.Context) error {
 		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: 1}, Created: s.Now().UTC(),
 		Reason: "first archive of this cluster here", Members: s.memberNames(ctx),
 	}
-	if _, err := s.repo.EnsureTimeline(ctx, t); err != nil {
+	err := s.inTime(ctx, lookLimit, func(ctx context.Context) error {
+		_, err := s.repo.EnsureTimeline(ctx, t)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return errAgain
@@ -225,8 +259,13 @@ func (s *session) openBranch(ctx context.Context, parent *trial, n int, reason s
 		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: n}, Created: s.Now().UTC(),
 		Reason: reason, Parent: &branch, Members: s.memberNames(ctx),
 	}
-	err = s.repo.OpenTimeline(ctx, t)
-	if err != nil && !errors.Is(err, sinks.ErrExists) {
+	err = s.inTime(ctx, lookLimit, func(ctx context.Context) error {
+		if err := s.repo.OpenTimeline(ctx, t); !errors.Is(err, sinks.ErrExists) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	s.a.alarms.raise(AlarmTimeline, fmt.Sprintf("timeline %s goes on from %s after index %d: %s; a full snapshot is due", t.ID, parent.timeline, branch.RaftIndex, reason))

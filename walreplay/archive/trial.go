@@ -150,6 +150,7 @@ func (s *session) judge(ctx context.Context, t *trial) (verdict, error) {
 	if reach.Index < t.end.LastIndex || reach.Term < t.end.LastTerm {
 		return behind, nil
 	}
+	s.tellLost(t.timeline)
 	if uint64(t.end.Member) == s.id.MemberID && s.log.Last() < t.end.LastIndex {
 		s.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("%s has a log that ends at index %d, and held entry %d before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", s.id, s.readTo, t.end.LastIndex))
 		s.rolledBack = t.end.LastIndex

@@ -55,10 +55,14 @@ func (s *session) put(ctx context.Context, anchor bool) error {
 	if err != nil {
 		return err
 	}
+	h, object, err := s.named(c.header, c.object)
+	if err != nil {
+		return err
+	}
 	s.flying = c
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndSee(ctx, s.repo.Sink(), c.header, c.object)
-		return func() error { return s.putDone(c.header, o) }
+		o := putAndSee(ctx, s.repo.Sink(), h, object)
+		return func() error { return s.putDone(h, o) }
 	})
 	return nil
 }
@@ -79,12 +83,17 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 		// Another one writes. For Once both do.
 		s.reachable()
 		s.crossing = nil
-		if s.mustLook = s.once; !s.once {
+		// One of this member's own is an earlier put that landed late.
+		if s.mustLook = s.once; !s.once && uint64(o.winner.Member) != s.id.MemberID {
 			s.role = Follower
 		}
 		return s.meet(*o.winner)
 	}
 	s.crossing = nil
+	if isDamage(o.err) && h.Level == 0 {
+		s.pass(h.Name(), h.FirstIndex, o.err)
+		return nil
+	}
 	return s.unreachable(o.err)
 }
 
@@ -134,7 +143,9 @@ func (s *session) moveEnd(h segment.Header) error {
 		s.lane = s.lane[1:]
 		s.laneSince = time.Now()
 	}
-	if err := s.spool.removeThrough(s.timeline, s.end.index); err != nil {
+	if h.Anchor && s.spool.passed(s.timeline, s.end.index) {
+		s.failure = errAgain // it may hold what is missing before h
+	} else if err := s.spool.removeThrough(s.timeline, s.end.index); err != nil {
 		return err
 	}
 	if s.tip.index <= s.end.index {
@@ -154,5 +165,6 @@ func (s *session) savePosition(now bool) error {
 		return nil
 	}
 	s.saved = time.Now()
+	s.position.Held.note(s.timeline, s.released)
 	return s.position.write(s.SpoolDir)
 }
