@@ -39,6 +39,7 @@ type options struct {
 	mebibytes                     int64
 	backupRounds, restoreRounds   int
 	skipMemory, skipRestore, keep bool
+	skipSnapshots, skipLog        bool
 }
 
 func main() {
@@ -51,8 +52,15 @@ func main() {
 }
 
 func start(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == "load" {
-		return loadMain(ctx, args[1:], os.Stdout)
+	if len(args) > 0 {
+		switch args[0] {
+		case "load":
+			return loadMain(ctx, args[1:], os.Stdout)
+		case "replay":
+			return replayMain(ctx, args[1:])
+		case "client":
+			return clientMain(ctx, args[1:])
+		}
 	}
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
@@ -64,6 +72,8 @@ func start(ctx context.Context, args []string) error {
 	flags.IntVar(&o.restoreRounds, "restore-rounds", 3, "counted rounds of restores")
 	flags.BoolVar(&o.skipMemory, "skip-memory", false, "leave out the memory at other sizes")
 	flags.BoolVar(&o.skipRestore, "skip-restore", false, "leave out the restores")
+	flags.BoolVar(&o.skipSnapshots, "skip-snapshots", false, "leave out backups and restores")
+	flags.BoolVar(&o.skipLog, "skip-log", false, "leave out the log: its replay, and archiving")
 	flags.BoolVar(&o.keep, "keep", false, "keep the run's folder, to look into it")
 	if err := flags.Parse(args); err != nil {
 		return err

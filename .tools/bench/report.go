@@ -23,21 +23,34 @@ type report struct {
 	restores []outcome // none when left out
 	clusters []outcome
 	memory   [][]outcome // of backups, for each size of the database; etcdctl first
+	replays  []replayed
+	archives []archived
 }
 
 func (r *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Machine: %s.\nVersions: %s.\nDatabase: %s on disk, %d keys at revision %d, %d leases.\n",
-		r.machine, r.versions, mebibytes(r.backups[0].stored), r.loaded.Keys, r.loaded.Revision, r.loaded.Leases)
-	section(&b, "Backup of one member", "etcdctl", "stored", r.backups)
-	if len(r.restores) > 0 {
-		section(&b, "Restore of three members", "etcdutl thrice", "written", r.restores)
-		section(&b, "Backup of the restored cluster of three", "etcdctl", "stored", r.clusters)
+	fmt.Fprintf(&b, "Machine: %s.\nVersions: %s.\n", r.machine, r.versions)
+	if len(r.backups) > 0 {
+		r.writeSnapshots(&b)
 	}
-	if len(r.memory) > 0 {
-		r.writeMemory(&b)
+	r.writeReplays(&b)
+	if len(r.archives) > 0 {
+		r.writeArchives(&b)
 	}
 	return b.String()
+}
+
+func (r *report) writeSnapshots(b *strings.Builder) {
+	fmt.Fprintf(b, "Database: %s on disk, %d keys at revision %d, %d leases.\n",
+		mebibytes(r.backups[0].stored), r.loaded.Keys, r.loaded.Revision, r.loaded.Leases)
+	section(b, "Backup of one member", "etcdctl", "stored", r.backups)
+	if len(r.restores) > 0 {
+		section(b, "Restore of three members", "etcdutl thrice", "written", r.restores)
+		section(b, "Backup of the restored cluster of three", "etcdctl", "stored", r.clusters)
+	}
+	if len(r.memory) > 0 {
+		r.writeMemory(b)
+	}
 }
 
 // section is one contest; the first contestant is the rival.

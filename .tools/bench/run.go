@@ -14,8 +14,7 @@ import (
 // slowRounds is in how many counted rounds the slow contestants take part.
 const slowRounds = 3
 
-// measureAll makes the database and measures everything, from the small
-// database to the large one.
+// measureAll measures everything.
 func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err error) {
 	r = &report{}
 	if r.machine, err = look(b.dir); err != nil {
@@ -32,37 +31,52 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, gateway.stop()) }()
+	if !o.skipSnapshots {
+		if err := o.snapshots(ctx, b, r); err != nil {
+			return nil, err
+		}
+	}
+	if !o.skipLog {
+		if err := errors.Join(b.replays(ctx, r), b.archives(ctx, r)); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// snapshots are backups and restores, from the small database to the large one.
+func (o *options) snapshots(ctx context.Context, b *bench, r *report) (err error) {
 	var s source
 	if s.member, err = newMember("source", b.path("source")); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.server.stop()) }()
 
 	size := o.mebibytes << 20
 	if !o.skipMemory {
 		if err := o.memoryAt(ctx, b, &s, r, size/4, seed); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := b.grow(ctx, &s, size, seed+100); err != nil {
-		return nil, err
+		return err
 	}
 	r.loaded = s.loaded
 	if err := o.backups(ctx, b, &s, r); err != nil {
-		return nil, err
+		return err
 	}
 	if !o.skipRestore {
 		if err := o.restores(ctx, b, &s, r); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if !o.skipMemory {
 		r.memory = append(r.memory, r.backups)
 		if err := o.memoryAt(ctx, b, &s, r, size*5/2, seed+200); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // newIdentity makes the age key that encrypted backups are for.

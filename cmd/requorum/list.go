@@ -114,7 +114,7 @@ func (g *globals) tableCatalog(r catalogReport) error {
 	}
 	for i, t := range r.Timelines {
 		empty := r.empty(t.ID)
-		if i > 0 && !(empty && r.empty(r.Timelines[i-1].ID)) {
+		if i > 0 && (!empty || !r.empty(r.Timelines[i-1].ID)) {
 			fmt.Fprintln(g.stdout)
 		}
 		opened := "at a time not known"

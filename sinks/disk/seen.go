@@ -95,10 +95,9 @@ func holdsAnything(root *os.Root) (bool, error) {
 		return false, err
 	}
 	defer folder.Close() //nolint:errcheck // it was only read
-	switch _, err := folder.ReadDir(1); {
-	case err == io.EOF:
+	_, err = folder.ReadDir(1)
+	if err == io.EOF {
 		return false, nil
-	default:
-		return err == nil, err
 	}
+	return err == nil, err
 }

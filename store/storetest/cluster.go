@@ -59,6 +59,7 @@ type Member struct {
 	listenPeer string
 	proxy      *Proxy
 	state      string // initial-cluster-state
+	binary     string // of another version than the cluster's; empty: none
 	process    *process
 }
 

@@ -11,15 +11,7 @@ import (
 // or a leader gave up.
 func (c *Cluster) Isolate(t testing.TB, i int) {
 	t.Helper()
-	if c.members[i].proxy == nil {
-		t.Fatal("members that were started from data directories cannot be isolated: nothing stands between them")
-	}
-	c.mu.Lock()
-	c.isolated[i] = true
-	c.mu.Unlock()
-	for to, m := range c.members {
-		m.proxy.cut(func(from int) bool { return to == i || from == i })
-	}
+	c.CutOff(t, i)
 	client := c.Client(t, i)
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -31,6 +23,22 @@ func (c *Cluster) Isolate(t testing.TB, i int) {
 			t.Fatalf("member %s is isolated and still sees a leader: %v, %v", c.members[i].Name, resp, err)
 		}
 		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// CutOff is Isolate, and returns at once: a leader believes for up to an
+// election timeout that it still leads, and writes into its log what nobody will
+// ever acknowledge.
+func (c *Cluster) CutOff(t testing.TB, i int) {
+	t.Helper()
+	if c.members[i].proxy == nil {
+		t.Fatal("members that were started from data directories cannot be isolated: nothing stands between them")
+	}
+	c.mu.Lock()
+	c.isolated[i] = true
+	c.mu.Unlock()
+	for to, m := range c.members {
+		m.proxy.cut(func(from int) bool { return to == i || from == i })
 	}
 }
 

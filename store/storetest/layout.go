@@ -80,7 +80,8 @@ func (c *Cluster) url(port int) string {
 	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
 }
 
-func (c *Cluster) launch(i int) error {
+// launch starts a member, with more arguments than those of all.
+func (c *Cluster) launch(i int, more ...string) error {
 	m := c.members[i]
 	args := []string{
 		"--name", m.Name, "--data-dir", m.DataDir,
@@ -98,7 +99,11 @@ func (c *Cluster) launch(i int) error {
 			"--cert-file", server, "--key-file", key, "--trusted-ca-file", c.authority.CA, "--client-cert-auth",
 			"--peer-cert-file", server, "--peer-key-file", key, "--peer-trusted-ca-file", c.authority.CA, "--peer-client-cert-auth")
 	}
-	p, err := startProcess(c.binary, m.Log, append(args, c.options.ExtraArgs...))
+	binary := c.binary
+	if m.binary != "" {
+		binary = m.binary
+	}
+	p, err := startProcess(binary, m.Log, slices.Concat(args, c.options.ExtraArgs, more))
 	if err != nil {
 		return err
 	}

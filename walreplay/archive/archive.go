@@ -20,6 +20,7 @@ type Archiver struct {
 	target  uint64 // of Once, when it is known
 	yields  bool   // the next session begins as a follower
 	call    call   // of OnGap
+	errors  errorLog
 
 	mu    sync.Mutex
 	state State
@@ -119,12 +120,6 @@ func (a *Archiver) run(ctx context.Context, once bool) (err error) {
 		}
 		wait = min(2*wait, restartWaitLimit)
 	}
-}
-
-// failed keeps an error for State, and logs it.
-func (a *Archiver) failed(err error) {
-	a.update(func(s *State) { s.LastError = err.Error() })
-	a.config.Logger.Warn("archive", "error", err)
 }
 
 // fatal tells what time does not heal.

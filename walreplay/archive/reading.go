@@ -74,6 +74,7 @@ func (s *session) answered(a answer) error {
 		if s.failing.IsZero() {
 			s.failing = time.Now()
 		}
+		s.why = a.err
 		s.a.failed(a.err)
 		return nil
 	}

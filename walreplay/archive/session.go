@@ -40,6 +40,7 @@ type session struct {
 	asking     bool
 	answers    chan answer
 	failing    time.Time // since when it does not answer; zero when it does
+	why        error     // the last reason
 	status     store.MemberStatus
 	applied    uint64
 	seen       *observation // the last that agreed with the log

@@ -20,7 +20,7 @@ const (
 func (s *session) watch(now time.Time) {
 	alarms := s.a.alarms
 	alarms.when(AlarmMember, !s.failing.IsZero() && now.Sub(s.failing) > memberAfter, func() string {
-		return fmt.Sprintf("%s does not answer since %s", s.id, s.failing.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("%s does not answer since %s: %v", s.id, s.failing.UTC().Format(time.RFC3339), s.why)
 	})
 
 	// What is applied stands in the log: now, or in a moment.

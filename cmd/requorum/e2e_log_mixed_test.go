@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// logVersions are the versions of the tests of the log: two in the short form,
+// the oldest and the newest; the tests of the single packages have them all.
+func logVersions() []string {
+	if soak() {
+		return storetest.Versions()
+	}
+	return []string{"3.4", "3.7"}
+}
+
+// TestLogMixed is points 1 and 2 of what the log must show, and promises 1 and
+// 5: under a load of every kind of operation, with a full snapshot in the
+// middle and three archivers of which one is killed with SIGKILL every few
+// seconds, the state that the archive gives is what live members had hashed, at
+// many revisions, and every row of what they held when they were stopped. The
+// same comes from each member's own log.
+func TestLogMixed(t *testing.T) {
+	for _, version := range logVersions() {
+		t.Run(version, func(t *testing.T) {
+			if !soak() { // the long form is a load that wants the machine alone
+				t.Parallel()
+			}
+			mixedLog(t, version)
+		})
+	}
+}
+
+func mixedLog(t *testing.T, version string) {
+	observations := short(10, 50)
+	c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: storetest.MixedArgs()})
+	u := newUser(t, rootUser())
+	repo := "file://" + u.path("repo")
+	archivers := u.archiveAll(t, c, repo)
+	load := storetest.StartMixed(t, c, storetest.MixedOptions{Ops: short(2500, 100_000), Seed: 3, Observations: observations})
+	middle := ""
+	kills, pause := 0, time.Duration(short(500, 4000))*time.Millisecond
+	for next := time.Now().Add(pause); !load.Over(); time.Sleep(10 * time.Millisecond) {
+		if middle == "" && float64(load.Done()) > 0.4*float64(short(2500, 100_000)) {
+			middle = u.backup(t, c.Endpoints(), []string{repo}, "--label", "at=middle")[0].ID
+		}
+		if time.Now().After(next) {
+			archivers[kills%len(archivers)].restart(t)
+			kills++
+			next = time.Now().Add(pause)
+		}
+	}
+	result := load.Wait(t)
+	t.Logf("%d archivers killed; %s", kills, result)
+	if kills < 3 {
+		t.Errorf("%d archivers were killed in %s: not each one", kills, result.Took)
+	}
+
+	covered := u.awaitArchived(t, repo, settled(t, c, 0, 1, 2), archivers...)
+	for i, a := range archivers {
+		a.stop(t)
+		c.Kill(i) // all that it applied is in its database for long
+	}
+	report := u.list(t, repo)
+	expectOneRange(t, report)
+
+	// From the archive: at each revision that was observed after a full snapshot,
+	// from the newest one before it.
+	base := int64(0)
+	for _, m := range report.Backups {
+		if m.ID == middle {
+			base = m.Facts.Revision
+		}
+	}
+	compared := 0
+	for _, o := range result.Observed {
+		if o.Revision < base {
+			continue
+		}
+		compared++
+		args := []string{"--repo", repo, "--revision", fmt.Sprint(o.Revision)}
+		expectObserved(t, u.rebuild(t, args...), fmt.Sprintf("the archive at revision %d", o.Revision), o)
+	}
+	if want := short(5, 20); compared < want {
+		t.Errorf("%d revisions were compared, want %d: base %d, covered %+v", compared, want, base, covered)
+	}
+	latest := u.rebuild(t, "--repo", repo, "--latest")
+	expectObserved(t, latest, "the end of the archive", result.Final)
+	atMiddle := u.rebuild(t, middle, "--repo", repo, "--latest")
+	expectObserved(t, atMiddle, "the end of the archive, from the middle", result.Final)
+	for i := range c.Size() {
+		db := filepath.Join(c.Member(i).DataDir, "member", "snap", "db")
+		expectSameBuckets(t, "the archive against "+c.Member(i).Name, version, latest, db)
+
+		// From the member's own log, without any snapshot.
+		own := u.rebuild(t, "--from-data-dir", c.Member(i).DataDir)
+		expectObserved(t, own, "the log of "+c.Member(i).Name, result.Final)
+		expectSameBuckets(t, "the log of "+c.Member(i).Name, version, own, db)
+		for n, o := range result.Observed {
+			if !soak() && n%len(result.Observed) != i {
+				continue // each member at another revision
+			}
+			path := u.rebuild(t, "--from-data-dir", c.Member(i).DataDir, "--revision", strconv.FormatInt(o.Revision, 10))
+			expectObserved(t, path, fmt.Sprintf("the log of %s at revision %d", c.Member(i).Name, o.Revision), o)
+		}
+	}
+}

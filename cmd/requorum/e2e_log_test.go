@@ -1,0 +1,442 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// archiver is `requorum archive` beside one member, under way.
+type archiver struct {
+	user   *user
+	args   []string
+	member *storetest.Member
+	spool  string
+	output *lines
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has
+	err   error         // how; read after ended
+}
+
+// lines is the output of a process that is read while it runs.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// archive starts an archiver beside a member: with intervals so short that
+// everything that happens in days happens in seconds. It is killed with the
+// test.
+func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
+	t.Helper()
+	m := c.Member(member)
+	a := &archiver{user: u, member: m, output: &lines{}, spool: u.path("spool-" + m.Name)}
+	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
+		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
+	a.start(t)
+	t.Cleanup(a.kill)
+	return a
+}
+
+// archiveAll starts an archiver beside each member.
+func (u *user) archiveAll(t testing.TB, c *storetest.Cluster, repo string, more ...string) []*archiver {
+	t.Helper()
+	var all []*archiver
+	for i := range c.Size() {
+		all = append(all, u.archive(t, c, i, repo, more...))
+	}
+	return all
+}
+
+func (a *archiver) start(t testing.TB) {
+	t.Helper()
+	fmt.Fprintf(a.output, "--- started\n")
+	a.cmd, a.ended = exec.Command(a.user.binary, a.args...), make(chan struct{})
+	a.cmd.Dir, a.cmd.Env = a.user.dir, a.user.env
+	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		a.err = cmd.Wait()
+		close(ended)
+	}(a.cmd, a.ended)
+}
+
+// signal wants the archiver to be there still.
+func (a *archiver) signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	select {
+	case <-a.ended:
+		t.Fatalf("the archiver of %s had ended: %v\n%s", a.member.Name, a.err, a.output)
+	default:
+	}
+	if err := a.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("the archiver of %s: %v", a.member.Name, err)
+	}
+}
+
+// kill is kill -9. It returns when the process is gone.
+func (a *archiver) kill() {
+	_ = a.cmd.Process.Kill() // it may have ended
+	<-a.ended
+}
+
+// restart is kill -9 of a running archiver, and a start.
+func (a *archiver) restart(t testing.TB) {
+	t.Helper()
+	a.signal(t, syscall.SIGKILL)
+	<-a.ended
+	a.start(t)
+}
+
+// stop is SIGTERM, and wants it to end well.
+func (a *archiver) stop(t testing.TB) {
+	t.Helper()
+	a.signal(t, syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(time.Minute):
+		t.Fatalf("the archiver of %s goes on a minute after SIGTERM\n%s", a.member.Name, a.output)
+	}
+	if a.err != nil {
+		t.Errorf("the archiver of %s: %v\n%s", a.member.Name, a.err, a.output)
+	}
+}
+
+// says waits until its output holds a text.
+func (a *archiver) says(t testing.TB, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the archiver of %s says %q", a.member.Name, text), func() error {
+		if out := a.output.String(); !strings.Contains(out, text) {
+			return fmt.Errorf("it said\n%s", out)
+		}
+		return nil
+	})
+}
+
+// eventually waits until something holds, for a time that is long on a slow
+// machine.
+func eventually(t testing.TB, what string, holds func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// applied is how far a member has come.
+func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
+	t.Helper()
+	s, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
+	if err != nil {
+		t.Fatalf("status of %s: %v", c.Member(member).Name, err)
+	}
+	return s.RaftAppliedIndex
+}
+
+// settled waits until no member applies anything any more, what was sent and
+// given up included, and tells how far they are.
+func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) {
+	t.Helper()
+	since := time.Now()
+	eventually(t, "the members have applied all there is", func() error {
+		for _, i := range members {
+			if now := applied(t, c, i); now != index {
+				since, index = time.Now(), max(index, now)
+			}
+		}
+		if quiet := time.Since(since); quiet < 500*time.Millisecond {
+			return fmt.Errorf("index %d was reached %s ago", index, quiet)
+		}
+		return nil
+	})
+	return index
+}
+
+// awaitArchived waits until the newest timeline can be restored up to an index,
+// without a gap behind its first full snapshot.
+func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers ...*archiver) walreplay.Range {
+	t.Helper()
+	var newest walreplay.Range
+	deadline := time.Now().Add(time.Minute)
+	for {
+		ranges := u.list(t, repo).Ranges
+		if n := len(ranges); n > 0 {
+			if newest = ranges[n-1]; !newest.Gap && newest.LastIndex >= index {
+				return newest
+			}
+		}
+		if time.Now().After(deadline) {
+			for _, a := range archivers {
+				t.Logf("archiver of %s:\n%s", a.member.Name, lastBytes(a.output.String(), 3000))
+			}
+			t.Fatalf("index %d is not archived after a minute: %+v", index, ranges)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func lastBytes(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// expectOneRange wants one timeline, and everything in it restorable from its
+// first full snapshot on.
+func expectOneRange(t testing.TB, r catalogReport) {
+	t.Helper()
+	ranges := r.Ranges
+	if len(ranges) > 0 && ranges[0].Gap { // what was written before the first full snapshot
+		ranges = ranges[1:]
+	}
+	if len(r.Timelines) != 1 || len(ranges) != 1 || ranges[0].Gap || len(r.Damaged)+len(r.DamagedTimelines) != 0 {
+		t.Errorf("want one timeline with one range and no gap: timelines %+v, ranges %+v, damaged %+v", r.Timelines, r.Ranges, r.Damaged)
+	}
+}
+
+// rebuild restores a point into a plain database file, with the revisions that
+// it had.
+func (u *user) rebuild(t testing.TB, source ...string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "rebuilt.db")
+	u.must(t, exitOK, slices.Concat([]string{"restore", "--to-snapshot", to, "--bump-revision", "off"}, source)...)
+	return to
+}
+
+// hashOf is the HashKV that etcd would serve from a database file.
+func hashOf(t testing.TB, path string) snapshot.HashKV {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What follows the last page is the file's SHA-256.
+	h, err := snapshot.ReadHashKV(t.Context(), f, info.Size()/4096*4096)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return h
+}
+
+// expectObserved wants a database to be what a live member had hashed.
+func expectObserved(t testing.TB, path, what string, want storetest.Observation) {
+	t.Helper()
+	got := hashOf(t, path)
+	if got.Hash != want.Hash || got.Revision != want.Revision || max(got.CompactedRevision, 0) != max(want.CompactedRevision, 0) {
+		t.Errorf("%s: %+v, a live member had %+v", what, got, want)
+	}
+}
+
+// newestKeys reads what each key was at last, with its mod revision; deleted
+// ones are left out.
+func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	all := map[string]storetest.Ack{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("key")).ForEach(func(k, v []byte) error {
+			var kv mvccpb.KeyValue
+			if err := proto.Unmarshal(v, &kv); err != nil {
+				return err
+			}
+			if len(k) == 18 { // a tombstone
+				delete(all, string(kv.Key))
+			} else {
+				all[string(kv.Key)] = storetest.Ack{Key: string(kv.Key), Value: string(kv.Value), Revision: kv.ModRevision}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// expectAcks wants every write that was acknowledged in a database, as it was.
+func expectAcks(t testing.TB, path, what string, acks []storetest.Ack) {
+	t.Helper()
+	if len(acks) == 0 {
+		t.Errorf("%s: no write was acknowledged", what)
+	}
+	found, missing := newestKeys(t, path), 0
+	for _, a := range acks {
+		if found[a.Key] != a {
+			if missing++; missing == 1 {
+				t.Errorf("%s: acknowledged %+v, restored %+v", what, a, found[a.Key])
+			}
+		}
+	}
+	if missing > 1 {
+		t.Errorf("%s: %d of %d acknowledged writes are missing or different", what, missing, len(acks))
+	}
+}
+
+// openLog opens the archived log of a timeline in a repository on disk.
+func openLog(t testing.TB, repo string, timeline repository.TimelineID) *segment.Log {
+	t.Helper()
+	sink, err := disk.New(strings.TrimPrefix(repo, "file://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sink.Close() })
+	r, err := repository.Open(t.Context(), sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := segment.OpenLog(t.Context(), r, timeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// archivedEntries reads all that is archived of a timeline, in one range.
+func archivedEntries(t testing.TB, repo string, timeline repository.TimelineID) []raftlog.Entry {
+	t.Helper()
+	log := openLog(t, repo, timeline)
+	var all []raftlog.Entry
+	for _, s := range log.Spans() {
+		for e, err := range log.Entries(t.Context(), s.FirstIndex, s.LastIndex) {
+			if err != nil {
+				t.Fatalf("timeline %s, after %d entries: %v", timeline, len(all), err)
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// expectNever wants no archived entry to hold a text; in a WAL directory it has
+// to be, or nothing was proved.
+func expectNever(t testing.TB, repo string, timeline repository.TimelineID, text string) {
+	t.Helper()
+	for _, e := range archivedEntries(t, repo, timeline) {
+		if bytes.Contains(e.Data, []byte(text)) {
+			t.Errorf("%s holds %q, which was never committed", e, text)
+		}
+	}
+}
+
+// inWAL tells whether a member's log files hold a text.
+func inWAL(t testing.TB, dataDir, text string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(filepath.Join(dataDir, "member", "wal"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || found) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found = found || bytes.Contains(data, []byte(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// leader is the member that leads, of those named.
+func leader(t testing.TB, c *storetest.Cluster, members ...int) int {
+	t.Helper()
+	var found int
+	eventually(t, "one of the members leads", func() error {
+		for _, i := range members {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			s, err := c.Client(t, i).Status(ctx, c.Member(i).ClientURL)
+			cancel()
+			if err != nil {
+				return err
+			}
+			if s.Leader == s.Header.MemberId {
+				found = i
+				return nil
+			}
+		}
+		return errors.New("none does")
+	})
+	return found
+}
+
+// without are the numbers below n but one.
+func without(n, one int) []int {
+	var all []int
+	for i := range n {
+		if i != one {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// moveLeaderTo hands the leadership to a member, if it is not there already.
+// Those named run.
+func moveLeaderTo(t testing.TB, c *storetest.Cluster, member int, running ...int) {
+	t.Helper()
+	eventually(t, "the leader is "+c.Member(member).Name, func() error {
+		from := leader(t, c, running...)
+		if from == member {
+			return nil
+		}
+		to, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
+		if err == nil {
+			_, err = c.Client(t, from).MoveLeader(t.Context(), to.Header.MemberId)
+		}
+		return err
+	})
+}

@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// script is what is rare: each part once a round, spread over the load.
+func (m *Mixed) script(ctx context.Context) {
+	parts := []func(context.Context, int){
+		m.compact, m.users, m.moveLeader, m.compact, m.alarms, m.learner, m.compact, m.voter, m.downgrade, m.compact,
+	}
+	for round := range m.options.Rounds {
+		for i, part := range parts {
+			n := round*len(parts) + i
+			if !m.await(ctx, float64(n+1)/float64(m.options.Rounds*len(parts)+1)) {
+				return
+			}
+			part(ctx, n)
+		}
+	}
+}
+
+// compact compacts at the put of the call before, every other time waiting for
+// the work to be done. At a deletion versions would differ in what they keep.
+func (m *Mixed) compact(ctx context.Context, _ int) {
+	m.past.Lock()
+	defer m.past.Unlock()
+	if m.marker == 0 && !m.mark(ctx) {
+		return
+	}
+	kind, options := Compact, []clientv3.CompactOption(nil)
+	if m.compactions++; m.compactions%2 == 0 {
+		kind, options = CompactPhysical, append(options, clientv3.WithCompactPhysical())
+	}
+	at := m.marker
+	_ = m.mark(ctx) && m.insist(ctx, kind, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Compact(ctx, at, options...)
+		return err
+	}, rpctypes.ErrCompacted)
+}
+
+// mark makes the put that the next compaction is at.
+func (m *Mixed) mark(ctx context.Context) bool {
+	return m.insist(ctx, PutSmall, func(ctx context.Context, c *clientv3.Client) error {
+		resp, err := c.Put(ctx, MixedPrefix+"compact-here", "here")
+		if err == nil {
+			m.marker = resp.Header.Revision
+		}
+		return err
+	})
+}
+
+// users makes a user with a role, turns authentication on, lets the user do
+// what it may and what it may not, and takes everything back.
+func (m *Mixed) users(ctx context.Context, n int) {
+	user, role, prefix := fmt.Sprintf("user%d", n), fmt.Sprintf("role%d", n), fmt.Sprintf("%suser%d/", MixedPrefix, n)
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	do := func(kind Kind, f func(context.Context, *clientv3.Client) error, done ...error) bool {
+		return m.insist(ctx, kind, f, done...)
+	}
+	// Nothing was taken back that a second round would miss.
+	root := []struct {
+		kind Kind
+		do   func(context.Context, *clientv3.Client) error
+	}{
+		{RoleAdd, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleAdd(ctx, "root"); return err }},
+		{UserAdd, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserAdd(ctx, RootUser, RootPassword)
+			return err
+		}},
+		{UserGrant, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserGrantRole(ctx, RootUser, "root")
+			return err
+		}},
+	}
+	for _, step := range root {
+		if !do(step.kind, func(ctx context.Context, c *clientv3.Client) error {
+			err := step.do(ctx, c)
+			if errors.Is(err, rpctypes.ErrRoleAlreadyExist) || errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+				return nil
+			}
+			return err
+		}) {
+			return
+		}
+	}
+	// A user and a role that stay, for the final state to have some.
+	_ = do(RoleAdd, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.RoleAdd(ctx, "kept-"+role)
+		return err
+	}, rpctypes.ErrRoleAlreadyExist) &&
+		do(UserAdd, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserAdd(ctx, "kept-"+user, "kept")
+			return err
+		}, rpctypes.ErrUserAlreadyExist) &&
+		do(UserGrant, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserGrantRole(ctx, "kept-"+user, "kept-"+role)
+			return err
+		}) &&
+		do(RoleAdd, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleAdd(ctx, role); return err }, rpctypes.ErrRoleAlreadyExist) &&
+		do(RoleGrant, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.RoleGrantPermission(ctx, role, prefix, end, clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		}) &&
+		do(UserAdd, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserAdd(ctx, user, "first")
+			return err
+		}, rpctypes.ErrUserAlreadyExist) &&
+		do(UserGrant, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserGrantRole(ctx, user, role)
+			return err
+		}) &&
+		do(UserPassword, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserChangePassword(ctx, user, "second")
+			return err
+		}) &&
+		do(AuthEnable, func(ctx context.Context, c *clientv3.Client) error { _, err := c.AuthEnable(ctx); return err }) &&
+		m.asUser(ctx, user, "second", prefix) &&
+		do(RoleRevoke, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.RoleRevokePermission(ctx, role, prefix, end)
+			return err
+		}, rpctypes.ErrPermissionNotGranted) &&
+		do(UserRevoke, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.UserRevokeRole(ctx, user, role)
+			return err
+		}, rpctypes.ErrRoleNotGranted) &&
+		do(AuthDisable, func(ctx context.Context, c *clientv3.Client) error { _, err := c.AuthDisable(ctx); return err }, rpctypes.ErrAuthNotEnabled) &&
+		do(UserDelete, func(ctx context.Context, c *clientv3.Client) error { _, err := c.UserDelete(ctx, user); return err }, rpctypes.ErrUserNotFound) &&
+		do(RoleDelete, func(ctx context.Context, c *clientv3.Client) error { _, err := c.RoleDelete(ctx, role); return err }, rpctypes.ErrRoleNotFound)
+}
+
+// asUser makes requests that a user may make, and some that are refused when
+// they are applied.
+func (m *Mixed) asUser(ctx context.Context, user, password, prefix string) bool {
+	var own *clientv3.Client
+	defer func() {
+		if own != nil {
+			own.Close()
+		}
+	}()
+	put := func(ctx context.Context, key string) (err error) {
+		if own == nil {
+			own, err = clientv3.New(clientv3.Config{
+				Context: ctx, Endpoints: []string{m.cluster.members[0].ClientURL}, Username: user, Password: password,
+				DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+			})
+			if err != nil {
+				return err
+			}
+		}
+		_, err = own.Put(ctx, key, "by "+user)
+		return err
+	}
+	long := context.WithoutCancel(ctx) // the client keeps the context that it was made with
+	for range 3 {
+		if !m.insist(ctx, UserAllowed, func(context.Context, *clientv3.Client) error {
+			bounded, cancel := context.WithTimeout(long, 5*time.Second)
+			defer cancel()
+			if own != nil {
+				return put(bounded, prefix+"own")
+			}
+			return put(long, prefix+"own")
+		}) {
+			return false
+		}
+		if !m.insist(ctx, UserDenied, func(context.Context, *clientv3.Client) error {
+			bounded, cancel := context.WithTimeout(long, 5*time.Second)
+			defer cancel()
+			return expectError(put(bounded, MixedPrefix+"not-theirs"), rpctypes.ErrPermissionDenied)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// expectError turns the refusal that is wanted into success.
+func expectError(err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("it was not refused, want %w", want)
+	}
+	return err
+}
+
+// alarms raises alarms, has writes refused, and clears them.
+func (m *Mixed) alarms(ctx context.Context, _ int) {
+	for _, a := range []struct {
+		alarm                pb.AlarmType
+		raise, refuse, clear Kind
+		err                  error
+	}{
+		{pb.AlarmType_NOSPACE, NoSpaceRaise, NoSpaceRefused, NoSpaceClear, rpctypes.ErrNoSpace},
+		{pb.AlarmType_CORRUPT, CorruptRaise, CorruptRefused, CorruptClear, rpctypes.ErrCorrupt},
+	} {
+		// The same member in all: the alarm is that member's.
+		var member uint64
+		set := func(action pb.AlarmRequest_AlarmAction) func(context.Context, *clientv3.Client) error {
+			return func(ctx context.Context, c *clientv3.Client) error {
+				if member == 0 {
+					status, err := c.Status(ctx, c.Endpoints()[0])
+					if err != nil {
+						return err
+					}
+					member = status.Header.MemberId
+				}
+				_, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, MemberID: member, Alarm: a.alarm})
+				return err
+			}
+		}
+		raised := m.insist(ctx, a.raise, set(pb.AlarmRequest_ACTIVATE)) &&
+			m.insist(ctx, a.refuse, func(ctx context.Context, c *clientv3.Client) error {
+				_, err := c.Put(ctx, MixedPrefix+"refused", a.alarm.String())
+				return expectError(err, a.err)
+			})
+		if !m.insist(ctx, a.clear, set(pb.AlarmRequest_DEACTIVATE)) || !raised {
+			return
+		}
+	}
+}
+
+// moveLeader hands the leadership to the next member.
+func (m *Mixed) moveLeader(ctx context.Context, _ int) {
+	m.insist(ctx, LeaderMove, func(ctx context.Context, _ *clientv3.Client) error {
+		for i, c := range m.clients {
+			status, err := c.Status(ctx, c.Endpoints()[0])
+			if err != nil || status.Leader != status.Header.MemberId {
+				continue
+			}
+			next := m.clients[(i+1)%len(m.clients)]
+			to, err := next.Status(ctx, next.Endpoints()[0])
+			if err != nil {
+				return err
+			}
+			_, err = c.MoveLeader(ctx, to.Header.MemberId)
+			return err
+		}
+		return errors.New("none of the members leads")
+	})
+}
+
+// downgrade begins one and calls it off.
+func (m *Mixed) downgrade(ctx context.Context, _ int) {
+	version := m.cluster.Version()
+	if !hasDowngrade(version) {
+		return
+	}
+	older := map[string]string{"3.6": "3.5.0", "3.7": "3.6.0"}[version]
+	_ = m.insist(ctx, DowngradeEnable, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Downgrade(ctx, clientv3.DowngradeEnable, older)
+		return err
+	}, rpctypes.ErrDowngradeInProcess) &&
+		m.insist(ctx, DowngradeCancel, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Downgrade(ctx, clientv3.DowngradeCancel, "")
+			return err
+		}, rpctypes.ErrNoInflightDowngrade)
+}
