@@ -17,7 +17,11 @@ const markEvery = 200 * time.Millisecond
 // released on one's word, because the log was read late, get none.
 func (s *session) addMarks(agreed []observation) {
 	for _, o := range agreed {
+		before := s.seen
 		s.seen = &o
+		if before != nil && o.index > before.index {
+			s.addStill(*before)
+		}
 		if o.late || o.index == s.marked.index || o.took > longestAnswer || o.time.Sub(s.marked.time).Abs() < markEvery {
 			continue
 		}
@@ -29,6 +33,16 @@ func (s *session) addMarks(agreed []observation) {
 		s.queue.marks = append(s.queue.marks, o.mark())
 	}
 	s.addHint(agreed)
+}
+
+// addStill keeps the last observation before the index moved on: on a quiet
+// cluster it tells when the next entry was not there yet. Its entry may be
+// durable already; the mark then goes with the one behind it.
+func (s *session) addStill(o observation) {
+	if o.late || o.took > longestAnswer || o.index < s.tip.index || len(s.queue.marks) >= hintLimit || o.time.Sub(s.marked.time).Abs() < markEvery {
+		return
+	}
+	s.queue.marks = append(s.queue.marks, o.mark())
 }
 
 // addHint: the revision of an answer was read before its index, or a little

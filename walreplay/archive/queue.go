@@ -12,7 +12,7 @@ import (
 type queue struct {
 	entries  []raftlog.Entry // ascending; a hole in a member's log is one here
 	arrivals []arrival
-	marks    []raftlog.Mark // of entries that are there, or will be
+	marks    []raftlog.Mark // of entries that are there, or will be, or of the one before
 	hints    []hint
 	bytes    int64
 }
@@ -88,9 +88,13 @@ func (q *queue) batch(limit int64) (segment.Batch, int64) {
 	}
 	first, last := b.Entries[0].Index, b.Entries[len(b.Entries)-1].Index
 	for _, m := range q.marks {
-		if first <= m.Index && m.Index <= last && b.Entries[m.Index-first].Term == m.Term {
-			b.Marks = append(b.Marks, m)
+		switch {
+		case m.Index == first-1 && m.Term <= b.Entries[0].Term:
+		case first <= m.Index && m.Index <= last && b.Entries[m.Index-first].Term == m.Term:
+		default:
+			continue
 		}
+		b.Marks = append(b.Marks, m)
 	}
 	revision := int64(0)
 	for _, h := range q.hints {

@@ -11,7 +11,7 @@ import (
 
 const (
 	// askIdle is how often the member is asked while its log does not grow.
-	askIdle = time.Second
+	askIdle = 500 * time.Millisecond
 	// stalledAfter is how long the log may lack what the member has applied. A
 	// member that applies before it saves is late by a moment.
 	stalledAfter = 10 * time.Second

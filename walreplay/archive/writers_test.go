@@ -76,7 +76,7 @@ func TestIdleIsCheap(t *testing.T) {
 		opens, creates, lists := r.sink.Calls(sinktest.Open), r.sink.Calls(sinktest.Create), r.sink.Calls(sinktest.List)
 		asked := r.askedFirst()
 		time.Sleep(10*time.Minute - time.Second)
-		if n := r.askedFirst() - asked; n > 610 || n < 500 {
+		if n := r.askedFirst() - asked; n > 1210 || n < 1000 {
 			t.Errorf("the member was asked %d times in ten minutes", n)
 		}
 		if got := r.sink.Calls(sinktest.Open) - opens; got > 3 {

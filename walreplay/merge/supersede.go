@@ -75,7 +75,7 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 
 // holds tells whether a segment that was read holds all of i: the chain's value
 // on both sides is the same, so the entries between are, and the marks of these
-// entries are as many at least.
+// entries, and of the one before them, are as many at least.
 func holds(h segment.Header, chain []raftlog.Sum, marks []raftlog.Mark, i item) bool {
 	if i.First < h.FirstIndex || i.last > h.LastIndex {
 		return false
@@ -85,7 +85,7 @@ func holds(h segment.Header, chain []raftlog.Sum, marks []raftlog.Mark, i item) 
 	}
 	count := 0
 	for _, mark := range marks {
-		if i.First <= mark.Index && mark.Index <= i.last {
+		if i.First-1 <= mark.Index && mark.Index <= i.last {
 			count++
 		}
 	}

@@ -98,7 +98,7 @@ func (l *Log) At(ctx context.Context, t time.Time) (low, high *raftlog.Mark, err
 	// And from the lowest up.
 	slices.SortFunc(marked, func(a, b Header) int { return cmp.Compare(a.FirstIndex, b.FirstIndex) })
 	for _, h := range marked {
-		if high != nil && h.FirstIndex > high.Index {
+		if high != nil && h.FirstIndex-1 > high.Index { // a mark may be of the entry before
 			break
 		}
 		if h.LastMark.Before(t) {

@@ -38,6 +38,9 @@ func checkMarks(h Header, b Batch) error {
 		return errors.New("its marks are not in order")
 	}
 	for _, m := range b.Marks {
+		if m.Index == h.FirstIndex-1 && m.Index > 0 && m.Term <= h.FirstTerm {
+			continue
+		}
 		if !h.Holds(m.Index) {
 			return fmt.Errorf("a mark of index %d, which is not within %d and %d", m.Index, h.FirstIndex, h.LastIndex)
 		}

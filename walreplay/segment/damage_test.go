@@ -127,11 +127,12 @@ func TestContentIsHeldAgainstTheHeader(t *testing.T) {
 		"an entry twice":       func(_ *Header, b *Batch) { b.Entries[3] = b.Entries[2] },
 		"another entry":        func(_ *Header, b *Batch) { b.Entries[3].Data = []byte("x") },
 		"a falling term":       func(_ *Header, b *Batch) { b.Entries[3].Term = 0 },
-		"a mark outside":       func(_ *Header, b *Batch) { b.Marks[0].Index = 10 },
-		"a mark of a term":     func(_ *Header, b *Batch) { b.Marks[0].Term = 7 },
-		"a mark less":          func(_ *Header, b *Batch) { b.Marks = b.Marks[1:] },
-		"marks in disorder":    func(_ *Header, b *Batch) { b.Marks[0], b.Marks[1] = b.Marks[1], b.Marks[0] },
-		"a mark's time":        func(_ *Header, b *Batch) { b.Marks[0].Time = b.Marks[0].Time.Add(-1) },
+		"a mark outside":       func(_ *Header, b *Batch) { b.Marks[0].Index = 9 },
+		"a mark of a later term before the first": func(_ *Header, b *Batch) { b.Marks[0].Index, b.Marks[0].Term = 10, 2 },
+		"a mark of a term":                        func(_ *Header, b *Batch) { b.Marks[0].Term = 7 },
+		"a mark less":                             func(_ *Header, b *Batch) { b.Marks = b.Marks[1:] },
+		"marks in disorder":                       func(_ *Header, b *Batch) { b.Marks[0], b.Marks[1] = b.Marks[1], b.Marks[0] },
+		"a mark's time":                           func(_ *Header, b *Batch) { b.Marks[0].Time = b.Marks[0].Time.Add(-1) },
 	} {
 		h, _ := piece{"a", 1, 11, 40, 0, []raftlog.Mark{markOf(15, 1, start), markOf(16, 1, start)}}.encode(t)
 		b := Batch{entriesOf("a", 11, 40), []raftlog.Mark{markOf(15, 1, start), markOf(16, 1, start)}}

@@ -19,7 +19,8 @@ import (
 type Batch struct {
 	// Entries follow each other without a hole; their terms never fall.
 	Entries []raftlog.Entry
-	// Marks are of entries in the batch, with these entries' terms.
+	// Marks are of entries in the batch, with these entries' terms, or of the
+	// one before it: that the cluster was still there just before the first.
 	Marks []raftlog.Mark
 }
 

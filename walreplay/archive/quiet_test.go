@@ -1,0 +1,36 @@
+package archive
+
+import (
+	"testing"
+	"time"
+)
+
+// Recovery to a time on a quiet cluster: an entry now and then, and between two
+// of them every moment is known to be the state after the former.
+func TestMarksOfAQuietCluster(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(3)
+		var written []time.Time
+		for range 12 {
+			time.Sleep(1400 * time.Millisecond)
+			r.cluster.commit(1, "now and then")
+			written = append(written, time.Now())
+		}
+		last := r.cluster.members[0].last()
+		r.waitArchived(a, last, 5*time.Second)
+		log := r.openLog(1)
+		for i, at := range written[:len(written)-1] {
+			index := last - uint64(len(written)-1-i)
+			for _, after := range []time.Duration{300 * time.Millisecond, 700 * time.Millisecond} {
+				low, high, err := log.At(t.Context(), at.Add(after))
+				if err != nil || low == nil || high == nil {
+					t.Fatal(low, high, err)
+				}
+				if low.Index != index || high.Index != index && high.Time.Sub(low.Time) > time.Second {
+					t.Errorf("%s after entry %d: between index %d and %d, %s apart", after, index, low.Index, high.Index, high.Time.Sub(low.Time))
+				}
+			}
+		}
+	})
+}
