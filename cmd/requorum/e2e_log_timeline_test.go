@@ -24,7 +24,11 @@ func putSome(t *testing.T, c *storetest.Cluster, prefix string, n int, members .
 	var acks []storetest.Ack
 	for i := range n {
 		a := storetest.Ack{Key: fmt.Sprintf("%s%04d", prefix, i), Value: prefix}
+		// Some are written while a new leader is found.
 		resp, err := client.Put(t.Context(), a.Key, a.Value)
+		for start := time.Now(); err != nil && time.Since(start) < 30*time.Second; {
+			resp, err = client.Put(t.Context(), a.Key, a.Value)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -179,15 +179,15 @@ func TestPromise6Superseded(t *testing.T) {
 	if _, _, err := r.Superseded(t.Context(), next); !errors.Is(err, repository.ErrAltered) {
 		t.Errorf("a copy: %v", err)
 	}
-	data, err = repository.Seal(repository.Superseded{Format: 9})
+	newer := repository.TimelineID{ClusterID: 6, N: 1}
+	data, err = repository.Seal(repository.Superseded{Format: 9, Timeline: newer, By: next})
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := repository.TimelineID{ClusterID: 6, N: 1}
 	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(newer), data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := r.Superseded(t.Context(), newer); err == nil || !strings.Contains(err.Error(), "9") {
+	if _, _, err := r.Superseded(t.Context(), newer); err == nil || !strings.Contains(err.Error(), "format 9") {
 		t.Errorf("a newer format: %v", err)
 	}
 }
