@@ -61,7 +61,7 @@ func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
 	for name, c := range map[string]struct {
 		term     uint64
 		timeline int
-	}{"agrees": {2, 1}, "another term": {1, 2}} {
+	}{"agrees": {2, 1}, "another term": {1, 2}, "of etcd 3.4, without a term": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, 1, func(t *testing.T, r *rig) {
 				r.cluster.commit(50, "x")
