@@ -42,11 +42,11 @@ func mixedLog(t *testing.T, version string) {
 	u := newUser(t, rootUser())
 	repo := "file://" + u.path("repo")
 	archivers := u.archiveAll(t, c, repo)
-	load := storetest.StartMixed(t, c, storetest.MixedOptions{Ops: short(2500, 100_000), Seed: 3, Observations: observations})
+	load := storetest.StartMixed(t, c, storetest.MixedOptions{Ops: short(4000, 100_000), Seed: 3, Observations: observations})
 	middle := ""
-	kills, pause := 0, time.Duration(short(500, 4000))*time.Millisecond
+	kills, pause := 0, time.Duration(short(300, 4000))*time.Millisecond
 	for next := time.Now().Add(pause); !load.Over(); time.Sleep(10 * time.Millisecond) {
-		if middle == "" && float64(load.Done()) > 0.4*float64(short(2500, 100_000)) {
+		if middle == "" && float64(load.Done()) > 0.4*float64(short(4000, 100_000)) {
 			middle = u.backup(t, c.Endpoints(), []string{repo}, "--label", "at=middle")[0].ID
 		}
 		if time.Now().After(next) {
