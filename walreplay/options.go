@@ -33,6 +33,9 @@ type Options struct {
 	// configured: see engine.Options. DefaultMinLeaseTTL where zero.
 	MinLeaseTTL        time.Duration
 	PersistCheckpoints bool
+	// SourceVersion is the etcd that the log's entries were applied by, such as
+	// "3.4.23"; where empty, that of the member which the backup was read from.
+	SourceVersion string
 	// Progress may be nil. It is called from one goroutine.
 	Progress func(p Phase, done, total int64)
 	Logger   *slog.Logger // may be nil
@@ -51,8 +54,16 @@ func (o Options) minLeaseTTL() time.Duration {
 	return o.MinLeaseTTL
 }
 
-func (o Options) engine() engine.Options {
-	return engine.Options{MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, Logger: o.Logger}
+// sourceVersion is whose rules the replay from b follows; empty is the newest.
+func (o Options) sourceVersion(b *Base) string {
+	if o.SourceVersion == "" && b.Manifest != nil {
+		return b.Manifest.Source.Version
+	}
+	return o.SourceVersion
+}
+
+func (o Options) engine(b *Base) engine.Options {
+	return engine.Options{MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(b), Logger: o.Logger}
 }
 
 // PhaseTime is how long a phase took.

@@ -62,7 +62,7 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	c := &Recipe{
 		Base: p.Base.ID, Timeline: h.Timeline, BaseIndex: p.Base.Index(),
 		Index: r.stopped.Index, Term: r.stopped.Term, Entries: r.entries, Revision: r.stopped.Revision,
-		Replayed: r.sum, HashKV: hash, MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints,
+		Replayed: r.sum, HashKV: hash, MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(p.Base),
 	}
 	if c.Time, err = h.about(ctx, c.Index); err != nil {
 		return fmt.Errorf("find out when entry %d was written: %w", c.Index, err)
@@ -110,7 +110,7 @@ func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebui
 	if err := h.complete(ctx, p); err != nil {
 		return nil, err
 	}
-	o.MinLeaseTTL, o.PersistCheckpoints = recipe.MinLeaseTTL, recipe.PersistCheckpoints
+	o.MinLeaseTTL, o.PersistCheckpoints, o.SourceVersion = recipe.MinLeaseTTL, recipe.PersistCheckpoints, recipe.SourceVersion
 	r, err := h.Rebuild(ctx, p, o)
 	if err != nil {
 		return nil, err

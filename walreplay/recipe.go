@@ -36,6 +36,8 @@ type Recipe struct {
 	// How leases were replayed: see engine.Options.
 	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`
 	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
+	// SourceVersion is the etcd whose rules were followed; empty for the newest.
+	SourceVersion string `json:"source_version,omitempty"`
 
 	// Unproven says in words what may be missing or too much; empty where
 	// nothing is.

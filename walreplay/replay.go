@@ -120,7 +120,7 @@ func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 // apply replays the log onto the copy of b.
 func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions) (err error) {
-	eng, err := engine.Open(ctx, r.scratch.database(), o.engine())
+	eng, err := engine.Open(ctx, r.scratch.database(), o.engine(b))
 	if err != nil {
 		return err
 	}

@@ -71,10 +71,10 @@ func mixedLog(t *testing.T, version string) {
 
 	// From the archive: at each revision that was observed after a full snapshot,
 	// from the newest one before it.
-	base := int64(0)
+	base, wrote := int64(0), ""
 	for _, m := range report.Backups {
 		if m.ID == middle {
-			base = m.Facts.Revision
+			base, wrote = m.Facts.Revision, m.Source.Version
 		}
 	}
 	compared := 0
@@ -98,14 +98,14 @@ func mixedLog(t *testing.T, version string) {
 		expectSameBuckets(t, "the archive against "+c.Member(i).Name, version, latest, db)
 
 		// From the member's own log, without any snapshot.
-		own := u.rebuild(t, "--from-data-dir", c.Member(i).DataDir)
+		own := u.rebuild(t, "--source-version", wrote, "--from-data-dir", c.Member(i).DataDir)
 		expectObserved(t, own, "the log of "+c.Member(i).Name, result.Final)
 		expectSameBuckets(t, "the log of "+c.Member(i).Name, version, own, db)
 		for n, o := range result.Observed {
 			if !soak() && n%len(result.Observed) != i {
 				continue // each member at another revision
 			}
-			path := u.rebuild(t, "--from-data-dir", c.Member(i).DataDir, "--revision", strconv.FormatInt(o.Revision, 10))
+			path := u.rebuild(t, "--source-version", wrote, "--from-data-dir", c.Member(i).DataDir, "--revision", strconv.FormatInt(o.Revision, 10))
 			expectObserved(t, path, fmt.Sprintf("the log of %s at revision %d", c.Member(i).Name, o.Revision), o)
 		}
 	}

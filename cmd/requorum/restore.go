@@ -236,7 +236,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 
 // planFlags are decided by a plan that exists.
 var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
-	"latest", "at", "at-nearest", "revision", "index", "before", "before-prefix", "min-lease-ttl", "lease-checkpoint-persist"}
+	"latest", "at", "at-nearest", "revision", "index", "before", "before-prefix", "min-lease-ttl", "lease-checkpoint-persist", "source-version"}
 
 // readPlan reads the plan file, if there is one.
 func (o *restoreOptions) readPlan() (*restore.Plan, error) {
@@ -285,6 +285,8 @@ func (o *restoreOptions) agrees(name string, p *restore.Plan) bool {
 		return o.req.Engine == p.Engine
 	case "latest", "at", "at-nearest", "revision", "index", "before", "before-prefix":
 		return o.point.asked() == p.Source.Target
+	case "source-version":
+		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.sourceVersion
 	case "min-lease-ttl":
 		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.minLeaseTTL
 	case "lease-checkpoint-persist":

@@ -22,16 +22,17 @@ type pointOptions struct {
 	before       string
 	beforePrefix string
 
-	scratchDir  string
-	minLeaseTTL time.Duration
-	checkpoints bool
+	scratchDir    string
+	minLeaseTTL   time.Duration
+	sourceVersion string
+	checkpoints   bool
 }
 
 // targetFlags choose the point; only one of them can be given.
 var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
 
 // replayFlags say how the log is replayed.
-var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist"}
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version"}
 
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
@@ -43,6 +44,7 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.before, "before", "", "restore the state just before the last change or deletion of this `key`")
 	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the last change or deletion of any key with this `prefix`")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
+	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.4.23, where it is older than 3.4.44, 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
 	f.DurationVar(&o.minLeaseTTL, "min-lease-ttl", walreplay.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 }
