@@ -15,7 +15,13 @@ func zapFromSlog(logger *slog.Logger, level string) (*zap.Logger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: log level: %w", err)
 	}
-	return zap.New(quiet(&slogCore{LevelEnabler: threshold, handler: logger.Handler()})), nil
+	return zap.New(quiet(ZapCore(logger.Handler(), threshold))), nil
+}
+
+// ZapCore is where etcd's parts, which log to zap, may write from a level on: to
+// a slog handler.
+func ZapCore(handler slog.Handler, from zapcore.LevelEnabler) zapcore.Core {
+	return &slogCore{LevelEnabler: from, handler: handler}
 }
 
 type slogCore struct {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -9,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/requorum/requorum/store"
 )
 
 // applyFailed is what etcd says of a request that it refused, such as a user
@@ -22,7 +23,7 @@ const applyFailed = "failed to apply request"
 func newLogger(logger *slog.Logger, background func(error)) *zap.Logger {
 	core := zapcore.NewNopCore()
 	if logger != nil {
-		core = &slogCore{LevelEnabler: zapcore.WarnLevel, handler: logger.Handler()}
+		core = &refusals{store.ZapCore(logger.Handler(), zapcore.DebugLevel)}
 	}
 	return zap.New(core, zap.WithPanicHook(&giveUp{background}), zap.WithFatalHook(&giveUp{background}))
 }
@@ -66,53 +67,19 @@ func lastWords(message string, fields []zapcore.Field) error {
 	return fmt.Errorf("etcd's applier gave up: %s", b.String())
 }
 
-// slogCore writes etcd's lines to a slog handler.
-type slogCore struct {
-	zapcore.LevelEnabler
-	handler slog.Handler
-}
+// refusals passes warnings and errors on, but for what is normal in a replay.
+type refusals struct{ zapcore.Core }
+
+// Enabled keeps etcd's lesser lines out.
+func (h *refusals) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 
 // With keeps fields for each line to come.
-func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{LevelEnabler: c.LevelEnabler, handler: c.handler.WithAttrs(attrs(fields))}
-}
+func (h *refusals) With(fields []zapcore.Field) zapcore.Core { return &refusals{h.Core.With(fields)} }
 
-// Check asks for the level.
-func (c *slogCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(entry.Level) && c.handler.Enabled(context.Background(), slogLevel(entry)) {
-		return checked.AddCore(entry, c)
+// Check makes refused requests a detail.
+func (h *refusals) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if entry.Message == applyFailed {
+		entry.Level = zapcore.DebugLevel
 	}
-	return checked
-}
-
-// Write hands one line over.
-func (c *slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	record := slog.NewRecord(entry.Time, slogLevel(entry), entry.Message, 0)
-	record.AddAttrs(attrs(fields)...)
-	return c.handler.Handle(context.Background(), record)
-}
-
-// Sync has nothing to do: slog does not buffer.
-func (c *slogCore) Sync() error { return nil }
-
-func attrs(fields []zapcore.Field) []slog.Attr {
-	var list []slog.Attr
-	for _, f := range fields {
-		encoder := zapcore.NewMapObjectEncoder()
-		f.AddTo(encoder)
-		if value, ok := encoder.Fields[f.Key]; ok {
-			list = append(list, slog.Any(f.Key, value))
-		}
-	}
-	return list
-}
-
-func slogLevel(entry zapcore.Entry) slog.Level {
-	switch {
-	case entry.Message == applyFailed:
-		return slog.LevelDebug
-	case entry.Level == zapcore.WarnLevel:
-		return slog.LevelWarn
-	}
-	return slog.LevelError
+	return h.Core.Check(entry, checked)
 }
