@@ -1,0 +1,153 @@
+package verdict
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// What a verdict keeps of a subject. The rest is in the report: a verdict says
+// that, and roughly where, it is damaged.
+const (
+	maxFindings = 20
+	maxReasons  = 5
+	maxText     = 500 // bytes
+)
+
+// Seen is what a run read whole, so that the verdict binds it.
+type Seen struct {
+	Timeline repository.TimelineID
+	Backup   string    // of a backup
+	Objects  []Object  // its objects
+	Log      []Stretch // of an archived log: the parts that were read
+}
+
+// SeenBackup says that the objects of a backup were read and found to be what
+// the manifest says. Others are those that the manifest does not describe, such
+// as itself.
+func SeenBackup(m *snapshot.Manifest, others ...Object) Seen {
+	objects := append([]Object{{m.Object.Name, m.Object.StoredSize, m.Object.StoredSHA256}}, others...)
+	return Seen{Timeline: m.Timeline, Backup: m.ID, Objects: objects}
+}
+
+// FromReport makes the verdict of a report. Checks are put together by what they
+// are of: each backup, each timeline's log, each timeline, the repository. What
+// was not seen whole is not bound, and so not proved by the verdict.
+func FromReport(r *report.Report, seen ...Seen) Verdict {
+	v := Verdict{Tool: r.Tool, Started: r.Started, Finished: r.Finished, Rung: r.Rung, Sample: r.Sample, Subjects: []Subject{}}
+	checks := map[place][]report.Check{}
+	var places []place // in the order of the report
+	for _, c := range r.Checks {
+		p := placeOf(c.Object)
+		if _, known := checks[p]; !known {
+			places = append(places, p)
+		}
+		checks[p] = append(checks[p], c)
+	}
+	for _, p := range places {
+		s := subjectOf(p, checks[p])
+		for _, one := range seen {
+			if one.place() == p {
+				s.Objects = append(s.Objects, one.Objects...)
+				s.Log = append(s.Log, one.Log...)
+			}
+		}
+		v.Subjects = append(v.Subjects, s)
+	}
+	return v
+}
+
+// place is where in a repository an object belongs.
+type place struct {
+	timeline repository.TimelineID
+	backup   string
+	log      bool
+}
+
+func (s Seen) place() place {
+	return place{s.Timeline, s.Backup, s.Backup == "" && len(s.Log) > 0}
+}
+
+// placeOf tells it from the name of an object, or of a check's object.
+func placeOf(object string) place {
+	folder, rest, _ := strings.Cut(object, "/")
+	if folder == "timelines" {
+		folder, rest = strings.TrimSuffix(rest, ".json"), ""
+	}
+	t, err := repository.ParseTimelineID(folder)
+	if err != nil {
+		return place{}
+	}
+	kind, rest, _ := strings.Cut(rest, "/")
+	id, _, _ := strings.Cut(rest, "/")
+	switch {
+	case kind == "full" && repository.ValidBackupID(id) == nil:
+		return place{timeline: t, backup: id}
+	case kind == "log", kind == "marks", kind == "gaps", len(kind) == 2 && kind[0] == 'l' && '0' <= kind[1] && kind[1] <= '9':
+		return place{timeline: t, log: true}
+	}
+	return place{timeline: t}
+}
+
+func subjectOf(p place, checks []report.Check) Subject {
+	s := Subject{Timeline: p.timeline, Backup: p.backup, Reached: reached(checks)}
+	s.Status = (&report.Report{Checks: checks}).Status()
+	for _, c := range checks {
+		for _, f := range c.Findings {
+			if len(s.Findings) == maxFindings {
+				s.MoreFindings++
+				continue
+			}
+			if f.Object == "" {
+				f.Object = c.Object
+			}
+			f.Where, f.Text = shorten(f.Where), shorten(f.Text)
+			s.Findings = append(s.Findings, f)
+		}
+		if c.Status == report.Unchecked && len(s.Unchecked) < maxReasons {
+			if reason := string(c.Rung) + ": " + shorten(c.Reason); !slices.Contains(s.Unchecked, reason) {
+				s.Unchecked = append(s.Unchecked, reason)
+			}
+		}
+		s.Phases = append(s.Phases, c.Phases...)
+	}
+	return s
+}
+
+// reached is the highest rung on which all checks passed, with all before it.
+func reached(checks []report.Check) report.Rung {
+	var highest report.Rung
+	for _, rung := range report.Rungs() {
+		passed := false
+		for _, c := range checks {
+			if c.Rung != rung {
+				continue
+			}
+			if c.Status != report.Passed {
+				return highest
+			}
+			passed = true
+		}
+		if !passed {
+			return highest
+		}
+		highest = rung
+	}
+	return highest
+}
+
+// shorten cuts text that is too long between two characters.
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
