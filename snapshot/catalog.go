@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,6 +29,18 @@ type Catalog struct {
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
+	// Archived is what the archived log tells of a timeline's end, for those of
+	// which it was looked up: see walreplay.FindIn. ReadCatalog leaves it nil.
+	Archived map[repository.TimelineID]Archived
+}
+
+// Archived is what a timeline's archived log, and the document that ends a
+// timeline, tell of its end.
+type Archived struct {
+	// Seen is when its cluster was last observed; zero where nothing tells.
+	Seen time.Time
+	// Superseded says that a recovery has ended it.
+	Superseded bool
 }
 
 // DamagedBackup is a backup whose manifest cannot be used.

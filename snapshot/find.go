@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +29,8 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 // Latest. timeline, where it is not empty, is where to look.
 //
 // The newest state is looked for in the timeline that nothing branches off.
+// One that went on after another had branched off, as its backups or, where
+// c.Archived tells, its log show, is not continued by that one.
 // Where there is more than one, the error is ErrAmbiguous: their histories
 // differ, and which one is right only the user can know. Where the newest
 // backup has a damaged manifest the error is a *DamagedManifestError: an older
@@ -104,9 +105,21 @@ func (c *Catalog) continued(t repository.TimelineID) bool {
 	return false
 }
 
-// outlives tells whether child's parent may have a backup from after child
-// branched off. In doubt it has one.
+// outlives tells whether child's parent went on after child branched off: its
+// archived log has an observation from then on, or it may have a backup from
+// then on. In doubt it has one.
+//
+// Of the log no margin is taken. A cluster that goes on is observed every minute,
+// so that clocks which differ are soon made up for; and one that ended is
+// observed up to its end, so that a margin would make every restore that comes
+// soon after that look like two histories that go on.
 func (c *Catalog) outlives(child repository.Timeline) bool {
+	switch a := c.Archived[child.Parent.Timeline]; {
+	case a.Superseded:
+		return false
+	case a.Seen.After(child.Created):
+		return true
+	}
 	newest := c.Newest(child.Parent.Timeline)
 	if newest == nil || newest.Facts.RaftIndex <= child.Parent.RaftIndex {
 		return false
@@ -189,14 +202,4 @@ func backupNames(all []*Manifest) string {
 		names = append(names, m.ID)
 	}
 	return strings.Join(names, ", ")
-}
-
-// FindIn reads a repository's catalog and finds one backup in it.
-func FindIn(ctx context.Context, repo *repository.Repository, ref, timeline string) (*Manifest, *Catalog, error) {
-	c, err := ReadCatalog(ctx, repo)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := c.Find(ref, timeline)
-	return m, c, err
 }

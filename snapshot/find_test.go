@@ -45,6 +45,11 @@ func TestFind(t *testing.T) {
 	wentOn := &Catalog{Timelines: both, Manifests: append([]*Manifest{after}, chain.Manifests[2])}
 	skewed := &Catalog{Timelines: both, Manifests: append([]*Manifest{{ID: "x", Timeline: tl(1), Facts: after.Facts, Started: opened.Add(-time.Minute)}}, chain.Manifests[2])}
 	wentBack := &Catalog{Timelines: both, Manifests: append([]*Manifest{before}, chain.Manifests[2])}
+	// The cluster went on, and all that tells is its archived log; or that one
+	// ends before the other begins, or a recovery has ended it.
+	archived := func(a Archived) *Catalog {
+		return &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(1): a}}
+	}
 
 	for _, c := range []struct {
 		name          string
@@ -60,6 +65,10 @@ func TestFind(t *testing.T) {
 		{"promise 6: a drill does not hide the cluster that goes on", wentOn, Latest, "", "", ErrAmbiguous},
 		{"promise 6: nor does it when clocks differ", skewed, Latest, "", "", ErrAmbiguous},
 		{"restored from an older backup than the newest", wentBack, Latest, "", "20260103T000000Z-cccccc", nil},
+		{"promise 6: nor does it hide one that only archives", archived(Archived{Seen: opened.Add(time.Second)}), Latest, "", "", ErrAmbiguous},
+		{"which is found by its timeline", archived(Archived{Seen: opened.Add(time.Second)}), Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
+		{"restored from before the end of the log", archived(Archived{Seen: opened.Add(-time.Second)}), Latest, "", "20260103T000000Z-cccccc", nil},
+		{"a recovery ended it", archived(Archived{Seen: opened.Add(time.Hour), Superseded: true}), Latest, "", "20260103T000000Z-cccccc", nil},
 		{"whole ID", chain, "20260101T000000Z-aaaaaa", "", "20260101T000000Z-aaaaaa", nil},
 		{"start of an ID", chain, "20260102", "", "20260102T000000Z-bbbbbb", nil},
 		{"start of several", chain, "2026010", "", "", ErrAmbiguous},

@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"hash/crc32"
 	"hash/maphash"
 	"io"
@@ -25,24 +27,55 @@ import (
 // have deleted, other tombstones at the compacted revision, so that theirs can
 // differ. Errors are those of ReadFacts.
 func ReadHashKV(ctx context.Context, r io.ReaderAt, size int64) (HashKV, error) {
+	return ReadHashKVAt(ctx, r, size, 0)
+}
+
+// ReadHashKVAt is ReadHashKV at an older revision, as etcd answers when it is
+// asked for one; 0 is the newest. Between the same two revisions, compacted and
+// hashed, every state of one history has one hash, whatever came later. A
+// revision that is compacted, or not reached, is ErrNoRevision.
+func ReadHashKVAt(ctx context.Context, r io.ReaderAt, size, revision int64) (HashKV, error) {
 	db, err := openDatabase(ctx, r, size)
 	if err != nil {
 		return HashKV{}, err
 	}
-	hash, err := hashKV(db)
+	hash, err := hashKV(db, revision, 0)
 	return hash, damage(err)
 }
 
-func hashKV(db *database) (HashKV, error) {
+// ReadHashKVCompacted is ReadHashKV as if the database had been compacted at a
+// revision, where it was not compacted later: what a member answers that has
+// compacted since.
+func ReadHashKVCompacted(ctx context.Context, r io.ReaderAt, size, compacted int64) (HashKV, error) {
+	db, err := openDatabase(ctx, r, size)
+	if err != nil {
+		return HashKV{}, err
+	}
+	hash, err := hashKV(db, 0, compacted)
+	return hash, damage(err)
+}
+
+// ErrNoRevision says that a database has no state at a revision any more, or
+// not yet.
+var ErrNoRevision = errors.New("the database has no state at that revision")
+
+func hashKV(db *database, revision, compacted int64) (HashKV, error) {
 	var facts Facts
 	if err := readRevision(db, &facts); err != nil {
 		return HashKV{}, err
 	}
+	facts.CompactedRevision = max(facts.CompactedRevision, compacted)
 	keys, err := db.Bucket([]byte("key"))
 	if err != nil {
 		return HashKV{}, err
 	}
-	h := &keyHasher{compacted: facts.CompactedRevision}
+	if revision == 0 {
+		revision = facts.Revision
+	}
+	if revision < facts.CompactedRevision || revision > facts.Revision {
+		return HashKV{}, fmt.Errorf("%w: %d; it has %d to %d", ErrNoRevision, revision, facts.CompactedRevision, facts.Revision)
+	}
+	h := &keyHasher{compacted: facts.CompactedRevision, last: revision}
 	for i := range h.seeds {
 		h.seeds[i] = maphash.MakeSeed()
 	}
@@ -59,7 +92,7 @@ func hashKV(db *database) (HashKV, error) {
 	if err != nil {
 		return HashKV{}, err
 	}
-	hash := HashKV{Obtained: "computed from the database", Hash: sum, Revision: facts.Revision, CompactedRevision: facts.CompactedRevision}
+	hash := HashKV{Obtained: "computed from the database", Hash: sum, Revision: revision, CompactedRevision: facts.CompactedRevision}
 	if hash.CompactedRevision == 0 {
 		hash.CompactedRevision = -1
 	}
@@ -72,6 +105,7 @@ func hashKV(db *database) (HashKV, error) {
 // etcd's hash leaves nothing out.
 type keyHasher struct {
 	compacted int64
+	last      int64 // the revision to hash up to; rows after it are not there
 	seeds     [2]maphash.Seed
 	// newest has, of each key that changed after the last finished compaction,
 	// the newest change. Up to there no key has two revisions.
@@ -98,6 +132,9 @@ func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
 		if err != nil {
 			return err
 		}
+		if r.main > h.last {
+			return nil
+		}
 		h.newest[id] = newestChange{r, isTombstone(k)}
 	}
 	return nil
@@ -115,6 +152,9 @@ func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
 		r, err := parseRevision(k)
 		if err != nil {
 			return malformed("bucket key: %w", err)
+		}
+		if r.main > h.last {
+			return nil
 		}
 		keep := true
 		if r.main <= h.compacted {

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,7 +13,8 @@ import (
 )
 
 // The hash is etcd's own, for random histories: with compactions finished and
-// not finished, with keys that come and go, and with none left.
+// not finished, with keys that come and go, and with none left; at the newest
+// revision and at older ones.
 func TestHashKVIsEtcds(t *testing.T) {
 	unfinished, none := 0, 0
 	for seed := range uint64(60) {
@@ -61,6 +63,26 @@ func TestHashKVIsEtcds(t *testing.T) {
 			}
 			if got.Hash != want.Hash || got.Revision != head || got.CompactedRevision != want.CompactRevision {
 				t.Errorf("%+v; etcd says %+v", got, want)
+			}
+			first := max(got.CompactedRevision, 1)
+			for range 8 {
+				revision := first + rnd.Int64N(head-first+1)
+				got, err := ReadHashKVAt(t.Context(), bytes.NewReader(db), int64(len(db)), revision)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, _, err := m.kv.HashStorage().HashByRev(revision)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Hash != want.Hash || got.Revision != revision || got.CompactedRevision != want.CompactRevision {
+					t.Errorf("at revision %d of %d: %+v; etcd says %+v", revision, head, got, want)
+				}
+			}
+			for _, revision := range []int64{head + 1, got.CompactedRevision - 1} {
+				if _, err := ReadHashKVAt(t.Context(), bytes.NewReader(db), int64(len(db)), revision); revision > 0 && !errors.Is(err, ErrNoRevision) {
+					t.Errorf("at revision %d, with %d to %d: %v", revision, got.CompactedRevision, head, err)
+				}
 			}
 		})
 	}

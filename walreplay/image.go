@@ -16,6 +16,8 @@ type Rebuilt struct {
 	Base *Base
 	// Phases are how long it took; none where nothing was replayed.
 	Phases []PhaseTime
+	// Stamps are the live hashes that it was compared with.
+	Stamps Stamps
 
 	image   snapshot.Image
 	name    string
@@ -57,6 +59,15 @@ func (r *Rebuilt) HasHash() bool {
 
 // ReplayRecipe is Recipe, for those that only know an image.
 func (r *Rebuilt) ReplayRecipe() *Recipe { return r.Recipe }
+
+// Path is the rebuilt database's file, until Close; empty where nothing was
+// replayed.
+func (r *Rebuilt) Path() string {
+	if r.scratch == nil {
+		return ""
+	}
+	return r.scratch.database()
+}
 
 // Close removes the scratch folder. The image cannot be read any more then.
 func (r *Rebuilt) Close() error {

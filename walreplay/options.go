@@ -36,6 +36,9 @@ type Options struct {
 	// SourceVersion is the etcd that the log's entries were applied by, such as
 	// "3.4.23"; where empty, that of the member which the backup was read from.
 	SourceVersion string
+	// Stamps says which of the archive's live hashes are compared with what was
+	// rebuilt. One that differs is a *StampError in a *snapshot.DamagedError.
+	Stamps StampCheck
 	// Progress may be nil. It is called from one goroutine.
 	Progress func(p Phase, done, total int64)
 	Logger   *slog.Logger // may be nil

@@ -14,7 +14,9 @@ import (
 // caller closes the result.
 //
 // A revision that the log does not reach is a *NotCoveredError. Damage of the
-// image is a *snapshot.DamagedError, of the log a *LogError that wraps one.
+// image is a *snapshot.DamagedError, of the log a *LogError that wraps one. What
+// is not what a live member served, as far as o.Stamps asks for it, is a
+// *snapshot.DamagedError that wraps a *StampError.
 func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt, err error) {
 	if p.AsIs {
 		return &Rebuilt{Base: p.Base, image: p.Base.Image, name: p.Base.Image.Name(), facts: p.Base.Facts}, nil
@@ -59,6 +61,13 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	}
 	out.image = file
 	out.name = fmt.Sprintf("%s and %d entries of the log to raft index %d", p.Base.Name, r.entries, r.stopped.Index)
+	if out.Stamps, err = h.compareStamps(ctx, p, path, r.stopped.Index, hash, o); err != nil {
+		var other *StampError
+		if errors.As(err, &other) {
+			err = &snapshot.DamagedError{Object: out.name, Offset: -1, Err: err}
+		}
+		return err
+	}
 	c := &Recipe{
 		Base: p.Base.ID, Timeline: h.Timeline, BaseIndex: p.Base.Index(),
 		Index: r.stopped.Index, Term: r.stopped.Term, Entries: r.entries, Revision: r.stopped.Revision,

@@ -162,7 +162,36 @@ func (s *scratch) needs(bytes int64) error {
 		return fmt.Errorf("ask for the free space of %s: %w", s.path, err)
 	}
 	if free := int64(fs.Bavail) * int64(fs.Bsize); free < bytes { //nolint:unconvert // their types differ between systems
-		return fmt.Errorf("%w to replay in %s: about %d bytes are needed, %d are free: name a folder with more space with --scratch-dir", ErrNoSpace, filepath.Dir(s.path), bytes, free)
+		return fmt.Errorf("%w in %s: about %d bytes are needed, %d are free: name a folder with more space with --scratch-dir", ErrNoSpace, filepath.Dir(s.path), bytes, free)
 	}
 	return nil
 }
+
+// ScratchFolder is a scratch folder for another package's files: it has one
+// run's lock, and the next run in the same folder removes what a dead one left.
+type ScratchFolder struct{ s *scratch }
+
+// NewScratchFolder makes a scratch folder in dir, and dir itself where it is not
+// there. Those that dead runs left in dir are removed. The caller ends it with
+// Remove.
+func NewScratchFolder(dir string) (*ScratchFolder, error) {
+	s, err := newScratch(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &ScratchFolder{s}, nil
+}
+
+// Path is the folder.
+func (f *ScratchFolder) Path() string { return f.s.path }
+
+// Lock is the open folder that carries the lock. A process that inherits it
+// keeps the lock for as long as it lives.
+func (f *ScratchFolder) Lock() *os.File { return f.s.lock }
+
+// Remove removes the folder with all that is in it, and gives up the lock.
+func (f *ScratchFolder) Remove() error { return f.s.remove() }
+
+// Needs fails with ErrNoSpace where its file system has no room for so many
+// bytes.
+func (f *ScratchFolder) Needs(bytes int64) error { return f.s.needs(bytes) }

@@ -61,7 +61,7 @@ func (d *demo) build(ctx context.Context, dir, initialCluster string, target wal
 	if err != nil {
 		return nil, err
 	}
-	m, catalog, err := snapshot.FindIn(ctx, repo, snapshot.Latest, "")
+	m, catalog, err := walreplay.FindIn(ctx, repo, snapshot.Latest, "")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 func addTimelineFlag(f *pflag.FlagSet, timeline *string) {
@@ -20,7 +21,7 @@ func findBackup(ctx context.Context, r *repository.Repository, args []string, ti
 	if len(args) > 0 {
 		ref = args[0]
 	}
-	m, c, err := snapshot.FindIn(ctx, r, ref, timeline)
+	m, c, err := walreplay.FindIn(ctx, r, ref, timeline)
 	if errors.Is(err, snapshot.ErrAmbiguous) {
 		err = usageError{err}
 	}

@@ -26,13 +26,14 @@ type pointOptions struct {
 	minLeaseTTL   time.Duration
 	sourceVersion string
 	checkpoints   bool
+	ignoreStamps  bool
 }
 
 // targetFlags choose the point; only one of them can be given.
 var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
 
 // replayFlags say how the log is replayed.
-var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version"}
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-stamps"}
 
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
@@ -47,6 +48,15 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.4.23, where it is older than 3.4.44, 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
 	f.DurationVar(&o.minLeaseTTL, "min-lease-ttl", walreplay.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
+	f.BoolVar(&o.ignoreStamps, "ignore-stamps", false, "do not compare what was rebuilt with the hashes that live members served (archive --stamp)")
+}
+
+// stampCheck compares what costs nothing, unless that is not wanted.
+func (o *pointOptions) stampCheck() walreplay.StampCheck {
+	if o.ignoreStamps {
+		return walreplay.NoStamps
+	}
+	return walreplay.StampsAtEnd
 }
 
 // given are the flags that choose a point.

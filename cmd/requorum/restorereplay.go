@@ -26,6 +26,7 @@ func (o *restoreOptions) replayOptions(g *globals, plan *restore.Plan, meter *me
 	}
 	return walreplay.Options{
 		ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
+		Stamps: o.point.stampCheck(),
 		Progress: func(p walreplay.Phase, done, total int64) {
 			if p == walreplay.PhaseBase {
 				meter.update(string(p), done, total)

@@ -24,6 +24,7 @@ const (
 type meta struct {
 	pageSize    int
 	root        uint64
+	freelist    uint64
 	pages       uint64 // numbers of pages are below this
 	transaction uint64
 }
@@ -53,6 +54,7 @@ func parseMeta(b []byte) (meta, error) {
 	m := meta{
 		pageSize:    int(le.Uint32(b[8:])),
 		root:        le.Uint64(b[16:]),
+		freelist:    le.Uint64(b[32:]),
 		pages:       le.Uint64(b[40:]),
 		transaction: le.Uint64(b[48:]),
 	}

@@ -10,8 +10,14 @@ import (
 
 // Kinds of pages, and the flag of an element that is a bucket.
 const (
-	branchPage = 0x01
-	leafPage   = 0x02
+	branchPage   = 0x01
+	leafPage     = 0x02
+	metaPage     = 0x04
+	freelistPage = 0x10
+
+	// longFreelist is the count of a freelist whose true one, of eight bytes,
+	// stands before the first page.
+	longFreelist = 0xffff
 
 	bucketFlag = 0x01
 
@@ -25,6 +31,7 @@ type page struct {
 	offset int64  // of that page in the file
 	leaf   bool
 	count  int
+	more   uint32 // how many more pages it extends over
 	bytes  []byte
 }
 
@@ -42,7 +49,7 @@ func parsePage(b []byte) (*page, error) {
 		return nil, fmt.Errorf("%d bytes are not a page", len(b))
 	}
 	le := binary.LittleEndian
-	p := &page{count: int(le.Uint16(b[10:])), bytes: b}
+	p := &page{count: int(le.Uint16(b[10:])), more: le.Uint32(b[12:]), bytes: b}
 	switch kind := le.Uint16(b[8:]); kind {
 	case branchPage:
 		if p.count == 0 {

@@ -52,6 +52,18 @@ func (l *Log) Marks(ctx context.Context, from, to time.Time) iter.Seq2[raftlog.M
 	}
 }
 
+// AliveMarks reads the alive marks whose index is from first to last, ordered by
+// index, then time; of these the newest so many, or all for 0. A damaged one
+// comes with its *snapshot.DamagedError, and the next ones after it; any other
+// error is the last.
+func (l *Log) AliveMarks(ctx context.Context, first, last uint64, newest int) iter.Seq2[Alive, error] {
+	names := slices.DeleteFunc(l.Alive(), func(n repository.MarkName) bool { return n.Index < first || n.Index > last })
+	if newest > 0 {
+		names = names[max(0, len(names)-newest):]
+	}
+	return readMarks(ctx, l.repo, names)
+}
+
 // At finds the marks around a time, over all segments and alive marks. low is
 // the one with the highest index among those of t or before, high the one with
 // the lowest index among those of t or after; nil where there is none.

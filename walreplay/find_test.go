@@ -1,0 +1,87 @@
+package walreplay
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// store puts a manifest and an object of its size where a backup has them.
+func (w *world) store(t repository.TimelineID, id string, index uint64) {
+	w.t.Helper()
+	object := repository.SnapshotName(t, id, false)
+	if _, err := sinks.Put(w.t.Context(), w.repo.Sink(), object, []byte("x"), sinks.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	m := &snapshot.Manifest{Format: 1, Kind: "full", ID: id, Timeline: t, Started: timeOf(index), Finished: timeOf(index),
+		Object: snapshot.StoredObject{Name: object, Encoding: codec.Encoding{StoredSize: 1}}, Facts: snapshot.Facts{RaftIndex: index, Revision: int64(index)}}
+	if err := w.repo.WriteDocument(w.t.Context(), repository.ManifestName(t, id), m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Promise 6 of the design: a test cluster, restored from a backup and backed up
+// here, does not pass for the newest state while the cluster that it was restored
+// from is still observed, though that one only archives its log. One that ended
+// before, or that a recovery has ended, is continued by it.
+func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
+	const old, young = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"
+	child := repository.TimelineID{ClusterID: 8, N: 1}
+	for _, c := range []struct {
+		name  string
+		goes  func(w *world, branch uint64)
+		found string // empty: ambiguous
+	}{
+		{"nothing archived", func(*world, uint64) {}, young},
+		{"the log ends before", func(w *world, branch uint64) { w.archive(1, branch+1, true, branch+1) }, young},
+		{"the log goes on", func(w *world, branch uint64) { w.archive(1, branch+4, true, branch+4) }, ""},
+		{"cut after it, without a mark", func(w *world, branch uint64) { w.archive(1, branch+4, true) }, ""},
+		{"quiet, but there", func(w *world, branch uint64) {
+			m := raftlog.Mark{Index: branch, Term: 2, Time: timeOf(branch + 3), Member: 1}
+			if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, nil); err != nil {
+				w.t.Fatal(err)
+			}
+		}, ""},
+		{"ended by a recovery", func(w *world, branch uint64) {
+			w.archive(1, branch+4, true, branch+4)
+			if err := w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}); err != nil {
+				w.t.Fatal(err)
+			}
+		}, young},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			branch := w.put("a", "1")
+			for range 5 {
+				w.put("a", "2")
+			}
+			for _, line := range []repository.Timeline{
+				{ID: w.id, Created: clockStart, Reason: "first"},
+				{ID: child, Created: timeOf(branch + 2), Reason: "restored", Parent: &repository.Branch{Timeline: w.id, Backup: old, RaftIndex: branch}},
+			} {
+				if _, err := w.repo.EnsureTimeline(t.Context(), line); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.store(w.id, old, branch)
+			w.store(child, young, 5)
+			c.goes(w, branch)
+			m, _, err := FindIn(t.Context(), w.repo, snapshot.Latest, "")
+			switch {
+			case c.found == "" && !errors.Is(err, snapshot.ErrAmbiguous):
+				t.Errorf("found %v, %v; want it to be ambiguous", m, err)
+			case c.found != "" && (err != nil || m.ID != c.found):
+				t.Errorf("found %v, %v; want %s", m, err, c.found)
+			}
+			if m, _, err := FindIn(t.Context(), w.repo, snapshot.Latest, w.id.String()); err != nil || m.ID != old {
+				t.Errorf("in its timeline: %v, %v", m, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,235 @@
+package walreplay
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// hash is the HashKV of the state after an entry, made in one go.
+func (w *world) hash(index uint64) segment.Stamp {
+	w.t.Helper()
+	path, _ := w.at(index)
+	db, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	h, err := snapshot.ReadHashKV(w.t.Context(), bytes.NewReader(db), int64(len(db)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return segment.Stamp{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
+}
+
+// stamp stores an alive mark after an entry, with a stamp.
+func (w *world) stamp(index, member uint64, s segment.Stamp) {
+	w.t.Helper()
+	m := raftlog.Mark{Index: index, Term: 2, Time: timeOf(index), Member: member, Revision: w.rev[index]}
+	if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, &s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// stamped is a world with a full snapshot at entry 4 and the log after it:
+// stamps stand at the entries that are returned, the second after a compaction.
+func stamped(t *testing.T) (w *world, early, compacted, late, end uint64) {
+	t.Helper()
+	w = newWorld(t)
+	for range 3 {
+		w.put("a", "1")
+	}
+	base := w.put("b", "1")
+	w.backup(base)
+	early = w.put("a", "2")
+	w.delete("b")
+	w.put("c", "1")
+	compacted = w.compact(w.rev[early] + 1)
+	w.put("a", "3")
+	late = w.put("d", "1")
+	w.put("a", "4")
+	end = w.delete("c")
+	w.archive(1, end, true)
+	for _, index := range []uint64{early, compacted, late, end} {
+		w.stamp(index, 7, w.hash(index))
+	}
+	return w, early, compacted, late, end
+}
+
+func (w *world) compare(index uint64, check StampCheck, version string) (*Rebuilt, error) {
+	w.t.Helper()
+	h, o := w.history(), w.options()
+	o.Stamps, o.SourceVersion = check, version
+	p, err := h.Resolve(w.t.Context(), Target{Kind: AtIndex, Index: index}, "", o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := h.Rebuild(w.t.Context(), p, o)
+	if err == nil {
+		w.t.Cleanup(func() { r.Close() })
+	} else if left, _ := filepath.Glob(filepath.Join(o.ScratchDir, ".*")); len(left) > 0 {
+		w.t.Errorf("left %v", left)
+	}
+	return r, err
+}
+
+// Promise 7 of the design, from the cheapest side: what was rebuilt is held
+// against the hashes that live members served. Those of the state itself cost
+// nothing; the others take a pass each, where no later compaction lies between.
+func TestStampsAreCompared(t *testing.T) {
+	w, early, _, late, end := stamped(t)
+	for _, c := range []struct {
+		name    string
+		index   uint64
+		check   StampCheck
+		version string
+		want    Stamps
+	}{
+		{"none", end, NoStamps, "", Stamps{}},
+		{"at the end", end, StampsAtEnd, "", Stamps{Equal: 1, Passed: 3}},
+		{"between stamps", late + 1, StampsAtEnd, "", Stamps{Passed: 3}},
+		{"at an older one", late, StampsAtEnd, "", Stamps{Equal: 1, Passed: 2}},
+		{"before the compaction", early, EveryStamp, "", Stamps{Equal: 1}},
+		{"every one", end, EveryStamp, "", Stamps{Equal: 3, Passed: 1}},
+		{"an etcd with another hash", end, EveryStamp, "3.5.15", Stamps{Passed: 4}},
+		{"and before any compaction", early, EveryStamp, "3.5.15", Stamps{Equal: 1}},
+		{"an etcd with this hash", end, EveryStamp, "3.5.16", Stamps{Equal: 3, Passed: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := w.compare(c.index, c.check, c.version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Stamps != c.want {
+				t.Errorf("%+v, want %+v", r.Stamps, c.want)
+			}
+		})
+	}
+}
+
+// A stamp that differs says that the archive, or the replay, is not what the
+// cluster held: nothing is rebuilt, and member, time and index are named.
+func TestWrongStamp(t *testing.T) {
+	for _, at := range []string{"the end", "an older revision"} {
+		w, _, compacted, _, end := stamped(t)
+		index, check := end, StampsAtEnd
+		if at != "the end" {
+			index, check = compacted, EveryStamp
+		}
+		wrong := w.hash(index)
+		wrong.Hash ^= 1
+		w.stamp(index, 9, wrong)
+		_, err := w.compare(end, check, "")
+		var (
+			damaged *snapshot.DamagedError
+			stamp   *StampError
+		)
+		if !errors.As(err, &damaged) || !errors.As(err, &stamp) {
+			t.Fatalf("%s: %v", at, err)
+		}
+		if stamp.Member != 9 || stamp.Index != index || !stamp.Time.Equal(timeOf(index)) || stamp.Stamp != wrong || stamp.Got != wrong.Hash^1 {
+			t.Errorf("%s: %+v", at, stamp)
+		}
+		for _, part := range []string{"member 0000000000000009", instant(timeOf(index)), "raft index"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v does not name %q", at, err, part)
+			}
+		}
+		if check == EveryStamp {
+			if _, err := w.compare(end, StampsAtEnd, ""); err != nil {
+				t.Errorf("it is not of the end: %v", err)
+			}
+		}
+		if _, err := w.compare(end, NoStamps, ""); err != nil {
+			t.Errorf("none are compared: %v", err)
+		}
+	}
+}
+
+// Stamps that nobody could have taken are no comparison, and no crash.
+func TestImpossibleStamps(t *testing.T) {
+	w, _, _, _, end := stamped(t)
+	for i, s := range []segment.Stamp{
+		{HashRevision: 1 << 40, CompactedRevision: w.hash(end).CompactedRevision},
+		{HashRevision: 0, CompactedRevision: w.hash(end).CompactedRevision},
+		{HashRevision: -5, CompactedRevision: -7},
+		{HashRevision: 1, CompactedRevision: w.hash(end).CompactedRevision},
+	} {
+		w.stamp(end, uint64(20+i), s)
+	}
+	r, err := w.compare(end, EveryStamp, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Stamps{Equal: 3, Passed: 5}); r.Stamps != want {
+		t.Errorf("%+v, want %+v", r.Stamps, want)
+	}
+}
+
+// A damaged mark does not keep a restore from its point; a proof names it.
+func TestDamagedStamp(t *testing.T) {
+	w, _, _, _, end := stamped(t)
+	marks, err := w.repo.Marks(t.Context(), w.id)
+	if err != nil || len(marks) != 4 {
+		t.Fatalf("%d marks, %v", len(marks), err)
+	}
+	path := filepath.Join(strings.TrimPrefix(w.repo.Sink().String(), "file://"), filepath.FromSlash(marks[2].String()))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := w.compare(end, StampsAtEnd, ""); err != nil || r.Stamps.Equal != 1 {
+		t.Errorf("at the end: %v", err)
+	}
+	var damaged *snapshot.DamagedError
+	if _, err := w.compare(end, EveryStamp, ""); !errors.As(err, &damaged) || !strings.Contains(err.Error(), marks[2].String()) {
+		t.Errorf("every one: %v", err)
+	}
+}
+
+// The list is of a range of indexes, and has marks with a stamp only.
+func TestStampsOfARange(t *testing.T) {
+	w, early, compacted, late, end := stamped(t)
+	if err := segment.WriteMark(t.Context(), w.repo, w.id, raftlog.Mark{Index: late, Term: 2, Time: timeOf(late + 1), Member: 7, Revision: 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		first, last uint64
+		want        []uint64
+	}{
+		{0, 1 << 40, []uint64{early, compacted, late, end}},
+		{early + 1, late, []uint64{compacted, late}},
+		{late + 1, late, nil},
+	} {
+		var got []uint64
+		for a, err := range w.history().Stamps(t.Context(), c.first, c.last) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, a.Index); *a.Stamp != w.hash(a.Index) {
+				t.Errorf("at %d: %+v", a.Index, a.Stamp)
+			}
+		}
+		if len(got) != len(c.want) {
+			t.Errorf("from %d to %d: %v, want %v", c.first, c.last, got, c.want)
+		}
+	}
+	h, err := OpenDataDir(t.Context(), startAndKill(t, 1).dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for a, err := range h.Stamps(t.Context(), 0, 1<<40) {
+		t.Errorf("a data directory has the stamp %+v, %v", a, err)
+	}
+}
