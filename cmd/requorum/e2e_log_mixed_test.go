@@ -57,6 +57,8 @@ func mixedLog(t *testing.T, version string) {
 	}
 	result := load.Wait(t)
 	t.Logf("%d archivers killed; %s", kills, result)
+	figure(t, "operations", result.Total())
+	figure(t, "archivers killed", kills)
 	if kills < 3 {
 		t.Errorf("%d archivers were killed in %s: not each one", kills, result.Took)
 	}
@@ -68,6 +70,7 @@ func mixedLog(t *testing.T, version string) {
 	}
 	report := u.list(t, repo)
 	expectOneRange(t, report)
+	figure(t, "entries archived", covered.LastIndex)
 
 	// From the archive: at each revision that was observed after a full snapshot,
 	// from the newest one before it.
@@ -89,24 +92,31 @@ func mixedLog(t *testing.T, version string) {
 	if want := short(5, 20); compared < want {
 		t.Errorf("%d revisions were compared, want %d: base %d, covered %+v", compared, want, base, covered)
 	}
+	figure(t, "etcd", wrote)
+	figure(t, "hashes of the archive compared", compared+2)
 	latest := u.rebuild(t, "--repo", repo, "--latest")
 	expectObserved(t, latest, "the end of the archive", result.Final)
 	atMiddle := u.rebuild(t, middle, "--repo", repo, "--latest")
 	expectObserved(t, atMiddle, "the end of the archive, from the middle", result.Final)
+	own := 0
 	for i := range c.Size() {
 		db := filepath.Join(c.Member(i).DataDir, "member", "snap", "db")
 		expectSameBuckets(t, "the archive against "+c.Member(i).Name, version, latest, db)
 
 		// From the member's own log, without any snapshot.
-		own := u.rebuild(t, "--source-version", wrote, "--from-data-dir", c.Member(i).DataDir)
-		expectObserved(t, own, "the log of "+c.Member(i).Name, result.Final)
-		expectSameBuckets(t, "the log of "+c.Member(i).Name, version, own, db)
+		end := u.rebuild(t, "--source-version", wrote, "--from-data-dir", c.Member(i).DataDir)
+		expectObserved(t, end, "the log of "+c.Member(i).Name, result.Final)
+		expectSameBuckets(t, "the log of "+c.Member(i).Name, version, end, db)
+		own++
 		for n, o := range result.Observed {
 			if !soak() && n%len(result.Observed) != i {
 				continue // each member at another revision
 			}
+			own++
 			path := u.rebuild(t, "--source-version", wrote, "--from-data-dir", c.Member(i).DataDir, "--revision", strconv.FormatInt(o.Revision, 10))
 			expectObserved(t, path, fmt.Sprintf("the log of %s at revision %d", c.Member(i).Name, o.Revision), o)
 		}
 	}
+	figure(t, "hashes of members' logs compared", own)
+	figure(t, "databases compared row by row", 2*c.Size())
 }

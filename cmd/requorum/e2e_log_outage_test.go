@@ -74,6 +74,8 @@ func TestLogRepositoryAway(t *testing.T) {
 		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
 	}
 	acks := acknowledged(writers)
+	figure(t, "seconds away, twice", away.Seconds())
+	figure(t, "acknowledged writes", len(acks))
 	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
 	expectOneRange(t, u.list(t, server.URL("backups", "etcd")))
 	expectAcks(t, u.rebuild(t, "--repo", server.URL("backups", "etcd"), "--latest"), "the archive", acks)
@@ -117,18 +119,22 @@ func TestLogKilled(t *testing.T) {
 	repo := "file://" + u.path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
+	killed := map[string]int{}
 	for kill := range short(5, 60) {
 		time.Sleep(time.Duration(short(300, 1500)) * time.Millisecond)
 		victim := kill % 3
 		if what := kill / 3 % 3; what != 1 {
 			c.Kill(victim)
+			killed["member"]++
 			if what == 2 || kill%2 == 0 {
 				archivers[victim].restart(t)
+				killed["archiver"]++
 			}
 			c.Restart(t, victim)
 			c.WaitReady(t)
 		} else {
 			archivers[victim].restart(t)
+			killed["archiver"]++
 		}
 	}
 	for i := range archivers {
@@ -147,6 +153,9 @@ func TestLogKilled(t *testing.T) {
 		archivers[i].kill()
 	}
 	acks := acknowledged(writers)
+	figure(t, "members killed", killed["member"]+c.Size())
+	figure(t, "archivers killed", killed["archiver"]+c.Size())
+	figure(t, "acknowledged writes", len(acks))
 	report := u.list(t, repo)
 	expectOneRange(t, report)
 	// The survivor with the longest log has all that was acknowledged: two of the

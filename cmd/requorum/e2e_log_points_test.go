@@ -51,14 +51,17 @@ func TestLogPoints(t *testing.T) {
 			u := newUser(t)
 			repo := "file://" + u.path("repo")
 			h := writeHistory(t, u, c, repo)
+			restores := 0
 			for n, way := range ways {
 				if !soak() && n%len(storetest.Versions()) != i {
 					continue
 				}
+				restores++
 				t.Run(way.name, func(t *testing.T) {
 					expectPoint(t, u, repo, version, way.args(h), way.value)
 				})
 			}
+			figure(t, "restores into three members", restores)
 			if version == "3.7" || soak() {
 				expectObserved(t, u.rebuild(t, "--repo", repo, "--revision", fmt.Sprint(h.observed.Revision)), "in the compacted past", h.observed)
 				expectRefused(t, u, repo)
@@ -229,5 +232,6 @@ func TestLogFlippedBytes(t *testing.T) {
 		}
 	}
 	u.must(t, exitOK, append(restore, out)...)
-	t.Logf("%d flips in %d segments", flips, len(log.Headers()))
+	figure(t, "flips found", flips)
+	figure(t, "segments", len(log.Headers()))
 }

@@ -28,9 +28,11 @@ func TestLogOverwrittenTail(t *testing.T) {
 		for _, slow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s-slow-%v", version, slow), func(t *testing.T) {
 				t.Parallel() // much of it waits
-				for range short(1, 5) {
+				rounds := short(1, 5)
+				for range rounds {
 					overwriteTail(t, version, slow)
 				}
+				figure(t, "tails overwritten", rounds)
 			})
 		}
 	}

@@ -30,6 +30,12 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
+// figure states what a test has counted: the soak's report keeps it.
+func figure(t testing.TB, what string, n any) {
+	t.Helper()
+	t.Attr(strings.ReplaceAll(what, " ", "-"), fmt.Sprint(n))
+}
+
 // archiver is `requorum archive` beside one member, under way.
 type archiver struct {
 	user   *user

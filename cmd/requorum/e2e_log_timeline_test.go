@@ -234,6 +234,8 @@ func TestLogLateWriter(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	acks := acknowledged(writers)
+	figure(t, "take-overs", short(1, 10))
+	figure(t, "acknowledged writes", len(acks))
 	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)

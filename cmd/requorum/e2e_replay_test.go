@@ -111,6 +111,7 @@ func TestKilledReplay(t *testing.T) {
 			kills++
 		}
 	}
+	figure(t, "replays killed", kills)
 	r := decode[restoreReport](t, u.must(t, exitOK, args...))
 	if left := scratch(); len(left) > 0 {
 		t.Errorf("scratch is left: %s", strings.Join(left, ", "))

@@ -4,36 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
 )
-
-// asNobody runs do with the file rights of a user who has none. It needs root
-// to change; others are refused by the modes alone.
-func asNobody(t *testing.T, do func()) {
-	if os.Getuid() != 0 {
-		do()
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread is never unlocked: it ends with the goroutine, and its
-		// changed identity with it.
-		runtime.LockOSThread()
-		if err := unix.Setfsuid(65534); err != nil {
-			t.Error(err)
-			return
-		}
-		do()
-	}()
-	<-done
-}
 
 // TestNoPermission: who may not read or write is told so, and never that
 // nothing is there.
@@ -47,7 +23,7 @@ func TestNoPermission(t *testing.T) {
 			if err := os.Chmod(root, 0); err != nil {
 				t.Fatal(err)
 			}
-			asNobody(t, func() {
+			sinktest.AsNobody(t, func() {
 				denied := func(what string, err error) {
 					t.Helper()
 					if !errors.Is(err, sinks.ErrDenied) || errors.Is(err, sinks.ErrNotFound) || !strings.Contains(err.Error(), "give the user") {

@@ -5,33 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/requorum/requorum/sinks/sinktest"
 )
-
-// asNobody runs do with the file rights of a user who has none.
-func asNobody(t *testing.T, do func()) {
-	if os.Getuid() != 0 {
-		do()
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread is never unlocked: it ends with the goroutine, and its
-		// changed identity with it.
-		runtime.LockOSThread()
-		if err := unix.Setfsuid(65534); err != nil {
-			t.Error(err)
-			return
-		}
-		do()
-	}()
-	<-done
-}
 
 // TestNoPermission: who may not read the log is told what to do.
 func TestNoPermission(t *testing.T) {
@@ -50,7 +28,7 @@ func TestNoPermission(t *testing.T) {
 			}
 			check(t, os.Chmod(path, 0))
 			t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
-			asNobody(t, func() {
+			sinktest.AsNobody(t, func() {
 				_, err := Open(dir)
 				_, tailErr := OpenTail(dir, TailOptions{})
 				for _, err := range []error{err, tailErr} {
