@@ -70,6 +70,13 @@ func (h *History) ranges() []Range {
 	return h.withGaps(all)
 }
 
+// Unbroken tells whether the log leads from b to its end: nothing is missing
+// between, as far as headers tell.
+func (h *History) Unbroken(b *Base) bool {
+	stretches := h.log.stretches()
+	return len(stretches) == 0 || h.Reach(b) >= stretches[len(stretches)-1].Last
+}
+
 // know takes over what an image within a range tells of its end.
 func (r *Range) know(b *Base, reach uint64) {
 	r.LastRevision = max(r.LastRevision, b.Facts.Revision)
@@ -124,6 +131,9 @@ func (h *History) withGaps(ranges []Range) []Range {
 
 // why says why nothing can be restored between two indexes.
 func (h *History) why(first, last uint64) string {
+	if len(h.bases) == 0 {
+		return "a log can only be restored with a full snapshot that it goes on from, and there is none yet"
+	}
 	missing := first
 	for _, s := range h.log.stretches() {
 		if s.First <= missing && missing <= s.Last {

@@ -42,6 +42,7 @@ type archiveOptions struct {
 	takeover        time.Duration
 	stamp           time.Duration
 	noSnapshot      bool
+	singleWriter    bool
 	merge           bool
 	status          time.Duration
 }
@@ -59,6 +60,7 @@ func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
 	f.DurationVar(&o.stamp, "stamp", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
 	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
+	f.BoolVar(&o.singleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
 	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
 	f.DurationVar(&o.status, "status", time.Minute, "print a line on how it stands this often; 0: only when something changes")
 	o.recipients.addFlags(f)
@@ -142,7 +144,7 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 // config checks the options before anything is touched.
 func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, error) {
 	c := archive.Config{
-		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, Interval: o.interval, Takeover: o.takeover, Stamp: o.stamp,
+		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, Interval: o.interval, Takeover: o.takeover, Stamp: o.stamp, SingleWriter: o.singleWriter,
 		Tool: "requorum " + version, Logger: g.logger(),
 	}
 	fail := func(format string, args ...any) (archive.Config, []age.Identity, error) {

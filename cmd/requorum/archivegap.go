@@ -10,6 +10,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -23,11 +24,16 @@ var errOtherTakes = errors.New("another archiver is taking the full snapshot tha
 // begin sees to it that a timeline has a full snapshot at all. What becomes due
 // later, the archiver says itself.
 func (a *archiving) begin(ctx context.Context) error {
-	timeline := a.archiver.State().Timeline
-	if timeline == (repository.TimelineID{}) {
+	state := a.archiver.State()
+	if state.Timeline == (repository.TimelineID{}) {
 		return nil // it has not found it yet
 	}
-	return a.onGap(ctx, archive.Gap{Timeline: timeline.String(), First: 1})
+	for _, h := range state.Holes {
+		if h.Due {
+			return fmt.Errorf("entries %d to %d are missing in the archive of timeline %s: unless an archiver puts them back, a full snapshot is taken", h.First, h.Last, state.Timeline)
+		}
+	}
+	return a.onGap(ctx, archive.Gap{Timeline: state.Timeline.String(), First: 1})
 }
 
 // beginAgain is how soon the first full snapshot is tried again.
@@ -42,7 +48,7 @@ func (a *archiving) keepBeginning(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		if a.archiver.State().Archived == 0 {
+		if s := a.archiver.State(); s.Archived == 0 || s.Checked.IsZero() {
 			continue
 		}
 		err := a.begin(ctx)
@@ -58,12 +64,21 @@ func (a *archiving) keepBeginning(ctx context.Context) {
 }
 
 // covers tells that a full snapshot is there which the log behind a gap goes on
-// from. One that was begun before the gap was found may be of the history before
-// it, at whatever index.
-func covers(catalog *snapshot.Catalog, timeline repository.TimelineID, gap archive.Gap) bool {
-	return slices.ContainsFunc(catalog.Manifests, func(m *snapshot.Manifest) bool {
+// from, up to its end: another hole behind the snapshot makes it useless. One
+// that was begun before the gap was found may be of the history before it, at
+// whatever index.
+func covers(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, timeline repository.TimelineID, gap archive.Gap) (bool, error) {
+	fits := func(m *snapshot.Manifest) bool {
 		return m.Timeline == timeline && m.Facts.RaftIndex+1 >= gap.First && (gap.Found.IsZero() || m.Started.After(gap.Found))
-	})
+	}
+	if !slices.ContainsFunc(catalog.Manifests, fits) {
+		return false, nil // all the headers need not be read for that
+	}
+	log, err := walreplay.OpenArchive(ctx, repo, catalog, timeline)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(log.Bases(), func(b *walreplay.Base) bool { return fits(b.Manifest) && log.Unbroken(b) }), nil
 }
 
 // onGap sees to it that there is a full snapshot which the log behind a gap
@@ -83,8 +98,8 @@ func (a *archiving) onGap(ctx context.Context, gap archive.Gap) error {
 	if err != nil {
 		return err
 	}
-	if covers(catalog, timeline, gap) {
-		return nil // another one took it
+	if covered, err := covers(ctx, repo, catalog, timeline, gap); covered || err != nil {
+		return err // nil: another one took it
 	}
 	if a.options.noSnapshot {
 		return fmt.Errorf("timeline %s: nothing that is archived from index %d on can be restored until there is a full snapshot: take one with 'requorum backup' (--no-snapshot was given)", timeline, gap.First)

@@ -61,7 +61,7 @@ func (r *archiveReporter) print(line archiveLine, text string) {
 }
 
 func (r *archiveReporter) state(s archive.State) {
-	s.Gaps, s.Alarms = emptyNotNull(s.Gaps), emptyNotNull(s.Alarms)
+	s.Gaps, s.Holes, s.Alarms = emptyNotNull(s.Gaps), emptyNotNull(s.Holes), emptyNotNull(s.Alarms)
 	text := s.String()
 	if s.Timeline == (repository.TimelineID{}) {
 		text = string(s.Role) + ": the timeline is not known yet"

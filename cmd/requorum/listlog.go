@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -70,6 +71,10 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 		if one.Timeline != t || !one.Gap && one.FirstIndex == one.LastIndex {
 			continue // a snapshot alone is in the table above
 		}
+		if one.Gap && !r.hasSnapshot(t) {
+			fmt.Fprintf(g.stdout, "Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
+			continue
+		}
 		if one.Gap {
 			out.row("  not recoverable", fmt.Sprintf("raft index %d to %d", one.FirstIndex, one.LastIndex), one.Reason)
 			continue
@@ -77,6 +82,11 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 		out.row("  recoverable", "revision "+revisions(one), fmt.Sprintf("raft index %d to %d", one.FirstIndex, one.LastIndex), times(one))
 	}
 	return out.flush()
+}
+
+// hasSnapshot tells whether a timeline has a full snapshot: each is in a range.
+func (r logsReport) hasSnapshot(t repository.TimelineID) bool {
+	return slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t && !one.Gap })
 }
 
 func revisions(r walreplay.Range) string {

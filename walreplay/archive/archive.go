@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Archiver archives the log of one member.
@@ -21,6 +23,9 @@ type Archiver struct {
 	yields  bool   // the next session begins as a follower
 	call    call   // of OnGap
 	errors  errorLog
+	cover   *segment.Cover // what is known of the archive's segments
+
+	exclusive bool // conditional puts decide between writers
 
 	mu    sync.Mutex
 	state State
@@ -42,7 +47,7 @@ func New(config Config) (*Archiver, error) {
 func (a *Archiver) State() State {
 	a.mu.Lock()
 	s := a.state
-	s.Gaps = append([]Gap(nil), s.Gaps...)
+	s.Gaps, s.Holes = slices.Clone(s.Gaps), slices.Clone(s.Holes)
 	a.mu.Unlock()
 	s.Alarms = a.alarms.list()
 	s.Requests = a.sink.requests()
@@ -69,7 +74,9 @@ var errAgain = errors.New("begin anew")
 // the repository or else in the spool, within a few seconds. Its error is nil
 // then. Other errors are those that time does not heal: the log and the answers
 // are of different members, the timeline is superseded, the log was written by
-// a newer etcd, the archive by a newer requorum. All else raises an alarm, and is tried again.
+// a newer etcd, the archive by a newer requorum, the repository cannot be shared
+// by several writers (see SingleWriter). All else raises an alarm, and is tried
+// again.
 func (a *Archiver) Run(ctx context.Context) error { return a.run(ctx, false) }
 
 // Once archives what was committed when it was called, without waiting for
@@ -126,5 +133,6 @@ func (a *Archiver) run(ctx context.Context, once bool) (err error) {
 func fatal(err error) bool {
 	var identity *IdentityError
 	var superseded *SupersededError
-	return errors.As(err, &identity) || errors.As(err, &superseded) || isNewer(err) || errors.Is(err, snapshot.ErrNewerFormat)
+	var shared *SharedError
+	return errors.As(err, &identity) || errors.As(err, &superseded) || errors.As(err, &shared) || isNewer(err) || errors.Is(err, snapshot.ErrNewerFormat)
 }

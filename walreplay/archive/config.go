@@ -64,6 +64,10 @@ type Config struct {
 	// closes it.
 	Sink  sinks.Sink
 	Codec codec.Options
+	// SingleWriter says that no other archiver uses the repository. Without it a
+	// Sink that does not decide between two writers of one name (its Abilities say
+	// so) is refused with a *SharedError.
+	SingleWriter bool
 	// Identities are not needed. With them an encrypted segment can be compared
 	// with a member's log that holds only a part of it.
 	Identities []age.Identity
@@ -115,7 +119,8 @@ type Gap struct {
 	Missing  uint64 `json:"missing"` // entries; 0 where only the proof is missing
 	Reason   string `json:"reason"`
 	// Found is when it was recorded, by this host's clock. A full snapshot from
-	// before then may be of another history, whatever its index.
+	// before then may be of another history, whatever its index. It is zero where
+	// both sides of a hole are known to be of one history.
 	Found time.Time `json:"found,omitzero"`
 }
 

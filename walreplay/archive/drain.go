@@ -53,6 +53,7 @@ func (s *session) drain(ctx context.Context) error {
 			case o.stored || o.winner != nil && same(*o.winner, h):
 				s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
 				s.reachable()
+				s.know(put)
 				s.wrote()
 				return errors.Join(s.spool.remove(h.Name()), s.moveEnd(h))
 			case o.winner != nil:

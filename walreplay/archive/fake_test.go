@@ -42,7 +42,8 @@ type fakeMember struct {
 	down     bool
 	frozen   bool // the file as it is read does not grow any more
 	leader   bool
-	cutOff   bool // it sees no leader
+	cutOff   bool   // it sees no leader
+	ahead    uint64 // what it knows to be in the log, where it applies that late
 	hashes   int
 	asked    int
 	pinned   int64
@@ -95,6 +96,17 @@ func (c *fakeCluster) commit(n int, text string) {
 				m.apply(e)
 			}
 		}
+	}
+}
+
+// commitOn commits n entries from index first on that only one member saves.
+func (c *fakeCluster) commitOn(i int, first uint64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for index := first; index < first+uint64(n); index++ {
+		e := testEntry(index, c.term, "left")
+		c.members[i].save(e)
+		c.members[i].apply(e)
 	}
 }
 
@@ -250,7 +262,7 @@ func (a asked) Status(_ context.Context, _ Identity) (store.MemberStatus, error)
 	}
 	return store.MemberStatus{
 		Endpoint: "http://fake", ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
-		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader,
+		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, RaftIndex: max(m.applied, m.ahead),
 	}, nil
 }
 

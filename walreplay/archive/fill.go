@@ -13,32 +13,29 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// filler closes a recorded gap with what this member's log holds: from the
-// first entry that is missing to the first one of the segment behind the hole,
-// that one included. It proves the join by being equal.
+// filler closes a hole with what this member's log holds: from the first entry
+// that is missing to the first one of the segment behind the hole, that one
+// included. It proves the join by being equal.
 type filler struct {
-	hole   repository.GapName
+	hole   *hole
 	before raftlog.Sum // the chain's value before the hole; zero where it is not known
 	log    Log
 	queue  queue
 	next   uint64
+	passed uint64 // the name of level 0 that begins there is of a damaged segment
 }
 
-// fillNext does the next step of filling the first hole.
-func (s *session) fillNext(ctx context.Context) error {
-	if !s.joined {
-		return nil // only a log that was compared with the archive may fill it
-	}
+// fillNext does the next step of filling a hole.
+func (s *session) fillNext(ctx context.Context, hole *hole) error {
 	if s.fill == nil {
-		s.prepareFill(ctx)
-		return nil
+		return s.prepareFill(ctx, hole)
 	}
 	f := s.fill
 	if err := f.log.Poll(ctx); err != nil {
-		return s.dropHole(err)
+		return s.failFill(err)
 	}
 	if index := f.log.Overwritten(); index > 0 {
-		return s.dropHole(fmt.Errorf("a recorded gap cannot be filled: %s overwrote entry %d meanwhile", s.id, index))
+		return s.failFill(fmt.Errorf("a hole cannot be filled: %s overwrote entry %d meanwhile", s.id, index))
 	}
 	// All of it lies before the archive's end, which this log holds as well: it
 	// is committed. But where there is more to read, what overwrote it may come.
@@ -48,11 +45,11 @@ func (s *session) fillNext(ctx context.Context) error {
 	}
 	if first := f.log.First(); first > 0 {
 		if first > f.next {
-			return s.dropHole(nil) // this log has the hole too
+			return s.failFill(nil) // this log has the hole too
 		}
 		f.queue.add(f.log.Release(min(through, f.hole.Last+1)), s.advanced)
 		if f.queue.empty() && f.log.Full() {
-			return s.dropHole(fmt.Errorf("a recorded gap cannot be filled: the log of %s does not tell what of entry %d on is committed", s.id, f.next))
+			return s.failFill(fmt.Errorf("a hole cannot be filled: the log of %s does not tell what of entry %d on is committed", s.id, f.next))
 		}
 		if !f.queue.empty() {
 			f.next = f.queue.last() + 1
@@ -64,7 +61,12 @@ func (s *session) fillNext(ctx context.Context) error {
 	}
 	h, object, err := segment.Encode(ctx, s.timeline, f.before, f.before == raftlog.Sum{}, segment.Batch{Entries: f.run()}, s.meta(0), s.encoding())
 	if err != nil {
-		return s.dropHole(fmt.Errorf("a recorded gap cannot be filled: %w", err))
+		return s.failFill(fmt.Errorf("a hole cannot be filled: %w", err))
+	}
+	if f.passed == h.FirstIndex {
+		if h, object, err = segment.Relabel(h, object, 1); err != nil {
+			return err
+		}
 	}
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
 		o := putAndSee(ctx, s.repo.Sink(), h, object)
@@ -72,16 +74,21 @@ func (s *session) fillNext(ctx context.Context) error {
 			switch {
 			case o.stored || o.winner != nil && same(*o.winner, h):
 				s.reachable()
+				s.know(h)
 				f.before = h.After
 				f.queue.drop(h.LastIndex)
 				if h.LastIndex > f.hole.Last {
-					return s.dropHole(nil)
+					s.dropHole(f.hole)
+					return s.endFill()
 				}
 				return nil
 			case o.winner != nil:
-				return s.dropHole(nil) // another one fills it
+				return s.failFill(nil) // another one fills it
+			case isDamage(o.err) && h.Level == 0:
+				f.passed = h.FirstIndex // stored under another name
+				return nil
 			case isDamage(o.err):
-				return s.dropHole(o.err)
+				return s.failFill(o.err)
 			}
 			return s.unreachable(o.err)
 		}
@@ -99,37 +106,61 @@ func (f *filler) run() []raftlog.Entry {
 	return run
 }
 
-// prepareFill looks how much of the hole is still there, and whether this
-// member's log covers it. A fill that was broken off is gone on with.
-func (s *session) prepareFill(ctx context.Context) {
-	hole := s.holes[0]
+// prepareFill looks whether this member's log covers the hole, and how much of
+// it is still there. A fill that was broken off is gone on with.
+func (s *session) prepareFill(ctx context.Context, hole *hole) error {
+	if may, err := s.mayFill(ctx, hole.First); err != nil || !may {
+		return s.giveOver(hole, err)
+	}
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		next, before, err := s.filled(ctx, hole)
+		p, err := s.filled(ctx, hole.GapName)
 		return func() error {
-			if err != nil {
+			switch {
+			case err != nil:
 				return s.unreachable(err)
+			case p.next > hole.Last:
+				s.dropHole(hole)
+				return nil
+			case p.before == raftlog.Sum{} && !p.anchored:
+				return s.giveOver(hole, nil) // nothing would join it to what is behind
 			}
-			if next > hole.Last {
-				return s.dropHole(nil)
-			}
-			log, err := s.open(next)
+			log, err := s.open(p.next)
 			if err != nil {
-				return s.dropHole(err)
+				return s.giveOver(hole, err)
 			}
-			s.fill = &filler{hole: hole, before: before, log: log, next: next}
+			s.fill = &filler{hole: hole, before: p.before, log: log, next: p.next}
 			return nil
 		}
 	})
+	return nil
 }
 
-// filled is the first entry of a hole that is still missing, and the chain's
-// value before it, zero where that is not known. Of the segments it reads only
-// the headers of those in the hole and next to it.
-func (s *session) filled(ctx context.Context, hole repository.GapName) (next uint64, before raftlog.Sum, err error) {
-	next = hole.First
+// mayFill tells, without asking the repository, whether the log goes back far
+// enough.
+func (s *session) mayFill(ctx context.Context, first uint64) (bool, error) {
+	log, err := s.open(first)
+	if err != nil {
+		return false, err
+	}
+	err = log.Poll(ctx)
+	begin := log.First()
+	return begin > 0 && begin <= first, errors.Join(err, log.Close())
+}
+
+// progress is how far a hole is filled.
+type progress struct {
+	next     uint64      // the first entry that is still missing
+	before   raftlog.Sum // the chain's value before it; zero where that is not known
+	anchored bool        // the chain begins anew behind the hole
+}
+
+// filled looks how far a hole is filled. Of the segments it reads only the
+// headers of those in the hole and next to it.
+func (s *session) filled(ctx context.Context, hole repository.GapName) (progress, error) {
+	p := progress{next: hole.First}
 	all, err := s.repo.Segments(ctx, s.timeline)
 	if err != nil {
-		return 0, before, err
+		return p, err
 	}
 	slices.SortStableFunc(all, func(a, b repository.Segment) int { return cmp.Compare(a.First, b.First) })
 	for _, n := range beside(all, hole) {
@@ -137,23 +168,25 @@ func (s *session) filled(ctx context.Context, hole repository.GapName) (next uin
 		switch {
 		case errors.Is(err, sinks.ErrNotFound), isDamage(err):
 		case err != nil:
-			return 0, before, err
-		case h.FirstIndex <= next && h.LastIndex+1 >= next:
-			next, before = h.LastIndex+1, h.After
+			return p, err
+		case h.FirstIndex <= p.next && h.LastIndex+1 >= p.next:
+			p.next, p.before = h.LastIndex+1, h.After
+		case h.FirstIndex == hole.Last+1:
+			p.anchored = p.anchored || h.Anchor
 		}
 	}
-	return next, before, nil
+	return p, nil
 }
 
 // beside are those of some segments, ordered by first index, which may hold
-// entries of a hole or the one before it: names of level 0 don't tell where a
+// entries of a hole or the one before it, or begin behind it: names of level 0 don't tell where a
 // segment ends.
 func beside(all []repository.Segment, hole repository.GapName) []repository.Segment {
 	var found []repository.Segment
 	small := -1 // the last one of level 0 that begins before the hole
 	for i, n := range all {
 		switch {
-		case n.First > hole.Last:
+		case n.First > hole.Last+1:
 		case n.Level == 0 && n.First < hole.First:
 			small = i
 		case n.First >= hole.First, n.Last+1 >= hole.First:
@@ -166,16 +199,21 @@ func beside(all []repository.Segment, hole repository.GapName) []repository.Segm
 	return found
 }
 
-// dropHole is done with the first hole, filled or not. Why it could not be
-// filled is no news: the gap is on record.
-func (s *session) dropHole(why error) error {
-	if past := (*overtaken)(nil); errors.As(why, &past) {
-		why = nil
-	}
-	if why != nil {
+// giveOver leaves a hole to the others. That the log has it too is no news.
+func (s *session) giveOver(h *hole, why error) error {
+	h.tried = true
+	if past := (*overtaken)(nil); why != nil && !errors.As(why, &past) {
 		s.a.failed(why)
 	}
-	s.holes = slices.Delete(s.holes, 0, 1)
+	return nil
+}
+
+// failFill gives up filling.
+func (s *session) failFill(why error) error {
+	return errors.Join(s.giveOver(s.fill.hole, why), s.endFill())
+}
+
+func (s *session) endFill() error {
 	if s.fill == nil {
 		return nil
 	}

@@ -44,6 +44,7 @@ func (s *session) look(ctx context.Context, now time.Time) {
 				return s.unreachable(err)
 			}
 			s.reachable()
+			s.know(h)
 			s.mustLook = false
 			return s.meet(h)
 		}

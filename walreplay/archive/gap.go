@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -53,18 +52,26 @@ func (s *session) crossGap(ctx context.Context, now time.Time) error {
 // calls for a full snapshot.
 func (s *session) recordGap(g Gap) {
 	g.Found = s.Now().UTC().Round(0)
-	s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
 	s.a.update(func(st *State) { st.Gaps = append(st.Gaps, g) })
+	s.callFor(g)
+	if g.Missing > 0 {
+		s.record(g)
+	}
+}
+
+// callFor has a full snapshot taken for a gap. One that is due already is not
+// forgotten: what does for the later one does for both.
+func (s *session) callFor(g Gap) {
+	s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
+	if due := s.position.Gap; due == nil {
+		s.dueSince = time.Now()
+	} else if due.Timeline == g.Timeline && due.First > g.First && g.Found.IsZero() {
+		return
+	}
 	s.position.Gap = &g
 	s.dueAt = time.Time{}
 	if err := s.savePosition(true); err != nil {
 		s.a.failed(err)
-	}
-	if g.Missing > 0 {
-		s.unwritten = append(s.unwritten, segment.GapRecord{
-			Timeline: s.timeline, First: g.First - g.Missing, Last: g.First - 1, Reason: g.Reason,
-			Member: snapshot.ID(s.id.MemberID), Created: s.Now(),
-		})
 	}
 }
 
@@ -117,7 +124,10 @@ func (s *session) snapshotTaken(err error) {
 		return
 	}
 	s.position.Gap = nil
-	s.a.alarms.clear(AlarmGap)
+	for _, h := range s.holes {
+		h.due = h.due && h.Last >= gap.First
+	}
+	s.tellHoles()
 	s.a.alarms.clear(AlarmTimeline)
 	if err := s.savePosition(true); err != nil {
 		s.a.failed(err)

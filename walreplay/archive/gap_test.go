@@ -14,13 +14,9 @@ import (
 func TestGap(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		m := r.cluster.members[0]
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		a.stop()
+		r.cluster.commit(20, "load")
 		before := m.entries
-		r.load(10)
-		m.purge(40)
+		a := r.purged()
 
 		var calls atomic.Int64
 		began := time.Now()
@@ -67,13 +63,7 @@ func TestGap(t *testing.T) {
 // entries stores them, and the other goes on behind.
 func TestHoleIsLeftToTheOthers(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		a.stop()
-		r.load(10)
-		r.cluster.members[0].purge(40)
-		again := r.startWith(a.config) // it wrote last, and has a hole
+		again := r.startWith(r.purged().config) // it wrote last, and has a hole
 		time.Sleep(3 * time.Second)
 		b := r.start(1)
 		r.load(10)
@@ -119,15 +109,7 @@ func TestLeadersSnapshot(t *testing.T) {
 // first entry of the segment behind it, that one included.
 func TestGapIsFilled(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		a.stop()
-		r.load(10)
-		r.cluster.members[0].purge(40)
-		again := r.startWith(a.config)
-		r.load(5)
-		r.waitArchived(again, 60, time.Minute)
+		r.holed()
 		if n := len(r.openLog(1).Spans()); n != 2 {
 			t.Fatalf("%d spans", n)
 		}

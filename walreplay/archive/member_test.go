@@ -17,6 +17,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -146,6 +147,70 @@ func TestRealMember(t *testing.T) {
 	}
 	cluster.Kill()
 	compareWithWAL(t, repo, s.Timeline, filepath.Join(dataDir, "member", "wal"), s.Archived)
+}
+
+// Promise 5: a live archiver proposes nothing, neither at its start nor while it
+// runs: on an idle cluster the raft index does not move.
+func TestPromise5ProposesNothing(t *testing.T) {
+	t.Parallel()
+	cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{
+		Logger: slog.New(slog.DiscardHandler), LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Kill)
+	client := etcdClient(t, cluster.Endpoints()...)
+	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	index := func() uint64 {
+		t.Helper()
+		status, err := client.Status(t.Context(), cluster.Endpoints()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.RaftIndex
+	}
+	// The member's own first proposals are over when it is quiet for a while.
+	before := index()
+	for quiet := time.Now(); time.Since(quiet) < time.Second; time.Sleep(20 * time.Millisecond) {
+		if now := index(); now != before {
+			before, quiet = now, time.Now()
+		}
+	}
+	sink := sinktest.NewMemory()
+	const interval = 100 * time.Millisecond
+	for round := range 2 { // the second one compares, and stamps
+		a, err := New(Config{
+			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].Config().DataDir, Sink: sink, SpoolDir: t.TempDir(),
+			Interval: interval, Alive: interval, Takeover: 2 * interval, Stamp: interval, Tool: "test",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		for began := time.Now(); a.State().Archived < before || time.Since(began) < 15*interval; time.Sleep(interval) {
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("round %d: not archived: %+v", round, a.State())
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if s := a.State(); s.Requests.Puts == 0 {
+			t.Errorf("round %d: it did nothing: %+v", round, s)
+		}
+		if err := a.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := index(); after != before {
+		t.Errorf("the raft index moved from %d to %d", before, after)
+	}
 }
 
 // Three real members under load, three archivers that are stopped in turn: cut

@@ -20,12 +20,7 @@ import (
 func TestSecondGapHasItsSnapshot(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		m := r.cluster.members[0]
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		a.stop()
-		r.load(10)
-		m.purge(40)
+		a := r.purged()
 		config := a.config
 		var mu sync.Mutex
 		var called []uint64
@@ -60,12 +55,7 @@ func TestSecondGapHasItsSnapshot(t *testing.T) {
 func TestOnGapOnceAtATime(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		m := r.cluster.members[0]
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		a.stop()
-		r.load(10)
-		m.purge(40)
+		a := r.purged()
 		var now, most, calls atomic.Int64
 		config := a.config
 		config.OnGap = func(context.Context, Gap) error {
@@ -120,16 +110,24 @@ func (l *cutLog) Poll(ctx context.Context) error {
 func (l *cutLog) Full() bool       { return l.polls == 1 }
 func (l *cutLog) Recorded() uint64 { return l.recorded }
 
-// holed leaves an archive of two members with a hole from 21 to 40, which the
-// second one's log does not have.
-func (r *rig) holed() *running {
+// purged leaves an archive that ends with entry 20, and a first member whose log
+// goes to entry 60 and begins with 41; its archiver was stopped in between.
+func (r *rig) purged() *running {
+	r.Helper()
 	a := r.start(0)
-	r.load(5)
+	r.cluster.commit(max(0, 20-int(r.cluster.members[0].last())), "load")
 	r.waitArchived(a, 20, 5*time.Second)
 	a.stop()
 	r.load(10)
 	r.cluster.members[0].purge(40)
-	again := r.startWith(a.config)
+	return a
+}
+
+// holed leaves an archive of two members with a hole from 21 to 40, which the
+// second one's log does not have.
+func (r *rig) holed() *running {
+	r.Helper()
+	again := r.startWith(r.purged().config)
 	r.load(5)
 	r.waitArchived(again, 60, time.Minute)
 	return again

@@ -21,7 +21,7 @@ const (
 
 // openAt opens the member's log at an index, or behind it where it is purged.
 func (s *session) openAt(from uint64) error {
-	if err := s.close(); err != nil {
+	if err := s.closeLog(); err != nil {
 		return err
 	}
 	log, err := s.open(from)

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -24,7 +25,7 @@ func endOf(h segment.Header) point {
 // session is one stretch of archiving: from looking where the archive stands to
 // the next reason to look anew. Everything in it is done by one goroutine,
 // except the requests, of which one to the repository and one to the member are
-// under way at most.
+// under way at most, and now and then a look through the archive.
 type session struct {
 	Config
 	a    *Archiver
@@ -87,7 +88,16 @@ type session struct {
 	alive     time.Time
 	stamped   time.Time
 	checked   time.Time // when superseded was looked up last
-	holes     []repository.GapName
+
+	// What the archive lacks.
+	searching chan found // a look through it that is under way
+	endSearch context.CancelFunc
+	searchAt  time.Time
+	searches  int
+	stored    uint64 // the last entry that was seen to be stored
+	holes     []*hole
+	full      uint64    // the index of the newest full snapshot, when the archive was looked through
+	dueSince  time.Time // since when a full snapshot is due
 
 	position position
 	saved    time.Time
@@ -110,7 +120,7 @@ type answer struct {
 func newSession(a *Archiver, once bool) *session {
 	now := time.Now()
 	return &session{
-		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now,
+		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now, dueSince: now,
 		answers: make(chan answer, 1),
 	}
 }
@@ -128,7 +138,7 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.step(ctx); err != nil {
 			return s.leave(ctx, err)
 		}
-		if s.once && s.target > 0 && s.end.index >= s.target {
+		if s.once && s.target > 0 && s.end.index >= s.target && s.settled() {
 			return s.leave(ctx, nil)
 		}
 		select {
@@ -140,6 +150,10 @@ func (s *session) run(ctx context.Context) error {
 			}
 		case a := <-s.answers:
 			if err := s.answered(a); err != nil {
+				return s.leave(ctx, err)
+			}
+		case f := <-s.searching:
+			if err := s.searched(f); err != nil {
 				return s.leave(ctx, err)
 			}
 		case err := <-s.a.call.done:
@@ -170,6 +184,7 @@ func (s *session) step(ctx context.Context) error {
 			return err
 		}
 	}
+	s.search(ctx, now)
 	s.callForSnapshot(ctx, now)
 	s.watch(now)
 	s.publish()
@@ -215,14 +230,24 @@ func (s *session) small(ctx context.Context, now time.Time) error {
 		s.takeStamp(ctx)
 	case now.Sub(s.checked) > supersededEvery:
 		s.checkSuperseded(ctx, now)
-	case len(s.holes) > 0:
-		return s.fillNext(ctx)
+	default:
+		if h := s.nextHole(now); h != nil {
+			return s.mend(ctx, h, now)
+		}
 	}
 	return nil
 }
 
-// close lets go of the files.
+// close lets go of the files, and ends what is under way beside the loop.
 func (s *session) close() error {
+	if s.searching != nil {
+		s.endSearch()
+		s.searching, s.a.cover = nil, nil // it may take a moment to end
+	}
+	return errors.Join(s.endFill(), s.closeLog())
+}
+
+func (s *session) closeLog() error {
 	if s.log == nil {
 		return nil
 	}

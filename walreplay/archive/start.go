@@ -68,18 +68,15 @@ func (s *session) start(ctx context.Context) error {
 
 // join finds the place in the archive that the log goes on from.
 func (s *session) join(ctx context.Context) error {
-	if err := s.choose(ctx); err != nil {
-		return err
-	}
-	return s.inTime(ctx, putLimit, func(ctx context.Context) (err error) {
-		s.holes, err = s.repo.Gaps(ctx, s.timeline)
-		return err
-	})
+	return s.choose(ctx)
 }
 
 // connect opens the repository.
 func (s *session) connect(ctx context.Context) error {
 	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
+		if err := s.checkWriters(ctx); err != nil {
+			return err
+		}
 		s.repo, err = s.openRepository(ctx)
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/snapshot"
 )
 
 // The repository is away when the very first archiver starts: an alarm, and
@@ -73,13 +72,7 @@ func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
 				if _, err := repo.EnsureTimeline(ctx, repository.Timeline{ID: timelineN(1)}); err != nil {
 					t.Fatal(err)
 				}
-				id := repository.NewBackupID(time.Now())
-				m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineN(1)}
-				m.Object.Name = repository.SnapshotName(timelineN(1), id, false)
-				m.Facts.RaftIndex, m.Facts.RaftTerm = 30, c.term
-				if err := repo.WriteDocument(ctx, repository.ManifestName(timelineN(1), id), m); err != nil {
-					t.Fatal(err)
-				}
+				r.full(30, c.term)
 				a := r.start(0)
 				r.waitArchived(a, 50, 20*time.Second)
 				want := r.cluster.members[0].entries

@@ -39,9 +39,14 @@ type State struct {
 	Released uint64 `json:"released"` // the last entry known to be committed and read
 	Read     uint64 `json:"read"`     // the last entry in the log
 
+	// Recoverable is the last entry that a restore gets to: Archived, unless
+	// entries before that are missing and no full snapshot is behind them.
+	Recoverable uint64 `json:"recoverable"`
+
 	// Behind is how old the oldest entry is that is committed, read, and not
-	// durable in the repository; BehindEntries how many the member has applied
-	// beyond Archived.
+	// durable in the repository, or how long it is known that what is durable
+	// cannot be restored, whichever is longer; BehindEntries how many the member
+	// has applied beyond Recoverable.
 	Behind        time.Duration `json:"behind"`
 	BehindEntries uint64        `json:"behind_entries"`
 
@@ -56,6 +61,11 @@ type State struct {
 	// Observations that did not agree with the log, and were dropped.
 	Dropped int64 `json:"dropped"`
 
+	// Holes are runs of entries that the archive lacks, and that archivers may
+	// still fill; Checked is when this one last looked through the archive.
+	Holes   []Hole    `json:"holes"`
+	Checked time.Time `json:"checked,omitzero"`
+
 	Gaps        []Gap         `json:"gaps"` // found by this process
 	SnapshotDue string        `json:"snapshot_due,omitempty"`
 	Alarms      []RaisedAlarm `json:"alarms"`
@@ -65,6 +75,9 @@ type State struct {
 // String is one line for people.
 func (s State) String() string {
 	line := fmt.Sprintf("%s of %s: archived to index %d, %d entries and %s behind", s.Role, s.Timeline, s.Archived, s.BehindEntries, s.Behind.Round(time.Millisecond))
+	if s.Recoverable < s.Archived {
+		line += fmt.Sprintf("; recoverable to index %d only", s.Recoverable)
+	}
 	var names []string
 	for _, a := range s.Alarms {
 		names = append(names, string(a.Alarm))

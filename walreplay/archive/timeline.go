@@ -149,7 +149,7 @@ func (s *session) settle(ctx context.Context, t *trial, joined bool) error {
 		return err
 	}
 	s.timeline = t.timeline
-	s.end = endOf(end)
+	s.end, s.stored = endOf(end), end.LastIndex
 	switch {
 	case t.bare() && t.end.LastIndex == 0:
 		return s.begin(ctx, t.timeline)
@@ -290,6 +290,8 @@ func newestFull(ctx context.Context, repo *repository.Repository, id repository.
 		case errors.As(err, &damaged), errors.Is(err, snapshot.ErrNewerFormat), errors.Is(err, sinks.ErrNotFound):
 		case err != nil:
 			return 0, 0, err
+		case !slices.ContainsFunc(f.Objects, func(o sinks.Object) bool { return o.Name == m.Object.Name && o.Size == m.Object.StoredSize }):
+			// It was lost, or cut short.
 		case m.Facts.RaftIndex > index:
 			index, term = m.Facts.RaftIndex, m.Facts.RaftTerm
 		}

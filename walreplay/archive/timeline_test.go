@@ -80,6 +80,41 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 	})
 }
 
+// Promise 6 (a), the term: after a barrier the cluster is as far as the archive,
+// in an earlier term: its history restarted all the same.
+func TestPromise6ClusterInAnEarlierTerm(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		m := r.cluster.members[0]
+		a := r.start(0)
+		r.load(5)
+		r.waitArchived(a, 20, 10*time.Second)
+		r.cluster.mu.Lock()
+		r.cluster.term = 7
+		r.cluster.mu.Unlock()
+		r.load(5)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		old := m.entries
+		r.rewind(20, 3)
+		m.down = true // it lags: its own log does not tell
+		r.load(10)
+		m.down = false
+		if reach, err := (asked{m}).Reached(context.Background(), m.id); err != nil || reach.Index < 40 || reach.Term >= 7 {
+			t.Fatalf("the cluster is at %+v, %v", reach, err)
+		}
+		b := r.startWith(a.config)
+		r.waitFor("the new timeline", time.Minute, func() bool { return b.State().Timeline.N == 2 })
+		r.cluster.catchUp(0, 1)
+		r.load(3)
+		r.waitArchived(b, m.last(), 30*time.Second)
+		if tl := r.timeline(2); tl.Parent == nil || tl.Parent.RaftIndex != 20 || !strings.Contains(tl.Reason, "behind") {
+			t.Errorf("%+v, parent %+v", tl, tl.Parent)
+		}
+		r.sameAs(1, old)
+		r.sameAs(2, m.entries[20:])
+	})
+}
+
 // Promise 6 (b): a committed entry differs from the archived one.
 func TestPromise6EntryDiffers(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

@@ -72,6 +72,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 	case o.stored || o.winner != nil && same(*o.winner, h):
 		s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
 		s.reachable()
+		s.know(h)
 		s.wrote()
 		before := s.end.index
 		if err := s.moveEnd(h); err != nil || !h.Anchor {
@@ -119,12 +120,22 @@ func (s *session) confirmAlone(before uint64, mine segment.Header) {
 	})
 }
 
+// know spares the next look through the archive a request for a header.
+func (s *session) know(h segment.Header) {
+	if s.a.cover != nil {
+		s.a.cover.Know(h)
+	}
+}
+
 // wrote: who has stored a segment goes on writing.
 func (s *session) wrote() { s.role = Writer }
 
 // moveEnd notes that the archive ends with h now.
 func (s *session) moveEnd(h segment.Header) error {
 	s.advanced = time.Now()
+	if h.Anchor {
+		s.searchAt = time.Time{} // what is before it may be missing
+	}
 	if h.Anchor && s.crossing != nil {
 		gap := *s.crossing
 		s.crossing = nil
@@ -138,6 +149,7 @@ func (s *session) moveEnd(h segment.Header) error {
 	revision := max(s.end.revision, h.Revision)
 	s.end = endOf(h)
 	s.end.revision = revision
+	s.stored = h.LastIndex
 	s.gapSince = time.Time{}
 	for len(s.lane) > 0 && s.lane[0].LastIndex <= s.end.index {
 		s.lane = s.lane[1:]

@@ -105,9 +105,14 @@ func (s *session) publish() {
 		st.Archived, st.ArchivedTerm = s.end.index, s.end.term
 		st.ArchivedRevision = s.end.revision
 		st.Applied, st.Released, st.Read = s.applied, max(s.released, s.queue.last(), s.tip.index), max(s.readTo, s.released, s.tip.index)
-		st.Behind, st.BehindEntries = s.lag(now), 0
-		if s.applied > s.end.index {
-			st.BehindEntries = s.applied - s.end.index
+		st.Recoverable = s.recoverable()
+		st.Behind, st.BehindEntries = max(s.lag(now), s.exposed(now)), 0
+		if s.applied > st.Recoverable {
+			st.BehindEntries = s.applied - st.Recoverable
+		}
+		st.Holes = st.Holes[:0:0]
+		for _, h := range s.holes {
+			st.Holes = append(st.Holes, Hole{h.First, h.Last, h.due})
 		}
 		st.Queued, st.Dropped = s.queue.bytes, int64(s.rel.dropped)
 		if s.spool != nil {
