@@ -111,9 +111,11 @@ file.
 		newArchiveCommand(g),
 		newListCommand(g),
 		newShowCommand(g),
+		newVerifyCommand(g),
 		newRestoreCommand(g),
 		newDoctorCommand(g),
 		newVersionCommand(g),
+		newDrillMembersCommand(g),
 	)
 	for _, c := range append(root.Commands(), root) {
 		asUsageErrors(c)
@@ -129,6 +131,7 @@ func completeFixed(root *cobra.Command) {
 		"progress": {"auto", "bar", "plain", "none"},
 		"level":    {"fastest", "default", "better", "best"},
 		"engine":   {"requorum", "etcdutl"},
+		"rung":     {"checksum", "structure", "replay", "drill"},
 	}
 	for _, c := range append(root.Commands(), root) {
 		for name, v := range values {
