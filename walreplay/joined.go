@@ -34,6 +34,18 @@ func (h *History) following(ctx context.Context, b *Base, last uint64) iter.Seq2
 	}
 }
 
+// Entries yields the log's entries from index first on, up to where a gap or the
+// log's end is; none where the log does not hold first. The first error is the
+// end.
+func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
+	for _, s := range h.log.stretches() {
+		if s.First <= first && first <= s.Last {
+			return h.log.entries(ctx, first, s.Last)
+		}
+	}
+	return func(func(raftlog.Entry, error) bool) {}
+}
+
 // ahead is more than the engine reads ahead of what it applies.
 const ahead = 1 << 13
 

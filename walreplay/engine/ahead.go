@@ -24,7 +24,7 @@ const (
 type batch struct {
 	entries []decoded
 	err     error         // what ended the log behind them
-	ready   chan struct{} // closed when they are decoded
+	ready   chan struct{} // gets something when they are decoded
 }
 
 // decodeAhead gives the entries in their order, decoded. A goroutine reads,
@@ -36,13 +36,14 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 		decoders := min(maxDecoders, max(1, runtime.GOMAXPROCS(0)-1))
 		todo := make(chan *batch, decoders*batchesAhead)
 		inOrder := make(chan *batch, decoders*batchesAhead)
+		used := make(chan *batch, cap(inOrder)) // to be filled again
 		var all sync.WaitGroup
 		defer all.Wait()
 		defer cancel()
 		all.Go(func() {
 			defer close(inOrder)
 			defer close(todo)
-			readBatches(ctx, entries, todo, inOrder)
+			readBatches(ctx, entries, used, todo, inOrder)
 		})
 		for range decoders {
 			all.Go(func() {
@@ -50,7 +51,7 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 					for i := range b.entries {
 						b.entries[i] = decode(b.entries[i].entry)
 					}
-					close(b.ready)
+					b.ready <- struct{}{}
 				}
 			})
 		}
@@ -65,6 +66,10 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 				yield(nil, b.err)
 				return
 			}
+			select {
+			case used <- b:
+			default:
+			}
 		}
 		if err := ctx.Err(); err != nil {
 			yield(nil, err)
@@ -73,8 +78,8 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 }
 
 // readBatches sends each batch both to who decodes it and to who applies it.
-func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], todo, inOrder chan<- *batch) {
-	b, size := newBatch(), 0
+func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], used <-chan *batch, todo, inOrder chan<- *batch) {
+	b, size := newBatch(used), 0
 	send := func() bool {
 		for _, to := range [2]chan<- *batch{todo, inOrder} {
 			select {
@@ -83,7 +88,7 @@ func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], t
 				return false
 			}
 		}
-		b, size = newBatch(), 0
+		b, size = newBatch(used), 0
 		return true
 	}
 	for e, err := range entries {
@@ -102,6 +107,12 @@ func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], t
 	send()
 }
 
-func newBatch() *batch {
-	return &batch{entries: make([]decoded, 0, batchEntries), ready: make(chan struct{})}
+func newBatch(used <-chan *batch) *batch {
+	select {
+	case b := <-used:
+		b.entries = b.entries[:0]
+		return b
+	default:
+		return &batch{entries: make([]decoded, 0, batchEntries), ready: make(chan struct{}, 1)}
+	}
 }

@@ -26,7 +26,7 @@ func (r *replay) apply(d *decoded) error {
 	}
 	// Not after the entry: it must be one that Rollback can take back.
 	if r.direct != nil && r.direct.pending > pendingLimit(d) {
-		if err := r.Commit(); err != nil {
+		if err := r.orFail(r.beginCommit()); err != nil {
 			return err
 		}
 	}
@@ -34,6 +34,9 @@ func (r *replay) apply(d *decoded) error {
 	if err == nil {
 		err = r.execute(d)
 		r.stuck = err != nil
+	}
+	if err != nil && r.direct != nil && r.direct.lost != nil {
+		return r.fail(r.direct.lost) // which is not the entry's fault
 	}
 	if err != nil {
 		return r.fail(&EntryError{Index: d.entry.Index, Kind: d.kind, Err: err})
@@ -65,7 +68,7 @@ func (r *replay) execute(d *decoded) (err error) {
 	switch {
 	case d.change != nil:
 		err = r.changeMembers(d.change)
-	case d.request != nil:
+	case d.plain || d.request != nil:
 		err = r.request(d)
 	}
 	if err != nil {

@@ -10,11 +10,13 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// decoded is an entry with what it asks for: of request and change one, or none
-// when there is nothing to do to the database.
+// decoded is an entry with what it asks for: of put, request and change one, or
+// none when there is nothing to do to the database.
 type decoded struct {
 	entry   raftlog.Entry
 	kind    string
+	plain   bool // it is put
+	put     put
 	request *pb.InternalRaftRequest
 	change  *raftpb.ConfChange
 	err     error // why it cannot be applied
@@ -42,6 +44,10 @@ func decode(e raftlog.Entry) decoded {
 }
 
 func (d *decoded) decodeRequest() {
+	if d.put, d.plain = parsePut(d.entry.Data); d.plain {
+		d.kind = kindPut
+		return
+	}
 	o, err := lookAt(d.entry.Data)
 	if err != nil {
 		d.kind, d.err = KindUnknown, err
@@ -61,6 +67,11 @@ func (d *decoded) decodeRequest() {
 		d.kind, d.err = KindUnknown, newer("requests with number %d", o.request)
 		return
 	}
+	d.unmarshal()
+}
+
+// unmarshal reads a v3 request with protobuf.
+func (d *decoded) unmarshal() {
 	r := &pb.InternalRaftRequest{}
 	if err := proto.Unmarshal(d.entry.Data, r); err != nil {
 		d.err = malformed(err)
@@ -104,5 +115,5 @@ func (d *decoded) decodeChange() {
 // moves tells whether the entry may move the revision.
 func (d *decoded) moves() bool {
 	r := d.request
-	return r != nil && (r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.LeaseRevoke != nil)
+	return d.plain || r != nil && (r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.LeaseRevoke != nil)
 }

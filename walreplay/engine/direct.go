@@ -20,7 +20,7 @@ const (
 	lockTimeout = time.Second
 	// maxPending bounds what a transaction keeps in memory, in bytes of keys and
 	// values with what bolt needs beside them.
-	maxPending = 32 << 20
+	maxPending = 2 << 20
 	// maxPendingCompaction is the same before a compaction.
 	maxPendingCompaction = 256 << 10
 	// rowOverhead is about what bolt keeps for a row beside key and value.
@@ -37,16 +37,20 @@ var (
 // commits but those between two entries, which commit asks for.
 //
 // It is used by one goroutine at a time: the applier's, or that of a compaction
-// while the applier waits for it. So the locks do nothing.
+// while the applier waits for it. So the locks do nothing. The rows that come by
+// the thousand are put by a goroutine beside it; whatever else is done with the
+// transaction waits for those.
 //
 // Nothing here panics: the first error is kept in err, for the applier to look
 // at after each entry. Once closed it is an empty database.
 type direct struct {
-	db    *bolt.DB
-	tx    *bolt.Tx // nil once closed
-	hooks backend.Hooks
+	db     *bolt.DB
+	writer *writer
+	hooks  backend.Hooks
+	closed bool
 
 	err     error
+	lost    error // err, when it is of an earlier entry's rows or of a commit
 	pending int   // bytes since the last commit
 	newest  int64 // the highest main revision written to the key bucket
 	moves   int   // how often newest moved
@@ -66,23 +70,14 @@ func openDirect(path string, hooks backend.Hooks) (*direct, error) {
 		return nil, fmt.Errorf("opening the database %s: %w", path, err)
 	}
 	d := &direct{db: db, hooks: hooks}
-	if err := d.begin(); err != nil {
+	if d.writer, err = newWriter(db, d.size.Store); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return d, nil
 }
 
-func (d *direct) begin() error {
-	tx, err := d.db.Begin(true)
-	if err != nil {
-		return fmt.Errorf("beginning a transaction on %s: %w", d.db.Path(), err)
-	}
-	d.tx, d.pending = tx, 0
-	d.size.Store(tx.Size())
-	return nil
-}
-
-// commit puts everything into the file and goes on.
+// commit begins to put everything into the file; await tells how it went. Before
+// that there must not be another one.
 func (d *direct) commit() error {
 	if d.hooks != nil {
 		d.hooks.OnPreCommitUnsafe(directTx{d})
@@ -90,26 +85,46 @@ func (d *direct) commit() error {
 	if d.err != nil {
 		return d.err
 	}
-	path := d.db.Path()
-	if err := d.tx.Commit(); err != nil {
-		d.tx = nil
-		d.err = fmt.Errorf("writing to %s: %w", path, err)
-		return d.err
-	}
-	if err := d.begin(); err != nil {
-		d.tx, d.err = nil, err
-		return err
-	}
+	d.writer.commit()
+	d.pending = 0
 	return nil
+}
+
+// await comes back when the writer has done what it was given.
+func (d *direct) await() error { return d.lose(d.writer.wait()) }
+
+// lose notes an error of the writer.
+func (d *direct) lose(err error) error {
+	if err != nil && d.lost == nil {
+		d.lost = err
+		if d.err == nil {
+			d.err = err
+		}
+	}
+	return err
+}
+
+// tx is the transaction, with all that was written. It is nil when the database
+// is closed or nothing more can be written.
+func (d *direct) tx() *bolt.Tx {
+	if d.closed || d.lose(d.writer.settle()) != nil {
+		return nil
+	}
+	return d.writer.tx
 }
 
 // rollback takes back what was written since the last commit.
 func (d *direct) rollback() error {
-	if d.tx == nil {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.writer.stop()
+	tx := d.writer.tx
+	if tx == nil {
 		return nil // a commit that failed has done so
 	}
-	tx := d.tx
-	d.tx = nil
+	d.writer.tx = nil
 	if err := tx.Rollback(); err != nil {
 		return fmt.Errorf("rolling back %s: %w", d.db.Path(), err)
 	}

@@ -9,6 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
 // appendFill is how full bolt's pages are made where rows are only appended, as
@@ -46,62 +47,49 @@ func (t directTx) CommitAndStop() {}
 
 // bucket is nil where there is none, or the database is closed.
 func (t directTx) bucket(b backend.Bucket) *bolt.Bucket {
-	if t.d.tx == nil {
+	tx := t.d.tx()
+	if tx == nil {
 		return nil
 	}
-	return t.d.tx.Bucket(b.Name())
+	return tx.Bucket(b.Name())
 }
 
 // UnsafeCreateBucket creates it unless it is there.
 func (t directTx) UnsafeCreateBucket(b backend.Bucket) {
-	if t.d.tx == nil {
+	tx := t.d.tx()
+	if tx == nil {
 		return
 	}
-	_, err := t.d.tx.CreateBucketIfNotExists(b.Name())
+	_, err := tx.CreateBucketIfNotExists(b.Name())
 	t.d.note("creating", b, err)
 }
 
 // UnsafeDeleteBucket deletes it with its rows.
 func (t directTx) UnsafeDeleteBucket(b backend.Bucket) {
-	if t.d.tx == nil {
+	tx := t.d.tx()
+	if tx == nil {
 		return
 	}
-	if err := t.d.tx.DeleteBucket(b.Name()); !errors.Is(err, bolterrors.ErrBucketNotFound) {
+	if err := tx.DeleteBucket(b.Name()); !errors.Is(err, bolterrors.ErrBucketNotFound) {
 		t.d.note("deleting", b, err)
 	}
 }
 
-// UnsafePut writes a row. The value is not copied.
-func (t directTx) UnsafePut(b backend.Bucket, key, value []byte) {
-	if t.d.tx == nil {
-		return
-	}
-	bucket := t.bucket(b)
-	if bucket == nil {
-		t.d.note("writing to", b, errNoBucket)
-		return
-	}
-	t.put(b, bucket, key, value)
+// behind tells which buckets the writer changes: those whose rows come by the
+// thousand.
+func behind(b backend.Bucket) bool {
+	return b.ID() == schema.Key.ID() || b.ID() == schema.Lease.ID() || b.ID() == schema.Meta.ID()
 }
 
-func (t directTx) put(b backend.Bucket, bucket *bolt.Bucket, key, value []byte) {
-	t.d.note("writing to", b, bucket.Put(key, value))
-	t.d.pending += len(key) + len(value) + rowOverhead
+// UnsafePut writes a row. Key and value are not copied.
+func (t directTx) UnsafePut(b backend.Bucket, key, value []byte) {
+	t.change(row{bucket: b, key: key, value: value})
 }
 
 // UnsafeSeqPut writes a row behind all others: of the key bucket, whose keys
 // begin with the main revision.
 func (t directTx) UnsafeSeqPut(b backend.Bucket, key, value []byte) {
-	if t.d.tx == nil {
-		return
-	}
-	bucket := t.bucket(b)
-	if bucket == nil {
-		t.d.note("writing to", b, errNoBucket)
-		return
-	}
-	bucket.FillPercent = appendFill
-	t.put(b, bucket, key, value)
+	t.change(row{bucket: b, key: key, value: value, what: appendRow})
 	if len(key) >= 8 {
 		if main := int64(binary.BigEndian.Uint64(key)); main != t.d.newest {
 			t.d.newest = main
@@ -110,18 +98,26 @@ func (t directTx) UnsafeSeqPut(b backend.Bucket, key, value []byte) {
 	}
 }
 
-// UnsafeDelete deletes a row; it need not be there.
+// UnsafeDelete deletes a row; it need not be there. The key is not copied.
 func (t directTx) UnsafeDelete(b backend.Bucket, key []byte) {
-	if t.d.tx == nil {
+	t.change(row{bucket: b, key: key, what: deleteRow})
+}
+
+func (t directTx) change(r row) {
+	if t.d.closed {
 		return
 	}
-	bucket := t.bucket(b)
+	t.d.pending += len(r.key) + len(r.value) + rowOverhead
+	if behind(r.bucket) {
+		t.d.writer.change(r)
+		return
+	}
+	bucket := t.bucket(r.bucket)
 	if bucket == nil {
-		t.d.note("deleting from", b, errNoBucket)
+		t.d.note("writing to", r.bucket, errNoBucket)
 		return
 	}
-	t.d.note("deleting from", b, bucket.Delete(key))
-	t.d.pending += rowOverhead
+	t.d.note("writing to", r.bucket, r.write(bucket))
 }
 
 // UnsafeRange reads the row of key, or with an end the rows from key up to end.

@@ -1,20 +1,16 @@
 package engine
 
 import (
-	"bytes"
-	"fmt"
 	"iter"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/walreplay/engine/enginetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -100,91 +96,16 @@ func replayed(t testing.TB, path string, o Options, entries []raftlog.Entry) con
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return read(t, path)
+	return enginetest.Read(t, path)
 }
 
 // contents is all of a database: bucket, key, value.
-type contents map[string]map[string][]byte
-
-func read(t testing.TB, path string) contents {
-	t.Helper()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	c := contents{}
-	err = db.View(func(tx *bolt.Tx) error {
-		for err := range tx.Check() {
-			t.Errorf("%s: %v", path, err)
-		}
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-			rows := map[string][]byte{}
-			c[string(name)] = rows
-			return b.ForEach(func(k, v []byte) error {
-				rows[string(k)] = bytes.Clone(v)
-				return nil
-			})
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// differences names each row that differs.
-func (c contents) differences(o contents) []string {
-	var all []string
-	names := map[string]bool{}
-	for name := range c {
-		names[name] = true
-	}
-	for name := range o {
-		names[name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		keys := map[string]bool{}
-		for k := range c[name] {
-			keys[k] = true
-		}
-		for k := range o[name] {
-			keys[k] = true
-		}
-		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			a, here := c[name][k]
-			b, there := o[name][k]
-			if here != there || !bytes.Equal(a, b) {
-				all = append(all, fmt.Sprintf("%s/%s: %s, want %s", name, printable(k), shown(a, here), shown(b, there)))
-			}
-		}
-		if (c[name] == nil) != (o[name] == nil) {
-			all = append(all, fmt.Sprintf("bucket %s is there: %v, want %v", name, c[name] != nil, o[name] != nil))
-		}
-	}
-	return all
-}
-
-func printable(k string) string {
-	for _, r := range []byte(k) {
-		if r < ' ' || r > '~' {
-			return fmt.Sprintf("%x", k)
-		}
-	}
-	return k
-}
-
-func shown(v []byte, there bool) string {
-	if !there {
-		return "nothing"
-	}
-	return fmt.Sprintf("%.80q", v)
-}
+type contents = enginetest.Contents
 
 // expectEqual fails with at most ten differences.
 func expectEqual(t testing.TB, got, want contents) {
 	t.Helper()
-	d := got.differences(want)
+	d := got.Differences(want)
 	for _, s := range d[:min(10, len(d))] {
 		t.Error(s)
 	}

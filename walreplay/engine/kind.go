@@ -21,6 +21,9 @@ const (
 	KindUnknown      = "unknown"
 )
 
+// kindPut is the one of v3 that is told without a look at requestKinds.
+const kindPut = "put"
+
 // Kind tells what an entry is, for messages and for counting. It looks at the
 // outside of the request only. The error says why it is KindUnknown.
 func Kind(e raftlog.Entry) (string, error) {

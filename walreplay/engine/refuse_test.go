@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/walreplay/engine/enginetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -105,7 +106,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 			if err := e.Close(); err != nil {
 				t.Fatal(err)
 			}
-			expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
+			expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
 		})
 	}
 	t.Run("a joint change", func(t *testing.T) {

@@ -39,12 +39,13 @@ type replay struct {
 	applier apply.UberApplier
 	rules   rules
 
-	position           // after the entry applied last
-	committed position // in the file
-	alarmed   bool     // an alarm is raised
-	failed    error    // why nothing more can be applied
-	stuck     bool     // etcd's parts may hold locks that nobody frees
-	closed    bool
+	position             // after the entry applied last
+	committed  position  // in the file
+	committing *position // what the commit that was begun leads to; nil: there is none
+	alarmed    bool      // an alarm is raised
+	failed     error     // why nothing more can be applied
+	stuck      bool      // etcd's parts may hold locks that nobody frees
+	closed     bool
 
 	quiet, trace traceutil.Trace // see quietTrace
 	traced       context.Context // has trace
@@ -74,22 +75,52 @@ func (r *replay) Commit() error {
 	if r.failed != nil {
 		return r.failed
 	}
-	if err := r.commit(); err != nil {
+	return r.orFail(r.commit())
+}
+
+func (r *replay) orFail(err error) error {
+	if err != nil {
 		r.stuck = true
 		return r.fail(err)
 	}
 	return nil
 }
 
-func (r *replay) commit() (err error) {
+func (r *replay) commit() error {
+	if err := r.beginCommit(); err != nil {
+		return err
+	}
+	return r.endCommit()
+}
+
+// beginCommit does not wait until it is done, but for the one before.
+func (r *replay) beginCommit() (err error) {
 	defer rescue(&err)
 	if r.direct == nil {
 		r.backend.ForceCommit()
-	} else if err := r.direct.commit(); err != nil {
+		r.committed = r.position
+		return nil
+	}
+	if err := errors.Join(r.endCommit(), r.direct.commit()); err != nil {
 		return err
 	}
-	r.committed = r.position
+	begun := r.position
+	r.committing = &begun
 	return nil
+}
+
+// endCommit waits for the commit that was begun, if any.
+func (r *replay) endCommit() error {
+	if r.committing == nil {
+		return nil
+	}
+	leadsTo := *r.committing
+	r.committing = nil
+	err := r.direct.await()
+	if err == nil {
+		r.committed = leadsTo
+	}
+	return err
 }
 
 // Rollback takes back what was applied since the last commit.
@@ -100,16 +131,20 @@ func (r *replay) Rollback() error {
 	if r.closed {
 		return ErrClosed
 	}
+	err := r.endCommit()
 	r.position = r.committed
 	if r.failed == nil {
 		r.failed = ErrClosed
 	}
-	return r.direct.rollback()
+	return errors.Join(err, r.direct.rollback())
 }
 
 // fail ends the replay: what etcd's parts hold in memory is no longer what the
 // file holds.
 func (r *replay) fail(err error) error {
+	if ended := r.endCommit(); ended != nil && !errors.Is(err, ended) {
+		err = errors.Join(err, ended)
+	}
 	r.failed = err
 	r.position = r.committed
 	return err

@@ -15,8 +15,13 @@ import (
 // in a transaction is not read. With etcd's own backend it is all etcd's way,
 // so that the two can be held against each other.
 func (r *replay) request(d *decoded) error {
-	if r.direct != nil && r.shortcut(d.request) {
+	if r.direct != nil && !r.alarmed && !r.auth.IsAuthEnabled() && r.shortcut(d) {
 		return nil
+	}
+	if d.plain {
+		if d.unmarshal(); d.err != nil {
+			return d.err
+		}
 	}
 	if !r.permit(d.request) {
 		return nil // refused, on the member too
@@ -43,22 +48,15 @@ func (r *replay) lookAtAlarms() { r.alarmed = len(r.alarms.Get(pb.AlarmType_NONE
 // applier that do nothing to it: permissions while authentication is off, limits
 // while no alarm is raised, and the tracing and counting of requests, which
 // together take longer than the request.
-func (r *replay) shortcut(q *pb.InternalRaftRequest) bool {
-	if r.alarmed || r.auth.IsAuthEnabled() {
-		return false
-	}
+func (r *replay) shortcut(d *decoded) bool {
 	r.trace = r.quiet
-	switch {
-	case q.Put != nil:
-		if q.Put.IgnoreValue || q.Put.IgnoreLease {
-			return false
-		}
-		if q.Put.Lease != 0 && r.lessor.Lookup(lease.LeaseID(q.Put.Lease)) == nil {
-			return true // refused: there is no such lease
-		}
-		w := r.kv.Write(&r.trace)
-		w.Put(q.Put.Key, q.Put.Value, lease.LeaseID(q.Put.Lease))
-		w.End()
+	if d.plain {
+		r.put(d.put)
+		return true
+	}
+	switch q := d.request; {
+	case q.Put != nil && !q.Put.IgnoreValue && !q.Put.IgnoreLease:
+		r.put(put{key: q.Put.Key, value: q.Put.Value, lease: q.Put.Lease})
 		return true
 	case q.DeleteRange != nil && !q.DeleteRange.PrevKv:
 		_, _, _ = txn.DeleteRange(r.traced, r.logger, r.kv, q.DeleteRange) // only reading fails
@@ -69,6 +67,16 @@ func (r *replay) shortcut(q *pb.InternalRaftRequest) bool {
 		return true
 	}
 	return false
+}
+
+func (r *replay) put(p put) {
+	id := lease.LeaseID(p.lease)
+	if id != lease.NoLease && r.lessor.Lookup(id) == nil {
+		return // refused: there is no such lease
+	}
+	w := r.kv.Write(&r.trace)
+	w.Put(p.key, p.value, id)
+	w.End()
 }
 
 // quietTrace is a trace that records no steps and whose copies do not either:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -41,6 +42,11 @@ const (
 	ReasonIndex    Reason = "the index was reached"
 	ReasonRevision Reason = "the next entry goes past the revision"
 )
+
+// gcSlack is memory that nobody touches. The collector starts when the heap has
+// doubled; a replay leaves much garbage beside a small heap, and would be
+// collected a hundred times a second. GOGC would be for the whole process.
+const gcSlack = 32 << 20
 
 // progressEvery is after how many entries Progress is called.
 const progressEvery = 100
@@ -91,6 +97,8 @@ func (r *run) stopped(reason Reason) Stopped {
 }
 
 func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) (Reason, error) {
+	slack := make([]byte, gcSlack)
+	defer runtime.KeepAlive(slack)
 	for d, err := range decodeAhead(ctx, entries) {
 		if err == nil {
 			err = ctx.Err()

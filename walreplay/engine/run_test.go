@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
+	"github.com/requorum/requorum/walreplay/engine/enginetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -59,7 +60,7 @@ func TestPromise5RunToRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		if target%5 == 0 {
-			expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries[:want]))
+			expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:want]))
 		}
 		again := open(t, path, Options{})
 		if index, _ := again.Applied(); index != stopped.Index || again.Revision() != target {
@@ -102,7 +103,7 @@ func TestRunToIndexAndPast(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries))
+	expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries))
 }
 
 // A watch sees the last change of its keys, as a look at all rows does. The log
@@ -262,7 +263,7 @@ func TestRollback(t *testing.T) {
 	if err := e.Close(); !errors.Is(err, ErrClosed) {
 		t.Errorf("closing again: %v", err)
 	}
-	expectEqual(t, read(t, path), replayed(t, empty(t), Options{}, entries[:300]))
+	expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 
 	e = open(t, empty(t), Options{Backend: BackendEtcd})
 	if err := e.Rollback(); err == nil {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/store/storetest"
+
+	"github.com/requorum/requorum/walreplay/engine/enginetest"
 )
 
 // Promise 1: a snapshot from the middle of the history with the entries that
@@ -38,7 +40,7 @@ func TestPromise1EqualsMembers(t *testing.T) {
 
 			dir := c.Member(0).DataDir
 			db := filepath.Join(dir, "member", "snap", "db")
-			want := read(t, db)
+			want := enginetest.Read(t, db)
 			t.Run("from a snapshot", func(t *testing.T) {
 				expectExplained(t, version, replayLog(t, snapshot, dir, o), want)
 			})
@@ -89,7 +91,7 @@ func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return read(t, path)
+	return enginetest.Read(t, path)
 }
 
 // expectExplained takes from both what doc.go says need not be equal, and sees

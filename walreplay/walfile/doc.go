@@ -15,8 +15,8 @@
 //     tail with synced records behind it is damage. Damage is a *CorruptError:
 //     file, offset, cause.
 //  5. Memory does not grow with the log. A Tail holds the entries that were not
-//     released, softly bounded; a Log one entry, and a few words for each
-//     overwrite.
+//     released, softly bounded; a Log one block of 256 KiB (or one entry, where
+//     that is larger), and a few words for each overwrite.
 //  6. A log of an etcd that is newer than this package is refused by an
 //     ErrNewer, which names the version where the log does.
 //

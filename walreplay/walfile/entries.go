@@ -22,7 +22,8 @@ import (
 // may have been overwritten in what cannot be read.
 //
 // The log is read twice, the first time only once for all calls: what overwrites
-// an entry stands behind it. Memory holds one entry.
+// an entry stands behind it. An entry's data may be kept, but keeps a block of up
+// to 256 KiB with it; beside that, memory holds one block.
 func (l *Log) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		if err := l.emit(ctx, first, yield); err != nil {
@@ -52,7 +53,7 @@ func (l *Log) emitRuns(ctx context.Context, p *plan, runs []run, next uint64, yi
 	segment := p.segmentOf(runs[0].ordinal)
 	ordinal := p.ordinals[segment-p.start]
 	end := errChanged
-	_, err := l.walk(ctx, segment, func(_ int, rec record) error {
+	_, err := l.walk(ctx, segment, true, func(_ int, rec record) error {
 		if rec.kind != wal.EntryType {
 			return nil
 		}

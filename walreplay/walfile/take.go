@@ -1,6 +1,7 @@
 package walfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,6 +77,7 @@ func (t *Tail) entry(rec record) error {
 	t.log.add(e.Index, e.Term)
 	t.cutPending(e.Index)
 	if e.Index > t.floor {
+		e.Data = bytes.Clone(e.Data)
 		t.pending = append(t.pending, pendingEntry{Entry: e, at: t.at})
 		t.bytes += cost(e)
 	}

@@ -1,6 +1,7 @@
 package walfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -71,6 +72,9 @@ func examine(file io.ReaderAt, at, size int64, sum uint32) (finding, error) {
 	return f, nil
 }
 
+// zeros are compared with at once: a segment may end with 64 MB of them.
+var zeros [4096]byte
+
 // lastByte is the offset behind the last byte that is not zero, from on.
 func lastByte(file io.ReaderAt, from, size int64) (int64, error) {
 	buf := make([]byte, bufferSize)
@@ -80,10 +84,15 @@ func lastByte(file io.ReaderAt, from, size int64) (int64, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}
-		for i := n - 1; i >= 0; i-- {
-			if b[i] != 0 {
-				return size - int64(len(b)) + int64(i) + 1, nil
+		for i := n; i > 0; {
+			if i >= len(zeros) && bytes.Equal(b[i-len(zeros):i], zeros[:]) {
+				i -= len(zeros)
+				continue
 			}
+			if b[i-1] != 0 {
+				return size - int64(len(b)) + int64(i), nil
+			}
+			i--
 		}
 		size -= int64(len(b))
 	}

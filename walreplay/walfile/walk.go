@@ -22,12 +22,13 @@ type TornTail struct {
 // walk reads the segments from the given one on, and calls visit with each
 // record and the number of its segment. It checks the chain of CRCs through all
 // of them, and that all are the same member's. It ends with an error, or with
-// nil, and what the torn tail is, if any.
-func (l *Log) walk(ctx context.Context, from int, visit func(segment int, rec record) error) (*TornTail, error) {
+// nil, and what the torn tail is, if any. With keep the records' data stays as it
+// is; otherwise it is valid during the visit only.
+func (l *Log) walk(ctx context.Context, from int, keep bool, visit func(segment int, rec record) error) (*TornTail, error) {
 	var c chain
 	var before int64 // where the segment before ended
 	for i := from; i < len(l.names); i++ {
-		end, torn, err := l.walkSegment(ctx, i, &c, visit)
+		end, torn, err := l.walkSegment(ctx, i, &c, keep, visit)
 		if errors.Is(err, errBroken) && i > from {
 			return nil, l.corrupt(i-1, before, fmt.Errorf("%s: %w", l.names[i], err))
 		}
@@ -39,13 +40,14 @@ func (l *Log) walk(ctx context.Context, from int, visit func(segment int, rec re
 	return nil, nil
 }
 
-func (l *Log) walkSegment(ctx context.Context, i int, c *chain, visit func(int, record) error) (end int64, torn *TornTail, err error) {
+func (l *Log) walkSegment(ctx context.Context, i int, c *chain, keep bool, visit func(int, record) error) (end int64, torn *TornTail, err error) {
 	f, size, err := openSegment(l.dir, l.names[i])
 	if err != nil {
 		return 0, nil, err
 	}
 	defer f.Close()
 	r := newReader(f, 0, size, *c)
+	r.keep = keep
 	for n := 1; ; n++ {
 		if n%checkEvery == 0 && ctx.Err() != nil {
 			return 0, nil, context.Cause(ctx)
@@ -60,7 +62,7 @@ func (l *Log) walkSegment(ctx context.Context, i int, c *chain, visit func(int, 
 			return 0, nil, fmt.Errorf("the write-ahead log: %w", err)
 		case err == io.EOF && !newest:
 			*c = r.chain
-			return r.offset(), nil, nil
+			return r.at, nil, nil
 		case err != nil && newest:
 			torn, err := l.judge(f, i, rec, size, err)
 			return rec.at, torn, err
