@@ -15,8 +15,9 @@ help:
 	@echo 'make test    all tests; builds etcd 3.5, 3.6, 3.7 and an S3 server first'
 	@echo 'make lint    format, vet, golangci-lint, known vulnerabilities'
 	@echo 'make bench   side by side with etcdctl and etcdutl; rewrites docs/benchmarks.md'
-	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions'
-	@echo 'make fuzz    a minute for each parser of bytes that come from outside'
+	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
+	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum'
+	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/requorum ./cmd/requorum
@@ -36,6 +37,7 @@ lint:
 	.tools/build lint
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
 	$(GO) vet ./...
+	cd .tools/depguard && $(GO) test -count 1 ./... # that the rules about imports trip
 	$(BIN)/golangci-lint run ./...
 	.tools/vulnerabilities
 
@@ -46,12 +48,18 @@ bench: build
 	.tools/build etcd-3.7 versitygw
 	cd .tools/bench && $(GO) run . -bin ../../$(BIN) -out ../../docs/benchmarks.md
 
-soak: servers
+# The report keeps what other parts have shown: make soak RUN=TestLog PKG=./cmd/requorum
+# One package at a time: they want the machine alone.
+soak: servers $(BIN)/soak
 	.tools/build minio rclone
-	REQUORUM_SOAK=1 $(GO) test -timeout 4h ./...
+	REQUORUM_SOAK=1 $(GO) test -json -p 1 -count 1 -timeout 8h $(if $(RUN),-run '$(RUN)') $(or $(PKG),./...) | \
+		$(BIN)/soak -out docs/soak.md $(if $(RUN),-part,$(if $(PKG),,-whole))
 
-fuzz:
-	.tools/fuzz $(or $(FUZZTIME),60s)
+fuzz: $(BIN)/soak
+	.tools/fuzz $(or $(FUZZTIME),60s) -json | $(BIN)/soak -out docs/soak.md -part
+
+$(BIN)/soak: $(wildcard .tools/soak/*)
+	cd .tools/soak && $(GO) test ./... && $(GO) build -o ../../$@ .
 
 clean:
 	rm -rf .cache
