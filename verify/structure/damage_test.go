@@ -1,0 +1,498 @@
+package structure
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// sample is a database with some of everything: many pages, pages that extend
+// over others, deletions, transactions, a finished compaction.
+func sample(t testing.TB) *made {
+	m := newMade(t)
+	for i := range 300 {
+		m.put("key-"+strconv.Itoa(i%60), fmt.Sprintf("value %d %s", i, bytes.Repeat([]byte("x"), 100)))
+	}
+	m.put("long", string(make([]byte, 20_000)))
+	m.delete("key-3")
+	m.compact(200)
+	m.txn(func(tx mvcc.TxnWrite) {
+		tx.Put([]byte("two-1"), []byte("1"), 0)
+		tx.Put([]byte("two-2"), []byte("2"), knownLease)
+	})
+	m.delete("key-4")
+	m.put("key-4", "again")
+	m.put("key-4", "and again")
+	return m
+}
+
+// Promises 1 to 5: each way to damage the content is found, as the fault that
+// it is, and as that one alone.
+func TestContentDamage(t *testing.T) {
+	kv := func(m *mvccpb.KeyValue) []byte {
+		b, err := proto.Marshal(m)
+		must(t, err)
+		return b
+	}
+	message := func(m proto.Message) []byte {
+		b, err := proto.Marshal(m)
+		must(t, err)
+		return b
+	}
+	// change decodes the row of a revision, changes it, and puts it back.
+	change := func(tx *bolt.Tx, main, sub int64, do func(*mvccpb.KeyValue)) error {
+		b := tx.Bucket([]byte("key"))
+		var row mvccpb.KeyValue
+		if err := proto.Unmarshal(b.Get(rowKeyBytes(main, sub)), &row); err != nil {
+			return err
+		}
+		do(&row)
+		return b.Put(rowKeyBytes(main, sub), kv(&row))
+	}
+	put := func(bucket, key string, value []byte) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+			if err != nil {
+				return err
+			}
+			return b.Put([]byte(key), value)
+		}
+	}
+	del := func(bucket, key string) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error {
+			if tx.Bucket([]byte(bucket)).Get([]byte(key)) == nil {
+				return fmt.Errorf("no %q in %s", key, bucket)
+			}
+			return tx.Bucket([]byte(bucket)).Delete([]byte(key))
+		}
+	}
+	// The revisions of the sample: 301 is the last key-N, 302 long, 303 the
+	// deletion, 304 two changes, 305 a deletion, 306 and 307 key-4.
+	cases := []struct {
+		name string
+		do   func(*bolt.Tx) error
+		kind report.Kind
+		text string
+		more int // findings that it brings with it
+	}{
+		{"mod revision", func(tx *bolt.Tx) error {
+			return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.ModRevision++ })
+		}, report.KindHistory, "revision 250: its mod revision is 251", 0},
+		{"create revision", func(tx *bolt.Tx) error {
+			return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.CreateRevision++ })
+		}, report.KindHistory, "revision 250: its create revision is", 0},
+		{"create revision after mod", func(tx *bolt.Tx) error {
+			return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.CreateRevision = 251 })
+		}, report.KindHistory, "revision 250: its create revision is 251", 0},
+		{"version", func(tx *bolt.Tx) error { return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.Version++ }) },
+			report.KindHistory, "revision 250: version 6 follows version 4", 0},
+		{"version beyond reach", func(tx *bolt.Tx) error { return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.Version = 1000 }) },
+			report.KindHistory, "version 1000 cannot be reached", 0},
+		{"version 0", func(tx *bolt.Tx) error { return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.Version = 0 }) },
+			report.KindHistory, "its version is 0", 0},
+		{"version 1 of an older key", func(tx *bolt.Tx) error { return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.Version = 1 }) },
+			report.KindHistory, "it is version 1, and was created at", 0},
+		{"made anew without a deletion", func(tx *bolt.Tx) error {
+			return change(tx, 250, 0, func(r *mvccpb.KeyValue) { r.Version, r.CreateRevision = 1, 250 })
+		}, report.KindHistory, "makes a key anew that is there", 0},
+		{"version goes on after a deletion", func(tx *bolt.Tx) error {
+			return change(tx, 306, 0, func(r *mvccpb.KeyValue) { r.Version, r.CreateRevision = 7, 6 })
+		}, report.KindHistory, `key "key-4", revision 306: it is version 7 of a key that is not there`, 0},
+		{"another key's row", func(tx *bolt.Tx) error {
+			return change(tx, 307, 0, func(r *mvccpb.KeyValue) { r.Key = []byte("never") })
+		}, report.KindHistory, `key "never", revision 307: it is version 2 of a key that is not there`, 0},
+		{"twice in a revision", func(tx *bolt.Tx) error {
+			return change(tx, 304, 1, func(r *mvccpb.KeyValue) { r.Key, r.Lease = []byte("two-1"), 0 })
+		}, report.KindHistory, `key "two-1", revision 304.1: the key is changed twice`, 0},
+		{"a revision is gone", del("key", string(rowKeyBytes(301, 0))), report.KindHistory, "revision 302: it follows revision 300", 0},
+		{"the first revision after the compaction is gone", del("key", string(rowKeyBytes(201, 0))), report.KindHistory, "the first after the compacted revision 200", 1},
+		{"a change of a transaction is gone", del("key", string(rowKeyBytes(304, 0))), report.KindHistory, "revision 304.1: it follows revision 303", 0},
+		{"a deletion is gone", del("key", string(append(rowKeyBytes(305, 0), 't'))), report.KindHistory, "makes a key anew", 1},
+		{"a deletion of nothing", put("key", string(append(rowKeyBytes(308, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-3")})),
+			report.KindHistory, `key "key-3", revision 308: it deletes a key that is not there`, 0},
+		{"a deletion with a version", put("key", string(append(rowKeyBytes(308, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-4"), Version: 2})),
+			report.KindHistory, "holds more than the key", 0},
+		{"a row that compaction had to remove", put("key", string(rowKeyBytes(100, 0)), kv(&mvccpb.KeyValue{Key: []byte("key-38"), CreateRevision: 40, ModRevision: 100, Version: 2})),
+			report.KindHistory, "had to remove the key's row at revision 100", 0},
+		{"a deletion that compaction had to remove", put("key", string(append(rowKeyBytes(100, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("gone")})),
+			report.KindHistory, "had to remove this deletion", 0},
+		{"an unknown compaction", put("meta", "finishedCompactRev", rowKeyBytes(250, 0)), report.KindHistory, "and the last one that was scheduled is of 200", 51},
+		{"a row without a key", put("key", string(rowKeyBytes(308, 0)), kv(&mvccpb.KeyValue{CreateRevision: 308, ModRevision: 308, Version: 1})), report.KindHistory, "it has no key", 0},
+		{"a value that is no message", put("key", string(rowKeyBytes(308, 0)), []byte("\xff\xff")), report.KindRow, "revision 308: it cannot be decoded", 0},
+		{"fields out of order", put("key", string(rowKeyBytes(308, 0)), append(kv(&mvccpb.KeyValue{Version: 1}), kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308})...)),
+			report.KindRow, "comes after field", 0},
+		{"an unknown field", put("key", string(rowKeyBytes(308, 0)), append(kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308, Version: 1}), 0x38, 1)),
+			report.KindRow, "unknown field 7", 0},
+		{"a row that is no revision", put("key", "x", nil), report.KindRow, "it is no revision", 0},
+		{"a bucket inside the key bucket", func(tx *bolt.Tx) error {
+			_, err := tx.Bucket([]byte("key")).CreateBucket(rowKeyBytes(308, 0))
+			return err
+		}, report.KindRow, "it is a bucket", 0},
+		{"a key on no lease", func(tx *bolt.Tx) error { return change(tx, 307, 0, func(r *mvccpb.KeyValue) { r.Lease = 78 }) },
+			report.KindLease, `key "key-4", revision 307: the key hangs on a lease that does not exist`, 0},
+		{"a lease is gone", del("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d"), report.KindLease, `key "two-2", revision 304: the key hangs`, 0},
+		{"a lease of another ID", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 76, TTL: 5})), report.KindLease, "lease 4d: it says that its ID is 4c", 0},
+		{"a lease without a TTL", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 77})), report.KindLease, "a TTL of 0", 0},
+		{"a lease that remains too long", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 77, TTL: 5, RemainingTTL: 6})), report.KindLease, "6 seconds remain, of 5", 0},
+		{"a lease that is no message", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", []byte("\xff")), report.KindLease, "cannot be decoded", 0},
+		{"a lease with an odd key", put("lease", "short", nil), report.KindLease, "no lease's ID", 0},
+		{"lease 0", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x00", message(&leasepb.Lease{TTL: 5})), report.KindLease, "ID 0 means no lease", 0},
+		{"a role is gone", del("authRoles", "reader"), report.KindAuth, `user "ann" has the role "reader", which does not exist`, 0},
+		{"root is gone", del("authUsers", "root"), report.KindAuth, "there is no user root", 0},
+		{"root without its role", put("authUsers", "root", message(&authpb.User{Name: []byte("root")})), report.KindAuth, "has not the role root", 0},
+		{"a user of another name", put("authUsers", "bob", message(&authpb.User{Name: []byte("ann")})), report.KindAuth, `user "bob" says that its name is "ann"`, 0},
+		{"a user that is no message", put("authUsers", "bob", []byte("\xff")), report.KindAuth, `user "bob" cannot be decoded`, 0},
+		{"roles out of order", put("authUsers", "bob", message(&authpb.User{Name: []byte("bob"), Roles: []string{"root", "reader"}})), report.KindAuth, "its roles are not in order", 0},
+		{"a role of another name", put("authRoles", "x", message(&authpb.Role{Name: []byte("y")})), report.KindAuth, `role "x" says`, 0},
+		{"a role that is no message", put("authRoles", "x", []byte("\xff")), report.KindAuth, `role "x" cannot be decoded`, 0},
+		{"permissions out of order", put("authRoles", "x", message(&authpb.Role{Name: []byte("x"), KeyPermission: []*authpb.Permission{{Key: []byte("b")}, {Key: []byte("a")}}})), report.KindAuth, "not in order", 0},
+		{"a permission of no type", put("authRoles", "x", message(&authpb.Role{Name: []byte("x"), KeyPermission: []*authpb.Permission{{Key: []byte("b"), PermType: 9}}})), report.KindAuth, "unknown type 9", 0},
+		{"neither on nor off", put("auth", "authEnabled", []byte{2}), report.KindAuth, "neither on nor off", 0},
+		{"a short auth revision", put("auth", "authRevision", []byte{2}), report.KindAuth, "authRevision has 1 bytes", 0},
+		{"an alarm that is no message", put("alarm", "\xff", nil), report.KindRow, "an alarm cannot be decoded", 0},
+		{"an alarm of no type", put("alarm", "\x08\x0a\x10\x09", nil), report.KindRow, "unknown type 9", 0},
+		{"a member of another ID", put("members", "a", []byte(`{"id":99,"peerURLs":["http://a:2380"]}`)), report.KindMembership, "says that its ID is", 0},
+		{"a member that is no JSON", put("members", "a", []byte(`{`)), report.KindMembership, "cannot be decoded", 1},
+		{"a member with an odd key", put("members", "m1", []byte(`{}`)), report.KindMembership, `key "m1" is no member's ID`, 0},
+		{"a member without a URL", put("members", "a", []byte(`{"id":10}`)), report.KindMembership, "has no peer URL", 0},
+		{"a member with a bad URL", put("members", "a", []byte(`{"id":10,"peerURLs":["a"]}`)), report.KindMembership, "which is none", 0},
+		{"one URL for two", put("members", "a", []byte(`{"id":10,"peerURLs":["http://b:2380"]}`)), report.KindMembership, "have the same peer URL", 0},
+		{"a member that was removed", put("members_removed", "a", []byte("removed")), report.KindMembership, "among those that were removed", 1},
+		{"a member that raft does not have", put("members", "d", []byte(`{"id":13,"peerURLs":["http://d:2380"]}`)), report.KindMembership, "not in the raft configuration", 0},
+		{"a member that only raft has", del("members", "a"), report.KindMembership, "which is not among the members", 0},
+		{"a learner that votes", put("meta", "confState", []byte(`{"voters":[10,11,12]}`)), report.KindMembership, "is a learner, and a voter in", 0},
+		{"a voter that learns", put("meta", "confState", []byte(`{"voters":[10],"learners":[11,12]}`)), report.KindMembership, "is a voter, and a learner in", 0},
+		{"a joint configuration", put("meta", "confState", []byte(`{"voters":[10,11],"learners":[12],"voters_outgoing":[10]}`)), report.KindMembership, "joint", 0},
+		{"no configuration", put("meta", "confState", []byte(`x`)), report.KindMembership, "confState cannot be decoded", 0},
+		{"a short index", put("meta", "consistent_index", []byte("x")), report.KindRow, "consistent_index has 1 bytes", 0},
+		{"a short term", put("meta", "term", []byte("x")), report.KindRow, "term has 1 bytes", 0},
+		{"an odd compaction", put("meta", "scheduledCompactRev", []byte("x")), report.KindRow, "scheduledCompactRev is no revision", 1},
+		{"an odd storage version", put("meta", "storageVersion", []byte("three")), report.KindRow, "is no version", 0},
+		{"an odd cluster version", put("cluster", "clusterVersion", []byte("three")), report.KindRow, "is no version", 0},
+		{"an odd downgrade", put("cluster", "downgrade", []byte("x")), report.KindRow, "downgrade cannot be decoded", 0},
+		{"a downgrade to nowhere", put("cluster", "downgrade", []byte(`{"target-version":"x","enabled":true}`)), report.KindRow, "is no version", 0},
+		{"a bucket is gone", func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("alarm")) }, report.KindBucket, "bucket alarm is missing", 0},
+		{"the key bucket is gone", func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("key")) }, report.KindBucket, "bucket key is missing", 0},
+		{"a bucket inside a bucket", func(tx *bolt.Tx) error {
+			_, err := tx.Bucket([]byte("lease")).CreateBucket([]byte("inner"))
+			return err
+		}, report.KindBucket, "has a bucket", 0},
+	}
+	base := sample(t)
+	sound(t, base.close(), Options{})
+	good := readFile(t, base.path)
+	for _, test := range cases {
+		t.Run(test.name, func(t *testing.T) {
+			m := &made{t: t, path: base.path}
+			must(t, os.WriteFile(m.path, good, 0o600))
+			m.edit(test.do)
+			r := checkBytes(t, m.bytes(), Options{})
+			if !hasFinding(r, test.kind, test.text) {
+				t.Errorf("not found: %q", r.Findings)
+			}
+			if len(r.Findings) > 1+test.more {
+				t.Errorf("%d findings: %q", len(r.Findings), r.Findings)
+			}
+		})
+	}
+}
+
+// What is odd, and no fault, is noted.
+func TestNotes(t *testing.T) {
+	m := sample(t)
+	m.close()
+	m.edit(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("future"))
+		return errors.Join(err,
+			tx.Bucket([]byte("meta")).Put([]byte("future"), nil),
+			tx.Bucket([]byte("meta")).Delete([]byte("storageVersion")), // as of 3.5
+			tx.Bucket([]byte("members")).Put([]byte("d"), []byte(`{"id":13,"peerURLs":["http://d:2380"]}`)))
+	})
+	if r := sound(t, m.bytes(), Options{}); len(r.Notes) != 3 {
+		t.Errorf("%q", r.Notes)
+	}
+}
+
+// Promise 4: whatever the manifest says otherwise is found.
+func TestManifest(t *testing.T) {
+	m := sample(t)
+	for i := range 20 {
+		m.put("key-"+strconv.Itoa(i), "in the end") // 308 on
+	}
+	m.compact(250)
+	db := m.close()
+	plain := sound(t, db, Options{})
+	n := plain.Keys
+	manifest := func() *snapshot.Manifest {
+		man := &snapshot.Manifest{Facts: plain.Facts, HashKV: plain.HashKV, Keys: snapshot.Keys{Count: &n}}
+		man.Object.RawSize = int64(len(db)) + 32
+		return man
+	}
+	if r := sound(t, db, Options{Manifest: manifest()}); r.HashKV != plain.HashKV {
+		t.Errorf("%+v", r.HashKV)
+	}
+	// The member compacted between the snapshot and the hash.
+	later := &made{t: t, path: m.path}
+	later.open()
+	later.compact(290)
+	hash, _, err := later.kv.HashStorage().HashByRev(0)
+	must(t, err)
+	later.close()
+	man := manifest()
+	man.HashKV.Hash, man.HashKV.CompactedRevision = hash.Hash, 290
+	if hash.Hash == plain.HashKV.Hash {
+		t.Error("the compaction changed nothing")
+	}
+	sound(t, db, Options{Manifest: man})
+
+	for name, test := range map[string]struct {
+		do   func(*snapshot.Manifest)
+		kind report.Kind
+		text string
+	}{
+		"hash":          {func(m *snapshot.Manifest) { m.HashKV.Hash++ }, report.KindHash, "the manifest has"},
+		"hash revision": {func(m *snapshot.Manifest) { m.HashKV.Revision-- }, report.KindHash, "is of revision"},
+		"hash later":    {func(m *snapshot.Manifest) { m.HashKV.CompactedRevision = 260 }, report.KindHash, "compacted at 260"},
+		"hash earlier":  {func(m *snapshot.Manifest) { m.HashKV.CompactedRevision = 20 }, report.KindHash, "compacted at 20"},
+		"revision":      {func(m *snapshot.Manifest) { m.Facts.Revision-- }, report.KindFacts, "revision is 327"},
+		"index":         {func(m *snapshot.Manifest) { m.Facts.RaftIndex = 1 }, report.KindFacts, "raft_index is 9"},
+		"term":          {func(m *snapshot.Manifest) { m.Facts.RaftTerm = 1 }, report.KindFacts, "raft_term is 2"},
+		"members":       {func(m *snapshot.Manifest) { m.Facts.Members = m.Facts.Members[1:] }, report.KindFacts, "members is"},
+		"auth":          {func(m *snapshot.Manifest) { m.Facts.AuthEnabled = false }, report.KindFacts, "auth_enabled is true"},
+		"keys":          {func(m *snapshot.Manifest) { n := n + 1; m.Keys.Count = &n }, report.KindFacts, "the number of keys"},
+		"size":          {func(m *snapshot.Manifest) { m.Object.RawSize-- }, report.KindFacts, "size"},
+	} {
+		man := manifest()
+		test.do(man)
+		r := checkBytes(t, db, Options{Manifest: man})
+		if !hasFinding(r, test.kind, test.text) || len(r.Findings) != 1 {
+			t.Errorf("%s: %q", name, r.Findings)
+		}
+	}
+	// A value that was altered, with all sums over the file fixed up.
+	must(t, os.WriteFile(m.path, db, 0o600))
+	m.edit(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("key"))
+		v := bytes.Clone(b.Get(rowKeyBytes(307, 0)))
+		v[len(v)-1]++
+		return b.Put(rowKeyBytes(307, 0), v)
+	})
+	db = m.bytes()
+	man = manifest()
+	man.Object.RawSize = int64(len(db)) + 32
+	if r := checkBytes(t, db, Options{Manifest: man}); !hasFinding(r, report.KindHash, "the manifest has") {
+		t.Errorf("an altered value: %q", r.Findings)
+	}
+}
+
+// Promise 1: each way to break a page is found, and names it.
+func TestPageDamage(t *testing.T) {
+	m := sample(t)
+	for i := range 3000 {
+		m.put("more-"+strconv.Itoa(i), string(make([]byte, 200)))
+	}
+	m.close()
+	compact := func() []byte { // without a free page, so that all pages count
+		src, err := bolt.Open(m.path, 0o600, &bolt.Options{ReadOnly: true})
+		must(t, err)
+		path := m.path + ".compact"
+		dst, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: 4096})
+		must(t, err)
+		must(t, bolt.Compact(dst, src, 0))
+		must(t, errors.Join(src.Close(), dst.Close()))
+		return (&made{t: t, path: path}).bytes()
+	}()
+	sound(t, compact, Options{})
+	le := binary.LittleEndian
+	var leaf, branch int // offsets of the first leaf with many rows and of a branch
+	for at := 8192; at < len(compact); at += 4096 {
+		h := pages.ParseHeader(compact[at:])
+		if h.Kind == 2 && h.Count > 3 && h.More == 0 && leaf == 0 && bytes.Contains(compact[at:at+4096], []byte("more-")) {
+			leaf = at
+		}
+		if h.Kind == 1 && h.Count > 3 {
+			branch = at
+		}
+	}
+	if leaf == 0 || branch == 0 {
+		t.Fatal("no pages to break")
+	}
+	resum := func(b []byte) { // a meta page's sum
+		sum := fnv.New64a()
+		sum.Write(b[16 : 16+56])
+		le.PutUint64(b[16+56:], sum.Sum64())
+	}
+	for name, test := range map[string]struct {
+		do   func([]byte)
+		text string
+	}{
+		"meta page 0":        {func(b []byte) { b[16+40] ^= 1 }, "page 0: meta page"},
+		"meta page 1":        {func(b []byte) { b[4096+16+8] ^= 1 }, "page 1: meta page"},
+		"meta page's number": {func(b []byte) { b[4096] = 7 }, "page 1: meta page: it says that it is page 7"},
+		"meta page's kind":   {func(b []byte) { b[8] = 2 }, "not a meta page"},
+		"both meta pages":    {func(b []byte) { b[20] ^= 1; b[4096+20] ^= 1 }, "not a bbolt database"},
+		"more pages than the file": {func(b []byte) {
+			le.PutUint64(b[4096+16+40:], 1<<40)
+			le.PutUint64(b[4096+16+48:], 1<<40)
+			resum(b[4096:])
+		}, "the file ends here"},
+		"leaf's number":             {func(b []byte) { b[leaf]++ }, "it says that it is page"},
+		"leaf's kind":               {func(b []byte) { b[leaf+8] = 8 }, "neither a branch nor a leaf"},
+		"leaf becomes a branch":     {func(b []byte) { b[leaf+8] = 1 }, fmt.Sprintf("page %d", leaf/4096)},
+		"leaf's count":              {func(b []byte) { le.PutUint16(b[leaf+10:], 0xffff) }, "do not fit"},
+		"leaf's count falls":        {func(b []byte) { b[leaf+10]-- }, "begins at byte"},
+		"leaf extends over others":  {func(b []byte) { b[leaf+12] = 1 }, "extends over 1 more pages, and has"},
+		"leaf extends beyond":       {func(b []byte) { le.PutUint32(b[leaf+12:], 1<<20) }, "beyond the end"},
+		"leaf's flags":              {func(b []byte) { b[leaf+16] = 4 }, "unknown flags"},
+		"leaf's position":           {func(b []byte) { b[leaf+16+4] ^= 4 }, "begins at byte"},
+		"leaf's key size":           {func(b []byte) { b[leaf+16+8]++ }, "begins at byte"},
+		"leaf's empty key":          {func(b []byte) { b[leaf+16+8] = 0 }, "an empty key"},
+		"leaf's value size":         {func(b []byte) { b[leaf+16+12] ^= 1 }, "begins at byte"},
+		"leaf without rows":         {func(b []byte) { le.PutUint16(b[leaf+10:], 0) }, "without rows below a branch"},
+		"leaf's key":                {func(b []byte) { b[leaf+16+int(le.Uint32(b[leaf+16+4:]))+7] ^= 0x80 }, "out of order"},
+		"leaf is another one":       {func(b []byte) { copy(b[leaf+4096+8:], b[leaf+8:leaf+4096]) }, "bucket key"},
+		"leaf of zeros":             {func(b []byte) { clear(b[leaf : leaf+4096]) }, "it says that it is page 0"},
+		"branch's kind":             {func(b []byte) { b[branch+8] = 2 }, fmt.Sprintf("page %d", branch/4096)},
+		"branch of zeros":           {func(b []byte) { clear(b[branch : branch+4096]) }, "it says that it is page 0"},
+		"branch refers beyond":      {func(b []byte) { b[branch+16+8+7] = 1 }, "the pages that can hold data"},
+		"branch refers to meta":     {func(b []byte) { le.PutUint64(b[branch+16+8:], 1) }, "page 1: bucket key: it is a child of page"},
+		"branch refers to itself":   {func(b []byte) { le.PutUint64(b[branch+16+16+8:], uint64(branch/4096)) }, "it is used twice"},
+		"branch refers twice":       {func(b []byte) { copy(b[branch+16+8:branch+16+16], b[branch+16+16+8:branch+16+32]) }, "it is used twice"},
+		"branch's children swapped": {swapChildren(branch), "belongs into a later page"},
+		"branch's key":              {func(b []byte) { b[branch+16+32+int(le.Uint32(b[branch+16+32:]))+6] ^= 0x80 }, "out of order"},
+		"freelist's number":         {func(b []byte) { b[freelistAt(t, b)]++ }, "freelist: it says that it is page"},
+		"freelist's kind":           {func(b []byte) { b[freelistAt(t, b)+8] = 2 }, "is not a freelist"},
+		"freelist's count":          {func(b []byte) { le.PutUint16(b[freelistAt(t, b)+10:], 0xfffe) }, "do not fit"},
+		"freelist names a used one": {func(b []byte) {
+			at := freelistAt(t, b)
+			n := le.Uint16(b[at+10:])
+			le.PutUint64(b[at+16+int(n)*8:], uint64(leaf/4096))
+			le.PutUint16(b[at+10:], n+1)
+		}, "the freelist has it as free"},
+		"freelist names one twice": {func(b []byte) {
+			at := freelistAt(t, b)
+			le.PutUint64(b[at+16:], le.Uint64(b[at+24:]))
+		}, "twice"},
+		"freelist names one beyond": {func(b []byte) { le.PutUint64(b[freelistAt(t, b)+16:], 1<<40) }, "freelist: it names page"},
+		"freelist forgets one":      {func(b []byte) { at := freelistAt(t, b); b[at+10]-- }, "in no bucket, and not on the freelist: lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := bytes.Clone(compact)
+			test.do(db)
+			if bytes.Equal(db, compact) {
+				t.Fatal("nothing was changed")
+			}
+			r := checkBytes(t, db, Options{})
+			if !hasFinding(r, report.KindPage, test.text) {
+				t.Errorf("not found: %q", r.Findings)
+			}
+			if r.HashKV.Hash != 0 && name[:4] != "meta" && name[:4] != "free" {
+				t.Errorf("a hash of a broken database: %+v", r.HashKV)
+			}
+			if len(r.Findings) > 3 {
+				t.Errorf("%d findings of one fault: %q", len(r.Findings), r.Findings)
+			}
+		})
+	}
+	cut := compact[:len(compact)-1]
+	if r := checkBytes(t, cut, Options{}); !hasFinding(r, report.KindPage, "the file ends here") {
+		t.Errorf("cut off: %q", r.Findings)
+	}
+}
+
+func swapChildren(branch int) func([]byte) {
+	return func(b []byte) {
+		one, two := b[branch+16+8:branch+16+16], b[branch+16+16+8:branch+16+32]
+		for i := range one {
+			one[i], two[i] = two[i], one[i]
+		}
+	}
+}
+
+func freelistAt(t *testing.T, db []byte) int {
+	f, err := pages.Open(bytes.NewReader(db), int64(len(db)))
+	must(t, err)
+	return int(f.Meta().Freelist) * 4096
+}
+
+// Findings are bounded, and the others counted.
+func TestFindingsAreBounded(t *testing.T) {
+	m := sample(t)
+	m.close()
+	m.edit(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("key"))
+		for i := range int64(50) {
+			if err := b.Put(rowKeyBytes(1000+2*i, 0), []byte("\xff")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	all := checkBytes(t, m.bytes(), Options{})
+	few := checkBytes(t, m.bytes(), Options{MaxFindings: 7})
+	if all.More != 0 || len(few.Findings) != 7 || few.More != int64(len(all.Findings)-7) || fmt.Sprint(few.Findings) != fmt.Sprint(all.Findings[:7]) {
+		t.Errorf("%d and %d more, of %d", len(few.Findings), few.More, len(all.Findings))
+	}
+}
+
+// A source that fails, and a context that ends, are errors and not damage,
+// wherever it happens.
+func TestSourceFails(t *testing.T) {
+	m := sample(t)
+	db := m.close()
+	away := errors.New("the place is away")
+	for n := 0; ; n++ {
+		r, err := Check(t.Context(), &failing{r: bytes.NewReader(db), left: n, err: away}, int64(len(db)), Options{})
+		if err == nil {
+			if n < 10 || len(r.Findings) > 0 {
+				t.Errorf("%d reads were made to fail, %q", n, r.Findings)
+			}
+			break
+		}
+		if !errors.Is(err, away) && !errors.Is(err, context.Canceled) {
+			t.Fatalf("read %d: %v", n, err)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), -time.Second, away)
+	defer cancel()
+	if _, err := Check(ctx, bytes.NewReader(db), int64(len(db)), Options{}); !errors.Is(err, away) {
+		t.Errorf("%v", err)
+	}
+}
+
+type failing struct {
+	r    io.ReaderAt
+	mu   sync.Mutex
+	left int
+	err  error
+}
+
+func (f *failing) ReadAt(p []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 {
+		return 0, f.err
+	}
+	f.left--
+	return f.r.ReadAt(p, off)
+}

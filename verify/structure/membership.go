@@ -1,0 +1,146 @@
+package structure
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// membership is what the buckets members and members_removed say.
+type membership struct {
+	list    []member
+	removed map[snapshot.ID]bool
+}
+
+type member struct {
+	ID         uint64   `json:"id"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs"`
+	IsLearner  bool     `json:"isLearner"`
+}
+
+func (m member) id() snapshot.ID { return snapshot.ID(m.ID) }
+
+func (m member) String() string { return fmt.Sprintf("member %s (%q)", m.id(), m.Name) }
+
+func (c *check) memberRow(where string, key, value []byte) {
+	id, ok := c.memberID(where, key)
+	if !ok {
+		return
+	}
+	var m member
+	if err := json.Unmarshal(value, &m); err != nil {
+		c.found.add(report.KindMembership, where, "member %s cannot be decoded: %v", id, err)
+		return
+	}
+	if m.id() != id {
+		c.found.add(report.KindMembership, where, "member %s says that its ID is %s", id, m.id())
+		m.ID = uint64(id)
+	}
+	c.db.members.list = append(c.db.members.list, m)
+}
+
+func (c *check) removedRow(where string, key, _ []byte) {
+	if id, ok := c.memberID(where, key); ok {
+		if c.db.members.removed == nil {
+			c.db.members.removed = map[snapshot.ID]bool{}
+		}
+		c.db.members.removed[id] = true
+	}
+}
+
+func (c *check) memberID(where string, key []byte) (id snapshot.ID, ok bool) {
+	if err := id.UnmarshalText(key); err != nil {
+		c.found.add(report.KindMembership, where, "key %s is no member's ID", shown(key))
+		return 0, false
+	}
+	return id, true
+}
+
+// checkMembers holds the members against each other, against those that were
+// removed, and against the raft configuration.
+func (c *check) checkMembers() {
+	c.checkURLs()
+	// etcd 3.4 and 3.5 read their members from elsewhere, and leave some here
+	// that were removed.
+	odd := func(format string, args ...any) {
+		c.found.add(report.KindMembership, "", format, args...)
+	}
+	if c.db.meta.storage == nil {
+		odd = func(format string, args ...any) {
+			c.note(format+"; etcd 3.4 and 3.5 do not mind, an upgrade to 3.6 would", args...)
+		}
+	}
+	if c.db.meta.index <= uint64(len(c.db.members.list)) {
+		// etcdutl changes the members, counts as many entries as there are, and
+		// leaves the raft configuration as it was until the member starts.
+		odd = func(format string, args ...any) {
+			c.note(format+": a database that was restored, of a member that was not started yet", args...)
+		}
+	}
+	var current []member
+	for _, m := range c.db.members.list {
+		if c.db.members.removed[m.id()] {
+			odd("%s is among the members and among those that were removed", m)
+			continue
+		}
+		current = append(current, m)
+	}
+	conf := c.db.meta.conf
+	if conf == nil {
+		return
+	}
+	if len(conf.VotersOutgoing)+len(conf.LearnersNext) > 0 {
+		c.found.add(report.KindMembership, "bucket meta, confState", "a joint configuration, which etcd does not use")
+	}
+	if len(conf.Voters) == 0 {
+		c.found.add(report.KindMembership, "bucket meta, confState", "no voters")
+	}
+	for _, m := range current {
+		voter, learner := slices.Contains(conf.Voters, m.ID), slices.Contains(conf.Learners, m.ID)
+		switch {
+		case !voter && !learner:
+			odd("%s is not in the raft configuration", m)
+		case voter && learner:
+			c.found.add(report.KindMembership, "bucket meta, confState", "%s is a voter and a learner", m)
+		case m.IsLearner && voter:
+			odd("%s is a learner, and a voter in the raft configuration", m)
+		case !m.IsLearner && learner:
+			odd("%s is a voter, and a learner in the raft configuration", m)
+		}
+	}
+	if c.incomplete.Load() {
+		return
+	}
+	for _, id := range slices.Concat(conf.Voters, conf.Learners) {
+		if !slices.ContainsFunc(current, func(m member) bool { return m.ID == id }) {
+			odd("the raft configuration has member %s, which is not among the members", snapshot.ID(id))
+		}
+	}
+}
+
+func (c *check) checkURLs() {
+	owner := map[string]member{}
+	for _, m := range c.db.members.list {
+		where := "bucket members"
+		if len(m.PeerURLs) == 0 {
+			c.found.add(report.KindMembership, where, "%s has no peer URL", m)
+		}
+		for _, u := range m.PeerURLs {
+			if other, taken := owner[u]; taken && other.ID != m.ID && !c.db.members.removed[m.id()] && !c.db.members.removed[other.id()] {
+				c.found.add(report.KindMembership, where, "%s and %s have the same peer URL %q", other, m, u)
+			}
+			owner[u] = m
+		}
+		for _, u := range slices.Concat(m.PeerURLs, m.ClientURLs) {
+			if parsed, err := url.Parse(u); err != nil || parsed.Scheme == "" {
+				c.found.add(report.KindMembership, where, "%s has the URL %q, which is none", m, u)
+			}
+		}
+	}
+}
