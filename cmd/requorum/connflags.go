@@ -16,6 +16,7 @@ import (
 // taken from the ETCDCTL_ variables.
 type connFlags struct {
 	flags          *pflag.FlagSet
+	name           string // of the flag that names the endpoints
 	cfg            store.ClientConfig
 	endpoints      []string
 	user, password string
@@ -24,8 +25,14 @@ type connFlags struct {
 }
 
 func (c *connFlags) addFlags(f *pflag.FlagSet) {
-	c.flags = f
-	f.StringSliceVar(&c.endpoints, "endpoints", nil, "etcd's client URLs, separated by commas (default "+store.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
+	c.addFlagsAs(f, "endpoints", "etcd's client URLs, separated by commas (default "+store.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
+}
+
+// addFlagsAs names the endpoints otherwise, for a command that does not always
+// talk to a cluster.
+func (c *connFlags) addFlagsAs(f *pflag.FlagSet, name, usage string) {
+	c.flags, c.name = f, name
+	f.StringSliceVar(&c.endpoints, name, nil, usage)
 	f.BoolVar(&c.cfg.DiscoverEndpoints, "discover-endpoints", false, "also use the endpoints that the members advertise")
 	f.StringVar(&c.cfg.CACert, "cacert", "", "verify etcd's certificate with the CA in this `file`")
 	f.StringVar(&c.cfg.Cert, "cert", "", "client certificate `file`")
@@ -52,7 +59,7 @@ func (c *connFlags) config(g *globals) (store.ClientConfig, error) {
 	if err != nil {
 		return cfg, usageError{err}
 	}
-	override(c.flags, "endpoints", &cfg.Endpoints, c.endpoints)
+	override(c.flags, c.name, &cfg.Endpoints, c.endpoints)
 	override(c.flags, "cacert", &cfg.CACert, c.cfg.CACert)
 	override(c.flags, "cert", &cfg.Cert, c.cfg.Cert)
 	override(c.flags, "key", &cfg.Key, c.cfg.Key)

@@ -208,34 +208,34 @@ func inPlace(t testing.TB, dir string) bool {
 // markKey tells the old cluster's data from the new one's.
 const markKey = "/mark"
 
-// verdict is what servers made of what a killed restore left.
-type verdict int
+// outcome is what servers made of what a killed restore left.
+type outcome int
 
 const (
-	nothingThere verdict = iota
+	nothingThere outcome = iota
 	refuses
 	servesOld
 	servesNew
 )
 
-func (v verdict) String() string {
+func (v outcome) String() string {
 	return [...]string{"nothing is there", "servers refuse to start", "the old cluster serves", "the new cluster serves"}[v]
 }
 
-// tally counts verdicts.
+// tally counts outcomes.
 type tally [4]int
 
 func (s tally) String() string {
 	var parts []string
 	for v, n := range s {
-		parts = append(parts, fmt.Sprintf("%s: %d", verdict(v), n))
+		parts = append(parts, fmt.Sprintf("%s: %d", outcome(v), n))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // expectNoHalf starts servers on copies of the members' directories, as an
 // operator would who knows nothing of the restore.
-func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, when string) verdict {
+func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, when string) outcome {
 	t.Helper()
 	there := 0
 	for _, name := range names(3) {
@@ -298,7 +298,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 }
 
 // serves asks a cluster for all it has. Anything but all is an error that lasts.
-func serves(ctx context.Context, client *clientv3.Client) (verdict, error) {
+func serves(ctx context.Context, client *clientv3.Client) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	mark, err := client.Get(ctx, markKey)

@@ -10,11 +10,14 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay"
 )
 
 func newListCommand(g *globals) *cobra.Command {
 	var repo repoFlags
+	var trust trustFlags
 	cmd := &cobra.Command{
 		Use:     "list --repo URL",
 		Aliases: []string{"ls"},
@@ -22,13 +25,18 @@ func newListCommand(g *globals) *cobra.Command {
 		Long: `List what a repository holds: its timelines (one for each incarnation of the
 cluster), the full snapshots in each, the oldest state first, and what the
 archived log adds: the ranges in which every point can be restored, and the gaps
-between them with their reasons. A backup whose manifest is damaged is listed as
-such, and ends the command with status 3.
+between them with their reasons. PROVED says what 'requorum verify' has proved of
+each backup, and when. A backup whose manifest is damaged is listed as such, and
+ends the command with status 3, as does a verdict that was altered or is missing.
 ` + exitHelp,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			trusted, err := trust.parse()
+			if err != nil {
+				return err
+			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
@@ -39,10 +47,12 @@ such, and ends the command with status 3.
 				return err
 			}
 			logs, err := readLogs(cmd.Context(), r, catalog)
-			return errors.Join(g.printCatalog(r, catalog, logs), err)
+			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
+			return errors.Join(g.printCatalog(r, catalog, logs, verdicts), err, errVerdicts)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
+	trust.addFlags(cmd.Flags())
 	return cmd
 }
 
@@ -51,12 +61,20 @@ type catalogReport struct {
 	Repository string                `json:"repository"`
 	ID         string                `json:"id"`
 	Timelines  []repository.Timeline `json:"timelines"`
-	Backups    []*snapshot.Manifest  `json:"backups"`
+	Backups    []listedBackup        `json:"backups"`
 	Damaged    []damagedReport       `json:"damaged"`
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
+	// DamagedVerdicts are those that were altered, moved, or are missing.
+	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
 	logsReport
+}
+
+// listedBackup is a manifest, and what verdicts say of it.
+type listedBackup struct {
+	*snapshot.Manifest
+	Proved *provedReport `json:"proved,omitempty"`
 }
 
 type damagedReport struct {
@@ -72,23 +90,27 @@ type incompleteReport struct {
 	Newest   time.Time             `json:"newest"`
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport) error {
-	report := catalogReport{
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain) error {
+	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(),
-		Timelines: emptyNotNull(c.Timelines), Backups: emptyNotNull(c.Manifests),
+		Timelines: emptyNotNull(c.Timelines), Backups: []listedBackup{},
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
-		logsReport: logs,
+		DamagedVerdicts: emptyNotNull(verdicts.Findings),
+		logsReport:      logs,
+	}
+	for _, m := range c.Manifests {
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m)})
 	}
 	var damage []error
 	if d := r.Damage(); d != nil {
 		damage = append(damage, &snapshot.DamagedError{Object: "the marker of " + r.String(), Offset: -1, Err: d})
 	}
 	for _, d := range c.Damaged {
-		report.Damaged = append(report.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
+		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
 		damage = append(damage, d.Err)
 	}
 	for _, d := range c.DamagedTimelines {
-		report.DamagedTimelines = append(report.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
+		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
 		damage = append(damage, d.Err)
 	}
 	for _, full := range c.Incomplete {
@@ -99,12 +121,15 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, lo
 				one.Newest = o.ModTime
 			}
 		}
-		report.Incomplete = append(report.Incomplete, one)
+		listed.Incomplete = append(listed.Incomplete, one)
+	}
+	for _, f := range verdicts.Findings {
+		damage = append(damage, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
 	}
 	if g.output == "json" {
-		return errors.Join(g.printJSON(report), errors.Join(damage...))
+		return errors.Join(g.printJSON(listed), errors.Join(damage...))
 	}
-	return errors.Join(g.tableCatalog(report), errors.Join(damage...))
+	return errors.Join(g.tableCatalog(listed), errors.Join(damage...))
 }
 
 func (g *globals) tableCatalog(r catalogReport) error {
@@ -126,11 +151,11 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			continue
 		}
 		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
-		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED")
+		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
 				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
-					m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()))
+					m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()), m.Proved.String())
 			}
 		}
 		if err := out.flush(); err != nil {
@@ -156,7 +181,7 @@ func (g *globals) tableCatalog(r catalogReport) error {
 // empty says that there is nothing to tell of a timeline but that it was opened,
 // as after a restore whose cluster was not backed up.
 func (r *catalogReport) empty(t repository.TimelineID) bool {
-	return !slices.ContainsFunc(r.Backups, func(m *snapshot.Manifest) bool { return m.Timeline == t }) &&
+	return !slices.ContainsFunc(r.Backups, func(b listedBackup) bool { return b.Timeline == t }) &&
 		!slices.ContainsFunc(r.Damaged, func(d damagedReport) bool { return d.Timeline == t }) &&
 		!slices.ContainsFunc(r.Incomplete, func(u incompleteReport) bool { return u.Timeline == t }) &&
 		!slices.ContainsFunc(r.Logs, func(l logReport) bool { return l.Timeline == t }) &&

@@ -16,17 +16,24 @@ import (
 
 func newShowCommand(g *globals) *cobra.Command {
 	var repo repoFlags
+	var trust trustFlags
 	var timeline string
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest] --repo URL",
 		Short: "Show one backup: what it holds, where it came from, how to open it by hand",
 		Long: `Show one backup. Without an ID, or with "latest", the newest state; the first
-characters of an ID do when they are of one backup only.
+characters of an ID do when they are of one backup only. "Proved" is what
+'requorum verify' has proved of it, and when; a drill's times are what a restore
+took there.
 ` + exitHelp,
 		Example: `  requorum show --repo file:///var/backups/etcd
   requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			trusted, err := trust.parse()
+			if err != nil {
+				return err
+			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
@@ -37,7 +44,12 @@ characters of an ID do when they are of one backup only.
 				return err
 			}
 			logs, err := readLogs(cmd.Context(), r, catalog)
-			report := showReport{m, logs.of(m)}
+			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
+			if n := len(verdicts.Findings); n > 0 {
+				fmt.Fprintf(g.stderr, "note: the chain of verdicts is damaged: 'requorum list' names the %s\n", plural(n, "place", "places"))
+			}
+			report := showReport{listedBackup{m, proved(verdicts, m)}, logs.of(m)}
+			err = errors.Join(err, errVerdicts)
 			if g.output == "json" {
 				return errors.Join(g.printJSON(report), err)
 			}
@@ -45,14 +57,15 @@ characters of an ID do when they are of one backup only.
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
+	trust.addFlags(cmd.Flags())
 	addTimelineFlag(cmd.Flags(), &timeline)
 	return cmd
 }
 
-// showReport is the JSON form of `requorum show`: the manifest, and what the
-// archived log adds to it.
+// showReport is the JSON form of `requorum show`: the manifest, what verdicts say
+// of it, and what the archived log adds to it.
 type showReport struct {
-	*snapshot.Manifest
+	listedBackup
 	// Recoverable is the range that the backup is in; nil where that is not
 	// known.
 	Recoverable *walreplay.Range `json:"recoverable,omitempty"`
@@ -104,6 +117,7 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	out.row("HashKV", hashOr(m.HashKV))
 	out.row("Database", fmt.Sprintf("%s, SHA-256 %s", size(m.Object.RawSize), m.DatabaseSHA256))
 	out.row("Stored", fmt.Sprintf("%s as %s, SHA-256 %s", size(m.Object.StoredSize), strings.Join(m.Object.Codecs, ", "), m.Object.StoredSHA256))
+	report.Proved.rows(out)
 	for _, recipient := range m.Object.Recipients {
 		out.row("Encrypted to", recipient)
 	}

@@ -11,13 +11,14 @@
 //	<timeline>/marks/<index>-<time>-<member>.json  an alive mark
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended
+//	verdicts/<sequence>.json                   what a verification found, each bound to the one before
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
 // grows when a history restarted under the same cluster ID. A backup is
 // "<UTC time>-<random>", such as 20260102T150405Z-3f9a2c: sorted by name they
 // are sorted by the writer's clock, which nothing depends on. Raft indexes,
-// members and the times of marks (nanoseconds since 1970) are 16 hexadecimal
-// digits in names.
+// members, the times of marks (nanoseconds since 1970) and the numbers of
+// verdicts are 16 hexadecimal digits in names.
 package repository
 
 import (

@@ -43,6 +43,7 @@ func TestNamesAreValidAndNotNested(t *testing.T) {
 	names := []string{
 		markerName, timelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), false),
 		SnapshotName(timeline, NewBackupID(time.Now()), true), ManifestName(timeline, NewBackupID(time.Now())),
+		VerdictName(1), VerdictName(1<<64 - 1),
 	}
 	for _, a := range names {
 		if err := sinks.ValidName(a); err != nil {

@@ -41,7 +41,8 @@ func (r *Report) Status() Status {
 		switch c.Status {
 		case Damaged:
 			return Damaged
-		case Unchecked:
+		case Passed:
+		default: // a status that is not known proves nothing
 			worst = Unchecked
 		}
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// What verify proved is what list and show tell, for as long as it holds.
+func TestProvedIsListed(t *testing.T) {
+	u, cluster := newUser(t), storetest.Start(t, storetest.Options{Version: "3.7"})
+	repo := u.path("repo")
+	older := u.backup(t, cluster.Endpoints(), []string{repo})[0]
+	newer := u.backup(t, cluster.Endpoints(), []string{repo})[0]
+	proof := func(id string, more ...string) string {
+		t.Helper()
+		e := u.must(t, exitOK, append([]string{"list", "--output", "json", "--repo", repo}, more...)...)
+		for _, b := range decode[catalogReport](t, e).Backups {
+			if b.ID == id && b.Proved != nil {
+				return fmt.Sprintf("%s %s %d", b.Proved.Status, b.Proved.Rung, b.Proved.Verdict)
+			}
+		}
+		return "none"
+	}
+	expect := func(id, want string, more ...string) {
+		t.Helper()
+		if got := proof(id, more...); got != want {
+			t.Errorf("backup %s: got %s, want %s", id, got, want)
+		}
+	}
+	expect(newer.ID, "none")
+
+	u.must(t, exitOK, "verify", "--repo", repo)
+	expect(newer.ID, "passed structure 1")
+	expect(older.ID, "none")
+	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "PROVED") || !strings.Contains(e.stdout, "structure, now") && !strings.Contains(e.stdout, " ago") {
+		t.Error(e)
+	}
+	if e := u.must(t, exitOK, "show", "--repo", repo); !strings.Contains(e.stdout, "by verdict 1 of") {
+		t.Error(e)
+	}
+	if e := u.must(t, exitOK, "show", older.ID, "--repo", repo); !strings.Contains(e.stdout, "requorum verify") {
+		t.Error(e)
+	}
+	u.must(t, exitOK, "verify", "--repo", repo, "--rung", "checksum", "--no-verdict")
+	expect(newer.ID, "passed structure 1")
+
+	// Signed, and believed by who trusts the key alone.
+	private, public, other := u.path("key.pem"), u.path("key.pub"), u.path("other.pub")
+	makeKey(t, private, public)
+	makeKey(t, u.path("other.pem"), other)
+	u.must(t, exitOK, "verify", "all", "--repo", repo, "--rung", "checksum", "--sign-key", private)
+	expect(older.ID, "passed checksum 2")
+	expect(newer.ID, "passed structure 1")
+	expect(newer.ID, "passed checksum 2", "--verify-key", public)
+	expect(newer.ID, "none", "--verify-key", other)
+	if e := u.must(t, exitOK, "show", "--repo", repo, "--verify-key", public); !strings.Contains(e.stdout, "signed with key") {
+		t.Error(e)
+	}
+	u.must(t, exitFailed, "list", "--repo", repo, "--verify-key", u.path("none"))
+
+	// Damaged since.
+	object := filepath.Join(repo, newer.Object.Name)
+	if err := os.Chmod(object, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := flip(object, newer.Object.StoredSize/2, 1); err != nil {
+		t.Fatal(err)
+	}
+	u.must(t, exitDamaged, "verify", "--repo", repo)
+	expect(newer.ID, "damaged  3")
+	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "DAMAGED, ") {
+		t.Error(e)
+	}
+
+	// A verdict that was altered is named, and hides nothing else.
+	name := filepath.Join(repo, "verdicts", "0000000000000003.json")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	altered := bytes.Replace(data, []byte(`"damaged"`), []byte(`"passed"`), 1)
+	if bytes.Equal(altered, data) {
+		t.Fatal("nothing was altered")
+	}
+	if err := os.Chmod(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, altered, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := u.must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
+	listed := decode[catalogReport](t, e)
+	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/0000000000000003.json" || len(listed.Backups) != 2 {
+		t.Errorf("%+v", listed.DamagedVerdicts)
+	}
+	u.must(t, exitOK, "show", older.ID, "--repo", repo)
+}
+
+// makeKey makes a pair of keys as docs/ci.md says.
+func makeKey(t *testing.T, private, public string) {
+	t.Helper()
+	path, err := exec.LookPath("openssl")
+	needs(t, err == nil, "openssl is not installed")
+	for _, args := range [][]string{{"genpkey", "-algorithm", "ed25519", "-out", private}, {"pkey", "-in", private, "-pubout", "-out", public}} {
+		if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+			t.Fatalf("openssl: %v\n%s", err, out)
+		}
+	}
+	if err := os.Chmod(private, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// verify runs the command with --output json, wants its exit code, and that
+// nothing but the document is printed where it passed.
+func (u *user) verify(t testing.TB, code int, args ...string) verifyReport {
+	t.Helper()
+	e := u.must(t, code, append([]string{"verify", "--output", "json"}, args...)...)
+	var r verifyReport
+	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+		t.Fatalf("%v: %s", err, e)
+	}
+	if code == exitOK && e.stderr != "" {
+		t.Errorf("on standard error: %s", e.stderr)
+	}
+	return r
+}
+
+// TestVerifyEveryVersion: what real servers write under a mixed load passes every
+// rung, also against a live member. A member's data directory passes while it
+// runs, by its log, and when it is stopped, and then not a byte, name or time in it
+// changes.
+func TestVerifyEveryVersion(t *testing.T) {
+	for _, version := range logVersions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			verifyVersion(t, version)
+		})
+	}
+}
+
+func verifyVersion(t *testing.T, version string) {
+	c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: storetest.MixedArgs()})
+	u := newUser(t, rootUser(), "XDG_STATE_HOME="+t.TempDir())
+	repo, endpoints := u.path("repo"), strings.Join(c.Endpoints(), ",")
+	member := c.Member(0)
+	archive := func() {
+		u.must(t, exitOK, "archive", "--once", "--data-dir", member.DataDir, "--endpoints", member.ClientURL, "--repo", repo)
+	}
+	if _, err := c.Client(t).Put(t.Context(), "/first", "x"); err != nil {
+		t.Fatal(err)
+	}
+	archive() // takes the first full snapshot
+	for seed := range uint64(short(1, 3)) {
+		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: short(1500, 20_000), Rounds: 1})
+		archive()
+		u.must(t, exitOK, "backup", "--endpoints", endpoints, "--repo", repo, "--hashkv")
+	}
+	for i := range 20 {
+		if _, err := c.Client(t).Put(t.Context(), fmt.Sprintf("/tail/%d", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archive()
+
+	all := u.verify(t, exitOK, "all", "--repo", repo, "--rung", "replay")
+	replays := 0
+	for _, check := range all.Checks {
+		if check.Rung == report.Replay && check.Status == report.Passed {
+			replays++
+		}
+	}
+	if replays < 3 { // of both backups, and of the log's end
+		t.Errorf("%d replays: %+v", replays, all.Checks)
+	}
+	u.verify(t, exitOK, "--repo", repo, "--rung", "drill", "--against-endpoints", endpoints)
+	u.verify(t, exitOK, "--data-dir", member.DataDir, "--rung", "checksum")
+	u.verify(t, exitIncomplete, "--data-dir", member.DataDir)
+	c.StopAll()
+	before := fingerprint(t, member.DataDir)
+	stopped := u.verify(t, exitOK, "--data-dir", member.DataDir)
+	if len(stopped.Checks) != 2 {
+		t.Errorf("%+v", stopped.Checks)
+	}
+	if after := fingerprint(t, member.DataDir); !maps.Equal(before, after) {
+		t.Errorf("before:\n%v\nafter:\n%v", before, after)
+	}
+}
+
+// fingerprint is each file's mode, size, time and content.
+func fingerprint(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		var data []byte
+		if info.Mode().IsRegular() {
+			if data, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		}
+		all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sha256.Sum256(data))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/verify/drill"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
+)
+
+type verifyOptions struct {
+	repo       repoFlags
+	conn       connFlags
+	identities identityFlags
+	flags      *pflag.FlagSet
+
+	file, dataDir, walDir string
+	timeline              string
+	rung                  string
+	sample                string
+	seed                  uint64
+	scratchDir            string
+	junit                 string
+	noVerdict             bool
+	signKey               string
+	verifyKeys            []string
+	dryRun                bool
+}
+
+func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
+	o.flags = f
+	o.repo.addFlags(f, false)
+	addTimelineFlag(f, &o.timeline)
+	f.StringVar(&o.rung, "rung", string(report.Structure), "how far to prove: checksum, structure, replay or drill; each includes those before it")
+	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
+	f.StringVar(&o.dataDir, "data-dir", "", "verify this data directory `DIR` of a member: of a stopped one its database and log, of a running one its log; nothing is changed")
+	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
+	f.StringVar(&o.sample, "sample", "", "read a random part of the stored bytes only, such as 5%")
+	f.Uint64Var(&o.seed, "seed", 0, "choose the sample's objects as an earlier run with this seed did (default: others each time)")
+	f.StringVar(&o.scratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
+	o.conn.addFlagsAs(f, "against-endpoints", "also ask a follower behind these client URLs for its hash of the data at each backup's revision")
+	o.identities.addFlags(f)
+	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
+	f.BoolVar(&o.noVerdict, "no-verdict", false, "do not write the verdict into the repository")
+	f.StringVar(&o.signKey, "sign-key", "", "sign the verdict with the Ed25519 private key in this `file` (openssl genpkey -algorithm ed25519)")
+	f.StringArrayVar(&o.verifyKeys, "verify-key", nil, "believe earlier verdicts only where the Ed25519 public key in this `file` signed them; may be given more than once")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would be read")
+}
+
+func newVerifyCommand(g *globals) *cobra.Command {
+	var o verifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify [ID|latest|all] --repo URL [--rung checksum|structure|replay|drill]",
+		Short: "Prove that a backup can be restored, or find what is wrong with it",
+		Long: `Prove backups and the archived log, rung by rung, and list every fault:
+
+  checksum   every stored byte is what was stored, and nothing is missing
+  structure  the database is one that etcd could have written, and its hash is
+             the one that the cluster gave
+  replay     the snapshot before it and the log give the same database
+  drill      a scratch cluster, built from it on this host, serves what it should
+
+Without an ID, or with "latest": the newest backup and the log after it. With an
+ID that backup alone, with "all" everything in the repository. The result is
+written into the repository as a verdict, for 'requorum list' and other hosts.
+
+Status 3 says that damage was found, status 5 that nothing was found but that
+something could not be checked: the report says why. docs/verify.md tells which
+rung finds what.
+` + exitHelp,
+		Example: `  requorum verify --repo file:///var/backups/etcd
+  requorum verify all --rung checksum --sample 5% --repo 's3://backups/etcd?region=eu-central-1'
+  requorum verify --rung drill --junit report.xml --output json --repo file:///var/backups/etcd
+  requorum verify --from-file snapshot.db
+  requorum verify --data-dir /var/lib/etcd`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return g.verify(cmd.Context(), &o, args) },
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+// countedPhases are those whose progress is no bytes: entries, or checks.
+var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), drill.PhaseServe}
+
+// verify runs the command.
+func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) error {
+	if err := o.check(g, args); err != nil {
+		return err
+	}
+	req, err := o.request(g, args)
+	if err != nil {
+		return err
+	}
+	meter := g.newMeter()
+	defer meter.finish()
+	req.Progress = func(phase string, done, total int64) {
+		if slices.Contains(countedPhases, phase) {
+			meter.count(phase, done, total)
+			return
+		}
+		meter.update(phase, done, total)
+	}
+	switch {
+	case o.file != "":
+		r, err := verify.File(ctx, o.file, req)
+		meter.finish()
+		return g.verified(o, r, err, nil)
+	case o.dataDir != "":
+		r, err := verify.DataDir(ctx, o.dataDir, o.walDir, req)
+		meter.finish()
+		return g.verified(o, r, err, nil)
+	}
+	return g.verifyRepository(ctx, o, req, meter)
+}
+
+func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req verify.Request, meter *meter) error {
+	var key ed25519.PrivateKey
+	if o.signKey != "" {
+		var err error
+		if key, err = verdict.ReadSigningKey(o.signKey); err != nil {
+			return fmt.Errorf("--sign-key: %w", err)
+		}
+	}
+	repo, err := o.repo.openRepository(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer repo.Sink().Close() //nolint:errcheck // what was written is committed, or an error is on its way
+	if o.dryRun {
+		return g.showVerifyPlan(ctx, repo, req)
+	}
+	if o.conn.flags.Changed("against-endpoints") {
+		client, err := o.conn.connect(ctx, g)
+		if err != nil {
+			return err
+		}
+		defer client.Close() //nolint:errcheck // nothing is under way any more
+		req.Live = client
+	}
+	r, seen, err := verify.Repository(ctx, repo, req)
+	meter.finish()
+	if errors.Is(err, snapshot.ErrAmbiguous) {
+		err = usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	if o.noVerdict {
+		return g.verified(o, r, nil, nil)
+	}
+	written := &verdictReport{}
+	v, err := verdict.Write(ctx, repo, verify.Verdict(r, seen), key)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
+		written.Error = err.Error()
+	default:
+		written.Sequence, written.Signed = v.Sequence, key != nil
+	}
+	return g.verified(o, r, nil, written)
+}
+
+// check refuses options that would not be honoured together.
+func (o *verifyOptions) check(g *globals, args []string) error {
+	ofRepository := []string{"repo", "timeline", "sample", "seed", "sign-key", "verify-key", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run"}
+	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
+		if s.path == "" {
+			continue
+		}
+		if len(args) > 0 {
+			return usageError{fmt.Errorf("%s is of no use %s", args[0], s.why)}
+		}
+		if err := g.unfit(s.why, ofRepository...); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.file != "" && o.dataDir != "":
+		return usageError{errors.New("--from-file and --data-dir: give one of them")}
+	case o.walDir != "" && o.dataDir == "":
+		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
+	case o.signKey != "" && o.noVerdict:
+		return usageError{errors.New("--sign-key is of no use with --no-verdict")}
+	case o.flags.Changed("seed") && o.sample == "":
+		return usageError{errors.New("--seed is of no use without --sample")}
+	}
+	return nil
+}
+
+// request is what the options ask for.
+func (o *verifyOptions) request(g *globals, args []string) (verify.Request, error) {
+	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Seed: o.seed, Tool: "requorum " + version}
+	if g.verbose { // a replay's etcd warns of each request that its cluster had refused
+		req.Logger = g.logger()
+	}
+	var err error
+	if req.Rung, err = report.ParseRung(o.rung); err != nil {
+		return req, usageError{fmt.Errorf("--rung: %w", err)}
+	}
+	if len(args) > 0 {
+		req.Backup = args[0]
+	}
+	if req.Sample, err = parsePercent(o.sample); err != nil {
+		return req, usageError{fmt.Errorf("--sample %s: %w", o.sample, err)}
+	}
+	if req.Sample > 0 && !o.flags.Changed("seed") {
+		req.Seed = rand.Uint64() >> 11 // as JSON's readers keep it exactly
+	}
+	if req.Identities, err = o.identities.parse(); err != nil {
+		return req, err
+	}
+	for _, path := range o.verifyKeys {
+		key, err := verdict.ReadVerifyKey(path)
+		if err != nil {
+			return req, fmt.Errorf("--verify-key: %w", err)
+		}
+		req.Trusted = append(req.Trusted, key)
+	}
+	return req, nil
+}
+
+// parsePercent reads "5%" or "5"; 0 for an empty text.
+func parsePercent(s string) (float64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	if err != nil || !(n > 0 && n <= 100) {
+		return 0, errors.New("want a percentage, such as 5%")
+	}
+	return n, nil
+}

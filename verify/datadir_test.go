@@ -1,0 +1,266 @@
+package verify_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// member is a bundled one-member cluster with something in it.
+type member struct {
+	*testing.T
+	cluster *store.LocalCluster
+	kv      *clientv3.Client
+	dir     string
+}
+
+func newMember(t *testing.T) *member {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := store.StartCluster(ctx, store.ClusterConfig{
+		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	m := &member{T: t, cluster: c, dir: c.Members()[0].Config().DataDir}
+	if m.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.kv.Close() })
+	m.load(200)
+	return m
+}
+
+func (m *member) load(n int) {
+	m.Helper()
+	for i := range n {
+		if _, err := m.kv.Put(m.Context(), fmt.Sprintf("key%03d", i%50), strings.Repeat("v", 500)); err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
+// fingerprint is each file's mode, size, time and content.
+func (m *member) fingerprint() map[string]string {
+	m.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		var sum [sha256.Size]byte
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			sum = sha256.Sum256(data)
+		}
+		all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sum)
+		return nil
+	})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return all
+}
+
+func (m *member) verify(rung report.Rung) *report.Report {
+	m.Helper()
+	r, err := verify.DataDir(m.Context(), m.dir, "", verify.Request{Rung: rung, ScratchDir: m.TempDir()})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return r
+}
+
+func statuses(r *report.Report) string {
+	var all []string
+	for _, c := range r.Checks {
+		all = append(all, fmt.Sprintf("%s %s", c.Rung, c.Status))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Promise 3: of a stopped member's files not a byte, name or time changes.
+func TestPromise3StoppedMemberIsOnlyRead(t *testing.T) {
+	m := newMember(t)
+	m.cluster.Kill()
+	before := m.fingerprint()
+	r := m.verify(report.Replay)
+	if after := m.fingerprint(); !maps.Equal(before, after) {
+		t.Errorf("before:\n%v\nafter:\n%v", before, after)
+	}
+	if got := statuses(r); !strings.HasPrefix(got, "checksum passed, structure passed, replay passed") || len(r.Findings()) > 0 {
+		t.Errorf("%s: %+v", got, r.Checks)
+	}
+}
+
+// Promise 3: of a running member only the log is read, by somebody who could
+// write nothing, while it goes on writing.
+func TestPromise3RunningMemberIsNotTouched(t *testing.T) {
+	m := newMember(t)
+	for above := m.dir; above != os.TempDir(); above = filepath.Dir(above) {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o755)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"member/wal/*", "member/snap/db"} {
+		names, _ := filepath.Glob(filepath.Join(m.dir, pattern))
+		for _, name := range names {
+			if err := os.Chmod(name, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	scratch := t.TempDir()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.load(300)
+	}()
+	for range 5 {
+		sinktest.AsNobody(t, func() {
+			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Rung: report.Structure, ScratchDir: scratch})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := statuses(r); got != "checksum passed, structure unchecked" || !strings.Contains(strings.Join(r.Notes, " "), "a member runs") {
+				t.Errorf("%s: %+v", got, r.Checks)
+			}
+		})
+	}
+	<-ended
+	m.load(1) // it serves as before
+}
+
+// Faults in a member's log, and in what the log and the database say of each
+// other.
+func TestMemberFaults(t *testing.T) {
+	m := newMember(t)
+	m.cluster.Kill()
+	wals, _ := filepath.Glob(filepath.Join(m.dir, "member", "wal", "*.wal"))
+	slices.Sort(wals)
+	whole, err := os.ReadFile(wals[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := len(whole) // up to where records are
+	for used > 0 && whole[used-1] == 0 {
+		used--
+	}
+	for _, c := range []struct {
+		name string
+		data func() []byte
+		want report.Kind
+	}{
+		{"a record flipped", func() []byte { d := slices.Clone(whole); d[used/2] ^= 1; return d }, report.KindLogCorrupt},
+		{"the end cut off", func() []byte { return whole[:recordAt(whole, used/2)] }, report.KindLogTail},
+		{"all gone", nil, report.KindMissing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.data == nil {
+				err = os.Remove(wals[0])
+			} else {
+				err = os.WriteFile(wals[0], c.data(), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.WriteFile(wals[0], whole, 0o600)
+			r := m.verify(report.Checksum)
+			found := r.Findings()
+			if len(found) == 0 || found[0].Kind != c.want {
+				t.Errorf("%s: %+v", statuses(r), r.Checks)
+			}
+		})
+	}
+}
+
+// recordAt is where the first record behind a place begins: each has its length
+// before it, in eight bytes, of which the uppermost one tells the padding.
+func recordAt(wal []byte, behind int) int {
+	at := 0
+	for at < behind {
+		length := binary.LittleEndian.Uint64(wal[at:])
+		pad := 0
+		if length>>63 != 0 {
+			pad = int(length >> 56 & 7)
+		}
+		at += 8 + int(length&(1<<56-1)) + pad
+	}
+	return at
+}
+
+// A file of etcdctl, and a bare copy of a database: the second has no checksum.
+func TestFile(t *testing.T) {
+	m := newMember(t)
+	m.cluster.Kill()
+	db, err := os.ReadFile(filepath.Join(m.dir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(db)
+	path := filepath.Join(t.TempDir(), "snapshot.db")
+	check := func(data []byte, rung report.Rung, want string) *report.Report {
+		t.Helper()
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := verify.File(t.Context(), path, verify.Request{Rung: rung, ScratchDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := statuses(r); got != want {
+			t.Errorf("%s, want %s: %+v", got, want, r.Checks)
+		}
+		return r
+	}
+	whole := append(slices.Clone(db), sum[:]...)
+	check(whole, report.Structure, "checksum passed, structure passed")
+	check(whole, report.Replay, "checksum passed, structure passed, replay unchecked")
+	check(db, report.Structure, "checksum unchecked, structure passed")
+	flipped := slices.Clone(whole)
+	flipped[len(db)/2] ^= 1
+	check(flipped, report.Structure, "checksum damaged, structure unchecked")
+	if r := check(whole[:len(whole)-1], report.Checksum, "checksum damaged"); r.Findings()[0].Kind != report.KindSize {
+		t.Errorf("%+v", r.Findings())
+	}
+	check([]byte("nothing"), report.Checksum, "checksum damaged")
+	if _, err := verify.File(t.Context(), path+"x", verify.Request{}); err == nil {
+		t.Error("a file that is not there")
+	}
+}

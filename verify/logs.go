@@ -1,0 +1,222 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/replaying"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// logCheck is the checksum rung of the archived log of one timeline, from an
+// index on.
+type logCheck struct {
+	*examination
+	check *report.Check
+	part  logPart
+
+	log     *segment.Log // as it was listed last
+	headers []segment.Header
+	chain   *chainMap
+	read    map[string]bool // segments that need no more reading
+	whole   map[string]bool // of these, those that were read and are good
+	sealed  int             // of these, those that could not be decrypted
+	marks   int
+	// alive are the entries that marks name, each with one of these marks.
+	alive map[markedEntry]string
+}
+
+// checkLogs looks at each timeline's log, where it has one.
+func (e *examination) checkLogs(ctx context.Context) error {
+	for _, part := range e.logs {
+		log, err := segment.OpenLog(ctx, e.repo, part.timeline, e.Identities...)
+		if err != nil {
+			return err
+		}
+		if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 {
+			continue
+		}
+		l := &logCheck{examination: e, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
+		c, err := e.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
+			l.check = c
+			return l.do(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		if err := e.replayNewest(ctx, part, c.Status); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replayNewest replays the log behind the newest backup.
+func (e *examination) replayNewest(ctx context.Context, part logPart, checksum report.Status) error {
+	if !e.Rung.Includes(report.Replay) {
+		return nil
+	}
+	if e.sample != nil {
+		e.note("the log of timeline %s behind the newest backup was not replayed: a sample reads only a part of it", part.timeline)
+		return nil
+	}
+	if checksum != report.Passed {
+		e.add(report.Check{Rung: report.Replay, Object: logName(part.timeline), Reason: "its bytes could not be proved: see the rung checksum"})
+		return nil
+	}
+	c, done, err := replaying.CheckNewest(ctx, e.repo, e.catalog, part.timeline, e.replayOptions())
+	if !done && err == nil {
+		return nil
+	}
+	return e.took(ctx, report.Replay, logName(part.timeline), c, err)
+}
+
+func (e *examination) replayOptions() replaying.Options {
+	return replaying.Options{ScratchDir: e.ScratchDir, Identities: e.Identities, Progress: e.Progress, Logger: e.Logger}
+}
+
+// rounds is how often a log is listed anew where segments vanish while they are
+// read: merging replaces some once an hour.
+const rounds = 3
+
+func (l *logCheck) do(ctx context.Context) error {
+	l.checkMarks(ctx)
+	for round := 0; ; round++ {
+		gone, err := l.readAll(ctx)
+		if err != nil {
+			return err
+		}
+		if len(gone) == 0 {
+			break
+		}
+		if round == rounds {
+			for _, name := range gone {
+				took(l.check, report.KindMissing, name, sinks.ErrNotFound)
+			}
+			break
+		}
+		if l.log, err = segment.OpenLog(ctx, l.repo, l.part.timeline, l.Identities...); err != nil {
+			return err
+		}
+	}
+	l.damagedHeaders(ctx)
+	l.chain.findForks(l.check)
+	l.checkHoles()
+	l.checkTerms()
+	l.checkMarked()
+	l.checkBranches()
+	l.checkProved()
+	// Segments and marks were read in any order.
+	slices.SortStableFunc(l.check.Findings, func(a, b report.Finding) int { return cmp.Compare(a.Object, b.Object) })
+	l.say()
+	l.bind()
+	return nil
+}
+
+// inPart are the headers of the part that is looked at.
+func (l *logCheck) inPart() []segment.Header {
+	return slices.DeleteFunc(l.log.Headers(), func(h segment.Header) bool { return h.LastIndex < l.part.from })
+}
+
+// damagedHeaders reports what cannot be used by its header or its size, and gap
+// records.
+func (l *logCheck) damagedHeaders(ctx context.Context) {
+	for _, d := range l.log.Damaged() {
+		kind := report.KindMark // a gap's record
+		if n, err := repository.ParseSegmentName(d.Name); err == nil {
+			if l.lastOf(n) < l.part.from {
+				continue
+			}
+			kind = report.KindSegment
+			// A header that can be read has another size than the object.
+			if _, err := segment.ReadHeader(ctx, l.repo.Sink(), d.Name); err == nil {
+				kind = report.KindSize
+			}
+		}
+		took(l.check, kind, d.Name, d.Err)
+	}
+}
+
+// lastOf is up to where a segment can reach whose header cannot be read: its name
+// tells, or at level 0 where the next one begins.
+func (l *logCheck) lastOf(n repository.SegmentName) uint64 {
+	if n.Level > 0 {
+		return n.Last
+	}
+	last := uint64(math.MaxUint64)
+	for _, h := range l.log.Headers() {
+		if h.Level == 0 && h.FirstIndex > n.First {
+			last = min(last, h.FirstIndex-1)
+		}
+	}
+	return last
+}
+
+// say tells what was compared.
+func (l *logCheck) say() {
+	l.check.Compared = fmt.Sprintf("%d of %d segments of the log with their own headers: name, sizes, SHA-256 stored and raw, every entry, its place and term, the chain over them, and the marks; all segments with each other, by chain and by entries; the log with the range that the full snapshots and gap records say it has; %d marks with their own SHA-256, and with the entries that they name",
+		len(l.whole), len(l.headers), l.marks)
+	if l.sealed > 0 {
+		l.check.Compared += fmt.Sprintf(". %d segments are encrypted and were not decrypted: only their stored bytes were compared", l.sealed)
+	}
+	if l.part.from > 0 {
+		l.check.Compared += fmt.Sprintf(". Looked at from raft index %d on", l.part.from)
+	}
+}
+
+// bind tells the verdict what was proved.
+func (l *logCheck) bind() {
+	if len(l.check.Findings) > 0 || len(l.whole) == 0 {
+		return
+	}
+	var stretches []verdict.Stretch
+	for _, s := range l.log.Spans() {
+		if s.LastIndex < l.part.from {
+			continue
+		}
+		one := verdict.Stretch{First: s.FirstIndex, Last: s.LastIndex}
+		for _, h := range l.headers {
+			if !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex {
+				continue
+			}
+			one.Objects++
+			one.Bytes += h.Size()
+			if h.LastIndex == s.LastIndex {
+				one.After = h.After
+			}
+		}
+		if one.Objects > 0 {
+			stretches = append(stretches, one)
+		}
+	}
+	if len(stretches) > 0 {
+		l.seen = append(l.seen, verdict.Seen{Timeline: l.part.timeline, Log: stretches})
+	}
+}
+
+// isSealed tells an object that no identity opened.
+func isSealed(err error) bool {
+	var identity *codec.IdentityError
+	return errors.As(err, &identity)
+}
+
+// bases are the timeline's full snapshots.
+func (l *logCheck) bases() []*snapshot.Manifest {
+	var all []*snapshot.Manifest
+	for _, m := range l.catalog.Manifests {
+		if m.Timeline == l.part.timeline {
+			all = append(all, m)
+		}
+	}
+	return all
+}

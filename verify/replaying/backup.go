@@ -1,0 +1,282 @@
+package replaying
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/difference"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// backup checks a stored backup.
+func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest) error {
+	h, err := walreplay.OpenArchive(ctx, repo, c, m.Timeline, k.o.Identities...)
+	if err != nil {
+		return err
+	}
+	if m.Facts.RaftIndex == 0 {
+		return unchecked("the snapshot does not say its raft index: etcd 3.4 notes it with the first change of a key. Verify a later backup")
+	}
+	candidates := bases(h, c, m)
+	if len(candidates) == 0 {
+		return noBase(ctx, h, m, k.o)
+	}
+	began := time.Now()
+	stored := snapshot.OpenStored(repo, m, k.o.Identities...)
+	path, err := k.copyOf(ctx, stored, "backup")
+	k.phase("fetch", began)
+	if err != nil {
+		return err
+	}
+	own := database{name: "backup " + m.ID, path: path, size: stored.Size()}
+	facts, err := own.facts(ctx)
+	if err != nil {
+		return err
+	}
+	if facts.RaftIndex != m.Facts.RaftIndex || facts.Revision != m.Facts.Revision || facts.CompactedRevision != m.Facts.CompactedRevision {
+		k.found(report.KindFacts, "", "", "the database is at raft index %d, revision %d, compacted at %d; its manifest says %d, %d, %d",
+			facts.RaftIndex, facts.Revision, facts.CompactedRevision, m.Facts.RaftIndex, m.Facts.Revision, m.Facts.CompactedRevision)
+		return nil
+	}
+	return k.from(ctx, candidates, proof{h: h, own: own, facts: facts, live: m.HashKV, version: m.Source.Version, source: m.Source.MemberID})
+}
+
+// from proves a database from the first of the candidates that is sound. Where
+// that shows a difference, the next one is asked who is wrong.
+func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p proof) error {
+	var first *checking // after the first proof, which showed a difference
+	for i, b := range candidates {
+		here := k.fork()
+		q := p
+		q.checking, q.base = &here, b
+		err := q.run(ctx)
+		var damaged *baseError
+		switch {
+		case errors.As(err, &damaged) && first == nil && i == len(candidates)-1:
+			return unchecked("%v, and there is no other one before it to begin from", damaged)
+		case errors.As(err, &damaged):
+			k.say("%v: an older one was begun from", damaged)
+			continue
+		case first != nil:
+			if err != nil && ctx.Err() != nil {
+				return err
+			}
+			k.judge(first, &here, candidates[i].Name, err)
+			return nil
+		case err != nil, !differs(here.Findings), i == len(candidates)-1, candidates[i+1].Index() >= b.Index():
+			*k = here
+			return err
+		}
+		first = &here
+		first.other = b.Name
+	}
+	*k = *first
+	return nil
+}
+
+// differs tells whether two databases are another, as opposed to a log that
+// cannot be replayed.
+func differs(all []report.Finding) bool {
+	return slices.ContainsFunc(all, func(f report.Finding) bool { return f.Kind == report.KindDifference || f.Kind == report.KindHash })
+}
+
+// judge says who is wrong after a second proof, from an older base.
+func (k *checking) judge(first, second *checking, older string, err error) {
+	switch {
+	case err == nil && len(second.Findings) == 0 && second.Reason == "":
+		k.compared = append(k.compared, second.compared...)
+		k.Phases, k.Bytes = slices.Concat(first.Phases, second.Phases), first.Bytes+second.Bytes
+		k.say("What %s and the log give is another state (%s): so it is %s that is wrong", first.other, first.Findings[0], first.other)
+		return
+	case err == nil && len(second.Findings) > 0 && second.Findings[0].String() == first.Findings[0].String():
+		first.say("%s and the log give the same as %s and the log: so it is this one that is wrong, or the log", older, first.other)
+	}
+	*k = *first
+}
+
+// noBase is why there is nothing to begin from: damage of the log, where it is
+// that.
+func noBase(ctx context.Context, h *walreplay.History, m *snapshot.Manifest, o Options) error {
+	for _, b := range slices.Backward(h.Bases()) {
+		if b.ID == m.ID || b.Index() >= m.Facts.RaftIndex {
+			continue
+		}
+		_, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.AtIndex, Index: m.Facts.RaftIndex}, b.ID, o.walreplay(o.SourceVersion, o.ScratchDir))
+		var log *walreplay.LogError
+		if errors.As(err, &log) {
+			return err
+		}
+		break
+	}
+	return unchecked("%s", whyNone(h, m))
+}
+
+// baseError says that what a proof would begin from is damaged: which says
+// nothing of what is to be proved.
+type baseError struct {
+	name string
+	err  error
+}
+
+func (e *baseError) Error() string { return fmt.Sprintf("%s is damaged itself (%v)", e.name, e.err) }
+func (e *baseError) Unwrap() error { return e.err }
+
+// proof holds one database against what an earlier one and the log give.
+type proof struct {
+	*checking
+	h       *walreplay.History
+	base    *walreplay.Base
+	own     database // what is to be proved
+	facts   snapshot.Facts
+	live    snapshot.HashKV // of a live member, about what is to be proved; Hash 0: none
+	version string          // that it was read from; empty: not known
+	source  snapshot.ID     // the member that it was read from; 0: not known
+	words   passwords
+
+	seen     stamps
+	replayed database
+	rebuilt  *walreplay.Rebuilt
+}
+
+// run replays by the rules of each etcd that can have applied the log, until the
+// two databases agree: those of the member that the base was read from, and
+// where it was upgraded until the snapshot, of that.
+func (p *proof) run(ctx context.Context) error {
+	versions := []string{p.o.SourceVersion}
+	if p.o.SourceVersion == "" {
+		versions = nil
+		if p.base.Manifest != nil {
+			versions = append(versions, p.base.Manifest.Source.Version)
+		}
+		if !slices.Contains(versions, p.version) {
+			versions = append(versions, p.version)
+		}
+	}
+	var first *checking
+	for i, v := range versions {
+		before := p.fork()
+		if err := p.once(ctx, v); err != nil {
+			return err
+		}
+		if len(p.Findings) == 0 {
+			if i > 0 {
+				p.say("the log was replayed by the rules of etcd %s: those of %s, which %s was read from, give another state", v, versions[0], p.base.Name)
+			}
+			return nil
+		}
+		if first == nil {
+			kept := p.fork()
+			first = &kept
+		}
+		if i < len(versions)-1 {
+			*p.checking = before
+		}
+	}
+	*p.checking = *first // the first one's findings are the ones to name
+	return nil
+}
+
+// once replays by one version's rules and compares.
+func (p *proof) once(ctx context.Context, version string) (err error) {
+	p.seen = stamps{}
+	if err := p.rebuild(ctx, version); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.rebuilt.Close()) }()
+	if p.Reason != "" {
+		return nil
+	}
+	began := time.Now()
+	var failed error
+	result, err := p.compare(ctx, p.replayed, p.own, difference.Options{OwnPassword: p.ownPassword(ctx, &failed)})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	if len(result.Findings) > 0 && p.facts.RaftTerm == 0 {
+		if result, err = p.lagging(ctx, version, result); err != nil {
+			return err
+		}
+		if p.Reason != "" {
+			return nil
+		}
+	}
+	p.phase("compare", began)
+	p.Bytes += p.replayed.size + p.own.size
+	p.Findings = append(p.Findings, result.Findings...)
+	p.describe(result)
+	return p.hashes(ctx)
+}
+
+// rebuild replays the log from the base to the snapshot's index.
+func (p *proof) rebuild(ctx context.Context, version string) error {
+	o := p.o.walreplay(version, p.o.ScratchDir)
+	from, err := p.stops(ctx, version, o)
+	if err != nil {
+		return err
+	}
+	point := &walreplay.Point{Target: walreplay.Target{Kind: walreplay.AtIndex, Index: p.facts.RaftIndex}, Base: from.base, Last: p.facts.RaftIndex}
+	point.AsIs = point.Entries() == 0 && from.base.Image != nil && from.last == nil
+	r, err := p.h.Rebuild(ctx, point, o)
+	if from.last != nil {
+		err = errors.Join(err, from.last.Close())
+	}
+	if err != nil {
+		if r != nil {
+			err = errors.Join(err, r.Close())
+		}
+		return p.blame(err)
+	}
+	p.rebuilt = r
+	for _, t := range r.Phases {
+		p.phaseTook(string(t.Phase), t.Took)
+	}
+	p.replayed = database{name: "the replay", path: r.Path(), size: r.Size()}
+	if r.Recipe == nil {
+		p.replayed.name = p.base.Name
+		if p.replayed.path, err = p.copyOf(ctx, r, "base"); err != nil {
+			return errors.Join(p.blame(err), r.Close())
+		}
+		return nil
+	}
+	if term := p.facts.RaftTerm; term != 0 && r.Recipe.Term != 0 && term != r.Recipe.Term {
+		p.found(report.KindDifference, "", fmt.Sprintf("raft index %d", p.facts.RaftIndex), "the log's entry is of term %d, %s says %d: it is of another history", r.Recipe.Term, p.own.name, term)
+	}
+	if got := r.Recipe.Revision; p.base.Image == nil && got < p.facts.Revision {
+		p.Reason = fmt.Sprintf("the log begins with the cluster's first entry and gives revision %d, where %s is at %d: the cluster was itself restored from a backup that is not in this timeline, so there is nothing to begin from; the next full snapshot can be proved from this one",
+			got, p.own.name, p.facts.Revision)
+	}
+	return nil
+}
+
+// blame tells damage of the base from that of the log.
+func (p *proof) blame(err error) error {
+	var (
+		log     *walreplay.LogError
+		damaged *snapshot.DamagedError
+	)
+	if !errors.As(err, &log) && errors.As(err, &damaged) {
+		return &baseError{p.base.Name, err}
+	}
+	return err
+}
+
+// describe says what was compared with what.
+func (p *proof) describe(r difference.Result) {
+	if p.rebuilt.Recipe == nil {
+		p.say("%s with %s, which is at the same raft index %d: nothing was replayed", p.own.name, p.base.Name, p.facts.RaftIndex)
+	} else {
+		p.say("%s with what %s (raft index %d) and the %d entries of the log up to raft index %d give, replayed by etcd's own applier",
+			p.own.name, p.base.Name, p.base.Index(), p.facts.RaftIndex-p.base.Index(), p.facts.RaftIndex)
+	}
+	p.compared = append(p.compared, r.Compared...)
+	p.compared = append(p.compared, r.Left...)
+	if len(r.Findings) > 0 {
+		p.say("One of the three is wrong: %s, %s, or the log between them", p.own.name, p.base.Name)
+	}
+}

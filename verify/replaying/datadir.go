@@ -1,0 +1,115 @@
+package replaying
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// CheckDataDir checks a stopped member's data directory, whose files are only
+// read; walDir is empty where the log is in dir. Two things can be proved of it,
+// each a check of its own:
+//
+//   - of the log: the entries after the database can be applied to it, to the very
+//     end;
+//   - of the database: it is what an older image of its own (one that a leader
+//     sent, *.snap.db, or none where the log still begins with the cluster's first
+//     entry) and the log give. Mostly there is no such image, since etcd purges
+//     its log: that is Unchecked, and a repository's backups are what can prove it.
+//
+// Options.SourceVersion should name the member's etcd, since a data directory
+// does not: with authentication on, old versions permitted other things.
+func CheckDataDir(ctx context.Context, dir, walDir string, o Options) ([]report.Check, error) {
+	logDir := walDir
+	if logDir == "" {
+		logDir = filepath.Join(dir, "member", "wal")
+	}
+	log := newChecking(logDir, o)
+	log.member = true
+	h, err := walreplay.OpenDataDir(ctx, dir, walDir)
+	if err != nil {
+		log.err = err
+		check, err := log.end(ctx)
+		return []report.Check{check}, err
+	}
+	checks, err := dataDir(ctx, h, dir, log)
+	return checks, errors.Join(err, h.Close())
+}
+
+func dataDir(ctx context.Context, h *walreplay.History, dir string, log *checking) ([]report.Check, error) {
+	all := h.Bases()
+	i := slices.IndexFunc(all, func(b *walreplay.Base) bool { return b.ID == "db" })
+	path := filepath.Join(dir, "member", "snap", "db")
+	state := newChecking(path, log.o)
+	state.member = true
+	if i < 0 {
+		log.err = unchecked("there is no database %s that could be read, to apply the log to: the structure rung says why", path)
+		state.err = log.err
+	} else {
+		log.err = log.tail(ctx, h, all[i])
+		state.began = time.Now()
+		state.err = state.memberState(ctx, h, all[i], path)
+	}
+	var checks []report.Check
+	for _, k := range []*checking{log, state} {
+		check, err := k.end(ctx)
+		if err != nil {
+			return checks, err
+		}
+		checks = append(checks, check)
+	}
+	return checks, nil
+}
+
+// tail applies the log that follows a member's database.
+func (k *checking) tail(ctx context.Context, h *walreplay.History, db *walreplay.Base) (err error) {
+	o := k.o.walreplay(k.o.SourceVersion, k.o.ScratchDir)
+	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, db.ID, o)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rebuild(ctx, p, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for _, t := range r.Phases {
+		k.phaseTook(string(t.Phase), t.Took)
+	}
+	k.Bytes = r.Size() + p.Bytes
+	k.say("the %d entries of the log after %s (raft index %d) were applied to a copy of it by etcd's own applier, up to raft index %d: revision %d, HashKV %d",
+		r.Recipe.Entries, db.Name, db.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash)
+	if r.Recipe.Unproven != "" {
+		k.say("%s", r.Recipe.Unproven)
+	}
+	return nil
+}
+
+// memberState holds a member's database against an older image and the log.
+func (k *checking) memberState(ctx context.Context, h *walreplay.History, db *walreplay.Base, path string) error {
+	var older *walreplay.Base
+	for _, b := range slices.Backward(h.Bases()) {
+		if b.ID != db.ID && b.Index() < db.Index() && h.Reach(b) >= db.Index() {
+			older = b
+			break
+		}
+	}
+	if older == nil {
+		return unchecked("there is no older image of it that its log goes on from: the log's beginning is purged, as etcd does. Verify a backup of the cluster instead")
+	}
+	own, err := database{name: path, path: path}.now()
+	if err != nil {
+		return err
+	}
+	p := &proof{checking: k, h: h, base: older, own: own, facts: db.Facts, version: k.o.SourceVersion}
+	err = p.run(ctx)
+	if damaged := (*baseError)(nil); errors.As(err, &damaged) {
+		return unchecked("%v, and it is what its log goes on from", damaged)
+	}
+	return err
+}

@@ -1,0 +1,340 @@
+package replaying
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// soak tells that everything is to run.
+func soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
+
+// versions are all in the long form.
+func versions(short ...string) []string {
+	if soak() {
+		return storetest.Versions()
+	}
+	return short
+}
+
+// loaded is a cluster under load with backups and, once it was stopped, its log.
+type loaded struct {
+	*rig
+	cluster *storetest.Cluster
+	backups []*snapshot.Manifest
+	entries []raftlog.Entry
+}
+
+func (l *loaded) take(t *testing.T, members ...int) *snapshot.Manifest {
+	t.Helper()
+	config := l.cluster.ClientConfig()
+	config.User, config.Password = storetest.RootUser, storetest.RootPassword
+	if len(members) > 0 {
+		config.Endpoints = nil
+		for _, i := range members {
+			config.Endpoints = append(config.Endpoints, l.cluster.Member(i).ClientURL)
+		}
+	}
+	// Authentication and members come and go in a mixed load.
+	for tries := 0; ; tries++ {
+		client, err := store.Dial(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{l.repo.Sink()}, Tool: "test", HashKV: true})
+		if closed := client.Close(); closed != nil {
+			t.Error(closed)
+		}
+		if err == nil && r.Outcomes[0].Err == nil {
+			return r.Outcomes[0].Manifest
+		}
+		if tries == 20 {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// readLog stops the members and archives the log of one of them.
+func (l *loaded) readLog(t *testing.T, member int) {
+	t.Helper()
+	l.cluster.StopAll()
+	log, err := walfile.Open(filepath.Join(l.cluster.Member(member).DataDir, "member", "wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range log.Entries(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.entries = append(l.entries, e)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.archive(l.entries, 500)
+}
+
+func load(t *testing.T, version string) *loaded {
+	t.Helper()
+	l := &loaded{cluster: storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: storetest.MixedArgs()})}
+	l.rig = openRig(t, filepath.Join(t.TempDir(), "repo"), repository.TimelineID{})
+	mixed := storetest.StartMixed(t, l.cluster, storetest.MixedOptions{Ops: 1500, Seed: 5, Observations: 4})
+	for _, part := range []float64{0.2, 0.5, 0.8} {
+		mixed.WaitFor(t, part)
+		l.backups = append(l.backups, l.take(t))
+	}
+	mixed.Wait(t)
+	// The last value of a key of ours, to be altered.
+	client := l.cluster.Client(t)
+	for i := range 3 {
+		if _, err := client.Put(t.Context(), "/ours", fmt.Sprint("value ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.backups = append(l.backups, l.take(t))
+	l.id = l.backups[0].Timeline
+	// One member dies with entries that its database does not have yet.
+	if _, err := l.cluster.Client(t, 2).Put(t.Context(), "/tail", "acknowledged"); err != nil {
+		t.Fatal(err)
+	}
+	l.cluster.Kill(2)
+	l.readLog(t, 0)
+	return l
+}
+
+// The replay rung with real members, under a load of every kind of operation:
+// no false alarm, and what was altered is found with its key and revision.
+func TestPromise7RealMembers(t *testing.T) {
+	for _, version := range versions("3.4", "3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			l := load(t, version)
+			for _, m := range l.backups {
+				c := l.check(m.ID)
+				expectPassed(t, c)
+				t.Log(c.Compared)
+			}
+			t.Run("altered value", func(t *testing.T) { l.alteredValue(t) })
+			t.Run("altered entry", func(t *testing.T) { l.alteredEntry(t) })
+			t.Run("data directory", func(t *testing.T) { l.dataDir(t, 1) })
+			t.Run("data directory of a killed member", func(t *testing.T) { l.dataDir(t, 2) })
+		})
+	}
+}
+
+// alteredValue: in the last snapshot, all checksums fixed up.
+func (l *loaded) alteredValue(t *testing.T) {
+	c := l.clone(t)
+	last := l.backups[len(l.backups)-1]
+	c.alter(last.ID, func(tx *bbolt.Tx) error { return alterValue(tx, "/ours", "value 9") })
+	check := c.check(last.ID)
+	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "the value is another one")
+	if len(check.Findings) != 1 || !strings.Contains(check.Compared, "so it is backup "+last.ID+" that is wrong") {
+		t.Errorf("findings %v; compared %q", check.Findings, check.Compared)
+	}
+}
+
+// alteredEntry: in the log, chain and checksums fixed up.
+func (l *loaded) alteredEntry(t *testing.T) {
+	c := l.clone(t)
+	entries := slices.Clone(l.entries)
+	at := slices.IndexFunc(entries, func(e raftlog.Entry) bool { return bytes.Contains(e.Data, []byte("value 2")) })
+	if at < 0 {
+		t.Fatal("no such entry: nothing was altered")
+	}
+	entries[at].Data = bytes.ReplaceAll(entries[at].Data, []byte("value 2"), []byte("value 7"))
+	c.archive(entries, 500)
+	last := l.backups[len(l.backups)-1]
+	check := c.check(last.ID)
+	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "the value is another one")
+	if !strings.Contains(check.Compared, "so it is the log or backup "+l.backups[len(l.backups)-2].ID+" that is wrong") {
+		t.Errorf("compared %q", check.Compared)
+	}
+}
+
+// dataDir: a stopped member's own database and log, which are not touched.
+func (l *loaded) dataDir(t *testing.T, member int) {
+	dir := l.cluster.Member(member).DataDir
+	before := sums(t, dir)
+	o := l.o
+	o.SourceVersion = l.backups[0].Source.Version
+	checks, err := CheckDataDir(t.Context(), dir, "", o)
+	if err != nil || len(checks) != 2 {
+		t.Fatalf("%v, %v", checks, err)
+	}
+	for _, c := range checks {
+		expectPassed(t, c)
+	}
+	t.Log(checks[0].Compared)
+	if after := sums(t, dir); fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Error("the member's files were changed")
+	}
+	if member == 2 { // its database may not have the key to be altered yet
+		return
+	}
+	copied := filepath.Join(t.TempDir(), "member")
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	changeFile(t, filepath.Join(copied, "member", "snap", "db"), func(tx *bbolt.Tx) error { return alterValue(tx, "/ours", "value 9") })
+	checks, err = CheckDataDir(t.Context(), copied, "", o)
+	if err != nil || len(checks) != 2 {
+		t.Fatalf("%v, %v", checks, err)
+	}
+	expectPassed(t, checks[0])
+	expect(t, checks[1], report.KindDifference, `key "/ours"`, "the value is another one")
+}
+
+// sums are the checksums of all files of a folder.
+func sums(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		all[path] = hex.EncodeToString(h.Sum(nil))
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		t.Fatal(len(all), err)
+	}
+	return all
+}
+
+// A member whose database has become another one than the others', and which the
+// second backup is read from, is found with the first key and revision.
+func TestDivergentMember(t *testing.T) {
+	for _, version := range versions("3.6") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			l := &loaded{cluster: storetest.Start(t, storetest.Options{Version: version, Members: 3})}
+			l.rig = openRig(t, filepath.Join(t.TempDir(), "repo"), repository.TimelineID{})
+			client := l.cluster.Client(t, 0)
+			put := func(key, value string) int64 {
+				t.Helper()
+				r, err := client.Put(t.Context(), key, value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.Header.Revision
+			}
+			put("/a", "1")
+			plain := l.cluster.ClientConfig()
+			l.cluster.Stop(2)
+			first := l.takeAs(t, plain, 0)
+			l.cluster.Restart(t, 2)
+			l.cluster.WaitReady(t)
+			at := put("/a", "2")
+			put("/b", "1")
+			if _, err := l.cluster.Client(t, 2).Get(t.Context(), "/a"); err != nil { // linearizable: it has it
+				t.Fatal(err)
+			}
+			l.cluster.Stop(2)
+			changeFile(t, filepath.Join(l.cluster.Member(2).DataDir, "member", "snap", "db"), func(tx *bbolt.Tx) error { return alterValue(tx, "/a", "!") })
+			l.cluster.Restart(t, 2)
+			l.cluster.WaitReady(t)
+			put("/b", "2")
+			if _, err := l.cluster.Client(t, 2).Get(t.Context(), "/a"); err != nil {
+				t.Fatal(err)
+			}
+			second := l.takeAs(t, plain, 2)
+			good := l.takeAs(t, plain, 0)
+			if second.Source.MemberID == good.Source.MemberID || first.Timeline != second.Timeline {
+				t.Fatalf("sources %+v and %+v", second.Source, good.Source)
+			}
+			l.id = first.Timeline
+			l.readLog(t, 0)
+			c := l.check(second.ID)
+			expect(t, c, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/a", at), "the value is another one")
+			if len(c.Findings) != 1 {
+				t.Errorf("findings %v", c.Findings)
+			}
+			t.Log(c.Compared)
+			expectPassed(t, l.check(good.ID), "with what backup ")
+		})
+	}
+}
+
+// takeAs takes a backup of one member, with HashKV.
+func (l *loaded) takeAs(t *testing.T, config store.ClientConfig, member int) *snapshot.Manifest {
+	t.Helper()
+	config.Endpoints = []string{l.cluster.Member(member).ClientURL}
+	client, err := store.Dial(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{l.repo.Sink()}, Tool: "test", HashKV: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Outcomes[0].Manifest
+}
+
+// A cluster that is upgraded between two backups gives no false alarm.
+func TestUpgradedMembers(t *testing.T) {
+	if !soak() {
+		t.Skip("upgrades a cluster member by member: REQUORUM_SOAK=1 runs it")
+	}
+	all := storetest.Versions()
+	for i := range len(all) - 1 {
+		t.Run(all[i]+" to "+all[i+1], func(t *testing.T) {
+			t.Parallel()
+			l := &loaded{cluster: storetest.Start(t, storetest.Options{Version: all[i], Members: 3, ExtraArgs: storetest.MixedArgs()})}
+			l.rig = openRig(t, filepath.Join(t.TempDir(), "repo"), repository.TimelineID{})
+			storetest.RunMixed(t, l.cluster, storetest.MixedOptions{Ops: 1500, Seed: 2, Observations: 2})
+			ids := []string{l.take(t).ID}
+			for m := range 3 {
+				l.cluster.Stop(m)
+				l.cluster.RestartAs(t, m, all[i+1])
+				l.cluster.WaitReady(t)
+				if _, err := l.cluster.Client(t).Put(t.Context(), "/upgraded", fmt.Sprint(m)); err != nil {
+					t.Fatal(err)
+				}
+				taken := l.take(t)
+				ids = append(ids, taken.ID)
+				l.id = taken.Timeline
+			}
+			filled := l.cluster.Fill(t, storetest.Load{Keys: 50, Overwrites: 10, Deletes: 5, Leases: 3})
+			if _, err := l.cluster.Client(t).Compact(t.Context(), filled.Revision-5); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, l.take(t).ID)
+			l.readLog(t, 0)
+			for _, id := range ids {
+				c := l.check(id)
+				expectPassed(t, c)
+				t.Log(c.Compared)
+			}
+		})
+	}
+}

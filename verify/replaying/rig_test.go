@@ -1,0 +1,221 @@
+package replaying
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"go.etcd.io/bbolt"
+
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// rig is a repository on disk that tests may alter.
+type rig struct {
+	t    testing.TB
+	dir  string
+	repo *repository.Repository
+	id   repository.TimelineID
+	o    Options
+}
+
+// openRig opens the repository in dir, which is made where there is none.
+func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
+	t.Helper()
+	sink, err := disk.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sink.Close() })
+	if _, err := os.Stat(filepath.Join(dir, "requorum.json")); err != nil {
+		if _, err := repository.Init(t.Context(), sink, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repo, err := repository.Open(t.Context(), sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, dir: dir, repo: repo, id: id, o: Options{ScratchDir: t.TempDir()}}
+}
+
+// clone is a copy of the repository, to be altered.
+func (r *rig) clone(t testing.TB) *rig {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo")
+	if err := os.CopyFS(dir, os.DirFS(r.dir)); err != nil {
+		t.Fatal(err)
+	}
+	c := openRig(t, dir, r.id)
+	c.o = r.o
+	c.o.ScratchDir = t.TempDir()
+	return c
+}
+
+func (r *rig) catalog() *snapshot.Catalog {
+	r.t.Helper()
+	c, err := snapshot.ReadCatalog(r.t.Context(), r.repo)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) manifest(id string) *snapshot.Manifest {
+	r.t.Helper()
+	for _, m := range r.catalog().Manifests {
+		if m.ID == id {
+			return m
+		}
+	}
+	r.t.Fatalf("no backup %s", id)
+	return nil
+}
+
+// check checks a backup, and wants nothing to be left behind.
+func (r *rig) check(id string) report.Check {
+	r.t.Helper()
+	c, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if c.Rung != report.Replay || c.Object != r.id.String()+"/full/"+id || c.Status == report.Passed && c.Compared == "" || (c.Status == report.Unchecked) != (c.Reason != "") {
+		r.t.Errorf("check %+v", c)
+	}
+	r.empty()
+	return c
+}
+
+func (r *rig) empty() {
+	r.t.Helper()
+	if left, err := os.ReadDir(r.o.ScratchDir); err != nil || len(left) > 0 {
+		r.t.Errorf("the scratch folder has %v (%v)", left, err)
+	}
+}
+
+// store writes a database file as a backup, with a manifest around it.
+func (r *rig) store(m snapshot.Manifest, path string, recipients ...age.Recipient) {
+	r.t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	var object bytes.Buffer
+	w, err := codec.NewWriter(r.t.Context(), &object, codec.Options{Recipients: recipients})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := w.Write(append(raw, sum[:]...)); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	m.Format, m.Kind, m.Timeline, m.DatabaseSHA256 = 1, snapshot.KindFull, r.id, hex.EncodeToString(sum[:])
+	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.id, m.ID, len(recipients) > 0), Encoding: w.Description()}
+	r.write(m.Object.Name, object.Bytes())
+	sealed, err := repository.Seal(m)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.write(repository.ManifestName(r.id, m.ID), sealed)
+}
+
+// write puts an object's bytes, whatever was there.
+func (r *rig) write(name string, data []byte) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// alter changes a backup's database and makes all sums fit again.
+func (r *rig) alter(id string, change func(*bbolt.Tx) error) {
+	r.t.Helper()
+	m := r.manifest(id)
+	path := filepath.Join(r.t.TempDir(), "db")
+	in, err := snapshot.OpenStored(r.repo, m).Open(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	raw, err := io.ReadAll(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	changeFile(r.t, path, change)
+	r.store(*m, path)
+	if _, err := io.Copy(io.Discard, r.image(id)); err != nil {
+		r.t.Fatalf("the altered backup does not pass its own checks: %v", err)
+	}
+}
+
+func (r *rig) image(id string) io.Reader {
+	r.t.Helper()
+	in, err := snapshot.OpenStored(r.repo, r.manifest(id), r.o.Identities...).Open(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { in.Close() })
+	return in
+}
+
+func changeFile(t testing.TB, path string, change func(*bbolt.Tx) error) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(change); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// archive stores entries as segments of at most n entries. A log that was there
+// is replaced.
+func (r *rig) archive(entries []raftlog.Entry, n int) {
+	r.t.Helper()
+	for _, folder := range []string{"l0", "l1"} {
+		if err := os.RemoveAll(filepath.Join(r.dir, r.id.String(), folder)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	var sum raftlog.Sum
+	for anchor := true; len(entries) > 0; anchor = false {
+		part := entries[:min(n, len(entries))]
+		entries = entries[len(part):]
+		h, data, err := segment.Encode(r.t.Context(), r.id, sum, anchor, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := segment.Put(r.t.Context(), r.repo.Sink(), h, data); err != nil {
+			r.t.Fatal(err)
+		}
+		sum = h.After
+	}
+}

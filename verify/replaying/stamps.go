@@ -1,0 +1,161 @@
+package replaying
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/coreos/go-semver/semver"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// stamps are the hashes that live members served between the base and the
+// snapshot.
+type stamps struct {
+	open   []segment.Alive // not compared yet
+	equal  int
+	passed int // of an etcd that hashes in another way
+}
+
+// stopped is where a replay goes on from.
+type stopped struct {
+	base *walreplay.Base
+	last *walreplay.Rebuilt // the base's image, to be closed; nil: the proof's own base
+}
+
+// stops replays to those stamps that a later compaction leaves nothing to
+// compare with, and compares them there: of each compaction the newest, and of
+// these the last few. The rest is compared at the end, as far as it can be.
+func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) (_ stopped, err error) {
+	at := stopped{base: p.base}
+	for m, err := range p.h.Stamps(ctx, p.base.Index(), p.facts.RaftIndex) {
+		var damaged *snapshot.DamagedError
+		if errors.As(err, &damaged) {
+			continue // the checksum rung names it
+		}
+		if err != nil {
+			return at, fmt.Errorf("read the stamps on the way: %w", err)
+		}
+		if !comparable(version, m.Stamp) {
+			p.seen.passed++
+			continue
+		}
+		p.seen.open = append(p.seen.open, m)
+	}
+	defer func() {
+		if err != nil && at.last != nil {
+			err = errors.Join(err, at.last.Close())
+		}
+	}()
+	for _, index := range p.stopsAt() {
+		r, err := p.h.Rebuild(ctx, &walreplay.Point{
+			Target: walreplay.Target{Kind: walreplay.AtIndex, Index: index}, Base: at.base, Last: index,
+		}, o)
+		if err != nil {
+			return at, p.blame(err)
+		}
+		if at.last != nil {
+			if err := at.last.Close(); err != nil {
+				return stopped{last: r}, err
+			}
+		}
+		at.last = r
+		facts, err := r.Facts(ctx)
+		if err != nil {
+			return at, err
+		}
+		at.base = &walreplay.Base{Name: r.Name(), Image: r, Facts: facts}
+		for _, t := range r.Phases {
+			p.phaseTook(string(t.Phase), t.Took)
+		}
+		here := database{name: r.Name(), path: r.Path(), size: r.Size()}
+		if err := p.stampsOf(ctx, here, facts); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// stopsAt are the indexes to stop at, in their order.
+func (p *proof) stopsAt() []uint64 {
+	most := cmp.Or(p.o.Stops, DefaultStops)
+	last := map[int64]uint64{}
+	for _, m := range p.seen.open {
+		c := max(m.Stamp.CompactedRevision, 0)
+		if c < p.facts.CompactedRevision && m.Index > p.base.Index() && m.Index < p.facts.RaftIndex && m.Revision >= m.Stamp.HashRevision {
+			last[c] = max(last[c], m.Index)
+		}
+	}
+	var all []uint64
+	for _, index := range last {
+		all = append(all, index)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[max(0, len(all)-max(most, 0)):]
+}
+
+// stampsOf compares the stamps that a state allows.
+func (p *proof) stampsOf(ctx context.Context, d database, facts snapshot.Facts) error {
+	var open []segment.Alive
+	for _, m := range p.seen.open {
+		s := m.Stamp
+		if max(s.CompactedRevision, 0) != facts.CompactedRevision || s.HashRevision > facts.Revision || s.HashRevision < max(facts.CompactedRevision, 1) {
+			open = append(open, m)
+			continue
+		}
+		got, err := d.hash(ctx, s.HashRevision)
+		if err != nil {
+			return err
+		}
+		if got.Hash == s.Hash {
+			p.seen.equal++
+			continue
+		}
+		p.found(report.KindStamp, "", fmt.Sprintf("revision %d", s.HashRevision),
+			"at raft index %d member %016x served HashKV %d for revision %d, compacted revision %d; the log gives %d: from %s on, the log or the snapshot that it was replayed onto is not what the cluster held",
+			m.Index, m.Member, s.Hash, s.HashRevision, s.CompactedRevision, got.Hash, p.base.Name)
+	}
+	p.seen.open = open
+	return nil
+}
+
+// lastStamps compares what is left at the end, and counts.
+func (p *proof) lastStamps(ctx context.Context) error {
+	facts, err := p.replayed.facts(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.stampsOf(ctx, p.replayed, facts); err != nil {
+		return err
+	}
+	switch passed := len(p.seen.open) + p.seen.passed; {
+	case p.seen.equal > 0 && passed > 0:
+		p.say("%d hashes that live members served on the way are the replay's, and %d could not be compared, as the history was compacted since, or by an etcd that hashes it in another way", p.seen.equal, passed)
+	case p.seen.equal > 0:
+		p.say("%d hashes that live members served on the way are the replay's", p.seen.equal)
+	case passed > 0:
+		p.say("%d hashes that live members served on the way could not be compared, as the history was compacted since, or by an etcd that hashes it in another way", passed)
+	}
+	return nil
+}
+
+// comparable tells whether an etcd hashes as snapshot.ReadHashKV does: up to
+// 3.5.15 and 3.4.33 a compacted history had another hash.
+func comparable(version string, s *segment.Stamp) bool {
+	if max(s.CompactedRevision, 0) == 0 || version == "" {
+		return true
+	}
+	v, err := semver.NewVersion(version)
+	if err != nil {
+		return false // the engine refuses it
+	}
+	since := map[int64]int64{4: 34, 5: 16}
+	return v.Major == 3 && (v.Minor > 5 || v.Minor >= 4 && v.Patch >= since[v.Minor])
+}

@@ -1,0 +1,95 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/requorum/requorum/verify/report"
+)
+
+// sample is the objects that are read whole, where not all are. A nil sample
+// takes all.
+type sample struct {
+	report.Sample
+	chosen map[string]bool
+}
+
+// object is one that could be chosen.
+type object struct {
+	name string
+	size int64
+}
+
+// draw chooses objects at random until they have the bytes that were asked for.
+func (e *examination) draw(ctx context.Context) (*sample, error) {
+	if e.Sample == 0 {
+		return nil, nil
+	}
+	objects, err := e.large(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newSample(objects, e.Sample, e.Seed), nil
+}
+
+// large are the objects that are worth leaving out: snapshots and log segments.
+func (e *examination) large(ctx context.Context) ([]object, error) {
+	var all []object
+	for _, m := range e.backups {
+		all = append(all, object{m.Object.Name, m.Object.StoredSize})
+	}
+	for _, part := range e.logs {
+		segments, err := e.segmentsOf(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range segments {
+			all = append(all, object{s.String(), s.Object.Size})
+		}
+	}
+	return all, nil
+}
+
+func newSample(objects []object, percent float64, seed uint64) *sample {
+	s := &sample{Sample: report.Sample{Percent: percent, Seed: seed, ObjectsTotal: len(objects)}, chosen: map[string]bool{}}
+	for _, o := range objects {
+		s.BytesTotal += o.size
+	}
+	want := int64(math.Ceil(float64(s.BytesTotal) * percent / 100))
+	random := rand.New(rand.NewPCG(seed, seed))
+	for _, i := range random.Perm(len(objects)) {
+		if s.Bytes >= want {
+			break
+		}
+		s.chosen[objects[i].name] = true
+		s.Objects++
+		s.Bytes += objects[i].size
+	}
+	s.Coverage = s.coverage()
+	return s
+}
+
+// coverage says what a run like this finds. Each object is as likely to be chosen
+// as any other.
+func (s *sample) coverage() string {
+	if s.Objects == s.ObjectsTotal {
+		return "all objects were read"
+	}
+	p := float64(s.Objects) / float64(s.ObjectsTotal)
+	runs := math.Ceil(math.Log(1-0.95) / math.Log(1-p))
+	return fmt.Sprintf("%d of %d objects were read whole, %.1f %% of the bytes; of the others the names, sizes, manifests and headers. One damaged object is found by such a run with a probability of %.1f %%, and with 95 %% by %.0f runs with other seeds",
+		s.Objects, s.ObjectsTotal, 100*float64(s.Bytes)/float64(max(s.BytesTotal, 1)), 100*p, runs)
+}
+
+// leaves tells whether an object is left out.
+func (s *sample) leaves(name string) bool { return s != nil && !s.chosen[name] }
+
+// told is what the report says; nil where all was read.
+func (s *sample) told() *report.Sample {
+	if s == nil {
+		return nil
+	}
+	return &s.Sample
+}
