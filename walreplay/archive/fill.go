@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -15,9 +16,12 @@ import (
 
 // filler closes a hole with what this member's log holds: from the first entry
 // that is missing to the first one of the segment behind the hole, that one
-// included. It proves the join by being equal.
+// included. It proves the join by being equal. That the log goes on from the
+// segment before the hole as well is compared first: what is archived behind a
+// gap need not continue what is before it.
 type filler struct {
 	hole   *hole
+	proof  *trial      // against the segment before the hole; nil where there is none, or it agreed
 	before raftlog.Sum // the chain's value before the hole; zero where it is not known
 	log    Log
 	queue  queue
@@ -31,7 +35,10 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 		return s.prepareFill(ctx, hole)
 	}
 	f := s.fill
-	if err := f.log.Poll(ctx); err != nil {
+	var past *overtaken
+	if err := f.log.Poll(ctx); errors.As(err, &past) && f.proof != nil && past.Next > 0 && past.Next < f.next {
+		return nil // it begins inside of the segment before the hole
+	} else if err != nil {
 		return s.failFill(err)
 	}
 	if index := f.log.Overwritten(); index > 0 {
@@ -47,10 +54,16 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 		if first > f.next {
 			return s.failFill(nil) // this log has the hole too
 		}
-		f.queue.add(f.log.Release(min(through, f.hole.Last+1)), s.advanced)
-		if f.queue.empty() && f.log.Full() {
+		entries := f.log.Release(min(through, f.hole.Last+1))
+		if len(entries) == 0 && f.log.Full() {
 			return s.failFill(fmt.Errorf("a hole cannot be filled: the log of %s does not tell what of entry %d on is committed", s.id, f.next))
 		}
+		if v := f.prove(ctx, entries); v == differs {
+			return s.failFill(fmt.Errorf("a hole cannot be filled: %s has other entries before entry %d than those archived", s.id, f.next))
+		} else if v == unproven {
+			return s.failFill(nil)
+		}
+		f.queue.add(f.missing(entries), s.advanced)
 		if !f.queue.empty() {
 			f.next = f.queue.last() + 1
 		}
@@ -78,7 +91,9 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 				f.before = h.After
 				f.queue.drop(h.LastIndex)
 				if h.LastIndex > f.hole.Last {
-					s.dropHole(f.hole)
+					if s.dropHole(f.hole); s.position.Gap != nil {
+						s.searchAt = time.Time{} // it may be all that was due for
+					}
 					return s.endFill()
 				}
 				return nil
@@ -94,6 +109,26 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 		}
 	})
 	return nil
+}
+
+// prove compares entries with what is archived before the hole. It is equal as
+// long as nothing speaks against it.
+func (f *filler) prove(ctx context.Context, entries []raftlog.Entry) verdict {
+	if f.proof == nil {
+		return equal
+	}
+	v, done := f.proof.feed(ctx, entries)
+	if !done {
+		return equal
+	}
+	f.proof = nil
+	return v
+}
+
+// missing are those of some entries that belong into the hole.
+func (f *filler) missing(entries []raftlog.Entry) []raftlog.Entry {
+	first, _ := slices.BinarySearchFunc(entries, f.next, func(e raftlog.Entry, index uint64) int { return cmp.Compare(e.Index, index) })
+	return entries[first:]
 }
 
 // run is what the next segment holds. The entry behind the hole is not left to
@@ -124,15 +159,34 @@ func (s *session) prepareFill(ctx context.Context, hole *hole) error {
 			case p.before == raftlog.Sum{} && !p.anchored:
 				return s.giveOver(hole, nil) // nothing would join it to what is behind
 			}
-			log, err := s.open(p.next)
+			f := &filler{hole: hole, before: p.before, next: p.next}
+			from := p.next
+			if p.last.Entries > 0 {
+				f.proof, from = s.proofOf(p.last), p.last.FirstIndex
+			}
+			var past *overtaken
+			if f.log, err = s.open(from); errors.As(err, &past) && past.Next < p.next {
+				f.log, err = s.open(past.Next) // a part of it can be compared
+			}
 			if err != nil {
 				return s.giveOver(hole, err)
 			}
-			s.fill = &filler{hole: hole, before: p.before, log: log, next: p.next}
+			s.fill = f
 			return nil
 		}
 	})
 	return nil
+}
+
+// proofOf compares this member's log with a segment. Where the log begins inside
+// of it, its entries are read, which is rare: a log holds several of the largest.
+func (s *session) proofOf(h segment.Header) *trial {
+	return &trial{timeline: h.Timeline, end: h, sum: h.Before, want: h.FirstIndex, body: func(ctx context.Context) ([]raftlog.Entry, error) {
+		ctx, cancel := context.WithTimeout(ctx, lookLimit)
+		defer cancel()
+		_, b, err := segment.Read(ctx, s.repo.Sink(), h.Name(), s.Identities...)
+		return b.Entries, err
+	}}
 }
 
 // mayFill tells, without asking the repository, whether the log goes back far
@@ -149,9 +203,10 @@ func (s *session) mayFill(ctx context.Context, first uint64) (bool, error) {
 
 // progress is how far a hole is filled.
 type progress struct {
-	next     uint64      // the first entry that is still missing
-	before   raftlog.Sum // the chain's value before it; zero where that is not known
-	anchored bool        // the chain begins anew behind the hole
+	next     uint64         // the first entry that is still missing
+	last     segment.Header // the segment that ends before it; zero where there is none
+	before   raftlog.Sum    // the chain's value before it; zero where that is not known
+	anchored bool           // the chain begins anew behind the hole
 }
 
 // filled looks how far a hole is filled. Of the segments it reads only the
@@ -169,8 +224,9 @@ func (s *session) filled(ctx context.Context, hole repository.GapName) (progress
 		case errors.Is(err, sinks.ErrNotFound), isDamage(err):
 		case err != nil:
 			return p, err
+		case h.Size() != n.Object.Size: // cut short
 		case h.FirstIndex <= p.next && h.LastIndex+1 >= p.next:
-			p.next, p.before = h.LastIndex+1, h.After
+			p.next, p.last, p.before = h.LastIndex+1, h, h.After
 		case h.FirstIndex == hole.Last+1:
 			p.anchored = p.anchored || h.Anchor
 		}

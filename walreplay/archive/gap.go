@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/walreplay/segment"
@@ -127,6 +128,7 @@ func (s *session) snapshotTaken(err error) {
 	for _, h := range s.holes {
 		h.due = h.due && h.Last >= gap.First
 	}
+	s.holes = slices.DeleteFunc(s.holes, func(h *hole) bool { return h.reported && !h.due })
 	s.tellHoles()
 	s.a.alarms.clear(AlarmTimeline)
 	if err := s.savePosition(true); err != nil {

@@ -29,6 +29,7 @@ type hole struct {
 	recorded, due bool
 	since         time.Time // when this one found it
 	tried         bool      // this member's log does not fill it
+	reported      bool      // nobody did; a full snapshot is called for, and it stays a hole until then
 	checkAt       time.Time // when to look whether another one did
 }
 
@@ -53,6 +54,7 @@ func (s *session) assess(f found, now time.Time) []*hole {
 		h := &hole{GapName: repository.GapName{Timeline: s.timeline, First: r.First, Last: r.Last}, since: now}
 		if i := slices.IndexFunc(s.holes, func(o *hole) bool { return o.GapName == h.GapName }); i >= 0 {
 			h = s.holes[i]
+			h.tried, h.reported = h.tried && !h.reported, false
 		}
 		h.due = f.full < r.Last
 		h.recorded = slices.ContainsFunc(f.records, func(g repository.GapName) bool { return g.First <= r.First && r.Last <= g.Last })
@@ -101,7 +103,7 @@ func (s *session) nextHole(now time.Time) *hole {
 	var check *hole
 	for _, h := range s.holes {
 		switch {
-		case h.Last >= s.end.index:
+		case h.Last >= s.end.index, h.reported:
 		case !h.tried:
 			return h
 		case check == nil && !now.Before(h.checkAt):
@@ -117,10 +119,17 @@ func (s *session) mend(ctx context.Context, h *hole, now time.Time) error {
 	if !h.tried {
 		return s.fillNext(ctx, h)
 	}
-	if h.recorded && !h.due || h.known(s.a.State().Gaps) {
+	known := h.known(s.a.State().Gaps)
+	switch {
+	case !h.due && (known || h.recorded):
 		s.dropHole(h) // there is nothing more to report
 		return nil
+	case known && s.position.Gap != nil:
+		h.reported = true
+		return nil
 	}
+	// One that is known and for which nothing is due any more is reported again:
+	// what did for it is gone, or was called off for another hole.
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
 		p, err := s.filled(ctx, h.GapName)
 		return func() error {
@@ -144,18 +153,28 @@ func (s *session) mend(ctx context.Context, h *hole, now time.Time) error {
 // times, and has a full snapshot taken where that is due. It is not final: each
 // archiver that starts, or looks again, still tries to fill it.
 func (s *session) report(h *hole) {
-	g := Gap{Timeline: h.Timeline.String(), First: h.Last + 1, Missing: h.Last - h.First + 1}
-	g.Reason = fmt.Sprintf("%s, and no archiver put them back within %s", h.text(), (gapTakeovers * s.takeover()).Round(time.Second))
+	g := s.gapOf(h)
 	if h.due {
 		s.callFor(g)
 	} else {
 		s.a.failed(errors.New(g.Reason))
 	}
-	s.a.update(func(st *State) { st.Gaps = append(st.Gaps, g) })
+	if !h.known(s.a.State().Gaps) {
+		s.a.update(func(st *State) { st.Gaps = append(st.Gaps, g) })
+	}
 	if !h.recorded {
 		s.record(g)
 	}
-	s.dropHole(h)
+	if h.reported = h.due; !h.due {
+		s.dropHole(h)
+	}
+}
+
+func (s *session) gapOf(h *hole) Gap {
+	return Gap{
+		Timeline: h.Timeline.String(), First: h.Last + 1, Missing: h.Last - h.First + 1,
+		Reason: fmt.Sprintf("%s, and no archiver put them back within %s", h.text(), (gapTakeovers * s.takeover()).Round(time.Second)),
+	}
 }
 
 // record writes a gap down when its turn comes.
@@ -173,10 +192,14 @@ func (s *session) dropHole(h *hole) {
 }
 
 // settled tells that Once has nothing to wait for: the archive was looked
-// through, and no hole is left that keeps from restoring what it archived.
+// through, no hole is left that keeps from restoring what it archived, and a full
+// snapshot that is due was tried.
 func (s *session) settled() bool {
+	if s.a.call.done != nil || s.position.Gap != nil && s.OnGap != nil && s.dueAt.IsZero() {
+		return false
+	}
 	return s.searches > 0 && s.fill == nil && len(s.unwritten) == 0 && !slices.ContainsFunc(s.holes, func(h *hole) bool {
-		return h.Last < s.end.index && (h.due || !h.tried)
+		return h.Last < s.end.index && !h.reported && (h.due || !h.tried)
 	})
 }
 

@@ -312,6 +312,43 @@ func TestDamagedSegmentInTheMiddle(t *testing.T) {
 	})
 }
 
+// A segment whose object was cut short has a good header, and holds nothing: the
+// hole is filled under another name, and is not over before.
+func TestSegmentCutShort(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		a := r.start(0)
+		r.load(13)
+		r.waitArchived(a, 52, 10*time.Second)
+		a.stop()
+		r.full(2, 2)
+		for _, h := range r.openLog(1).Headers() {
+			if !h.Holds(30) {
+				continue
+			}
+			data, err := sinks.Get(ctx, r.memory, h.Name(), h.Size())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.memory.Delete(ctx, h.Name()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sinks.Put(ctx, r.memory, h.Name(), data[:len(data)-10], sinks.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r.whole() {
+			t.Fatal("nothing is damaged")
+		}
+		b := r.startWith(a.config)
+		r.waitFor("the end of the alarm", time.Minute, func() bool { return b.raised(AlarmGap) && !b.has(AlarmGap) })
+		if !r.whole() {
+			t.Errorf("ranges %+v", r.ranges())
+		}
+		r.sameAs(1, r.cluster.members[0].entries)
+	})
+}
+
 // Once leaves no hole behind that its member's log can fill, and says so where it
 // cannot.
 func TestOnceFills(t *testing.T) {
@@ -319,7 +356,10 @@ func TestOnceFills(t *testing.T) {
 		inFakeTime(t, 1, func(t *testing.T, r *rig) {
 			r.cluster.commit(20, "x")
 			config := r.config(0)
-			config.OnGap = func(context.Context, Gap) error { return nil }
+			config.OnGap = func(context.Context, Gap) error {
+				time.Sleep(10 * time.Second)
+				return nil
+			}
 			a, err := New(config)
 			if err != nil {
 				t.Fatal(err)
@@ -343,6 +383,10 @@ func TestOnceFills(t *testing.T) {
 			archive()
 			if purged != (len(r.gaps()) == 1) || purged == r.whole() {
 				t.Errorf("purged %v: gaps %+v, ranges %+v", purged, r.gaps(), r.ranges())
+			}
+			// The full snapshot that was due is taken: there is nothing left to look at.
+			if left := a.State().Alarms; len(left) > 0 {
+				t.Errorf("purged %v: alarms %+v", purged, left)
 			}
 		})
 	}
@@ -496,5 +540,121 @@ func TestFullSnapshotWithoutItsObject(t *testing.T) {
 		r.cluster.members[0].purge(30)
 		r.startWith(a.config)
 		r.waitFor("the full snapshot", time.Minute, func() bool { return calls.Load() == 1 })
+	})
+}
+
+// A log that contradicts what is archived before a hole fills nothing of it. It
+// is equal to what is behind the hole where an archiver went on there whose own
+// log began later: then nothing had proved that both sides are of one history.
+func TestNoFillFromAnotherHistory(t *testing.T) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
+		m0, m1 := r.cluster.members[0], r.cluster.members[1]
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		r.full(2, 2)
+		// The cluster starts anew from a member that had not got further than 30.
+		r.cluster.mu.Lock()
+		r.cluster.term = 3
+		for i := uint64(31); i <= 60; i++ {
+			e := testEntry(i, 3, "other")
+			m0.save(e)
+			m0.apply(e)
+			m1.save(e)
+			m1.apply(e)
+		}
+		r.cluster.mu.Unlock()
+		m1.purge(50)
+		b := r.start(1) // its log holds nothing to compare
+		r.waitArchived(b, 60, time.Minute)
+		r.waitFor("the record", time.Minute, func() bool { return len(r.gaps()) == 1 })
+		a = r.startWith(a.config)
+		r.waitFor("a try", time.Minute, func() bool { return strings.Contains(a.State().LastError, "other entries before entry 41") })
+		time.Sleep(time.Minute)
+		if spans := r.openLog(1).Spans(); len(spans) != 2 || spans[0].LastIndex != 40 || spans[1].FirstIndex != 51 {
+			t.Errorf("two histories were joined: %+v", spans)
+		}
+	})
+}
+
+// A log that begins inside of the segment before a hole is compared with what it
+// holds of it, and fills the hole.
+func TestFillFromALogThatBeginsJustBefore(t *testing.T) {
+	for _, before := range []uint64{1, 0} {
+		inFakeTime(t, 1, func(t *testing.T, r *rig) {
+			var calls atomic.Int64
+			a := r.start(0, r.taking(&calls))
+			for range 3 {
+				r.cluster.commit(20, "x")
+				r.waitArchived(a, r.cluster.members[0].last(), 10*time.Second)
+			}
+			a.stop()
+			r.full(2, 2)
+			first, _ := r.lose(30)
+			r.cluster.members[0].purge(first - 1 - before)
+			r.startWith(a.config)
+			time.Sleep(time.Minute)
+			// Without the entry before the hole nothing is proved.
+			if filled := r.whole(); filled != (before > 0) || filled != (calls.Load() == 0) {
+				t.Errorf("%d entries before the hole: filled %v, %d snapshots", before, filled, calls.Load())
+			}
+		})
+	}
+}
+
+// Of several holes that were reported, the first one bounds what can be
+// restored until there is a full snapshot; and each calls for one that is there
+// to stay.
+func TestSeveralHolesAreReported(t *testing.T) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
+		var calls atomic.Int64
+		fails := atomic.Bool{}
+		fails.Store(true)
+		take := func(c *Config) {
+			r.taking(&calls)(c)
+			taken := c.OnGap
+			c.OnGap = func(ctx context.Context, g Gap) error {
+				if fails.Load() {
+					return errors.New("no space")
+				}
+				return taken(ctx, g)
+			}
+		}
+		a := r.start(0, take)
+		r.load(20)
+		r.waitArchived(a, 80, 10*time.Second)
+		a.stop()
+		r.full(2, 2)
+		first, _ := r.lose(20)
+		later, _ := r.lose(40)
+		r.cluster.members[0].purge(60)
+		a = r.startWith(a.config)
+		r.waitFor("the records", time.Minute, func() bool { return len(r.gaps()) == 2 })
+		time.Sleep(10 * time.Second)
+		if s := a.State(); s.Recoverable != first-1 || s.SnapshotDue == "" || len(s.Holes) > 0 || len(s.Gaps) != 2 {
+			t.Fatalf("state %+v, want %d to be recoverable", s, first-1)
+		}
+		// Another archiver has the later one only. What is due is due for the other.
+		r.cluster.members[1].purge(30)
+		r.start(1, take)
+		r.waitFor("the fill", time.Minute, func() bool { return len(r.openLog(1).Spans()) == 2 && r.openLog(1).Spans()[0].LastIndex == first-1 })
+		time.Sleep(2*searchEvery + time.Minute)
+		if s := a.State(); s.Recoverable != first-1 || s.SnapshotDue == "" || later < 30 {
+			t.Fatalf("state %+v, want %d to be recoverable", s, first-1)
+		}
+		fails.Store(false)
+		r.waitFor("the full snapshot", 2*time.Minute, func() bool { return a.State().Recoverable == 80 && a.State().SnapshotDue == "" && !a.has(AlarmGap) })
+		// It is lost in turn.
+		taken := calls.Load()
+		for _, name := range r.names() {
+			if strings.Contains(name, "/full/") && !strings.Contains(name, "20000101T0000") {
+				if err := r.memory.Delete(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r.full(2, 2)
+		r.waitFor("another full snapshot", 2*searchEvery, func() bool { return calls.Load() > taken })
 	})
 }

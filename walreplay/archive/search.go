@@ -73,7 +73,6 @@ func (s *session) searched(f found) error {
 		return nil //nolint:nilerr // it is told, and tried again
 	}
 	s.searches++
-	s.a.update(func(st *State) { st.Checked = s.Now() })
 	if s.searches > 1 && f.last < f.end {
 		// What the archive ended with is gone, and nothing is behind it yet: the
 		// next session goes on from what is left.
@@ -82,6 +81,8 @@ func (s *session) searched(f found) error {
 	s.full, s.holes = f.full, s.assess(f, now)
 	s.forgetFilled(f)
 	s.tellHoles()
+	s.publish() // who sees that it was looked through sees what was found
+	s.a.update(func(st *State) { st.Checked = s.Now() })
 	return nil
 }
 

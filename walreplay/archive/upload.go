@@ -3,9 +3,11 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -28,7 +30,7 @@ func putAndSee(ctx context.Context, sink sinks.Sink, h segment.Header, object []
 	// The time for the put may be over; to look takes its own.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 	defer cancel()
-	found, errLook := segment.ReadHeader(look, sink, h.Name())
+	found, errLook := readWhole(look, sink, h.Name())
 	switch {
 	case errLook == nil:
 		return outcome{winner: &found}
@@ -37,6 +39,20 @@ func putAndSee(ctx context.Context, sink sinks.Sink, h segment.Header, object []
 	default:
 		return outcome{err: errors.Join(err, errLook)}
 	}
+}
+
+// readWhole reads the header of a segment that is as long as that says. One that
+// was cut short would seem to hold what nobody can read.
+func readWhole(ctx context.Context, sink sinks.Sink, name string) (segment.Header, error) {
+	h, err := segment.ReadHeader(ctx, sink, name)
+	if err != nil {
+		return h, err
+	}
+	o, err := sink.Stat(ctx, name)
+	if err == nil && o.Size != h.Size() {
+		err = &snapshot.DamagedError{Object: fmt.Sprintf("%s in %s", name, sink), Offset: -1, Err: fmt.Errorf("it has %d bytes, its header says %d", o.Size, h.Size())}
+	}
+	return h, err
 }
 
 // same tells that two headers are of the same bytes.

@@ -112,7 +112,9 @@ func (s *session) publish() {
 		}
 		st.Holes = st.Holes[:0:0]
 		for _, h := range s.holes {
-			st.Holes = append(st.Holes, Hole{h.First, h.Last, h.due})
+			if !h.reported { // those are among Gaps
+				st.Holes = append(st.Holes, Hole{h.First, h.Last, h.due})
+			}
 		}
 		st.Queued, st.Dropped = s.queue.bytes, int64(s.rel.dropped)
 		if s.spool != nil {

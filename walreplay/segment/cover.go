@@ -29,12 +29,19 @@ type Cover struct {
 	first    uint64 // where the log began when all of it was looked at; 0: it never was
 
 	mu   sync.Mutex
-	ends map[repository.SegmentName]uint64 // the last entry of segments whose headers are good
+	ends map[repository.SegmentName]end // of segments whose headers are good
+}
+
+// end is the last entry of a segment, and the size that its object should have:
+// one that is listed with another was cut short since.
+type end struct {
+	last uint64
+	size int64
 }
 
 // NewCover reads nothing yet.
 func NewCover(repo *repository.Repository, t repository.TimelineID) *Cover {
-	return &Cover{repo: repo, timeline: t, ends: map[repository.SegmentName]uint64{}}
+	return &Cover{repo: repo, timeline: t, ends: map[repository.SegmentName]end{}}
 }
 
 // Timeline is whose log it is about.
@@ -48,7 +55,7 @@ func (c *Cover) Know(h Header) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ends[h.name()] = h.LastIndex
+	c.ends[h.name()] = end{h.LastIndex, h.Size()}
 }
 
 // Missing are the runs of entries that the log lacks although it goes on behind
@@ -151,7 +158,7 @@ func (c *Cover) read(ctx context.Context, segments []repository.Segment) ([]Run,
 	group, limited := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSmall)
 	for _, s := range segments {
-		if c.end(s.SegmentName) > 0 {
+		if c.end(s) > 0 {
 			continue
 		}
 		group.Go(func() error {
@@ -171,17 +178,21 @@ func (c *Cover) read(ctx context.Context, segments []repository.Segment) ([]Run,
 	}
 	var held []Run
 	for _, s := range segments {
-		if end := c.end(s.SegmentName); end > 0 {
-			held = append(held, Run{s.First, end})
+		if last := c.end(s); last > 0 {
+			held = append(held, Run{s.First, last})
 		}
 	}
 	return united(held), nil
 }
 
-func (c *Cover) end(n repository.SegmentName) uint64 {
+// end is the last entry of a listed segment; 0 where that is not known.
+func (c *Cover) end(s repository.Segment) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ends[n]
+	if e := c.ends[s.SegmentName]; e.size == s.Object.Size {
+		return e.last
+	}
+	return 0
 }
 
 // united are the same entries in as few runs as there can be, in their order.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -97,4 +98,27 @@ func TestCoverReadsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("with a hole", 0, Run{221, 230})
+}
+
+// A segment that is cut short after its header was read holds nothing any more.
+func TestCoverSeesWhatIsCutShort(t *testing.T) {
+	sink := sinktest.NewMemory()
+	cover := NewCover(newRepo(t, sink), testTimeline)
+	for first := uint64(1); first < 30; first += 10 {
+		h := piece{history: "a", origin: 1, first: first, last: first + 9}.store(t, sink)
+		cover.Know(h)
+		if first == 11 {
+			if got, _, err := cover.Missing(t.Context(), 1); len(got) > 0 || err != nil {
+				t.Fatal(got, err)
+			}
+			data, err := sinks.Get(t.Context(), sink, h.Name(), h.Size())
+			if err != nil {
+				t.Fatal(err)
+			}
+			overwrite(t, sink, h.Name(), data[:len(data)-1])
+		}
+	}
+	if got, last, err := cover.Missing(t.Context(), 1); fmt.Sprint(got) != fmt.Sprint([]Run{{11, 20}}) || last != 30 || err != nil {
+		t.Errorf("missing %v, to %d, %v", got, last, err)
+	}
 }
