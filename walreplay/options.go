@@ -1,6 +1,8 @@
 package walreplay
 
 import (
+	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -39,6 +41,11 @@ type Options struct {
 	// Stamps says which of the archive's live hashes are compared with what was
 	// rebuilt. One that differs is a *StampError in a *snapshot.DamagedError.
 	Stamps StampCheck
+	// CheckBase looks at a base's database, of size bytes without a sum, before
+	// etcd's own parts open it: what makes no sense they end the process over, from
+	// goroutines that nobody can rescue. May be nil, for one that is known to be
+	// sound; an image without a manifest has its pages checked in any case.
+	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	// Progress may be nil. It is called from one goroutine.
 	Progress func(p Phase, done, total int64)
 	Logger   *slog.Logger // may be nil

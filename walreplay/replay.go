@@ -97,13 +97,13 @@ func copyImage(ctx context.Context, b *Base, path string, o Options) (err error)
 	if err != nil {
 		return fmt.Errorf("copy %s to %s: %w", b.Image.Name(), path, err)
 	}
-	return checkCopy(ctx, b, path)
+	return checkCopy(ctx, b, path, o)
 }
 
-// checkCopy goes through the pages of an image that has no checksum: the engine
-// is owed a sound one.
-func checkCopy(ctx context.Context, b *Base, path string) (err error) {
-	if b.Manifest != nil {
+// checkCopy goes through the pages of an image that has no checksum, and does what
+// the caller wants to be checked: the engine is owed a sound one.
+func checkCopy(ctx context.Context, b *Base, path string, o Options) (err error) {
+	if b.Manifest != nil && o.CheckBase == nil {
 		return nil
 	}
 	f, err := os.Open(path)
@@ -111,7 +111,13 @@ func checkCopy(ctx context.Context, b *Base, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return snapshot.CheckStructure(ctx, b.Name, f, b.Image.Size())
+	if b.Manifest == nil {
+		err = snapshot.CheckStructure(ctx, b.Name, f, b.Image.Size())
+	}
+	if err == nil && o.CheckBase != nil {
+		err = o.CheckBase(ctx, b.Name, f, b.Image.Size())
+	}
+	return err
 }
 
 type readFunc func([]byte) (int, error)

@@ -52,7 +52,11 @@ func (a *archiving) keepBeginning(ctx context.Context) {
 			continue
 		}
 		err := a.begin(ctx)
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
+			a.archiver.LookAgain()
+			return
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		if text := err.Error(); text != told {

@@ -203,7 +203,11 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 		older    *snapshot.Manifest
 	)
 	var log *walreplay.LogError
+	var stamp *walreplay.StampError
 	switch {
+	case errors.As(err, &stamp):
+		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --rung replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-stamps",
+			err, stamp.Index-1)
 	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
 	case errors.As(err, &log):

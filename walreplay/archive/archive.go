@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
@@ -26,6 +27,8 @@ type Archiver struct {
 	cover   *segment.Cover // what is known of the archive's segments
 
 	exclusive bool // conditional puts decide between writers
+
+	look atomic.Bool // the archive is to be looked through again
 
 	mu    sync.Mutex
 	state State
@@ -53,6 +56,10 @@ func (a *Archiver) State() State {
 	s.Requests = a.sink.requests()
 	return s
 }
+
+// LookAgain makes the archiver look soon at what the archive holds, instead of
+// within the hour: for who knows of a full snapshot that it does not.
+func (a *Archiver) LookAgain() { a.look.Store(true) }
 
 func (a *Archiver) update(change func(*State)) {
 	a.mu.Lock()

@@ -204,8 +204,11 @@ func (s *session) settled() bool {
 }
 
 // recoverable is the last entry that a full snapshot and the log behind it lead
-// to, as far as holes are known.
+// to, as far as holes are known; 0 where there is no full snapshot.
 func (s *session) recoverable() uint64 {
+	if s.searches > 0 && s.full == 0 {
+		return 0
+	}
 	last := s.end.index
 	for _, h := range s.holes {
 		if h.due {

@@ -658,3 +658,23 @@ func TestSeveralHolesAreReported(t *testing.T) {
 		r.waitFor("another full snapshot", 2*searchEvery, func() bool { return calls.Load() > taken })
 	})
 }
+
+// Without a full snapshot nothing can be restored, and the state says so; who
+// has seen one come need not wait an hour for that to end.
+func TestNothingIsRecoverableWithoutAFullSnapshot(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		r.load(20)
+		a := r.start(0, func(c *Config) { c.OnGap = nil })
+		r.waitArchived(a, 20, time.Minute)
+		time.Sleep(time.Minute)
+		if s := a.State(); s.Recoverable != 0 || s.BehindEntries == 0 || !strings.Contains(s.String(), "no full snapshot") {
+			t.Errorf("without a full snapshot: %s, recoverable to %d, %d entries behind", s, s.Recoverable, s.BehindEntries)
+		}
+		r.full(10, 1)
+		a.LookAgain()
+		time.Sleep(time.Minute)
+		if s := a.State(); s.Recoverable != s.Archived || s.BehindEntries != 0 {
+			t.Errorf("with one: %s, recoverable to %d of %d", s, s.Recoverable, s.Archived)
+		}
+	})
+}

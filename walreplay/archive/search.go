@@ -31,7 +31,10 @@ const (
 // search looks through the archive, beside the requests: it may take long, and
 // nothing waits for it.
 func (s *session) search(ctx context.Context, now time.Time) {
-	if s.searching != nil || s.repo == nil || s.timeline.N == 0 || !s.away.IsZero() || now.Before(s.searchAt) {
+	if s.searching != nil || s.repo == nil || s.timeline.N == 0 || !s.away.IsZero() {
+		return
+	}
+	if told := s.a.look.Swap(false); now.Before(s.searchAt) && !told {
 		return
 	}
 	if s.a.cover == nil || s.a.cover.Timeline() != s.timeline {

@@ -40,7 +40,8 @@ type State struct {
 	Read     uint64 `json:"read"`     // the last entry in the log
 
 	// Recoverable is the last entry that a restore gets to: Archived, unless
-	// entries before that are missing and no full snapshot is behind them.
+	// entries before that are missing and no full snapshot is behind them; 0
+	// while there is no full snapshot at all.
 	Recoverable uint64 `json:"recoverable"`
 
 	// Behind is how old the oldest entry is that is committed, read, and not
@@ -75,7 +76,10 @@ type State struct {
 // String is one line for people.
 func (s State) String() string {
 	line := fmt.Sprintf("%s of %s: archived to index %d, %d entries and %s behind", s.Role, s.Timeline, s.Archived, s.BehindEntries, s.Behind.Round(time.Millisecond))
-	if s.Recoverable < s.Archived {
+	switch {
+	case s.Recoverable == 0 && s.Archived > 0:
+		line += "; nothing can be restored: there is no full snapshot"
+	case s.Recoverable < s.Archived:
 		line += fmt.Sprintf("; recoverable to index %d only", s.Recoverable)
 	}
 	var names []string
