@@ -15,6 +15,7 @@ help:
 	@echo 'make test    all tests; builds etcd 3.5, 3.6, 3.7 and an S3 server first'
 	@echo 'make lint    format, vet, golangci-lint, known vulnerabilities'
 	@echo 'make bench   side by side with etcdctl and etcdutl; rewrites docs/benchmarks.md'
+	@echo "             a part of it: make bench BENCH='-skip-snapshots -skip-log', and -skip-verify"
 	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
 	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum'
 	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
@@ -46,7 +47,7 @@ fmt:
 
 bench: build
 	.tools/build etcd-3.7 versitygw
-	cd .tools/bench && $(GO) run . -bin ../../$(BIN) -out ../../docs/benchmarks.md
+	cd .tools/bench && $(GO) run . -bin ../../$(BIN) -out ../../docs/benchmarks.md $(BENCH)
 
 # The report keeps what other parts have shown: make soak RUN=TestLog PKG=./cmd/requorum
 # One package at a time: they want the machine alone.

@@ -16,9 +16,14 @@ type contestant struct {
 	run     func(context.Context) (usage, error)
 	// stored is how many bytes a run left. It may be nil.
 	stored func() (int64, error)
-	// rounds bounds in how many counted rounds a slow one takes part. 0: all.
+	// rounds bounds in how many counted rounds a slow one takes part, which then
+	// does without one to warm up. 0: all.
 	rounds int
 }
+
+// longest is after how long no further round of a contest is begun, so that all
+// of it stays bounded on a slow machine, too. One round always counts.
+const longest = 150 * time.Second
 
 // outcome is what a contestant did in the rounds that count.
 type outcome struct {
@@ -36,7 +41,12 @@ func (b *bench) contest(ctx context.Context, rounds int, all []contestant) ([]ou
 	for i, c := range all {
 		outcomes[i].name = c.name
 	}
+	began := time.Now()
 	for round := range rounds + 1 {
+		if round > 1 && time.Since(began) > longest {
+			b.log.Warn("no more rounds: it takes too long", "of", rounds, "counted", round-1)
+			break
+		}
 		order := make([]int, len(all))
 		for i := range order {
 			order[i] = i
@@ -45,7 +55,7 @@ func (b *bench) contest(ctx context.Context, rounds int, all []contestant) ([]ou
 			slices.Reverse(order)
 		}
 		for _, i := range order {
-			if all[i].rounds > 0 && round > all[i].rounds {
+			if all[i].rounds > 0 && (round == 0 || round > all[i].rounds) {
 				continue
 			}
 			if err := b.once(ctx, round, all[i], &outcomes[i]); err != nil {

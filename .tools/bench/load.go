@@ -35,6 +35,8 @@ type loaded struct {
 	Keys     int64 `json:"keys"`
 	Revision int64 `json:"revision"`
 	Leases   int   `json:"leases"`
+
+	bytes int64 // of the database on disk: the one who started it looks
 }
 
 // loadMain is the loading process: "bench load ENDPOINT BYTES SEED" writes

@@ -25,11 +25,19 @@ type report struct {
 	memory   [][]outcome // of backups, for each size of the database; etcdctl first
 	replays  []replayed
 	archives []archived
+	verified []verified
+	drilled  []drilled
+
+	verifyMemory []verifiedAt
 }
 
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Machine: %s.\nVersions: %s.\n", r.machine, r.versions)
+	if r.loaded.Keys > 0 {
+		fmt.Fprintf(&b, "Database: %s on disk, %d keys at revision %d, %d leases.\n",
+			mebibytes(r.loaded.bytes), r.loaded.Keys, r.loaded.Revision, r.loaded.Leases)
+	}
 	if len(r.backups) > 0 {
 		r.writeSnapshots(&b)
 	}
@@ -37,12 +45,17 @@ func (r *report) markdown() string {
 	if len(r.archives) > 0 {
 		r.writeArchives(&b)
 	}
+	r.writeVerified(&b)
+	if len(r.verifyMemory) > 0 {
+		r.writeVerifyMemory(&b)
+	}
+	if len(r.drilled) > 0 {
+		r.writeDrilled(&b)
+	}
 	return b.String()
 }
 
 func (r *report) writeSnapshots(b *strings.Builder) {
-	fmt.Fprintf(b, "Database: %s on disk, %d keys at revision %d, %d leases.\n",
-		mebibytes(r.backups[0].stored), r.loaded.Keys, r.loaded.Revision, r.loaded.Leases)
 	section(b, "Backup of one member", "etcdctl", "stored", r.backups)
 	if len(r.restores) > 0 {
 		section(b, "Restore of three members", "etcdutl thrice", "written", r.restores)
@@ -82,24 +95,28 @@ func (r *report) writeMemory(b *strings.Builder) {
 	}
 }
 
-// writeInto puts the tables between the marks of a document.
-func (r *report) writeInto(path string) error {
+// writeInto puts the tables between the marks of a document. When only a part
+// was measured, the others' tables stay.
+func (r *report) writeInto(path string, partly bool) error {
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	text, err := replaceBetween(old, r.markdown())
+	text, err := replaceBetween(old, r.markdown(), partly)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // a public document
 }
 
-func replaceBetween(old []byte, tables string) ([]byte, error) {
+func replaceBetween(old []byte, tables string, partly bool) ([]byte, error) {
 	head, rest, begins := bytes.Cut(old, []byte(beginMark))
-	_, tail, ends := bytes.Cut(rest, []byte(endMark))
+	present, tail, ends := bytes.Cut(rest, []byte(endMark))
 	if !begins || !ends {
 		return nil, errors.New("the lines that begin and end the tables are missing: " + beginMark + " and " + endMark)
+	}
+	if partly {
+		tables = merge(string(present), tables)
 	}
 	return fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", head, beginMark, tables, endMark, tail), nil
 }

@@ -9,19 +9,44 @@ import (
 // New tables take the place of the old ones, and nothing else changes.
 func TestReplaceBetween(t *testing.T) {
 	document := "# Title\n\nbefore\n" + beginMark + "\nold\n" + endMark + "\nafter\n"
-	got, err := replaceBetween([]byte(document), "new\n")
+	got, err := replaceBetween([]byte(document), "new\n", false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := strings.Replace(document, "\nold\n", "\n\nnew\n\n", 1); string(got) != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	again, err := replaceBetween(got, "new\n")
+	again, err := replaceBetween(got, "new\n", false)
 	if err != nil || string(again) != string(got) {
 		t.Errorf("a second time: %q, %v", again, err)
 	}
-	if _, err := replaceBetween([]byte("no marks"), "new"); err == nil {
+	if _, err := replaceBetween([]byte("no marks"), "new", false); err == nil {
 		t.Error("a document without marks was accepted")
+	}
+}
+
+// A run of a part keeps the tables of the others, in the order of the document,
+// and says once with what they were measured.
+func TestPartKeepsOtherTables(t *testing.T) {
+	old := "Machine: small.\nVersions: 1.\n\n### Backup of one member\n\n| old backup |\n\n### " + titleCold + "\n\n| old cold |\n\n### " + titleDrill + "\n\n| old drill |\n"
+	document := "before\n" + beginMark + "\n\n" + old + "\n" + endMark + "\nafter\n"
+	got, err := replaceBetween([]byte(document), "Machine: big.\nVersions: 2.\n\n### Archiving\n\n| new archiving |\n\n### "+titleCold+"\n\n| new cold |\n", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := earlier + "Machine: small. Versions: 1.\n\n"
+	want := "before\n" + beginMark + "\n\nMachine: big.\nVersions: 2.\n\n### Backup of one member\n\n" + about + "| old backup |\n\n### Archiving\n\n| new archiving |\n\n### " +
+		titleCold + "\n\n| new cold |\n\n### " + titleDrill + "\n\n" + about + "| old drill |\n\n" + endMark + "\nafter\n"
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	again, err := replaceBetween(got, "Machine: big.\nVersions: 3.\n\n### Archiving\n\n| new archiving |\n", true)
+	if err != nil || strings.Count(string(again), about) != 2 || strings.Count(string(again), earlier) != 3 {
+		t.Errorf("a second part: %v\n%s", err, again)
+	}
+	whole, err := replaceBetween(again, "Machine: big.\n\n### Archiving\n\n| all of it |\n", false)
+	if err != nil || strings.Contains(string(whole), "old") {
+		t.Errorf("the whole: %v\n%s", err, whole)
 	}
 }
 

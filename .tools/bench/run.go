@@ -11,8 +11,12 @@ import (
 	"filippo.io/age"
 )
 
-// slowRounds is in how many counted rounds the slow contestants take part.
-const slowRounds = 3
+const (
+	// slowRounds is in how many counted rounds the slow contestants take part.
+	slowRounds = 1
+	// memoryRounds is for peaks, which hardly differ from round to round.
+	memoryRounds = 1
+)
 
 // measureAll measures everything.
 func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err error) {
@@ -31,8 +35,8 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, gateway.stop()) }()
-	if !o.skipSnapshots {
-		if err := o.snapshots(ctx, b, r); err != nil {
+	if !o.skipSnapshots || !o.skipVerify {
+		if err := o.ofDatabase(ctx, b, r); err != nil {
 			return nil, err
 		}
 	}
@@ -44,8 +48,9 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 	return r, nil
 }
 
-// snapshots are backups and restores, from the small database to the large one.
-func (o *options) snapshots(ctx context.Context, b *bench, r *report) (err error) {
+// ofDatabase is what is measured of one database: backups, restores, verify,
+// then what backups of a larger one need.
+func (o *options) ofDatabase(ctx context.Context, b *bench, r *report) (err error) {
 	var s source
 	if s.member, err = newMember("source", b.path("source")); err != nil {
 		return err
@@ -62,21 +67,36 @@ func (o *options) snapshots(ctx context.Context, b *bench, r *report) (err error
 		return err
 	}
 	r.loaded = s.loaded
-	if err := o.backups(ctx, b, &s, r); err != nil {
-		return err
-	}
-	if !o.skipRestore {
-		if err := o.restores(ctx, b, &s, r); err != nil {
+	if !o.skipSnapshots {
+		if err := o.snapshots(ctx, b, &s, r); err != nil {
 			return err
 		}
 	}
+	if !o.skipVerify {
+		if err := o.verifies(ctx, b, &s, r); err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+	}
 	if !o.skipMemory {
-		r.memory = append(r.memory, r.backups)
+		if !o.skipSnapshots {
+			r.memory = append(r.memory, r.backups)
+		}
+		if !o.skipVerify {
+			r.verifyMemory = append(r.verifyMemory, verifiedAt{s.loaded, r.verified[1].outcomes})
+		}
 		if err := o.memoryAt(ctx, b, &s, r, size*5/2, seed+200); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// snapshots are backups and restores.
+func (o *options) snapshots(ctx context.Context, b *bench, s *source, r *report) error {
+	if err := o.backups(ctx, b, s, r); err != nil || o.skipRestore {
+		return err
+	}
+	return o.restores(ctx, b, s, r)
 }
 
 // newIdentity makes the age key that encrypted backups are for.
@@ -145,16 +165,30 @@ func (o *options) restores(ctx context.Context, b *bench, s *source, r *report) 
 	return err
 }
 
-// memoryAt grows the database and measures what backups of it need.
+// memoryAt grows the database and measures what backups and checks of it need.
 func (o *options) memoryAt(ctx context.Context, b *bench, s *source, r *report, bytes int64, seed uint64) error {
 	if err := b.grow(ctx, s, bytes, seed); err != nil {
 		return err
 	}
-	endpoint := s.member.clientURL
-	outcomes, err := b.contest(ctx, 2, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint), []contestant{b.backupS3(endpoint)}))
-	if err != nil {
-		return err
+	if !o.skipSnapshots {
+		endpoint := s.member.clientURL
+		outcomes, err := b.contest(ctx, memoryRounds, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint), []contestant{b.backupS3(endpoint)}))
+		if err != nil {
+			return err
+		}
+		r.memory = append(r.memory, outcomes)
+		// What verify writes needs the room.
+		if err := errors.Join(os.RemoveAll(b.path(plainFile)), os.RemoveAll(b.path(scriptFile))); err != nil {
+			return err
+		}
 	}
-	r.memory = append(r.memory, outcomes)
+	if o.skipVerify {
+		return nil
+	}
+	outcomes, err := b.verifyOnce(ctx, s)
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	r.verifyMemory = append(r.verifyMemory, verifiedAt{s.loaded, outcomes})
 	return nil
 }

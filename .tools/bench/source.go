@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 )
 
 // source is the one-member cluster that backups are taken of.
@@ -41,6 +42,9 @@ func (b *bench) grow(ctx context.Context, s *source, bytes int64, seed uint64) e
 		return fmt.Errorf("the loading process: %w", err)
 	}
 	if err := s.server.stop(); err != nil {
+		return err
+	}
+	if s.loaded.bytes, err = bytesUnder(filepath.Join(s.member.dataDir, "member", "snap", "db")); err != nil {
 		return err
 	}
 	b.log.Info("loaded", "keys", s.loaded.Keys, "revision", s.loaded.Revision, "leases", s.loaded.Leases)

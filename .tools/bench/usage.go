@@ -38,13 +38,20 @@ const sampleEvery = 20 * time.Millisecond
 // measure runs one program to its end. It may get variables beside a bare
 // environment, so that nothing in the caller's decides how it behaves.
 func measure(ctx context.Context, env []string, program string, args ...string) (usage, error) {
+	u, _, err := measureOutput(ctx, env, program, args...)
+	return u, err
+}
+
+// measureOutput also gives what the program wrote to its standard output, and
+// gives it beside an error, too.
+func measureOutput(ctx context.Context, env []string, program string, args ...string) (usage, []byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, env...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	start := time.Now()
 	if err := cmd.Start(); err != nil {
-		return usage{}, err
+		return usage{}, nil, err
 	}
 	ended, peak := make(chan struct{}), make(chan usage)
 	go func() { peak <- sample(cmd.Process.Pid, ended) }()
@@ -53,20 +60,20 @@ func measure(ctx context.Context, env []string, program string, args ...string) 
 	close(ended)
 	u := <-peak
 	u.wall = wall
-	if err != nil {
-		return u, fmt.Errorf("%s: %w: %s", cmd, err, lastLines(output.String(), 5))
-	}
 	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	// Linux starts a child's count at that of the process that forked it, so
 	// the count holds only above that; below, the samples are what there is.
 	var own syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
-		return u, fmt.Errorf("own memory: %w", err)
+		return u, nil, fmt.Errorf("own memory: %w", err)
 	}
 	if counted := maxRSS(cmd.ProcessState.SysUsage()); counted > maxRSS(&own) {
 		u.rss = max(u.rss, counted)
 	}
-	return u, nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", cmd, err, lastLines(out.String()+errs.String(), 5))
+	}
+	return u, out.Bytes(), err
 }
 
 // output runs a program outside of any measurement.

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	verifyreport "github.com/requorum/requorum/verify/report"
+)
+
+// drilled is what was measured of drills of one backup.
+type drilled struct {
+	outcome outcome
+	// phases are by name, in every counted round; order is theirs.
+	order  []string
+	phases map[string][]time.Duration
+	// recovery is what one waits for when it is no drill.
+	recovery []time.Duration
+}
+
+// recoveryPhases together are the time until the cluster answers.
+var recoveryPhases = []string{"build", "boot", "first read"}
+
+// drills measures drills of a backup of one member, and of three with the same
+// data.
+func (o *options) drills(ctx context.Context, b *bench, r *report) error {
+	if err := b.makeThree(ctx); err != nil {
+		return fmt.Errorf("make a cluster of three to be drilled: %w", err)
+	}
+	for _, one := range []struct{ name, repo string }{{"one member", oneRepo}, {"three members", threeRepo}} {
+		d, err := o.drill(ctx, b, one.name, one.repo)
+		if err != nil {
+			return fmt.Errorf("drill of %s: %w", one.name, err)
+		}
+		r.drilled = append(r.drilled, *d)
+	}
+	return nil
+}
+
+func (o *options) drill(ctx context.Context, b *bench, name, repo string) (*drilled, error) {
+	d := &drilled{phases: map[string][]time.Duration{}, outcome: outcome{name: name}}
+	c := contestant{name: "a drill of " + name, run: func(ctx context.Context) (usage, error) {
+		u, check, err := b.verify(ctx, verifyreport.Drill, "--repo", "file://"+b.path(repo), "--no-verdict")
+		if err != nil {
+			return u, err
+		}
+		return u, d.add(check.Phases)
+	}}
+	// Without one to warm up: an earnest recovery comes unprepared, too.
+	for round := 1; round <= o.drillRounds; round++ {
+		if err := b.once(ctx, round, c, &d.outcome); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// add takes the phases of one round.
+func (d *drilled) add(phases []verifyreport.Phase) error {
+	round := map[string]time.Duration{}
+	for _, p := range phases {
+		if _, known := d.phases[p.Name]; !known {
+			d.order = append(d.order, p.Name)
+		}
+		d.phases[p.Name] = append(d.phases[p.Name], p.Took)
+		round[p.Name] = p.Took
+	}
+	var recovery time.Duration
+	for _, name := range recoveryPhases {
+		took, known := round[name]
+		if !known {
+			return fmt.Errorf("the drill's report has no phase %q", name)
+		}
+		recovery += took
+	}
+	d.recovery = append(d.recovery, recovery)
+	return nil
+}
+
+// makeThree restores the backup of one member as three, and takes a backup of
+// them.
+func (b *bench) makeThree(ctx context.Context) (err error) {
+	members, err := b.newMembers()
+	if err != nil {
+		return err
+	}
+	folder := b.path(restoreFolder)
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o700), os.RemoveAll(b.path(threeRepo))); err != nil {
+		return err
+	}
+	if _, err := output(ctx, b.requorum(), "restore", "--repo", "file://"+b.path(oneRepo),
+		"--initial-cluster", initialCluster(members...), "--data-dir", filepath.Join(folder, "{name}")); err != nil {
+		return err
+	}
+	servers, err := b.startCluster(ctx, members)
+	defer func() {
+		for _, server := range servers {
+			err = errors.Join(err, server.stop())
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	_, err = output(ctx, b.requorum(), "backup", "--endpoints", members[0].clientURL, "--repo", "file://"+b.path(threeRepo))
+	return err
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	titleCold         = "Structure of one snapshot, which is not in memory"
+	titleWarm         = "Structure of one snapshot, which is in memory"
+	titleVerifyMemory = "Peak memory of checks, by the size of the database"
+	titleDrill        = "Drill of a backup"
+)
+
+// writeVerified is one table for each state of the page cache.
+func (r *report) writeVerified(b *strings.Builder) {
+	for _, v := range r.verified {
+		fmt.Fprintf(b, "\n### %s\n\n| | rounds | wall | times as fast as etcdutl | CPU | peak memory | without mapped files | checked |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n", v.title)
+		for i := range v.outcomes {
+			o := &v.outcomes[i]
+			fmt.Fprintf(b, "| %s | %d | %s | %s | %.1f s | %s | %s | %s |\n", o.name, len(o.usages), seconds(o.wall()),
+				times(o.fasterThan(&v.outcomes[0])), o.cpu().median.Seconds(), mebibytes(o.rss()), mebibytes(o.anon()), v.checked[i])
+		}
+	}
+}
+
+// writeVerifyMemory shows those that were measured at every size.
+func (r *report) writeVerifyMemory(b *strings.Builder) {
+	fmt.Fprintf(b, "\n### %s\n\nIn brackets without mapped files.\n\n| database | keys |", titleVerifyMemory)
+	shown := r.verifyMemory[0].outcomes
+	for _, o := range shown {
+		fmt.Fprintf(b, " %s |", o.name)
+	}
+	b.WriteString("\n| ---: | ---: |" + strings.Repeat(" ---: |", len(shown)) + "\n")
+	for _, at := range r.verifyMemory {
+		fmt.Fprintf(b, "| %s | %d |", mebibytes(at.loaded.bytes), at.loaded.Keys)
+		for i := range shown {
+			fmt.Fprintf(b, " %s (%s) |", mebibytes(at.outcomes[i].rss()), mebibytes(at.outcomes[i].anon()))
+		}
+		b.WriteString("\n")
+	}
+}
+
+// writeDrilled shows the phases side by side. "In all" has the rungs below the
+// drill in it, too.
+func (r *report) writeDrilled(b *strings.Builder) {
+	order := r.drilled[0].order
+	fmt.Fprintf(b, "\n### %s\n\n| cluster | rounds | %s | recovery | in all | CPU |\n| --- |%s\n", titleDrill, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+4))
+	for i := range r.drilled {
+		d := &r.drilled[i]
+		fmt.Fprintf(b, "| %s | %d |", d.outcome.name, len(d.recovery))
+		for _, name := range order {
+			fmt.Fprintf(b, " %s |", brief(d.phases[name]))
+		}
+		fmt.Fprintf(b, " %s | %s | %.1f s |\n", seconds(spreadOf(d.recovery)), seconds(d.outcome.wall()), d.outcome.cpu().median.Seconds())
+	}
+}
+
+// brief is a median only.
+func brief(all []time.Duration) string {
+	median := spreadOf(all).median
+	if median < 100*time.Millisecond {
+		return milliseconds(median)
+	}
+	return fmt.Sprintf("%.2f s", median.Seconds())
+}
