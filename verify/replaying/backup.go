@@ -27,14 +27,10 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 	if len(candidates) == 0 {
 		return noBase(ctx, h, m, k.o)
 	}
-	began := time.Now()
-	stored := snapshot.OpenStored(repo, m, k.o.Identities...)
-	path, err := k.copyOf(ctx, stored, "backup")
-	k.phase("fetch", began)
+	own, err := k.fetch(ctx, repo, m)
 	if err != nil {
 		return err
 	}
-	own := database{name: "backup " + m.ID, path: path, size: stored.Size()}
 	facts, err := own.facts(ctx)
 	if err != nil {
 		return err
@@ -47,6 +43,21 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 	return k.from(ctx, candidates, proof{h: h, own: own, facts: facts, live: m.HashKV, version: m.Source.Version, source: m.Source.MemberID})
 }
 
+// fetch is the backup's database in a file.
+func (k *checking) fetch(ctx context.Context, repo *repository.Repository, m *snapshot.Manifest) (database, error) {
+	own := database{name: "backup " + m.ID}
+	if f := k.o.Unpacked[m.ID]; f != nil {
+		own.path, own.size = f.Name(), f.Size()
+		return own, nil
+	}
+	began := time.Now()
+	stored := snapshot.OpenStored(repo, m, k.o.Identities...)
+	path, err := k.copyOf(ctx, stored, "backup")
+	k.phase("fetch", began)
+	own.path, own.size = path, stored.Size()
+	return own, err
+}
+
 // from proves a database from the first of the candidates that is sound. Where
 // that shows a difference, the next one is asked who is wrong.
 func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p proof) error {
@@ -54,7 +65,7 @@ func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p pro
 	for i, b := range candidates {
 		here := k.fork()
 		q := p
-		q.checking, q.base = &here, b
+		q.checking, q.base = &here, k.o.unpacked(b)
 		err := q.run(ctx)
 		var damaged *baseError
 		switch {

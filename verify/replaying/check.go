@@ -32,6 +32,9 @@ type Options struct {
 	ScratchDir string
 	// Identities are for encrypted backups and logs.
 	Identities []age.Identity
+	// Unpacked are snapshots of the timeline by their ID that the caller has
+	// unpacked and compared with their sums: these are not fetched again.
+	Unpacked map[string]*snapshot.File
 	// MinLeaseTTL, PersistCheckpoints and SourceVersion say how the source's
 	// members were configured: see walreplay.Options. An empty SourceVersion is
 	// that of the members which the snapshots were read from.
@@ -56,10 +59,22 @@ func (o Options) progress(phase string, done, total int64) {
 
 func (o Options) walreplay(version, scratch string) walreplay.Options {
 	return walreplay.Options{
+		CheckBase:  checkBase,
 		ScratchDir: scratch, MinLeaseTTL: o.MinLeaseTTL, PersistCheckpoints: o.PersistCheckpoints, SourceVersion: version,
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,
 	}
+}
+
+// unpacked is the same base, read from the caller's copy where there is one.
+func (o Options) unpacked(b *walreplay.Base) *walreplay.Base {
+	f := o.Unpacked[b.ID]
+	if f == nil || b.Image == nil {
+		return b
+	}
+	local := *b
+	local.Image = f
+	return &local
 }
 
 // ObjectOf is how a check calls a backup.

@@ -73,14 +73,13 @@ func (k *checking) tail(ctx context.Context, h *walreplay.History, db *walreplay
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	r, err := h.Rebuild(ctx, p, o)
 	if err != nil {
-		return err
+		return unsound(err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	for _, t := range r.Phases {
-		k.phaseTook(string(t.Phase), t.Took)
-	}
+	k.Phases = append(k.Phases, PhasesOf(r, time.Since(began))...)
 	k.Bytes = r.Size() + p.Bytes
 	k.say("the %d entries of the log after %s (raft index %d) were applied to a copy of it by etcd's own applier, up to raft index %d: revision %d, HashKV %d",
 		r.Recipe.Entries, db.Name, db.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash)

@@ -71,8 +71,11 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Result, e
 		return Result{}, err
 	}
 	c.result.Findings, c.result.More, c.result.Bytes = c.found.list, c.found.more, c.src.read.Load()
+	if c.moreNotes > 0 {
+		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more of these are not listed", c.moreNotes))
+	}
 	if c.result.More > 0 {
-		c.note("%d more faults are not listed", c.result.More)
+		c.result.Notes = append(c.result.Notes, fmt.Sprintf("%d more faults are not listed", c.result.More))
 	}
 	return c.result, nil
 }
@@ -85,6 +88,9 @@ type check struct {
 	meta    pages.Meta
 	found   findings
 	result  Result
+	// moreNotes are those beyond the limit of findings: a bucket may be full of
+	// what is odd.
+	moreNotes int
 
 	mapping sync.Mutex // over used
 	used    *pageMap
@@ -122,6 +128,7 @@ func (c *check) run(ctx context.Context) error {
 	if c.unread != nil && !c.found.any() {
 		c.found.add(report.KindRow, "", "%v", c.unread)
 	}
+	c.checkIndex()
 	c.comparePages()
 	c.compareManifest()
 	return nil
@@ -146,6 +153,10 @@ func (c *check) open() (*pages.File, error) {
 func (c *check) progress() { c.options.Progress(min(c.src.read.Load(), c.size), c.size) }
 
 func (c *check) note(format string, args ...any) {
+	if len(c.result.Notes) >= c.options.MaxFindings {
+		c.moreNotes++
+		return
+	}
 	c.result.Notes = append(c.result.Notes, fmt.Sprintf(format, args...))
 }
 

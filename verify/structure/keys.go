@@ -133,6 +133,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 			}
 			do(b)
 			k.progress()
+			b.stretch = nil // it holds branch pages
 			k.spare.Put(b)
 		}
 		return nil

@@ -15,9 +15,9 @@ const (
 	longestGap = 32 << 10
 	// longestRead keeps one read within what the buffers of a disk take.
 	longestRead = 1 << 20
-	// loadBudget bounds the pages that are in memory at a time, but for a single
-	// page that is longer.
-	loadBudget = 4 << 20
+	// loadBudget bounds the pages that are read at a time, and again what they
+	// extend over, but for a single page that is longer.
+	loadBudget = 1 << 20
 )
 
 // loader reads pages of a database in the order of the file, and gives them
@@ -26,10 +26,12 @@ type loader struct {
 	src  *source
 	meta pages.Meta
 	// reuse says that what was loaded is used only until the next load.
-	reuse bool
-	spare []byte
-	order []int
-	runs  []run
+	reuse  bool
+	spare  []byte
+	longer []byte // room for pages that extend over others, made when there is one
+	all    []loaded
+	order  []int
+	runs   []run
 }
 
 // run is a stretch of the file that one read brings.
@@ -51,10 +53,19 @@ type loaded struct {
 // source's.
 func (l *loader) load(ids []uint64) ([]loaded, error) {
 	ids = ids[:min(len(ids), max(1, loadBudget/l.meta.PageSize))]
-	if err := l.readRuns(ids); err != nil {
+	// What lies between pages that are wanted counts.
+	size := l.plan(ids)
+	for ; size > loadBudget && len(ids) > 1; size = l.plan(ids) {
+		ids = ids[:len(ids)/2]
+	}
+	if err := l.readRuns(size); err != nil {
 		return nil, err
 	}
-	all := make([]loaded, 0, len(ids))
+	if !l.reuse {
+		l.all = nil
+	}
+	l.all = slices.Grow(l.all[:0], len(ids))
+	all := l.all
 	extra := 0 // bytes beyond each page's first ones
 	for i, id := range ids {
 		r := l.runOf(id)
@@ -78,7 +89,7 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 		if extra += int(size); extra > loadBudget && i > 0 {
 			return all, nil
 		}
-		longer := make([]byte, size)
+		longer := l.room(extra, int(size))
 		n := copy(longer, b)
 		if err := l.src.readAt(longer[n:], int64(id)*int64(l.meta.PageSize)+int64(n)); err != nil {
 			return nil, err
@@ -88,32 +99,54 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 	return all, nil
 }
 
-// readRuns reads the stretches of the file that hold the pages.
-func (l *loader) readRuns(ids []uint64) error {
+// room gives the room for a page of some size, the last one of those that need so
+// much together.
+func (l *loader) room(together, size int) []byte {
+	if !l.reuse || together > loadBudget {
+		return make([]byte, size)
+	}
+	if l.longer == nil {
+		l.longer = make([]byte, loadBudget)
+	}
+	return l.longer[together-size : together : together]
+}
+
+// plan finds the stretches of the file that hold the pages, and how many bytes
+// they have. What stays in memory beyond the next load has no gaps.
+func (l *loader) plan(ids []uint64) (size int) {
 	l.order = l.order[:0]
 	for i := range ids {
 		l.order = append(l.order, i)
 	}
 	slices.SortFunc(l.order, func(a, b int) int { return cmp.Compare(ids[a], ids[b]) })
 	gap, longest := uint64(longestGap/l.meta.PageSize), uint64(max(1, longestRead/l.meta.PageSize))
+	if !l.reuse {
+		gap = 0
+	}
 	l.runs = l.runs[:0]
-	total := uint64(0)
 	for _, i := range l.order {
 		id := ids[i]
 		if n := len(l.runs); n > 0 {
 			last := &l.runs[n-1]
 			if length := id + 1 - last.first; id-last.first <= last.pages+gap && length <= longest {
-				total += length - last.pages
+				size += int(length-last.pages) * l.meta.PageSize
 				last.pages = length
 				continue
 			}
 		}
 		l.runs = append(l.runs, run{first: id, pages: 1})
-		total++
+		size += l.meta.PageSize
 	}
-	size := total * uint64(l.meta.PageSize)
-	if !l.reuse || uint64(cap(l.spare)) < size {
+	return size
+}
+
+// readRuns reads the stretches, of size bytes.
+func (l *loader) readRuns(size int) error {
+	switch {
+	case !l.reuse:
 		l.spare = make([]byte, size)
+	case len(l.spare) < size:
+		l.spare = make([]byte, max(size, min(2*len(l.spare), loadBudget)))
 	}
 	rest := l.spare[:size]
 	for i := range l.runs {

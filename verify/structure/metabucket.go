@@ -84,6 +84,14 @@ func (c *check) checkCompactions() {
 	}
 }
 
+// checkIndex: each revision is an entry's, and etcd notes the entry's index with
+// it. Without, it would apply the whole log a second time.
+func (c *check) checkIndex() {
+	if c.db.meta.index == 0 && c.result.Facts.Revision > 1 && !c.incomplete.Load() {
+		c.found.add(report.KindRow, "bucket meta", "consistent_index is missing or 0, and the database is at revision %d", c.result.Facts.Revision)
+	}
+}
+
 func (c *check) clusterRow(where string, key, value []byte) {
 	switch string(key) {
 	case "clusterVersion":

@@ -10,10 +10,14 @@ import (
 // still the newest of their key: so each of those is summed alone, and the sums
 // are joined later. All rows after them are summed as they come.
 type pieces struct {
-	limit int64 // rows up to this revision are pieces
-	sums  []piece
-	marks []mark
+	limit  int64 // rows up to this revision are pieces
+	chunks []*[chunkPieces]piece
+	count  int
+	marks  []mark
 }
+
+// chunkPieces make a chunk of 16 KiB: what is there is never moved.
+const chunkPieces = 2048
 
 // mark is a compacted revision that a hash is wanted for, how many pieces are
 // below it, and how many up to it.
@@ -53,20 +57,26 @@ func (p *pieces) add(r *row) uint32 {
 	if r.flags&deleted != 0 {
 		size |= deletion
 	}
-	p.sums = append(p.sums, piece{r.crc, size})
+	if p.count == len(p.chunks)*chunkPieces {
+		p.chunks = append(p.chunks, new([chunkPieces]piece))
+	}
+	*p.at(p.count) = piece{r.crc, size}
+	p.count++
 	for i := range p.marks {
 		m := &p.marks[i]
 		if r.main < m.compacted {
-			m.below = len(p.sums)
+			m.below = p.count
 		}
 		if r.main <= m.compacted {
-			m.upTo = len(p.sums)
+			m.upTo = p.count
 		}
 	}
-	return uint32(len(p.sums) - 1)
+	return uint32(p.count - 1)
 }
 
-func (p *pieces) supersede(i uint32) { p.sums[i].size |= superseded }
+func (p *pieces) at(i int) *piece { return &p.chunks[i/chunkPieces][i%chunkPieces] }
+
+func (p *pieces) supersede(i uint32) { p.at(int(i)).size |= superseded }
 
 // sum is etcd's hash after a compaction, of rows with rest behind the pieces.
 // Where the index has no key at all, etcd's hash leaves nothing out; a deletion
@@ -74,7 +84,8 @@ func (p *pieces) supersede(i uint32) { p.sums[i].size |= superseded }
 func (p *pieces) sum(compacted int64, anyKey bool, rest long) uint32 {
 	total := long{crc: crc32.Checksum([]byte("key"), castagnoli), size: 3}
 	m := p.marks[slices.IndexFunc(p.marks, func(m mark) bool { return m.compacted == compacted })]
-	for i, s := range p.sums {
+	for i := range p.count {
+		s := p.at(i)
 		if i < m.upTo {
 			if i >= m.below && s.size&deletion != 0 {
 				continue

@@ -2,20 +2,26 @@ package structure
 
 import "math/bits"
 
-// table keeps the newest row of each user's key. It is made for many small,
-// equal records: a slot has 48 bytes, of which the key's hash takes 16, and a
-// quarter to a half of the slots are free. One of its shards grows at a time, so
-// that there are never two whole copies.
+// table keeps the newest row of each user's key. Slots lie in chunks, one after
+// the other as the keys came: none is free, and none is ever moved. An index
+// finds them by the key's hash, and takes 5 to 8 bytes for each. It is cut into
+// shards that grow one at a time, so that there are never two whole copies.
 type table struct {
+	chunks []*[chunkSlots]slot
+	used   uint32
 	shards [256]shard
 }
 
+// chunkSlots make a chunk of 24 KiB.
+const chunkSlots = 512
+
+// shard is a part of the index.
 type shard struct {
-	slots []slot
+	index []uint32 // numbers of slots, from 1 on; 0 is free
 	used  int
 }
 
-// slot is the newest row of a key.
+// slot is the newest row of a key, in 48 bytes.
 type slot struct {
 	id      keyID
 	create  int64
@@ -25,52 +31,56 @@ type slot struct {
 	flags   uint32 // taken, and those of the row
 }
 
-// at returns the slot of a key; a free one, with its id set, where there is none
-// yet. The caller sets the flag taken, and keeps the slot only until the next
-// call.
+// at returns the slot of a key; a new one, with its id set, where there is none
+// yet. The caller sets the flag taken.
 func (t *table) at(id keyID) *slot {
 	s := &t.shards[id[0]>>56]
-	if s.used >= len(s.slots)/4*3 {
-		s.grow()
+	if s.used >= len(s.index)/4*3 {
+		t.grow(s)
 	}
-	slot := s.find(id)
-	if slot.flags&taken == 0 {
+	entry := t.find(s, id)
+	if *entry == 0 {
+		if int(t.used) == len(t.chunks)*chunkSlots {
+			t.chunks = append(t.chunks, new([chunkSlots]slot))
+		}
+		t.used++
 		s.used++
-		slot.id = id
+		*entry = t.used
+		t.slot(*entry).id = id
 	}
-	return slot
+	return t.slot(*entry)
 }
 
-func (s *shard) find(id keyID) *slot {
-	at, _ := bits.Mul64(id[1], uint64(len(s.slots)))
+// slot is the one with a number.
+func (t *table) slot(n uint32) *slot { return &t.chunks[(n-1)/chunkSlots][(n-1)%chunkSlots] }
+
+// find returns the entry of a key in the index, or the free one where it goes.
+func (t *table) find(s *shard, id keyID) *uint32 {
+	at, _ := bits.Mul64(id[1], uint64(len(s.index)))
 	for {
-		slot := &s.slots[at]
-		if slot.flags&taken == 0 || slot.id == id {
-			return slot
+		entry := &s.index[at]
+		if *entry == 0 || t.slot(*entry).id == id {
+			return entry
 		}
-		if at++; at == uint64(len(s.slots)) {
+		if at++; at == uint64(len(s.index)) {
 			at = 0
 		}
 	}
 }
 
-func (s *shard) grow() {
-	old := s.slots
-	s.slots = make([]slot, max(16, len(old)*3/2))
-	for i := range old {
-		if old[i].flags&taken != 0 {
-			*s.find(old[i].id) = old[i]
+func (t *table) grow(s *shard) {
+	old := s.index
+	s.index = make([]uint32, max(16, len(old)*3/2))
+	for _, n := range old {
+		if n != 0 {
+			*t.find(s, t.slot(n).id) = n
 		}
 	}
 }
 
 // each calls do for every key.
 func (t *table) each(do func(*slot)) {
-	for i := range t.shards {
-		for j := range t.shards[i].slots {
-			if s := &t.shards[i].slots[j]; s.flags&taken != 0 {
-				do(s)
-			}
-		}
+	for n := uint32(1); n <= t.used; n++ {
+		do(t.slot(n))
 	}
 }

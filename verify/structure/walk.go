@@ -115,13 +115,14 @@ func (w *walker) height(p pages.Page, depth int) (int, error) {
 // branch goes through the children of a branch page of some height.
 func (w *walker) branch(id uint64, p pages.Page, height int, low, high []byte) error {
 	ordered := w.inOrder(id, p, low, high)
-	var children []leaf
+	children := make([]leaf, 0, p.Len())
+	what := fmt.Sprintf("a child of page %d", id)
 	for i := range p.Len() {
 		e := p.Element(i)
 		if n := len(children); n > 0 {
 			children[n-1].high = e.Key
 		}
-		if w.claim(e.Child, fmt.Sprintf("a child of page %d", id)) {
+		if w.claim(e.Child, what) {
 			children = append(children, leaf{id: e.Child, low: e.Key, high: high, torn: w.torn})
 			w.torn = false
 		}

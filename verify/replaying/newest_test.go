@@ -1,0 +1,189 @@
+package replaying
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// checkNewest replays what is behind the newest backup, and wants that what it
+// gives is handed over exactly where the check passed, and nothing else is left.
+func (r *rig) checkNewest() Newest {
+	r.t.Helper()
+	n, err := CheckNewest(r.t.Context(), r.repo, r.catalog(), r.id, r.o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if n.Behind != (n.Check.Object == r.id.String()+"/log") || (n.Rebuilt != nil) != (n.Check.Status == report.Passed) {
+		r.t.Errorf("%+v", n)
+	}
+	if n.Rebuilt != nil {
+		r.t.Cleanup(func() { n.Rebuilt.Close() })
+	} else {
+		r.empty()
+	}
+	return n
+}
+
+// The log behind the newest backup is applied to its end: what comes out is the
+// state that all entries give from nothing, and what live members served.
+func TestNewestIsReplayed(t *testing.T) {
+	c := newChain(t)
+	for i := range 6 {
+		c.put(fmt.Sprintf("/tail%d", i), "x")
+	}
+	c.archive(c.entries, 4)
+	last := uint64(len(c.entries))
+	c.stamp(last)
+	n := c.checkNewest()
+	expectPassed(t, n.Check, fmt.Sprintf("the 7 entries of the log behind backup %s", c.ids[2]), fmt.Sprintf("up to raft index %d", last), "1 hashes that live members served on the way are equal")
+	want, facts := c.database(last)
+	got, err := n.Rebuilt.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.RaftIndex != last || got.Revision != facts.Revision || n.Rebuilt.Base.ID != c.ids[2] {
+		t.Errorf("%+v from %s, want %+v", got, n.Rebuilt.Base.ID, facts)
+	}
+	h, err := database{path: want, size: mustSize(t, want)}.hash(t.Context(), 0)
+	if err != nil || h.Hash != n.Rebuilt.Recipe.HashKV.Hash {
+		t.Errorf("HashKV %+v, want %+v (%v)", n.Rebuilt.Recipe.HashKV, h, err)
+	}
+	var phases []string
+	for _, p := range n.Check.Phases {
+		phases = append(phases, p.Name)
+	}
+	if got := strings.Join(phases, ","); got != "base,replay,prove" {
+		t.Errorf("phases %s", got)
+	}
+	if err := n.Rebuilt.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.empty()
+}
+
+// Nothing behind the newest backup is nothing to check; damage there, an entry
+// that cannot be applied, and a hash that members did not serve, are findings.
+func TestNewestFaults(t *testing.T) {
+	healthy := newChain(t)
+	entries := healthy.entries
+	behind := uint64(len(entries)) // the one entry behind the newest backup
+	t.Run("nothing behind", func(t *testing.T) {
+		c := healthy.clone(t)
+		c.archive(entries[:healthy.indexes[2]], 4)
+		if n := c.checkNewest(); n.Behind {
+			t.Errorf("%+v", n)
+		}
+	})
+	t.Run("no backup", func(t *testing.T) {
+		c := healthy.clone(t)
+		catalog := c.catalog()
+		catalog.Manifests = nil
+		n, err := CheckNewest(t.Context(), c.repo, catalog, c.id, c.o)
+		if err != nil || n.Behind || n.Rebuilt != nil {
+			t.Errorf("%+v, %v", n, err)
+		}
+	})
+	t.Run("a damaged segment", func(t *testing.T) {
+		c := healthy.clone(t)
+		c.archive(entries, int(healthy.indexes[2])) // the second one has what is behind
+		c.flip(repository.SegmentName{Timeline: c.id, First: behind}.String())
+		expect(t, c.checkNewest().Check, report.KindSegment, "", "")
+	})
+	t.Run("an entry that cannot be applied", func(t *testing.T) {
+		c := healthy.clone(t)
+		c.archive(append(entries[:behind:behind], raftlog.Entry{Index: behind + 1, Term: 2, Type: raftpb.EntryNormal, Data: []byte("no request")}), 4)
+		expect(t, c.checkNewest().Check, report.KindApply, fmt.Sprintf("index %d", behind+1), "cannot be applied")
+	})
+	t.Run("an altered entry under a stamp", func(t *testing.T) {
+		c := &world{rig: healthy.clone(t), entries: append(entries[:behind:behind], entryOf(t, behind+1, putOf("/k5", "true")))}
+		c.stamp(behind + 1)
+		c.entries[behind] = entryOf(t, behind+1, putOf("/k5", "fals"))
+		c.archive(c.entries, 4)
+		expect(t, c.checkNewest().Check, report.KindStamp, fmt.Sprintf("index %d", behind+1), "not what the cluster held")
+	})
+	t.Run("a damaged backup", func(t *testing.T) {
+		c := healthy.clone(t)
+		c.flip(c.manifest(healthy.ids[2]).Object.Name)
+		expect(t, c.checkNewest().Check, report.KindObject, "", "")
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		c := healthy.clone(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.o.Progress = func(string, int64, int64) { cancel() }
+		n, err := CheckNewest(ctx, c.repo, c.catalog(), c.id, c.o)
+		if !errors.Is(err, context.Canceled) || n.Rebuilt != nil {
+			t.Errorf("%+v, %v", n, err)
+		}
+		c.empty()
+	})
+}
+
+// Copies that the caller has unpacked are read in the place of the repository's
+// objects, with their own sum: of the backup itself, of what it is proved from, and
+// of the newest one.
+func TestUnpackedCopies(t *testing.T) {
+	healthy := newChain(t)
+	c := healthy.clone(t)
+	c.o.Unpacked = map[string]*snapshot.File{}
+	for _, id := range healthy.ids[1:] {
+		raw, err := io.ReadAll(c.image(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(raw)
+		path := filepath.Join(t.TempDir(), "db")
+		if err := os.WriteFile(path, append(raw, sum[:]...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := snapshot.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.o.Unpacked[id] = f
+		c.flip(c.manifest(id).Object.Name) // it would be found
+	}
+	expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[1])
+	n := c.checkNewest()
+	expectPassed(t, n.Check)
+	if err := n.Rebuilt.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.empty()
+}
+
+// A snapshot of etcd 3.4 that was taken before the first change of a key does not
+// say its raft index: nothing can be proved of it, and that is no damage.
+func TestPromise3SnapshotWithoutIndex(t *testing.T) {
+	w := newWorld(t)
+	path, _ := w.database(uint64(len(w.entries)))
+	changeFile(t, path, func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte("meta"))
+		return errors.Join(meta.Delete([]byte("consistent_index")), meta.Delete([]byte("term")))
+	})
+	id := w.backupOf(path)
+	if index := w.manifest(id).Facts.RaftIndex; index != 0 {
+		t.Fatalf("raft index %d", index)
+	}
+	w.put("/k", "x")
+	w.archive(w.entries, 4)
+	expectUnchecked(t, w.check(id), "does not say its raft index")
+	// The log behind it can be applied to it, and the next one is proved.
+	expectPassed(t, w.checkNewest().Check, fmt.Sprintf("up to raft index %d", len(w.entries)))
+	w.o.ScratchDir = t.TempDir() // what it gave is in the other one until the end
+	expectPassed(t, w.check(w.backup(uint64(len(w.entries)))))
+}

@@ -1,0 +1,139 @@
+package verifytest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// What Script writes for faults to be put in.
+const (
+	scriptKey    = "/app/once"     // written between the last two backups, and not again
+	scriptShort  = "/app/short"    // written twice, compacted before the last backup
+	scriptLease  = int64(0x1ea5e1) // of two keys
+	scriptTTL    = int64(7200)
+	scriptRole   = "reader"
+	scriptUser   = "ann"
+	scriptValue  = "value-of-once"
+	scriptFirst  = "value-of-short-first"
+	scriptSecond = "value-of-short-second"
+)
+
+// Script records three members that do something of everything etcd does: keys
+// with a long history, transactions, deletions, leases, users and roles, a
+// compaction and an alarm. With three backups, and a stamp on the way.
+func Script(t testing.TB) *History {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3, ExtraArgs: []string{"--bcrypt-cost=4"}})
+	r := NewRecorder(t, c)
+	s := &script{TB: t, client: c.Client(t, 0)}
+	s.keys(0, 40)
+	s.lease(scriptLease, scriptTTL, "/leased/a", "/leased/b")
+	s.lease(0x1ea5e2, 600, "/leased/c")
+	s.users()
+	s.put("/app/large", strings.Repeat("large ", 3000)) // takes several pages
+	r.Backup(t)
+	s.keys(1, 40)
+	s.put(scriptShort, scriptFirst)
+	s.delete("/app/007")
+	r.Backup(t)
+	r.Stamp(t)
+	s.put(scriptShort, scriptSecond)
+	s.keys(2, 25)
+	s.put(scriptKey, scriptValue)
+	s.lease(0x1ea5e3, 900, "/leased/d")
+	_, err := s.client.UserChangePassword(t.Context(), scriptUser, "another")
+	must(t, err)
+	s.delete("/app/008")
+	s.compact(s.revision - 20)
+	s.put("/app/008", "again")
+	s.alarm(etcdserverpb.AlarmRequest_ACTIVATE)
+	r.Backup(t)
+	s.alarm(etcdserverpb.AlarmRequest_DEACTIVATE)
+	s.keys(3, 10)
+	return r.End(t)
+}
+
+type script struct {
+	testing.TB
+	client   *clientv3.Client
+	revision int64
+}
+
+func (s *script) put(key, value string, o ...clientv3.OpOption) {
+	s.Helper()
+	r, err := s.client.Put(s.Context(), key, value, o...)
+	must(s, err)
+	s.revision = r.Header.Revision
+}
+
+func (s *script) delete(key string) {
+	s.Helper()
+	r, err := s.client.Delete(s.Context(), key)
+	must(s, err)
+	s.revision = r.Header.Revision
+}
+
+// keys writes n keys, and every tenth time several in one transaction.
+func (s *script) keys(round, n int) {
+	s.Helper()
+	for i := range n {
+		key, value := fmt.Sprintf("/app/%03d", i), fmt.Sprintf("round %d %s", round, strings.Repeat("v", 200+i))
+		if i%10 != 9 {
+			s.put(key, value)
+			continue
+		}
+		r, err := s.client.Txn(s.Context()).If(clientv3.Compare(clientv3.Version("/app/never"), "=", 0)).
+			Then(clientv3.OpPut(key, value), clientv3.OpPut(key+"/beside", value)).Commit()
+		must(s, err)
+		s.revision = r.Header.Revision
+	}
+}
+
+func (s *script) lease(id, ttl int64, keys ...string) {
+	s.Helper()
+	_, err := etcdserverpb.NewLeaseClient(s.client.ActiveConnection()).LeaseGrant(s.Context(), &etcdserverpb.LeaseGrantRequest{ID: id, TTL: ttl})
+	must(s, err)
+	for _, k := range keys {
+		s.put(k, "leased", clientv3.WithLease(clientv3.LeaseID(id)))
+	}
+}
+
+// users makes two of them and a role; authentication stays off.
+func (s *script) users() {
+	s.Helper()
+	_, err := s.client.UserAdd(s.Context(), storetest.RootUser, storetest.RootPassword)
+	must(s, err)
+	_, err = s.client.UserAdd(s.Context(), scriptUser, "password")
+	must(s, err)
+	_, err = s.client.RoleAdd(s.Context(), scriptRole)
+	must(s, err)
+	_, err = s.client.RoleGrantPermission(s.Context(), scriptRole, "/app/", "/app0", clientv3.PermissionType(clientv3.PermRead))
+	must(s, err)
+	_, err = s.client.UserGrantRole(s.Context(), scriptUser, scriptRole)
+	must(s, err)
+	_, err = s.client.UserGrantRole(s.Context(), "root", "root")
+	must(s, err)
+}
+
+func (s *script) compact(revision int64) {
+	s.Helper()
+	_, err := s.client.Compact(s.Context(), revision, clientv3.WithCompactPhysical())
+	must(s, err)
+}
+
+// alarm raises or clears the alarm NOSPACE of the first member.
+func (s *script) alarm(action etcdserverpb.AlarmRequest_AlarmAction) {
+	s.Helper()
+	status, err := s.client.Status(s.Context(), s.client.Endpoints()[0])
+	must(s, err)
+	_, err = etcdserverpb.NewMaintenanceClient(s.client.ActiveConnection()).Alarm(s.Context(), &etcdserverpb.AlarmRequest{
+		Action: action, MemberID: status.Header.MemberId, Alarm: etcdserverpb.AlarmType_NOSPACE,
+	})
+	must(s, err)
+}
