@@ -12,30 +12,6 @@ import (
 	"github.com/requorum/requorum/verify/verdict"
 )
 
-// checkBackups takes each backup up the rungs, one after the other: the scratch
-// folder holds one database at a time.
-func (e *examination) checkBackups(ctx context.Context) error {
-	for _, d := range e.damaged {
-		if err := e.checkDamaged(ctx, d); err != nil {
-			return err
-		}
-	}
-	for _, m := range e.backups {
-		if e.sample.leaves(m.Object.Name) {
-			continue
-		}
-		if err := e.checkBackup(ctx, m); err != nil {
-			return err
-		}
-	}
-	if n := len(e.backups); e.sample != nil && n > 0 {
-		// ReadCatalog has done this; what it found damaged is not in e.backups.
-		e.add(report.Check{Rung: report.Checksum, Object: "manifests",
-			Compared: fmt.Sprintf("the manifests of %d backups with their own SHA-256 and place, and the sizes of their objects with them", n)})
-	}
-	return nil
-}
-
 // checkDamaged reports a backup that the catalog cannot use.
 func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup) error {
 	name := fullName(d.Timeline, d.ID)
@@ -74,38 +50,37 @@ func (r *run) refuseHigher(object, reason string) {
 	}
 }
 
-// checkBackup takes one backup up the rungs.
-func (e *examination) checkBackup(ctx context.Context, m *snapshot.Manifest) (err error) {
+// checkBackup takes one backup up the rungs. newest says that the log behind it is
+// looked at too.
+func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest bool) (err error) {
 	name := fullName(m.Timeline, m.ID)
-	unpacked, reason := e.makeCopy(m)
-	if unpacked != nil {
-		defer func() { err = errors.Join(err, unpacked.remove()) }()
-	}
+	unpacked, reason := h.makeCopy(m)
 	var sealed error
-	c, err := e.check(ctx, report.Checksum, name, func(c *report.Check) error {
-		sealed = e.readBackup(ctx, c, m, unpacked)
+	c, err := h.check(ctx, report.Checksum, name, func(c *report.Check) error {
+		sealed = h.readBackup(ctx, c, m, unpacked)
 		return nil
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, unpacked.remove())
 	}
 	if c.Status == report.Passed {
-		e.seen = append(e.seen, verdict.SeenBackup(m))
+		h.seen = append(h.seen, verdict.SeenBackup(m))
 	}
 	switch {
-	case !e.Rung.Includes(report.Structure):
+	case !h.Rung.Includes(report.Structure):
 		return nil
 	case c.Status != report.Passed:
 		reason = "its bytes could not be proved: see the rung checksum"
 	case sealed != nil:
 		reason = sealed.Error() + ": give an identity with --identity or --passphrase-file"
-	}
-	if reason == "" && unpacked.err != nil {
+	case reason == "" && unpacked.err != nil:
 		reason = fmt.Sprintf("it could not be unpacked: %v", unpacked.err)
 	}
 	if reason != "" {
-		e.refuseHigher(name, reason)
-		return nil
+		h.refuseHigher(name, reason)
+		return unpacked.remove()
 	}
-	return e.climb(ctx, name, m, unpacked)
+	unpacked.took = c.Took
+	h.copies[m.ID] = unpacked
+	return h.climb(ctx, m, unpacked, newest)
 }

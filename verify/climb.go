@@ -2,51 +2,51 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/drill"
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 )
 
 // climb takes a backup whose bytes are proved up the higher rungs. A rung that
-// fails does not keep the next one from being tried: all faults are listed.
-func (e *examination) climb(ctx context.Context, name string, m *snapshot.Manifest, unpacked *scratchCopy) error {
-	hash, err := e.checkStructure(ctx, name, unpacked.path, m)
+// fails does not keep the next one from being tried: all faults are listed. A
+// drill of the newest backup waits for the log behind it.
+func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCopy, newest bool) error {
+	name := fullName(m.Timeline, m.ID)
+	hash, err := h.checkStructure(ctx, name, c.path, m)
 	if err != nil {
 		return err
 	}
-	if e.Live != nil {
-		if err := e.checkLive(ctx, name, m, unpacked.path, hash); err != nil {
+	if h.Live != nil {
+		if err := h.checkLive(ctx, name, m, c.path, hash); err != nil {
 			return err
 		}
 	}
-	if !e.Rung.Includes(report.Replay) {
-		return nil
+	if !h.Rung.Includes(report.Replay) {
+		return h.forget("")
 	}
-	c, err := replaying.Check(ctx, e.repo, e.catalog, m, e.replayOptions())
-	if err := e.took(ctx, report.Replay, name, c, err); err != nil {
+	check, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
+	if err := h.took(ctx, report.Replay, name, check, err); err != nil {
 		return err
 	}
-	return e.checkDrill(ctx, name, unpacked.path)
-}
-
-// checkDrill drills a database image in a file.
-func (r *run) checkDrill(ctx context.Context, name, path string) error {
-	if !r.Rung.Includes(report.Drill) {
+	// The next one is proved from this one.
+	if err := h.forget(m.ID); err != nil {
+		return err
+	}
+	switch {
+	case !h.Rung.Includes(report.Drill):
+		return nil
+	case newest:
+		h.newest.backup = m
 		return nil
 	}
-	image, err := snapshot.OpenFile(path)
-	if err != nil {
-		return r.took(ctx, report.Drill, name, report.Check{}, err)
-	}
-	return r.drill(ctx, name, image)
+	return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
 }
 
-func (r *run) drill(ctx context.Context, name string, image snapshot.Image) error {
-	c, err := drill.Run(ctx, image, drill.Options{ScratchDir: r.ScratchDir, Object: name, Progress: r.Progress, Logger: r.Logger})
-	return r.took(ctx, report.Drill, name, c, err)
+func (h *history) replayOptions() replaying.Options {
+	return replaying.Options{ScratchDir: h.ScratchDir, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
 }
 
 // took adds the check of a part of verify. Its error is why it could not be done,

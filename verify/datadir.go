@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
@@ -52,19 +53,23 @@ type dataDir struct {
 }
 
 func (d *dataDir) checkStopped(ctx context.Context) error {
-	var log walfile.Summary
+	var read *walfile.Summary
 	_, err := d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
 		c.Compared = "every record of the log with the CRC that runs through all its files, entries with their order, and the log with the database's index"
 		c.Bytes = sizeOf(d.walDir)
-		var err error
-		if log, err = d.readLog(ctx, c); err != nil {
+		log, err := d.readLog(ctx)
+		if err != nil {
 			d.tookLog(c, err)
 			return nil
 		}
+		read = &log
 		d.compareEnds(ctx, c, log)
 		return nil
 	})
-	if err != nil || !d.Rung.Includes(report.Structure) {
+	if err != nil {
+		return err
+	}
+	if err := d.checkSnaps(ctx, read); err != nil || !d.Rung.Includes(report.Structure) {
 		return err
 	}
 	if _, err := os.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
@@ -72,8 +77,8 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 	} else if _, err := d.checkStructure(ctx, d.db, d.db, nil); err != nil {
 		return err
 	}
-	if !d.Rung.Includes(report.Replay) {
-		return nil
+	if err := d.checkReceived(ctx); err != nil || !d.Rung.Includes(report.Replay) {
+		return err
 	}
 	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Progress: d.Progress, Logger: d.Logger})
 	if ctx.Err() != nil {
@@ -87,7 +92,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 }
 
 // readLog reads the whole log once for its order, and once more for its entries.
-func (d *dataDir) readLog(ctx context.Context, c *report.Check) (walfile.Summary, error) {
+func (d *dataDir) readLog(ctx context.Context) (walfile.Summary, error) {
 	log, err := walfile.Open(d.walDir)
 	if err != nil {
 		return walfile.Summary{}, err
@@ -113,7 +118,6 @@ func (d *dataDir) readLog(ctx context.Context, c *report.Check) (walfile.Summary
 		}
 		first = gap.Next
 	}
-	_ = c
 	return s, nil
 }
 
@@ -162,16 +166,22 @@ func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 	if !d.Rung.Includes(report.Drill) {
 		return nil
 	}
+	began := time.Now()
 	image, err := d.rebuild(ctx)
+	if image != nil {
+		defer func() { err = errors.Join(err, image.Close()) }()
+	}
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), closeRebuilt(image))
+		return context.Cause(ctx)
 	}
 	if err != nil {
 		d.add(report.Check{Rung: report.Drill, Object: d.dir, Reason: fmt.Sprintf("its database and log could not be put together: %v", err)})
 		return nil
 	}
-	defer func() { err = errors.Join(err, image.Close()) }()
-	return d.drill(ctx, d.dir, image)
+	return d.drill(ctx, drilled{
+		name: d.dir, image: image, phases: replaying.PhasesOf(image, time.Since(began)),
+		from: fmt.Sprintf("from %s, which is what 'requorum restore --from-data-dir' gives", image.Name()),
+	})
 }
 
 func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
@@ -186,13 +196,6 @@ func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
 		return nil, err
 	}
 	return h.Rebuild(ctx, p, o)
-}
-
-func closeRebuilt(r *walreplay.Rebuilt) error {
-	if r == nil {
-		return nil
-	}
-	return r.Close()
 }
 
 // sizeOf is the size of the files in a folder, as far as they can be asked.

@@ -24,58 +24,93 @@ func File(ctx context.Context, path string, req Request) (*report.Report, error)
 	} else if info.IsDir() {
 		return nil, fmt.Errorf("%s is a folder: want a snapshot file; --data-dir verifies a member's data directory", path)
 	}
-	c, err := r.check(ctx, report.Checksum, path, func(c *report.Check) error {
-		r.readFile(ctx, c, path)
-		return nil
-	})
+	image, err := snapshot.OpenFile(path)
 	if err != nil {
-		return nil, err
-	}
-	if c.Status == report.Damaged {
-		r.refuseHigher(path, "its bytes are damaged: see the rung checksum")
+		r.refuseFile(path, err)
 		return r.finish(), nil
 	}
-	if err := r.climbFile(ctx, path); err != nil {
+	if err := r.climbFile(ctx, path, image); err != nil {
 		return nil, err
 	}
 	return r.finish(), nil
 }
 
-// readFile reads it whole and compares the SHA-256 at its end.
-func (r *run) readFile(ctx context.Context, c *report.Check, path string) {
-	c.Compared = "the file's size with that of a snapshot"
-	image, err := snapshot.OpenFile(path)
-	if err != nil {
-		took(c, report.KindSize, path, err)
+// refuseFile reports a file that cannot be opened, or is none of a snapshot.
+func (r *run) refuseFile(path string, err error) {
+	c := report.Check{Rung: report.Checksum, Object: path, Compared: "the file's size with that of a snapshot"}
+	took(&c, report.KindSize, path, err)
+	if r.add(c).Status == report.Damaged {
+		r.refuseHigher(path, "its bytes are damaged: see the rung checksum")
 		return
 	}
-	c.Compared = "the database with the SHA-256 that etcd put behind it"
-	if !image.HasHash() {
-		c.Compared = ""
-		unchecked(c, errors.New("it is a bare database without a checksum: use a file of 'etcdctl snapshot save', or a backup in a repository"))
-		return
-	}
-	f, err := image.Open(ctx)
-	if err != nil {
-		took(c, report.KindObject, path, err)
-		return
-	}
-	_, err = io.Copy(&counter{run: r, check: c, phase: "read " + path, total: image.Size()}, readerWith(ctx, f))
-	took(c, report.KindObject, path, errors.Join(err, f.Close()))
+	r.refuseHigher(path, err.Error())
 }
 
-// climbFile takes a file up the rungs above checksum.
-func (r *run) climbFile(ctx context.Context, path string) error {
+// climbFile takes a file up the rungs. Its pages are looked at while it is read
+// for its checksum, so that the disk gives it once; what is wrong with them is
+// told also where the checksum is wrong.
+func (r *run) climbFile(ctx context.Context, path string, image *snapshot.File) error {
 	if !r.Rung.Includes(report.Structure) {
-		return nil
-	}
-	if _, err := r.checkStructure(ctx, path, path, nil); err != nil {
+		_, err := r.checkSum(ctx, path, image)
 		return err
+	}
+	progress := jointProgress{tell: r.Progress, phase: "read " + path + " and check its structure", total: image.Size()}
+	if image.HasHash() {
+		progress.total += image.Size()
+	}
+	beside := &run{Request: r.Request, report: r.newReport(path)}
+	summing := &run{Request: r.Request, report: r.report}
+	beside.Progress, summing.Progress = progress.part(), progress.part()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := beside.checkStructure(ctx, path, path, nil)
+		ended <- err
+	}()
+	c, err := summing.checkSum(ctx, path, image)
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	damaged := c.Status == report.Damaged
+	for _, b := range beside.report.Checks {
+		if damaged && b.Status == report.Passed {
+			// A rung includes those below it.
+			b.Reason = "its pages show no fault, but its bytes are damaged: see the rung checksum"
+		}
+		r.add(b)
+	}
+	for _, n := range beside.report.Notes {
+		r.note("%s", n)
 	}
 	if r.Rung.Includes(report.Replay) {
 		r.add(report.Check{Rung: report.Replay, Object: path, Reason: "a single file has no log and no snapshot before it to be replayed: verify the repository, or the member's data directory with --data-dir"})
 	}
-	return r.checkDrill(ctx, path, path)
+	if !r.Rung.Includes(report.Drill) {
+		return nil
+	}
+	if damaged {
+		r.add(report.Check{Rung: report.Drill, Object: path, Reason: "its bytes are damaged: see the rung checksum"})
+		return nil
+	}
+	return r.drill(ctx, drilled{name: path, image: image})
+}
+
+// checkSum reads a file whole and compares the SHA-256 at its end.
+func (r *run) checkSum(ctx context.Context, path string, image *snapshot.File) (*report.Check, error) {
+	return r.check(ctx, report.Checksum, path, func(c *report.Check) error {
+		if !image.HasHash() {
+			unchecked(c, errors.New("it is a bare database without a checksum: use a file of 'etcdctl snapshot save', or a backup in a repository"))
+			return nil
+		}
+		c.Compared = "the database with the SHA-256 that etcd put behind it"
+		f, err := image.Open(ctx)
+		if err != nil {
+			took(c, report.KindObject, path, err)
+			return nil
+		}
+		_, err = io.Copy(&counter{run: r, check: c, phase: "read " + path, total: image.Size()}, readerWith(ctx, f))
+		took(c, report.KindObject, path, errors.Join(err, f.Close()))
+		return nil
+	})
 }
 
 // readerWith stops reading when ctx has ended.

@@ -12,7 +12,6 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -36,53 +35,24 @@ type logCheck struct {
 	alive map[markedEntry]string
 }
 
-// checkLogs looks at each timeline's log, where it has one.
-func (e *examination) checkLogs(ctx context.Context) error {
-	for _, part := range e.logs {
-		log, err := segment.OpenLog(ctx, e.repo, part.timeline, e.Identities...)
-		if err != nil {
-			return err
-		}
-		if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 {
-			continue
-		}
-		l := &logCheck{examination: e, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
-		c, err := e.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
-			l.check = c
-			return l.do(ctx)
-		})
-		if err != nil {
-			return err
-		}
-		if err := e.replayNewest(ctx, part, c.Status); err != nil {
-			return err
-		}
+// checkLog looks at a timeline's log, where it has one.
+func (h *history) checkLog(ctx context.Context, part logPart) error {
+	log, err := segment.OpenLog(ctx, h.repo, part.timeline, h.Identities...)
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-// replayNewest replays the log behind the newest backup.
-func (e *examination) replayNewest(ctx context.Context, part logPart, checksum report.Status) error {
-	if !e.Rung.Includes(report.Replay) {
+	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 {
 		return nil
 	}
-	if e.sample != nil {
-		e.note("the log of timeline %s behind the newest backup was not replayed: a sample reads only a part of it", part.timeline)
-		return nil
+	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
+	c, err := h.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
+		l.check = c
+		return l.do(ctx)
+	})
+	if err != nil {
+		return err
 	}
-	if checksum != report.Passed {
-		e.add(report.Check{Rung: report.Replay, Object: logName(part.timeline), Reason: "its bytes could not be proved: see the rung checksum"})
-		return nil
-	}
-	c, done, err := replaying.CheckNewest(ctx, e.repo, e.catalog, part.timeline, e.replayOptions())
-	if !done && err == nil {
-		return nil
-	}
-	return e.took(ctx, report.Replay, logName(part.timeline), c, err)
-}
-
-func (e *examination) replayOptions() replaying.Options {
-	return replaying.Options{ScratchDir: e.ScratchDir, Identities: e.Identities, Progress: e.Progress, Logger: e.Logger}
+	return h.replayLog(ctx, part, c.Status)
 }
 
 // rounds is how often a log is listed anew where segments vanish while they are

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -34,13 +35,13 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) error {
 	c.Compared = "the manifest with its own SHA-256 and place; the object's sizes and SHA-256, stored and raw, every frame of its codecs, and the SHA-256 that etcd sent behind the database, with the manifest and with each other"
 	stored := snapshot.OpenStored(e.repo, m, e.Identities...)
-	r, err := stored.Open(ctx)
+	var sums snapshot.Sums
+	r, err := stored.OpenSummed(ctx, &sums)
 	if err != nil {
 		return err
 	}
 	defer r.Close() // its end was seen, or an error is on its way
-	sum := sha256.New()
-	to := []io.Writer{sum, &counter{run: &e.run, check: c, phase: "read " + m.ID, total: stored.Size()}}
+	to := []io.Writer{&counter{run: &e.run, check: c, phase: "read " + m.ID, total: stored.Size()}}
 	if unpacked != nil {
 		to = append(to, unpacked)
 	}
@@ -48,25 +49,22 @@ func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.
 		return err
 	}
 	c.Bytes = m.Object.StoredSize
-	database := sum.Sum(nil)
 	if unpacked != nil {
-		unpacked.close(database)
+		unpacked.close(sums.Trailer)
 	}
-	if err := checkTrailer(m, sum, database); err != nil {
+	if err := checkTrailer(m, &sums); err != nil {
 		return &snapshot.DamagedError{Object: m.Object.Name, Offset: -1, Err: err}
 	}
 	return nil
 }
 
 // checkTrailer holds the database's sum against the one that the manifest names
-// and, by the sum over both, against the one that etcd sent behind it. It goes on
-// with the hash that gave it.
-func checkTrailer(m *snapshot.Manifest, h hash.Hash, database []byte) error {
-	if got := hex.EncodeToString(database); got != m.DatabaseSHA256 {
+// and against the one that etcd sent behind it.
+func checkTrailer(m *snapshot.Manifest, sums *snapshot.Sums) error {
+	if got := hex.EncodeToString(sums.Database[:]); got != m.DatabaseSHA256 {
 		return fmt.Errorf("the database's SHA-256 is %s, the manifest says %s", got, m.DatabaseSHA256)
 	}
-	h.Write(database)
-	if hex.EncodeToString(h.Sum(nil)) != m.Object.RawSHA256 {
+	if !bytes.Equal(sums.Database[:], sums.Trailer) {
 		return errors.New("what follows the database is not its SHA-256")
 	}
 	return nil

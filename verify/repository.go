@@ -41,7 +41,7 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 	if err := e.open(ctx); err != nil {
 		return nil, nil, err
 	}
-	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkBackups, e.checkLogs, e.checkVerdicts, e.checkRest} {
+	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkHistories, e.checkVerdicts, e.checkRest} {
 		if err := step(ctx); err != nil {
 			return nil, nil, err
 		}

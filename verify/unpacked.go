@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -17,8 +18,12 @@ import (
 type scratchCopy struct {
 	file *os.File
 	path string
-	err  error // of writing: it must not pass for damage of what was read
+	err  error         // of writing: it must not pass for damage of what was read
+	took time.Duration // to read and write it
 }
+
+// fetched is the phase of a recovery that made it.
+func (s *scratchCopy) fetched() report.Phase { return report.Phase{Name: "fetch", Took: s.took} }
 
 // makeCopy makes the file for a backup; where there is no room, or no need, it is
 // nil, with the reason for the former.
@@ -63,8 +68,11 @@ func (s *scratchCopy) Write(p []byte) (int, error) {
 // close ends the database with its SHA-256.
 func (s *scratchCopy) close(sum []byte) { s.Write(sum) } //nolint:errcheck // s.err has it
 
-// remove removes the file. A drill or a replay may have taken it away already.
+// remove removes the file, if there is one.
 func (s *scratchCopy) remove() error {
+	if s == nil {
+		return nil
+	}
 	err := s.file.Close()
 	if rm := os.Remove(s.path); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 		err = errors.Join(err, rm)

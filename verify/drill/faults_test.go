@@ -21,6 +21,7 @@ import (
 // something else than what it holds, is damaged, and this process lives on. Each
 // fault's bytes have no checksum, or a right one.
 func TestPromise2FaultsAreFound(t *testing.T) {
+	t.Parallel()
 	for name, f := range map[string]struct {
 		from  func(*testing.T) *snapshot.File
 		alter func(*testing.T, *bbolt.Tx) error

@@ -18,11 +18,8 @@ import (
 // savedDir is removed by TestMain.
 var savedDir string
 
-// saved are images that several tests use.
-var saved struct {
-	sync.Mutex
-	paths map[string]string
-}
+// saved are images that several tests use, each made once, by name.
+var saved sync.Map // of *sync.Once
 
 // kind is a sort of cluster to take an image of.
 type kind struct {
@@ -35,17 +32,9 @@ type kind struct {
 // image takes a snapshot of a real cluster, with etcdctl, once for all tests.
 func image(t *testing.T, name string, k kind) *snapshot.File {
 	t.Helper()
-	saved.Lock()
-	defer saved.Unlock()
-	if saved.paths == nil {
-		saved.paths = map[string]string{}
-	}
-	path := saved.paths[name]
-	if path == "" {
-		path = filepath.Join(savedDir, name)
-		k.save(t, path)
-		saved.paths[name] = path
-	}
+	path := filepath.Join(savedDir, name)
+	once, _ := saved.LoadOrStore(name, &sync.Once{})
+	once.(*sync.Once).Do(func() { k.save(t, path) })
 	return open(t, path)
 }
 

@@ -15,6 +15,9 @@ import (
 // lease is one of the image's.
 type lease struct {
 	id, ttl int64 // seconds
+	// left is what it lives from the boot on: less than ttl where its cluster
+	// noted how much was left (--experimental-enable-lease-checkpoint).
+	left int64
 	// chosen ones are asked for their keys.
 	chosen bool
 	keys   map[string]struct{}
@@ -39,7 +42,12 @@ func readLeases(db *pages.File, o Options) (map[int64]*lease, error) {
 		if key := int64(binary.BigEndian.Uint64(k)); key != l.ID {
 			return fmt.Errorf("lease %016x is kept as lease %016x", l.ID, key)
 		}
-		leases[l.ID] = &lease{id: l.ID, ttl: max(l.TTL, minLeaseTTL), keys: map[string]struct{}{}}
+		one := &lease{id: l.ID, ttl: max(l.TTL, minLeaseTTL), keys: map[string]struct{}{}}
+		one.left = one.ttl
+		if l.RemainingTTL > 0 {
+			one.left = min(l.RemainingTTL, one.ttl)
+		}
+		leases[l.ID] = one
 		ids = append(ids, l.ID)
 		return nil
 	})

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // they mostly wait
+	if err := flag.Set("test.parallel", "16"); err != nil { // they mostly wait
 		panic(err)
 	}
 	var err error

@@ -52,10 +52,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Phases of a drill, in their order. PhaseBuild, PhaseBoot and PhaseFirstRead
-// together are the measured recovery time.
+// Phases of a drill, in their order. PhaseBuild, PhaseBoot and PhaseFirstRead, with
+// what it took to get the image, are the measured recovery time.
 const (
-	// PhaseBuild fetches the image and builds the members' directories.
+	// PhaseBuild reads the image and builds the members' directories.
 	PhaseBuild = "build"
 	// PhaseExpect reads what the cluster is to serve out of the built database.
 	PhaseExpect = "expect"

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -69,7 +71,7 @@ func launch(command []string, lock *os.File) (*process, error) {
 	// Not bound to the context: a process that dies at a cancellation would look
 	// like one that the image killed. end is always called.
 	p := &process{cmd: exec.Command(command[0], command[1:]...), gone: make(chan struct{})} //nolint:noctx // see above
-	p.cmd.Env = append(os.Environ(), membersVariable+"=1")
+	p.cmd.Env = environment(os.Environ())
 	p.cmd.ExtraFiles = []*os.File{lock}
 	p.cmd.Stderr = &p.stderr
 	// An interrupt from the terminal is for the drill, which then ends this one.
@@ -87,6 +89,21 @@ func launch(command []string, lock *os.File) (*process, error) {
 	}
 	p.stdin, p.answers = stdin, json.NewDecoder(stdout)
 	return p, nil
+}
+
+// wanted are the variables that a program may need to run at all. All others stay
+// here: among them are the passwords of repositories, and proxies.
+var wanted = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LD_LIBRARY_PATH", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR"}
+
+// environment is what the process of the members gets of this one's.
+func environment(all []string) []string {
+	own := []string{membersVariable + "=1"}
+	for _, one := range all {
+		if name, _, _ := strings.Cut(one, "="); slices.Contains(wanted, name) {
+			own = append(own, one)
+		}
+	}
+	return own
 }
 
 // order gives the order and waits for the first answer. Afterwards somebody

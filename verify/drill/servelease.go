@@ -11,9 +11,9 @@ import (
 )
 
 // mayHaveEnded tells whether a lease could have ended since the boot, as it
-// should: leases begin their time anew then.
+// should: what is left of leases begins anew then.
 func (s *server) mayHaveEnded(l *lease) bool {
-	return time.Since(s.booting) >= time.Duration(l.ttl)*time.Second
+	return time.Since(s.booting) >= time.Duration(l.left)*time.Second
 }
 
 // checkLeases compares the leases that the image holds, and what hangs on them,
@@ -43,7 +43,7 @@ func (s *server) checkLeases(ctx context.Context) error {
 		l := s.expect.leases[id]
 		if !living[id] {
 			if !s.mayHaveEnded(l) {
-				s.findings.serve(where(id), "it is in the database with %d s to live, and was gone %s after the boot began", l.ttl, time.Since(s.booting).Round(time.Millisecond))
+				s.findings.serve(where(id), "it is in the database with %d s to live, and was gone %s after the boot began", l.left, time.Since(s.booting).Round(time.Millisecond))
 			}
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -85,14 +84,17 @@ func (s *server) checkTooEarly(ctx context.Context) error {
 	}
 	request, cancel := bounded(ctx)
 	defer cancel()
-	select {
-	case r := <-s.main.Watch(request, "\x00", clientv3.WithFromKey(), clientv3.WithRev(1)):
-		if r.CompactRevision != s.expect.compacted {
-			s.findings.serve("revision 1", "a watch from there is answered with %d events and the compacted revision %d; all before revision %d was compacted", len(r.Events), r.CompactRevision, s.expect.compacted)
-		}
+	r, told := <-s.main.Watch(request, "\x00", clientv3.WithFromKey(), clientv3.WithRev(1))
+	switch {
+	case r.CompactRevision == s.expect.compacted:
 		return nil
-	case <-time.After(requestTimeout):
-		s.findings.serve("revision 1", "a watch from there stays silent, although all before revision %d was compacted", s.expect.compacted)
-		return nil
+	case request.Err() != nil: // it took too long, or the process is gone: that is no answer
+		return request.Err()
+	case !told:
+		return errWatchEnded
+	case r.CompactRevision == 0 && r.Err() != nil:
+		return r.Err()
 	}
+	s.findings.serve("revision 1", "a watch from there is answered with %d events and the compacted revision %d; all before revision %d was compacted", len(r.Events), r.CompactRevision, s.expect.compacted)
+	return nil
 }

@@ -54,9 +54,30 @@ type Entry struct {
 // says that the repository could not be read. It costs one request a verdict:
 // prune the beginning with the backups that it is about.
 func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed25519.PublicKey) (Chain, error) {
+	for round := 1; ; round++ {
+		c, gone, err := readListed(ctx, repo, trusted)
+		if err != nil {
+			return Chain{}, err
+		}
+		if !gone || round == rounds {
+			c.link()
+			c.note(len(trusted) > 0)
+			return c, nil
+		}
+	}
+}
+
+// rounds is how often verdicts are listed where some vanish while they are read:
+// of those that are pruned meanwhile the first may be read already, and the next
+// would seem to be missing from the middle.
+const rounds = 3
+
+// readListed reads the verdicts that a listing shows; gone tells that some of
+// them were not there any more.
+func readListed(ctx context.Context, repo *repository.Repository, trusted []ed25519.PublicKey) (_ Chain, gone bool, err error) {
 	stored, err := repo.Verdicts(ctx)
 	if err != nil {
-		return Chain{}, err
+		return Chain{}, false, err
 	}
 	found := make([]*Entry, len(stored))
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -65,25 +86,25 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 		group.Go(func() error {
 			e, err := readEntry(groupCtx, repo, s, trusted)
 			if errors.Is(err, sinks.ErrNotFound) {
-				return nil // pruned since it was listed, or missed below
+				return nil
 			}
 			found[i] = e
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return Chain{}, err
+		return Chain{}, false, err
 	}
 	c := Chain{Entries: []Entry{}}
 	for i, e := range found {
-		if e != nil {
-			c.Entries = append(c.Entries, *e)
-			c.Bytes += stored[i].Object.Size
+		if e == nil {
+			gone = true
+			continue
 		}
+		c.Entries = append(c.Entries, *e)
+		c.Bytes += stored[i].Object.Size
 	}
-	c.link()
-	c.note(len(trusted) > 0)
-	return c, nil
+	return c, gone, nil
 }
 
 // readEntry reads one verdict by itself; an error is not the verdict's fault.

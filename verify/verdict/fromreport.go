@@ -113,7 +113,13 @@ func subjectOf(p place, checks []report.Check) Subject {
 				s.Unchecked = append(s.Unchecked, reason)
 			}
 		}
-		s.Phases = append(s.Phases, c.Phases...)
+		switch {
+		case len(c.Phases) == 0:
+		case c.Rung == report.Drill: // they are a whole recovery
+			s.Phases = slices.Clone(c.Phases)
+		default:
+			s.Phases = append(s.Phases, c.Phases...)
+		}
 	}
 	return s
 }
