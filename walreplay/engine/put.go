@@ -30,7 +30,8 @@ const (
 // without flags. All else is not ok, and for protobuf to read, which takes four
 // times as long and copies the value.
 func parsePut(data []byte) (p put, ok bool) {
-	var named, found bool
+	var id uint64
+	var header, found bool
 	for len(data) > 0 {
 		f, n := nextField(data)
 		if n < 0 {
@@ -39,9 +40,9 @@ func parsePut(data []byte) (p put, ok bool) {
 		data = data[n:]
 		switch {
 		case f.number == fieldID && f.kind == protowire.VarintType:
-			named = named || f.varint != 0
+			id = f.varint // the last one counts
 		case f.number == fieldHeader && f.kind == protowire.BytesType && plainHeader(f.bytes):
-			named = true
+			header = true
 		case f.number == fieldPut && f.kind == protowire.BytesType && !found:
 			found = true
 			if !p.parse(f.bytes) {
@@ -51,7 +52,7 @@ func parsePut(data []byte) (p put, ok bool) {
 			return p, false
 		}
 	}
-	return p, named && found
+	return p, (id != 0 || header) && found
 }
 
 func plainHeader(data []byte) bool {
