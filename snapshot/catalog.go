@@ -100,6 +100,16 @@ func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Reposit
 	return !gone, nil
 }
 
+// ReadBackups reads the manifests of one timeline: the Manifests, Damaged and
+// Incomplete of a Catalog, as they are now.
+func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (*Catalog, error) {
+	c := &Catalog{}
+	if err := c.addTimeline(ctx, repo, t); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
 	fulls, err := repo.Fulls(ctx, t)
 	if err != nil {

@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -39,6 +41,16 @@ type Manifest struct {
 	// ReadBack tells that the whole object was read back and matched before
 	// this manifest was written.
 	ReadBack bool `json:"read_back"`
+
+	// Stored is the manifest's own object, of which ReadManifest made it; zero in
+	// one that was not read.
+	Stored StoredManifest `json:"-"`
+}
+
+// StoredManifest is a manifest's object as it is stored.
+type StoredManifest struct {
+	Size   int64
+	SHA256 string
 }
 
 // StoredObject is the object beside a manifest.
@@ -95,7 +107,7 @@ const KindFull = "full"
 func ReadManifest(ctx context.Context, repo *repository.Repository, t repository.TimelineID, id string) (*Manifest, error) {
 	name := repository.ManifestName(t, id)
 	m := &Manifest{}
-	err := repo.ReadDocument(ctx, name, m)
+	data, err := repo.ReadSealed(ctx, name, m)
 	switch {
 	case errors.Is(err, repository.ErrAltered):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
@@ -108,5 +120,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	case m.Object.Name != repository.SnapshotName(t, id, m.Object.Encrypted()):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
 	}
+	sum := sha256.Sum256(data)
+	m.Stored = StoredManifest{Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 	return m, nil
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -51,18 +52,33 @@ func (s *Stored) Facts(context.Context) (Facts, error) { return s.manifest.Facts
 // and sizes of the stored and of the raw bytes, and the SHA-256 that etcd put
 // at the stream's end.
 func (s *Stored) Open(ctx context.Context) (io.ReadCloser, error) {
+	return s.OpenSummed(ctx, &Sums{})
+}
+
+// Sums are of a database as it was read.
+type Sums struct {
+	Database [sha256.Size]byte // the SHA-256 of the database
+	Trailer  []byte            // what follows it: the SHA-256 that etcd sent
+}
+
+// OpenSummed is Open, and fills in the sums before it returns io.EOF.
+func (s *Stored) OpenSummed(ctx context.Context, sums *Sums) (io.ReadCloser, error) {
 	name := s.manifest.Object.Name
 	stored, err := s.repo.Sink().Open(ctx, name, 0, -1)
 	if err != nil {
 		return nil, s.damage(err)
 	}
-	raw, err := codec.NewReader(ctx, stored, s.manifest.Object.Encoding, s.identities...)
+	prefix := &codec.Prefix{Size: s.Size()}
+	raw, err := codec.NewPrefixReader(ctx, stored, s.manifest.Object.Encoding, prefix, s.identities...)
 	if err != nil {
 		return nil, errors.Join(s.damage(err), stored.Close())
 	}
 	// The raw hash covers the trailer, which was compared when it came.
 	body := &bodyReader{src: raw, left: s.Size(), end: func() error {
-		_, err := io.Copy(io.Discard, raw) // the trailer, then codec's own checks
+		trailer, err := io.ReadAll(raw) // then codec's own checks
+		if err == nil {
+			sums.Database, sums.Trailer = prefix.SHA256, trailer
+		}
 		return err
 	}}
 	return &storedReader{stored: stored, raw: raw, body: body, owner: s}, nil

@@ -21,6 +21,8 @@ func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup
 		kind := report.KindManifest
 		m, err := snapshot.ReadManifest(ctx, e.repo, d.Timeline, d.ID)
 		switch {
+		case errors.Is(err, sinks.ErrNotFound):
+			return errPruned
 		case err == nil && errors.Is(d.Err, sinks.ErrNotFound):
 			kind = report.KindMissing
 		case err == nil:
@@ -33,10 +35,16 @@ func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup
 		took(c, kind, object, d.Err)
 		return nil
 	})
+	if errors.Is(err, errPruned) {
+		e.note("%s was pruned meanwhile, and not looked at", name)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	e.refuseHigher(name, "its manifest or its object cannot be used: see the rung checksum")
+	const reason = "its manifest or its object cannot be used: see the rung checksum"
+	e.refuseHigher(name, reason)
+	e.refuseLive(name, reason)
 	return nil
 }
 
@@ -57,9 +65,17 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	unpacked, reason := h.makeCopy(m)
 	var sealed error
 	c, err := h.check(ctx, report.Checksum, name, func(c *report.Check) error {
-		sealed = h.readBackup(ctx, c, m, unpacked)
+		var gone bool
+		if sealed, gone = h.readBackup(ctx, c, m, unpacked); gone {
+			return errPruned
+		}
 		return nil
 	})
+	if errors.Is(err, errPruned) {
+		h.sample.forget(m.Object.Name)
+		h.note("%s was pruned meanwhile, and not looked at", name)
+		return unpacked.remove()
+	}
 	if err != nil {
 		return errors.Join(err, unpacked.remove())
 	}
@@ -78,6 +94,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	}
 	if reason != "" {
 		h.refuseHigher(name, reason)
+		h.refuseLive(name, reason)
 		return unpacked.remove()
 	}
 	unpacked.took = c.Took

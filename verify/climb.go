@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/replaying"
@@ -27,9 +28,12 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 	if !h.Rung.Includes(report.Replay) {
 		return h.forget("")
 	}
-	check, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
+	check, others, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
 	if err := h.took(ctx, report.Replay, name, check, err); err != nil {
 		return err
+	}
+	for _, c := range others {
+		h.addOther(c)
 	}
 	// The next one is proved from this one.
 	if err := h.forget(m.ID); err != nil {
@@ -43,6 +47,17 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 		return nil
 	}
 	return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
+}
+
+// addOther adds what the check of one backup showed of another one, unless its own
+// check has found it damaged.
+func (h *history) addOther(c report.Check) {
+	known := func(k report.Check) bool {
+		return k.Rung == c.Rung && k.Object == c.Object && k.Status == report.Damaged
+	}
+	if !slices.ContainsFunc(h.report.Checks, known) {
+		h.report.Checks = append(h.report.Checks, c)
+	}
 }
 
 func (h *history) replayOptions() replaying.Options {

@@ -50,11 +50,43 @@ func DataDir(ctx context.Context, dir, walDir string, req Request) (*report.Repo
 type dataDir struct {
 	run
 	dir, walDir, db string
+
+	files     map[string]string // as a stopped member's were when they were first looked at
+	disturbed string            // why what was read of them counts no more
 }
 
+// checkStopped takes a stopped member up the rungs, as long as it stays stopped.
 func (d *dataDir) checkStopped(ctx context.Context) error {
+	d.files = d.look()
 	var read *walfile.Summary
-	_, err := d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
+	steps := []struct {
+		rung report.Rung
+		do   func() error
+	}{
+		{report.Checksum, func() (err error) { read, err = d.checkLog(ctx); return err }},
+		{report.Checksum, func() error { return d.checkSnaps(ctx, read) }},
+		{report.Structure, func() error { return d.checkDatabase(ctx) }},
+		{report.Structure, func() error { return d.checkReceived(ctx) }},
+		{report.Replay, func() error { return d.replay(ctx) }},
+	}
+	for _, s := range steps {
+		if !d.Rung.Includes(s.rung) {
+			break
+		}
+		if err := d.quietly(s.do); err != nil {
+			return err
+		}
+	}
+	if d.disturbed != "" {
+		d.refuseLeft()
+		return nil
+	}
+	return d.drillRebuilt(ctx)
+}
+
+// checkLog reads the log; it is nil where it could not be read.
+func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err error) {
+	_, err = d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
 		c.Compared = "every record of the log with the CRC that runs through all its files, entries with their order, and the log with the database's index"
 		c.Bytes = sizeOf(d.walDir)
 		log, err := d.readLog(ctx)
@@ -66,20 +98,19 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 		d.compareEnds(ctx, c, log)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if err := d.checkSnaps(ctx, read); err != nil || !d.Rung.Includes(report.Structure) {
-		return err
-	}
+	return read, err
+}
+
+func (d *dataDir) checkDatabase(ctx context.Context) error {
 	if _, err := os.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
 		d.add(report.Check{Rung: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone"}}})
-	} else if _, err := d.checkStructure(ctx, d.db, d.db, nil); err != nil {
-		return err
+		return nil
 	}
-	if err := d.checkReceived(ctx); err != nil || !d.Rung.Includes(report.Replay) {
-		return err
-	}
+	_, err := d.checkStructure(ctx, d.db, d.db, nil)
+	return err
+}
+
+func (d *dataDir) replay(ctx context.Context) error {
 	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Progress: d.Progress, Logger: d.Logger})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -88,7 +119,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 	if err != nil {
 		d.add(report.Check{Rung: report.Replay, Object: d.dir, Reason: err.Error()})
 	}
-	return d.drillRebuilt(ctx)
+	return nil
 }
 
 // readLog reads the whole log once for its order, and once more for its entries.
@@ -173,6 +204,10 @@ func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if d.isDisturbed() {
+		d.refuseLeft()
+		return nil
 	}
 	if err != nil {
 		d.add(report.Check{Rung: report.Drill, Object: d.dir, Reason: fmt.Sprintf("its database and log could not be put together: %v", err)})

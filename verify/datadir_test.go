@@ -256,6 +256,13 @@ func TestFile(t *testing.T) {
 	flipped := slices.Clone(whole)
 	flipped[len(db)/2] ^= 1
 	check(flipped, report.Structure, "checksum damaged, structure unchecked")
+	check(flipped, report.Drill, "checksum damaged, structure unchecked, replay unchecked, drill unchecked")
+	// What is wrong with its pages is told beside what its sum says.
+	broken := slices.Clone(whole)
+	broken[16+16] ^= 1 // in the first meta page, which has a sum of its own
+	if r := check(broken, report.Structure, "checksum damaged, structure damaged"); len(r.Findings()) != 2 || r.Findings()[1].Where != "page 0" {
+		t.Errorf("%+v", r.Findings())
+	}
 	if r := check(whole[:len(whole)-1], report.Checksum, "checksum damaged"); r.Findings()[0].Kind != report.KindSize {
 		t.Errorf("%+v", r.Findings())
 	}

@@ -20,7 +20,7 @@ func (e *examination) checkHistories(ctx context.Context) error {
 	}
 	for _, id := range e.timelines {
 		h := &history{examination: e, id: id, copies: map[string]*scratchCopy{}}
-		if err := errors.Join(h.examine(ctx), h.clear()); err != nil {
+		if err := h.failed(ctx, id.String(), errors.Join(h.examine(ctx), h.clear())); err != nil {
 			return err
 		}
 	}

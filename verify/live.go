@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/verify/report"
@@ -37,6 +38,14 @@ func (e *examination) checkLive(ctx context.Context, name string, m *snapshot.Ma
 	return err
 }
 
+// refuseLive adds the check against a live member that was asked for and cannot be
+// done.
+func (e *examination) refuseLive(name, reason string) {
+	if e.Live != nil {
+		e.add(report.Check{Rung: report.Structure, Object: name + liveSuffix, Reason: reason})
+	}
+}
+
 func (e *examination) compareLive(ctx context.Context, c *report.Check, m *snapshot.Manifest, path string, hash snapshot.HashKV) error {
 	member, err := e.askable(ctx, m)
 	if err != nil {
@@ -56,11 +65,37 @@ func (e *examination) compareLive(ctx context.Context, c *report.Check, m *snaps
 	if got.CompactRevision != hash.CompactedRevision || got.HashRevision != hash.Revision {
 		return fmt.Errorf("%s gave the hash of revision %d, compacted at %d; the backup's is of %d, compacted at %d: they cannot be compared; verify a newer backup", member, got.HashRevision, got.CompactRevision, hash.Revision, hash.CompactedRevision)
 	}
-	if got.Hash != hash.Hash {
-		found(c, report.Finding{Kind: report.KindHash, Where: fmt.Sprintf("revision %d", hash.Revision),
-			Text: fmt.Sprintf("the backup's HashKV is %d, %s gives %d: either holds something that the cluster did not write", hash.Hash, member, got.Hash)})
+	if got.Hash == hash.Hash {
+		return nil
 	}
+	if other, err := e.another(ctx, m.Timeline); err != nil || other != "" {
+		return errors.Join(err, fmt.Errorf("the backup's HashKV is %d, %s gives %d at the same revision. That need not be damage: %s, and a cluster's ID does not tell of which the endpoints are; the rung replay tells whether the backup is sound", hash.Hash, member, got.Hash, cmp.Or(other, "the cluster may be in another timeline")))
+	}
+	found(c, report.Finding{Kind: report.KindHash, Where: fmt.Sprintf("revision %d", hash.Revision),
+		Text: fmt.Sprintf("the backup's HashKV is %d, %s gives %d: either holds something that the cluster did not write", hash.Hash, member, got.Hash)})
 	return nil
+}
+
+// another tells why a cluster with the ID of a timeline's cluster may have another
+// history: with --force-new-cluster, or a restore with the same token, the ID stays,
+// and revisions are given out again. It is empty where there is no sign of that.
+func (e *examination) another(ctx context.Context, t repository.TimelineID) (string, error) {
+	by, ended, err := e.repo.Superseded(ctx, t)
+	switch {
+	case errors.Is(err, repository.ErrAltered):
+		return fmt.Sprintf("it is not known whether timeline %s has ended", t), nil
+	case err != nil:
+		return "", err
+	case ended:
+		return fmt.Sprintf("timeline %s has ended, and %s goes on in its place", t, by.By), nil
+	}
+	ids, err := e.repo.TimelineIDs(ctx)
+	for _, id := range ids {
+		if id.ClusterID == t.ClusterID && id.N != t.N {
+			return fmt.Sprintf("timeline %s is of a cluster with the same ID", id), nil
+		}
+	}
+	return "", err
 }
 
 // askable is a member of the backup's cluster to ask: a follower, since it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -34,9 +35,13 @@ func TestAgainstLiveMember(t *testing.T) {
 	}
 	defer client.Close()
 	sink := sinktest.NewMemory()
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
-		t.Fatal(err)
+	take := func() {
+		t.Helper()
+		if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	take()
 	repo, err := repository.Open(t.Context(), sink)
 	if err != nil {
 		t.Fatal(err)
@@ -88,4 +93,59 @@ func TestAgainstLiveMember(t *testing.T) {
 	}
 	defer stranger.Close()
 	want("another cluster", live(stranger), report.Unchecked, "give endpoints of its cluster")
+
+	// A cluster keeps its ID over --force-new-cluster, and over a restore with the
+	// same token, and gives the same revisions out again.
+	first := timelinesOf(t, repo)[0]
+	second := repository.TimelineID{ClusterID: first.ClusterID, N: first.N + 1}
+	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: second, Created: time.Now(), Reason: "restore"}); err != nil {
+		t.Fatal(err)
+	}
+	take() // of revision 301, which is not compacted
+	want("the same hash with another timeline", live(client), report.Passed, "HashKV of the backup")
+	want("another hash with another timeline", live(lying{client}), report.Unchecked, "timeline "+second.String()+" is of a cluster with the same ID")
+	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: second, Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	want("another hash, superseded", live(lying{client}), report.Unchecked, "timeline "+first.String()+" has ended, and "+second.String()+" goes on")
+
+	// What was asked for and cannot be done is never left out.
+	if _, _, err := verify.Repository(t.Context(), repo, verify.Request{Rung: report.Checksum, Live: client}); err == nil || !strings.Contains(err.Error(), "a live member is asked on the rung structure") {
+		t.Errorf("on the rung checksum: %v", err)
+	}
+	spoil(t, sink)
+	want("a damaged backup", live(client), report.Unchecked, "see the rung checksum")
+}
+
+func timelinesOf(t *testing.T, repo *repository.Repository) []repository.TimelineID {
+	t.Helper()
+	ids, err := repo.TimelineIDs(t.Context())
+	if err != nil || len(ids) == 0 {
+		t.Fatalf("timelines %v, %v", ids, err)
+	}
+	return ids
+}
+
+// spoil flips a bit in each snapshot.
+func spoil(t *testing.T, s sinks.Sink) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(o.Name, "/snapshot.zst") {
+			continue
+		}
+		data, err := sinks.Get(t.Context(), s, o.Name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/2] ^= 1
+		if err := s.Delete(t.Context(), o.Name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sinks.Put(t.Context(), s, o.Name, data, sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

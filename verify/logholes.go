@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,19 @@ import (
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/segment"
 )
+
+// judgeHoles looks for holes, with the full snapshots as they are after the log was
+// listed: of those that were read before it, hours ago perhaps, the old ones can be
+// pruned with their part of the log, and a newer one can have closed a gap.
+func (l *logCheck) judgeHoles(ctx context.Context) {
+	now, err := snapshot.ReadBackups(ctx, l.repo, l.part.timeline)
+	if err != nil {
+		unchecked(l.check, fmt.Errorf("whether entries are missing is not known: %w", err))
+		return
+	}
+	l.now = now
+	l.checkHoles()
+}
 
 // checkHoles holds the log against what the repository claims to be able to
 // restore. A hole is damage unless its entries were recorded as lost when they

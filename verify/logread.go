@@ -28,6 +28,7 @@ const (
 // they were listed are its result.
 func (l *logCheck) readAll(ctx context.Context) (gone []string, err error) {
 	l.headers = l.inPart()
+	l.sample.renew(l.part.timeline, l.headers, l.log.Damaged())
 	old := l.chain
 	l.chain = newChainMap(l.headers, l.interesting())
 	if old != nil {

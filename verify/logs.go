@@ -33,13 +33,18 @@ type logCheck struct {
 	marks   int
 	// alive are the entries that marks name, each with one of these marks.
 	alive map[markedEntry]string
+	// now are the timeline's backups as they were read behind the log; nil before.
+	now *snapshot.Catalog
 }
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
 	log, err := segment.OpenLog(ctx, h.repo, part.timeline, h.Identities...)
 	if err != nil {
-		return err
+		if err := h.failed(ctx, logName(part.timeline), err); err != nil {
+			return err
+		}
+		return h.replayLog(ctx, part, report.Unchecked)
 	}
 	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 {
 		return nil
@@ -72,16 +77,20 @@ func (l *logCheck) do(ctx context.Context) error {
 		if round == rounds {
 			for _, name := range gone {
 				took(l.check, report.KindMissing, name, sinks.ErrNotFound)
+				l.sample.forget(name)
 			}
 			break
 		}
-		if l.log, err = segment.OpenLog(ctx, l.repo, l.part.timeline, l.Identities...); err != nil {
-			return err
+		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.Identities...)
+		if err != nil {
+			unchecked(l.check, fmt.Errorf("%d segments are gone since they were listed: %w", len(gone), err))
+			break
 		}
+		l.log = again
 	}
 	l.damagedHeaders(ctx)
 	l.chain.findForks(l.check)
-	l.checkHoles()
+	l.judgeHoles(ctx)
 	l.checkTerms()
 	l.checkMarked()
 	l.checkBranches()
@@ -151,27 +160,35 @@ func (l *logCheck) bind() {
 	}
 	var stretches []verdict.Stretch
 	for _, s := range l.log.Spans() {
-		if s.LastIndex < l.part.from {
-			continue
-		}
-		one := verdict.Stretch{First: s.FirstIndex, Last: s.LastIndex}
-		for _, h := range l.headers {
-			if !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex {
-				continue
-			}
-			one.Objects++
-			one.Bytes += h.Size()
-			if h.LastIndex == s.LastIndex {
-				one.After = h.After
-			}
-		}
-		if one.Objects > 0 {
-			stretches = append(stretches, one)
-		}
+		stretches = append(stretches, l.readOf(s)...)
 	}
 	if len(stretches) > 0 {
 		l.seen = append(l.seen, verdict.Seen{Timeline: l.part.timeline, Log: stretches})
 	}
+}
+
+// readOf are the stretches of a span whose segments were all read: of a sample, or
+// from an index on, they are parts of it.
+func (l *logCheck) readOf(s segment.Span) []verdict.Stretch {
+	var all []verdict.Stretch
+	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
+		return !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex
+	})
+	slices.SortFunc(read, func(a, b segment.Header) int {
+		return cmp.Or(cmp.Compare(a.FirstIndex, b.FirstIndex), cmp.Compare(a.LastIndex, b.LastIndex))
+	})
+	for _, h := range read {
+		if n := len(all); n == 0 || h.FirstIndex > all[n-1].Last+1 {
+			all = append(all, verdict.Stretch{First: h.FirstIndex})
+		}
+		one := &all[len(all)-1]
+		one.Objects++
+		one.Bytes += h.Size()
+		if h.LastIndex >= one.Last {
+			one.Last, one.After = h.LastIndex, h.After
+		}
+	}
+	return all
 }
 
 // isSealed tells an object that no identity opened.
@@ -183,7 +200,11 @@ func isSealed(err error) bool {
 // bases are the timeline's full snapshots.
 func (l *logCheck) bases() []*snapshot.Manifest {
 	var all []*snapshot.Manifest
-	for _, m := range l.catalog.Manifests {
+	c := l.catalog
+	if l.now != nil {
+		c = l.now
+	}
+	for _, m := range c.Manifests {
 		if m.Timeline == l.part.timeline {
 			all = append(all, m)
 		}

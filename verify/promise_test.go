@@ -18,7 +18,6 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/verify/verdict"
 )
 
 // On disk as in memory.
@@ -83,10 +82,8 @@ func TestHoles(t *testing.T) {
 			w.remove(l0(21))
 		}, nil, ""},
 		{"no full snapshot", func(w *world) {
-			for _, id := range []string{oldBackup, newBackup} {
-				w.remove(manifestObject(id))
-				w.remove(snapshotObject(id))
-			}
+			w.move(oldBackup)
+			w.move(newBackup)
 		}, nil, "no full snapshot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,46 +162,6 @@ func TestSelection(t *testing.T) {
 	}
 	w.flip(manifestObject(newBackup), 300)
 	wantKinds(t, w.verify(Request{Backup: Latest}), "manifest full/"+newBackup+"/manifest.json", "segment l0/0000000000000001", "segment l0/0000000000000029")
-}
-
-// Earlier verdicts know what is not there any more: the log's end, a manifest, or
-// that something took the place of what was proved.
-func TestVerdictsKnow(t *testing.T) {
-	proven := func(t *testing.T) *world {
-		w := newWorld(t, onMemory())
-		r, seen := w.verifySeen(Request{})
-		wantKinds(t, r)
-		_, err := verdict.Write(t.Context(), w.repo, verdict.FromReport(r, seen...), nil)
-		w.must(err)
-		wantKinds(t, w.verify(Request{}))
-		return w
-	}
-	for _, c := range []struct {
-		name   string
-		inject func(*world)
-		want   []string
-	}{
-		{"the log's end is gone", func(w *world) { w.remove(l0(41)) }, []string{"gap log"}},
-		{"the log was rewritten", func(w *world) {
-			h, data := w.encodeAfter("b", w.chainAt(40), 41, 50)
-			w.put(h.Name(), data)
-		}, []string{"fork log"}},
-		{"a manifest is gone", func(w *world) { w.remove(manifestObject(oldBackup)) }, []string{"missing full/" + oldBackup}},
-		{"a backup was replaced", func(w *world) {
-			w.remove(manifestObject(newBackup))
-			w.to = nil
-			m := w.backup(newBackup, 35)
-			reseal(w, manifestObject(m.ID), func(m *snapshot.Manifest) { m.Object.StoredSHA256 = strings.Repeat("0", 64) })
-		}, []string{"manifest full/" + newBackup, "object full/" + newBackup + "/snapshot.zst"}},
-		{"a backup was pruned", func(w *world) { w.remove(manifestObject(oldBackup)); w.remove(snapshotObject(oldBackup)) }, nil},
-		{"the verdict is flipped", func(w *world) { w.flip(w.one("verdicts/"), 200) }, []string{"verdict verdicts/0000000000000001.json"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := proven(t)
-			c.inject(w)
-			wantKinds(t, w.verify(Request{}), c.want...)
-		})
-	}
 }
 
 // A sample reads a part, the same one with the same seed, and says what that

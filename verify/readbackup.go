@@ -17,17 +17,21 @@ import (
 
 // readBackup reads a stored snapshot whole, into unpacked where there is one. What
 // cannot be decrypted is sealed: its stored bytes are compared, and that it is
-// sealed is no fault of the backup.
-func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed error) {
+// sealed is no fault of the backup. Gone tells that the backup was pruned since it
+// was listed.
+func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed error, gone bool) {
 	err := e.readRaw(ctx, c, m, unpacked)
 	var identity *codec.IdentityError
 	if errors.As(err, &identity) {
+		sealed = err
 		c.Compared = "the manifest with its own SHA-256 and place; the object's stored bytes, size and SHA-256, with the manifest. It is encrypted and was not decrypted: its content was compared with nothing"
-		took(c, report.KindObject, m.Object.Name, e.readStored(ctx, c, m))
-		return err
+		err = e.readStored(ctx, c, m)
+	}
+	if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
+		return nil, true
 	}
 	took(c, report.KindObject, m.Object.Name, err)
-	return nil
+	return sealed, false
 }
 
 // readRaw reads it through its codecs, which check the hashes of the stored and

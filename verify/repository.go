@@ -23,43 +23,71 @@ type examination struct {
 	sample  *sample
 	scratch *walreplay.ScratchFolder // nil until it is needed
 	seen    []verdict.Seen
-	// verdicts are those that earlier runs wrote.
+	// verdicts are those that earlier runs wrote; unread is why they could not be
+	// read.
 	verdicts verdict.Chain
+	unread   error
+	pruned   map[backupID]bool // nil until it is needed
 }
 
 // Repository proves what the request selects in a repository. Faults are in the
-// report; the error is for what kept it from being made: a listing that failed,
-// nothing that matches, the end of ctx. Seen is what a verdict binds: what was
-// read whole and found as it should be.
+// report, and so is what could not be looked at. The error is for what kept it
+// from being begun, such as nothing that matches or manifests that could not be
+// listed, and for the end of ctx: there is no report then. Seen is what a verdict
+// binds: what was read whole and found as it should be.
 func Repository(ctx context.Context, repo *repository.Repository, req Request) (_ *report.Report, seen []verdict.Seen, err error) {
 	req, err = req.withDefaults()
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &examination{run: run{Request: req, report: req.newReport(repo.String())}, repo: repo}
-	defer func() { err = errors.Join(err, e.clear()) }()
 	if err := e.open(ctx); err != nil {
 		return nil, nil, err
 	}
+	// A step files what it could not do: its error is the end of ctx.
 	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkHistories, e.checkVerdicts, e.checkRest} {
 		if err := step(ctx); err != nil {
-			return nil, nil, err
+			return nil, nil, errors.Join(err, e.clear())
 		}
+	}
+	if err := e.failed(ctx, "scratch", e.clear()); err != nil {
+		return nil, nil, err
 	}
 	e.report.Sample = e.sample.told()
 	return e.finish(), e.seen, nil
 }
 
-// open finds out what there is, and what of it is looked at.
+// open finds out what there is, and what of it is looked at. Verdicts are read
+// first: a backup that they prove is in the catalog then, unless it was pruned.
 func (e *examination) open(ctx context.Context) (err error) {
+	if err := e.readVerdicts(ctx); err != nil {
+		return err
+	}
 	if e.selection, e.catalog, err = choose(ctx, e.repo, e.Request); err != nil {
 		return err
 	}
-	if e.verdicts, err = verdict.ReadAll(ctx, e.repo, e.Trusted...); err != nil {
+	if err := e.refuseNothing(ctx); err != nil {
 		return err
 	}
 	e.sample, err = e.draw(ctx)
 	return err
+}
+
+// refuseNothing refuses a repository without a backup: nothing can be restored
+// from it, whatever else is there. Where verdicts know better it is looked at, and
+// its backups are missing.
+func (e *examination) refuseNothing(ctx context.Context) error {
+	if len(e.backups)+len(e.damaged) > 0 {
+		return nil
+	}
+	if e.unread != nil {
+		return e.unread
+	}
+	missing, err := e.missesAll(ctx)
+	if err != nil || missing {
+		return err
+	}
+	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", snapshot.ErrNoBackup)
 }
 
 // clear removes the scratch folder.
@@ -125,23 +153,15 @@ func (e *examination) checkDescriptor(ctx context.Context, c *report.Check, id r
 // checkRest accounts for what belongs to no backup and no log: only when
 // everything is looked at.
 func (e *examination) checkRest(ctx context.Context) error {
-	for _, full := range e.catalog.Incomplete {
-		if !slices.Contains(e.timelines, full.Timeline) || !e.all {
-			continue
-		}
-		var bytes int64
-		for _, o := range full.Objects {
-			bytes += o.Size
-		}
-		e.note("%s/full/%s has no manifest (%d bytes): what an interrupted backup left, or one that runs now", full.Timeline, full.ID, bytes)
-	}
 	if !e.all {
 		return nil
 	}
-	if err := e.checkClaims(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkPruned, e.checkClaims, e.nameUnknown} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
-	return e.nameUnknown(ctx)
+	return nil
 }
 
 // fullName is what reports call a backup.

@@ -66,6 +66,9 @@ func (r Request) withDefaults() (Request, error) {
 	if !(r.Sample >= 0 && r.Sample <= 100) {
 		return r, fmt.Errorf("a sample of %g percent: want more than 0, and at most 100", r.Sample)
 	}
+	if r.Live != nil && !r.Rung.Includes(report.Structure) {
+		return r, fmt.Errorf("a live member is asked on the rung %s: the rung %s does not come to that", report.Structure, r.Rung)
+	}
 	if r.ScratchDir == "" {
 		r.ScratchDir = os.TempDir()
 	}

@@ -21,7 +21,7 @@ func (e *examination) checkClaims(ctx context.Context) error {
 	var names []string
 	for o, err := range e.repo.Sink().List(ctx, claimsPrefix, "") {
 		if err != nil {
-			return fmt.Errorf("list the claims in %s: %w", e.repo, err)
+			return e.failed(ctx, strings.TrimSuffix(claimsPrefix, "/"), fmt.Errorf("list the claims in %s: %w", e.repo, err))
 		}
 		names = append(names, o.Name)
 	}
@@ -60,7 +60,7 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 	n := 0
 	for o, err := range e.repo.Sink().List(ctx, "", "") {
 		if err != nil {
-			return fmt.Errorf("list %s: %w", e.repo, err)
+			return e.failed(ctx, "objects", fmt.Errorf("list all objects in %s: %w", e.repo, err))
 		}
 		if e.known(o.Name) {
 			continue
@@ -85,7 +85,7 @@ func (e *examination) known(name string) bool {
 		_, err := repository.ParseTimelineID(strings.TrimSuffix(rest, ".json"))
 		return err == nil && strings.HasSuffix(rest, ".json")
 	}
-	if name == "requorum.json" || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
+	if name == "requorum.json" || isPrunedName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
 		return true
 	}
 	t, err := repository.ParseTimelineID(folder)

@@ -35,6 +35,20 @@ func (r *run) check(ctx context.Context, rung report.Rung, object string, do fun
 	return r.add(c), nil
 }
 
+// failed files why something could not be looked at; its own error is the end of
+// ctx. All that was found before stays in the report.
+func (r *run) failed(ctx context.Context, object string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		c := report.Check{Rung: report.Checksum, Object: object}
+		unchecked(&c, err)
+		r.add(c)
+	}
+	return nil
+}
+
 // add takes a check into the report, with its status.
 func (r *run) add(c report.Check) *report.Check {
 	switch {

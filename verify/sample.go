@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // sample is the objects that are read whole, where not all are. A nil sample
@@ -14,6 +17,7 @@ import (
 type sample struct {
 	report.Sample
 	chosen map[string]bool
+	listed map[string]int64 // the sizes of all, chosen or not
 }
 
 // object is one that could be chosen.
@@ -53,8 +57,9 @@ func (e *examination) large(ctx context.Context) ([]object, error) {
 }
 
 func newSample(objects []object, percent float64, seed uint64) *sample {
-	s := &sample{Sample: report.Sample{Percent: percent, Seed: seed, ObjectsTotal: len(objects)}, chosen: map[string]bool{}}
+	s := &sample{Sample: report.Sample{Percent: percent, Seed: seed, ObjectsTotal: len(objects)}, chosen: map[string]bool{}, listed: map[string]int64{}}
 	for _, o := range objects {
+		s.listed[o.name] = o.size
 		s.BytesTotal += o.size
 	}
 	want := int64(math.Ceil(float64(s.BytesTotal) * percent / 100))
@@ -63,12 +68,72 @@ func newSample(objects []object, percent float64, seed uint64) *sample {
 		if s.Bytes >= want {
 			break
 		}
-		s.chosen[objects[i].name] = true
-		s.Objects++
-		s.Bytes += objects[i].size
+		s.choose(objects[i].name)
 	}
-	s.Coverage = s.coverage()
 	return s
+}
+
+func (s *sample) choose(name string) {
+	s.chosen[name] = true
+	s.Objects++
+	s.Bytes += s.listed[name]
+}
+
+// forget takes out an object that is not there any more.
+func (s *sample) forget(name string) {
+	if s == nil {
+		return
+	}
+	size, known := s.listed[name]
+	if !known {
+		return
+	}
+	delete(s.listed, name)
+	s.ObjectsTotal--
+	s.BytesTotal -= size
+	if s.chosen[name] {
+		delete(s.chosen, name)
+		s.Objects--
+		s.Bytes -= size
+	}
+}
+
+// renew goes on with the segments of a timeline that are there now. Those that
+// replace a chosen one, having been merged from it, are chosen in its place.
+func (s *sample) renew(t repository.TimelineID, headers []segment.Header, damaged []segment.Damage) {
+	if s == nil {
+		return
+	}
+	there := map[string]bool{}
+	for _, d := range damaged {
+		there[d.Name] = true
+	}
+	for _, h := range headers {
+		there[h.Name()] = true
+	}
+	var replaced []uint64 // what the chosen ones that are gone began with
+	for name := range s.listed {
+		n, err := repository.ParseSegmentName(name)
+		if err != nil || n.Timeline != t || there[name] {
+			continue // a snapshot, or of another log
+		}
+		if s.chosen[name] {
+			replaced = append(replaced, n.First)
+		}
+		s.forget(name)
+	}
+	for _, h := range headers {
+		name := h.Name()
+		if _, known := s.listed[name]; known {
+			continue
+		}
+		s.listed[name] = h.Size()
+		s.ObjectsTotal++
+		s.BytesTotal += h.Size()
+		if slices.ContainsFunc(replaced, func(first uint64) bool { return h.FirstIndex <= first && first <= h.LastIndex }) {
+			s.choose(name)
+		}
+	}
 }
 
 // coverage says what a run like this finds. Each object is as likely to be chosen
@@ -76,6 +141,9 @@ func newSample(objects []object, percent float64, seed uint64) *sample {
 func (s *sample) coverage() string {
 	if s.Objects == s.ObjectsTotal {
 		return "all objects were read"
+	}
+	if s.Objects == 0 {
+		return "what was chosen is not there any more: no object was read whole"
 	}
 	p := float64(s.Objects) / float64(s.ObjectsTotal)
 	runs := math.Ceil(math.Log(1-0.95) / math.Log(1-p))
@@ -91,5 +159,6 @@ func (s *sample) told() *report.Sample {
 	if s == nil {
 		return nil
 	}
+	s.Coverage = s.coverage()
 	return &s.Sample
 }

@@ -11,17 +11,38 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
+// readVerdicts reads what earlier runs wrote. Where that fails this run goes on
+// without: it binds nothing, since it could be what took the place of something
+// that was proved before.
+func (e *examination) readVerdicts(ctx context.Context) error {
+	e.verdicts, e.unread = verdict.ReadAll(ctx, e.repo, e.Trusted...)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // checkVerdicts checks the chain of earlier verdicts, and what is left of what
 // they saw.
-func (e *examination) checkVerdicts(context.Context) error {
+func (e *examination) checkVerdicts(ctx context.Context) error {
+	if e.unread != nil {
+		e.seen = nil
+		return e.failed(ctx, verdict.CheckObject, e.unread)
+	}
 	c := e.verdicts.Check()
 	for _, n := range e.verdicts.Notes {
 		e.note("%s", n)
 	}
-	if len(e.verdicts.Entries) > 0 {
-		e.compareSeen(&c)
-		e.add(c)
+	if len(e.verdicts.Entries) == 0 {
+		return nil
 	}
+	if err := e.compareSeen(ctx, &c); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		unchecked(&c, err)
+	}
+	e.add(c)
 	return nil
 }
 
@@ -33,54 +54,6 @@ func Verdict(r *report.Report, seen []verdict.Seen) verdict.Verdict {
 		return c.Status == report.Unchecked && strings.HasSuffix(c.Object, liveSuffix)
 	})
 	return verdict.FromReport(&proved, seen...)
-}
-
-// compareSeen looks at the backups that a verdict once proved: one whose manifest
-// is gone while its object stays was not pruned, and one whose manifest names
-// other bytes was replaced.
-func (e *examination) compareSeen(c *report.Check) {
-	type backup struct{ timeline, id string }
-	told := map[backup]bool{}
-	for _, entry := range slices.Backward(e.verdicts.Entries) {
-		if !entry.Counts {
-			continue
-		}
-		for _, s := range entry.Verdict.Subjects {
-			b := backup{s.Timeline.String(), s.Backup}
-			if s.Backup == "" || len(s.Objects) == 0 || told[b] || !slices.Contains(e.timelines, s.Timeline) {
-				continue
-			}
-			told[b] = true
-			if f := e.changed(s); f != nil {
-				f.Text += fmt.Sprintf(" (%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
-				found(c, *f)
-			}
-		}
-	}
-}
-
-// changed is what became of a backup that a verdict saw; nil where it is as it
-// was, or pruned as a whole.
-func (e *examination) changed(s verdict.Subject) *report.Finding {
-	name := fullName(s.Timeline, s.Backup)
-	for _, m := range e.catalog.Manifests {
-		if m.Timeline != s.Timeline || m.ID != s.Backup {
-			continue
-		}
-		now := verdict.Object{Name: m.Object.Name, StoredSize: m.Object.StoredSize, StoredSHA256: m.Object.StoredSHA256}
-		if slices.ContainsFunc(s.Objects, func(o verdict.Object) bool { return o.Name == now.Name && o != now }) {
-			return &report.Finding{Kind: report.KindManifest, Object: name,
-				Text: fmt.Sprintf("the manifest names an object with the SHA-256 %s: it is not the backup that was verified before", now.StoredSHA256)}
-		}
-		return nil
-	}
-	for _, full := range e.catalog.Incomplete {
-		if full.Timeline == s.Timeline && full.ID == s.Backup {
-			return &report.Finding{Kind: report.KindMissing, Object: name,
-				Text: "its manifest is gone, its object is there: it was verified before"}
-		}
-	}
-	return nil
 }
 
 // proved are the ends of the stretches of a log that verdicts saw, the newest

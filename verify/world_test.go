@@ -28,6 +28,7 @@ var (
 	worldStart    = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	oldBackup     = "20260102T030405Z-000001"
 	newBackup     = "20260102T040405Z-000002"
+	thirdBackup   = "20260102T050405Z-000003" // made by tests that need one
 )
 
 // world is a repository made by hand, with one object of each kind: two backups,
@@ -105,6 +106,22 @@ func (w *world) backupOf(id string, index uint64, raw []byte) *snapshot.Manifest
 	w.remove(repository.ManifestName(worldTimeline, id))
 	w.must(w.repo.WriteDocument(w.Context(), repository.ManifestName(worldTimeline, id), m))
 	return m
+}
+
+// move puts a backup into a timeline of its own, beside the world's.
+func (w *world) move(id string) {
+	w.Helper()
+	other := repository.TimelineID{ClusterID: worldTimeline.ClusterID, N: 2}
+	_, err := w.repo.EnsureTimeline(w.Context(), repository.Timeline{ID: other, Created: worldStart, Reason: "restored"})
+	w.must(err)
+	m, err := snapshot.ReadManifest(w.Context(), w.repo, worldTimeline, id)
+	w.must(err)
+	data := w.get(m.Object.Name)
+	w.remove(m.Object.Name)
+	w.remove(manifestObject(id))
+	m.Timeline, m.Object.Name = other, repository.SnapshotName(other, id, m.Object.Encrypted())
+	w.put(m.Object.Name, data)
+	w.must(w.repo.WriteDocument(w.Context(), repository.ManifestName(other, id), m))
 }
 
 func sumOf(data []byte) string {

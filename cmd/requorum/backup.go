@@ -140,7 +140,7 @@ func (g *globals) noteAbilities(ctx context.Context, s sinks.Sink) {
 		return // the first write fails for the same reason, and says so
 	}
 	for _, note := range abilities.Notes {
-		fmt.Fprintf(g.stderr, "note: %s: %s\n", s, note)
+		g.note("%s: %s", s, note)
 	}
 }
 
@@ -229,7 +229,7 @@ func (g *globals) printBackup(r *snapshot.Result) error {
 	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}}
 	for _, o := range r.Outcomes {
 		if o.Damage != nil {
-			fmt.Fprintf(g.stderr, "note: %v; the backups are not affected\n", o.Damage)
+			g.note("%v; the backups are not affected", o.Damage)
 		}
 		one := backupOutcome{Repository: o.Sink.String(), OK: o.Err == nil, NewTimeline: o.NewTimeline, Backup: o.Manifest}
 		if o.Err != nil {

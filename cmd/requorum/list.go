@@ -134,7 +134,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, lo
 
 func (g *globals) tableCatalog(r catalogReport) error {
 	if len(r.Timelines) == 0 {
-		fmt.Fprintf(g.stdout, "%s: no backups yet\n", r.Repository)
+		g.printf("%s: no backups yet\n", r.Repository)
 		return nil
 	}
 	for i, t := range r.Timelines {
@@ -147,10 +147,10 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			opened = when(t.Created)
 		}
 		if empty {
-			fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
+			g.printf("Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
 			continue
 		}
-		fmt.Fprintf(g.stdout, "Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
+		g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
@@ -163,12 +163,12 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		}
 		for _, d := range r.Damaged {
 			if d.Timeline == t.ID {
-				fmt.Fprintf(g.stdout, "%s  damaged\n", d.ID)
+				g.printf("%s  damaged\n", d.ID)
 			}
 		}
 		for _, u := range r.Incomplete {
 			if u.Timeline == t.ID {
-				fmt.Fprintf(g.stdout, "%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+				g.printf("%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			}
 		}
 		if err := g.tableLog(r.logsReport, t.ID); err != nil {

@@ -63,7 +63,7 @@ func readLogs(ctx context.Context, r *repository.Repository, c *snapshot.Catalog
 func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
-			fmt.Fprintf(g.stdout, "Archived log: %s in %d segments, %d of them not merged yet\n", size(l.Bytes), l.Segments, l.Small)
+			g.printf("Archived log: %s in %d segments, %d of them not merged yet\n", size(l.Bytes), l.Segments, l.Small)
 		}
 	}
 	out := newTable(g.stdout)
@@ -72,7 +72,7 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 			continue // a snapshot alone is in the table above
 		}
 		if one.Gap && !r.hasSnapshot(t) {
-			fmt.Fprintf(g.stdout, "Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
+			g.printf("Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
 			continue
 		}
 		if one.Gap {

@@ -26,7 +26,7 @@ func run(ctx context.Context, args []string, env environment) int {
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errReported) {
-		fmt.Fprintf(env.stderr, "requorum: %v\n", err)
+		fmt.Fprintf(env.stderr, "requorum: %s\n", printableLines(err.Error()))
 		if code == exitUsage {
 			fmt.Fprintln(env.stderr, "See 'requorum help' or add --help to the command.")
 		}

@@ -95,7 +95,7 @@ func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository
 		return nil, errors.Join(err, sink.Close())
 	}
 	if damage := repo.Damage(); damage != nil {
-		fmt.Fprintf(g.stderr, "note: %v; the backups are not affected\n", damage)
+		g.note("%v; the backups are not affected", damage)
 	}
 	return repo, nil
 }

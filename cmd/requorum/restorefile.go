@@ -52,7 +52,7 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 		if point != nil && !point.RevisionExact {
 			least = "at least "
 		}
-		fmt.Fprintf(g.stdout, "Would write %s at revision %s%d to %s\n", plan.Source.Name, least, plan.Source.Facts.Revision, plan.Path)
+		g.printf("Would write %s at revision %s%d to %s\n", plan.Source.Name, least, plan.Source.Facts.Revision, plan.Path)
 		g.printPoint(point)
 		g.printPlannedBump(plan.Bump, point)
 		g.printNotes(plan.Notes)
@@ -72,10 +72,10 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 	if g.output == "json" {
 		return g.printJSON(result)
 	}
-	fmt.Fprintf(g.stdout, "Wrote %s (%s, SHA-256 of the database %s)\n", result.Path, size(result.Size), result.DatabaseSHA256)
+	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", result.Path, size(result.Size), result.DatabaseSHA256)
 	g.printBump(plan.Bump)
 	for _, a := range result.AlarmsCleared {
-		fmt.Fprintf(g.stdout, "alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
 	g.printNotes(plan.Notes)
 	return nil

@@ -70,11 +70,11 @@ func (g *globals) printPoint(r *pointReport) {
 	if !r.RevisionExact {
 		least = "at least "
 	}
-	fmt.Fprintf(g.stdout, "Target %s: raft index %d, revision %s%d", r.Target, r.Index, least, r.Revision)
+	g.printf("Target %s: raft index %d, revision %s%d", r.Target, r.Index, least, r.Revision)
 	if r.Time != "" {
-		fmt.Fprintf(g.stdout, ", written %s", r.Time)
+		g.printf(", written %s", r.Time)
 	}
-	fmt.Fprintf(g.stdout, "\n  from %s at raft index %d and %d entries of the log\n", r.Base, r.BaseIndex, r.Entries)
+	g.printf("\n  from %s at raft index %d and %d entries of the log\n", r.Base, r.BaseIndex, r.Entries)
 	if r.Rebuilt {
 		fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
 	}
@@ -86,29 +86,29 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 	}
 	f := p.Source.Facts
 	if point != nil && !point.Rebuilt && point.Entries > 0 {
-		fmt.Fprintf(g.stdout, "Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
+		g.printf("Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
 	} else {
-		fmt.Fprintf(g.stdout, "Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
+		g.printf("Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
 	}
 	g.printPoint(point)
-	fmt.Fprintf(g.stdout, "into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
+	g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
 	g.printMembers(p.Members)
 	g.printPlannedBump(p.Bump, point)
 	if host != nil {
 		for _, m := range host.Members {
 			for _, path := range m.SetAside {
-				fmt.Fprintf(g.stdout, "%s: %s would be set aside\n", m.Name, path)
+				g.printf("%s: %s would be set aside\n", m.Name, path)
 			}
 			if m.Replaces {
-				fmt.Fprintf(g.stdout, "%s: an unfinished restore would be replaced\n", m.Name)
+				g.printf("%s: an unfinished restore would be replaced\n", m.Name)
 			}
 		}
 		for _, fs := range host.FileSystems {
-			fmt.Fprintf(g.stdout, "needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
+			g.printf("needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
 		}
 		g.printNotes(host.Notes)
 		if host.Completes != nil {
-			fmt.Fprintf(g.stdout, "an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
+			g.printf("an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
 		}
 	}
 	g.printNotes(p.Notes)
@@ -130,7 +130,7 @@ func (g *globals) printMembers(members []restore.Member) {
 
 func (g *globals) printBump(b *restore.Bump) {
 	if b != nil {
-		fmt.Fprintf(g.stdout, "revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
+		g.printf("revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
 	}
 }
 
@@ -145,7 +145,7 @@ func (g *globals) printPlannedBump(b *restore.Bump, point *pointReport) {
 
 func (g *globals) printNotes(notes []string) {
 	for _, n := range notes {
-		fmt.Fprintf(g.stdout, "note: %s\n", n)
+		g.printf("note: %s\n", n)
 	}
 }
 
@@ -157,26 +157,26 @@ func (g *globals) printRestore(r restoreReport) error {
 	if r.Restore.CompletedEarlier {
 		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
 	}
-	fmt.Fprintf(g.stdout, "Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.Restore.RevisionBefore, p.ClusterID, took(r.Restore.Took()))
+	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.Restore.RevisionBefore, p.ClusterID, took(r.Restore.Took()))
 	for _, m := range r.Restore.Members {
 		for _, path := range m.SetAside {
-			fmt.Fprintf(g.stdout, "%s: set aside %s\n", m.Name, path)
+			g.printf("%s: set aside %s\n", m.Name, path)
 		}
 	}
 	g.printBump(p.Bump)
 	for _, a := range r.Restore.AlarmsCleared {
-		fmt.Fprintf(g.stdout, "alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
 	if r.Restore.DowngradeEnded != "" {
-		fmt.Fprintf(g.stdout, "a downgrade to %s was under way; the new cluster is not downgrading\n", r.Restore.DowngradeEnded)
+		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.Restore.DowngradeEnded)
 	}
 	g.printNotes(p.Notes)
 	if r.TimelineError != "" {
-		fmt.Fprintf(g.stdout, "note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
+		g.printf("note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
 	}
 	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
 	for _, m := range r.Restore.Members {
-		fmt.Fprintf(g.stdout, "  etcd %s\n", strings.Join(m.Flags, " "))
+		g.printf("  etcd %s\n", strings.Join(m.Flags, " "))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ took there.
 			logs, err := readLogs(cmd.Context(), r, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			if n := len(verdicts.Findings); n > 0 {
-				fmt.Fprintf(g.stderr, "note: the chain of verdicts is damaged: 'requorum list' names the %s\n", plural(n, "place", "places"))
+				g.note("the chain of verdicts is damaged: 'requorum list' names the %s", plural(n, "place", "places"))
 			}
 			report := showReport{listedBackup{m, proved(verdicts, m)}, logs.of(m)}
 			err = errors.Join(err, errVerdicts)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
@@ -40,7 +38,7 @@ func (t *trustFlags) parse() ([]ed25519.PublicKey, error) {
 func (g *globals) readVerdicts(ctx context.Context, r *repository.Repository, trusted []ed25519.PublicKey) (verdict.Chain, error) {
 	chain, err := verdict.ReadAll(ctx, r, trusted...)
 	for _, note := range chain.Notes {
-		fmt.Fprintf(g.stderr, "note: %s\n", note)
+		g.note("%s", note)
 	}
 	return chain, err
 }
@@ -106,17 +104,6 @@ func (p *provedReport) rows(out *table) {
 		if i == 0 {
 			label = "Measured"
 		}
-		out.row(label, fmt.Sprintf("%s: %s", visible(phase.Name), took(phase.Took)))
+		out.row(label, fmt.Sprintf("%s: %s", phase.Name, took(phase.Took)))
 	}
-}
-
-// visible leaves out what a terminal would obey: whoever can write to the
-// repository can write verdicts.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, s)
 }

@@ -105,6 +105,11 @@ func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) e
 	if err != nil {
 		return err
 	}
+	if !o.dryRun {
+		if err := forgetReport(o.junit); err != nil {
+			return fmt.Errorf("--junit: %w", err)
+		}
+	}
 	meter := g.newMeter()
 	defer meter.finish()
 	req.Progress = func(phase string, done, total int64) {
@@ -196,6 +201,8 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
 	case o.signKey != "" && o.noVerdict:
 		return usageError{errors.New("--sign-key is of no use with --no-verdict")}
+	case o.rung == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
+		return usageError{errors.New("--against-endpoints is of no use with --rung checksum: the database's hash is computed on the rung structure")}
 	case o.flags.Changed("seed") && o.sample == "":
 		return usageError{errors.New("--seed is of no use without --sample")}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -23,14 +22,14 @@ func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repositor
 		return g.printJSON(p)
 	}
 	for _, b := range p.Backups {
-		fmt.Fprintf(g.stdout, "backup %s: %s\n", b.ID, size(b.Bytes))
+		g.printf("backup %s: %s\n", b.ID, size(b.Bytes))
 	}
 	for _, l := range p.Logs {
-		fmt.Fprintf(g.stdout, "log of timeline %s: %s in %d segments\n", l.Timeline, size(l.Bytes), l.Segments)
+		g.printf("log of timeline %s: %s in %d segments\n", l.Timeline, size(l.Bytes), l.Segments)
 	}
 	if p.Sample != nil {
-		fmt.Fprintf(g.stdout, "Sample (--seed %d): %s\n", p.Sample.Seed, p.Sample.Coverage)
+		g.printf("Sample (--seed %d): %s\n", p.Sample.Seed, p.Sample.Coverage)
 	}
-	fmt.Fprintf(g.stdout, "Up to the rung %s: %s to read; %s of scratch space\n", p.Rung, size(p.Bytes), size(p.Scratch))
+	g.printf("Up to the rung %s: %s to read; %s of scratch space\n", p.Rung, size(p.Bytes), size(p.Scratch))
 	return nil
 }

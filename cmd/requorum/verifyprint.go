@@ -72,6 +72,19 @@ func plural(n int, one, many string) string {
 	return many
 }
 
+// forgetReport removes the report of an earlier run: where this one ends without
+// any, a CI system must not take that for it. What is no file, such as a pipe, stays.
+func forgetReport(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return nil
+	}
+	return errors.Join(err, os.Remove(path))
+}
+
 // writeJUnit replaces the file: a CI system takes what it finds.
 func writeJUnit(path string, r *report.Report) error {
 	f, err := os.Create(path)
@@ -84,40 +97,40 @@ func writeJUnit(path string, r *report.Report) error {
 // printVerified prints a line for each check, and each finding below its own.
 func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 	for _, c := range r.Checks {
-		fmt.Fprintf(g.stdout, "%-9s %-9s %s", c.Status, c.Rung, c.Object)
+		g.printf("%-9s %-9s %s", c.Status, c.Rung, c.Object)
 		if c.Bytes > 0 {
-			fmt.Fprintf(g.stdout, "  (%s in %s)", size(c.Bytes), took(c.Took))
+			g.printf("  (%s in %s)", size(c.Bytes), took(c.Took))
 		}
 		fmt.Fprintln(g.stdout)
 		if g.verbose && c.Compared != "" {
-			fmt.Fprintf(g.stdout, "          compared: %s\n", c.Compared)
+			g.printf("          compared: %s\n", c.Compared)
 		}
 		for _, f := range c.Findings {
-			fmt.Fprintf(g.stdout, "          %s: %s\n", f.Kind, f)
+			g.printf("          %s: %s\n", f.Kind, f)
 		}
 		if c.Reason != "" {
-			fmt.Fprintf(g.stdout, "          not checked: %s\n", c.Reason)
+			g.printf("          not checked: %s\n", c.Reason)
 		}
 		for _, p := range c.Phases {
-			fmt.Fprintf(g.stdout, "          %s: %s\n", p.Name, took(p.Took))
+			g.printf("          %s: %s\n", p.Name, took(p.Took))
 		}
 	}
 	if s := r.Sample; s != nil {
-		fmt.Fprintf(g.stdout, "Sample (--seed %d): %s\n", s.Seed, s.Coverage)
+		g.printf("Sample (--seed %d): %s\n", s.Seed, s.Coverage)
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(g.stdout, "Note: %s\n", n)
+		g.printf("Note: %s\n", n)
 	}
 	switch {
 	case v == nil:
 	case v.Error != "":
-		fmt.Fprintf(g.stdout, "No verdict was written: %s\n", v.Error)
+		g.printf("No verdict was written: %s\n", v.Error)
 	case v.Signed:
-		fmt.Fprintf(g.stdout, "Verdict %d, signed, is in the repository\n", v.Sequence)
+		g.printf("Verdict %d, signed, is in the repository\n", v.Sequence)
 	default:
-		fmt.Fprintf(g.stdout, "Verdict %d is in the repository\n", v.Sequence)
+		g.printf("Verdict %d is in the repository\n", v.Sequence)
 	}
-	fmt.Fprintf(g.stdout, "%s up to the rung %s: %s\n", r.Target, r.Rung, inWords(r))
+	g.printf("%s up to the rung %s: %s\n", r.Target, r.Rung, inWords(r))
 }
 
 // inWords is the result in a sentence.

@@ -26,6 +26,7 @@ type reader struct {
 	wg     sync.WaitGroup
 
 	encoding Encoding
+	prefix   *Prefix // may be nil
 	source   *source
 	stream   *bufio.Reader // compressed, decrypted
 	decoder  *zstd.Decoder
@@ -62,6 +63,18 @@ type inFrame struct {
 // The reader also is an io.WriterTo, which hands over whole frames. It takes
 // about 2 × (processors + 2) × frame size bytes, and 12 bytes for each frame.
 func NewReader(ctx context.Context, src io.Reader, e Encoding, identities ...age.Identity) (io.ReadCloser, error) {
+	return NewPrefixReader(ctx, src, e, nil, identities...)
+}
+
+// Prefix asks a reader for the SHA-256 of the first Size raw bytes beside that of
+// all of them: the second goes on from the first, so that it costs nothing.
+type Prefix struct {
+	Size   int64
+	SHA256 [sha256.Size]byte // valid once the reader has returned io.EOF
+}
+
+// NewPrefixReader is NewReader, and fills in prefix where it is not nil.
+func NewPrefixReader(ctx context.Context, src io.Reader, e Encoding, prefix *Prefix, identities ...age.Identity) (io.ReadCloser, error) {
 	if err := e.Validate(); err != nil {
 		return nil, &CorruptError{-1, fmt.Errorf("the object's description: %w", err)}
 	}
@@ -69,6 +82,7 @@ func NewReader(ctx context.Context, src io.Reader, e Encoding, identities ...age
 	n := workers + 2
 	r := &reader{
 		encoding: e,
+		prefix:   prefix,
 		source:   &source{r: src, h: sha256.New(), limit: e.StoredSize},
 		free:     make(chan *inFrame, n),
 		decode:   make(chan *inFrame, n),
@@ -203,7 +217,7 @@ func (r *reader) checkFrames() {
 // check passes frames on in their order, and checks the raw bytes as a whole
 // when no more come.
 func (r *reader) check() error {
-	sum := sha256.New()
+	sum, hashed := sha256.New(), int64(0)
 	table, err := newTableBuilder()
 	if err != nil {
 		return err
@@ -216,7 +230,14 @@ func (r *reader) check() error {
 		if _, ok := receive(r.ctx, f.decoded); !ok {
 			return context.Cause(r.ctx)
 		}
-		sum.Write(f.raw)
+		rest := f.raw
+		if p := r.prefix; p != nil && hashed <= p.Size && p.Size <= hashed+int64(len(rest)) {
+			sum.Write(rest[:p.Size-hashed])
+			sum.Sum(p.SHA256[:0])
+			rest = rest[p.Size-hashed:]
+		}
+		sum.Write(rest)
+		hashed += int64(len(f.raw))
 		if err := table.add(f.raw, f.compressed); err != nil {
 			return fmt.Errorf("seek table: %w", err)
 		}

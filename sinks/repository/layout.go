@@ -12,6 +12,7 @@
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended
 //	verdicts/<sequence>.json                   what a verification found, each bound to the one before
+//	pruned/<timeline>/<backup>.json            the backup was let go
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
 // grows when a history restarted under the same cluster ID. A backup is

@@ -100,14 +100,21 @@ func (r *Repository) String() string { return r.sink.String() }
 // where it isn't as it was written, and with sinks.ErrNotFound where there is
 // none.
 func (r *Repository) ReadDocument(ctx context.Context, name string, v any) error {
+	_, err := r.ReadSealed(ctx, name, v)
+	return err
+}
+
+// ReadSealed is ReadDocument, and returns the bytes of the object as well: all of
+// them, with what this version knows no field for.
+func (r *Repository) ReadSealed(ctx context.Context, name string, v any) ([]byte, error) {
 	data, err := sinks.Get(ctx, r.sink, name, documentLimit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := Unseal(data, v); err != nil {
-		return fmt.Errorf("%s in %s: %w", name, r.sink, err)
+		return nil, fmt.Errorf("%s in %s: %w", name, r.sink, err)
 	}
-	return nil
+	return data, nil
 }
 
 // WriteDocument writes v as the document called name, locked where the sink is

@@ -124,13 +124,17 @@ func (p *process) order(ctx context.Context, o order) (answer, error) {
 			// It stays, and the drill is told as if it had ended.
 			p.kill()
 		}
+		// What it has started ends with it, and before its number is given to
+		// somebody else: from here on kill does nothing.
+		awaitEnd(p.cmd.Process.Pid)
+		p.kill()
 		p.err = p.cmd.Wait()
 	}()
 	return first, err
 }
 
 // kill ends the process at once, and what it has started: what they would still
-// write is removed anyway.
+// write is removed anyway. It does so once, and never after cmd.Wait.
 func (p *process) kill() {
 	p.once.Do(func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }) // it fails where all have ended
 }

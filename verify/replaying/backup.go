@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -85,7 +86,7 @@ func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p pro
 			return err
 		}
 		first = &here
-		first.other = b.Name
+		first.other = b
 	}
 	*k = *first
 	return nil
@@ -103,12 +104,29 @@ func (k *checking) judge(first, second *checking, older string, err error) {
 	case err == nil && len(second.Findings) == 0 && second.Reason == "":
 		k.compared = append(k.compared, second.compared...)
 		k.Phases, k.Bytes = slices.Concat(first.Phases, second.Phases), first.Bytes+second.Bytes
-		k.say("What %s and the log give is another state (%s): so it is %s that is wrong", first.other, first.Findings[0], first.other)
+		k.say("What %s and the log give is another state (%s): so it is %s that is wrong", first.other.Name, first.Findings[0], first.other.Name)
+		k.convict(first, older)
 		return
 	case err == nil && len(second.Findings) > 0 && second.Findings[0].String() == first.Findings[0].String():
-		first.say("%s and the log give the same as %s and the log: so it is this one that is wrong, or the log", older, first.other)
+		first.say("%s and the log give the same as %s and the log: so it is this one that is wrong, or the log", older, first.other.Name)
 	}
 	*k = *first
+}
+
+// convict adds the check of the base that is wrong: whoever restores from it, or
+// from a point behind it, gets that.
+func (k *checking) convict(first *checking, older string) {
+	m := first.other.Manifest
+	if m == nil {
+		return // of a member's directory, where each database has a check of its own
+	}
+	f := first.Findings[0]
+	f.Object = ""
+	f.Text = fmt.Sprintf("what this one and the log give is not what is in %s, while %s and the same log give just that: so it is this one that is wrong. There: %s", k.Object, older, f.Text)
+	k.others = append(k.others, report.Check{
+		Rung: report.Replay, Status: report.Damaged, Object: ObjectOf(m), Findings: []report.Finding{f},
+		Compared: strings.Join(first.compared, ". "),
+	})
 }
 
 // noBase is why there is nothing to begin from: damage of the log, where it is

@@ -81,12 +81,15 @@ func (o Options) unpacked(b *walreplay.Base) *walreplay.Base {
 func ObjectOf(m *snapshot.Manifest) string { return fmt.Sprintf("%s/full/%s", m.Timeline, m.ID) }
 
 // Check replays the log from the full snapshot before m to m's raft index, and
-// compares the two databases. What it finds is in the check; the error is a
-// failure of a repository or of the scratch folder, or ctx's.
-func Check(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, o Options) (report.Check, error) {
+// compares the two databases. What it finds is in the check. Others are of
+// snapshots that are known to be wrong now, though m is proved: of the one before
+// it, where an older one gives m. The error is a failure of a repository or of the
+// scratch folder, or ctx's.
+func Check(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, o Options) (check report.Check, others []report.Check, err error) {
 	k := newChecking(ObjectOf(m), o)
 	k.err = k.backup(ctx, repo, c, m)
-	return k.end(ctx)
+	check, err = k.end(ctx)
+	return check, k.others, err
 }
 
 // checking is one check under way.
@@ -96,8 +99,9 @@ type checking struct {
 	began    time.Time
 	scratch  *walreplay.ScratchFolder
 	compared []string
-	member   bool   // it is of a member's data directory
-	other    string // what it was begun from, where that is in doubt
+	member   bool            // it is of a member's data directory
+	other    *walreplay.Base // what it was begun from, where that is in doubt
+	others   []report.Check
 	err      error
 }
 

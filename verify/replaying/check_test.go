@@ -152,13 +152,21 @@ func TestAlteredBase(t *testing.T) {
 	healthy := newChain(t)
 	c := healthy.clone(t)
 	c.alter(healthy.ids[1], func(tx *bbolt.Tx) error { return alterValue(tx, "/k1", "s3cond") })
-	expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[0], "so it is backup "+healthy.ids[1]+" that is wrong")
+	check, others := c.checkAll(healthy.ids[2])
+	expectPassed(t, check, "with what backup "+healthy.ids[0], "so it is backup "+healthy.ids[1]+" that is wrong")
+	if len(others) != 1 || others[0].Object != c.id.String()+"/full/"+healthy.ids[1] || others[0].Rung != report.Replay {
+		t.Fatalf("the snapshot that is wrong has no check: %+v", others)
+	}
+	expect(t, others[0], report.KindDifference, `key "/k1", revision 8`, "so it is this one that is wrong")
 	expect(t, c.check(healthy.ids[1]), report.KindDifference, `key "/k1", revision 8`, "the value is another one")
 	if err := os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[0])); err != nil {
 		t.Fatal(err)
 	}
 	c.archive(healthy.entries[healthy.indexes[0]:], 4)
-	check := c.check(healthy.ids[2])
+	check, others = c.checkAll(healthy.ids[2])
+	if len(others) > 0 {
+		t.Errorf("nobody knows which is wrong: %+v", others)
+	}
 	expect(t, check, report.KindDifference, `key "/k1", revision 8`, "the value is another one")
 	if !strings.Contains(check.Compared, "One of the three is wrong") || strings.Contains(check.Compared, "so it is") {
 		t.Errorf("compared %q", check.Compared)
@@ -305,7 +313,7 @@ func TestPromise4Unchecked(t *testing.T) {
 		c := healthy.clone(t)
 		catalog := c.catalog()
 		catalog.Timelines[0].Parent = &repository.Branch{Timeline: repository.TimelineID{ClusterID: 1, N: 1}}
-		check, err := Check(t.Context(), c.repo, catalog, c.manifest(healthy.ids[0]), c.o)
+		check, _, err := Check(t.Context(), c.repo, catalog, c.manifest(healthy.ids[0]), c.o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -446,7 +454,7 @@ func TestCancelled(t *testing.T) {
 				cancel()
 			}
 		}
-		_, err := Check(ctx, c.repo, c.catalog(), c.manifest(c.ids[2]), c.o)
+		_, _, err := Check(ctx, c.repo, c.catalog(), c.manifest(c.ids[2]), c.o)
 		cancel()
 		if !errors.Is(err, context.Canceled) || !fired {
 			t.Errorf("cancelled in %s (%v): %v", phase, fired, err)

@@ -87,7 +87,14 @@ func (r *rig) manifest(id string) *snapshot.Manifest {
 // check checks a backup, and wants nothing to be left behind.
 func (r *rig) check(id string) report.Check {
 	r.t.Helper()
-	c, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.o)
+	c, _ := r.checkAll(id)
+	return c
+}
+
+// checkAll is check with what it found out of other backups.
+func (r *rig) checkAll(id string) (report.Check, []report.Check) {
+	r.t.Helper()
+	c, others, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -95,7 +102,7 @@ func (r *rig) check(id string) report.Check {
 		r.t.Errorf("check %+v", c)
 	}
 	r.empty()
-	return c
+	return c, others
 }
 
 func (r *rig) empty() {

@@ -47,11 +47,11 @@ func TestTableIsAMap(t *testing.T) {
 	for range 100_000 {
 		id := h.id([]byte{byte(rnd.IntN(200)), byte(rnd.IntN(200))})
 		s := table.at(id)
-		if had, ok := want[id]; ok != (s.flags&taken != 0) || ok && s.main != had {
+		if had, ok := want[id]; ok != s.has(taken) || ok && s.main != had {
 			t.Fatalf("%v: %+v, want %d", id, s, had)
 		}
 		want[id] = rnd.Int64()
-		s.flags, s.main = taken, want[id]
+		s.packed, s.main = pack(3, taken), want[id]
 	}
 	n := 0
 	table.each(func(s *slot) {

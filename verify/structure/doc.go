@@ -23,11 +23,11 @@
 //
 // # Memory
 //
-// A few MiB for each worker, and for each key that the history names (also a
-// deleted one, until its deletion is compacted) 64 to 96 bytes of a table that
-// is keyed by 128 bits of a hash with random seeds. Beside that 8 bytes for
+// Two MiB for each worker, and for each key that the history names (also a
+// deleted one, until its deletion is compacted) 46 to 48 bytes of a table that
+// is keyed by 96 bits of a hash with random seeds. Beside that 8 bytes for
 // each row up to the compacted revision, 8 for each lease, and two bits for
-// each page. Values are never kept, so their size does not matter.
+// each page. A process has up to twice of that, as Go's garbage collector goes. Values are never kept, so their size does not matter.
 //
 // # Not called faults
 //

@@ -51,10 +51,10 @@ func (h *history) add(r *row) (sequence, ofKey string) {
 	if ofKey = h.judge(before, r); ofKey != "" {
 		flags |= suspect
 	}
-	if before.flags&taken != 0 && before.piece != noPiece {
+	if before.has(taken) && before.piece != noPiece {
 		h.pieces.supersede(before.piece)
 	}
-	*before = slot{id: r.id, create: r.create, main: r.main, version: r.version, piece: piece, flags: flags}
+	*before = slot{id: r.id, piece: piece, create: r.create, main: r.main, packed: pack(r.version, flags)}
 	return sequence, ofKey
 }
 
@@ -85,7 +85,7 @@ func (h *history) judge(before *slot, r *row) string {
 	if r.flags&bump != 0 {
 		return ""
 	}
-	first := before.flags&taken == 0
+	first := !before.has(taken)
 	if r.main <= h.finished {
 		switch {
 		case !first:
@@ -96,10 +96,10 @@ func (h *history) judge(before *slot, r *row) string {
 	}
 	// Rows may be missing before: in a part that cannot be read, or by a
 	// compaction.
-	if h.torn && (first || before.main <= h.tornAfter) || before.flags&suspect != 0 {
+	if h.torn && (first || before.main <= h.tornAfter) || before.has(suspect) {
 		return ""
 	}
-	gone := first && r.main > h.compacted || !first && before.flags&deleted != 0
+	gone := first && r.main > h.compacted || !first && before.has(deleted)
 	switch {
 	case !first && before.main == r.main:
 		return "the key is changed twice in one revision"
@@ -115,8 +115,8 @@ func (h *history) judge(before *slot, r *row) string {
 		return fmt.Sprintf("it makes a key anew that is there since revision %d", before.create)
 	case r.create != before.create:
 		return fmt.Sprintf("its create revision is %d, and that of the row before, at revision %d, is %d", r.create, before.main, before.create)
-	case r.version != before.version+1:
-		return fmt.Sprintf("version %d follows version %d, of revision %d", r.version, before.version, before.main)
+	case r.version != before.version()+1:
+		return fmt.Sprintf("version %d follows version %d, of revision %d", r.version, before.version(), before.main)
 	}
 	return ""
 }
@@ -125,11 +125,11 @@ func (h *history) judge(before *slot, r *row) string {
 // etcd's index has any: it takes a row that raises the revision for a key.
 func (h *history) live() (keys int64, any bool) {
 	h.keys.each(func(s *slot) {
-		if s.flags&deleted != 0 {
+		if s.has(deleted) {
 			return
 		}
 		any = true
-		if s.flags&bump == 0 {
+		if !s.has(bump) {
 			keys++
 		}
 	})

@@ -233,7 +233,7 @@ func (k *keyReader) judge(h *history, b *batch) {
 		if r.flags&(suspect|broken) == suspect {
 			// The row itself is a fault already, and no measure for the next one.
 			ofKey = ""
-			h.keys.at(r.id).flags |= suspect
+			h.keys.at(r.id).add(suspect)
 		}
 		for _, text := range []string{sequence, ofKey} {
 			if text == "" {
@@ -261,11 +261,11 @@ func (k *keyReader) judge(h *history, b *batch) {
 func (k *keyReader) checkLeases(h *history) {
 	var lost []slot
 	h.keys.each(func(s *slot) {
-		if s.flags&(deleted|noLease) == noLease {
+		if s.has(noLease) && !s.has(deleted) {
 			lost = append(lost, *s)
 		}
 	})
-	slices.SortFunc(lost, func(a, b slot) int { return cmp.Or(cmp.Compare(a.main, b.main), cmp.Compare(a.version, b.version)) })
+	slices.SortFunc(lost, func(a, b slot) int { return cmp.Or(cmp.Compare(a.main, b.main), cmp.Compare(a.version(), b.version())) })
 	for _, s := range lost {
 		if !k.found.room() {
 			k.found.more++

@@ -82,11 +82,15 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 		case size > pages.MaxPageSize:
 			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, which is more than %d bytes", h.More, pages.MaxPageSize)})
 			continue
+		case h.More > 0 && !l.afford(size):
+			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, and such pages have more bytes together than the database: they lie on one another", h.More)})
+			continue
 		case size <= uint64(len(b)):
 			all = append(all, loaded{id: id, bytes: b[:size:size]})
 			continue
 		}
 		if extra += int(size); extra > loadBudget && i > 0 {
+			l.src.extended.Add(-int64(size)) // it is for the next time
 			return all, nil
 		}
 		longer := l.room(extra, int(size))
@@ -97,6 +101,14 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 		all = append(all, loaded{id: id, bytes: longer})
 	}
 	return all, nil
+}
+
+// afford tells whether another page of that size can be one of the database's. Who
+// made a database up may let each of its pages extend over the same others:
+// reading them would never end.
+func (l *loader) afford(size uint64) bool {
+	// Each page is loaded once, and once more as the root or to learn the height.
+	return uint64(l.src.extended.Add(int64(size))) <= 2*l.meta.Pages*uint64(l.meta.PageSize)
 }
 
 // room gives the room for a page of some size, the last one of those that need so

@@ -70,7 +70,7 @@ func TestFlatMemory(t *testing.T) {
 		times = 4
 	}
 	// Buffers of the workers, and rows on their way: whatever the size.
-	const buffers = 40 << 20
+	const buffers = 24 << 20
 	if took := measure(15_000*times, 100, 4000); took > buffers {
 		t.Errorf("%d bytes for large values", took)
 	}
@@ -78,7 +78,7 @@ func TestFlatMemory(t *testing.T) {
 		t.Errorf("%d bytes for many revisions", took)
 	}
 	keys := 100_000 * times
-	if took := measure(keys, keys, 10); took > buffers+96*int64(keys) {
+	if took := measure(keys, keys, 10); took > buffers+64*int64(keys) {
 		t.Errorf("%d bytes for many keys", took)
 	}
 }

@@ -14,6 +14,9 @@ type source struct {
 	ctx  context.Context
 	r    io.ReaderAt
 	read atomic.Int64
+	// extended are the bytes of the pages that extend over others, each time that
+	// one is loaded.
+	extended atomic.Int64
 }
 
 // readAt fills b. Its errors are the place's, not the database's: whoever calls

@@ -12,7 +12,7 @@ type table struct {
 	shards [256]shard
 }
 
-// chunkSlots make a chunk of 24 KiB.
+// chunkSlots make a chunk of 20 KiB.
 const chunkSlots = 512
 
 // shard is a part of the index.
@@ -21,20 +21,29 @@ type shard struct {
 	used  int
 }
 
-// slot is the newest row of a key, in 48 bytes.
+// slot is the newest row of a key, in 40 bytes.
 type slot struct {
-	id      keyID
-	create  int64
-	main    int64
-	version int64
-	piece   uint32 // its piece of the hash, where it has one
-	flags   uint32 // taken, and those of the row
+	id     keyID
+	piece  uint32 // its piece of the hash, where it has one
+	create int64
+	main   int64
+	packed uint64 // the version, and below it the flags: taken, and those of the row
 }
+
+// flagBits are the lowest of a slot's packed ones. A version has the others: etcd
+// counts one up with each change, and never gets there.
+const flagBits = 8
+
+func pack(version int64, flags uint32) uint64 { return uint64(version)<<flagBits | uint64(flags) }
+
+func (s *slot) version() int64        { return int64(s.packed >> flagBits) }
+func (s *slot) has(flags uint32) bool { return s.packed&uint64(flags) == uint64(flags) }
+func (s *slot) add(flags uint32)      { s.packed |= uint64(flags) }
 
 // at returns the slot of a key; a new one, with its id set, where there is none
 // yet. The caller sets the flag taken.
 func (t *table) at(id keyID) *slot {
-	s := &t.shards[id[0]>>56]
+	s := &t.shards[id[0]>>24]
 	if s.used >= len(s.index)/4*3 {
 		t.grow(s)
 	}
@@ -56,7 +65,7 @@ func (t *table) slot(n uint32) *slot { return &t.chunks[(n-1)/chunkSlots][(n-1)%
 
 // find returns the entry of a key in the index, or the free one where it goes.
 func (t *table) find(s *shard, id keyID) *uint32 {
-	at, _ := bits.Mul64(id[1], uint64(len(s.index)))
+	at, _ := bits.Mul64(uint64(id[1])<<32|uint64(id[2]), uint64(len(s.index)))
 	for {
 		entry := &s.index[at]
 		if *entry == 0 || t.slot(*entry).id == id {

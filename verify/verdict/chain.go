@@ -59,12 +59,54 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 		if err != nil {
 			return Chain{}, err
 		}
-		if !gone || round == rounds {
-			c.link()
-			c.note(len(trusted) > 0)
-			return c, nil
+		if gone && round < rounds || round == 1 && c.holed() {
+			continue
+		}
+		if repo.ID() == "" {
+			c.sift()
+		}
+		c.link()
+		c.note(len(trusted) > 0)
+		return c, nil
+	}
+}
+
+// holed tells whether a number is missing from the middle. A listing need not be
+// of one moment: a verdict that was written while it was made may be in it without
+// the one before.
+func (c *Chain) holed() bool {
+	for i := 1; i < len(c.Entries); i++ {
+		if c.Entries[i].Sequence != c.Entries[i-1].Sequence+1 {
+			return true
 		}
 	}
+	return false
+}
+
+// sift does for a repository whose marker does not tell its ID what readEntry does
+// with it: the verdicts that name another one than most do were copied here.
+func (c *Chain) sift() {
+	most, named := "", map[string]int{}
+	for _, e := range c.Entries { // the oldest first: it decides where two are as many
+		if e.Err == nil {
+			named[e.Verdict.Repository]++
+		}
+	}
+	for _, e := range c.Entries {
+		if e.Err == nil && named[e.Verdict.Repository] > named[most] {
+			most = e.Verdict.Repository
+		}
+	}
+	for i := range c.Entries {
+		if e := &c.Entries[i]; e.Err == nil && e.Verdict.Repository != most {
+			e.Err = foreign(e.Verdict)
+			e.Verdict, e.Counts = Verdict{}, false
+		}
+	}
+}
+
+func foreign(v Verdict) error {
+	return fmt.Errorf("it is a verdict on repository %q: it was copied here", v.Repository)
 }
 
 // rounds is how often verdicts are listed where some vanish while they are read:
@@ -136,7 +178,7 @@ func readEntry(ctx context.Context, repo *repository.Repository, s repository.St
 	case v.Sequence != s.Sequence:
 		e.Err = fmt.Errorf("it is verdict %d: it was moved or copied here", v.Sequence)
 	case repo.ID() != "" && v.Repository != repo.ID():
-		e.Err = fmt.Errorf("it is a verdict on repository %q: it was copied here", v.Repository)
+		e.Err = foreign(v)
 	default:
 		e.Verdict = v
 		e.Counts = e.Trusted || len(trusted) == 0

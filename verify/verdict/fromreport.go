@@ -26,12 +26,19 @@ type Seen struct {
 	Log      []Stretch // of an archived log: the parts that were read
 }
 
-// SeenBackup says that the objects of a backup were read and found to be what
-// the manifest says. Others are those that the manifest does not describe, such
-// as itself.
-func SeenBackup(m *snapshot.Manifest, others ...Object) Seen {
-	objects := append([]Object{{m.Object.Name, m.Object.StoredSize, m.Object.StoredSHA256}}, others...)
-	return Seen{Timeline: m.Timeline, Backup: m.ID, Objects: objects}
+// SeenBackup says that the object of a backup was read and found to be what the
+// manifest says, which m was read from.
+func SeenBackup(m *snapshot.Manifest) Seen {
+	return Seen{Timeline: m.Timeline, Backup: m.ID, Objects: ObjectsOf(m)}
+}
+
+// ObjectsOf are the objects of a backup: the one that its manifest describes, and
+// the manifest itself, since the hashes and facts in it are what was compared.
+func ObjectsOf(m *snapshot.Manifest) []Object {
+	return []Object{
+		{m.Object.Name, m.Object.StoredSize, m.Object.StoredSHA256},
+		{repository.ManifestName(m.Timeline, m.ID), m.Stored.Size, m.Stored.SHA256},
+	}
 }
 
 // FromReport makes the verdict of a report. Checks are put together by what they

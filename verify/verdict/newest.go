@@ -16,8 +16,9 @@ type Word struct {
 }
 
 // Newest is the newest word that proved the backup of m up to at least that
-// rung. It is of the same stored bytes as the manifest names now. A backup that
-// was found damaged since is not proved.
+// rung. It is of the manifest as it is stored now, and of the bytes that this
+// names: m has been read (see snapshot.ReadManifest). A backup that was found
+// damaged since is not proved.
 func (c Chain) Newest(m *snapshot.Manifest, atLeast report.Rung) (Word, bool) {
 	for _, e := range slices.Backward(c.Entries) {
 		s, ok := e.about(m)
@@ -72,10 +73,15 @@ func (e Entry) about(m *snapshot.Manifest) (Word, bool) {
 }
 
 // proves tells whether a subject was proved up to a rung, and is of the bytes
-// that m names.
+// that m names and was read from.
 func (s Subject) proves(m *snapshot.Manifest, rung report.Rung) bool {
 	if s.Status != report.Passed && s.Status != report.Unchecked || !s.Reached.Includes(rung) {
 		return false
 	}
-	return slices.Contains(s.Objects, Object{m.Object.Name, m.Object.StoredSize, m.Object.StoredSHA256})
+	for _, o := range ObjectsOf(m) {
+		if !slices.Contains(s.Objects, o) {
+			return false
+		}
+	}
+	return true
 }

@@ -19,6 +19,8 @@ func TestNewest(t *testing.T) {
 	otherBytes, otherSize, otherName := manifest(backupA, "ab"), manifest(backupA, "aa"), manifest(backupA, "aa")
 	otherSize.Object.StoredSize++
 	otherName.Object.Name += ".age"
+	otherManifest := manifest(backupA, "aa")
+	otherManifest.Stored.SHA256 = "00"
 	otherTimeline := manifest(backupA, "aa")
 	otherTimeline.Timeline.N++
 	for _, test := range []struct {
@@ -46,6 +48,8 @@ func TestNewest(t *testing.T) {
 		{name: "other bytes", said: []Verdict{verdictOn(otherBytes, report.Drill, report.Passed)}, of: a, rung: report.Checksum},
 		{name: "another size", said: []Verdict{verdictOn(otherSize, report.Drill, report.Passed)}, of: a, rung: report.Checksum},
 		{name: "another object", said: []Verdict{verdictOn(otherName, report.Drill, report.Passed)}, of: a, rung: report.Checksum},
+		{name: "another manifest of the same object", said: []Verdict{verdictOn(otherManifest, report.Drill, report.Passed)}, of: a, rung: report.Checksum},
+		{name: "the object alone", said: []Verdict{odd(a, func(s *Subject) { s.Objects = s.Objects[:1] })}, of: a, rung: report.Checksum},
 		{name: "another timeline", said: []Verdict{verdictOn(otherTimeline, report.Drill, report.Passed)}, of: a, rung: report.Checksum},
 		{name: "nothing seen", said: []Verdict{unseen(a)}, of: a, rung: report.Checksum},
 		{name: "a status that is not known", said: []Verdict{odd(a, func(s *Subject) { s.Status = "fine" })}, of: a, rung: report.Checksum},
@@ -102,7 +106,7 @@ func TestFromReport(t *testing.T) {
 		{Rung: report.Replay, Status: report.Unchecked, Object: name("/full/" + backupA), Reason: "no base", Phases: []report.Phase{{Name: "replay"}}},
 		pass(report.Checksum, CheckObject),
 	}}
-	v := FromReport(r, SeenBackup(manifest(backupA, "aa"), Object{Name: "m"}), Seen{Timeline: timeline, Log: []Stretch{log}}, SeenBackup(manifest(backupB, "bb")))
+	v := FromReport(r, SeenBackup(manifest(backupA, "aa")), Seen{Timeline: timeline, Log: []Stretch{log}}, SeenBackup(manifest(backupB, "bb")))
 	var got []string
 	for _, s := range v.Subjects {
 		got = append(got, fmt.Sprintf("%d %q log %d reached %q %s objects %d findings %v unchecked %q phases %d",

@@ -4,7 +4,7 @@
 //
 //  1. A verdict is an object that is written once. It binds what was proved to
 //     the bytes that were seen: it counts for a backup only while the backup's
-//     manifest names the same stored bytes.
+//     manifest is the same one, and so names the same stored bytes.
 //  2. Each verdict holds the SHA-256 of the one before it. One that is altered,
 //     moved, or gone from the middle is found. Pruning the beginning is fine.
 //     That the newest ones are gone cannot be seen in a chain: object lock is

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/requorum/requorum/sinks"
@@ -128,6 +129,9 @@ func (t *tail) read(ctx context.Context) error {
 // append writes v behind the newest verdict.
 func (t *tail) append(ctx context.Context, v Verdict, key ed25519.PrivateKey) (Verdict, error) {
 	for range maxTries {
+		if t.sequence == math.MaxUint64 {
+			return Verdict{}, fmt.Errorf("%s is there, and no number comes after it: nothing but a stray object can have it; remove that", repository.VerdictName(t.sequence))
+		}
 		v.Sequence, v.Previous = t.sequence+1, t.sum
 		data, err := encode(v, key)
 		if err != nil {

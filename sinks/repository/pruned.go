@@ -1,0 +1,87 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+)
+
+const prunedPrefix = "pruned/"
+
+// Pruned says that a backup was let go. It is written once, before anything of
+// the backup is deleted: from then on nobody misses what verdicts know of it. It
+// may go itself when no verdict names the backup any more.
+type Pruned struct {
+	Format   int        `json:"format"`
+	Timeline TimelineID `json:"timeline"`
+	Backup   string     `json:"backup"`
+	Reason   string     `json:"reason"`  // such as the rule that let it go
+	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
+}
+
+// PrunedName is the name of the record that a backup was pruned. It is not in the
+// timeline's folder, so that it outlives the last object there.
+func PrunedName(t TimelineID, backup string) string {
+	return prunedPrefix + t.String() + "/" + backup + documentSuffix
+}
+
+// ParsePrunedName reads what PrunedName wrote.
+func ParsePrunedName(name string) (t TimelineID, backup string, err error) {
+	folder, base, _ := strings.Cut(strings.TrimPrefix(name, prunedPrefix), "/")
+	backup = strings.TrimSuffix(base, documentSuffix)
+	t, err = ParseTimelineID(folder)
+	// The round trip refuses every second spelling of a name.
+	if err != nil || ValidBackupID(backup) != nil || PrunedName(t, backup) != name {
+		return TimelineID{}, "", fmt.Errorf("%q is not the name of a pruned backup's record", name)
+	}
+	return t, backup, nil
+}
+
+// RecordPruned records that a backup is pruned. One that is recorded already, by
+// whom else or by a run that was interrupted, is no error.
+func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
+	if err := ValidBackupID(p.Backup); err != nil {
+		return err
+	}
+	p.Format = Format
+	err := r.WriteDocument(ctx, PrunedName(p.Timeline, p.Backup), p)
+	if errors.Is(err, sinks.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// ReadPruned reads the record called name. Damage, and a record that belongs to
+// another backup, is ErrAltered.
+func (r *Repository) ReadPruned(ctx context.Context, name string) (Pruned, error) {
+	var p Pruned
+	err := r.ReadDocument(ctx, name, &p)
+	switch {
+	case err != nil:
+		return Pruned{}, err
+	case p.Format != Format:
+		return Pruned{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, p.Format, Format)
+	case PrunedName(p.Timeline, p.Backup) != name:
+		return Pruned{}, fmt.Errorf("%s in %s: %w: it is about backup %s of timeline %s: it was moved or copied here", name, r, ErrAltered, p.Backup, p.Timeline)
+	}
+	return p, nil
+}
+
+// PrunedNames lists the records of pruned backups. Objects with other names are
+// passed over.
+func (r *Repository) PrunedNames(ctx context.Context) ([]string, error) {
+	var all []string
+	for obj, err := range r.sink.List(ctx, prunedPrefix, "") {
+		if err != nil {
+			return nil, fmt.Errorf("list the records of pruned backups in %s: %w", r, err)
+		}
+		if _, _, err := ParsePrunedName(obj.Name); err == nil {
+			all = append(all, obj.Name)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,57 @@
+package repository
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// The record of a pruned backup is written once, by whoever is first, and is found
+// by its name; no other name passes for one.
+func TestPruned(t *testing.T) {
+	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 2}
+	p := Pruned{Timeline: line, Backup: "20260102T150405Z-3f9a2c", Reason: "older than 30 days", Created: time.Unix(1, 0).UTC()}
+	name := PrunedName(p.Timeline, p.Backup)
+	if _, err := r.ReadPruned(t.Context(), name); !errors.Is(err, sinks.ErrNotFound) {
+		t.Errorf("before: %v", err)
+	}
+	for _, reason := range []string{p.Reason, "another one"} {
+		again := p
+		again.Reason = reason
+		if err := r.RecordPruned(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Format = Format
+	if got, err := r.ReadPruned(t.Context(), name); err != nil || got != p {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := sinks.Put(t.Context(), r.Sink(), prunedPrefix+line.String()+"/other.json", nil, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := r.PrunedNames(t.Context()); err != nil || !slices.Equal(names, []string{name}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if got, backup, err := ParsePrunedName(name); err != nil || got != line || backup != p.Backup {
+		t.Errorf("%v, %q, %v", got, backup, err)
+	}
+	for _, bad := range []string{"", "pruned/", name + "x", name[len("pruned/"):], "pruned/" + line.String() + "/" + p.Backup, PrunedName(line, "20260102")} {
+		if _, _, err := ParsePrunedName(bad); err == nil {
+			t.Errorf("%q passes", bad)
+		}
+	}
+	if err := r.RecordPruned(t.Context(), Pruned{Timeline: line, Backup: "../x"}); err == nil {
+		t.Error("what is no backup's ID was recorded")
+	}
+	if ids, err := r.TimelineIDs(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("a record alone makes timelines %v, %v", ids, err)
+	}
+}
