@@ -46,10 +46,10 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		}
 		return h.replayLog(ctx, part, report.Unchecked)
 	}
-	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 {
+	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
+	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 && !l.wasThere() {
 		return nil
 	}
-	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
 	c, err := h.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
 		l.check = c
 		return l.do(ctx)

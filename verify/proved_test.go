@@ -48,6 +48,11 @@ func TestVerdictsKnow(t *testing.T) {
 		want   []string
 	}{
 		{"the log's end is gone", func(w *world) { w.remove(l0(41)) }, []string{"gap log"}},
+		{"the whole log is gone", func(w *world) { w.removeAll(worldTimeline.String() + "/l0/") }, []string{"gap log"}},
+		{"a full snapshot is behind a log that was pruned", func(w *world) {
+			w.removeAll(worldTimeline.String() + "/l0/")
+			w.backup(thirdBackup, 60)
+		}, nil},
 		{"the log was rewritten", func(w *world) {
 			h, data := w.encodeAfter("b", w.chainAt(40), 41, 50)
 			w.put(h.Name(), data)

@@ -74,6 +74,12 @@ func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Stretch)) {
 	}
 }
 
+// wasThere tells that a verdict saw a log of this timeline.
+func (l *logCheck) wasThere() (was bool) {
+	l.proved(func(verdict.Entry, verdict.Stretch) { was = true })
+	return was
+}
+
 // checkProved holds the log against what verdicts saw of it: the chain's value
 // at an index never changes, and the log's end never comes sooner.
 func (l *logCheck) checkProved() {
@@ -81,10 +87,18 @@ func (l *logCheck) checkProved() {
 	for _, h := range l.log.Headers() {
 		end = max(end, h.LastIndex)
 	}
+	var full uint64 // a log that ends before it may have been pruned
+	for _, m := range l.bases() {
+		full = max(full, m.Facts.RaftIndex)
+	}
 	shorter, other := false, false
 	l.proved(func(entry verdict.Entry, s verdict.Stretch) {
 		by := fmt.Sprintf("(%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		switch sums := l.chain.sumsAt(s.Last); {
+		case s.Last > end && s.Last <= full && !shorter:
+			shorter = true
+			l.note("the log of timeline %s was verified to index %d before, and ends at %d now: what was between was pruned or deleted, and the full snapshot at %d is behind it %s",
+				l.part.timeline, s.Last, end, full, by)
 		case s.Last > end && !shorter && l.damagedWithin(end+1, s.Last) == 0:
 			shorter = true
 			found(l.check, report.Finding{Kind: report.KindGap, Where: fmt.Sprintf("index %d to %d", end+1, s.Last),
