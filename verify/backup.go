@@ -88,7 +88,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	case c.Status != report.Passed:
 		reason = "its bytes could not be proved: see the rung checksum"
 	case sealed != nil:
-		reason = sealed.Error() + ": give an identity with --identity or --passphrase-file"
+		reason = sealed.Error()
 	case reason == "" && unpacked.err != nil:
 		reason = fmt.Sprintf("it could not be unpacked: %v", unpacked.err)
 	}

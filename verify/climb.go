@@ -28,12 +28,8 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 	if !h.Rung.Includes(report.Replay) {
 		return h.forget("")
 	}
-	check, others, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
-	if err := h.took(ctx, report.Replay, name, check, err); err != nil {
+	if err := h.replayTo(ctx, m); err != nil {
 		return err
-	}
-	for _, c := range others {
-		h.addOther(c)
 	}
 	// The next one is proved from this one.
 	if err := h.forget(m.ID); err != nil {
@@ -47,6 +43,21 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 		return nil
 	}
 	return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
+}
+
+// replayTo proves a backup from the one before it, where there is a log.
+func (h *history) replayTo(ctx context.Context, m *snapshot.Manifest) error {
+	if h.cannotReplay(ctx, m) {
+		return nil
+	}
+	check, others, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
+	if err := h.took(ctx, report.Replay, fullName(m.Timeline, m.ID), check, err); err != nil {
+		return err
+	}
+	for _, c := range others {
+		h.addOther(c)
+	}
+	return nil
 }
 
 // addOther adds what the check of one backup showed of another one, unless its own

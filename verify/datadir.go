@@ -14,6 +14,7 @@ import (
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -24,6 +25,9 @@ import (
 func DataDir(ctx context.Context, dir, walDir string, req Request) (*report.Report, error) {
 	req, err := req.withDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkMemberFolder(dir, walDir); err != nil {
 		return nil, err
 	}
 	if walDir == "" {
@@ -43,6 +47,7 @@ func DataDir(ctx context.Context, dir, walDir string, req Request) (*report.Repo
 	if err != nil {
 		return nil, err
 	}
+	d.noteNextStep("where the cluster has a quorum without this member, remove it and add it anew with an empty directory")
 	return d.finish(), nil
 }
 
@@ -53,6 +58,9 @@ type dataDir struct {
 
 	files     map[string]string // as a stopped member's were when they were first looked at
 	disturbed string            // why what was read of them counts no more
+	changed   uint64            // the last entry of the log that may have added or removed this member
+	snaps     []walfile.Mark    // of the files *.snap that are whole
+	foreign   bool              // the log is of another member than the database
 }
 
 // checkStopped takes a stopped member up the rungs, as long as it stays stopped.
@@ -65,7 +73,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 	}{
 		{report.Checksum, func() (err error) { read, err = d.checkLog(ctx); return err }},
 		{report.Checksum, func() error { return d.checkSnaps(ctx, read) }},
-		{report.Structure, func() error { return d.checkDatabase(ctx) }},
+		{report.Structure, func() error { return d.checkDatabase(ctx, read) }},
 		{report.Structure, func() error { return d.checkReceived(ctx) }},
 		{report.Replay, func() error { return d.replay(ctx) }},
 	}
@@ -101,16 +109,26 @@ func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err erro
 	return read, err
 }
 
-func (d *dataDir) checkDatabase(ctx context.Context) error {
+func (d *dataDir) checkDatabase(ctx context.Context, log *walfile.Summary) error {
 	if _, err := os.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
 		d.add(report.Check{Rung: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone"}}})
 		return nil
 	}
-	_, err := d.checkStructure(ctx, d.db, d.db, nil)
-	return err
+	read, err := d.readStructure(ctx, d.db, d.db, nil)
+	if err != nil || log == nil {
+		return err
+	}
+	c := &d.report.Checks[len(d.report.Checks)-1]
+	d.compareSnaps(ctx, c, log)
+	d.compareOwner(c, log, read)
+	return nil
 }
 
 func (d *dataDir) replay(ctx context.Context) error {
+	if d.foreign {
+		d.add(report.Check{Rung: report.Replay, Object: d.dir, Reason: foreignReason})
+		return nil
+	}
 	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Progress: d.Progress, Logger: d.Logger})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -139,9 +157,13 @@ func (d *dataDir) readLog(ctx context.Context) (walfile.Summary, error) {
 	for first := s.FirstIndex; first != 0 && first <= s.LastIndex; {
 		var gap *walfile.GapError
 		err := error(nil)
-		for _, err = range log.Entries(ctx, first) {
+		var e raftlog.Entry
+		for e, err = range log.Entries(ctx, first) {
 			if err != nil {
 				break
+			}
+			if changesMember(e, s.Identity.MemberID) {
+				d.changed = e.Index
 			}
 		}
 		if !errors.As(err, &gap) {
@@ -195,6 +217,10 @@ func (d *dataDir) separateWAL() string {
 // the log's end.
 func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 	if !d.Rung.Includes(report.Drill) {
+		return nil
+	}
+	if d.foreign {
+		d.add(report.Check{Rung: report.Drill, Object: d.dir, Reason: foreignReason})
 		return nil
 	}
 	began := time.Now()

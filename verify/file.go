@@ -27,11 +27,13 @@ func File(ctx context.Context, path string, req Request) (*report.Report, error)
 	image, err := snapshot.OpenFile(path)
 	if err != nil {
 		r.refuseFile(path, err)
+		r.noteNextStep("restore from another snapshot, not from this file")
 		return r.finish(), nil
 	}
 	if err := r.climbFile(ctx, path, image); err != nil {
 		return nil, err
 	}
+	r.noteNextStep("restore from another snapshot, not from this file")
 	return r.finish(), nil
 }
 
@@ -82,7 +84,7 @@ func (r *run) climbFile(ctx context.Context, path string, image *snapshot.File) 
 		r.note("%s", n)
 	}
 	if r.Rung.Includes(report.Replay) {
-		r.add(report.Check{Rung: report.Replay, Object: path, Reason: "a single file has no log and no snapshot before it to be replayed: verify the repository, or the member's data directory with --data-dir"})
+		r.note("the replay rung needs an archived log: a single file has none, so that rung was left out; looked at: %s. A repository, or a member's data directory (--data-dir), has one", r.otherRungs())
 	}
 	if !r.Rung.Includes(report.Drill) {
 		return nil

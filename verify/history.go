@@ -39,6 +39,7 @@ type history struct {
 	id     repository.TimelineID
 	copies map[string]*scratchCopy // of backups that are used again, by ID
 	newest newestPoint
+	hadLog *bool // whether it has a log, or had one; nil until it was asked
 }
 
 func (h *history) examine(ctx context.Context) error {

@@ -73,8 +73,12 @@ func (l *logCheck) readAll(ctx context.Context) (gone []string, err error) {
 				return nil
 			}
 			l.whole[name] = true
-			if sealed {
+			switch {
+			case sealed:
 				l.sealed++
+				l.examination.sealed.Add(1)
+			case h.Object.Encrypted():
+				l.opened.Add(1)
 			}
 			l.chain.add(h, seen)
 			return nil

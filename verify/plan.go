@@ -2,8 +2,10 @@ package verify
 
 import (
 	"context"
+	"slices"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -15,8 +17,9 @@ type Plan struct {
 	Logs       []PlannedPart  `json:"logs"`
 	Sample     *report.Sample `json:"sample,omitempty"`
 	// Bytes is what is read from the repository for the checksum rung, but for
-	// small documents; Scratch what is written, at most at one time, to unpack a
-	// database. A replay and a drill take more, and say how much.
+	// small documents; Scratch about what the unpacked databases take, at most at
+	// one time: of a replay with the one that it begins from, and of a drill with
+	// one for each member.
 	Bytes   int64 `json:"bytes"`
 	Scratch int64 `json:"scratch_bytes"`
 }
@@ -40,16 +43,14 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 	if err := e.open(ctx); err != nil {
 		return nil, err
 	}
-	p := &Plan{Repository: repo.String(), Rung: req.Rung, Backups: []PlannedPart{}, Logs: []PlannedPart{}, Sample: e.sample.told()}
+	p := &Plan{Repository: repo.String(), Rung: req.Rung, Backups: []PlannedPart{}, Logs: []PlannedPart{}, Sample: e.sample.planned()}
 	for _, m := range e.backups {
 		if e.sample.leaves(m.Object.Name) {
 			continue
 		}
 		p.Backups = append(p.Backups, PlannedPart{Timeline: m.Timeline, ID: m.ID, Bytes: m.Object.StoredSize})
 		p.Bytes += m.Object.StoredSize
-		if req.Rung.Includes(report.Structure) {
-			p.Scratch = max(p.Scratch, m.Object.RawSize)
-		}
+		p.Scratch = max(p.Scratch, e.scratchOf(m))
 	}
 	for _, part := range e.logs {
 		one, err := e.planLog(ctx, part)
@@ -62,6 +63,43 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 		}
 	}
 	return p, nil
+}
+
+// scratchOf is what the unpacked databases take while a backup is looked at.
+func (e *examination) scratchOf(m *snapshot.Manifest) int64 {
+	own := m.Object.RawSize
+	if !e.Rung.Includes(report.Structure) {
+		return 0
+	}
+	sum := own
+	if e.Rung.Includes(report.Replay) {
+		sum = max(sum, own+e.baseOf(m))
+	}
+	if slices.ContainsFunc(e.logs, func(l logPart) bool { return l.timeline == m.Timeline }) && e.Rung.Includes(report.Replay) {
+		sum = max(sum, 2*own) // the log behind it is applied to a copy
+	}
+	if e.Rung.Includes(report.Drill) {
+		sum = max(sum, own+own*int64(max(1, len(m.Facts.Members))))
+	}
+	return sum
+}
+
+// baseOf is what a replay to a backup has of the one before it: what it is applied
+// to, and its copy where it was looked at itself.
+func (e *examination) baseOf(m *snapshot.Manifest) int64 {
+	var base *snapshot.Manifest
+	for _, o := range e.catalog.Manifests {
+		if o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex && (base == nil || o.Facts.RaftIndex > base.Facts.RaftIndex) {
+			base = o
+		}
+	}
+	switch {
+	case base == nil:
+		return 0
+	case slices.Contains(e.backups, base) && !e.sample.leaves(base.Object.Name):
+		return 2 * base.Object.RawSize
+	}
+	return base.Object.RawSize
 }
 
 // planLog counts the segments of a log that would be read.

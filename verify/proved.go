@@ -125,7 +125,7 @@ func (e *examination) checkGone(c *report.Check, proved map[backupID][]binding, 
 		}
 	}
 	if unrecorded > 0 {
-		e.note("%d backups that were verified before are gone, and no record says that they were pruned; newer ones are there", unrecorded)
+		e.note("%s gone that had been verified, and no record says that it was pruned; newer ones are there", counted(unrecorded, "backup is", "backups are"))
 	}
 }
 

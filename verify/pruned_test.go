@@ -102,7 +102,7 @@ func TestDeletedWithoutRecord(t *testing.T) {
 	w.erase(oldBackup)
 	r := w.verify(Request{})
 	wantKinds(t, r)
-	wantNote(t, r, "1 backups that were verified before are gone")
+	wantNote(t, r, "1 backup is gone that had been verified")
 }
 
 // A backup that is pruned between the listing and its reading is no damage, and one

@@ -23,9 +23,13 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 	err := e.readRaw(ctx, c, m, unpacked)
 	var identity *codec.IdentityError
 	if errors.As(err, &identity) {
-		sealed = err
+		sealed = identity
+		e.sealed.Add(1)
 		c.Compared = "the manifest with its own SHA-256 and place; the object's stored bytes, size and SHA-256, with the manifest. It is encrypted and was not decrypted: its content was compared with nothing"
 		err = e.readStored(ctx, c, m)
+	}
+	if m.Object.Encrypted() && sealed == nil && err == nil {
+		e.opened.Add(1)
 	}
 	if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
 		return nil, true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -28,6 +29,9 @@ type examination struct {
 	verdicts verdict.Chain
 	unread   error
 	pruned   map[backupID]bool // nil until it is needed
+	// opened and sealed are encrypted objects that were read, with and without an
+	// identity that opens them.
+	opened, sealed atomic.Int64
 }
 
 // Repository proves what the request selects in a repository. Faults are in the
@@ -53,6 +57,8 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 	if err := e.failed(ctx, "scratch", e.clear()); err != nil {
 		return nil, nil, err
 	}
+	e.noteIdentities()
+	e.noteNextSteps()
 	e.report.Sample = e.sample.told()
 	return e.finish(), e.seen, nil
 }
@@ -88,6 +94,33 @@ func (e *examination) refuseNothing(ctx context.Context) error {
 		return err
 	}
 	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", snapshot.ErrNoBackup)
+}
+
+// noteIdentities says that what was given to decrypt with opened nothing: on the
+// rung checksum nothing else would.
+func (e *examination) noteIdentities() {
+	switch sealed := e.sealed.Load(); {
+	case len(e.Identities) == 0 || e.opened.Load() > 0:
+	case sealed > 0:
+		e.note("the identity or passphrase that was given opened none of %s that %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", counted(int(sealed), "encrypted object", "encrypted objects"), wasOrWere(int(sealed)))
+	default:
+		e.note("an identity or passphrase was given, and nothing that was read is encrypted")
+	}
+}
+
+func wasOrWere(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+// counted is a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // clear removes the scratch folder.

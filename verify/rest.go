@@ -29,7 +29,7 @@ func (e *examination) checkClaims(ctx context.Context) error {
 		return nil
 	}
 	_, err := e.check(ctx, report.Checksum, strings.TrimSuffix(claimsPrefix, "/"), func(c *report.Check) error {
-		c.Compared = fmt.Sprintf("%d claims on jobs with their own SHA-256 and place", len(names))
+		c.Compared = counted(len(names), "claim on a job", "claims on jobs") + ", each with its own SHA-256 and place"
 		for _, name := range names {
 			var claim repository.Claim
 			err := e.repo.ReadDocument(ctx, name, &claim)
@@ -73,7 +73,7 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 		if n > len(names) {
 			names = append(names, "…")
 		}
-		e.note("%d objects are not requorum's, or of a newer version: %s", n, strings.Join(names, ", "))
+		e.note("%s not requorum's, or of a newer version: %s", counted(n, "object is", "objects are"), strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -99,10 +101,24 @@ func took(c *report.Check, kind report.Kind, object string, err error) {
 
 // found adds a finding; the check's own object need not be named again.
 func found(c *report.Check, f report.Finding) {
+	f.Text = withoutObject(f.Text, cmp.Or(f.Object, c.Object))
 	if f.Object == c.Object {
 		f.Object = ""
 	}
 	c.Findings = append(c.Findings, f)
+}
+
+// withoutObject is an error's text without the name of the object, and of its
+// repository, that it begins with: the finding names it.
+func withoutObject(text, object string) string {
+	rest, ok := strings.CutPrefix(text, object)
+	if !ok || object == "" || !strings.HasPrefix(rest, ": ") && !strings.HasPrefix(rest, " in ") {
+		return text
+	}
+	if _, after, ok := strings.Cut(rest, ": "); ok {
+		return after
+	}
+	return text
 }
 
 // unchecked says why a check could not be done, or not all of it.
@@ -111,7 +127,7 @@ func unchecked(c *report.Check, err error) {
 	text := err.Error()
 	switch {
 	case errors.As(err, &identity):
-		text = identity.Error() + ": give an identity with --identity or --passphrase-file"
+		text = identity.Error() // says what to give
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		text += ": verify it with the version that wrote it"
 	}

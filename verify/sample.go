@@ -138,27 +138,33 @@ func (s *sample) renew(t repository.TimelineID, headers []segment.Header, damage
 
 // coverage says what a run like this finds. Each object is as likely to be chosen
 // as any other.
-func (s *sample) coverage() string {
+// were is how it is said: of a run "were", of a plan "would be".
+func (s *sample) coverage(were string) string {
 	if s.Objects == s.ObjectsTotal {
-		return "all objects were read"
+		return "all objects " + were + " read"
 	}
 	if s.Objects == 0 {
 		return "what was chosen is not there any more: no object was read whole"
 	}
 	p := float64(s.Objects) / float64(s.ObjectsTotal)
 	runs := math.Ceil(math.Log(1-0.95) / math.Log(1-p))
-	return fmt.Sprintf("%d of %d objects were read whole, %.1f %% of the bytes; of the others the names, sizes, manifests and headers. One damaged object is found by such a run with a probability of %.1f %%, and with 95 %% by %.0f runs with other seeds",
-		s.Objects, s.ObjectsTotal, 100*float64(s.Bytes)/float64(max(s.BytesTotal, 1)), 100*p, runs)
+	return fmt.Sprintf("%d of %d objects %s read whole, %.1f %% of the bytes; of the others the names, sizes, manifests and headers. One damaged object is found by such a run with a probability of %.1f %%, and with 95 %% by %.0f runs with other seeds",
+		s.Objects, s.ObjectsTotal, were, 100*float64(s.Bytes)/float64(max(s.BytesTotal, 1)), 100*p, runs)
 }
 
 // leaves tells whether an object is left out.
 func (s *sample) leaves(name string) bool { return s != nil && !s.chosen[name] }
 
 // told is what the report says; nil where all was read.
-func (s *sample) told() *report.Sample {
+func (s *sample) told() *report.Sample { return s.tell("were") }
+
+// planned is what a plan says of it.
+func (s *sample) planned() *report.Sample { return s.tell("would be") }
+
+func (s *sample) tell(were string) *report.Sample {
 	if s == nil {
 		return nil
 	}
-	s.Coverage = s.coverage()
+	s.Coverage = s.coverage(were)
 	return &s.Sample
 }

@@ -36,7 +36,7 @@ func (d *dataDir) checkSnaps(ctx context.Context, log *walfile.Summary) error {
 		return nil
 	}
 	_, err = d.check(ctx, report.Checksum, folder, func(c *report.Check) error {
-		c.Compared = fmt.Sprintf("the snapshots of raft in %d files *.snap with the CRC in them, and the term and index with their names", len(names))
+		c.Compared = fmt.Sprintf("the snapshots of raft in %s with the CRC in it, and the term and index with the name", counted(len(names), "file *.snap", "files *.snap, each"))
 		for _, name := range names {
 			d.checkSnap(c, filepath.Join(folder, name), log)
 		}
@@ -67,6 +67,7 @@ func (d *dataDir) checkSnap(c *report.Check, path string, log *walfile.Summary) 
 	_, scanned := fmt.Sscanf(name, "%016x-%016x", &term, &index)
 	switch {
 	case fault == "":
+		d.snaps = append(d.snaps, walfile.Mark{Index: index, Term: term})
 	case scanned == nil && log != nil && index > log.Snapshot.Index:
 		d.note("%s is not whole (%s), as a crash leaves one that is being written: the log does not know it, and etcd goes on without", path, fault)
 	default:

@@ -96,19 +96,29 @@ rung finds what.
 // countedPhases are those whose progress is no bytes: entries, or checks.
 var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), drill.PhaseServe}
 
-// verify runs the command.
+// verify runs the command. The report for a CI system is written however it ends.
 func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) error {
+	file, err := o.openJUnit()
+	if err != nil {
+		return usageError{fmt.Errorf("--junit: %w", err)}
+	}
+	r, v, err := g.prove(ctx, o, args)
+	written := file.end(r, err)
+	if r != nil {
+		err = errors.Join(g.verified(r, v), err)
+	}
+	return errors.Join(err, written)
+}
+
+// prove does the work. There is no report where only a plan was asked for, or
+// where it could not be done.
+func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*report.Report, *verdictReport, error) {
 	if err := o.check(g, args); err != nil {
-		return err
+		return nil, nil, err
 	}
 	req, err := o.request(g, args)
 	if err != nil {
-		return err
-	}
-	if !o.dryRun {
-		if err := forgetReport(o.junit); err != nil {
-			return fmt.Errorf("--junit: %w", err)
-		}
+		return nil, nil, err
 	}
 	meter := g.newMeter()
 	defer meter.finish()
@@ -122,62 +132,59 @@ func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) e
 	switch {
 	case o.file != "":
 		r, err := verify.File(ctx, o.file, req)
-		meter.finish()
-		return g.verified(o, r, err, nil)
+		return r, nil, err
 	case o.dataDir != "":
 		r, err := verify.DataDir(ctx, o.dataDir, o.walDir, req)
-		meter.finish()
-		return g.verified(o, r, err, nil)
+		return r, nil, err
 	}
-	return g.verifyRepository(ctx, o, req, meter)
+	return g.verifyRepository(ctx, o, req)
 }
 
-func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req verify.Request, meter *meter) error {
+func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req verify.Request) (*report.Report, *verdictReport, error) {
 	var key ed25519.PrivateKey
 	if o.signKey != "" {
 		var err error
 		if key, err = verdict.ReadSigningKey(o.signKey); err != nil {
-			return fmt.Errorf("--sign-key: %w", err)
+			return nil, nil, fmt.Errorf("--sign-key: %w", err)
 		}
 	}
 	repo, err := o.repo.openRepository(ctx, g)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer repo.Sink().Close() //nolint:errcheck // what was written is committed, or an error is on its way
 	if o.dryRun {
-		return g.showVerifyPlan(ctx, repo, req)
+		return nil, nil, g.showVerifyPlan(ctx, repo, req)
 	}
 	if o.conn.flags.Changed("against-endpoints") {
 		client, err := o.conn.connect(ctx, g)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		defer client.Close() //nolint:errcheck // nothing is under way any more
 		req.Live = client
 	}
 	r, seen, err := verify.Repository(ctx, repo, req)
-	meter.finish()
 	if errors.Is(err, snapshot.ErrAmbiguous) {
 		err = usageError{err}
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if o.noVerdict {
-		return g.verified(o, r, nil, nil)
+		return r, nil, nil
 	}
 	written := &verdictReport{}
 	v, err := verdict.Write(ctx, repo, verify.Verdict(r, seen), key)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return err
+		return nil, nil, err
 	case err != nil:
 		written.Error = err.Error()
 	default:
 		written.Sequence, written.Signed = v.Sequence, key != nil
 	}
-	return g.verified(o, r, nil, written)
+	return r, written, nil
 }
 
 // check refuses options that would not be honoured together.

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
+	"io"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/junit"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -34,23 +32,41 @@ func (e partlyError) Error() string { return e.text }
 // Is makes it a snapshot.ErrIncomplete, without the words that are about backups.
 func (e partlyError) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
-// verified prints a report and makes it an exit status.
-func (g *globals) verified(o *verifyOptions, r *report.Report, err error, v *verdictReport) error {
-	if err != nil {
-		return err
-	}
-	if o.junit != "" {
-		if err := writeJUnit(o.junit, r); err != nil {
-			return fmt.Errorf("--junit: %w", err)
-		}
-	}
+// verified prints a report and makes it an exit status. One that could not be
+// printed is a failure, whatever it says.
+func (g *globals) verified(r *report.Report, v *verdictReport) error {
+	out := &keptError{to: g.stdout}
+	printing := *g
+	printing.stdout = out
 	if g.output == "json" {
-		if err := g.printJSON(verifyReport{r.Status(), r, v}); err != nil {
-			return err
+		if err := printing.printJSON(verifyReport{r.Status(), r, v}); err != nil {
+			out.err = err
 		}
 	} else {
-		g.printVerified(r, v)
+		printing.printVerified(r, v)
 	}
+	if out.err != nil {
+		return fmt.Errorf("the report (%s) could not be written: %w", r.Status(), out.err)
+	}
+	return exitOf(r, v)
+}
+
+// keptError keeps the first error of writing, which fmt's callers let go.
+type keptError struct {
+	to  io.Writer
+	err error
+}
+
+func (o *keptError) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// exitOf is the error that makes the exit status of a report.
+func exitOf(r *report.Report, v *verdictReport) error {
 	switch r.Status() {
 	case report.Damaged:
 		n := len(r.Findings())
@@ -70,28 +86,6 @@ func plural(n int, one, many string) string {
 		return one
 	}
 	return many
-}
-
-// forgetReport removes the report of an earlier run: where this one ends without
-// any, a CI system must not take that for it. What is no file, such as a pipe, stays.
-func forgetReport(path string) error {
-	if path == "" {
-		return nil
-	}
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return nil
-	}
-	return errors.Join(err, os.Remove(path))
-}
-
-// writeJUnit replaces the file: a CI system takes what it finds.
-func writeJUnit(path string, r *report.Report) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(junit.Write(f, r), f.Close())
 }
 
 // printVerified prints a line for each check, and each finding below its own.

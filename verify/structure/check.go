@@ -38,6 +38,10 @@ type Result struct {
 	// HashKV is that of etcd at the newest revision. Where rows could not be
 	// read there is none, and Obtained says so.
 	HashKV snapshot.HashKV
+	// Known are all members that the database can tell of: those there are, those
+	// that were removed, and those in raft's configuration. It is nil where one of
+	// the three is not known: etcd 3.4 keeps no configuration.
+	Known []snapshot.ID
 	// Keys that are alive at the newest revision, and rows of all revisions.
 	Keys, Revisions int64
 	// Compared are sentences: what was held against what.

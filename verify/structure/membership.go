@@ -3,6 +3,7 @@ package structure
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 
@@ -117,11 +118,26 @@ func (c *check) checkMembers() {
 	if c.incomplete.Load() {
 		return
 	}
+	c.result.Known = c.knownMembers()
 	for _, id := range slices.Concat(conf.Voters, conf.Learners) {
 		if !slices.ContainsFunc(current, func(m member) bool { return m.ID == id }) {
 			odd("the raft configuration has member %s, which is not among the members", snapshot.ID(id))
 		}
 	}
+}
+
+// knownMembers are those there are, those that were removed, and those in raft's
+// configuration.
+func (c *check) knownMembers() []snapshot.ID {
+	known := slices.Collect(maps.Keys(c.db.members.removed))
+	for _, m := range c.db.members.list {
+		known = append(known, m.id())
+	}
+	for _, id := range slices.Concat(c.db.meta.conf.Voters, c.db.meta.conf.Learners) {
+		known = append(known, snapshot.ID(id))
+	}
+	slices.Sort(known)
+	return slices.Compact(known)
 }
 
 func (c *check) checkURLs() {

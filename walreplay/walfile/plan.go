@@ -29,11 +29,13 @@ type Summary struct {
 	// acknowledged may be a little beyond.
 	Commit uint64
 	Term   uint64 // of the last hard state: nothing to rank members by
-	// Snapshot is the newest one that the log records at or before Commit.
-	Snapshot Mark
-	Gaps     []GapError // by index
-	Torn     *TornTail  // nil when the log ends cleanly
-	Segments int        // files
+	// Snapshot is the newest one that the log records at or before Commit, and
+	// Snapshots are all of these.
+	Snapshot  Mark
+	Snapshots []Mark
+	Gaps      []GapError // by index
+	Torn      *TornTail  // nil when the log ends cleanly
+	Segments  int        // files
 }
 
 // Summary reads the whole log once; a second call costs nothing. When the log is
@@ -164,6 +166,7 @@ func (p *planner) finish(torn *TornTail, err error) *plan {
 	for _, m := range p.snapshots {
 		if m.Index <= p.commit {
 			s.Snapshot = m
+			s.Snapshots = append(s.Snapshots, m)
 		}
 	}
 	return &p.plan

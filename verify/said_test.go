@@ -1,0 +1,130 @@
+package verify
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+)
+
+// An identity that opens nothing is told, also where the rung needs none.
+func TestIdentityThatOpensNothing(t *testing.T) {
+	key, _ := age.GenerateX25519Identity()
+	wrong, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, plain := newWorld(t, onMemory(), key.Recipient()), newWorld(t, onMemory())
+	for _, c := range []struct {
+		w    *world
+		key  age.Identity
+		want string
+	}{
+		{sealed, wrong, "opened none of 8 encrypted objects"},
+		{sealed, key, ""},
+		{sealed, nil, ""},
+		{plain, key, "nothing that was read is encrypted"},
+		{plain, nil, ""},
+	} {
+		c.w.keys = nil
+		if c.key != nil {
+			c.w.keys = []age.Identity{c.key}
+		}
+		r := c.w.verify(Request{})
+		wantKinds(t, r)
+		if c.want != "" {
+			wantNote(t, r, c.want)
+		} else if notes := strings.Join(r.Notes, "\n"); strings.Contains(notes, "identity") {
+			t.Errorf("%q", notes)
+		}
+	}
+	sealed.keys = []age.Identity{wrong}
+	for _, c := range sealed.verify(Request{Rung: report.Structure}).Checks {
+		if strings.Count(c.Reason, "identity")+strings.Count(c.Reason, "--identity") > 3 || strings.Contains(c.Reason, "): give") {
+			t.Errorf("the hint is there twice: %q", c.Reason)
+		}
+	}
+}
+
+// A finding names its object once, and one thing is not many.
+func TestFindingsInPlainWords(t *testing.T) {
+	w := newWorld(t, onMemory())
+	w.flip(manifestObject(oldBackup), 40)
+	w.put("nobody/knows", []byte("x"))
+	r := w.verify(Request{})
+	for _, f := range r.Findings() {
+		if strings.Contains(f.Text, manifestObject(oldBackup)) || !strings.Contains(f.String(), "SHA-256") {
+			t.Errorf("%q", f.String())
+		}
+	}
+	wantNote(t, r, "1 object is not requorum's")
+	if len(r.Findings()) != 1 {
+		t.Errorf("%v", r.Findings())
+	}
+	for text, want := range map[string]string{
+		"a/b in file:///x: bad: worse": "bad: worse",
+		"a/b: bad":                     "bad",
+		"a/bc: bad":                    "a/bc: bad",
+		"bad":                          "bad",
+	} {
+		if got := withoutObject(text, "a/b"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Damage ends with what can still be relied on.
+func TestNextStep(t *testing.T) {
+	w := newWorld(t, onMemory())
+	r, seen := w.verifySeen(Request{})
+	_, err := verdict.Write(t.Context(), w.repo, Verdict(r, seen), nil)
+	w.must(err)
+	if strings.Contains(strings.Join(r.Notes, "\n"), "next step") {
+		t.Errorf("%q", r.Notes)
+	}
+	w.flip(snapshotObject(newBackup), -1)
+	wantNote(t, w.verify(Request{}), "next step: backup "+oldBackup+", which passed this run")
+	r = w.verify(Request{Backup: Latest})
+	if n := r.Notes[len(r.Notes)-1]; !strings.HasPrefix(n, "next step: backup "+oldBackup+", which the verdict of ") || !strings.Contains(n, "up to the rung checksum") || !strings.HasSuffix(n, "take a new full backup (requorum backup)") {
+		t.Errorf("%q", r.Notes)
+	}
+	w.flip(snapshotObject(oldBackup), -1)
+	wantNote(t, w.verify(Request{}), "next step: no backup of timeline "+worldTimeline.String()+" is proved")
+}
+
+// A plan counts the databases that a replay and a drill unpack beside the backup,
+// and says of a sample what would be.
+func TestPlanOfTheHigherRungs(t *testing.T) {
+	w := newWorld(t, onMemory())
+	size := int64(len(database(newBackup)))
+	m := reread(w, newBackup)
+	m.Facts.Members = make([]snapshot.Member, 3)
+	w.remove(manifestObject(newBackup))
+	w.must(w.repo.WriteDocument(t.Context(), manifestObject(newBackup), m))
+	for rung, want := range map[report.Rung]int64{report.Checksum: 0, report.Structure: size, report.Replay: 2 * size, report.Drill: 4 * size} {
+		p, err := PlanRepository(t.Context(), w.repo, Request{Rung: rung})
+		if err != nil || p.Scratch != want {
+			t.Errorf("%s: %+v, %v, want %d", rung, p, err, want)
+		}
+	}
+	if p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All, Rung: report.Replay}); err != nil || p.Scratch != 3*size {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All, Sample: 20, Seed: 3})
+	if err != nil || p.Sample == nil || !strings.Contains(p.Sample.Coverage, "would be read whole") || slices.Contains([]int{0, p.Sample.ObjectsTotal}, p.Sample.Objects) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// reread is a backup's manifest as it is stored.
+func reread(w *world, id string) *snapshot.Manifest {
+	w.Helper()
+	m, err := snapshot.ReadManifest(w.Context(), w.repo, worldTimeline, id)
+	w.must(err)
+	return m
+}
