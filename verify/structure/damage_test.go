@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -178,9 +179,10 @@ func TestContentDamage(t *testing.T) {
 		{"a member with a bad URL", put("members", "a", []byte(`{"id":10,"peerURLs":["a"]}`)), report.KindMembership, "which is none", 0},
 		{"one URL for two", put("members", "a", []byte(`{"id":10,"peerURLs":["http://b:2380"]}`)), report.KindMembership, "have the same peer URL", 0},
 		{"a member that was removed", put("members_removed", "a", []byte("removed")), report.KindMembership, "among those that were removed", 1},
-		{"a member that raft does not have", put("members", "d", []byte(`{"id":13,"peerURLs":["http://d:2380"]}`)), report.KindMembership, "not in the raft configuration", 0},
-		{"a member that only raft has", del("members", "a"), report.KindMembership, "which is not among the members", 0},
-		{"a learner that votes", put("meta", "confState", []byte(`{"voters":[10,11,12]}`)), report.KindMembership, "is a learner, and a voter in", 0},
+		{"members that raft does not have", both(put("members", "d", []byte(`{"id":13,"peerURLs":["http://d:2380"]}`)), put("members", "e", []byte(`{"id":14,"peerURLs":["http://e:2380"]}`))),
+			report.KindMembership, "not in the raft configuration", 1},
+		{"members that only raft has", both(del("members", "a"), del("members", "b")), report.KindMembership, "which is not among the members", 1},
+		{"a learner that votes, and another change", put("meta", "confState", []byte(`{"voters":[11,12]}`)), report.KindMembership, "is a learner, and a voter in", 1},
 		{"a voter that learns", put("meta", "confState", []byte(`{"voters":[10],"learners":[11,12]}`)), report.KindMembership, "is a voter, and a learner in", 0},
 		{"a joint configuration", put("meta", "confState", []byte(`{"voters":[10,11],"learners":[12],"voters_outgoing":[10]}`)), report.KindMembership, "joint", 0},
 		{"no configuration", put("meta", "confState", []byte(`x`)), report.KindMembership, "confState cannot be decoded", 0},
@@ -212,6 +214,34 @@ func TestContentDamage(t *testing.T) {
 			}
 			if len(r.Findings) > 1+test.more {
 				t.Errorf("%d findings: %q", len(r.Findings), r.Findings)
+			}
+		})
+	}
+}
+
+// both makes two changes.
+func both(a, b func(*bolt.Tx) error) func(*bolt.Tx) error {
+	return func(tx *bolt.Tx) error { return errors.Join(a(tx), b(tx)) }
+}
+
+// A snapshot can come between the raft configuration and the member that etcd
+// stores after it: one member added, removed or promoted is no fault.
+func TestMemberChangeUnderWay(t *testing.T) {
+	for name, do := range map[string]func(*bolt.Tx) error{
+		"added": func(tx *bolt.Tx) error { return tx.Bucket([]byte("members")).Delete([]byte("a")) },
+		"removed": func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("members")).Put([]byte("d"), []byte(`{"id":13,"peerURLs":["http://d:2380"]}`))
+		},
+		"promoted": func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("meta")).Put([]byte("confState"), []byte(`{"voters":[10,11,12]}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := sample(t)
+			m.close()
+			m.edit(do)
+			if r := sound(t, m.bytes(), Options{}); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "in which that member was changed") {
+				t.Errorf("%q", r.Notes)
 			}
 		})
 	}

@@ -40,6 +40,8 @@
 //   - Members that the raft configuration does not have, or the other way, where
 //     consistent_index says that no entry came since a restore: etcdutl leaves
 //     the old configuration in the database until the member starts. A note.
+//   - One member that the raft configuration is ahead of: etcd stores the
+//     configuration first, and a snapshot can come between the two. A note.
 //   - Revisions that are missing up to the compacted one, also when the
 //     compaction is not finished.
 //

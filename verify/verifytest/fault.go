@@ -20,6 +20,9 @@ type Fault struct {
 	// Database tells that a database can be unpacked, and that the fault is in it:
 	// so other tools can be asked about it.
 	Database bool
+	// Varies says that it depends on what lies around it whether other tools find
+	// it.
+	Varies bool
 	// Alone says that the backup that is damaged has nothing to be replayed from.
 	Alone bool
 	// Inject puts it into a repository that History.Write made of Script, with

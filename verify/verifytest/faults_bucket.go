@@ -3,6 +3,7 @@ package verifytest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"go.etcd.io/bbolt"
@@ -98,9 +99,14 @@ func memberFaults() []Fault {
 			k, _ := tx.Bucket([]byte("members")).Cursor().First()
 			return tx.Bucket([]byte("members_removed")).Put(bytes.Clone(k), []byte("removed"))
 		}),
-		fault("a member gone, that the raft configuration has", func(tx *bbolt.Tx) error {
-			k, _ := tx.Bucket([]byte("members")).Cursor().First()
-			return tx.Bucket([]byte("members")).Delete(bytes.Clone(k))
+		fault("two members gone, that the raft configuration has", func(tx *bbolt.Tx) error {
+			for range 2 { // one could be a change under way
+				k, _ := tx.Bucket([]byte("members")).Cursor().First()
+				if err := tx.Bucket([]byte("members")).Delete(bytes.Clone(k)); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 		fault("one ID twice", member(func(_ *bbolt.Tx, _ string, m map[string]any) { m["id"] = 4711 })),
 		fault("one peer URL twice", member(func(tx *bbolt.Tx, _ string, m map[string]any) {
@@ -112,7 +118,7 @@ func memberFaults() []Fault {
 		})),
 		fault("no peer URL", member(func(_ *bbolt.Tx, _ string, m map[string]any) { m["peerURLs"] = nil })),
 		fault("a URL that is none", member(func(_ *bbolt.Tx, _ string, m map[string]any) { m["clientURLs"] = []string{"nowhere"} })),
-		fault("a voter that is a learner in the raft configuration", member(func(_ *bbolt.Tx, _ string, m map[string]any) { m["isLearner"] = true })),
+		fault("a voter that is a learner in the raft configuration", demote),
 		fault("a member that cannot be decoded", func(tx *bbolt.Tx) error {
 			k, _ := tx.Bucket([]byte("members")).Cursor().First()
 			return tx.Bucket([]byte("members")).Put(bytes.Clone(k), []byte("{"))
@@ -120,6 +126,25 @@ func memberFaults() []Fault {
 		fault("the raft configuration cannot be decoded", set("meta", "confState", []byte("{"))),
 		fault("the raft configuration has other voters", set("meta", "confState", []byte(`{"voters":[1,2,3]}`))),
 	}
+}
+
+// demote makes the last voter of the raft configuration a learner there.
+func demote(tx *bbolt.Tx) error {
+	b := tx.Bucket([]byte("meta"))
+	var conf map[string]any
+	if err := json.Unmarshal(b.Get([]byte("confState")), &conf); err != nil {
+		return err
+	}
+	voters, _ := conf["voters"].([]any)
+	if len(voters) < 2 {
+		return errors.New("fewer than two voters")
+	}
+	conf["voters"], conf["learners"] = voters[:len(voters)-1], voters[len(voters)-1:]
+	data, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte("confState"), data)
 }
 
 // manifestFaults: the manifest is sealed anew, and says something else than the

@@ -49,6 +49,13 @@ func pageFault(name string, change func(m *image) string) Fault {
 	return structure("page: "+name, onPages(change), report.KindPage)
 }
 
+// varying is for a fault that bbolt's own check finds only where the pages behind
+// it are in use.
+func varying(f Fault) Fault {
+	f.Varies = true
+	return f
+}
+
 // pageFaults: every sum over the file is right.
 func pageFaults() []Fault {
 	return []Fault{
@@ -110,11 +117,11 @@ func pageFaults() []Fault {
 			m.setCount(id, 5000)
 			return fmt.Sprint("page ", id)
 		}),
-		pageFault("an overflow that reaches into the next ones", func(m *image) string {
+		varying(pageFault("an overflow that reaches into the next ones", func(m *image) string {
 			id := m.leaf()
 			binary.LittleEndian.PutUint32(m.page(id)[12:], 2)
 			return fmt.Sprint("page ", id)
-		}),
+		})),
 		pageFault("both meta pages broken", func(m *image) string {
 			for i := range 2 {
 				m.data[i*m.pageSize+headerSize+20] ^= 1

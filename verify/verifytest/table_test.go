@@ -53,6 +53,9 @@ func (t *table) markdown(faults []Fault) string {
 		status, hash := "", ""
 		if a, ok := t.etcdutl[f.Name]; ok {
 			status, hash = answers[a[0]], answers[a[1]]
+			if f.Varies {
+				status, hash = "depends", "depends"
+			}
 		}
 		fmt.Fprintf(&s, "| %s | %s | %s | %s | %s |\n", f.Name, f.Rung, strings.Join(kinds, ", "), status, hash)
 	}
