@@ -155,7 +155,8 @@ func TestOneDirectoryOnEachHost(t *testing.T) {
 }
 
 func TestPlanForAnotherImage(t *testing.T) {
-	req := three(small(t), t.TempDir())
+	path := makeDB(t, dbOptions{keys: 200, valueSize: 300, clusterVersion: "3.5.0"})
+	req := three(open(t, path), t.TempDir())
 	req.Image = fakeImage{Image: req.Image, sum: strings.Repeat("a", 64)}
 	p := plan(t, req)
 	for what, image := range map[string]fakeImage{
@@ -168,13 +169,31 @@ func TestPlanForAnotherImage(t *testing.T) {
 		}
 	}
 	// An image whose reader does not know its sum is hashed.
-	req.Image = fakeImage{Image: req.Image}
-	if _, err := Execute(t.Context(), p, fakeImage{Image: small(t)}, ExecOptions{}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
+	if _, err := Execute(t.Context(), p, fakeImage{Image: open(t, otherContent(t, path))}, ExecOptions{}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
 		t.Errorf("another content: %v", err)
 	}
 	if got := names(t, filepath.Dir(p.Members[0].DataDir)); got != "" {
 		t.Errorf("left %s", got)
 	}
+}
+
+// otherContent copies a database of makeDB and changes one byte of a value.
+func otherContent(t *testing.T, path string) string {
+	t.Helper()
+	db, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := bytes.LastIndex(db, []byte("/key/000100")) + 100
+	if value < 100 {
+		t.Fatal("no key /key/000100")
+	}
+	db[value] ^= 1
+	other := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(other, db, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return other
 }
 
 func TestRequestRefuses(t *testing.T) {
