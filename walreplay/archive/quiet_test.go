@@ -34,3 +34,39 @@ func TestMarksOfAQuietCluster(t *testing.T) {
 		}
 	})
 }
+
+// What a member confirms goes on while nothing is written, and stands still
+// while it sees no leader, is far behind, or does not answer (promise 4 of the
+// design).
+func TestConfirmedOfAQuietCluster(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(3)
+		r.waitArchived(a, r.cluster.members[0].last(), 5*time.Second)
+		time.Sleep(time.Minute)
+		if s := a.State(); time.Since(s.Confirmed) > time.Second || s.Applied != r.cluster.members[0].last() {
+			t.Errorf("quiet for a minute: applied %d, confirmed %s ago", s.Applied, time.Since(s.Confirmed))
+		}
+		for what, change := range map[string]func(m *fakeMember, on bool){
+			"no leader":  func(m *fakeMember, on bool) { m.cutOff = on },
+			"no answer":  func(m *fakeMember, on bool) { m.down = on },
+			"far behind": func(m *fakeMember, on bool) { m.ahead = map[bool]uint64{true: m.applied + 2*lateEntries}[on] },
+		} {
+			set := func(on bool) {
+				r.cluster.mu.Lock()
+				defer r.cluster.mu.Unlock()
+				change(r.cluster.members[0], on)
+			}
+			set(true)
+			time.Sleep(time.Minute)
+			if since := time.Since(a.State().Confirmed); since < 59*time.Second {
+				t.Errorf("%s for a minute: confirmed %s ago", what, since)
+			}
+			set(false)
+			time.Sleep(2 * time.Second)
+			if since := time.Since(a.State().Confirmed); since > 2*time.Second {
+				t.Errorf("%s is over: confirmed %s ago", what, since)
+			}
+		}
+	})
+}

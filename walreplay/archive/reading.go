@@ -83,7 +83,11 @@ func (s *session) answered(a answer) error {
 	}
 	s.failing = time.Time{}
 	s.status, s.applied = a.status, a.status.AppliedIndex
-	s.rel.add(observe(a.status, a.at, a.took))
+	o := observe(a.status, a.at, a.took)
+	s.rel.add(o)
+	if !o.late {
+		s.confirmed = a.at.Add(-a.took)
+	}
 	return nil
 }
 

@@ -44,6 +44,7 @@ type session struct {
 	why        error     // the last reason
 	status     store.MemberStatus
 	applied    uint64
+	confirmed  time.Time    // when it was asked for applied
 	seen       *observation // the last that agreed with the log
 	marked     observation  // the last that became a mark
 	hinted     observation

@@ -35,9 +35,13 @@ type State struct {
 	ArchivedRevision int64     `json:"archived_revision"`
 	ArchivedTime     time.Time `json:"archived_time"`
 
-	Applied  uint64 `json:"applied"`  // by the member, as it last answered
-	Released uint64 `json:"released"` // the last entry known to be committed and read
-	Read     uint64 `json:"read"`     // the last entry in the log
+	Applied uint64 `json:"applied"` // by the member, as it last answered
+	// Confirmed is when the member was asked for Applied, by this host's clock:
+	// what was acknowledged until then is among those entries. A member that sees
+	// no leader, or is far behind, confirms nothing.
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	Released  uint64    `json:"released"` // the last entry known to be committed and read
+	Read      uint64    `json:"read"`     // the last entry in the log
 
 	// Recoverable is the last entry that a restore gets to: Archived, unless
 	// entries before that are missing and no full snapshot is behind them; 0

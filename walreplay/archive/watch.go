@@ -105,6 +105,9 @@ func (s *session) publish() {
 		st.Archived, st.ArchivedTerm = s.end.index, s.end.term
 		st.ArchivedRevision = s.end.revision
 		st.Applied, st.Released, st.Read = s.applied, max(s.released, s.queue.last(), s.tip.index), max(s.readTo, s.released, s.tip.index)
+		if !s.confirmed.IsZero() {
+			st.Confirmed = s.confirmed
+		}
 		st.Recoverable = s.recoverable()
 		st.Behind, st.BehindEntries = max(s.lag(now), s.exposed(now)), 0
 		if s.applied > st.Recoverable {
