@@ -1,0 +1,101 @@
+package sinks_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+func TestRememberConforms(t *testing.T) {
+	sinktest.Conformance(t, func(*testing.T) sinks.Sink {
+		return sinks.Remember(sinktest.NewMemory(), 1<<20, func(string) bool { return true })
+	}, sinktest.Options{})
+}
+
+// What was read whole is not asked for again; all else is.
+func TestRemember(t *testing.T) {
+	counted := sinktest.NewFaulty(sinktest.NewMemory())
+	s := sinks.Remember(counted, 100, func(name string) bool { return strings.HasSuffix(name, ".json") })
+	put := func(name string, size int) []byte {
+		t.Helper()
+		data := bytes.Repeat([]byte(name[:1]), size)
+		if _, err := sinks.Put(t.Context(), counted, name, data, sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	// get reads an object, and tells how many requests that took.
+	get := func(name string, want []byte) int {
+		t.Helper()
+		before := counted.Calls(sinktest.Open)
+		got, err := sinks.Get(t.Context(), s, name, 1<<20)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes, %v", name, len(got), err)
+		}
+		return counted.Calls(sinktest.Open) - before
+	}
+	a, other := put("a.json", 60), put("other", 10)
+	if n := get("a.json", a); n != 1 {
+		t.Errorf("the first time: %d requests", n)
+	}
+	if n := get("a.json", a); n != 0 {
+		t.Errorf("the second time: %d requests", n)
+	}
+	get("other", other)
+	if n := get("other", other); n != 1 {
+		t.Errorf("one that is not to be remembered: %d requests", n)
+	}
+	part, err := s.Open(t.Context(), "a.json", 10, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part.Close()
+	if n := get("a.json", a); n != 0 {
+		t.Errorf("after a part was read: %d requests", n)
+	}
+
+	// The memory is bounded, and the oldest goes.
+	b := put("b.json", 60)
+	get("b.json", b)
+	if n := get("b.json", b); n != 0 {
+		t.Errorf("the newer one: %d requests", n)
+	}
+	if n := get("a.json", a); n != 1 {
+		t.Errorf("the older one: %d requests", n)
+	}
+	huge := put("huge.json", 200)
+	get("huge.json", huge)
+	if n := get("huge.json", huge); n != 1 {
+		t.Errorf("one beyond the bound: %d requests", n)
+	}
+
+	// What is deleted through here is gone here.
+	if err := s.Delete(t.Context(), "a.json"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sinks.Get(t.Context(), s, "a.json", 100); !errors.Is(err, sinks.ErrNotFound) {
+		t.Errorf("after Delete: %v", err)
+	}
+}
+
+// A read that broke off is no object.
+func TestRememberBrokenRead(t *testing.T) {
+	memory := sinktest.NewMemory()
+	data := bytes.Repeat([]byte("x"), 1000)
+	if _, err := sinks.Put(t.Context(), memory, "a.json", data, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	faulty := sinktest.NewFaulty(memory, sinktest.CutRead(1, 500, errors.New("broken")))
+	s := sinks.Remember(faulty, 1<<20, func(string) bool { return true })
+	if _, err := sinks.Get(t.Context(), s, "a.json", 2000); err == nil {
+		t.Error("no error from a broken read")
+	}
+	faulty.AllFired(t)
+	if got, err := sinks.Get(t.Context(), s, "a.json", 2000); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("after a broken read: %d bytes, %v", len(got), err)
+	}
+}
