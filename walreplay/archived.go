@@ -24,18 +24,26 @@ func OpenArchive(ctx context.Context, repo *repository.Repository, c *snapshot.C
 	if err != nil {
 		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, repo, err)
 	}
+	return historyOf(repo, c, log, identities...), nil
+}
+
+// historyOf is the history of a timeline whose log is open.
+func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Log, identities ...age.Identity) *History {
+	t := log.Timeline()
 	h := &History{Name: fmt.Sprintf("timeline %s in %s", t, repo), Timeline: t}
 	for _, m := range c.Manifests {
-		if m.Timeline == t {
-			h.bases = append(h.bases, &Base{
-				Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...),
-				Facts: m.Facts, Taken: m.Started, Manifest: m,
-			})
+		if m.Timeline != t {
+			continue
 		}
+		b := &Base{Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...), Facts: m.Facts, Manifest: m}
+		if !m.Synthetic() { // the cluster may have been further when that was made
+			b.Taken = m.Started
+		}
+		h.bases = append(h.bases, b)
 	}
 	a := &archived{log: log, bases: h.bases}
 	h.log, h.clock, h.chainAt = a, a, a.chain
-	return h, nil
+	return h
 }
 
 // archived is the archive as a log to replay and as a clock.

@@ -39,15 +39,55 @@ type Range struct {
 // reads headers; a range can still turn out to be damaged inside when it is
 // read.
 func Ranges(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) ([]Range, error) {
+	return NewArchives(repo).Ranges(ctx, c)
+}
+
+// Archives tell the ranges of a repository now and again. They remember the
+// headers that they have read, about 1 KB for each segment that is still there,
+// so that another look takes a listing and a small read for each new segment.
+// They are used by one goroutine.
+type Archives struct {
+	repo *repository.Repository
+	logs map[repository.TimelineID]*segment.Log
+}
+
+// NewArchives reads nothing yet.
+func NewArchives(repo *repository.Repository) *Archives {
+	return &Archives{repo: repo, logs: map[repository.TimelineID]*segment.Log{}}
+}
+
+// Ranges is as the function Ranges.
+func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, error) {
 	all := []Range{}
+	there := map[repository.TimelineID]*segment.Log{}
 	for _, t := range c.Timelines {
-		h, err := OpenArchive(ctx, repo, c, t.ID)
+		log, err := a.open(ctx, t.ID)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
 		}
-		all = append(all, h.ranges()...)
+		there[t.ID] = log
+		all = append(all, historyOf(a.repo, c, log).ranges()...)
 	}
+	a.logs = there
 	return all, nil
+}
+
+func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
+	if log := a.logs[t]; log != nil {
+		return log, log.Refresh(ctx)
+	}
+	return segment.OpenLog(ctx, a.repo, t)
+}
+
+// Size is what the log segments took, in bytes, when Ranges looked last.
+func (a *Archives) Size() int64 {
+	var sum int64
+	for _, log := range a.logs {
+		for _, h := range log.Headers() {
+			sum += h.Size()
+		}
+	}
+	return sum
 }
 
 func (h *History) ranges() []Range {

@@ -55,9 +55,10 @@ type State struct {
 	Behind        time.Duration `json:"behind"`
 	BehindEntries uint64        `json:"behind_entries"`
 
-	Queued  int64 `json:"queued"`  // bytes in memory
-	Spooled int64 `json:"spooled"` // bytes in the spool
-	Pinned  int64 `json:"pinned"`  // bytes of purged WAL files kept
+	Queued     int64 `json:"queued"`      // bytes in memory
+	Spooled    int64 `json:"spooled"`     // bytes in the spool
+	Pinned     int64 `json:"pinned"`      // bytes of purged WAL files kept
+	SpoolLimit int64 `json:"spool_limit"` // bound, in bytes, for both of them together
 
 	Segments int64    `json:"segments"` // that this one stored
 	Bytes    int64    `json:"bytes"`    // in them

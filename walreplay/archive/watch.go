@@ -120,6 +120,7 @@ func (s *session) publish() {
 			}
 		}
 		st.Queued, st.Dropped = s.queue.bytes, int64(s.rel.dropped)
+		st.SpoolLimit = s.SpoolLimit
 		if s.spool != nil {
 			st.Spooled = s.spool.bytes
 		}

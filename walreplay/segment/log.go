@@ -58,6 +58,12 @@ func OpenLog(ctx context.Context, repo *repository.Repository, t repository.Time
 	return l, err
 }
 
+// Refresh lists anew, and reads the headers of what is new.
+func (l *Log) Refresh(ctx context.Context) error {
+	_, err := l.refresh(ctx, l.current())
+	return err
+}
+
 // refresh lists anew, unless that was done since the caller got old.
 func (l *Log) refresh(ctx context.Context, old *view) (*view, error) {
 	l.refreshing.Lock()
