@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/requorum/requorum/schedule/due"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/archive"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -104,9 +104,7 @@ type archiving struct {
 	config   archive.Config
 	keys     []age.Identity
 	report   *archiveReporter
-
-	snapshots sync.Mutex
-	claims    *repository.Claimant // on full snapshots that are due
+	keeper   *due.Keeper
 }
 
 func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
@@ -130,11 +128,12 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 		return err
 	}
 	defer a.config.Client.Close() //nolint:errcheck // nothing is under way any more
-	a.config.OnGap = a.onGap
+	a.config.OnGap = func(ctx context.Context, gap archive.Gap) error { return a.keeper.Cover(ctx, gap) }
 	a.config.Events = a.report.event
 	if a.archiver, err = archive.New(a.config); err != nil {
 		return err
 	}
+	a.keeper = a.newKeeper()
 	if o.once {
 		return a.once(ctx)
 	}
@@ -232,7 +231,7 @@ func (a *archiving) once(ctx context.Context) error {
 	go a.giveUp(ctx, end)
 	err := a.archiver.Once(ctx)
 	if err == nil {
-		if err = a.begin(ctx); errors.Is(err, errOtherTakes) || err != nil && a.options.noSnapshot {
+		if err = a.keeper.Begin(ctx); errors.Is(err, due.ErrOther) || err != nil && a.options.noSnapshot {
 			a.report.note(err.Error())
 			err = nil
 		}
@@ -274,7 +273,7 @@ func (a *archiving) run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	// Not before: a repository that is away must not keep the log from being read.
 	beside.Go(func() { a.noteAbilities(ctx, a.config.Sink) })
-	beside.Go(func() { a.keepBeginning(ctx) })
+	beside.Go(func() { a.keeper.KeepBeginning(ctx) })
 	if a.options.merge {
 		beside.Go(func() { a.newMerging().run(ctx) })
 	}
