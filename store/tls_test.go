@@ -81,6 +81,14 @@ func TestTLSExpiredServer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has expired") {
 		t.Errorf("got %v", err)
 	}
+	silent := "https://127.0.0.1:1"
+	shown := dial(t, store.ClientConfig{Endpoints: append([]string{silent, "http://127.0.0.1:1"}, member.Endpoints()...), CACert: authority.CA}).ServerCertificates(t.Context())
+	if len(shown) != 2 || shown[0].Endpoint != silent || shown[0].Err == nil {
+		t.Fatalf("certificates: %+v", shown)
+	}
+	if left := time.Until(shown[1].Expires); shown[1].Err != nil || left > 0 || left < -time.Hour {
+		t.Errorf("certificate: %+v", shown[1])
+	}
 }
 
 // Certificates are read at each handshake: an agent that runs for months
