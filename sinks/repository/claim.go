@@ -18,11 +18,14 @@ const claimsPrefix = "claims/"
 // lock. Nobody is fenced off by it, so a job's result has a name that follows
 // from job and slot, and one that wakes up late loses when it writes that.
 type Claim struct {
-	Format  int       `json:"format"`
-	Job     string    `json:"job"`
-	Slot    string    `json:"slot"`
-	Attempt int       `json:"attempt"` // from 1
-	Holder  string    `json:"holder"`
+	Format  int    `json:"format"`
+	Job     string `json:"job"`
+	Slot    string `json:"slot"`
+	Attempt int    `json:"attempt"` // from 1
+	Holder  string `json:"holder"`
+	// Process is random for each start of the holder, where it makes a
+	// difference which of its processes it was.
+	Process string    `json:"process,omitempty"`
 	Created time.Time `json:"created"` // by the holder's clock; nothing depends on it
 }
 
@@ -65,7 +68,7 @@ func (c *Claimant) Try(ctx context.Context, slot, progress string) (Claim, bool,
 	if newest == 0 {
 		return c.write(ctx, slot, 1)
 	}
-	claim, err := c.repo.claim(ctx, c.job, slot, newest)
+	claim, err := c.repo.ReadClaim(ctx, c.job, slot, newest)
 	switch {
 	case errors.Is(err, ErrAltered): // whose it is nobody can tell
 	case err != nil:
@@ -91,8 +94,7 @@ func (c *Claimant) newestAttempt(ctx context.Context, slot string) (int, error) 
 		if err != nil {
 			return 0, fmt.Errorf("list the claims on %s of job %s in %s: %w", slot, c.job, c.repo, err)
 		}
-		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(obj.Name, prefix), documentSuffix))
-		if err == nil && obj.Name == claimName(c.job, slot, n) {
+		if n, ok := claimAttempt(c.job, slot, obj.Name); ok {
 			newest = max(newest, n)
 		}
 	}
@@ -103,24 +105,30 @@ func (c *Claimant) newestAttempt(ctx context.Context, slot string) (int, error) 
 // see its claim when they try again.
 func (c *Claimant) write(ctx context.Context, slot string, attempt int) (Claim, bool, error) {
 	claim := Claim{Format: Format, Job: c.job, Slot: slot, Attempt: attempt, Holder: c.holder, Created: time.Now().UTC()}
-	data, err := Seal(claim)
-	if err != nil {
-		return Claim{}, false, err
-	}
-	// Not locked: it is of no use once the job is done.
-	_, err = sinks.Put(ctx, c.repo.sink, claimName(c.job, slot, attempt), data, sinks.CreateOptions{ContentType: "application/json"})
-	switch {
+	switch err := c.repo.WriteClaim(ctx, claim); {
 	case errors.Is(err, sinks.ErrExists):
 		return Claim{}, false, nil
 	case err != nil:
-		return Claim{}, false, fmt.Errorf("claim %s of job %s: %w", slot, c.job, err)
+		return Claim{}, false, err
 	}
 	return claim, true, nil
 }
 
-func (r *Repository) claim(ctx context.Context, job, slot string, attempt int) (Claim, error) {
+// WriteClaim writes a claim. It fails with sinks.ErrExists where another one
+// made that attempt first.
+func (r *Repository) WriteClaim(ctx context.Context, c Claim) error {
+	c.Format = Format
+	if err := r.writeUnlocked(ctx, ClaimName(c.Job, c.Slot, c.Attempt), c); err != nil {
+		return fmt.Errorf("claim %s of job %s: %w", c.Slot, c.Job, err)
+	}
+	return nil
+}
+
+// ReadClaim reads the claim of one attempt. Damage, and a claim that belongs
+// elsewhere, is ErrAltered.
+func (r *Repository) ReadClaim(ctx context.Context, job, slot string, attempt int) (Claim, error) {
 	var c Claim
-	name := claimName(job, slot, attempt)
+	name := ClaimName(job, slot, attempt)
 	if err := r.ReadDocument(ctx, name, &c); err != nil {
 		return Claim{}, err
 	}
@@ -149,6 +157,14 @@ func (r *Repository) RemoveClaims(ctx context.Context, job string, done func(slo
 	return nil
 }
 
-func claimName(job, slot string, attempt int) string {
+// ClaimName is the name of the claim of one attempt.
+func ClaimName(job, slot string, attempt int) string {
 	return claimsPrefix + job + "/" + slot + "/" + strconv.Itoa(attempt) + documentSuffix
+}
+
+// claimAttempt is the attempt whose claim on a slot is called name.
+func claimAttempt(job, slot, name string) (int, bool) {
+	base := strings.TrimPrefix(name, claimsPrefix+job+"/"+slot+"/")
+	n, err := strconv.Atoi(strings.TrimSuffix(base, documentSuffix))
+	return n, err == nil && n > 0 && name == ClaimName(job, slot, n)
 }

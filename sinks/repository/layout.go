@@ -4,7 +4,9 @@
 //
 //	requorum.json                              the marker: this is a repository, of this format
 //	timelines/<timeline>.json                  one descriptor a timeline
-//	<timeline>/full/<backup>/snapshot.zst      a full snapshot (snapshot.zst.age when encrypted)
+//	<timeline>/full/<backup>/snapshot.zst      a full snapshot (snapshot.zst.age when encrypted;
+//	                                           snapshot-2.zst of a second attempt)
+//	<timeline>/full/<backup>/companion-<name>.tar.zst.age  files that were stored with it
 //	<timeline>/full/<backup>/manifest.json     written last: with it the backup exists
 //	<timeline>/l0/<first>                      a segment of the raft log, as an archiver wrote it
 //	<timeline>/l1/<first>-<last>               one merged from those; l2 and up alike
@@ -12,7 +14,10 @@
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended
 //	verdicts/<sequence>.json                   what a verification found, each bound to the one before
+//	canary/<fingerprint>.age                   shows whether an identity is still the right one
 //	pruned/<timeline>/<backup>.json            the backup was let go
+//	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job; beat-… beside it
+//	jobs/<job>/<slot>.json                     how a job ended at a slot
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
 // grows when a history restarted under the same cluster ID. A backup is
@@ -41,7 +46,8 @@ const (
 	documentSuffix   = ".json"
 	fullFolder       = "/full/"
 	manifestBase     = "manifest.json"
-	snapshotBase     = "snapshot.zst"
+	snapshotBase     = "snapshot"
+	zstdSuffix       = ".zst"
 	encryptedSuffix  = ".age"
 	backupTimeLayout = "20060102T150405Z"
 )
@@ -96,11 +102,42 @@ func ValidBackupID(id string) error {
 
 // SnapshotName is the name of a full snapshot's object.
 func SnapshotName(t TimelineID, backup string, encrypted bool) string {
+	return SnapshotAttemptName(t, backup, 1, encrypted)
+}
+
+// SnapshotAttemptName is the name of the object that one of several attempts at a
+// full snapshot writes: each has its own, and the manifest names the one that
+// counts. Attempts count from 1; the first has the name of SnapshotName.
+func SnapshotAttemptName(t TimelineID, backup string, attempt int, encrypted bool) string {
 	name := t.String() + fullFolder + backup + "/" + snapshotBase
+	if attempt > 1 {
+		name += "-" + strconv.Itoa(attempt)
+	}
+	name += zstdSuffix
 	if encrypted {
 		name += encryptedSuffix
 	}
 	return name
+}
+
+// ParseSnapshotName is the opposite of SnapshotAttemptName.
+func ParseSnapshotName(name string) (t TimelineID, backup string, attempt int, encrypted bool, err error) {
+	folder, rest, ok := strings.Cut(name, fullFolder)
+	if t, err = ParseTimelineID(folder); err != nil {
+		return TimelineID{}, "", 0, false, err
+	}
+	backup, base, _ := strings.Cut(rest, "/")
+	base, encrypted = strings.CutSuffix(base, encryptedSuffix)
+	number := strings.TrimPrefix(strings.TrimSuffix(base, zstdSuffix), snapshotBase)
+	attempt = 1
+	if number != "" {
+		attempt, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
+	}
+	// The round trip refuses every second spelling of a name.
+	if !ok || err != nil || ValidBackupID(backup) != nil || SnapshotAttemptName(t, backup, attempt, encrypted) != name {
+		return TimelineID{}, "", 0, false, fmt.Errorf("%q is not the name of a full snapshot's object", name)
+	}
+	return t, backup, attempt, encrypted, nil
 }
 
 // ManifestName is the name of a full snapshot's manifest.
@@ -109,3 +146,12 @@ func ManifestName(t TimelineID, backup string) string {
 }
 
 func timelineName(t TimelineID) string { return timelinesPrefix + t.String() + documentSuffix }
+
+// BackupTime is the time in a backup's ID: by the clock of the one who made it.
+func BackupTime(id string) (time.Time, error) {
+	if err := ValidBackupID(id); err != nil {
+		return time.Time{}, err
+	}
+	stamp, _, _ := strings.Cut(id, "-")
+	return time.Parse(backupTimeLayout, stamp)
+}

@@ -43,6 +43,7 @@ func TestNamesAreValidAndNotNested(t *testing.T) {
 	names := []string{
 		markerName, timelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), false),
 		SnapshotName(timeline, NewBackupID(time.Now()), true), ManifestName(timeline, NewBackupID(time.Now())),
+		SnapshotAttemptName(timeline, NewBackupID(time.Now()), 2, false), SnapshotAttemptName(timeline, NewBackupID(time.Now()), 3, true),
 		VerdictName(1), VerdictName(1<<64 - 1),
 	}
 	for _, a := range names {
@@ -53,6 +54,41 @@ func TestNamesAreValidAndNotNested(t *testing.T) {
 			if strings.HasPrefix(b, a+"/") {
 				t.Errorf("%s is a folder of %s", a, b)
 			}
+		}
+	}
+}
+
+// Each attempt has its own name, which tells it again, and no other spelling does.
+func TestSnapshotNames(t *testing.T) {
+	timeline, id := TimelineID{1, 2}, "20260102T010000Z-0a1b2c"
+	folder := timeline.String() + "/full/" + id + "/"
+	for _, c := range []struct {
+		base      string
+		attempt   int
+		encrypted bool
+	}{{"snapshot.zst", 1, false}, {"snapshot.zst.age", 1, true}, {"snapshot-2.zst", 2, false}, {"snapshot-12.zst.age", 12, true}} {
+		if got := SnapshotAttemptName(timeline, id, c.attempt, c.encrypted); got != folder+c.base {
+			t.Errorf("attempt %d is %s", c.attempt, got)
+		}
+		gotTimeline, gotID, attempt, encrypted, err := ParseSnapshotName(folder + c.base)
+		if err != nil || gotTimeline != timeline || gotID != id || attempt != c.attempt || encrypted != c.encrypted {
+			t.Errorf("%s is %v %s %d %v, %v", c.base, gotTimeline, gotID, attempt, encrypted, err)
+		}
+	}
+	if SnapshotName(timeline, id, true) != SnapshotAttemptName(timeline, id, 0, true) {
+		t.Error("attempt 0 is not the first")
+	}
+	for _, bad := range []string{
+		"snapshot", "snapshot-1.zst", "snapshot-0.zst", "snapshot--2.zst", "snapshot-02.zst", "snapshot-+2.zst", "snapshot2.zst", "snapshot-2",
+		"snapshot-2.age", "snapshot-2.zst.age.age", "manifest.json", "x/snapshot.zst", "",
+	} {
+		if _, _, _, _, err := ParseSnapshotName(folder + bad); err == nil {
+			t.Errorf("%q is taken for a snapshot's object", bad)
+		}
+	}
+	for _, bad := range []string{"snapshot.zst", "x/full/" + id + "/snapshot.zst", timeline.String() + "/full/today/snapshot.zst", timeline.String() + "/l0/" + id + "/snapshot.zst"} {
+		if _, _, _, _, err := ParseSnapshotName(bad); err == nil {
+			t.Errorf("%q is taken for a snapshot's object", bad)
 		}
 	}
 }

@@ -21,6 +21,9 @@ type Pruned struct {
 	Backup   string     `json:"backup"`
 	Reason   string     `json:"reason"`  // such as the rule that let it go
 	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
+	// RaftIndex is the backup's, whose manifest is gone afterwards: the log behind
+	// it stays as long as its object; 0 where it is not known.
+	RaftIndex uint64 `json:"raft_index,omitempty"`
 }
 
 // PrunedName is the name of the record that a backup was pruned. It is not in the

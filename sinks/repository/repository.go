@@ -93,6 +93,10 @@ func (r *Repository) Sink() sinks.Sink { return r.sink }
 // ID is the repository's own, the same wherever it is copied to.
 func (r *Repository) ID() string { return r.marker.ID }
 
+// Created is when it was made, by the clock of who made it; zero where the marker
+// is damaged.
+func (r *Repository) Created() time.Time { return r.marker.Created }
+
 // String is the repository's URL, without secrets.
 func (r *Repository) String() string { return r.sink.String() }
 

@@ -1,0 +1,153 @@
+package repository_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+const slot = "20260102T010000Z"
+
+func TestSlotNames(t *testing.T) {
+	at := time.Date(2026, 1, 2, 2, 0, 0, 0, time.FixedZone("", 3600))
+	if got := repository.SlotName(at); got != slot {
+		t.Error(got)
+	}
+	if back, demand, err := repository.ParseSlot(slot); err != nil || demand || !back.Equal(at) {
+		t.Error(back, demand, err)
+	}
+	asked := repository.NewDemandSlot(at)
+	if back, demand, err := repository.ParseSlot(asked); err != nil || !demand || !back.Equal(at) {
+		t.Error(asked, back, demand, err)
+	}
+	if asked == repository.NewDemandSlot(at) {
+		t.Error("two demands have one slot")
+	}
+	for _, bad := range []string{"", "x", "20260102T010000", slot + "-", slot + "-demand-", slot + "-demand-12345", slot + "-demand-12345G", "20261302T010000Z", slot + "/", slot + ".json"} {
+		if _, _, err := repository.ParseSlot(bad); err == nil {
+			t.Errorf("%q is taken for a slot", bad)
+		}
+	}
+}
+
+// A slot's backup has an ID that follows from job and slot, and a valid one.
+func TestSlotBackupID(t *testing.T) {
+	seen := map[string]bool{}
+	for _, job := range []string{"full", "synthetic"} {
+		for _, s := range []string{slot, "20260102T010000Z-demand-3f9a2c", "20260103T010000Z"} {
+			id, err := repository.SlotBackupID(job, s)
+			if err != nil || repository.ValidBackupID(id) != nil || !strings.HasPrefix(id, s[:16]) {
+				t.Error(id, err)
+			}
+			if again, _ := repository.SlotBackupID(job, s); again != id || seen[id] {
+				t.Errorf("%s, then %s; seen: %v", id, again, seen[id])
+			}
+			seen[id] = true
+		}
+	}
+	if id, err := repository.SlotBackupID("full", slot); err != nil || id != "20260102T010000Z-24cfaf" {
+		t.Error("the ID changed, which the format does not allow:", id, err)
+	}
+	if _, err := repository.SlotBackupID("full", "x"); err == nil {
+		t.Error("no slot, and yet a backup")
+	}
+}
+
+func TestJobNames(t *testing.T) {
+	for _, name := range []string{repository.JobResultName("full", slot), repository.JobFailedName("verify-2", slot+"-demand-3f9a2c", 12)} {
+		job, s, failed, err := repository.ParseJobName(name)
+		back := repository.JobResultName(job, s)
+		if failed > 0 {
+			back = repository.JobFailedName(job, s, failed)
+		}
+		if err != nil || back != name || sinks.ValidName(name) != nil {
+			t.Error(name, back, err)
+		}
+	}
+	for _, bad := range []string{"jobs/full/x.json", "jobs/full/" + slot, "jobs/full/" + slot + ".failed-0.json", "jobs/full/" + slot + ".failed-01.json", "jobs/full/" + slot + ".failed-.json",
+		"jobs/FULL/" + slot + ".json", "jobs/" + slot + ".json", "jobs/a/b/" + slot + ".json", "full/" + slot + ".json", "xjobs/full/" + slot + ".json"} {
+		if _, _, _, err := repository.ParseJobName(bad); err == nil {
+			t.Errorf("%q is taken for a result", bad)
+		}
+	}
+	name := repository.BeatName("full", slot, 2, 17)
+	if name != "claims/full/"+slot+"/beat-2-00000017.json" {
+		t.Error(name)
+	}
+	if job, s, attempt, n, err := repository.ParseBeatName(name); err != nil || job != "full" || s != slot || attempt != 2 || n != 17 {
+		t.Error(job, s, attempt, n, err)
+	}
+	for _, bad := range []string{"claims/full/" + slot + "/1.json", "claims/full/" + slot + "/beat-2-17.json", "claims/full/" + slot + "/beat-0-00000017.json", "claims/full/" + slot + "/beat-1-00000000.json"} {
+		if _, _, _, _, err := repository.ParseBeatName(bad); err == nil {
+			t.Errorf("%q is taken for a beat", bad)
+		}
+	}
+}
+
+// What names tell of a slot, step by step.
+func TestReadSlot(t *testing.T) {
+	r := claimRepo(t, sinktest.NewMemory())
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(want repository.SlotState) {
+		t.Helper()
+		if got, err := r.ReadSlot(t.Context(), "full", slot); err != nil || got != want {
+			t.Fatalf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	is(repository.SlotState{})
+	// Neighbours that are no concern of it.
+	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot + "-demand-3f9a2c", Attempt: 7}))
+	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot + "-demand-3f9a2c"}))
+	is(repository.SlotState{})
+	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1}))
+	must(r.WriteBeat(t.Context(), repository.Beat{Job: "full", Slot: slot, Attempt: 1, Number: 12}))
+	must(r.WriteBeat(t.Context(), repository.Beat{Job: "full", Slot: slot, Attempt: 1, Number: 9}))
+	is(repository.SlotState{Attempt: 1, Beat: 12})
+	must(r.WriteJobFailed(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 1}))
+	is(repository.SlotState{Attempt: 1, Beat: 12, Failed: true})
+	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 2}))
+	is(repository.SlotState{Attempt: 2})
+	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 2, OK: true}))
+	is(repository.SlotState{Attempt: 2, Done: true})
+}
+
+// A result is written once, comes back as it was, and is refused elsewhere.
+func TestJobResult(t *testing.T) {
+	s := sinktest.NewMemory()
+	r := claimRepo(t, s)
+	want := repository.JobResult{Job: "full", Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done", Bytes: 5, Verdict: 9, Detail: json.RawMessage(`{"a":1}`)}
+	if err := r.WriteJobResult(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteJobResult(t.Context(), want); !errors.Is(err, sinks.ErrExists) {
+		t.Fatalf("got %v, want ErrExists", err)
+	}
+	name := repository.JobResultName("full", slot)
+	got, err := r.ReadJobResult(t.Context(), name)
+	if err != nil || got.Format != repository.Format || got.Text != want.Text || got.Verdict != 9 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	data, err := sinks.Get(t.Context(), s, name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, elsewhere := range []string{repository.JobResultName("prune", slot), repository.JobFailedName("full", slot, 1)} {
+		if _, err := sinks.Put(t.Context(), s, elsewhere, data, sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.ReadJobResult(t.Context(), elsewhere); !errors.Is(err, repository.ErrAltered) {
+			t.Errorf("%s: got %v, want ErrAltered", elsewhere, err)
+		}
+	}
+}

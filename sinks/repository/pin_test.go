@@ -1,0 +1,105 @@
+package repository
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+var pinned = TimelineID{ClusterID: 7, N: 1}
+
+const pinnedBackup = "20260102T150405Z-3f9a2c"
+
+// A pin is written once, read with its place checked, counts when it is damaged,
+// and can be taken away.
+func TestPins(t *testing.T) {
+	s := sinktest.NewMemory()
+	r, err := Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Pin{Timeline: pinned, Backup: pinnedBackup, Reason: "before the upgrade", By: "m1"}
+	if err := r.WritePin(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WritePin(t.Context(), p); !errors.Is(err, sinks.ErrExists) {
+		t.Errorf("again: %v", err)
+	}
+	moved := PinName(pinned, "20260102T150405Z-000000")
+	data, err := sinks.Get(t.Context(), s, PinName(pinned, pinnedBackup), 1<<20)
+	if err == nil {
+		_, err = sinks.Put(t.Context(), s, moved, data, sinks.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ReadPin(t.Context(), moved); !errors.Is(err, ErrAltered) {
+		t.Errorf("moved: %v", err)
+	}
+	all, err := r.Pins(t.Context())
+	if err != nil || len(all) != 2 || all[0].Backup != "20260102T150405Z-000000" || all[1].Reason != p.Reason {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for range 2 {
+		if err := r.RemovePin(t.Context(), pinned, pinnedBackup); err != nil {
+			t.Error(err)
+		}
+	}
+	if names, err := r.PinNames(t.Context()); err != nil || len(names) != 1 {
+		t.Error(names, err)
+	}
+	if err := r.WritePin(t.Context(), Pin{Timeline: pinned, Backup: "latest"}); err == nil {
+		t.Error("a pin of nothing")
+	}
+}
+
+// Of several records that a log was let go the highest counts.
+func TestPrunedLogs(t *testing.T) {
+	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, index := range []uint64{5, 300, 20, 300} {
+		if err := r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: pinned, Index: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.RecordPruned(t.Context(), Pruned{Timeline: pinned, Backup: pinnedBackup}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.PrunedLogs(t.Context())
+	if err != nil || len(all) != 1 || all[pinned] != 300 {
+		t.Error(all, err)
+	}
+	if names, err := r.PrunedNames(t.Context()); err != nil || len(names) != 1 {
+		t.Error(names, err)
+	}
+	if p, err := r.ReadPrunedLog(t.Context(), PrunedLogName(pinned, 20)); err != nil || p.Index != 20 {
+		t.Error(p, err)
+	}
+}
+
+// Names have one spelling.
+func TestRetentionNames(t *testing.T) {
+	for _, name := range []string{
+		"", "pins/", "pins/x.json", "pins/0000000000000007-1/latest.json", "pins/0000000000000007-1/" + pinnedBackup,
+		"Pins/0000000000000007-1/" + pinnedBackup + ".json", "0000000000000007-1/" + pinnedBackup + ".json",
+		"pruned/0000000000000007-1/log-5.json", "pruned/0000000000000007-1/log-000000000000000A.json", "0000000000000007-1/log-000000000000000a.json",
+	} {
+		if _, _, err := ParsePinName(name); err == nil {
+			t.Errorf("%q is taken for a pin", name)
+		}
+		if _, _, err := ParsePrunedLogName(name); err == nil {
+			t.Errorf("%q is taken for a record", name)
+		}
+	}
+	if _, _, err := ParsePrunedName(PrunedLogName(pinned, 5)); err == nil {
+		t.Error("a log's record is taken for a backup's")
+	}
+	if at, err := BackupTime(pinnedBackup); err != nil || !at.Equal(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)) {
+		t.Error(at, err)
+	}
+}

@@ -1,0 +1,84 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+)
+
+const prunedLogBase = "/log-"
+
+// PrunedLog says that the log of a timeline was let go up to and with Index. It
+// is written before any of it is deleted, so that whoever is interrupted leaves a
+// log that begins with holes, and nobody takes these for loss. The highest index
+// counts; older records may go.
+type PrunedLog struct {
+	Format   int        `json:"format"`
+	Timeline TimelineID `json:"timeline"`
+	Index    uint64     `json:"index"`
+	Reason   string     `json:"reason"`
+	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
+}
+
+// PrunedLogName is the name of the record that a log was let go up to an index.
+func PrunedLogName(t TimelineID, index uint64) string {
+	return fmt.Sprintf("%s%s%s%016x%s", prunedPrefix, t, prunedLogBase, index, documentSuffix)
+}
+
+// ParsePrunedLogName reads what PrunedLogName wrote.
+func ParsePrunedLogName(name string) (t TimelineID, index uint64, err error) {
+	timeline, base, _ := strings.Cut(strings.TrimPrefix(name, prunedPrefix), prunedLogBase)
+	t, err = ParseTimelineID(timeline)
+	index = parseHex(strings.TrimSuffix(base, documentSuffix), &err)
+	// The round trip refuses every second spelling of a name.
+	if err != nil || PrunedLogName(t, index) != name {
+		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a record that a log was let go", name)
+	}
+	return t, index, nil
+}
+
+// RecordPrunedLog records that the log of a timeline is let go up to an index.
+// One that is recorded already is no error.
+func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
+	p.Format = Format
+	err := r.WriteDocument(ctx, PrunedLogName(p.Timeline, p.Index), p)
+	if errors.Is(err, sinks.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// ReadPrunedLog reads the record called name. Damage, and a record that belongs
+// elsewhere, is ErrAltered.
+func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog, error) {
+	var p PrunedLog
+	err := r.ReadDocument(ctx, name, &p)
+	switch {
+	case err != nil:
+		return PrunedLog{}, err
+	case p.Format != Format:
+		return PrunedLog{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, p.Format, Format)
+	case PrunedLogName(p.Timeline, p.Index) != name:
+		return PrunedLog{}, fmt.Errorf("%s in %s: %w: it is about timeline %s up to index %d: it was moved or copied here", name, r, ErrAltered, p.Timeline, p.Index)
+	}
+	return p, nil
+}
+
+// PrunedLogs are the indexes up to which logs were let go, by timeline: names
+// tell them.
+func (r *Repository) PrunedLogs(ctx context.Context) (map[TimelineID]uint64, error) {
+	all := map[TimelineID]uint64{}
+	for obj, err := range r.sink.List(ctx, prunedPrefix, "") {
+		if err != nil {
+			return nil, fmt.Errorf("list the records of what was pruned in %s: %w", r, err)
+		}
+		if t, index, err := ParsePrunedLogName(obj.Name); err == nil {
+			all[t] = max(all[t], index)
+		}
+	}
+	return all, nil
+}
