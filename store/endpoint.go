@@ -22,8 +22,10 @@ import (
 // endpoint is one address with a connection of its own.
 type endpoint struct {
 	name     string // as the user wrote it
+	at       address
 	conn     *grpc.ClientConn
 	failures *connFailure
+	disk     lastDisk
 
 	maintenance pb.MaintenanceClient
 	cluster     pb.ClusterClient
@@ -129,7 +131,7 @@ func newEndpoint(name string, c ClientConfig, token credentials.PerRPCCredential
 		return nil, fmt.Errorf("endpoint %q: %w", name, err)
 	}
 	return &endpoint{
-		name: name, conn: conn, failures: failures,
+		name: name, at: at, conn: conn, failures: failures,
 		maintenance: pb.NewMaintenanceClient(conn),
 		cluster:     pb.NewClusterClient(conn),
 		kv:          pb.NewKVClient(conn),
