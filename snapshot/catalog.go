@@ -165,6 +165,16 @@ func (c *Catalog) Newest(t repository.TimelineID) *Manifest {
 	return nil
 }
 
+// newestRead is Newest of those that were read from a member.
+func (c *Catalog) newestRead(t repository.TimelineID) *Manifest {
+	for _, m := range slices.Backward(c.Manifests) {
+		if m.Timeline == t && !m.Synthetic() {
+			return m
+		}
+	}
+	return nil
+}
+
 // HighestRevision is the highest revision that any backup here reached,
 // damaged ones apart.
 func (c *Catalog) HighestRevision() int64 {
@@ -211,7 +221,14 @@ func readManifests(ctx context.Context, repo *repository.Repository, fulls []rep
 }
 
 // olderState orders by what the log had reached: index first, then the time of
-// the backup among those of the same index.
+// the backup among those of the same index. Of these, one that was read from a
+// member goes before all that were made without: it depends on nothing else.
 func olderState(a, b *Manifest) int {
-	return cmp.Or(cmp.Compare(a.Facts.RaftIndex, b.Facts.RaftIndex), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
+	read := func(m *Manifest) int {
+		if m.Synthetic() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.Facts.RaftIndex, b.Facts.RaftIndex), cmp.Compare(read(a), read(b)), a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"filippo.io/age"
-
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store"
@@ -20,10 +18,7 @@ import (
 // whose bytes are not what the cluster had committed is a memberError.
 func (t *taking) describe(ctx context.Context, member store.MemberStatus, up *upload, id string, started time.Time) error {
 	t.Progress(Progress{Phase: "check"})
-	var key []age.Identity
-	if k := up.codec.FileKeyIdentity(); k != nil {
-		key = append(key, k)
-	}
+	key := up.identity()
 	// Counting and hashing go by the revision of the stored bytes.
 	var hash HashKV
 	var keys Keys
@@ -145,19 +140,22 @@ func (t *taking) writeManifests(ctx context.Context) error {
 }
 
 // settleManifest finds out what became of a manifest whose writing failed. The
-// object may go only when there is no manifest for sure: one without its
-// object would be a backup that cannot be restored.
+// object may go only when no manifest names it for sure: one without its object
+// would be a backup that cannot be restored.
 func (t *target) settleManifest(failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
 	defer cancel()
 	m := t.manifest
-	_, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
+	there, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
 	switch {
-	case err == nil: // its ID is random: it is this one
+	case err == nil && there.Object.Name == m.Object.Name: // no two write one object: it is this one
 		return nil
+	case err == nil:
+		t.manifest = nil
+		return errors.Join(fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.sink, ErrTaken, there.Object.Name), removeBackup(t, m))
 	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
 		t.manifest = nil
-		return errors.Join(failure, removeObject(t, m.Object.Name))
+		return errors.Join(failure, removeBackup(t, m))
 	}
 	t.manifest = nil
 	return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)

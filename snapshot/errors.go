@@ -18,6 +18,9 @@ var (
 	// ErrIncomplete says that some repositories have the backup and some do
 	// not. The command line ends with exit code 5 on it.
 	ErrIncomplete = errors.New("the backup is not in all repositories")
+	// ErrTaken says that another attempt has made the backup of that ID already:
+	// nothing was stored, or nothing is left of what was.
+	ErrTaken = errors.New("another attempt has made this backup already")
 )
 
 // MemberFailure is why a member was not, or not successfully, read.

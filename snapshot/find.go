@@ -120,7 +120,8 @@ func (c *Catalog) outlives(child repository.Timeline) bool {
 	case a.Seen.After(child.Created):
 		return true
 	}
-	newest := c.Newest(child.Parent.Timeline)
+	// A synthetic one tells of the archive, not of a cluster that was there.
+	newest := c.newestRead(child.Parent.Timeline)
 	if newest == nil || newest.Facts.RaftIndex <= child.Parent.RaftIndex {
 		return false
 	}

@@ -27,6 +27,8 @@ type Manifest struct {
 
 	// Object is the stored snapshot: its codecs, sizes and hashes.
 	Object StoredObject `json:"object"`
+	// Companions are files that were stored with the snapshot.
+	Companions []Companion `json:"companions,omitempty"`
 	// DatabaseSHA256 is the sum over the database alone, as etcd appended it
 	// to the stream; Object.RawSHA256 covers the database and this trailer.
 	DatabaseSHA256 string `json:"database_sha256"`
@@ -34,10 +36,14 @@ type Manifest struct {
 	// they were written.
 	Facts Facts `json:"facts"`
 
+	// Source of a synthetic full snapshot has a version only: that of the
+	// members whose log it was made from.
 	Source  Source   `json:"source"`
 	Barrier *Barrier `json:"barrier,omitempty"`
-	HashKV  HashKV   `json:"hashkv"`
-	Keys    Keys     `json:"keys"`
+	// Synthesis is nil for a snapshot that was read from a member.
+	Synthesis *Synthesis `json:"synthesis,omitempty"`
+	HashKV    HashKV     `json:"hashkv"`
+	Keys      Keys       `json:"keys"`
 	// ReadBack tells that the whole object was read back and matched before
 	// this manifest was written.
 	ReadBack bool `json:"read_back"`
@@ -61,8 +67,8 @@ type StoredObject struct {
 
 // Source is the member that a snapshot was read from.
 type Source struct {
-	Endpoint  string `json:"endpoint"`
-	MemberID  ID     `json:"member_id"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	MemberID  ID     `json:"member_id,omitzero"`
 	Name      string `json:"name,omitempty"`
 	Version   string `json:"version"`
 	IsLeader  bool   `json:"is_leader"`
@@ -117,10 +123,20 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 		return nil, fmt.Errorf("%s in %s: %w: kind %q, format %d; this one reads kind %q, format %d", name, repo, ErrNewerFormat, m.Kind, m.Format, KindFull, manifestFormat)
 	case m.ID != id || m.Timeline != t:
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it is the manifest of backup %s of timeline %s: it was moved or copied here", m.ID, m.Timeline)}
-	case m.Object.Name != repository.SnapshotName(t, id, m.Object.Encrypted()):
+	case !ownObject(m):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
+	}
+	if err := m.checkCompanionNames(); err != nil {
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
 	}
 	sum := sha256.Sum256(data)
 	m.Stored = StoredManifest{Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 	return m, nil
+}
+
+// ownObject tells whether a manifest names an object of its own backup: of
+// whichever attempt.
+func ownObject(m *Manifest) bool {
+	t, id, _, encrypted, err := repository.ParseSnapshotName(m.Object.Name)
+	return err == nil && t == m.Timeline && id == m.ID && encrypted == m.Object.Encrypted()
 }

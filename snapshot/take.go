@@ -27,6 +27,18 @@ type Request struct {
 	Codec  codec.Options
 	Tool   string // for the manifest, such as "requorum 1.2.3"
 	Labels map[string]string
+	// ID is the backup's, for one that several may attempt: whoever writes the
+	// manifest first has made it, and the others' error is ErrTaken. Made of the
+	// time where empty.
+	ID string
+	// Attempt counts the attempts at ID from 1, which 0 is too. It names the
+	// object, so that no manifest describes another attempt's bytes; where an
+	// object of that number is there already, the next free number is taken.
+	Attempt int
+	// Companions are files to be stored with the backup, which then needs
+	// recipients. One that cannot be stored whole fails the backup: it is
+	// complete or absent.
+	Companions []CompanionSource
 	// HashKV asks the member for its HashKV at the snapshot's revision
 	// afterwards. The member serves nothing else while it computes that: about
 	// a second for 1.4 GB.
@@ -36,6 +48,11 @@ type Request struct {
 	ReadBack bool
 	// Timeout bounds the reading from one member; DefaultTimeout where zero.
 	Timeout time.Duration
+	// Fit is how long to wait for a member that is fit to be read (see
+	// store.Fitness) where none is; not at all where zero. Unfit ones are the
+	// last to be read in any case, and are read where there are no others: a
+	// backup that burdens a member is better than none.
+	Fit time.Duration
 	// Reached tells how far the archived log of a timeline goes, which counts
 	// when the timeline is chosen; may be nil.
 	Reached ReachedFunc
@@ -54,7 +71,7 @@ type ReachedFunc func(context.Context, *repository.Repository, repository.Timeli
 
 // Progress of a backup.
 type Progress struct {
-	Phase string // "barrier", "stream", "check", "read back"
+	Phase string // "barrier", "fit" (waiting for a member), "stream", "check", "companions", "read back"
 	Done  int64  // bytes of the database in this phase
 	Total int64  // 0 where not known yet
 }
@@ -100,6 +117,11 @@ func Take(ctx context.Context, req Request) (*Result, error) {
 	}
 	if t.Logger == nil {
 		t.Logger = slog.New(slog.DiscardHandler)
+	}
+	if t.ID != "" {
+		if err := repository.ValidBackupID(t.ID); err != nil {
+			return nil, err
+		}
 	}
 	result, err := t.run(ctx)
 	return result, withCause(ctx, err)
@@ -152,7 +174,14 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 	t.branchTimelines()
 	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member), "method", t.barrier.Method)
 
-	for _, member := range t.Client.Candidates(survey, t.barrier) {
+	if err := t.checkCompanions(ctx); err != nil {
+		return nil, err
+	}
+	candidates, err := t.candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range candidates {
 		err := t.takeFrom(ctx, member)
 		if err == nil {
 			return t.finish()
@@ -168,7 +197,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	for _, m := range survey.Members {
+	for _, m := range t.survey.Members {
 		if m.Err != nil {
 			t.result.Failures = append(t.result.Failures, MemberFailure{Endpoint: m.Endpoint, Member: memberName(m), Err: m.Err})
 		}
@@ -189,7 +218,10 @@ func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error 
 		return &memberError{err}
 	}
 	started := t.Now().UTC()
-	id := repository.NewBackupID(started)
+	id := t.ID
+	if id == "" {
+		id = repository.NewBackupID(started)
+	}
 	// Only while the member is read does time press: its end releases the member.
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -214,6 +246,9 @@ func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error 
 	// member turn out not to do, they go again.
 	if err := t.describe(ctx, member, up, id, started); err != nil {
 		return errors.Join(err, up.remove())
+	}
+	if err := t.storeCompanions(ctx, up); err != nil {
+		return err
 	}
 	if err := t.writeManifests(ctx); err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"filippo.io/age"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -29,12 +31,21 @@ type upload struct {
 func (t *taking) startUpload(ctx context.Context, id string) (*upload, error) {
 	u := &upload{hash: newStreamHash()}
 	encrypted := len(t.Codec.Recipients) > 0
+	attempts := make([]int, len(t.targets))
+	for i, target := range t.targets {
+		if target.err == nil {
+			attempts[i], target.err = t.freeAttempt(ctx, target, id)
+		}
+	}
+	if err := t.anyLeft(); err != nil {
+		return nil, err
+	}
 	var to []sinks.Target
-	for _, target := range t.targets {
+	for i, target := range t.targets {
 		if target.err != nil {
 			continue
 		}
-		name := repository.SnapshotName(target.timeline.ID, id, encrypted)
+		name := repository.SnapshotAttemptName(target.timeline.ID, id, attempts[i], encrypted)
 		u.targets = append(u.targets, target)
 		u.names = append(u.names, name)
 		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: true}})
@@ -61,6 +72,14 @@ func (u *upload) close() error {
 		return &memberError{err}
 	}
 	u.sum = sum
+	return nil
+}
+
+// identity opens what was stored, where it is encrypted.
+func (u *upload) identity() []age.Identity {
+	if k := u.codec.FileKeyIdentity(); k != nil {
+		return []age.Identity{k}
+	}
 	return nil
 }
 

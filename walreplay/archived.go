@@ -36,8 +36,8 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 			continue
 		}
 		b := &Base{Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...), Facts: m.Facts, Manifest: m}
-		if !m.Synthetic() { // the cluster may have been further when that was made
-			b.Taken = m.Started
+		if b.Taken = m.Started; m.Synthetic() { // the cluster may have been further when that was made
+			b.Taken = m.Synthesis.Observed
 		}
 		h.bases = append(h.bases, b)
 	}

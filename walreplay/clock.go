@@ -69,6 +69,19 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
 }
 
+// Observed is when a live member was first seen at an index, by the clock of the
+// one who asked; zero where none was seen at just that one.
+func (h *History) Observed(ctx context.Context, index uint64) (time.Time, error) {
+	if h.clock == nil {
+		return time.Time{}, nil
+	}
+	_, after, err := h.clock.of(ctx, index)
+	if err != nil || after == nil || after.Index != index {
+		return time.Time{}, err
+	}
+	return after.Time, nil
+}
+
 // nearSeen are the recoverable points nearest to an observation, on both sides:
 // itself, unless the log or a full snapshot to begin from is missing there.
 func (h *History) nearSeen(s *Seen) (before, after *Near) {

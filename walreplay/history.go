@@ -10,6 +10,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Base is a database image that a replay can begin from.
@@ -20,7 +21,7 @@ type Base struct {
 	// Image is nil for the empty database.
 	Image snapshot.Image
 	Facts snapshot.Facts
-	Taken time.Time // when the image was read; zero where it is not known
+	Taken time.Time // when the cluster had that state: when the image was read; zero where it is not known
 	// Manifest is that of a stored backup, nil otherwise.
 	Manifest *snapshot.Manifest
 }
@@ -91,6 +92,15 @@ func (h *History) after(b *Base) *stretch {
 		}
 	}
 	return nil
+}
+
+// Encrypted tells whether any part of the log that holds entries from first to
+// last is encrypted.
+func (h *History) Encrypted(first, last uint64) bool {
+	a, ok := h.log.(*archived)
+	return ok && slices.ContainsFunc(a.log.Headers(), func(s segment.Header) bool {
+		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
+	})
 }
 
 // Reach is the last index that can be replayed to from b.

@@ -72,6 +72,23 @@ func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, er
 	return all, nil
 }
 
+// Since is how much log there is behind an index of a timeline, as Ranges saw it
+// last: in bytes as stored, and in entries.
+func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, entries uint64) {
+	log := a.logs[t]
+	if log == nil {
+		return 0, 0
+	}
+	last := index
+	for _, h := range log.Headers() {
+		if h.LastIndex > last { // what a merged segment repeats is not counted again
+			bytes += h.Size()
+			last = h.LastIndex
+		}
+	}
+	return bytes, last - index
+}
+
 func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
 	if log := a.logs[t]; log != nil {
 		return log, log.Refresh(ctx)

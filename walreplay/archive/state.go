@@ -25,7 +25,7 @@ const (
 type State struct {
 	Role     Role                  `json:"role"`
 	Member   string                `json:"member"` // IDs of member and cluster
-	Timeline repository.TimelineID `json:"timeline"`
+	Timeline repository.TimelineID `json:"timeline,omitzero"`
 
 	// Archived is the last entry that is durable in the repository, as far as
 	// this one knows; ArchivedRevision the highest revision that it is known to

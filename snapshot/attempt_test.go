@@ -1,0 +1,123 @@
+package snapshot_test
+
+import (
+	"errors"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+)
+
+const slotID = "20260102T010000Z-0a1b2c"
+
+// Of several attempts at one backup the first manifest counts, and describes its
+// own object; who comes later, or wakes up late, leaves nothing.
+func TestAttempts(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	take := func(attempt int, progress func(snapshot.Progress), to ...sinks.Sink) (*snapshot.Result, error) {
+		return s.take(t, snapshot.Request{Sinks: to, ID: slotID, Attempt: attempt, Progress: progress})
+	}
+	var second *snapshot.Result
+	streamed := 0
+	first, err := take(1, func(p snapshot.Progress) {
+		if p.Phase != "check" || second != nil {
+			return
+		}
+		var err error
+		if second, err = take(2, nil, d); err != nil {
+			t.Error(err)
+		}
+	}, d)
+	if second == nil {
+		t.Fatal("the second attempt was never made")
+	}
+	if !errors.Is(err, snapshot.ErrTaken) || first.Outcomes[0].Manifest != nil {
+		t.Errorf("the first attempt: %+v, %v", first, err)
+	}
+	m := second.Outcomes[0].Manifest
+	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
+		t.Fatalf("the second attempt made %+v", m)
+	}
+	if n := snapshotObjects(t, d); n != 2 {
+		t.Errorf("%d objects, want the second one's object and manifest", n)
+	}
+	restorable(t, d, m)
+	if c := catalogOf(t, d); len(c.Manifests) != 1 || len(c.Damaged)+len(c.Incomplete) > 0 {
+		t.Errorf("the catalog has %+v", c)
+	}
+	if _, err := take(3, func(p snapshot.Progress) {
+		if p.Phase == "stream" {
+			streamed++
+		}
+	}, d); !errors.Is(err, snapshot.ErrTaken) || streamed > 0 {
+		t.Errorf("a third attempt: %v; the member was read %d times", err, streamed)
+	}
+	// Where another repository has none yet, it gets one.
+	elsewhere := newDisk(t)
+	r, err := take(3, nil, d, elsewhere)
+	if !errors.Is(err, snapshot.ErrTaken) || !errors.Is(err, snapshot.ErrIncomplete) || r.Outcomes[1].Manifest == nil {
+		t.Errorf("two repositories: %+v, %v", r, err)
+	}
+	restorable(t, elsewhere, r.Outcomes[1].Manifest)
+}
+
+// What a dead attempt left does not keep the same attempt from being made again.
+func TestAttemptAfterACrash(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeline := r.Outcomes[0].Manifest.Timeline
+	left := repository.SnapshotName(timeline, slotID, false)
+	if _, err := sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID, Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m := r.Outcomes[0].Manifest
+	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
+		t.Errorf("made %s", m.Object.Name)
+	}
+	restorable(t, d, m)
+	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: "yesterday"}); err == nil || !strings.Contains(err.Error(), "yesterday") {
+		t.Errorf("an ID that is none: %v", err)
+	}
+}
+
+// A manifest that names another backup's object is damaged, whichever attempt's it
+// is; and so is one that names the other form of its own.
+func TestManifestOfAnotherObject(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := *r.Outcomes[0].Manifest
+	repo, err := repository.Open(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, object := range map[string]string{
+		"20260102T020000Z-000001": repository.SnapshotAttemptName(m.Timeline, m.ID, 2, false),
+		"20260102T020000Z-000002": repository.SnapshotAttemptName(m.Timeline, "20260102T020000Z-000002", 2, true),
+		"20260102T020000Z-000003": m.Timeline.String() + "/full/20260102T020000Z-000003/snapshot-1.zst",
+		"20260102T020000Z-000004": m.Timeline.String() + "/full/20260102T020000Z-000004/manifest.json",
+	} {
+		m.ID, m.Object.Name = id, object
+		if err := repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m); err != nil {
+			t.Fatal(err)
+		}
+		var damaged *snapshot.DamagedError
+		if _, err := snapshot.ReadManifest(t.Context(), repo, m.Timeline, id); !errors.As(err, &damaged) {
+			t.Errorf("%s: %v", object, err)
+		}
+	}
+}
