@@ -93,6 +93,13 @@ var checksumFaults = []fault{
 		[]string{"mark gaps/000000000000003c-0000000000000046.json"}},
 	{"claim flipped", func(w *world) { w.flip(w.one("claims/"), -10) }, []string{"claim claims/merge/" + worldTimeline.String() + "-20260102/1.json"}},
 	{"claim moved", func(w *world) { w.put("claims/merge/other/1.json", w.get(w.one("claims/"))) }, []string{"claim claims/merge/other/1.json"}},
+	{"beat flipped", func(w *world) { w.jobs(); w.flip(w.one("claims/full/20260102T010000Z/beat-"), -10) },
+		[]string{"claim claims/full/20260102T010000Z/beat-1-00000001.json"}},
+	{"result flipped", func(w *world) { w.jobs(); w.flip("jobs/full/20260102T010000Z.json", -10) }, []string{"claim jobs/full/20260102T010000Z.json"}},
+	{"result moved", func(w *world) {
+		w.jobs()
+		w.put("jobs/prune/20260102T010000Z.failed-2.json", w.get("jobs/full/20260102T010000Z.failed-1.json"))
+	}, []string{"claim jobs/prune/20260102T010000Z.failed-2.json"}},
 	{"all at once", func(w *world) {
 		w.flip(snapshotObject(oldBackup), 20)
 		w.remove(snapshotObject(newBackup))

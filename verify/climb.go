@@ -31,8 +31,7 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 	if err := h.replayTo(ctx, m); err != nil {
 		return err
 	}
-	// The next one is proved from this one.
-	if err := h.forget(m.ID); err != nil {
+	if err := h.forget(h.nextBase(m, newest)); err != nil {
 		return err
 	}
 	switch {
@@ -43,6 +42,21 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 		return nil
 	}
 	return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
+}
+
+// nextBase is the copy that is still of use after m was looked at: the next one is
+// proved from m, or where that is synthetic from one before it; and what follows
+// the newest goes on from that.
+func (h *history) nextBase(m *snapshot.Manifest, newest bool) string {
+	if newest || !m.Synthetic() {
+		return m.ID
+	}
+	for _, o := range h.catalog.Manifests {
+		if h.copies[o.ID] != nil && !o.Synthetic() {
+			return o.ID
+		}
+	}
+	return m.ID
 }
 
 // replayTo proves a backup from the one before it, where there is a log.

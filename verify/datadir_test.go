@@ -210,6 +210,24 @@ func TestMemberFaults(t *testing.T) {
 	}
 }
 
+// Without the log's folder each check that is reported is of something.
+func TestMemberWithoutLogFolder(t *testing.T) {
+	m := newMember(t)
+	m.cluster.Kill()
+	if err := os.RemoveAll(filepath.Join(m.dir, "member", "wal")); err != nil {
+		t.Fatal(err)
+	}
+	r := m.verify(report.Replay)
+	if got := statuses(r); !strings.HasPrefix(got, "checksum damaged,") || !strings.HasSuffix(got, ", replay unchecked") {
+		t.Errorf("%s: %+v", got, r.Checks)
+	}
+	for _, c := range r.Checks {
+		if c.Rung == "" || c.Status == "" || c.Object == "" {
+			t.Errorf("a check of nothing: %+v", c)
+		}
+	}
+}
+
 // recordAt is where the first record behind a place begins: each has its length
 // before it, in eight bytes, of which the uppermost one tells the padding.
 func recordAt(wal []byte, behind int) int {

@@ -89,7 +89,11 @@ func (e *examination) scratchOf(m *snapshot.Manifest) int64 {
 func (e *examination) baseOf(m *snapshot.Manifest) int64 {
 	var base *snapshot.Manifest
 	for _, o := range e.catalog.Manifests {
-		if o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex && (base == nil || o.Facts.RaftIndex > base.Facts.RaftIndex) {
+		if o.Timeline != m.Timeline || o.Facts.RaftIndex >= m.Facts.RaftIndex {
+			continue
+		}
+		// One that was read from a member goes before those that were not.
+		if base == nil || base.Synthetic() && !o.Synthetic() || base.Synthetic() == o.Synthetic() && o.Facts.RaftIndex > base.Facts.RaftIndex {
 			base = o
 		}
 	}

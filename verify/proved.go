@@ -2,10 +2,12 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -32,13 +34,25 @@ func (e *examination) provedBackups() map[backupID][]binding {
 		}
 		by := fmt.Sprintf(" (%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		for _, s := range entry.Verdict.Subjects {
-			if s.Backup != "" && len(s.Objects) > 0 && (e.all || slices.Contains(e.timelines, s.Timeline)) {
+			if s.Backup != "" && len(s.Objects) > 0 && e.concerns(s.Timeline) {
 				b := backupID{s.Timeline, s.Backup}
 				all[b] = append(all[b], binding{s.Objects, by})
 			}
 		}
 	}
 	return all
+}
+
+// concerns tells whether the backups of a timeline matter to what is looked at. To
+// the newest of all, those of timelines that have none left do: one of them would be
+// it, and an older one in another timeline must not pass in its place.
+func (e *examination) concerns(t repository.TimelineID) bool {
+	if e.all || slices.Contains(e.timelines, t) {
+		return true
+	}
+	return e.Backup == Latest && e.Timeline == "" &&
+		!slices.ContainsFunc(e.catalog.Manifests, func(m *snapshot.Manifest) bool { return m.Timeline == t }) &&
+		!slices.ContainsFunc(e.catalog.Damaged, func(d snapshot.DamagedBackup) bool { return d.Timeline == t })
 }
 
 // binding is what one verdict saw of a backup.
@@ -66,14 +80,17 @@ func (e *examination) compareSeen(ctx context.Context, c *report.Check) error {
 	}
 	for _, full := range e.catalog.Incomplete {
 		b := backupID{full.Timeline, full.ID}
-		if words := proved[b]; len(words) > 0 && !pruned[b] {
+		letGo, err := e.letGo(ctx, b, len(proved[b]) > 0 && pruned[b])
+		if err != nil {
+			return err
+		}
+		if words := proved[b]; len(words) > 0 && !letGo {
 			found(c, report.Finding{Kind: report.KindMissing, Object: b.String(),
 				Text: "its manifest is gone, its object is there, and no record says that it was pruned: it was verified before" + words[0].by})
 		}
 		delete(proved, b)
 	}
-	e.checkGone(c, proved, pruned)
-	return nil
+	return e.checkGone(ctx, c, proved, pruned)
 }
 
 // replaced tells a backup that is not the one that verdicts saw; nil where it is.
@@ -112,14 +129,20 @@ func (e *examination) replacedBackup(b backupID, f report.Finding) {
 // checkGone looks at backups of which nothing is left. Old ones are let go, by
 // requorum with a record and by hand without. But nobody lets the newest one go:
 // where nothing newer is there it is missing.
-func (e *examination) checkGone(c *report.Check, proved map[backupID][]binding, pruned map[backupID]bool) {
+func (e *examination) checkGone(ctx context.Context, c *report.Check, proved map[backupID][]binding, pruned map[backupID]bool) error {
 	unrecorded := 0
 	for _, b := range sorted(proved) {
-		switch {
-		case pruned[b]:
-		case e.hasNewer(b):
-			unrecorded++
-		default:
+		if e.hasNewer(b) {
+			if !pruned[b] {
+				unrecorded++
+			}
+			continue
+		}
+		letGo, err := e.letGo(ctx, b, pruned[b])
+		if err != nil {
+			return err
+		}
+		if !letGo {
 			found(c, report.Finding{Kind: report.KindMissing, Object: b.String(),
 				Text: "it is gone, no newer backup is there, and no record says that it was pruned: it was verified before" + proved[b][0].by})
 		}
@@ -127,6 +150,23 @@ func (e *examination) checkGone(c *report.Check, proved map[backupID][]binding, 
 	if unrecorded > 0 {
 		e.note("%s gone that had been verified, and no record says that it was pruned; newer ones are there", counted(unrecorded, "backup is", "backups are"))
 	}
+	return nil
+}
+
+// letGo reads the record that a backup was pruned, where one is listed: one that is
+// not whole says nothing.
+func (e *examination) letGo(ctx context.Context, b backupID, listed bool) (bool, error) {
+	if !listed {
+		return false, nil
+	}
+	_, err := e.repo.ReadPruned(ctx, repository.PrunedName(b.timeline, b.id))
+	switch {
+	case errors.Is(err, repository.ErrAltered):
+		return false, nil
+	case errors.Is(err, sinks.ErrNotFound): // it was there when all were listed
+		return true, nil
+	}
+	return err == nil, err
 }
 
 // hasNewer tells whether there is a backup newer than one that is gone, by the
@@ -159,12 +199,15 @@ func (e *examination) missesAll(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	pruned, err := e.prunedBackups(ctx)
+	if err != nil {
+		return false, err
+	}
 	for b := range proved {
-		if !pruned[b] {
+		if letGo, err := e.letGo(ctx, b, pruned[b]); err != nil || !letGo {
 			return err == nil, err
 		}
 	}
-	return false, err
+	return false, nil
 }
 
 func sorted(all map[backupID][]binding) []backupID {

@@ -156,14 +156,57 @@ func TestNothingLeft(t *testing.T) {
 			w := provenWorld(t)
 			c.inject(w)
 			if c.want != nil {
-				w.wantWithin(w.verify(Request{}), c.want...)
+				for _, req := range nothingLeft {
+					w.wantWithin(w.verify(req), c.want...)
+				}
 				return
 			}
-			if r, _, err := Repository(t.Context(), w.repo, Request{Backup: All}); !errors.Is(err, snapshot.ErrNoBackup) {
-				t.Errorf("%+v, %v", r, err)
+			for _, req := range nothingLeft {
+				if r, _, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
+					t.Errorf("%+v: %+v, %v", req, r, err)
+				}
 			}
 		})
 	}
+}
+
+// nothingLeft are requests that have to find out that nothing is left.
+var nothingLeft = []Request{
+	{Backup: All}, {Backup: Latest}, {Backup: All, Timeline: worldTimeline.String()}, {Backup: Latest, Timeline: worldTimeline.String()},
+}
+
+// Where the newest backup is gone with all others of its timeline, the newest one of
+// an older timeline does not pass in its place; nor does that of a newer timeline
+// fail for what an older one has lost.
+func TestNewestTimelineGone(t *testing.T) {
+	lose := func(w *world) {
+		w.removeAll("timelines/" + worldTimeline.String())
+		w.removeAll(worldTimeline.String())
+	}
+	t.Run("the newer one", func(t *testing.T) {
+		w := newWorld(t, onMemory())
+		w.move(oldBackup)
+		w.tell()
+		lose(w)
+		for _, req := range []Request{{Backup: Latest}, {Backup: All}} {
+			w.wantWithin(w.verify(req), "missing full/"+newBackup)
+		}
+	})
+	t.Run("the older one", func(t *testing.T) {
+		w := newWorld(t, onMemory())
+		w.move(newBackup)
+		w.tell()
+		lose(w)
+		wantKinds(t, w.verify(Request{Backup: Latest}))
+	})
+	t.Run("it was pruned", func(t *testing.T) {
+		w := newWorld(t, onMemory())
+		w.move(oldBackup)
+		w.tell()
+		w.must(w.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: worldTimeline, Backup: newBackup}))
+		lose(w)
+		wantKinds(t, w.verify(Request{Backup: Latest}))
+	})
 }
 
 // wantWithin wants these among the findings: the log has its own.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -62,13 +63,21 @@ func (e *examination) checkPruned(ctx context.Context) error {
 	return err
 }
 
-// noteIncomplete notes what is there of backups without a manifest.
+// noteIncomplete notes what is there of backups without a manifest: of all, or of
+// those that would be newer than the newest one, by the times in their IDs.
 func (e *examination) noteIncomplete(ctx context.Context) error {
+	begun := slices.DeleteFunc(slices.Clone(e.catalog.Incomplete), func(f repository.Full) bool {
+		older := func(m *snapshot.Manifest) bool { return f.Timeline == m.Timeline && f.ID > m.ID }
+		return !e.all && (e.Backup != Latest || !slices.ContainsFunc(e.backups, older))
+	})
+	if len(begun) == 0 {
+		return nil
+	}
 	pruned, err := e.prunedBackups(ctx)
 	if err != nil {
 		return e.failed(ctx, prunedObject, err)
 	}
-	for _, full := range e.catalog.Incomplete {
+	for _, full := range begun {
 		var bytes int64
 		for _, o := range full.Objects {
 			bytes += o.Size

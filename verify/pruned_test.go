@@ -96,6 +96,24 @@ func TestPruned(t *testing.T) {
 	wantKinds(t, w.verify(Request{}), "mark "+moved)
 }
 
+// A record that is not whole, or is another backup's, lets none go.
+func TestPrunedByAlteredRecord(t *testing.T) {
+	name := repository.PrunedName(worldTimeline, newBackup)
+	w := provenWorld(t)
+	w.must(w.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: worldTimeline, Backup: newBackup}))
+	whole := w.get(name)
+	w.remove(manifestObject(newBackup))
+	wantKinds(t, w.verify(Request{Backup: Latest}))
+	for _, record := range [][]byte{nil, []byte(strings.ReplaceAll(string(whole), newBackup, oldBackup))} {
+		w.put(name, record)
+		w.wantWithin(w.verify(Request{Backup: Latest}), "missing full/"+newBackup)
+	}
+	w.removeAll(worldTimeline.String() + "/full/")
+	for _, req := range nothingLeft {
+		w.wantWithin(w.verify(req), "missing full/"+newBackup)
+	}
+}
+
 // One that was deleted without a record is noted while newer ones are there.
 func TestDeletedWithoutRecord(t *testing.T) {
 	w := provenWorld(t)
@@ -103,6 +121,25 @@ func TestDeletedWithoutRecord(t *testing.T) {
 	r := w.verify(Request{})
 	wantKinds(t, r)
 	wantNote(t, r, "1 backup is gone that had been verified")
+}
+
+// Who asks for the newest backup is told of a newer one that was not completed, and
+// not of older ones.
+func TestNewerIncompleteNoted(t *testing.T) {
+	w := newWorld(t, onMemory())
+	w.remove(manifestObject(oldBackup))
+	w.backup(thirdBackup, 45)
+	w.remove(manifestObject(thirdBackup))
+	for req, want := range map[string][]string{Latest: {thirdBackup}, newBackup: nil, All: {oldBackup, thirdBackup}} {
+		r := w.verify(Request{Backup: req})
+		wantKinds(t, r)
+		if len(r.Notes) != len(want) {
+			t.Errorf("%s: notes: %q", req, r.Notes)
+		}
+		for _, id := range want {
+			wantNote(t, r, id+" has no manifest")
+		}
+	}
 }
 
 // A backup that is pruned between the listing and its reading is no damage, and one

@@ -26,7 +26,7 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 		sealed = identity
 		e.sealed.Add(1)
 		c.Compared = "the manifest with its own SHA-256 and place; the object's stored bytes, size and SHA-256, with the manifest. It is encrypted and was not decrypted: its content was compared with nothing"
-		err = e.readStored(ctx, c, m)
+		err = e.readStored(ctx, c, m.ID, m.Object)
 	}
 	if m.Object.Encrypted() && sealed == nil && err == nil {
 		e.opened.Add(1)
@@ -35,6 +35,9 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 		return nil, true
 	}
 	took(c, report.KindObject, m.Object.Name, err)
+	if e.readCompanions(ctx, c, m) {
+		return nil, true
+	}
 	return sealed, false
 }
 
@@ -78,20 +81,20 @@ func checkTrailer(m *snapshot.Manifest, sums *snapshot.Sums) error {
 	return nil
 }
 
-// readStored reads an object as it is stored.
-func (e *examination) readStored(ctx context.Context, c *report.Check, m *snapshot.Manifest) error {
-	r, err := e.repo.Sink().Open(ctx, m.Object.Name, 0, -1)
+// readStored reads an object of a backup as it is stored.
+func (e *examination) readStored(ctx context.Context, c *report.Check, backup string, o snapshot.StoredObject) error {
+	r, err := e.repo.Sink().Open(ctx, o.Name, 0, -1)
 	if err != nil {
 		return err
 	}
 	defer r.Close() // its end was seen, or an error is on its way
 	sum := sha256.New()
-	count := &counter{run: &e.run, check: c, phase: "read " + m.ID, total: m.Object.StoredSize}
+	count := &counter{run: &e.run, check: c, phase: "read " + backup, total: o.StoredSize}
 	n, err := io.Copy(io.MultiWriter(sum, count), r)
 	if err != nil {
 		return err
 	}
-	return storedAs(m.Object.Name, m.Object.Encoding, n, sum)
+	return storedAs(o.Name, o.Encoding, n, sum)
 }
 
 // storedAs compares the bytes of an object with its description.

@@ -93,6 +93,11 @@ func (e *examination) refuseNothing(ctx context.Context) error {
 	if err != nil || missing {
 		return err
 	}
+	if e.Timeline != "" {
+		if _, err := e.catalog.Find(Latest, e.Timeline); err != nil {
+			return err
+		}
+	}
 	return fmt.Errorf("%w: the repository has no backup: make one with 'requorum backup'", snapshot.ErrNoBackup)
 }
 
@@ -184,12 +189,12 @@ func (e *examination) checkDescriptor(ctx context.Context, c *report.Check, id r
 }
 
 // checkRest accounts for what belongs to no backup and no log: only when
-// everything is looked at.
+// everything is looked at, but for backups that were begun after the newest one.
 func (e *examination) checkRest(ctx context.Context) error {
 	if !e.all {
-		return nil
+		return e.noteIncomplete(ctx)
 	}
-	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkPruned, e.checkClaims, e.nameUnknown} {
+	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkPruned, e.checkRetention, e.checkClaims, e.checkJobs, e.nameUnknown} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -31,9 +31,8 @@ func (e *examination) checkClaims(ctx context.Context) error {
 	_, err := e.check(ctx, report.Checksum, strings.TrimSuffix(claimsPrefix, "/"), func(c *report.Check) error {
 		c.Compared = counted(len(names), "claim on a job", "claims on jobs") + ", each with its own SHA-256 and place"
 		for _, name := range names {
-			var claim repository.Claim
-			err := e.repo.ReadDocument(ctx, name, &claim)
-			switch place := fmt.Sprintf("%s%s/%s/%d.json", claimsPrefix, claim.Job, claim.Slot, claim.Attempt); {
+			place, err := e.claimPlace(ctx, name)
+			switch {
 			case errors.Is(err, sinks.ErrNotFound): // its job is done
 			case errors.Is(err, repository.ErrAltered):
 				found(c, report.Finding{Kind: report.KindClaim, Object: name, Text: err.Error() + "; nothing depends on it: delete it"})
@@ -46,6 +45,18 @@ func (e *examination) checkClaims(ctx context.Context) error {
 		return nil
 	})
 	return err
+}
+
+// claimPlace reads a claim, or a beat of one, and says where it belongs.
+func (e *examination) claimPlace(ctx context.Context, name string) (string, error) {
+	if _, _, _, _, err := repository.ParseBeatName(name); err == nil {
+		var b repository.Beat
+		err := e.repo.ReadDocument(ctx, name, &b)
+		return repository.BeatName(b.Job, b.Slot, b.Attempt, b.Number), err
+	}
+	var c repository.Claim
+	err := e.repo.ReadDocument(ctx, name, &c)
+	return repository.ClaimName(c.Job, c.Slot, c.Attempt), err
 }
 
 // foldersOfNobody are objects that are nobody's data.
@@ -85,7 +96,10 @@ func (e *examination) known(name string) bool {
 		_, err := repository.ParseTimelineID(strings.TrimSuffix(rest, ".json"))
 		return err == nil && strings.HasSuffix(rest, ".json")
 	}
-	if name == "requorum.json" || isPrunedName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
+	if name == "requorum.json" || isPrunedName(name) || isKeptName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		return true
+	}
+	if _, err := repository.ParseCanaryName(name); err == nil {
 		return true
 	}
 	t, err := repository.ParseTimelineID(folder)
@@ -96,7 +110,9 @@ func (e *examination) known(name string) bool {
 		return true
 	}
 	if id, base, _ := strings.Cut(strings.TrimPrefix(rest, "full/"), "/"); strings.HasPrefix(rest, "full/") {
-		whole := slices.Contains([]string{repository.ManifestName(t, id), repository.SnapshotName(t, id, false), repository.SnapshotName(t, id, true)}, name)
+		_, _, _, _, errSnapshot := repository.ParseSnapshotName(name)
+		_, _, _, _, errCompanion := repository.ParseCompanionName(name)
+		whole := errSnapshot == nil || errCompanion == nil || name == repository.ManifestName(t, id)
 		return base != "" && whole && repository.ValidBackupID(id) == nil && !e.beside(t, id, name)
 	}
 	_, errSegment := repository.ParseSegmentName(name)
@@ -106,8 +122,21 @@ func (e *examination) known(name string) bool {
 }
 
 // beside tells an object in a backup's folder that its manifest does not name.
+// Another attempt's object, which lost and could not be deleted, is none.
 func (e *examination) beside(t repository.TimelineID, id, name string) bool {
 	return slices.ContainsFunc(e.catalog.Manifests, func(m *snapshot.Manifest) bool {
-		return m.Timeline == t && m.ID == id && name != m.Object.Name && name != repository.ManifestName(t, id)
+		return m.Timeline == t && m.ID == id && name != m.Object.Name && !isCompanion(m, name) && name != repository.ManifestName(t, id) && attemptOf(name) == attemptOf(m.Object.Name)
 	})
+}
+
+// attemptOf is the attempt that wrote an object; 0 where it is neither a
+// snapshot's nor a companion's.
+func attemptOf(name string) int {
+	if _, _, n, _, err := repository.ParseSnapshotName(name); err == nil {
+		return n
+	}
+	if _, _, n, _, err := repository.ParseCompanionName(name); err == nil {
+		return n
+	}
+	return 0
 }

@@ -45,6 +45,9 @@ func choose(ctx context.Context, repo *repository.Repository, r Request) (*selec
 			s.logs = []logPart{{damaged.Timeline, 0}}
 		}
 		return s, c, nil
+	case r.Backup == Latest && errors.Is(err, snapshot.ErrNoBackup): // verdicts may know of some: see refuseNothing
+		s, err := chooseAll(ctx, repo, c, r.Timeline)
+		return s, c, err
 	case err != nil:
 		return nil, nil, err
 	}
@@ -79,8 +82,13 @@ func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Cat
 			s.damaged = append(s.damaged, d)
 		}
 	}
-	if timeline != "" && len(s.timelines) == 0 {
-		_, err = c.Find(Latest, timeline)
+	if timeline != "" && len(s.timelines) == 0 { // all of it is gone, or it never was
+		id, err := repository.ParseTimelineID(timeline)
+		if err != nil {
+			_, err = c.Find(Latest, timeline)
+			return nil, err
+		}
+		s.timelines = append(s.timelines, id)
 	}
-	return s, err
+	return s, nil
 }

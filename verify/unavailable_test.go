@@ -23,7 +23,8 @@ func TestOneStepFails(t *testing.T) {
 		faults       []sinktest.Fault
 	}{
 		{"the claims", "claims", []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("claims/")}},
-		{"the records", "pruned", []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("pruned/")}},
+		{"the results of jobs", "jobs", []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("jobs/")}},
+		{"the records", "pruned", []sinktest.Fault{sinktest.Fail(sinktest.List, 2, sinks.ErrDenied).Of("pruned/")}}, // behind the log, which asks for its own
 		{"the log", logName(worldTimeline), []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("/l")}},
 		{"the log, again", logName(worldTimeline), []sinktest.Fault{
 			sinktest.Fail(sinktest.Open, 2, sinks.ErrNotFound).Of(l0(31)), sinktest.Fail(sinktest.List, 2, sinks.ErrDenied).Of("/l")}},

@@ -307,3 +307,26 @@ func (w *world) encodeAfter(history string, before raftlog.Sum, first, last uint
 	w.must(err)
 	return h, data
 }
+
+// jobs writes what an agent leaves of one slot: a claim, a beat, a failed attempt
+// and a result.
+func (w *world) jobs() {
+	w.Helper()
+	const job, slot = "full", "20260102T010000Z"
+	w.must(w.repo.WriteClaim(w.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Process: "a", Created: worldStart}))
+	w.must(w.repo.WriteBeat(w.Context(), repository.Beat{Job: job, Slot: slot, Attempt: 1, Number: 1, Phase: "reading", Created: worldStart}))
+	w.must(w.repo.WriteJobFailed(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Text: "it went wrong"}))
+	w.must(w.repo.WriteJobResult(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done"}))
+}
+
+// What agents leave is whole, and no unknown object.
+func TestJobsAreKnown(t *testing.T) {
+	w := newWorld(t, onMemory())
+	before := w.verify(Request{})
+	w.jobs()
+	after := w.verify(Request{})
+	wantKinds(t, after)
+	if len(after.Notes) != len(before.Notes) {
+		t.Errorf("notes: %q", after.Notes)
+	}
+}

@@ -41,7 +41,11 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 			facts.RaftIndex, facts.Revision, facts.CompactedRevision, m.Facts.RaftIndex, m.Facts.Revision, m.Facts.CompactedRevision)
 		return nil
 	}
-	return k.from(ctx, candidates, proof{h: h, own: own, facts: facts, live: m.HashKV, version: m.Source.Version, source: m.Source.MemberID})
+	p := proof{h: h, own: own, facts: facts, version: m.Source.Version, source: m.Source.MemberID}
+	if !m.Synthetic() { // else its HashKV is of the replay that made it
+		p.live = m.HashKV
+	}
+	return k.from(ctx, candidates, p)
 }
 
 // fetch is the backup's database in a file.
@@ -165,7 +169,7 @@ type proof struct {
 	facts   snapshot.Facts
 	live    snapshot.HashKV // of a live member, about what is to be proved; Hash 0: none
 	version string          // that it was read from; empty: not known
-	source  snapshot.ID     // the member that it was read from; 0: not known
+	source  snapshot.ID     // the member that it was read from; 0: not known, or none
 	words   passwords
 
 	seen     stamps

@@ -59,7 +59,7 @@ func (o Options) progress(phase string, done, total int64) {
 
 func (o Options) walreplay(version, scratch string) walreplay.Options {
 	return walreplay.Options{
-		CheckBase:  checkBase,
+		CheckBase:  CheckBase,
 		ScratchDir: scratch, MinLeaseTTL: o.MinLeaseTTL, PersistCheckpoints: o.PersistCheckpoints, SourceVersion: version,
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,

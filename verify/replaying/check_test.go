@@ -300,7 +300,7 @@ func TestPromise4Unchecked(t *testing.T) {
 	t.Run("no log", func(t *testing.T) {
 		c := healthy.clone(t)
 		c.archive(nil, 4)
-		expectUnchecked(t, c.check(healthy.ids[1]), "see `requorum list` for the gap")
+		expectUnchecked(t, c.check(healthy.ids[1]), "where there is a gap (`requorum list` shows it)")
 	})
 	t.Run("a cluster that was restored", func(t *testing.T) {
 		c := healthy.clone(t)

@@ -35,7 +35,10 @@ func CheckDataDir(ctx context.Context, dir, walDir string, o Options) ([]report.
 	if err != nil {
 		log.err = err
 		check, err := log.end(ctx)
-		return []report.Check{check}, err
+		if err != nil {
+			return nil, err
+		}
+		return []report.Check{check}, nil
 	}
 	checks, err := dataDir(ctx, h, dir, log)
 	return checks, errors.Join(err, h.Close())

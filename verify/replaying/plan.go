@@ -40,7 +40,7 @@ func PlanOf(ctx context.Context, repo *repository.Repository, c *snapshot.Catalo
 		return Plan{Reason: whyNone(h, m)}, nil
 	}
 	b := all[0]
-	p := Plan{Base: b, Entries: m.Facts.RaftIndex - b.Index(), Memory: memoryFixed}
+	p := Plan{Base: b, Entries: m.Facts.RaftIndex - b.Index()}
 	if b.Image != nil {
 		p.Scratch = b.Image.Size()
 		point, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.AtIndex, Index: m.Facts.RaftIndex}, b.ID, o.walreplay(o.SourceVersion, o.ScratchDir))
@@ -50,33 +50,46 @@ func PlanOf(ctx context.Context, repo *repository.Repository, c *snapshot.Catalo
 		p.Log = point.Bytes
 	}
 	p.Scratch += m.Object.RawSize + 2*p.Log
+	p.Memory = MemoryOf(m)
+	return p, nil
+}
+
+// MemoryOf is about what a replay to the state of m, or one like it, needs, beside
+// the mapped file.
+func MemoryOf(m *snapshot.Manifest) int64 {
 	keys := m.Facts.Revision - m.Facts.CompactedRevision
 	if m.Keys.Count != nil {
 		keys = *m.Keys.Count
 	}
-	p.Memory += keys * memoryPerKey
-	return p, nil
+	return memoryFixed + keys*memoryPerKey
 }
 
 // bases are what m can be proved from, the best first: the newest full snapshot
-// with an earlier state from which the log reaches it, then older ones, the
-// empty database where the log begins with the cluster's first entry, and last
-// another snapshot of the same state, from which nothing has to be replayed.
+// with an earlier state that was read from a member and from which the log reaches
+// it, then older ones, the empty database where the log begins with the cluster's
+// first entry, synthetic snapshots, and last another one of the same state, from
+// which nothing has to be replayed.
+//
+// A synthetic one is what an earlier replay gave. Begun from there, a replay would
+// trust that one, and a mistake that both make would not show.
 func bases(h *walreplay.History, c *snapshot.Catalog, m *snapshot.Manifest) []*walreplay.Base {
-	var earlier, same []*walreplay.Base
+	var earlier, synthetic, same []*walreplay.Base
 	for _, b := range slices.Backward(h.Bases()) {
 		switch {
 		case b.ID == m.ID:
 		case b.Index() == m.Facts.RaftIndex:
 			same = append(same, b)
-		case b.Index() < m.Facts.RaftIndex && h.Reach(b) >= m.Facts.RaftIndex:
+		case b.Index() >= m.Facts.RaftIndex || h.Reach(b) < m.Facts.RaftIndex:
+		case b.Manifest != nil && b.Manifest.Synthetic():
+			synthetic = append(synthetic, b)
+		default:
 			earlier = append(earlier, b)
 		}
 	}
 	if e := empty(); h.Reach(e) >= m.Facts.RaftIndex && !branched(c, m.Timeline) {
 		earlier = append(earlier, e)
 	}
-	return append(earlier, same...)
+	return slices.Concat(earlier, synthetic, same)
 }
 
 // empty is the database before a cluster's first entry.
@@ -102,6 +115,6 @@ func whyNone(h *walreplay.History, m *snapshot.Manifest) string {
 	if before == nil {
 		return "there is no full snapshot before it in its timeline, and the archived log does not begin with the cluster's first entry: the next full snapshot can be proved from this one"
 	}
-	return fmt.Sprintf("the archived log from %s, at raft index %d, goes on to raft index %d only, and this one is at %d: see `requorum list` for the gap; the next full snapshot can be proved from this one",
+	return fmt.Sprintf("the archived log from %s, at raft index %d, goes on to raft index %d only, and this one is at %d: where an archiver is still on its way there, verify it again later; where there is a gap (`requorum list` shows it), the next full snapshot can be proved from this one",
 		before.Name, before.Index(), h.Reach(before), m.Facts.RaftIndex)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// checkBase refuses a database that etcd cannot have written: its store ends the
+// CheckBase refuses a database that etcd cannot have written: its store ends the
 // process over some of these, or waits without end, and a verification has to
 // tell of them.
-func checkBase(ctx context.Context, name string, r io.ReaderAt, size int64) error {
+func CheckBase(ctx context.Context, name string, r io.ReaderAt, size int64) error {
 	result, err := structure.Check(ctx, r, size, structure.Options{MaxFindings: 1})
 	if err != nil || len(result.Findings) == 0 {
 		return err

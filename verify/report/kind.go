@@ -16,7 +16,7 @@ const (
 	KindFork       Kind = "fork"        // two segments hold different histories
 	KindGap        Kind = "gap"         // entries that the repository claims are not there
 	KindMark       Kind = "mark"        // a mark, gap record or superseded mark is altered
-	KindClaim      Kind = "claim"       // a claim on a job is altered or moved
+	KindClaim      Kind = "claim"       // a claim on a job, or a job's result, is altered or moved
 	KindVerdict    Kind = "verdict"     // a verdict is altered, or the chain of verdicts is broken
 	KindLogTail    Kind = "log-tail"    // a member's log ends before what it is known to have held
 	KindLogCorrupt Kind = "log-corrupt" // a member's log is damaged in the middle
