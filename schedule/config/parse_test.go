@@ -1,0 +1,234 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// least is the smallest configuration.
+const least = "name: m1\netcd: {endpoints: ['http://127.0.0.1:2379']}\nrepository: {url: file:///backups}\n"
+
+func none(string) string { return "" }
+
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := ParseWith([]byte(text), "agent.yaml", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestDefaults(t *testing.T) {
+	c := parse(t, least)
+	if c.Archiving() || c.Archive.Interval.Std() != DiskInterval || c.Objectives.RecoveryPoint.Std() != 2*day {
+		t.Errorf("without a member: %s", c)
+	}
+	c = parse(t, least+"member: {data-dir: /var/lib/etcd}\narchive: {spool-dir: /spool}\n")
+	if !c.Archiving() || c.Objectives.RecoveryPoint.Std() != time.Minute {
+		t.Errorf("with a member: %s", c)
+	}
+	c = parse(t, strings.Replace(least, "file:///backups", "s3://bucket/p", 1)+"member: {data-dir: /var/lib/etcd}\narchive: {interval: 30s, spool-dir: /spool}\n")
+	if c.Objectives.RecoveryPoint.Std() != 3*time.Minute {
+		t.Errorf("six intervals: %s", c.Objectives.RecoveryPoint)
+	}
+	if c := parse(t, strings.Replace(least, "file:///backups", "s3://bucket/p", 1)); c.Archive.Interval.Std() != 10*time.Second {
+		t.Errorf("to S3: %s", c.Archive.Interval)
+	}
+	if !c.Given("archive.interval") || c.Given("archive.size") {
+		t.Error("what stands in the file is not told from defaults")
+	}
+}
+
+// Promise 2 of the package: all faults at once, each with file, line, key and what
+// to write.
+func TestAllFaultsAtOnce(t *testing.T) {
+	text := `name: m 1
+etcd:
+  endpoints: [http://127.0.0.1:2379]
+  dial_timeout: 5s
+  command-timeout: soon
+repository:
+  url: file:///backups
+  retry-for:
+jobs:
+  full: {schedule: '61 * * * *', jitter: -1h}
+  prune: {enabled: yes}
+retention: {minimum: 0}
+log: {level: loud}
+`
+	_, err := ParseWith([]byte(text), "agent.yaml", none)
+	for _, want := range []string{
+		`agent.yaml, line 1: name: "m 1" is no name`,
+		`line 4: etcd.dial_timeout: unknown key: did you mean "dial-timeout"?`,
+		`line 5: etcd.command-timeout: "soon" is no length of time: write 90s`,
+		`line 8: repository.retry-for: there is no value`,
+		`line 10: jobs.full.schedule: "61 * * * *" is no cron expression`,
+		`line 10: jobs.full.jitter: "-1h" is no length of time`,
+		`line 11: jobs.prune.enabled: "yes" is neither true nor false`,
+		`line 12: retention.minimum: 0 would let the last backup go: write 1`,
+		`line 13: log.level: "loud" is not known: write debug, info, warn, error`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in:\n%v", want, err)
+		}
+	}
+	if n := strings.Count(fmt.Sprint(err), "\n") + 1; n != 9 {
+		t.Errorf("%d faults, want 9:\n%v", n, err)
+	}
+	var fault *Fault
+	if !errors.As(err, &fault) {
+		t.Error("no Fault within")
+	}
+}
+
+// Promise 1 of the package: nothing is accepted and not honoured.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ name, more, want string }{
+		{"nothing", "", ""},
+		{"two documents", "---\nname: x\n", "more than one document"},
+		{"twice", "name: m2\n", "twice"},
+		{"no mapping", "member: here\n", "want keys and values"},
+		{"a list for one value", "time-zone: [UTC]\n", "want one value"},
+		{"an empty list", "companions: []\n", "no value"},
+		{"@every", "jobs: {prune: {schedule: '@every 6h'}}\n", "would not agree"},
+		{"a zone in a schedule", "jobs: {prune: {schedule: 'TZ=UTC 0 6 * * *'}}\n", "time-zone"},
+		{"a day that never comes", "jobs: {prune: {schedule: '0 0 30 2 *'}}\n", "never comes"},
+		{"jitter over the period", "jobs: {merge: {jitter: 1h}}\n", "not shorter than"},
+		{"never runs", "jobs: {structure: {after-full: false}}\n", "never run"},
+		{"relative path", "member: {data-dir: etcd}\narchive: {spool-dir: /s}\n", "relative"},
+		{"archive without effect", "archive: {interval: 10s}\n", "no effect"},
+		{"heartbeat without effect", "heartbeat: {every: 2m}\n", "no effect"},
+		{"key without certificate", "listen: {key: /k}\n", "listen.cert"},
+		{"client CA in plain text", "listen: {client-ca: /ca}\n", "need TLS"},
+		{"beyond loopback", "listen: {address: ':2390'}\n", "plain text to other machines"},
+		{"no upload", "repository: {url: file:///b, limit-upload: 0}\n", "twice"},
+		{"grace", "retention: {grace: 1h}\n", "24h at least"},
+		{"ionice", "resources: {ionice: realtime}\n", "best-effort:7"},
+		{"recovery point", "member: {data-dir: /e}\narchive: {interval: 1m, spool-dir: /s}\nobjectives: {recovery-point: 90s}\n", "cannot be kept"},
+		{"user without password", "etcd: {}\n", "twice"},
+		{"no YAML", "a: b: c\n", "no YAML"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseWith([]byte(least+c.more), "agent.yaml", none)
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want …%s…", err, c.want)
+			}
+		})
+	}
+	for _, text := range []string{"", "# nothing\n", "repository:\n"} {
+		if _, err := ParseWith([]byte(text), "agent.yaml", none); err == nil || !strings.Contains(err.Error(), "repository") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Jobs that open what is stored are refused to who holds recipients alone; a
+// verifier with the identity may do them without a cluster.
+func TestIdentityNeeded(t *testing.T) {
+	const recipient = "encryption: {recipients: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	_, err := ParseWith([]byte(least+recipient+"}\njobs: {drill: {enabled: true}}\n"), "agent.yaml", none)
+	for _, job := range []string{"structure", "merge", "drill"} {
+		if err == nil || !strings.Contains(err.Error(), "jobs."+job+".enabled: false") {
+			t.Errorf("%s: %v", job, err)
+		}
+	}
+	parse(t, least+recipient+"}\njobs: {structure: {enabled: false}, merge: {enabled: false}}\n")
+	parse(t, least+recipient+", identity-files: /id}\n")
+	_, verifier, _ := strings.Cut(pageHead, "```\nname: verifier")
+	verifier, _, _ = strings.Cut(verifier, "```")
+	c := parse(t, "name: verifier"+strings.Replace(verifier, "age1…", recipient[len("encryption: {recipients: "):], 1))
+	if c.HasCluster() || c.HasMember() || !c.Jobs.Drill.Enabled {
+		t.Errorf("the page's verifier: %s", c)
+	}
+}
+
+// Promise 4 of the package: no printed form and no error has a secret.
+func TestSecretsAreHidden(t *testing.T) {
+	const secret = "hunter2"
+	c := parse(t, least+"heartbeat: {url: 'https://ping/"+secret+"'}\nwebhook: {url: 'https://hook/"+secret+"'}\n")
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{c.String(), string(data), fmt.Sprintf("%v %+v %#v", c, *c, c.Heartbeat), c.LogValue().String()} {
+		if strings.Contains(text, secret) {
+			t.Errorf("printed: %s", text)
+		}
+	}
+	if u, err := c.HeartbeatURL(); err != nil || !strings.HasSuffix(u, secret) {
+		t.Errorf("%s, %v", u, err)
+	}
+	for _, wrong := range []string{
+		"heartbeat: {url: 'ftp://" + secret + "'}\n",
+		"etcd: {endpoints: ['https://root:" + secret + "@host:2379'], user: 'root:" + secret + "'}\n",
+		"encryption: {recipients: AGE-SECRET-KEY-" + secret + "}\n",
+		"encryption:\n  recipients: *" + secret + "\n",
+		"log: '" + secret + "\n",
+	} {
+		if _, err := ParseWith([]byte("repository: {url: file:///b}\n"+wrong), "agent.yaml", none); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]string{
+		"90s": "1m30s", "1h30m": "1h30m", "7d": "1w", "2w": "2w", "1d12h": "1d12h", "36h": "1d12h", "1w1d": "8d", "0s": "0s", "10m": "10m", "1h": "1h",
+	} {
+		d, err := ParseDuration(text)
+		if err != nil || d.String() != want {
+			t.Errorf("%s: %s, %v; want %s", text, d, err, want)
+		}
+		if again, err := ParseDuration(d.String()); err != nil || again != d {
+			t.Errorf("%s is read as %s, %v", d, again, err)
+		}
+	}
+	for _, text := range []string{"", "7", "-1h", "d", "1x", "99999999w", "106752d", "1h1d"} {
+		if d, err := ParseDuration(text); err == nil {
+			t.Errorf("%q is %s", text, d)
+		}
+	}
+}
+
+func TestPeriods(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for schedule, want := range map[string][2]time.Duration{
+		"0 */6 * * *": {5 * time.Hour, 7 * time.Hour}, // clocks are changed
+		"0 1 * * *":   {23 * time.Hour, 25 * time.Hour},
+		"@hourly":     {time.Hour, time.Hour},
+		"0 0 1 * *":   {28*day - 0, 31*day + time.Hour},
+		"0 0 1 1 *":   {365 * day, 366 * day},
+	} {
+		shortest, longest := Periods(schedule, berlin)
+		if shortest < want[0]-time.Hour || longest > want[1]+time.Hour || shortest > longest || longest == 0 {
+			t.Errorf("%s: %s to %s", schedule, shortest, longest)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(least))
+	f.Add([]byte("a: &a [*a]\njobs: {full: *a}\n"))
+	f.Add([]byte("companions: [{name: a, path: /a}, 3]\n"))
+	f.Add([]byte("? [a]\n: b\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseWith(data, "agent.yaml", none)
+		if (c == nil) == (err == nil) {
+			t.Errorf("%v and %v", c, err)
+		}
+	})
+}

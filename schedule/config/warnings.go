@@ -1,0 +1,100 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"time"
+)
+
+// Warnings are what works, and is hardly meant: promises that the schedule cannot
+// keep, secrets that others can read. They look at the modes of files, and at no
+// network.
+func (c *Config) Warnings() []error {
+	k := &checker{Config: c}
+	k.warnRetention()
+	k.warnProofs()
+	k.warnListen()
+	k.warnModes()
+	return k.faults
+}
+
+func (k *checker) warnRetention() {
+	r, full := k.Retention, k.Jobs.Full
+	k.refuse(r.AnyPoint > 0 && k.HasCluster() && !k.Archiving(), "retention.any-point", "%s of any point are promised, and this agent archives no log: add member.data-dir, or have agents beside the members do it", r.AnyPoint)
+	if !k.HasCluster() {
+		return // others take the snapshots
+	}
+	_, longest := Periods(full.Schedule, k.Zone())
+	if !full.Enabled {
+		longest = 0
+	}
+	if k.Jobs.Synthetic.Enabled {
+		if _, also := Periods(k.Jobs.Synthetic.Schedule, k.Zone()); longest == 0 || also > 0 && also < longest {
+			longest = also
+		}
+	}
+	for _, p := range []struct {
+		key    string
+		count  int
+		period time.Duration
+	}{{"hourly", r.Hourly, time.Hour}, {"daily", r.Daily, day}, {"weekly", r.Weekly, week}, {"monthly", r.Monthly, 31 * day}} {
+		// An hour more: clocks are changed.
+		late := longest == 0 || longest > p.period+time.Hour
+		k.refuse(p.count > 0 && late, "retention."+p.key, "%d are promised, and full snapshots are %s: write jobs.full.schedule so that one is taken in each, or retention.%s: 0", p.count, seldom(longest), p.key)
+	}
+}
+
+func seldom(period time.Duration) string {
+	if period == 0 {
+		return "not taken"
+	}
+	return "up to " + Duration(period).String() + " apart"
+}
+
+func (k *checker) warnProofs() {
+	j := k.Jobs
+	proofs := j.Structure.Enabled || j.Replay.Enabled || j.Drill.Enabled
+	others := len(k.Verdicts.TrustedKeyFiles) > 0 // a verifier's, by its key
+	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: enable structure, replay or drill here, or on a verifier, and name its key in verdicts.trusted-key-files")
+	_, longest := Periods(j.Full.Schedule, k.Zone())
+	k.refuse(j.Full.Enabled && proofs && k.Objectives.VerifiedWithin.Std() < longest, "objectives.verified-within", "%s is shorter than the time between two full snapshots (%s), so the agent would not be ready in between: write more, or take them more often", k.Objectives.VerifiedWithin, Duration(longest))
+}
+
+func (k *checker) warnListen() {
+	host, port, err := net.SplitHostPort(k.Listen.Address)
+	if err != nil {
+		return
+	}
+	switch port {
+	case "2379", "2380", "2381", "2382":
+		k.refuse(true, "listen.address", "%s is a port that etcd takes for clients, peers or metrics: write another one, such as 2390", port)
+	}
+	k.refuse(!Loopback(host) && k.Listen.ClientCA == "" && !k.Listen.AllowPlaintext, "listen.address", "anybody who reaches %s can ask for a backup: add listen.client-ca, or write 127.0.0.1 as the host", k.Listen.Address)
+}
+
+// warnModes finds files with secrets that others than their owner can read.
+func (k *checker) warnModes() {
+	secret := map[string]string{
+		"etcd.key": k.Etcd.Key, "etcd.password-file": k.Etcd.PasswordFile, "listen.key": k.Listen.Key,
+		"heartbeat.url-file": k.Heartbeat.URLFile, "webhook.url-file": k.Webhook.URLFile, "verdicts.sign-key-file": k.Verdicts.SignKeyFile,
+	}
+	for i, f := range k.Encryption.IdentityFiles {
+		secret[fmt.Sprintf("encryption.identity-files[%d]", i)] = f
+	}
+	for key, inline := range map[string]Secret{"heartbeat.url": k.Heartbeat.URL, "webhook.url": k.Webhook.URL} {
+		if inline != "" {
+			secret[key] = k.name // the configuration itself
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(secret)) {
+		info, err := os.Stat(secret[key])
+		if err != nil {
+			continue // a fault of its own, or not named
+		}
+		mode := info.Mode().Perm()
+		k.refuse(mode&0o077 != 0, key, "others can read %s (mode %04o), and a secret is in it: chmod 600 %s", secret[key], mode, secret[key])
+	}
+}
