@@ -1,0 +1,193 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// write stores a result, beside a failed attempt where it is none.
+func write(t *testing.T, r *repository.Repository, job, slot string, good bool) {
+	t.Helper()
+	result := repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "x", OK: good, Text: "of " + slot}
+	if !good {
+		ok(t, r.WriteJobFailed(t.Context(), result))
+	}
+	ok(t, r.WriteJobResult(t.Context(), result))
+}
+
+func day(n int) string {
+	return repository.SlotName(time.Date(1999, 1, 1, 1, 0, 0, 0, time.UTC).AddDate(0, 0, n))
+}
+
+// expect compares the slots of the newest runs; empty for none.
+func expect(t *testing.T, h History, last, success, failure string) {
+	t.Helper()
+	slotOf := func(r *status.Run) string {
+		if r == nil {
+			return ""
+		}
+		return r.Slot
+	}
+	if got, want := [3]string{slotOf(h.Last), slotOf(h.LastSuccess), slotOf(h.LastFailure)}, [3]string{last, success, failure}; got != want {
+		t.Errorf("last, success and failure are %q, want %q", got, want)
+	}
+}
+
+// A long history costs few requests at first, and next to none afterwards; results
+// of older slots that come late are found, and damage hides nothing else.
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, repo := newRepo(t)
+		for n := range 300 {
+			write(t, repo, "full", day(n), n != 17 && n != 211)
+			write(t, repo, "drill", day(n), false)
+		}
+		h := &host{Sink: m}
+		faulty := sinktest.NewFaulty(h)
+		b := board(t, faulty, "a")
+		opened := faulty.Calls(sinktest.Open)
+		all, err := b.History(t.Context())
+		ok(t, err)
+		expect(t, all["full"], day(299), day(299), day(211))
+		if n := faulty.Calls(sinktest.Open) - opened; n > 300+2 { // drills that all failed are read, once
+			t.Errorf("%d results were read", n)
+		}
+		expect(t, all["drill"], day(299), "", day(299))
+
+		opened, lists := faulty.Calls(sinktest.Open), h.lists.Load()
+		write(t, repo, "full", day(301), true)
+		write(t, repo, "full", day(300), false) // an older slot, later
+		write(t, repo, "prune", day(300), true)
+		all, err = b.History(t.Context())
+		ok(t, err)
+		expect(t, all["full"], day(301), day(301), day(300))
+		expect(t, all["prune"], day(300), day(300), "")
+		all, err = b.History(t.Context())
+		ok(t, err)
+		expect(t, all["full"], day(301), day(301), day(300))
+		if n := faulty.Calls(sinktest.Open) - opened; n != 3 || h.lists.Load()-lists != 2 {
+			t.Errorf("%d results were read, %d lists", n, h.lists.Load()-lists)
+		}
+
+		if _, err := sinks.Put(t.Context(), m, repository.JobResultName("full", day(302)), []byte("{"), sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		all, err = b.History(t.Context())
+		if !errors.Is(err, repository.ErrAltered) {
+			t.Errorf("got %v, want ErrAltered", err)
+		}
+		expect(t, all["full"], day(301), day(301), day(300))
+		all, err = b.History(t.Context())
+		ok(t, err) // said once
+		expect(t, all["full"], day(301), day(301), day(300))
+		h.away.Store(true)
+		all, err = b.History(t.Context())
+		if err == nil {
+			t.Error("no error while the repository is away")
+		}
+		expect(t, all["full"], day(301), day(301), day(300))
+	})
+}
+
+// More old results than one request lists are jumped over.
+func TestHistoryOfYears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, repo := newRepo(t)
+		begin := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, job := range []string{"full", "merge"} {
+			for n := range 2500 {
+				write(t, repo, job, repository.SlotName(begin.Add(time.Duration(n)*time.Hour)), true)
+			}
+		}
+		h := &host{Sink: m}
+		b := board(t, h, "a")
+		for i, want := range []int64{1, 3, 3} {
+			before := h.lists.Load()
+			all, err := b.History(t.Context())
+			ok(t, err)
+			if all["merge"].Last == nil || all["merge"].Last.Slot != repository.SlotName(begin.Add(2499*time.Hour)) {
+				t.Errorf("%+v", all["merge"])
+			}
+			if got := h.lists.Load() - before; got != want {
+				t.Errorf("round %d: %d lists, want %d", i, got, want)
+			}
+		}
+	})
+}
+
+// What is old goes, by the repository's clock: never a job's newest success, its
+// newest failure, or the newest slot of its schedule, nor what others claimed.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, repo := newRepo(t)
+		claim := func(job, slot string) {
+			ok(t, repo.WriteClaim(t.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "x"}))
+			ok(t, repo.WriteBeat(t.Context(), repository.Beat{Job: job, Slot: slot, Attempt: 1, Number: 1}))
+		}
+		for n := range 10 {
+			claim("full", day(n))
+			write(t, repo, "full", day(n), n != 3 && n != 9)
+		}
+		write(t, repo, "full", day(10)+"-demand-3f9a2c", false)
+		claim("full", day(11)) // never done
+		if _, won, err := repo.Claimant("merge", "m1", time.Minute).Try(t.Context(), "0123456789abcdef-1-19990101", ""); err != nil || !won {
+			t.Fatal(won, err)
+		}
+		b := board(t, m, "a")
+		if err := b.Sweep(t.Context(), time.Hour); err == nil {
+			t.Error("results went while others may still come late")
+		}
+		ok(t, b.Sweep(t.Context(), MinimumKeep))
+		if got := len(names(t, m, "jobs/")); got != 14 {
+			t.Fatalf("%d results and failures are left before their time", got)
+		}
+		time.Sleep(MinimumKeep + time.Hour)
+		claim("full", day(366))
+		write(t, repo, "full", day(366)+"-demand-3f9a2d", true) // keeps no slot of the schedule
+		ok(t, b.Sweep(t.Context(), MinimumKeep))
+		want := []string{day(10) + "-demand-3f9a2c.failed-1.json", day(10) + "-demand-3f9a2c.json", day(366) + "-demand-3f9a2d.json", day(9) + ".failed-1.json", day(9) + ".json"}
+		slices.Sort(want)
+		if got := names(t, m, "jobs/full/"); !slices.Equal(got, want) {
+			t.Errorf("left of results: %v, want %v", got, want)
+		}
+		want = []string{"full/" + day(366) + "/1.json", "full/" + day(366) + "/beat-1-00000001.json", "merge/0123456789abcdef-1-19990101/1.json"}
+		if got := names(t, m, "claims/"); !slices.Equal(got, want) {
+			t.Errorf("left of claims: %v, want %v", got, want)
+		}
+		// Who wakes up now, with its claim gone, has lost.
+		late := b.begin(t.Context(), "full", day(5), time.Now(), 1)
+		if err := late.Finish(t.Context(), Result{}); !errors.Is(err, ErrLost) {
+			t.Errorf("got %v, want ErrLost", err)
+		}
+	})
+}
+
+// Locked objects are left for later; a right that is missing is said.
+func TestSweepRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, repo := newRepo(t)
+		for n := range 3 {
+			write(t, repo, "full", day(n), true)
+		}
+		time.Sleep(MinimumKeep + time.Hour)
+		write(t, repo, "full", day(300), true)
+		for _, fault := range []error{sinks.ErrLocked, sinks.ErrDenied} {
+			b := board(t, sinktest.NewFaulty(m, sinktest.Fail(sinktest.Delete, 1, fmt.Errorf("delete: %w", fault))), "a")
+			if err := b.Sweep(t.Context(), MinimumKeep); errors.Is(fault, sinks.ErrDenied) != errors.Is(err, sinks.ErrDenied) {
+				t.Errorf("%v: %v", fault, err)
+			}
+		}
+		if got := names(t, m, "jobs/full/"); len(got) != 2 {
+			t.Errorf("left: %v", got)
+		}
+	})
+}

@@ -1,0 +1,410 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+var daily = Spec{Name: "full", Schedule: "0 1 * * *"}
+
+// Promise 3: what was due before there was a repository nobody has missed.
+func TestPromise3NewRepository(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at(t, "2000-01-05T12:30:00Z")
+		m := sinktest.NewMemory()
+		if _, err := repository.Init(t.Context(), m, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		var runs atomic.Int64
+		a := startAgent(t, m, "a", 0, BoardOptions{}, quick(Spec{Name: "merge", Schedule: "0 * * * *"}, &runs), quick(daily, &runs))
+		at(t, "2000-01-05T12:59:00Z")
+		if runs.Load() != 0 {
+			t.Errorf("%d runs in a repository that is %s old", runs.Load(), 29*time.Minute)
+		}
+		at(t, "2000-01-05T13:01:00Z")
+		if runs.Load() != 1 {
+			t.Errorf("%d runs after the first slot", runs.Load())
+		}
+		a.stop()
+	})
+}
+
+// Promise 3: what was missed is made up once, the newest slot only: at the start,
+// and when the clock jumps, which is also how waking up from suspend looks.
+func TestPromise3MissedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		hourly := Spec{Name: "merge", Schedule: "0 * * * *"}
+		at(t, "2000-01-05T12:30:00Z")
+		a := startAgent(t, m, "a", 0, BoardOptions{}, quick(hourly, &runs))
+		at(t, "2000-01-05T12:59:00Z")
+		if got := keys(results(t, m, "merge")); !slices.Equal(got, []string{"20000105T120000Z"}) {
+			t.Fatalf("made up: %v", got)
+		}
+		a.stop()
+		a = startAgent(t, m, "a", 0, BoardOptions{}, quick(hourly, &runs))
+		at(t, "2000-01-05T14:30:00Z")
+		if runs.Load() != 3 {
+			t.Fatalf("%d runs: one was done twice, or not at all", runs.Load())
+		}
+
+		// Suspended for three days: the newest, at the next glance.
+		a.skew.Store(int64(72 * time.Hour))
+		time.Sleep(glance)
+		synctest.Wait()
+		if got := keys(results(t, m, "merge")); runs.Load() != 4 || got[3] != "20000108T140000Z" {
+			t.Fatalf("%d runs: %v", runs.Load(), got)
+		}
+		// The clock was wrong, and is set back: the slots of the true time go on.
+		a.skew.Store(0)
+		at(t, "2000-01-05T17:30:00Z")
+		if got := keys(results(t, m, "merge")); runs.Load() != 7 || !slices.Contains(got, "20000105T170000Z") {
+			t.Fatalf("%d runs: %v", runs.Load(), got)
+		}
+		// Back by an hour, within what was done already: nothing is done again.
+		a.skew.Store(int64(-time.Hour))
+		at(t, "2000-01-05T18:10:00Z")
+		if runs.Load() != 7 {
+			t.Fatalf("%d runs: %v", runs.Load(), keys(results(t, m, "merge")))
+		}
+		if h := a.board.Known()["merge"]; h.Last == nil || h.Last.Slot != "20000105T170000Z" {
+			t.Errorf("the last one is %+v: a slot of the future hides it", h.Last)
+		}
+		a.stop()
+	})
+}
+
+// Promise 4: a slot that comes due while the one before it runs is skipped by its
+// holder, and by the agent that looks on; it is neither a success nor a failure.
+func TestPromise4Skipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		hourly := Spec{Name: "merge", Schedule: "0 * * * *"}
+		a := startAgent(t, m, "a", 0, BoardOptions{}, lasting(hourly, 80*time.Minute, &runs))
+		b := startAgent(t, m, "b", 0, BoardOptions{}, lasting(hourly, 80*time.Minute, &runs))
+		at(t, "2000-01-01T05:50:00Z") // 00:00 was due at the start, to 01:20; 02:00 to 03:20; 04:00 to 05:20
+		all := results(t, m, "merge")
+		for slot, skipped := range map[string]bool{"20000101T000000Z": false, "20000101T010000Z": true, "20000101T020000Z": false, "20000101T030000Z": true, "20000101T040000Z": false, "20000101T050000Z": true} {
+			if r, there := all[slot]; !there || r.Skipped != skipped || r.OK == skipped {
+				t.Errorf("%s: %+v", slot, r)
+			}
+		}
+		if runs.Load() != 3 {
+			t.Errorf("%d runs", runs.Load())
+		}
+		for _, agent := range []*agent{a, b} {
+			if _, err := agent.board.History(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if h := agent.board.Known()["merge"]; h.Last == nil || h.Last.Slot != "20000101T040000Z" || h.LastFailure != nil {
+				t.Errorf("%s: %+v", agent.name, h)
+			}
+			agent.stop()
+		}
+	})
+}
+
+// An agent that is stopped in the middle of a run has said so before Run returns,
+// and another one goes on at its next look.
+func TestStoppedInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		at(t, "2000-01-01T01:00:00Z")
+		a := startAgent(t, m, "a", 0, BoardOptions{}, lasting(daily, 10*time.Minute, &runs))
+		time.Sleep(time.Second)
+		b := startAgent(t, m, "b", 0, BoardOptions{}, lasting(daily, 10*time.Minute, &runs))
+		time.Sleep(time.Minute)
+		if s := b.runner.Status()[0]; s.Waiting != "a is at it (attempt 1)" || s.Running != nil {
+			t.Errorf("b shows %+v", s)
+		}
+		if s := a.runner.Status()[0]; s.Running == nil || s.Running.Phase != "working" || s.Running.Total != 2 {
+			t.Errorf("a shows %+v", s)
+		}
+		began := time.Now()
+		a.stop()
+		if took := time.Since(began); took > Grace {
+			t.Errorf("stopping took %v", took)
+		}
+		if got := names(t, m, "jobs/full/"); !slices.Equal(got, []string{slot + ".failed-1.json"}) {
+			t.Fatalf("stored: %v", got)
+		}
+		time.Sleep(b.board.lookEvery())
+		synctest.Wait()
+		if s := b.runner.Status()[0]; s.Running == nil || s.Running.Attempt != 2 {
+			t.Fatalf("b shows %+v", s)
+		}
+		time.Sleep(10 * time.Minute)
+		b.stop()
+		if r := results(t, m, "full")[slot]; !r.OK || r.Holder != "b" || runs.Load() != 2 {
+			t.Errorf("%+v after %d runs", r, runs.Load())
+		}
+	})
+}
+
+// Promise 5: a repository that is away loses no slot, whether it goes before the
+// claim or before the result, and the history stays as it was.
+func TestPromise5RepositoryAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		a := startAgent(t, m, "a", 0, BoardOptions{}, lasting(daily, 40*time.Second, &runs))
+		at(t, "2000-01-01T12:00:00Z")
+		a.host.away.Store(true)
+		at(t, "2000-01-02T03:00:00Z")
+		s := a.runner.Status()[0]
+		if !strings.Contains(s.Waiting, "no route to host") || s.LastSuccess == nil || s.LastSuccess.Slot != slot {
+			t.Errorf("status: %+v", s)
+		}
+		if _, err := a.board.History(t.Context()); err == nil {
+			t.Error("nothing says that the history is old")
+		}
+		a.host.away.Store(false)
+		time.Sleep(lastRetry + time.Minute)
+		synctest.Wait()
+		if r := results(t, m, "full")["20000102T010000Z"]; !r.OK {
+			t.Fatalf("%+v", r)
+		}
+		at(t, "2000-01-03T01:00:10Z")
+		a.host.away.Store(true)
+		at(t, "2000-01-03T01:03:00Z")
+		a.host.away.Store(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if r := results(t, m, "full")["20000103T010000Z"]; !r.OK || runs.Load() != 4 {
+			t.Fatalf("%+v after %d runs", r, runs.Load())
+		}
+		a.stop()
+	})
+}
+
+// Who others go before waits, and says why; a demand does not wait.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		held := func(wait time.Duration) Entry {
+			e := quick(daily, &runs)
+			e.Hold = func() (time.Duration, string) { return wait, "the member is the leader" }
+			return e
+		}
+		at(t, "2000-01-01T00:30:00Z")
+		a := startAgent(t, m, "a", 0, BoardOptions{}, held(5*time.Second))
+		b := startAgent(t, m, "b", 0, BoardOptions{}, held(2*time.Second))
+		at(t, "2000-01-01T01:00:01Z")
+		if s := a.runner.Status()[0]; s.Waiting != "for 5s: the member is the leader" {
+			t.Errorf("%+v", s)
+		}
+		at(t, "2000-01-01T01:10:00Z")
+		if r := results(t, m, "full")[slot]; r.Holder != "b" {
+			t.Errorf("%+v", r)
+		}
+		b.stop()
+		at(t, "2000-01-02T01:00:10Z")
+		if r := results(t, m, "full")["20000102T010000Z"]; r.Holder != "a" {
+			t.Errorf("%+v", r)
+		}
+		runs.Store(0)
+		if _, err := a.runner.Demand(t.Context(), "full", nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if runs.Load() != 1 {
+			t.Error("somebody asked, and had to wait")
+		}
+		a.stop()
+	})
+}
+
+// A run on demand has its argument, waits for the one under way, and ends with its
+// first failure.
+func TestDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var args []string
+		entry := Entry{Spec: Spec{Name: "replay"}, Do: func(_ context.Context, task *Task) (Result, error) {
+			args = append(args, string(task.Arg))
+			time.Sleep(time.Minute)
+			if len(args) == 2 {
+				return Result{Bytes: 3}, errors.New("went wrong")
+			}
+			return Result{Text: "done", Detail: json.RawMessage(`{"a":1}`)}, nil
+		}}
+		a := startAgent(t, m, "a", 0, BoardOptions{}, entry, Entry{Spec: Spec{Name: "drill"}, Off: "no identity"})
+		first, err := a.runner.Demand(t.Context(), "replay", json.RawMessage(`{"backup":"x"}`))
+		ok(t, err)
+		time.Sleep(time.Second)
+		second, err := a.runner.Demand(t.Context(), "replay", nil)
+		ok(t, err)
+		if run, there, err := a.runner.Find(t.Context(), "replay", second); err != nil || !there || run.Phase != "waiting" {
+			t.Errorf("%+v, %v, %v", run, there, err)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if !slices.Equal(args, []string{`{"backup":"x"}`, ""}) {
+			t.Errorf("arguments: %q", args)
+		}
+		for slot, want := range map[string]bool{first: true, second: false} {
+			if run, there, err := a.runner.Find(t.Context(), "replay", slot); err != nil || !there || run.OK != want {
+				t.Errorf("%+v, %v, %v", run, there, err)
+			}
+		}
+		if h := a.board.Known()["replay"]; string(h.Detail) != `{"a":1}` || h.LastFailure == nil || h.LastFailure.Bytes != 3 {
+			t.Errorf("%+v", h)
+		}
+		for job, why := range map[string]string{"drill": "no identity", "x": "there are replay, drill"} {
+			if _, err := a.runner.Demand(t.Context(), job, nil); err == nil || !strings.Contains(err.Error(), why) {
+				t.Errorf("%s: %v", job, err)
+			}
+		}
+		if _, err := a.runner.Demand(t.Context(), "replay", json.RawMessage(`{`)); err == nil {
+			t.Error("an argument that is not JSON was taken")
+		}
+		a.stop()
+	})
+}
+
+// Entries are replaced while running: all or none; a changed schedule starts with
+// its next slot, and an equal one changes nothing.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs, drills atomic.Int64
+		at(t, "2000-01-01T12:00:00Z")
+		a := startAgent(t, m, "a", 0, BoardOptions{}, quick(daily, &runs))
+		at(t, "2000-01-01T12:10:00Z")
+		later := Spec{Name: "full", Schedule: "0 11 * * *", Zone: zone(t, "Europe/Berlin")}
+		for range 2 {
+			ok(t, a.runner.Reload([]Entry{quick(later, &runs), quick(Spec{Name: "drill", Schedule: "0 5 * * 0"}, &drills)}))
+			time.Sleep(time.Minute)
+			later.Zone = zone(t, "Europe/Berlin") // read anew
+		}
+		if runs.Load() != 1 || drills.Load() != 1 {
+			t.Errorf("%d runs, %d drills", runs.Load(), drills.Load())
+		}
+		for _, bad := range [][]Entry{
+			{quick(Spec{Name: "full", Schedule: "@every 5m"}, &runs)},
+			{quick(daily, &runs), quick(daily, &runs)},
+			{{Spec: daily}},
+		} {
+			if err := a.runner.Reload(bad); err == nil {
+				t.Errorf("%+v was taken", bad)
+			}
+		}
+		at(t, "2000-01-02T10:00:30Z")
+		if s := a.runner.Status(); runs.Load() != 2 || len(s) != 2 || s[0].Next != time.Date(2000, 1, 3, 10, 0, 0, 0, time.UTC) {
+			t.Errorf("%d runs, %+v", runs.Load(), s)
+		}
+		ok(t, a.runner.Reload([]Entry{{Spec: later, Off: "switched off"}}))
+		at(t, "2000-01-05T00:00:00Z")
+		if s := a.runner.Status(); runs.Load() != 2 || drills.Load() != 2 && drills.Load() != 1 || len(s) != 1 || s[0].Off != "switched off" || s[0].LastSuccess == nil {
+			t.Errorf("%d runs, %d drills, %+v", runs.Load(), drills.Load(), s)
+		}
+		if _, err := a.runner.Demand(t.Context(), "drill", nil); err == nil {
+			t.Error("a job that is not configured any more was taken")
+		}
+		a.stop()
+	})
+}
+
+// Without conditional puts only the named writer works; the other says why not.
+func TestNamedWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		a := startAgent(t, m, "a", 0, BoardOptions{Writer: "b"}, quick(daily, &runs))
+		b := startAgent(t, m, "b", 0, BoardOptions{Writer: "b"}, quick(daily, &runs))
+		at(t, "2000-01-01T02:00:00Z")
+		if r := results(t, m, "full")[slot]; r.Holder != "b" || runs.Load() != 2 {
+			t.Errorf("%+v, %d runs", r, runs.Load())
+		}
+		if s := a.runner.Status()[0]; !strings.Contains(s.Off, "b as the one agent") || s.LastSuccess == nil {
+			t.Errorf("%+v", s)
+		}
+		if _, err := a.runner.Demand(t.Context(), "full", nil); err == nil {
+			t.Error("a demand was taken")
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
+// A failed attempt is left to others first, and tried again here.
+func TestFailuresAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var times []time.Duration
+		at(t, "2000-01-01T01:00:00Z")
+		began := time.Now()
+		a := startAgent(t, m, "a", 0, BoardOptions{}, Entry{Spec: daily, Do: func(context.Context, *Task) (Result, error) {
+			times = append(times, time.Since(began))
+			return Result{}, errors.New("went wrong")
+		}})
+		time.Sleep(30 * time.Second)
+		if s := a.runner.Status()[0]; s.Waiting != "attempt 1 failed: went wrong" {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(12 * time.Hour)
+		synctest.Wait()
+		if !slices.Equal(times, []time.Duration{0, time.Minute, 3 * time.Minute}) {
+			t.Errorf("tried after %v", times)
+		}
+		if s := a.runner.Status()[0]; s.Waiting != "" || s.LastFailure == nil || s.LastFailure.Attempt != 3 || s.LastFailure.Text != "went wrong" {
+			t.Errorf("%+v", s)
+		}
+		a.stop()
+	})
+}
+
+// What doc.go says of requests.
+func TestRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		var runs atomic.Int64
+		e := lasting(daily, 10*time.Second, &runs)
+		var agents []*agent
+		for _, name := range []string{"a", "b", "c"} {
+			agents = append(agents, startAgent(t, m, name, 0, BoardOptions{}, e))
+		}
+		at(t, "2000-01-01T02:00:00Z")
+		count := func() (ops, lists int64) {
+			for _, a := range agents {
+				ops, lists = ops+a.host.ops.Load(), lists+a.host.lists.Load()
+			}
+			return ops, lists
+		}
+		ops, lists := count()
+		at(t, "2000-01-02T00:00:00Z")
+		idleOps, idleLists := count()
+		if idleOps-ops != 3*22*6 || idleLists-lists != idleOps-ops {
+			t.Errorf("%d requests in 22 hours of nothing, %d of them lists", idleOps-ops, idleLists-lists)
+		}
+		at(t, "2000-01-02T00:55:00Z")
+		ops, lists = count()
+		at(t, "2000-01-02T01:05:00Z")
+		slotOps, slotLists := count()
+		// 3 for the history; gate counts a put twice, at its creation and its commit.
+		if got := slotLists - lists - 3; got > 12 {
+			t.Errorf("%d lists at a slot", got)
+		}
+		if got := slotOps - ops - 3; got > 12+3+4+2+4 {
+			t.Errorf("%d requests at a slot", got)
+		}
+		t.Logf("at a slot: %d requests, %d of them lists", slotOps-ops-3, slotLists-lists-3)
+		for _, a := range agents {
+			a.stop()
+		}
+	})
+}

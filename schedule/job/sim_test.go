@@ -1,0 +1,453 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// newRepo is a repository in memory that is a year old.
+func newRepo(t *testing.T) (*sinktest.Memory, *repository.Repository) {
+	t.Helper()
+	m := sinktest.NewMemory()
+	r, err := repository.Init(t.Context(), m, time.Now().AddDate(-1, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, r
+}
+
+var errDead = errors.New("this process was killed")
+
+// host is what a process sees of the sink: it can be killed, be stalled (nothing
+// gets through until it wakes up), or lose the network.
+type host struct {
+	sinks.Sink
+	dead    atomic.Bool
+	away    atomic.Bool
+	stalled atomic.Pointer[chan struct{}]
+	ops     atomic.Int64
+	lists   atomic.Int64
+}
+
+func (h *host) gate(ctx context.Context) error {
+	if c := h.stalled.Load(); c != nil {
+		<-*c // whatever ctx says: nothing of the process runs
+	}
+	switch {
+	case h.dead.Load():
+		return errDead
+	case h.away.Load():
+		return errors.New("no route to host")
+	}
+	h.ops.Add(1)
+	return ctx.Err()
+}
+
+func (h *host) Stat(ctx context.Context, name string) (sinks.Object, error) {
+	if err := h.gate(ctx); err != nil {
+		return sinks.Object{}, err
+	}
+	return h.Sink.Stat(ctx, name)
+}
+
+func (h *host) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
+	if err := h.gate(ctx); err != nil {
+		return nil, err
+	}
+	w, err := h.Sink.Create(ctx, name, o)
+	return &hostWriter{w, h}, err
+}
+
+func (h *host) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
+	h.lists.Add(1)
+	if err := h.gate(ctx); err != nil {
+		return func(yield func(sinks.Object, error) bool) { yield(sinks.Object{}, err) }
+	}
+	return h.Sink.List(ctx, prefix, after)
+}
+
+type hostWriter struct {
+	sinks.Writer
+	host *host
+}
+
+func (w *hostWriter) Commit(ctx context.Context) (sinks.Object, error) {
+	if err := w.host.gate(ctx); err != nil {
+		return sinks.Object{}, err
+	}
+	return w.Writer.Commit(ctx)
+}
+
+// agent is one process of the simulation.
+type agent struct {
+	name   string
+	host   *host
+	board  *Board
+	runner *Runner
+	cancel context.CancelFunc
+	ended  chan struct{}
+	skew   atomic.Int64
+}
+
+func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o BoardOptions, entries ...Entry) *agent {
+	t.Helper()
+	a := &agent{name: name, host: &host{Sink: s}, ended: make(chan struct{})}
+	repo, err := repository.Open(context.Background(), a.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Exclusive = true
+	if a.board, err = NewBoard(repo, name, o); err != nil {
+		t.Fatal(err)
+	}
+	a.skew.Store(int64(skew))
+	a.board.now = func() time.Time { return time.Now().Add(time.Duration(a.skew.Load())) }
+	if a.runner, err = NewRunner(a.board, entries, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel = cancel
+	go func() {
+		defer close(a.ended)
+		if err := a.runner.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	return a
+}
+
+// stop is an orderly end.
+func (a *agent) stop() {
+	a.cancel()
+	<-a.ended
+}
+
+// kill ends it without a word.
+func (a *agent) kill() {
+	a.host.dead.Store(true)
+	a.wake()
+	a.stop()
+}
+
+func (a *agent) stall() {
+	c := make(chan struct{})
+	a.host.stalled.Store(&c)
+}
+
+func (a *agent) wake() {
+	if c := a.host.stalled.Swap(nil); c != nil {
+		close(*c)
+	}
+}
+
+// results are all results of a job, by slot.
+func results(t *testing.T, s sinks.Sink, job string) map[string]repository.JobResult {
+	t.Helper()
+	r, err := repository.Open(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]repository.JobResult{}
+	for obj, err := range s.List(context.Background(), "jobs/"+job+"/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, slot, failed, err := repository.ParseJobName(obj.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if failed > 0 {
+			continue
+		}
+		if all[slot], err = r.ReadJobResult(context.Background(), obj.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// writes watches what is stored, and fails the test where a result or a claim
+// changes or is stored twice.
+type writes struct {
+	*sinktest.Memory
+	mu     sync.Mutex
+	taken  map[string]int
+	sorted []string // Memory sorts at each listing, which takes months of its own
+}
+
+func (w *writes) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i, _ := slices.BinarySearch(w.sorted, max(prefix, after))
+	var found []string
+	for ; i < len(w.sorted) && strings.HasPrefix(w.sorted[i], prefix); i++ {
+		if w.sorted[i] > after {
+			found = append(found, w.sorted[i])
+		}
+	}
+	return func(yield func(sinks.Object, error) bool) {
+		for _, name := range found {
+			if !yield(sinks.Object{Name: name}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (w *writes) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
+	inner, err := w.Memory.Create(ctx, name, o)
+	return &watchedWriter{inner, w, name}, err
+}
+
+type watchedWriter struct {
+	sinks.Writer
+	w    *writes
+	name string
+}
+
+func (c *watchedWriter) Commit(ctx context.Context) (sinks.Object, error) {
+	obj, err := c.Writer.Commit(ctx)
+	if err == nil {
+		c.w.mu.Lock()
+		c.w.taken[c.name]++
+		i, _ := slices.BinarySearch(c.w.sorted, c.name)
+		c.w.sorted = slices.Insert(c.w.sorted, i, c.name)
+		c.w.mu.Unlock()
+	}
+	return obj, err
+}
+
+// effects stand for what a job stores under a name that follows from job and
+// slot: who comes second gets nothing.
+type effects struct {
+	mu     sync.Mutex
+	first  map[string]string // slot → who
+	second int
+	runs   map[string]int
+}
+
+// Promises 1 to 3 and 5: five agents whose clocks differ share the slots of three
+// jobs for a month (in CI for two, six times), while they are killed, stopped, stalled, cut off and woken
+// up at random. No slot has two results, none is lost, nobody's late result wins.
+func TestAgentsAtRandom(t *testing.T) {
+	seeds, long := uint64(1), 31*24*time.Hour
+	if os.Getenv("REQUORUM_CI") == "1" {
+		seeds, long = 6, 62*24*time.Hour
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { simulate(t, seed, long) })
+		})
+	}
+}
+
+func simulate(t *testing.T, seed uint64, long time.Duration) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	memory, repo := newRepo(t)
+	watched := &writes{Memory: memory, taken: map[string]int{}}
+	berlin := zone(t, "Europe/Berlin")
+	begin := time.Now()
+	specs := []Spec{
+		{Name: "full", Schedule: "0 1 * * *", Zone: berlin, Jitter: time.Hour},
+		{Name: "merge", Schedule: "0 */2 * * *"},
+		{Name: "synthetic", Schedule: "0 */6 * * *", Zone: berlin, Jitter: 10 * time.Minute},
+	}
+	length := map[string]time.Duration{"full": 8 * time.Minute, "merge": 3 * time.Second, "synthetic": 40 * time.Minute}
+	done := &effects{first: map[string]string{}, runs: map[string]int{}}
+	var late, failures, stalls, takeovers int
+	var mu sync.Mutex
+
+	entries := func(a *atomic.Pointer[agent]) (all []Entry) {
+		for i, s := range specs {
+			all = append(all, Entry{
+				Spec: s,
+				Hold: func() (time.Duration, string) { return time.Duration(i%3) * 2 * time.Second, "a follower" },
+				Do: func(ctx context.Context, task *Task) (Result, error) {
+					if task.Attempt > 1 {
+						mu.Lock()
+						takeovers++
+						mu.Unlock()
+					}
+					for step := range int64(10) {
+						task.Progress("working", step, 10)
+						select {
+						case <-time.After(length[s.Name] / 10):
+						case <-ctx.Done():
+							return Result{}, ctx.Err()
+						}
+						if err := a.Load().host.gate(context.Background()); err != nil && a.Load().host.dead.Load() {
+							return Result{}, err
+						}
+					}
+					mu.Lock()
+					fails := random.IntN(25) == 0
+					mu.Unlock()
+					if fails {
+						mu.Lock()
+						failures++
+						mu.Unlock()
+						return Result{}, errors.New("it went wrong")
+					}
+					key := s.Name + "/" + task.Slot
+					done.mu.Lock()
+					defer done.mu.Unlock()
+					done.runs[key]++
+					if _, taken := done.first[key]; taken {
+						done.second++
+						return Result{}, errors.New("the backup of this slot is there already")
+					}
+					done.first[key] = a.Load().name
+					return Result{Text: "made by " + a.Load().name, Backup: task.BackupID()}, nil
+				},
+			})
+		}
+		return all
+	}
+	start := func(i int) *agent {
+		var box atomic.Pointer[agent] // jobs have begun when startAgent returns, but not ended
+		a := startAgent(t, watched, fmt.Sprintf("m%d", i), time.Duration(i-2)*40*time.Second, BoardOptions{}, entries(&box)...)
+		box.Store(a)
+		return a
+	}
+	agents := make([]*agent, 5)
+	for i := range agents {
+		agents[i] = start(i)
+	}
+	for time.Since(begin) < long {
+		mu.Lock()
+		pause, i, what := time.Duration(random.Int64N(int64(4*time.Hour))), random.IntN(len(agents)), random.IntN(6)
+		nap := time.Duration(random.Int64N(int64(20 * time.Minute)))
+		mu.Unlock()
+		// Mostly when something is under way: a little behind a full hour.
+		if pause > time.Hour {
+			at := time.Now().Add(pause).Truncate(time.Hour).Add(nap / 10)
+			pause = max(time.Until(at), time.Second)
+		}
+		time.Sleep(pause)
+		a := agents[i]
+		switch what {
+		case 0, 1:
+			a.kill()
+			time.Sleep(nap / 10)
+			agents[i] = start(i)
+		case 2:
+			a.stop()
+			agents[i] = start(i)
+		case 3, 4:
+			stalls++
+			a.stall()
+			time.Sleep(nap)
+			a.wake()
+		case 5:
+			a.host.away.Store(true)
+			time.Sleep(nap)
+			a.host.away.Store(false)
+		}
+	}
+	time.Sleep(2 * time.Hour)
+	for _, a := range agents {
+		a.stop()
+	}
+
+	for name, n := range watched.taken {
+		if n != 1 {
+			t.Errorf("%s was stored %d times", name, n)
+		}
+	}
+	for _, s := range specs {
+		table, err := s.Timetable(repo.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := results(t, memory, s.Name)
+		want := slotsOf(table, begin.Add(time.Minute), begin.Add(long))
+		for _, at := range want {
+			slot := repository.SlotName(at)
+			r, ok := all[slot]
+			if !ok {
+				t.Errorf("slot %s of %s is lost", slot, s.Name)
+				continue
+			}
+			if !r.OK {
+				late++
+			}
+			if first, made := done.first[s.Name+"/"+slot]; r.OK && (!made || r.Text != "made by "+first || r.Holder != first) {
+				t.Errorf("slot %s of %s: result by %s, but made by %s", slot, s.Name, r.Holder, first)
+			}
+		}
+		for slot := range all {
+			if at, _, err := repository.ParseSlot(slot); err != nil || !table.Previous(at).Equal(at) {
+				t.Errorf("%s has a result at %s, which is no slot of it", s.Name, slot)
+			}
+		}
+	}
+	if failures == 0 || stalls == 0 || takeovers == 0 {
+		t.Errorf("%d failures, %d stalls, %d takeovers: the test has not tested", failures, stalls, takeovers)
+	}
+	t.Logf("%d slots done, %d ended as failures, %d second attempts, %d runs whose work was there already, %d runs failed by chance",
+		len(done.first), late, takeovers, done.second, failures)
+}
+
+// names lists what is stored under a prefix.
+func names(t *testing.T, s sinks.Sink, prefix string) (all []string) {
+	t.Helper()
+	for obj, err := range s.List(context.Background(), prefix, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, strings.TrimPrefix(obj.Name, prefix))
+	}
+	return all
+}
+
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// at sleeps until a time of the bubble's clock, which begins at 2000-01-01T00:00:00Z.
+func at(t *testing.T, clock string) {
+	t.Helper()
+	to, err := time.Parse(time.RFC3339, clock)
+	if err != nil || time.Until(to) < 0 {
+		t.Fatal(clock, err)
+	}
+	time.Sleep(time.Until(to))
+	synctest.Wait()
+}
+
+// quick is a job that takes a moment, and counts.
+func quick(s Spec, runs *atomic.Int64) Entry {
+	return Entry{Spec: s, Do: func(context.Context, *Task) (Result, error) {
+		runs.Add(1)
+		return Result{Text: "done"}, nil
+	}}
+}
+
+// lasting is a job that takes a while, or until its context ends.
+func lasting(s Spec, long time.Duration, runs *atomic.Int64) Entry {
+	return Entry{Spec: s, Do: func(ctx context.Context, task *Task) (Result, error) {
+		runs.Add(1)
+		task.Progress("working", 1, 2)
+		select {
+		case <-time.After(long):
+			return Result{Text: "done"}, nil
+		case <-ctx.Done():
+			time.Sleep(time.Second) // it clears up
+			return Result{}, ctx.Err()
+		}
+	}}
+}

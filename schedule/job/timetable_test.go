@@ -1,0 +1,194 @@
+package job
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+)
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+func timetable(t *testing.T, s Spec) *Timetable {
+	t.Helper()
+	if s.Name == "" {
+		s.Name = "full"
+	}
+	table, err := s.Timetable("seed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// slotsOf are the slots in (from, to], going forwards.
+func slotsOf(table *Timetable, from, to time.Time) (all []time.Time) {
+	for at := table.Next(from); !at.IsZero() && !at.After(to); at = table.Next(at) {
+		all = append(all, at)
+	}
+	return all
+}
+
+// A wall time that does not exist runs at the first one after it, and one that
+// exists twice runs once.
+func TestDaylightSaving(t *testing.T) {
+	for _, tt := range []struct {
+		what, zone, schedule string
+		from                 string
+		hours                int
+		want                 []string // UTC
+	}{
+		{"Berlin forward: 02:30 is 03:00", "Europe/Berlin", "30 2 * * *", "2026-03-28T00:00:00Z", 72,
+			[]string{"2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"}},
+		{"Berlin forward: every 20 minutes, 02:xx fall together", "Europe/Berlin", "*/20 * * * *", "2026-03-29T00:30:00Z", 1,
+			[]string{"2026-03-29T00:40:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:20:00Z"}},
+		{"Berlin back: 02:30 is the first", "Europe/Berlin", "30 2 * * *", "2026-10-24T12:00:00Z", 48,
+			[]string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}},
+		{"Berlin back: hourly has one 02:00", "Europe/Berlin", "0 * * * *", "2026-10-24T22:30:00Z", 4,
+			[]string{"2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"}},
+		{"New York forward", "America/New_York", "15 2 * * *", "2026-03-07T12:00:00Z", 48,
+			[]string{"2026-03-08T07:00:00Z", "2026-03-09T06:15:00Z"}},
+		{"New York back", "America/New_York", "0 1 * * *", "2026-10-31T12:00:00Z", 48,
+			[]string{"2026-11-01T05:00:00Z", "2026-11-02T06:00:00Z"}},
+		{"Lord Howe forward by half an hour: 02:15 is 02:30", "Australia/Lord_Howe", "15 2 * * *", "2026-10-03T00:00:00Z", 48,
+			[]string{"2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"}},
+		{"Lord Howe back by half an hour: 01:45 is the first", "Australia/Lord_Howe", "45 1 * * *", "2026-04-03T12:00:00Z", 60,
+			[]string{"2026-04-03T14:45:00Z", "2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"}},
+		{"Santiago: midnight does not exist", "America/Santiago", "@daily", "2026-09-05T12:00:00Z", 48,
+			[]string{"2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"}},
+		{"Apia: a whole day does not exist", "Pacific/Apia", "0 6 * * *", "2011-12-29T12:00:00Z", 36,
+			[]string{"2011-12-29T16:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T16:00:00Z"}},
+		{"Kolkata has none", "Asia/Kolkata", "0 1 * * *", "2026-03-28T00:00:00Z", 48,
+			[]string{"2026-03-28T19:30:00Z", "2026-03-29T19:30:00Z"}},
+		{"UTC has none", "UTC", "@daily", "2026-03-28T12:00:00Z", 48,
+			[]string{"2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z"}},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			table := timetable(t, Spec{Schedule: tt.schedule, Zone: zone(t, tt.zone)})
+			from, err := time.Parse(time.RFC3339, tt.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, at := range slotsOf(table, from, from.Add(time.Duration(tt.hours)*time.Hour)) {
+				got = append(got, at.Format(time.RFC3339))
+				if p := table.Previous(at); !p.Equal(at) {
+					t.Errorf("the slot at or before %v is %v", at, p)
+				}
+				if p := table.Previous(at.Add(-time.Second)); !p.Before(at) || !table.Next(p).Equal(at) {
+					t.Errorf("the slot before %v is %v", at, p)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}
+
+// Each minute of two years, in zones with all sorts of changes, held against a
+// dumb model that walks through the moments and looks at the wall.
+func TestTimetableAgainstModel(t *testing.T) {
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	to := from.AddDate(1, 0, 0)
+	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Africa/Casablanca", "Asia/Tehran", "UTC"} {
+		z := zone(t, name)
+		for _, s := range []struct {
+			schedule     string
+			minute, hour int
+		}{{"30 2 * * *", 30, 2}, {"15 1 * * *", 15, 1}, {"0 0 * * *", 0, 0}, {"45 3 * * *", 45, 3}} {
+			// The first moment of each day at which the wall shows the time, or more.
+			var want []time.Time
+			day := 0
+			for at := from; at.Before(to); at = at.Add(time.Minute) {
+				w := at.In(z)
+				if w.YearDay() != day && (w.Hour() > s.hour || w.Hour() == s.hour && w.Minute() >= s.minute) {
+					day = w.YearDay()
+					want = append(want, at)
+				}
+			}
+			want = want[2:] // at the beginning the model does not know the day before
+			got := slotsOf(timetable(t, Spec{Schedule: s.schedule, Zone: z}), want[0].Add(-time.Second), to.Add(-time.Second))
+			if !slices.EqualFunc(got, want, time.Time.Equal) {
+				t.Errorf("%s in %s differs: %d slots, want %d", s.schedule, name, len(got), len(want))
+			}
+		}
+	}
+}
+
+// Previous and Next agree wherever one asks, with jitter as well.
+func TestPreviousAndNext(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, schedule := range []string{"* * * * *", "*/7 * * * *", "0 1 * * *", "0 5 * * 0", "30 2 29 2 *", "0 0 31 * *", "@hourly", "@weekly", "@monthly", "@yearly", "0 0 1,15 * 1"} {
+		table := timetable(t, Spec{Schedule: schedule, Zone: zone(t, "Australia/Lord_Howe"), Jitter: 2 * time.Hour})
+		for range 50 {
+			at := time.Unix(1.7e9+random.Int64N(3e8), random.Int64N(1e9))
+			p, n := table.Previous(at), table.Next(at)
+			if p.IsZero() || n.IsZero() || p.After(at) || !n.After(at) || !table.Next(p).Equal(n) {
+				t.Fatalf("%s: %v lies between %v and %v", schedule, at, p, n)
+			}
+		}
+	}
+}
+
+// Jitter is the same on all agents of a repository, another one elsewhere, and
+// never as long as it may be at most.
+func TestJitter(t *testing.T) {
+	s := Spec{Name: "full", Schedule: "0 1 * * *", Jitter: time.Hour}
+	base := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
+	seen := map[time.Time]bool{}
+	for _, seed := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+		at := s.Next(base.Add(-time.Second), seed)
+		if again := s.Next(base.Add(-time.Second), seed); !again.Equal(at) || at.Before(base) || !at.Before(base.Add(time.Hour)) {
+			t.Fatalf("seed %s: %v, %v", seed, at, again)
+		}
+		if p := s.Previous(at, seed); !p.Equal(at) {
+			t.Fatalf("seed %s: previous is %v", seed, p)
+		}
+		seen[at] = true
+	}
+	if len(seen) < 20 {
+		t.Fatalf("26 repositories share %d moments", len(seen))
+	}
+}
+
+func TestSpecsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		spec Spec
+		want string
+	}{
+		{Spec{Name: "full", Schedule: "@every 6h"}, "*/15"},
+		{Spec{Name: "full", Schedule: "@reboot"}, "is no time"},
+		{Spec{Name: "full", Schedule: "TZ=UTC"}, "time-zone"},
+		{Spec{Name: "full", Schedule: "CRON_TZ=UTC 0 1 * * *"}, "time-zone"},
+		{Spec{Name: "full", Schedule: "0 1 * *"}, "five fields"},
+		{Spec{Name: "full", Schedule: "0 0 1 * * *"}, "five fields"},
+		{Spec{Name: "full", Schedule: "61 1 * * *"}, "above maximum"},
+		{Spec{Name: "full", Schedule: "0 0 30 2 *"}, "no such day"},
+		{Spec{Name: "full", Schedule: ", 1 * * *"}, "no such day"},
+		{Spec{Name: "full", Schedule: "0 1 * * *", Jitter: -1}, "jitter"},
+		{Spec{Name: "Full", Schedule: "0 1 * * *"}, "name of a job"},
+		{Spec{Schedule: "0 1 * * *"}, "name of a job"},
+	} {
+		if err := tt.spec.Check(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got %v, want %q in it", tt.spec, err, tt.want)
+		}
+	}
+	for _, schedule := range []string{"", "@daily", "@midnight", "@hourly", "@weekly", "@monthly", "@yearly", "@annually", "0 1 * jan mon-fri"} {
+		if err := (Spec{Name: "full", Schedule: schedule}).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	if at := (Spec{Name: "full"}).Next(time.Now(), ""); !at.IsZero() {
+		t.Errorf("on demand only, and yet due at %v", at)
+	}
+}
