@@ -7,7 +7,7 @@ BIN     := .cache/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build demo test servers lint fmt bench soak fuzz clean
+.PHONY: help build demo test servers lint fmt bench soak fuzz images clean
 
 help:
 	@echo 'make build   the requorum binary, in $(BIN)'
@@ -18,6 +18,7 @@ help:
 	@echo "             a part of it: make bench BENCH='-skip-snapshots -skip-log', and -skip-verify"
 	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
 	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum'
+	@echo 'make images  the pictures of the status page in docs/images, by a headless Chromium'
 	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
 
 build:
@@ -55,6 +56,10 @@ soak: servers $(BIN)/soak
 	.tools/build minio rclone
 	REQUORUM_SOAK=1 $(GO) test -json -p 1 -count 1 -timeout 8h $(if $(RUN),-run '$(RUN)') $(or $(PKG),./...) | \
 		$(BIN)/soak -out docs/soak.md $(if $(RUN),-part,$(if $(PKG),,-whole))
+
+# Needs chromium. Look at them before they are committed.
+images:
+	$(GO) test ./schedule/page -count 1 -run TestPageImages -update-images
 
 fuzz: $(BIN)/soak
 	.tools/fuzz $(or $(FUZZTIME),60s) -json | $(BIN)/soak -out docs/soak.md -part

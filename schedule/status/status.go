@@ -30,6 +30,8 @@ type Status struct {
 
 	RPO RPO `json:"rpo"`
 	RTO RTO `json:"rto"`
+	// Objectives are what the configuration asks for.
+	Objectives Objectives `json:"objectives"`
 
 	Jobs []Job `json:"jobs"`
 	// Problems are what somebody has to look at; none is in order.
@@ -78,6 +80,8 @@ type Repository struct {
 	Backups []Backup `json:"backups"`
 	// Ranges are what can be restored and the gaps between, of every timeline.
 	Ranges []walreplay.Range `json:"ranges"`
+	// Timelines are the descriptors of all timelines: where each branches off.
+	Timelines []repository.Timeline `json:"timelines"`
 	// Timeline is the one that the cluster goes on in now; zero where not known.
 	Timeline repository.TimelineID `json:"timeline,omitzero"`
 	// FullBytes and LogBytes are what full snapshots and the log take, as stored.
@@ -120,6 +124,14 @@ type RPO struct {
 	Text string `json:"text"`
 }
 
+// Objectives are what the configuration asks for, in seconds: what is worse is a
+// problem, and an alert.
+type Objectives struct {
+	RecoveryPoint     float64 `json:"recovery_point_seconds"`     // how much may be lost
+	VerifiedWithin    float64 `json:"verified_within_seconds"`    // how old the newest backup that passed structure may be
+	CertificateNotice float64 `json:"certificate_notice_seconds"` // how long before it expires a certificate is to be renewed
+}
+
 // RTO is about how long it would take to have a serving cluster again.
 type RTO struct {
 	Known   bool    `json:"known"`
@@ -137,6 +149,9 @@ type Job struct {
 	// Off says why the job does not run here, in words; empty where it may.
 	Off  string    `json:"off,omitempty"`
 	Next time.Time `json:"next,omitzero"`
+	// Waiting is what keeps a slot that is due from being begun here, in words:
+	// another agent is at it, or goes first.
+	Waiting string `json:"waiting,omitempty"`
 	// Running is the run under way here, nil where none is.
 	Running *Run `json:"running,omitempty"`
 	// Last is the newest finished run by any agent, LastSuccess and LastFailure
