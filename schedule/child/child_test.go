@@ -1,0 +1,231 @@
+package child
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Progress arrives in order, its end in any case, and then the result.
+func TestRun(t *testing.T) {
+	var told []int64
+	raw, err := Run(t.Context(), self(), task{Do: "count", N: 100_000}, func(phase string, done, total int64) {
+		if phase != "count" || total != 100_000 {
+			t.Errorf("%s %d of %d", phase, done, total)
+		}
+		told = append(told, done)
+	}, Limits{})
+	var result struct{ Counted int64 }
+	if err != nil || json.Unmarshal(raw, &result) != nil || result.Counted != 100_000 {
+		t.Fatalf("%s, %v", raw, err)
+	}
+	if n := len(told); n < 2 || n > 100 || told[0] != 1 || told[n-1] != 100_000 {
+		t.Errorf("told %d times: %v", n, told)
+	}
+	raw, err = Run(t.Context(), self(), task{Do: "count"}, nil, Limits{})
+	if err != nil || string(raw) != `{"counted":0}` {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+// Promise 3: the limits are set before the work begins.
+func TestPromise3LimitsAreSet(t *testing.T) {
+	linux(t)
+	raw, err := Run(t.Context(), self(), task{Do: "limits"}, nil, Limits{Memory: 500 << 20, Nice: 5})
+	var seen limitsSeen
+	if err != nil || json.Unmarshal(raw, &seen) != nil {
+		t.Fatalf("%s, %v", raw, err)
+	}
+	if seen.Data != 500<<20 || seen.Nice != 5 || seen.GoLimit != strconv.Itoa(450<<20) {
+		t.Errorf("%+v", seen)
+	}
+	if _, err := Run(t.Context(), self(), task{Do: "limits"}, nil, Limits{IONice: "nonsense"}); err == nil || !strings.Contains(err.Error(), "priority") {
+		t.Errorf("an I/O priority that is none: %v", err)
+	}
+}
+
+// Promise 3: beyond the limit it dies, and the error names limit and key; below it
+// the collector keeps it alive, however much goes by.
+func TestPromise3Memory(t *testing.T) {
+	linux(t)
+	if raced {
+		t.Skip("the race detector takes memory of its own, and has words of its own for it")
+	}
+	const limit = 256 << 20
+	most := int64(0)
+	_, err := Run(t.Context(), self(), task{Do: "eat", N: 2 << 30}, func(_ string, done, _ int64) { most = max(most, done) }, Limits{Memory: limit})
+	var memory *MemoryError
+	if !errors.As(err, &memory) || memory.Limit != limit || !strings.Contains(err.Error(), "256 MiB") || !strings.Contains(err.Error(), "job-memory") {
+		t.Fatalf("%v", err)
+	}
+	if most >= limit || most < limit/4 {
+		t.Errorf("it had %d bytes with a limit of %d", most, limit)
+	}
+	t.Logf("%v; last seen with %d MiB; it wrote %q", err, most>>20, memory.Stderr[:min(len(memory.Stderr), 300)])
+	if _, err := Run(t.Context(), self(), task{Do: "churn", N: 2 << 30}, nil, Limits{Memory: limit}); err != nil {
+		t.Errorf("within the limit: %v", err)
+	}
+	if _, err := Run(t.Context(), self(), task{Do: "shortage"}, nil, Limits{Memory: limit}); !errors.As(err, &memory) {
+		t.Errorf("the system's own error: %v", err)
+	}
+}
+
+// Promise 4: however it ends.
+func TestPromise4Ends(t *testing.T) {
+	for _, test := range []struct{ do, want string }{
+		{"fail", "backup x in y: it is broken"},
+		{"panic", "panic: what a pity"},
+		{"exit", "exit status 7"},
+		{"die", "signal: killed"},
+		{"garbage", `it answered "hello"`},
+	} {
+		t.Run(test.do, func(t *testing.T) {
+			raw, err := Run(t.Context(), self(), task{Do: test.do}, nil, Limits{})
+			var crash *CrashError
+			if err == nil || raw != nil || !strings.Contains(err.Error(), test.want) || errors.As(err, &crash) == (test.do == "fail") {
+				t.Errorf("%s, %v", raw, err)
+			}
+			if len(err.Error()) > 2*kept {
+				t.Errorf("%d bytes of error", len(err.Error()))
+			}
+		})
+	}
+	if _, err := Run(t.Context(), Command{Path: filepath.Join(t.TempDir(), "none")}, 1, nil, Limits{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no program: %v", err)
+	}
+	var live bytes.Buffer
+	c := self()
+	c.Stderr = &live
+	if _, err := Run(t.Context(), c, task{Do: "panic"}, nil, Limits{}); err == nil || !strings.HasPrefix(live.String(), "before it\n") {
+		t.Errorf("%v; as it came %q", err, live.String())
+	}
+}
+
+// Promise 2: the end of the context is SIGTERM, and the work may tidy up.
+func TestPromise2Terminated(t *testing.T) {
+	dir := t.TempDir()
+	why := errors.New("another attempt took over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err := Run(ctx, self(), task{Do: "wait", Dir: dir}, func(string, int64, int64) { cancel(why) }, Limits{})
+	if !errors.Is(err, why) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "tidied")); err != nil {
+		t.Error(err)
+	}
+	c := self()
+	c.Grace = 200 * time.Millisecond
+	ctx, cancel = context.WithCancelCause(t.Context())
+	began := time.Now()
+	_, err = Run(ctx, c, task{Do: "deaf"}, func(string, int64, int64) { cancel(why) }, Limits{})
+	if took := time.Since(began); !errors.Is(err, why) || took > 20*time.Second {
+		t.Errorf("one that ignores it: %v after %s", err, took)
+	}
+}
+
+// Promise 1: it does not outlive its parent, and tidies up first.
+func TestPromise1ParentKilled(t *testing.T) {
+	dir := t.TempDir()
+	parent := exec.Command(os.Args[0], parentArgument, dir)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	eventually(t, "the child starts", func() bool {
+		raw, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		pid, _ = strconv.Atoi(string(raw))
+		return pid > 0
+	})
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("the child is not there: %v", err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	eventually(t, "the child tidies up", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "tidied"))
+		return err == nil
+	})
+	eventually(t, "the child ends", func() bool { return !running(pid) })
+}
+
+// Promise 1, where no signal comes: the end of its input is enough.
+func TestPromise1InputEnds(t *testing.T) {
+	dir := t.TempDir()
+	line, err := orderLine(task{Do: "wait", Dir: dir}, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], childArgument)
+	cmd.Stdin = bytes.NewReader(line)
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), ErrOrphaned.Error()) {
+		t.Errorf("%s, %v", out, err)
+	}
+	if why, err := os.ReadFile(filepath.Join(dir, "tidied")); err != nil || string(why) != ErrOrphaned.Error() {
+		t.Errorf("%s, %v", why, err)
+	}
+}
+
+// Of a crash the first lines count, of anything else the last ones.
+func TestKeeper(t *testing.T) {
+	k := &keeper{}
+	long := strings.Repeat("x", 100)
+	for i := range 1000 {
+		k.Write([]byte(strconv.Itoa(i) + long + "\n"))
+	}
+	if s := k.String(); len(s) > kept || !strings.Contains(s, "999x") || strings.Contains(s, "\n1x") || k.outOfMemory() {
+		t.Errorf("%d bytes: %s", len(s), s)
+	}
+	for _, part := range []string{"fatal ", "error: ", "runtime: out of", " memory\n"} {
+		k.Write([]byte(part))
+	}
+	for i := range 1000 {
+		k.Write([]byte("trace " + strconv.Itoa(i) + long + "\n"))
+	}
+	if s := k.String(); len(s) > kept || !strings.HasPrefix(s, "fatal error: runtime: out of memory\ntrace 0x") || !k.outOfMemory() {
+		t.Errorf("%d bytes: %s", len(s), s)
+	}
+	k = &keeper{}
+	k.Write([]byte("level=INFO msg=\"out of memory\"\n"))
+	if k.outOfMemory() {
+		t.Error("a line of the log passes for a crash")
+	}
+}
+
+func running(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return runtime.GOOS != "linux" && syscall.Kill(pid, 0) == nil
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z") // nobody may have waited for it yet
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !done(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 15 s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func linux(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("limits of memory are Linux's")
+	}
+}
