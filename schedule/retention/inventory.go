@@ -1,0 +1,187 @@
+package retention
+
+import (
+	"slices"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Inventory is what a repository holds, as far as retention depends on it.
+type Inventory struct {
+	Repository string // its URL, without secrets
+	// Clock is the latest time that the place gave to any object: by its own clock
+	// it is at least this late.
+	Clock     time.Time
+	Timelines []*Timeline
+	// Pruned are the records of backups that were let go before.
+	Pruned []PrunedRecord
+	// Verdicts are the oldest first; Sound tells that their chain is whole.
+	Verdicts []Verdict
+	Sound    bool
+	// Claims and Scratch are objects of use for a short time only.
+	Claims, Scratch []sinks.Object
+}
+
+// Timeline is one history.
+type Timeline struct {
+	ID repository.TimelineID
+	// By is the timeline that goes on in its stead since Ended; zero for one that
+	// is not superseded.
+	By    repository.TimelineID
+	Ended time.Time
+	// Seen is when its cluster was last observed; zero where nothing tells.
+	Seen time.Time
+	// Backups are ordered by index, those of which none is known first.
+	Backups []Backup
+	// Spans are the runs of the log that can be read in one go, and Segments the
+	// objects that hold it.
+	Spans    []Run
+	Segments []Segment
+	Marks    []repository.MarkName
+	Gaps     []repository.GapName
+	// LetGo are the indexes up to which the log was let go before, as recorded.
+	LetGo []uint64
+	// Leftovers are objects without a use.
+	Leftovers []Leftover
+}
+
+// Run is a run of raft indexes, both ends included.
+type Run struct{ First, Last uint64 }
+
+// Segment is one object of the log.
+type Segment struct {
+	Name        string
+	First, Last uint64 // Last is 0 where nothing tells
+	Bytes       int64
+	Damaged     bool
+}
+
+// Backup is one full snapshot that is listed: its manifest is there.
+type Backup struct {
+	Timeline repository.TimelineID
+	ID       string
+	Taken    time.Time // when it was begun; by its ID where its manifest is damaged
+	Finished time.Time
+	Index    uint64 // 0 where the manifest is damaged
+	Revision int64
+	Bytes    int64
+	// Damaged says what is wrong with it; empty where nothing is known to be.
+	Damaged string
+	// Synthetic was made from an older one and the log.
+	Synthetic bool
+	// Proved tells that it has passed the rung structure, and nothing worse was
+	// found since.
+	Proved bool
+	// Pinned is why it is to stay; Pin tells that it is.
+	Pin    bool
+	Pinned string
+	// LockedUntil is the latest end of a retention on any of its objects.
+	LockedUntil time.Time
+	// Recorded tells that a record says it was let go: that was interrupted.
+	Recorded bool
+}
+
+func (b Backup) good() bool  { return b.Damaged == "" }
+func (b Backup) known() bool { return b.Index > 0 }
+
+// LeftoverKind is why an object is of no use.
+type LeftoverKind string
+
+// The kinds of leftovers.
+const (
+	// Interrupted: there is no manifest, and there never was one.
+	Interrupted LeftoverKind = "interrupted upload"
+	// Unnamed: the manifest beside it does not name it.
+	Unnamed LeftoverKind = "not named by the manifest"
+	// LetGo: its backup was let go.
+	LetGo LeftoverKind = "of a backup that was let go"
+	// Suspect: its manifest is gone, verdicts know the backup, and no record says
+	// that it was let go. It stays: somebody may need it.
+	Suspect LeftoverKind = "manifest gone without a record"
+)
+
+// Leftover is what is left in the folder of a backup.
+type Leftover struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	Backup   string                `json:"backup"`
+	Kind     LeftoverKind          `json:"kind"`
+	Objects  []string              `json:"objects"`
+	Bytes    int64                 `json:"bytes"`
+	// Since is when the youngest of them was stored, or, of a backup that was let
+	// go, when that was recorded: by the place's clock.
+	Since       time.Time `json:"since"`
+	LockedUntil time.Time `json:"locked_until,omitzero"`
+}
+
+// PrunedRecord is the record that a backup was let go.
+type PrunedRecord struct {
+	Timeline  repository.TimelineID
+	Backup    string
+	RaftIndex uint64
+	Written   time.Time // by the place's clock
+}
+
+// Verdict is what a verdict is of use for.
+type Verdict struct {
+	Sequence uint64
+	Stored   time.Time // by the place's clock
+	Subjects []VerdictSubject
+}
+
+// VerdictSubject is a backup or a log that a verdict is about.
+type VerdictSubject struct {
+	Timeline repository.TimelineID
+	Backup   string
+	Log      uint64 // the last index of the log that it saw; 0: none
+	// Spare tells that a newer verdict that stands says the same or more.
+	Spare bool
+}
+
+func (i *Inventory) timeline(id repository.TimelineID) *Timeline {
+	for _, t := range i.Timelines {
+		if t.ID == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// backup finds a listed one, or nil.
+func (i *Inventory) backup(t repository.TimelineID, id string) *Backup {
+	if line := i.timeline(t); line != nil {
+		if n := slices.IndexFunc(line.Backups, func(b Backup) bool { return b.ID == id }); n >= 0 {
+			return &line.Backups[n]
+		}
+	}
+	return nil
+}
+
+// line is a timeline and those that go on in its stead, one after the other.
+func (i *Inventory) line(t *Timeline) []*Timeline {
+	var all []*Timeline
+	for t != nil && !slices.Contains(all, t) {
+		all = append(all, t)
+		if t.By.N == 0 {
+			break
+		}
+		t = i.timeline(t.By)
+	}
+	return all
+}
+
+// end is the log's last index, or that of the last backup.
+func (t *Timeline) end() uint64 {
+	var end uint64
+	for _, s := range t.Segments {
+		end = max(end, s.Last)
+	}
+	for _, b := range t.Backups {
+		end = max(end, b.Index)
+	}
+	return end
+}
+
+// every passes all backups.
+func every(Backup) bool { return true }

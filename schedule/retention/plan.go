@@ -1,0 +1,252 @@
+package retention
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Plan is what is to stay and what is to go, and what can be restored before and
+// after that. Its JSON form is stable; docs/json.md describes it.
+type Plan struct {
+	Repository string    `json:"repository"`
+	Made       time.Time `json:"made"` // for this time, by the planner's clock
+	Policy     Policy    `json:"policy"`
+	Keep       []Kept    `json:"keep"`
+	Let        []Let     `json:"let"`
+	// Leftovers are objects without a use that go now.
+	Leftovers []Leftover `json:"leftovers"`
+	Log       []LogCut   `json:"log"`
+	// Later is what is to go and cannot yet.
+	Later   []Later  `json:"later"`
+	Sweep   Sweep    `json:"sweep"`
+	Windows []Window `json:"windows"`
+	// Notes are sentences for the user.
+	Notes []string `json:"notes"`
+	// Refused says why nothing may be deleted; empty where it may.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Kept is a full snapshot that stays.
+type Kept struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	Backup   string                `json:"backup"`
+	Taken    time.Time             `json:"taken"`
+	Reasons  []string              `json:"reasons"`
+}
+
+// Let is a full snapshot that goes.
+type Let struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	Backup   string                `json:"backup"`
+	Taken    time.Time             `json:"taken"`
+	Index    uint64                `json:"raft_index,omitempty"`
+	Bytes    int64                 `json:"bytes"`
+	Why      string                `json:"why"`
+}
+
+// LogCut is the part of a timeline's log that goes.
+type LogCut struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	// Before is the first index that stays recoverable with the log: all objects
+	// go that hold nothing from it on.
+	Before   uint64 `json:"before_index"`
+	Segments int    `json:"segments"`
+	Marks    int    `json:"marks"`
+	Gaps     int    `json:"gaps"`
+	Bytes    int64  `json:"bytes"`
+	Why      string `json:"why"`
+}
+
+// Later is what is to go and cannot yet.
+type Later struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	Backup   string                `json:"backup,omitempty"`
+	Object   string                `json:"object,omitempty"`
+	Why      string                `json:"why"`
+	Until    time.Time             `json:"until,omitzero"` // zero where it is not known
+}
+
+// Window is what can be restored of one timeline, damaged backups apart.
+type Window struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	// From is since when every point is promised; zero where none is.
+	From   time.Time     `json:"from,omitzero"`
+	Before []Recoverable `json:"before"`
+	After  []Recoverable `json:"after"`
+}
+
+// Recoverable is a run of points that can all be restored; one full snapshot
+// alone is a run of one.
+type Recoverable struct {
+	FirstBackup string    `json:"first_backup"`
+	From        time.Time `json:"from"` // when that was begun
+	FirstIndex  uint64    `json:"first_index"`
+	LastIndex   uint64    `json:"last_index"`
+}
+
+// Empty tells that the plan deletes nothing.
+func (p *Plan) Empty() bool {
+	return p.Refused != "" || len(p.Let)+len(p.Leftovers)+len(p.Log)+p.Sweep.count() == 0
+}
+
+// NewPlan decides what stays and what goes at a time. It reads nothing but the
+// inventory. A policy that cannot be followed, and a plan that would break a
+// promise, come back with Refused set, and nothing to delete.
+func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
+	d := &decision{inv: inv, policy: p, now: now, reasons: map[*Backup][]string{}, cuts: map[*Timeline]cut{},
+		plan: &Plan{Repository: inv.Repository, Made: now.UTC(), Policy: p,
+			Keep: []Kept{}, Let: []Let{}, Leftovers: []Leftover{}, Log: []LogCut{}, Later: []Later{}, Windows: []Window{}, Notes: []string{}}}
+	if err := p.Check(); err != nil {
+		d.plan.Refused = err.Error()
+		return d.plan
+	}
+	for _, t := range inv.Timelines {
+		d.keep(t)
+	}
+	for _, t := range inv.Timelines {
+		d.let(t)
+	}
+	d.leftovers()
+	for _, t := range inv.Timelines {
+		d.cut(t)
+	}
+	d.sweep()
+	d.windows()
+	if err := d.check(); err != nil {
+		d.plan.refuse(err)
+	}
+	return d.plan
+}
+
+// refuse takes all that would be deleted out of a plan.
+func (p *Plan) refuse(err error) {
+	p.Refused = err.Error()
+	p.Let, p.Leftovers, p.Log, p.Sweep = []Let{}, []Leftover{}, []LogCut{}, Sweep{}
+	for i := range p.Windows {
+		p.Windows[i].After = p.Windows[i].Before
+	}
+}
+
+// decision is a plan in the making.
+type decision struct {
+	inv     *Inventory
+	policy  Policy
+	now     time.Time
+	reasons map[*Backup][]string // of those that are kept
+	cuts    map[*Timeline]cut
+	plan    *Plan
+}
+
+// because keeps a backup.
+func (d *decision) because(b *Backup, reason string) {
+	if !slices.Contains(d.reasons[b], reason) {
+		d.reasons[b] = append(d.reasons[b], reason)
+	}
+}
+
+// stays tells that a backup is listed after the plan was carried out.
+func (d *decision) stays(b *Backup) bool { return len(d.reasons[b]) > 0 }
+
+// let says what goes, and notes what stays.
+func (d *decision) let(t *Timeline) {
+	for i := range t.Backups {
+		b := &t.Backups[i]
+		switch {
+		case d.stays(b):
+		case b.LockedUntil.After(d.inv.Clock):
+			d.because(b, "locked")
+			d.plan.Later = append(d.plan.Later, Later{t.ID, b.ID, "", "locked against deletion", b.LockedUntil})
+		default:
+			d.plan.Let = append(d.plan.Let, Let{t.ID, b.ID, b.Taken, b.Index, b.Bytes, d.why(b)})
+			continue
+		}
+		d.plan.Keep = append(d.plan.Keep, Kept{t.ID, b.ID, b.Taken, d.reasons[b]})
+	}
+}
+
+func (d *decision) why(b *Backup) string {
+	if !b.good() {
+		return "no rule keeps it, and it is damaged: " + b.Damaged
+	}
+	return "no rule keeps it"
+}
+
+// leftovers are told apart: what goes now, later, or not without somebody's word.
+func (d *decision) leftovers() {
+	for _, t := range d.inv.Timelines {
+		for _, l := range t.Leftovers {
+			wait := abandonedAfter
+			if l.Kind == LetGo {
+				wait = d.policy.Grace
+			}
+			switch due := l.Since.Add(wait); {
+			case l.Kind == Suspect:
+				d.note("the manifest of backup " + l.Backup + " of timeline " + t.ID.String() + " is gone, no record says that it was let go, and verdicts know it: its objects stay. Find out who deleted the manifest")
+			case l.LockedUntil.After(d.inv.Clock):
+				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], string(l.Kind) + ", locked against deletion", l.LockedUntil})
+			case !due.After(d.inv.Clock):
+				d.plan.Leftovers = append(d.plan.Leftovers, l)
+			case l.Kind == LetGo:
+				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], "let go; its objects stay for the grace time", due})
+			default:
+				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], string(l.Kind) + ", or one that is under way", due})
+			}
+		}
+	}
+}
+
+// abandonedAfter is when an object without a manifest is of nobody any more: no
+// upload goes on for so long.
+const abandonedAfter = 24 * time.Hour
+
+func (d *decision) note(s string) { d.plan.Notes = append(d.plan.Notes, s) }
+
+// windows says what can be restored, before and after.
+func (d *decision) windows() {
+	for _, t := range d.inv.Timelines {
+		if len(t.Backups) == 0 {
+			continue
+		}
+		w := Window{Timeline: t.ID, Before: t.recoverable(Backup.good, 0)}
+		if begin, ok := d.begin(t); ok {
+			w.From = begin.UTC()
+		}
+		w.After = t.recoverable(d.goodAfter(t), d.cuts[t].index)
+		d.plan.Windows = append(d.plan.Windows, w)
+	}
+}
+
+// goodAfter passes good backups that stay.
+func (d *decision) goodAfter(t *Timeline) func(Backup) bool {
+	return func(b Backup) bool { return b.good() && d.stays(d.inv.backup(t.ID, b.ID)) }
+}
+
+func (t *Timeline) recoverable(pass func(Backup) bool, cut uint64) []Recoverable {
+	all := []Recoverable{}
+	for _, r := range t.holding(pass, cut).ranges() {
+		i := slices.IndexFunc(t.Backups, func(b Backup) bool { return b.Index == r.First && pass(b) })
+		all = append(all, Recoverable{t.Backups[i].ID, t.Backups[i].Taken, r.First, r.Last})
+	}
+	return all
+}
+
+// newest is the last of a timeline's backups that passes, by what the log had
+// reached; nil where there is none.
+func (t *Timeline) newest(pass func(Backup) bool) *Backup {
+	for i := range slices.Backward(t.Backups) {
+		if b := &t.Backups[i]; pass(*b) {
+			return b
+		}
+	}
+	return nil
+}
+
+// sortBackups brings them into the order of a Timeline.
+func sortBackups(all []Backup) {
+	slices.SortStableFunc(all, func(a, b Backup) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), a.Taken.Compare(b.Taken), cmp.Compare(a.ID, b.ID))
+	})
+}
