@@ -31,8 +31,11 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 		}
 	})
 	flags.VisitAll(func(f *pflag.Flag) {
-		name := environmentName(f.Name)
-		if value := g.getenv(name); value != "" && !f.Changed && !slices.Contains(notInConfig, f.Name) {
+		name, fixed := environmentName(f.Name), slices.Contains(notInConfig, f.Name)
+		if f.Name == "config" && ownConfig(cmd) {
+			name, fixed = agentConfigVariable, false
+		}
+		if value := g.getenv(name); value != "" && !f.Changed && !fixed {
 			if e := setFlag(flags, f, splitEnvironment(value)); e != nil {
 				err = errors.Join(err, fmt.Errorf("environment variable %s: %w", name, e))
 			}
@@ -40,6 +43,9 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 	})
 	if err != nil {
 		return usageError{err}
+	}
+	if ownConfig(cmd) {
+		return nil
 	}
 	if g.config == "" {
 		g.config = g.getenv(environmentName("config"))
@@ -66,6 +72,16 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 	}
 	return nil
 }
+
+// ownConfig tells whether a command has a --config of its own in place of the
+// file of options: the agent's, which is a configuration of another kind. Where
+// it is not given, REQUORUM_AGENT_CONFIG names it.
+func ownConfig(cmd *cobra.Command) bool {
+	return cmd.Flags().Lookup("config") != cmd.Root().PersistentFlags().Lookup("config")
+}
+
+// agentConfigVariable names the agent's configuration for all commands.
+const agentConfigVariable = "REQUORUM_AGENT_CONFIG"
 
 func environmentName(flag string) string {
 	return "REQUORUM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -135,6 +151,9 @@ func parseConfig(data []byte, root *cobra.Command) ([]setting, error) {
 	var general, specific []setting
 	err := eachEntry(doc.Content[0], func(key, value *yaml.Node) error {
 		if c := commandNamed(root, key.Value); c != nil {
+			if ownConfig(c) {
+				return fmt.Errorf("line %d: %s has a configuration file of its own: see docs/agent-configuration.md", key.Line, key.Value)
+			}
 			return eachEntry(value, func(key, value *yaml.Node) error {
 				s, err := newSetting(c.Name(), key, value, func(option string) bool {
 					return c.Flags().Lookup(option) != nil || root.PersistentFlags().Lookup(option) != nil

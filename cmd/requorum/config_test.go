@@ -112,3 +112,38 @@ func FuzzParseConfig(f *testing.F) {
 		parseConfig(data, root)
 	})
 }
+
+// The agent's --config is another file than that of options, which it does not
+// read; REQUORUM_AGENT_CONFIG names it, and REQUORUM_CONFIG does not.
+func TestOwnConfig(t *testing.T) {
+	options := filepath.Join(t.TempDir(), "options.yaml")
+	if err := os.WriteFile(options, []byte("verbose: true\nlevel: best\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "/from/environment.yaml"},
+		{[]string{"--config", "/from/line.yaml"}, "/from/line.yaml"},
+	} {
+		env := map[string]string{"REQUORUM_CONFIG": options, "REQUORUM_AGENT_CONFIG": "/from/environment.yaml"}
+		g := &globals{environment: environment{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(k string) string { return env[k] }}}
+		root := &cobra.Command{Use: "requorum", SilenceErrors: true, SilenceUsage: true}
+		g.addFlags(root.PersistentFlags())
+		var file string
+		agent := &cobra.Command{Use: "agent", RunE: func(cmd *cobra.Command, _ []string) error { return applySettings(cmd, g) }}
+		agent.Flags().StringVar(&file, "config", "", "")
+		root.AddCommand(agent)
+		root.SetArgs(append([]string{"agent"}, c.args...))
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if file != c.want || g.verbose || g.config != "" {
+			t.Errorf("%v: file %s, want %s; options file %q, verbose %v", c.args, file, c.want, g.config, g.verbose)
+		}
+		if _, err := parseConfig([]byte("agent:\n  config: x\n"), root); err == nil || !strings.Contains(err.Error(), "of its own") {
+			t.Errorf("a section for the agent among the options: %v", err)
+		}
+	}
+}

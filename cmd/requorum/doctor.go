@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/walreplay/archive"
@@ -24,6 +25,8 @@ type doctorOptions struct {
 	archivers       int
 	spoolDir        string
 	spoolLimit      string
+
+	agentConfig string
 }
 
 func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
@@ -36,24 +39,31 @@ func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.spoolDir, "spool-dir", "", "the archiver's --spool-dir")
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
 	o.recipients.addFlags(f)
+	f.StringVar(&o.agentConfig, "agent-config", "", "try all that this `file` names, the configuration of 'requorum agent', in place of the options here")
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use:   "doctor [--repo URL] [--endpoints URL,…] [--data-dir DIR]",
+		Use:   "doctor [--repo URL] [--endpoints URL,…] [--data-dir DIR] | --agent-config FILE",
 		Short: "Check that backing up and archiving would work, and what they would cost",
 		Long: `Check what 'requorum backup' and 'requorum archive' would meet: the endpoints and
 their versions, the rights in etcd, the member's log files, the repository and
 each right in it, the clocks, the room for the spool. Then the requests a day and
 their price for the chosen interval.
 
-Nothing is changed, but for a scratch object in each repository, which is
-written, read, and deleted again. Checks for which nothing was given are left
-out. Status 1 says that something would fail.
+With --agent-config it tries all that the configuration of 'requorum agent' names
+instead: also certificates, keys, companions, the port, the URLs that are pinged
+(nothing is sent there), room for the jobs, and whether retention promises what
+the schedules can give.
+
+Nothing is changed, but for a scratch object in each repository and a scratch
+file in the folders of the agent, which are deleted again. Checks for which nothing
+was given are left out. Status 1 says that something would fail.
 ` + exitHelp,
 		Example: `  requorum doctor --endpoints http://127.0.0.1:2379 --data-dir /var/lib/etcd \
-      --repo 's3://backups/etcd?region=eu-central-1'`,
+      --repo 's3://backups/etcd?region=eu-central-1'
+  requorum doctor --agent-config /etc/requorum/agent.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.doctor(cmd.Context(), &o) },
 	}
@@ -87,6 +97,7 @@ type doctorReport struct {
 type examination struct {
 	*globals
 	options *doctorOptions
+	agent   *config.Config // nil without --agent-config
 	report  doctorReport
 	survey  *store.Survey // nil where no member answers
 }
@@ -100,7 +111,19 @@ func (e *examination) failed(check string, err error, next string) {
 	e.add(checkFail, check, err.Error(), next)
 }
 
+// orKey is the option's name, or the key's where the agent's configuration is
+// examined.
+func (e *examination) orKey(option, key string) string {
+	if e.agent != nil {
+		return key
+	}
+	return option
+}
+
 func (g *globals) doctor(ctx context.Context, o *doctorOptions) (err error) {
+	if o.agentConfig != "" {
+		return g.doctorAgent(ctx, o)
+	}
 	if o.archivers < 1 || o.conn.flags.Changed("interval") && o.interval < time.Millisecond {
 		return usageError{errors.New("--archivers and --interval: want more than 0")}
 	}

@@ -15,12 +15,12 @@ func TestCostOfArchiving(t *testing.T) {
 		puts     int64
 		month    float64
 	}{
-		{time.Second, 86400, 18.06},
-		{10 * time.Second, 8640, 1.82},
-		{time.Minute, 1440, 0.32},
+		{time.Second, 86400, 18.18},
+		{10 * time.Second, 8640, 1.86},
+		{time.Minute, 1440, 0.36},
 	} {
 		got := costOf("s3://b/p", c.interval, 3)
-		if got.Puts != c.puts || math.Abs(got.MonthUSD-c.month) > 0.005 || math.Abs(got.IdleUSD-0.67) > 0.005 {
+		if got.Puts != c.puts || math.Abs(got.MonthUSD-c.month) > 0.005 || math.Abs(got.IdleUSD-0.71) > 0.005 {
 			t.Errorf("%s: %+v", c.interval, got)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (e *examination) examineCluster(ctx context.Context, client *store.Client, encrypted bool) {
 	survey, err := client.Survey(ctx)
 	if err != nil {
-		e.failed("endpoints", err, "name the members' client URLs with --endpoints, and what TLS and users need")
+		e.failed("endpoints", err, "name the members' client URLs with "+e.orKey("--endpoints", "etcd.endpoints")+", and what TLS and users need")
 		return
 	}
 	e.survey = &survey
@@ -38,10 +38,12 @@ func (e *examination) examineCluster(ctx context.Context, client *store.Client, 
 		return
 	}
 	e.add(checkOK, "quorum", fmt.Sprintf("confirmed raft index %d, revision %d", barrier.Index, barrier.Revision), "")
-	e.examineRights(ctx, client, survey, barrier)
+	if e.agent == nil || e.agent.Jobs.Full.Enabled {
+		e.examineRights(ctx, client, survey, barrier)
+	}
 	for _, m := range survey.Members {
 		if m.Err == nil && strings.HasPrefix(m.Version, "3.4.") && !encrypted {
-			e.add(checkWarn, "encryption", "the log of etcd 3.4 holds passwords in plain text when users are added or change theirs", "encrypt the archive: --recipient age1…")
+			e.add(checkWarn, "encryption", "the log of etcd 3.4 holds passwords in plain text when users are added or change theirs", "encrypt the archive: "+e.orKey("--recipient age1…", "encryption.recipients: age1…"))
 			break
 		}
 	}

@@ -29,13 +29,16 @@ type costReport struct {
 	Gets       int64         `json:"gets_a_day"`  // of those who stand by
 	MergeGets  int64         `json:"merge_gets_a_day"`
 	Lists      int64         `json:"lists_a_day"`
+	Looks      int64         `json:"look_lists_a_day"` // of the archivers' hourly look for holes
 	MonthUSD   float64       `json:"usd_a_month"`      // all of it, by list price, while the cluster writes
 	IdleUSD    float64       `json:"idle_usd_a_month"` // and while it is idle
 }
 
 // costOf reckons: the writer stores one segment an interval, each of the others
 // looks for it as often, and merging reads each twice (its header, then all of
-// it) and lists the last day's once an hour.
+// it) and lists the last day's once an hour. Once an hour each archiver looks for
+// holes: it lists what is merged, full snapshots and marks, and the small segments
+// of up to two hours, which nobody merged yet.
 func costOf(place string, interval time.Duration, archivers int) costReport {
 	c := costReport{Repository: place, Interval: interval, Archivers: archivers}
 	c.Puts = int64(day / interval)
@@ -44,12 +47,16 @@ func costOf(place string, interval time.Duration, archivers int) costReport {
 	c.Alive = int64(archivers) * int64(day/archive.DefaultAlive)
 	const perPage = 1000
 	c.Lists = 24 * int64(archivers) * (c.Puts/perPage + 2) // segments, and marks
-	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists) + getPrice*float64(c.Gets+c.MergeGets))
+	c.Looks = 24 * int64(archivers) * (2*c.Puts/24/perPage + looksAlways)
+	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists+c.Looks) + getPrice*float64(c.Gets+c.MergeGets))
 	c.IdleUSD = month / 1000.0 * putPrice * float64(c.Alive+c.idleLists())
 	return c
 }
 
-func (c costReport) idleLists() int64 { return 2 * 24 * int64(c.Archivers) }
+// looksAlways are the listings of a look that finds nothing new.
+const looksAlways = 4
+
+func (c costReport) idleLists() int64 { return (2 + looksAlways) * 24 * int64(c.Archivers) }
 
 func (e *examination) printCost(c costReport) error {
 	fmt.Fprintf(e.stdout, "\nRequests of %d archivers to %s, with an interval of %s:\n", c.Archivers, c.Repository, c.Interval)
@@ -61,7 +68,8 @@ func (e *examination) printCost(c costReport) error {
 	row("GET, standing by", c.Gets, getPrice)
 	row("GET, merging", c.MergeGets, getPrice)
 	row("LIST, merging", c.Lists, putPrice)
-	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists), fmt.Sprintf("%.2f", c.MonthUSD))
+	row("LIST, looking for holes", c.Looks, putPrice)
+	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists+c.Looks), fmt.Sprintf("%.2f", c.MonthUSD))
 	out.row("while nothing is written", fmt.Sprint(c.Alive+c.idleLists()), fmt.Sprintf("%.2f", c.IdleUSD))
 	if err := out.flush(); err != nil {
 		return err

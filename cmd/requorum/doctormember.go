@@ -19,7 +19,7 @@ func (e *examination) examineMember() {
 	wal := cmp.Or(o.walDir, filepath.Join(o.dataDir, "member", "wal"))
 	log, err := walfile.Open(wal)
 	if err != nil {
-		next := "give the member's data directory, and its --wal-dir where it has one"
+		next := e.orKey("give the member's data directory, and its --wal-dir where it has one", "write the member's data directory to member.data-dir, and its --wal-dir to member.wal-dir where it has one")
 		if errors.Is(err, fs.ErrPermission) {
 			next = "" // the error has it
 		}
@@ -101,22 +101,25 @@ func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
 			return
 		}
 	}
-	there := dir
-	for {
-		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
-			break
-		}
-		there = filepath.Dir(there)
-	}
-	free, known, err := freeSpace(there)
+	free, known, err := freeSpace(existing(dir))
 	switch {
 	case err != nil:
 		e.failed("spool "+dir, err, "")
 	case !known:
 		e.add(checkOK, "spool "+dir, "its free space cannot be told here", "")
 	case free < limit:
-		e.add(checkWarn, "spool "+dir, fmt.Sprintf("%s free, less than its bound of %s", size(free), size(limit)), "a smaller --spool-limit, or a --spool-dir with more room")
+		e.add(checkWarn, "spool "+dir, fmt.Sprintf("%s free, less than its bound of %s", size(free), size(limit)), e.orKey("a smaller --spool-limit, or a --spool-dir with more room", "a smaller archive.spool-limit, or an archive.spool-dir with more room"))
 	default:
 		e.add(checkOK, "spool "+dir, fmt.Sprintf("%s free for at most %s", size(free), size(limit)), "")
+	}
+}
+
+// existing is a folder, or the nearest one above it that there is.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
 	}
 }

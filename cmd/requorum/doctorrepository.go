@@ -42,7 +42,7 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) {
 		e.add(checkWarn, place, repo.Damage().Error(), "")
 	}
 	e.examineRightsIn(ctx, s, abilities)
-	if strings.HasPrefix(place, "s3:") {
+	if strings.HasPrefix(place, "s3:") && (e.agent == nil || e.agent.Archiving()) {
 		interval := e.options.interval
 		if interval == 0 {
 			interval = archive.DefaultInterval
@@ -93,14 +93,35 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	e.examineClock(place, found.ModTime, before, after)
 	if abilities.ExclusiveCreate {
 		e.add(checkOK, place, "can be written, read and listed; of two writers of one name one wins", "")
+	} else {
+		e.examineSharing(place)
 	}
 	switch err := s.Delete(ctx, name); {
+	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Enabled:
+		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject (with versions s3:DeleteObjectVersion), see docs/s3.md, or write jobs.prune.enabled: false and prune from elsewhere")
 	case errors.Is(err, sinks.ErrDenied):
 		e.add(checkWarn, place, fmt.Sprintf("nothing can be deleted, so merged log segments do not replace the small ones (%s stays)", name), "allow deleting below <timeline>/l0 and claims, see docs/s3.md, or prune from elsewhere")
 	case errors.Is(err, sinks.ErrLocked):
 		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
 	case err != nil:
 		e.failed(place, fmt.Errorf("delete: %w", err), "")
+	}
+}
+
+// examineSharing tells what follows where the place does not decide between two
+// writers of one name.
+func (e *examination) examineSharing(place string) {
+	const text = "it does not decide between two writers of one name: of two archivers one would overwrite the other's log"
+	const later = "use a server with conditional puts, so that another agent can take over"
+	switch {
+	case e.agent == nil:
+		e.add(checkWarn, place, text, "use a server with conditional puts, or run a single archiver and say so with --single-writer")
+	case e.agent.Repository.Writer == "":
+		e.add(checkFail, place, text, "use a server with conditional puts, or name the one agent that writes: repository.writer: "+e.agent.Name)
+	case e.agent.Repository.Writer != e.agent.Name:
+		e.add(checkWarn, place, fmt.Sprintf("%s; %s alone writes, and this agent (%s) waits", text, e.agent.Repository.Writer, e.agent.Name), later)
+	default:
+		e.add(checkWarn, place, text+"; this agent alone writes", later)
 	}
 }
 
@@ -114,16 +135,21 @@ func orDiffers(err error) error {
 // examineClock compares an object's time with this host's, before and after it
 // was written. Stores tell whole seconds.
 func (e *examination) examineClock(place string, stored, before, after time.Time) {
-	var off time.Duration
-	switch {
-	case stored.IsZero():
-		return
-	case stored.Before(before.Add(-clockTolerance)):
-		off = before.Sub(stored)
-	case stored.After(after.Add(clockTolerance)):
-		off = -stored.Sub(after)
-	default:
-		return
+	if off := clockOff(stored, before, after); off != 0 {
+		e.add(checkWarn, place, fmt.Sprintf("this host's clock and the repository's differ by %s: restore --at goes by this host's", off), "set the clock: NTP on every member")
 	}
-	e.add(checkWarn, place, fmt.Sprintf("this host's clock and the repository's differ by %s: restore --at goes by this host's", off.Round(time.Second)), "set the clock: NTP on every member")
+}
+
+// clockOff is by how much a time that somebody else told between before and after
+// is wrong, to the second; 0 within the tolerance, or where none was told.
+func clockOff(told, before, after time.Time) time.Duration {
+	switch {
+	case told.IsZero():
+		return 0
+	case told.Before(before.Add(-clockTolerance)):
+		return before.Sub(told).Round(time.Second)
+	case told.After(after.Add(clockTolerance)):
+		return -told.Sub(after).Round(time.Second)
+	}
+	return 0
 }

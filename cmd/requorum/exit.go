@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/schedule/companions"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -58,7 +59,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitIncomplete
 	case errors.As(err, &damaged), errors.As(err, &log), errors.As(err, &fork):
 		return exitDamaged
-	case errors.Is(err, snapshot.ErrNoBackup):
+	case errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, companions.ErrNone):
 		return exitNothing
 	}
 	return exitFailed

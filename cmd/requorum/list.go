@@ -48,7 +48,8 @@ ends the command with status 3, as does a verdict that was altered or is missing
 			}
 			logs, err := readLogs(cmd.Context(), r, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
-			return errors.Join(g.printCatalog(r, catalog, logs, verdicts), err, errVerdicts)
+			pins, errPins := r.Pins(cmd.Context())
+			return errors.Join(g.printCatalog(r, catalog, logs, verdicts, pins), err, errVerdicts, errPins)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -75,6 +76,8 @@ type catalogReport struct {
 type listedBackup struct {
 	*snapshot.Manifest
 	Proved *provedReport `json:"proved,omitempty"`
+	// Pinned is nil for one that is not.
+	Pinned *repository.Pin `json:"pinned,omitempty"`
 }
 
 type damagedReport struct {
@@ -90,7 +93,7 @@ type incompleteReport struct {
 	Newest   time.Time             `json:"newest"`
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain, pins []repository.Pin) error {
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(),
 		Timelines: emptyNotNull(c.Timelines), Backups: []listedBackup{},
@@ -99,7 +102,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, lo
 		logsReport:      logs,
 	}
 	for _, m := range c.Manifests {
-		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m)})
+		listed.Backups = append(listed.Backups, listedBackup{m, proved(verdicts, m), pinOf(pins, m)})
 	}
 	var damage []error
 	if d := r.Damage(); d != nil {
@@ -151,11 +154,11 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			continue
 		}
 		g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
-		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED")
+		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "SOURCE", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED", "PINNED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {
 				out.row(m.ID, when(m.Started), fmt.Sprint(m.Facts.Revision), fmt.Sprint(m.Facts.RaftIndex),
-					m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()), m.Proved.String())
+					m.MadeFrom(), m.Source.Version, size(m.Object.RawSize), size(m.Object.StoredSize), yesNo(m.Object.Encrypted()), m.Proved.String(), pinned(m.Pinned))
 			}
 		}
 		if err := out.flush(); err != nil {

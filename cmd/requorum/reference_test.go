@@ -24,6 +24,9 @@ func TestCommandReference(t *testing.T) {
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "completion" {
 			addReference(t, &doc, c)
+			for _, below := range c.Commands() {
+				addReference(t, &doc, below)
+			}
 		}
 	}
 	path := filepath.Join("..", "..", "docs", "commands.md")

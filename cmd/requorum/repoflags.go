@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,9 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/s3"
 )
 
 // repoFlags name the repositories and how to talk to them.
@@ -56,7 +53,7 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 	}
 	var all []sinks.Sink
 	for _, u := range r.urls {
-		s, err := openSink(ctx, u, r.retryFor)
+		s, err := openPlace(ctx, u, r.retryFor)
 		if err != nil {
 			return nil, errors.Join(err, closeSinks(all))
 		}
@@ -100,30 +97,13 @@ func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository
 	return repo, nil
 }
 
-func openSink(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
-	scheme, _, hasScheme := strings.Cut(raw, "://")
-	switch {
-	case !hasScheme:
-		path, err := filepath.Abs(raw)
-		if err != nil {
-			return nil, err
-		}
-		return disk.New(path)
-	case scheme == "file":
-		u, err := url.Parse(raw)
-		if err != nil || u.Host != "" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
-			return nil, usageError{fmt.Errorf("--repo %s: want file:///absolute/path, with three slashes and nothing behind the path", raw)}
-		}
-		return disk.New(u.Path)
-	case scheme == "s3":
-		cfg, err := s3.ParseURL(raw)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		cfg.RetryFor = retryFor // parts of an upload can only be tried again there
-		return s3.Open(ctx, cfg)
+// openPlace opens the sink of one --repo; a URL that names no place is wrong usage.
+func openPlace(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
+	s, err := place.Open(ctx, raw, retryFor)
+	if errors.Is(err, place.ErrURL) {
+		return nil, usageError{fmt.Errorf("--repo: %w", err)}
 	}
-	return nil, usageError{fmt.Errorf("--repo: %q repositories are not known; use file:// or s3://", scheme)}
+	return s, err
 }
 
 // parseRate reads bytes a second; 0 is no limit.

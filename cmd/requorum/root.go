@@ -113,9 +113,15 @@ file.
 		newShowCommand(g),
 		newVerifyCommand(g),
 		newRestoreCommand(g),
+		newPruneCommand(g),
+		newPinCommand(g),
+		newUnpinCommand(g),
+		newCompanionsCommand(g),
 		newDoctorCommand(g),
 		newVersionCommand(g),
 		newDrillMembersCommand(g),
+		newAgentCommand(g),
+		newAgentJobCommand(g),
 	)
 	for _, c := range append(root.Commands(), root) {
 		asUsageErrors(c)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -48,8 +49,9 @@ took there.
 			if n := len(verdicts.Findings); n > 0 {
 				g.note("the chain of verdicts is damaged: 'requorum list' names the %s", plural(n, "place", "places"))
 			}
-			report := showReport{listedBackup{m, proved(verdicts, m)}, logs.of(m)}
-			err = errors.Join(err, errVerdicts)
+			pins, errPins := r.Pins(cmd.Context())
+			report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m)}
+			err = errors.Join(err, errVerdicts, errPins)
 			if g.output == "json" {
 				return errors.Join(g.printJSON(report), err)
 			}
@@ -97,7 +99,7 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 		out.row("Barrier", fmt.Sprintf("index %d, revision %d (%s)", m.Barrier.RaftIndex, m.Barrier.Revision, m.Barrier.Method))
 	}
 	out.row("etcd", fmt.Sprintf("%s; cluster version %s, storage version %s", m.Source.Version, orNone(m.Facts.ClusterVersion), orNone(m.Facts.StorageVersion)))
-	out.row("Read from", fmt.Sprintf("%s (%s, %s)", orNone(m.Source.Name), m.Source.MemberID, m.Source.Endpoint))
+	showSource(out, m)
 	for i, member := range m.Facts.Members {
 		label := ""
 		if i == 0 {
@@ -118,6 +120,16 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	out.row("Database", fmt.Sprintf("%s, SHA-256 %s", size(m.Object.RawSize), m.DatabaseSHA256))
 	out.row("Stored", fmt.Sprintf("%s as %s, SHA-256 %s", size(m.Object.StoredSize), strings.Join(m.Object.Codecs, ", "), m.Object.StoredSHA256))
 	report.Proved.rows(out)
+	if p := report.Pinned; p != nil {
+		out.row("Pinned", when(p.Created)+because(p.Reason))
+	}
+	for i, c := range m.Companions {
+		label := ""
+		if i == 0 {
+			label = "Companions"
+		}
+		out.row(label, fmt.Sprintf("%s: %d %s, %s, from %s", c.Name, c.Files, plural(c.Files, "file", "files"), size(c.Bytes), orNone(c.Host)))
+	}
 	for _, recipient := range m.Object.Recipients {
 		out.row("Encrypted to", recipient)
 	}
@@ -129,6 +141,23 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	return out.flush()
 }
 
+// showSource says where the bytes came from.
+func showSource(out *table, m *snapshot.Manifest) {
+	if !m.Synthetic() {
+		out.row("Read from", fmt.Sprintf("%s (%s, %s)", orNone(m.Source.Name), m.Source.MemberID, m.Source.Endpoint))
+		return
+	}
+	s := m.Synthesis
+	made := fmt.Sprintf("%s (raft index %d) and the %d entries of the log after it", m.MadeFrom(), s.BaseIndex, s.Entries)
+	if s.Generation > 1 {
+		made += fmt.Sprintf("; %d replays after %s, which was read from a member", s.Generation, s.Origin)
+	}
+	out.row("Made", made)
+	if s.StampsEqual > 0 {
+		out.row("", fmt.Sprintf("equal to %d %s that live members served", s.StampsEqual, plural(s.StampsEqual, "hash", "hashes")))
+	}
+}
+
 func lastRevision(r walreplay.Range) string {
 	if r.LastRevisionExact {
 		return fmt.Sprint(r.LastRevision)
@@ -138,13 +167,14 @@ func lastRevision(r walreplay.Range) string {
 
 // byHand is how to get the plain etcd snapshot with ordinary tools.
 func byHand(m *snapshot.Manifest) string {
+	object := path.Base(m.Object.Name)
 	if slices.Equal(m.Object.Recipients, []string{"passphrase"}) {
-		return "age -d snapshot.zst.age | zstd -d -o snapshot.db"
+		return "age -d " + object + " | zstd -d -o snapshot.db"
 	}
 	if m.Object.Encrypted() {
-		return "age -d -i IDENTITY snapshot.zst.age | zstd -d -o snapshot.db"
+		return "age -d -i IDENTITY " + object + " | zstd -d -o snapshot.db"
 	}
-	return "zstd -d snapshot.zst -o snapshot.db"
+	return "zstd -d " + object + " -o snapshot.db"
 }
 
 func countOr(k snapshot.Keys) string {

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	_ "time/tzdata" // schedules have a time zone, and hosts of small images know none
+
+	"github.com/spf13/cobra"
+
+	"github.com/requorum/requorum/schedule"
+	"github.com/requorum/requorum/schedule/config"
+)
+
+// agentJobCommand is the argument with which an agent starts this program anew,
+// for a job in a process of its own.
+const agentJobCommand = "agent-job"
+
+type agentOptions struct {
+	file  string
+	check bool
+}
+
+func newAgentCommand(g *globals) *cobra.Command {
+	var o agentOptions
+	cmd := &cobra.Command{
+		Use:   "agent --config FILE",
+		Short: "Run beside an etcd member: archive, back up, verify, prune, and tell",
+		Long: `Run beside each etcd member and do all that the configuration names: archive the
+raft log continuously, take full snapshots on a schedule, verify them, let go what
+retention does not keep, and say at any time what would be lost if everything
+burned now.
+
+Several agents of one cluster share a repository, and each job is done by one of
+them. The agent changes nothing in the cluster. Its status page, health and
+metrics are on one port, 127.0.0.1:2390 unless listen.address says otherwise.
+
+SIGHUP reads the configuration again; one that cannot be honoured is refused, and
+the old one goes on. SIGTERM ends the agent within half a minute, with status 0.
+
+docs/agent.md is the guide, docs/agent-configuration.md has every key.
+'requorum doctor' tries all that a configuration names.
+` + exitHelp,
+		Example: `  requorum agent --config /etc/requorum/agent.yaml
+  requorum agent --config /etc/requorum/agent.yaml --check-config`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.agent(cmd.Context(), &o) },
+	}
+	cmd.Flags().StringVar(&o.file, "config", "", "the agent's configuration `file` (see docs/agent-configuration.md)")
+	cmd.Flags().BoolVar(&o.check, "check-config", false, "only say whether the configuration can be honoured, as far as no network is needed")
+	return cmd
+}
+
+func (g *globals) agent(ctx context.Context, o *agentOptions) error {
+	if o.file == "" {
+		return usageError{errors.New("no configuration: give --config FILE")}
+	}
+	cfg, err := config.ReadWith(o.file, g.getenv)
+	if err == nil {
+		err = errors.Join(cfg.Check()...)
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	if o.check {
+		return g.printChecked(o.file, cfg)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, which jobs run as well: %w", err)
+	}
+	logger := g.agentLogger(cfg)
+	agent, err := schedule.New(ctx, cfg, schedule.Options{Tool: "requorum " + version, Command: []string{self, agentJobCommand}, Logger: logger})
+	if err != nil {
+		return err
+	}
+	reloading, stop := context.WithCancel(ctx)
+	defer stop()
+	go reloadOnHangup(reloading, agent, o.file, g.getenv)
+	return agent.Run(ctx)
+}
+
+// reloadOnHangup takes up the configuration anew on SIGHUP.
+func reloadOnHangup(ctx context.Context, agent *schedule.Agent, file string, getenv func(string) string) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+		}
+		cfg, err := config.ReadWith(file, getenv)
+		if err != nil {
+			agent.Refuse(err)
+			continue
+		}
+		agent.Reload(ctx, cfg)
+	}
+}
+
+// agentLogger writes as the configuration says.
+func (g *globals) agentLogger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		level = slog.LevelInfo // it was checked when it was read
+	}
+	if g.verbose {
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(g.stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(g.stderr, options))
+}
+
+// printChecked says what a configuration comes to.
+func (g *globals) printChecked(file string, cfg *config.Config) error {
+	report := checkedConfig{File: file, Agent: cfg.Name, OK: true, Warnings: []string{}}
+	for _, w := range cfg.Warnings() {
+		report.Warnings = append(report.Warnings, w.Error())
+	}
+	if g.output == "json" {
+		return g.printJSON(report)
+	}
+	for _, w := range report.Warnings {
+		fmt.Fprintf(g.stdout, "warning: %s\n", w)
+	}
+	fmt.Fprintf(g.stdout, "%s can be honoured, as far as no network tells: agent %s, repository %s\n", file, cfg.Name, cfg.Repository.URL)
+	return nil
+}
+
+// checkedConfig is the JSON form of `requorum agent --check-config`.
+type checkedConfig struct {
+	File     string   `json:"file"`
+	Agent    string   `json:"agent"`
+	OK       bool     `json:"ok"`
+	Warnings []string `json:"warnings"`
+}
+
+// newAgentJobCommand is what an agent starts; it is no part of the interface.
+func newAgentJobCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use: agentJobCommand, Hidden: true, Args: cobra.NoArgs,
+		Short: "Do one job of an agent, as it says on standard input",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return schedule.ServeJob(cmd.Context(), g.stdin, g.stdout)
+		},
+	}
+}

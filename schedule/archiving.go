@@ -1,0 +1,125 @@
+package schedule
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/schedule/due"
+	"github.com/requorum/requorum/walreplay/archive"
+)
+
+// archiveAgain is how soon archiving is tried again after an error that time
+// does not heal: somebody may.
+const archiveAgain = 30 * time.Second
+
+// archive archives the member's log until ctx ends.
+func (t *term) archive(ctx context.Context) {
+	if t.mayNotWrite(ctx) {
+		return
+	}
+	for {
+		err := t.archiveOnce(ctx)
+		if ctx.Err() != nil {
+			if err != nil {
+				t.Logger.Error("the archive did not end cleanly", "err", err)
+			}
+			return
+		}
+		t.mu.Lock()
+		t.failures["archive"] = err
+		t.mu.Unlock()
+		t.Logger.Error("archiving ended", "err", err, "again_in", archiveAgain)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(archiveAgain):
+		}
+		t.mu.Lock()
+		delete(t.failures, "archive")
+		t.mu.Unlock()
+	}
+}
+
+// mayNotWrite waits until it is known whether this agent may write, where only
+// one agent may. While the repository is away that is not known, and the log
+// stays where it is: in the member's own files.
+func (t *term) mayNotWrite(ctx context.Context) bool {
+	if t.cfg.Repository.Writer == "" || t.cfg.Repository.Writer == t.cfg.Name {
+		return false
+	}
+	for {
+		t.mu.Lock()
+		known, waiting := t.repo != nil, t.waiting != ""
+		t.mu.Unlock()
+		if known {
+			return waiting
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-time.After(tryAgain):
+		}
+	}
+}
+
+func (t *term) archiveOnce(ctx context.Context) error {
+	client, _, _ := t.opened()
+	c := t.cfg.Archive
+	var archiver *archive.Archiver
+	keeper := &due.Keeper{Sink: t.sink, Take: t.takeDue, Tell: func(text string) { t.Logger.Warn("the first full snapshot", "err", text) }}
+	archiver, err := archive.New(archive.Config{
+		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
+		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,
+		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolLimit), Interval: c.Interval.Std(), Size: int64(c.Size),
+		Takeover: c.Takeover.Std(), Stamp: c.Stamp.Std(), Logger: t.Logger,
+		OnGap:  keeper.Cover,
+		Events: t.archiveEvent,
+	})
+	if err != nil {
+		return err
+	}
+	keeper.Archiver = archiver
+	t.mu.Lock()
+	t.archiver = archiver
+	t.mu.Unlock()
+	beginning, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { keeper.KeepBeginning(beginning) })
+	err = archiver.Run(ctx)
+	stop()
+	beside.Wait()
+	return err
+}
+
+// archiveEvent logs alarms that come and go.
+func (t *term) archiveEvent(e archive.Event) {
+	level, text := slog.LevelInfo, "alarm is over"
+	if e.Raised {
+		level, text = slog.LevelWarn, "alarm"
+	}
+	t.Logger.Log(context.Background(), level, text, "alarm", e.Alarm, "why", e.Text)
+}
+
+// sampleRecoveryPoint follows up to when everything can be restored.
+func (t *term) sampleRecoveryPoint(ctx context.Context) {
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		_, _, archiver := t.opened()
+		if archiver == nil {
+			continue
+		}
+		s := archiver.State()
+		t.point.confirm(s.Applied, s.Confirmed)
+		if s.Timeline.ClusterID != 0 {
+			t.point.durable(s.Timeline.String(), s.Recoverable)
+		}
+	}
+}

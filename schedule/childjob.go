@@ -1,0 +1,181 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/schedule/child"
+	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/schedule/synthetic"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+)
+
+// childRequest is what a job's process is asked to do: one of its parts.
+type childRequest struct {
+	Tool string `json:"tool"`
+	// Config is the agent's configuration as it stood in the file, and Name the
+	// file's: files may have changed since, and hold what no argument may show.
+	Config []byte `json:"config"`
+	Name   string `json:"name"`
+
+	Verify    *verifyRequest    `json:"verify,omitempty"`
+	Synthetic *syntheticRequest `json:"synthetic,omitempty"`
+}
+
+type verifyRequest struct {
+	Rung   report.Rung `json:"rung"`
+	Backup string      `json:"backup"`
+	Sample float64     `json:"sample"` // percent; 0 is all
+}
+
+// verifyAnswer is what came out.
+type verifyAnswer struct {
+	Of        string `json:"of"` // what was verified
+	Text      string `json:"text"`
+	Damaged   string `json:"damaged,omitempty"`   // the first finding
+	Unchecked string `json:"unchecked,omitempty"` // the first reason
+	Bytes     int64  `json:"bytes"`
+	Verdict   uint64 `json:"verdict"`
+}
+
+type syntheticRequest struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	ID       string                `json:"id"`
+	Attempt  int                   `json:"attempt"`
+	Slot     string                `json:"slot"`
+}
+
+type syntheticAnswer struct {
+	Backup  string `json:"backup,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Text    string `json:"text,omitempty"`
+	Nothing string `json:"nothing,omitempty"` // why nothing was made, which is in order
+	Lost    bool   `json:"lost,omitempty"`    // another attempt was faster
+}
+
+// child runs a job's process, and gives its answer.
+func (t *term) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
+	req.Tool, req.Config, req.Name = t.Tool, t.cfg.Source(), t.cfg.File()
+	r := t.cfg.Resources
+	return child.Run(ctx, child.Command{Path: t.Command[0], Args: t.Command[1:]}, req, progress,
+		child.Limits{Memory: int64(r.JobMemory)}) // it has the priorities of this process
+}
+
+// ServeJob is a job's process: it does what stands on its input, and answers on
+// its output.
+func ServeJob(ctx context.Context, in io.Reader, out io.Writer) error {
+	return child.Serve(ctx, in, out, serveJob)
+}
+
+func serveJob(ctx context.Context, request json.RawMessage, progress func(phase string, done, total int64)) (any, error) {
+	var req childRequest
+	if err := json.Unmarshal(request, &req); err != nil {
+		return nil, fmt.Errorf("the request of a job's process: %w", err)
+	}
+	cfg, err := config.Parse(req.Config, req.Name)
+	if err != nil {
+		return nil, err
+	}
+	sink, err := cfg.OpenSink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer sink.Close() //nolint:errcheck // what was written is committed, or an error is on its way
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Resources.ScratchDir, 0o700); err != nil {
+		return nil, fmt.Errorf("resources.scratch-dir: %w", err)
+	}
+	switch {
+	case req.Verify != nil:
+		return serveVerify(ctx, cfg, repo, req, progress)
+	case req.Synthetic != nil:
+		return serveSynthetic(ctx, cfg, repo, req, progress)
+	}
+	return nil, errors.New("the request of a job's process asks for nothing")
+}
+
+func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*verifyAnswer, error) {
+	v := req.Verify
+	identities, err := cfg.Identities()
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := cfg.TrustedKeys()
+	if err != nil {
+		return nil, err
+	}
+	key, err := cfg.SigningKey()
+	if err != nil {
+		return nil, err
+	}
+	r, seen, err := verify.Repository(ctx, repo, verify.Request{
+		Backup: v.Backup, Rung: v.Rung, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
+		Identities: identities, Trusted: trusted,
+		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	written, err := verdict.Write(ctx, repo, verify.Verdict(r, seen), key)
+	if err != nil {
+		return nil, fmt.Errorf("the verdict could not be written: %w", err)
+	}
+	answer := &verifyAnswer{Of: v.Backup, Verdict: written.Sequence}
+	for _, c := range r.Checks {
+		answer.Bytes += c.Bytes
+		if len(c.Findings) > 0 && answer.Damaged == "" {
+			answer.Damaged = c.Object + ": " + report.Printable(c.Findings[0].Text)
+		}
+		if c.Status == report.Unchecked && answer.Unchecked == "" {
+			answer.Unchecked = c.Object + ": " + report.Printable(c.Reason)
+		}
+	}
+	answer.Text = fmt.Sprintf("%s passed the rung %s: %s read", v.Backup, v.Rung, humanize.IBytes(uint64(answer.Bytes)))
+	return answer, nil
+}
+
+func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*syntheticAnswer, error) {
+	s := req.Synthetic
+	identities, err := cfg.Identities()
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := cfg.TrustedKeys()
+	if err != nil {
+		return nil, err
+	}
+	codecOptions, err := cfg.Codec()
+	if err != nil {
+		return nil, err
+	}
+	m, err := synthetic.Make(ctx, synthetic.Options{
+		Repo: repo, Timeline: s.Timeline, ID: s.ID, Attempt: s.Attempt, Identities: identities, TrustedKeys: trusted, Codec: codecOptions,
+		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Labels: map[string]string{"agent": cfg.Name, "slot": s.Slot}, Progress: progress,
+	})
+	switch {
+	case errors.Is(err, snapshot.ErrTaken):
+		return &syntheticAnswer{Lost: true}, nil
+	case errors.Is(err, synthetic.ErrNothingNew), errors.Is(err, synthetic.ErrNoBase):
+		return &syntheticAnswer{Nothing: err.Error()}, nil
+	case err != nil:
+		return nil, err
+	}
+	return &syntheticAnswer{
+		Backup: m.ID, Bytes: m.Object.StoredSize,
+		Text: fmt.Sprintf("backup %s of revision %d from backup %s and %d entries of the log", m.ID, m.Facts.Revision, m.Synthesis.Base, m.Synthesis.Entries),
+	}, nil
+}

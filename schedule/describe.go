@@ -1,0 +1,108 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/archive"
+)
+
+// describe is what the agent knows at a time.
+func (t *term) describe(now time.Time) *status.Status {
+	t.mu.Lock()
+	seen, archiver, runner, waiting := t.seen, t.archiver, t.runner, t.waiting
+	t.mu.Unlock()
+	s := &status.Status{
+		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Waiting: waiting,
+		Cluster: seen.cluster, Repository: seen.repository, RTO: seen.rto,
+		Certificates: slices.Clone(seen.certificates),
+		Objectives: status.Objectives{
+			RecoveryPoint: t.cfg.Objectives.RecoveryPoint.Std().Seconds(), VerifiedWithin: t.cfg.Objectives.VerifiedWithin.Std().Seconds(),
+			CertificateNotice: t.cfg.Objectives.CertificateNotice.Std().Seconds(),
+		},
+	}
+	s.Cluster.Members = slices.Clone(s.Cluster.Members)
+	s.Repository.URL = t.sink.String()
+	if archiver != nil {
+		state := archiver.State()
+		state.Holes, state.Gaps, state.Alarms = filled(state.Holes), filled(state.Gaps), filled(state.Alarms)
+		s.Archive = &state
+		s.Writer = state.Role == archive.Writer || state.Role == archive.Spooling
+		s.Repository.Timeline = state.Timeline
+	}
+	if runner != nil {
+		s.Jobs = runner.Status()
+	} else {
+		s.Jobs = t.plannedJobs()
+	}
+	t.describeComparison(s)
+	s.RPO = t.rpo(now, s, seen.newest)
+	t.describeProblems(s, seen)
+	noNil(s)
+	return s
+}
+
+// noNil makes empty lists of those that are nil: null is no list to a reader.
+func noNil(s *status.Status) {
+	s.Cluster.Divergent, s.Cluster.Members = filled(s.Cluster.Divergent), filled(s.Cluster.Members)
+	r := &s.Repository
+	r.Backups, r.Ranges, r.Timelines = filled(r.Backups), filled(r.Ranges), filled(r.Timelines)
+	s.Certificates, s.Problems, s.Jobs = filled(s.Certificates), filled(s.Problems), filled(s.Jobs)
+}
+
+// filled is a list that is not nil.
+func filled[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// plannedJobs are the jobs before the repository was reached.
+func (t *term) plannedJobs() []status.Job {
+	var all []status.Job
+	for _, e := range t.entries() {
+		all = append(all, status.Job{Name: e.Name, Schedule: e.Schedule, Off: e.Off, Waiting: "the repository was not reached yet"})
+	}
+	return all
+}
+
+// rpo is what would be lost if everything but the repository burned now.
+func (t *term) rpo(now time.Time, s *status.Status, newest *snapshot.Manifest) status.RPO {
+	until := t.point.at()
+	// A full snapshot holds all that was acknowledged before it was begun, if it is
+	// of the history that goes on.
+	if newest != nil && newest.Started.After(until) && (s.Archive == nil || s.Archive.Timeline == newest.Timeline) {
+		until = newest.Started
+	}
+	if newest == nil {
+		text := "everything would be lost: there is no full snapshot"
+		if s.Repository.Listed.IsZero() {
+			text = "it is not known what would be lost: the repository was not listed yet"
+		}
+		return status.RPO{Text: text}
+	}
+	if until.IsZero() {
+		return status.RPO{Text: "it is not known what would be lost: no member has confirmed anything yet"}
+	}
+	lost := max(0, now.Sub(until))
+	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: fmt.Sprintf("nothing older than %s would be lost", inWords(lost))}
+}
+
+// inWords is a length of time for people: no more exact than they need it.
+func inWords(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+	case d < 72*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Round(time.Hour).Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}

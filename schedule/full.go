@@ -1,0 +1,157 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/schedule/companions"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/archive"
+)
+
+// fitWait is how long a full snapshot waits for a member that has nothing better
+// to do.
+const fitWait = time.Minute
+
+var errNoMember = errors.New("no member of the cluster was reached yet")
+
+// full takes a full snapshot.
+func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
+	args, err := parseArguments(task.Job, task.Arg)
+	if err != nil {
+		return job.Result{}, job.Final(err)
+	}
+	client, _, archiver := t.opened()
+	if client == nil {
+		return job.Result{}, errNoMember
+	}
+	attached, err := t.attachments()
+	if err != nil {
+		return job.Result{}, err
+	}
+	labels := map[string]string{"agent": t.cfg.Name, "slot": task.Slot}
+	if args.Reason != "" {
+		labels["reason"] = args.Reason
+	}
+	c := t.cfg.Jobs.Full
+	result, err := snapshot.Take(ctx, snapshot.Request{
+		Client: client, Sinks: []sinks.Sink{t.sink}, Codec: t.codec, Tool: t.Tool, Labels: labels,
+		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Companions: attached,
+		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
+		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
+	})
+	if errors.Is(err, snapshot.ErrTaken) {
+		return job.Result{}, fmt.Errorf("%w: %w", job.ErrLost, err)
+	}
+	if err != nil {
+		return job.Result{}, err
+	}
+	if archiver != nil {
+		archiver.LookAgain()
+	}
+	m := result.Outcomes[0].Manifest
+	if t.cfg.Jobs.Structure.Enabled && t.cfg.Jobs.Structure.AfterFull {
+		arg, err := json.Marshal(arguments{Backup: m.ID})
+		if err == nil {
+			_, err = t.demand(ctx, jobStructure, arg)
+		}
+		if err != nil {
+			t.Logger.Warn("the new full snapshot is not verified at once", "backup", m.ID, "err", err)
+		}
+	}
+	return job.Result{
+		Backup: m.ID, Bytes: m.Object.StoredSize,
+		Text: fmt.Sprintf("backup %s of revision %d from %s: %s stored as %s", m.ID, m.Facts.Revision, memberOf(m),
+			humanize.IBytes(uint64(m.Object.RawSize)), humanize.IBytes(uint64(m.Object.StoredSize))),
+	}, nil
+}
+
+func memberOf(m *snapshot.Manifest) string {
+	if m.Source.Name != "" {
+		return m.Source.Name
+	}
+	return m.Source.Endpoint
+}
+
+// attachments are the files that are stored with a full snapshot.
+func (t *term) attachments() ([]snapshot.CompanionSource, error) {
+	var specs []companions.Spec
+	for _, c := range t.cfg.Companions {
+		specs = append(specs, companions.Spec{Name: c.Name, Path: c.Path})
+	}
+	return companions.Sources(specs)
+}
+
+// takeDue takes a full snapshot that the archive needs, and waits for it.
+func (t *term) takeDue(ctx context.Context, timeline repository.TimelineID) error {
+	arg, err := json.Marshal(arguments{Timeline: timeline, Reason: "the archived log needs it"})
+	if err != nil {
+		return err
+	}
+	slot, err := t.demand(ctx, jobFull, arg)
+	if err != nil {
+		return err
+	}
+	return t.await(ctx, jobFull, slot)
+}
+
+// awaitLimit is longer than a full snapshot may take.
+const awaitLimit = snapshot.DefaultTimeout + 5*time.Minute
+
+// await waits for the end of a run that was asked for here.
+func (t *term) await(ctx context.Context, name, slot string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitLimit, fmt.Errorf("job %s, slot %s: no result after %s", name, slot, awaitLimit))
+	defer cancel()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		run, err := t.find(ctx, name, slot)
+		switch {
+		case err != nil:
+			return err
+		case run == nil || run.Finished.IsZero():
+		case run.OK:
+			return nil
+		default:
+			return fmt.Errorf("job %s, slot %s: %s", name, slot, run.Text)
+		}
+	}
+}
+
+// hold is how long this agent leaves a full snapshot to others, by what its own
+// member is doing.
+func (t *term) hold() (time.Duration, string) {
+	m, known := t.local()
+	switch {
+	case !t.cfg.HasMember():
+		return 0, ""
+	case !known:
+		return unfitHold, "its member does not answer"
+	case m.Unfit != "":
+		return unfitHold, "its member is not to be read now: " + m.Unfit
+	case m.Role == roleLeader:
+		return leaderHold, "its member is the leader"
+	case m.Role == roleFollower:
+		return followerHold, "a learner goes first"
+	}
+	return 0, ""
+}
+
+const (
+	followerHold = 2 * time.Second
+	leaderHold   = 5 * time.Second
+	unfitHold    = 25 * time.Second
+)

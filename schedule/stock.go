@@ -1,0 +1,142 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// documentMemory is what documents of the repository may take in memory, so
+// that each is fetched once: some hundred manifests, and verdicts.
+const documentMemory = 16 << 20
+
+// stock is what a repository holds, as it was looked at last.
+type stock struct {
+	repo     *repository.Repository
+	archives *walreplay.Archives
+	trusted  []ed25519.PublicKey
+
+	catalog *snapshot.Catalog
+	chain   verdict.Chain
+	ranges  []walreplay.Range
+	pinned  map[string]bool
+	listed  time.Time
+}
+
+// newStock looks at nothing yet.
+func newStock(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*stock, error) {
+	sink = sinks.Remember(sink, documentMemory, func(name string) bool { return strings.HasSuffix(name, ".json") })
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return nil, err
+	}
+	return &stock{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
+}
+
+// look lists anew. With an error what was known before stays.
+func (s *stock) look(ctx context.Context, now time.Time) error {
+	catalog, err := snapshot.ReadCatalog(ctx, s.repo)
+	if err != nil {
+		return err
+	}
+	ranges, err := s.archives.Ranges(ctx, catalog)
+	if err != nil {
+		return err
+	}
+	chain, err := verdict.ReadAll(ctx, s.repo, s.trusted...)
+	if err != nil {
+		return err
+	}
+	pins, err := s.repo.Pins(ctx)
+	if err != nil {
+		return err
+	}
+	pinned := map[string]bool{}
+	for _, p := range pins {
+		pinned[backupKey(p.Timeline, p.Backup)] = true
+	}
+	s.catalog, s.ranges, s.chain, s.pinned, s.listed = catalog, ranges, chain, pinned, now
+	return nil
+}
+
+func backupKey(t repository.TimelineID, id string) string { return t.String() + "/" + id }
+
+// describe is the stock as a status shows it.
+func (s *stock) describe(r *status.Repository) {
+	r.ID, r.Listed, r.Ranges, r.LogBytes, r.Timelines = s.repo.ID(), s.listed, s.ranges, s.archives.Size(), s.catalog.Timelines
+	r.Backups, r.FullBytes = []status.Backup{}, 0
+	for _, m := range s.catalog.Manifests {
+		b := status.Backup{
+			ID: m.ID, Timeline: m.Timeline, Time: m.Started, Finished: m.Finished, Revision: m.Facts.Revision, Index: m.Facts.RaftIndex,
+			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Synthetic: m.Synthetic(), Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
+			Source: cmp.Or(m.Source.Name, m.Source.Endpoint),
+		}
+		if b.Synthetic {
+			b.Source = "synthetic"
+		}
+		if w, ok := s.chain.Damaged(m); ok {
+			b.Failed, b.ProvedAt = failedRung(w), w.Verdict.Finished
+			b.Damaged = firstFinding(w)
+		} else if w, ok := s.chain.Best(m); ok {
+			b.Proved, b.ProvedAt = w.Reached, w.Verdict.Finished
+		}
+		r.FullBytes += b.Stored
+		r.Backups = append(r.Backups, b)
+	}
+	for _, d := range s.catalog.Damaged {
+		r.Backups = append(r.Backups, status.Backup{ID: d.ID, Timeline: d.Timeline, Damaged: d.Err.Error()})
+	}
+	slices.SortStableFunc(r.Backups, func(a, b status.Backup) int {
+		return cmp.Or(cmp.Compare(a.Timeline.String(), b.Timeline.String()), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// failedRung is the rung after the one that was reached.
+func failedRung(w verdict.Word) report.Rung {
+	rungs := report.Rungs()
+	next := slices.Index(rungs, w.Reached) + 1
+	return rungs[min(next, len(rungs)-1)]
+}
+
+func firstFinding(w verdict.Word) string {
+	switch n := len(w.Findings) + w.MoreFindings; {
+	case len(w.Findings) == 0:
+		return "a verification found damage"
+	case n == 1:
+		return w.Findings[0].Text
+	default:
+		return fmt.Sprintf("%s (and %d more)", w.Findings[0].Text, n-1)
+	}
+}
+
+// newest is the full snapshot of the newest state, in the timeline that was written
+// to last; nil where there is none.
+func (s *stock) newest() *snapshot.Manifest {
+	var newest *snapshot.Manifest
+	for _, m := range s.catalog.Manifests {
+		if newest == nil || !m.Started.Before(newest.Started) {
+			newest = m
+		}
+	}
+	return newest
+}
+
+// since is how much log there is behind a full snapshot.
+func (s *stock) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
+	if m == nil {
+		return 0, 0
+	}
+	return s.archives.Since(m.Timeline, m.Facts.RaftIndex)
+}
