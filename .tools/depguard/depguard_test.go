@@ -24,6 +24,7 @@ var imports = []struct {
 }{
 	{"cmd/x", "restore", false},
 	{"schedule/x", "cmd/x", true}, {"schedule/x", "verify", false},
+	{"schedule", "schedule", true}, {"schedule/x", "schedule", true}, {"schedule/x", "schedule/status", false},
 	{"verify/x", "cmd/x", true}, {"verify/x", "schedule", true}, {"verify/x", "restore", false},
 	{"verify", "verify", true}, {"verify/x", "verify", true}, {"verify/x", "verify/report", false}, {"verify/report/x", "snapshot", true},
 	{"restore/x", "cmd/x", true}, {"restore/x", "schedule", true}, {"restore/x", "verify", true}, {"restore/x", "walreplay", false},
