@@ -331,7 +331,9 @@ func TestAgentRepositoryAway(t *testing.T) {
 			t.Errorf("the agent of %s is ready: %d %s", a.member.Name, code, body)
 		}
 		s, _ := a.status(t)
-		if !slices.ContainsFunc(s.Problems, func(p status.Problem) bool { return p.Kind == status.KindRecoveryPoint && p.Severity == status.Critical }) {
+		if !slices.ContainsFunc(s.Problems, func(p status.Problem) bool {
+			return p.Kind == status.KindRecoveryPoint && p.Severity == status.Critical
+		}) {
 			t.Errorf("the agent of %s does not say that the recovery point is missed: %+v", a.member.Name, s.Problems)
 		}
 	}
