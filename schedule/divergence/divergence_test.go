@@ -90,10 +90,15 @@ func put(t *testing.T, etcd *clientv3.Client, key, value string) {
 	}
 }
 
+// versions are those whose hashes can be compared: some, and in a soak all.
+func versions(some ...string) []string {
+	return slices.DeleteFunc(storetest.Some(some...), func(v string) bool { return v == "3.4" })
+}
+
 // A member whose database was altered on its disk is found and named; before that
 // all are equal. Etcd's own alarm is read.
 func TestCompare(t *testing.T) {
-	for _, version := range []string{"3.5", "3.6", "3.7"} {
+	for _, version := range versions("3.5", "3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
@@ -152,7 +157,7 @@ func memberID(t *testing.T, etcd *clientv3.Client, c *storetest.Cluster, i int) 
 // No false alarm while clients write, delete and compact without a pause; and
 // comparisons succeed all the same.
 func TestCompareUnderLoad(t *testing.T) {
-	for _, version := range []string{"3.5", "3.6", "3.7"} {
+	for _, version := range versions("3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: []string{"--unsafe-no-fsync"}})
@@ -162,7 +167,11 @@ func TestCompareUnderLoad(t *testing.T) {
 			done := make(chan int64, 1)
 			go func() { done <- churn(load, etcd) }()
 			compared := 0
-			for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+			least := 3 * time.Second
+			if storetest.Soak() {
+				least = 30 * time.Second
+			}
+			for began := time.Now(); time.Since(began) < least || compared < 3 && time.Since(began) < time.Minute; {
 				r, err := divergence.Compare(t.Context(), client, divergence.Options{Pause: 10 * time.Millisecond, Attempts: 20})
 				if err != nil {
 					t.Fatal(err)
@@ -176,7 +185,7 @@ func TestCompareUnderLoad(t *testing.T) {
 			}
 			stop()
 			compactions := <-done
-			if compared < 3 || compactions < 3 { // on a machine that is very busy
+			if compared < 3 || compactions < 3 {
 				t.Errorf("%d comparisons during %d compactions", compared, compactions)
 			}
 			t.Logf("%d comparisons during %d compactions", compared, compactions)
