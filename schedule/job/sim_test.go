@@ -243,11 +243,12 @@ type effects struct {
 }
 
 // Promises 1 to 3 and 5: five agents whose clocks differ share the slots of three
-// jobs for a month (in CI for two, six times), while they are killed, stopped, stalled, cut off and woken
-// up at random. No slot has two results, none is lost, nobody's late result wins.
+// jobs for a month (in a soak for two, six times), while they are killed, stopped,
+// stalled, cut off and woken up at random. No slot has two results, none is lost,
+// nobody's late result wins.
 func TestAgentsAtRandom(t *testing.T) {
 	seeds, long := uint64(1), 31*24*time.Hour
-	if os.Getenv("REQUORUM_CI") == "1" {
+	if os.Getenv("REQUORUM_SOAK") == "1" {
 		seeds, long = 6, 62*24*time.Hour
 	}
 	for seed := range seeds {
