@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -88,6 +89,34 @@ func TestAttemptAfterACrash(t *testing.T) {
 	restorable(t, d, m)
 	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: "yesterday"}); err == nil || !strings.Contains(err.Error(), "yesterday") {
 		t.Errorf("an ID that is none: %v", err)
+	}
+}
+
+// An object that was taken for abandoned, and removed, gets no manifest.
+func TestObjectGoneBeforeTheManifest(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	checked, removed := false, 0
+	_, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID,
+		Progress: func(p snapshot.Progress) { checked = checked || p.Phase == "check" },
+		Now: func() time.Time {
+			if checked {
+				for o, err := range d.List(t.Context(), "", "") {
+					if err == nil && path.Base(o.Name) == "snapshot.zst" && d.Delete(t.Context(), o.Name) == nil {
+						removed++
+					}
+				}
+			}
+			return time.Now()
+		}})
+	if removed != 1 {
+		t.Fatalf("%d objects were removed", removed)
+	}
+	if !errors.Is(err, sinks.ErrNotFound) {
+		t.Errorf("the backup: %v", err)
+	}
+	if n := snapshotObjects(t, d); n != 0 {
+		t.Errorf("%d objects are left", n)
 	}
 }
 

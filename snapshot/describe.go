@@ -170,6 +170,11 @@ func (t *target) writeManifest(ctx context.Context, now time.Time) error {
 		}
 		t.timeline = opened
 	}
+	// A host that stood still for a day finds its object gone: who prunes takes one
+	// without a manifest for abandoned.
+	if _, err := t.sink.Stat(ctx, t.manifest.Object.Name); err != nil {
+		return fmt.Errorf("look whether the snapshot is still there: %w", err)
+	}
 	return t.repo.WriteDocument(ctx, repository.ManifestName(t.timeline.ID, t.manifest.ID), t.manifest)
 }
 

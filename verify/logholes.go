@@ -23,12 +23,10 @@ func (l *logCheck) judgeHoles(ctx context.Context) {
 		return
 	}
 	l.now = now
-	letGo, err := l.repo.PrunedLogs(ctx)
-	if err != nil {
+	if l.letGo, err = l.logLetGo(ctx); err != nil {
 		unchecked(l.check, fmt.Errorf("whether entries are missing is not known: %w", err))
 		return
 	}
-	l.letGo = letGo[l.part.timeline]
 	l.checkHoles()
 }
 

@@ -60,6 +60,38 @@ func (e *examination) checkRetention(ctx context.Context) error {
 	return nil
 }
 
+// logLetGo is the index up to which a record says that the log was let go; 0 where
+// none does. One that is not whole, or belongs elsewhere, says nothing. Log behind
+// the newest full snapshot is never let go while the timeline goes on, so no
+// record excuses that it is missing.
+func (l *logCheck) logLetGo(ctx context.Context) (uint64, error) {
+	names, err := l.repo.PrunedLogs(ctx, l.part.timeline)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		record, err := l.repo.ReadPrunedLog(ctx, name)
+		switch {
+		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound): // checkRetention tells
+			continue
+		case err != nil:
+			return 0, err
+		}
+		switch _, ended, err := l.repo.Superseded(ctx, l.part.timeline); {
+		case err != nil && !errors.Is(err, repository.ErrAltered):
+			return 0, err
+		case ended:
+			return record.Index, nil
+		}
+		var newest uint64
+		for _, m := range l.bases() {
+			newest = max(newest, m.Facts.RaftIndex)
+		}
+		return min(record.Index, newest), nil
+	}
+	return 0, nil
+}
+
 // isKeptName tells names of pins, and of records that a log was let go.
 func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(name) }
 

@@ -26,8 +26,46 @@ func TestPrunedLog(t *testing.T) {
 	w.remove(l0(31))
 	w.remove(l0(41))
 	wantKinds(t, w.verify(Request{}), "gap log")
+	// No record excuses that log is missing behind the newest full snapshot.
 	w.must(w.repo.RecordPrunedLog(t.Context(), repository.PrunedLog{Timeline: worldTimeline, Index: 50, Reason: "test", Created: worldStart}))
+	for _, backup := range []string{All, Latest} {
+		wantKinds(t, w.verify(Request{Backup: backup}), "gap log")
+	}
+	// But that of a timeline which was superseded goes whole.
+	w.must(w.repo.Supersede(t.Context(), repository.Superseded{Timeline: worldTimeline, By: repository.TimelineID{ClusterID: 9, N: 1}, Created: worldStart}))
 	wantKinds(t, w.verify(Request{}))
+}
+
+// A record that was altered, or moved to another name, excuses nothing.
+func TestPrunedLogIsRead(t *testing.T) {
+	for what, spoil := range map[string]func(w *world, name string){
+		"altered": func(w *world, name string) { w.flip(name, 150) },
+		"moved": func(w *world, name string) {
+			other := repository.TimelineID{ClusterID: 9, N: 1}
+			w.must(w.repo.RecordPrunedLog(w.Context(), repository.PrunedLog{Timeline: other, Index: 35, Reason: "test", Created: worldStart}))
+			data := w.get(repository.PrunedLogName(other, 35))
+			w.remove(repository.PrunedLogName(other, 35))
+			w.remove(name)
+			w.put(name, data)
+		},
+		"of a lower index": func(w *world, name string) {
+			w.must(w.repo.RecordPrunedLog(w.Context(), repository.PrunedLog{Timeline: worldTimeline, Index: 5, Reason: "test", Created: worldStart}))
+			data := w.get(repository.PrunedLogName(worldTimeline, 5))
+			w.remove(name)
+			w.put(name, data)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := provenWorld(t)
+			w.remove(l0(21))
+			record := repository.PrunedLog{Timeline: worldTimeline, Index: 35, Reason: "test", Created: worldStart}
+			w.must(w.repo.RecordPrunedLog(t.Context(), record))
+			wantKinds(t, w.verify(Request{}))
+			name := repository.PrunedLogName(worldTimeline, 35)
+			spoil(w, name)
+			wantKinds(t, w.verify(Request{}), "gap log", "mark "+name)
+		})
+	}
 }
 
 // Pins, and the records that log was let go, are known, and looked at.

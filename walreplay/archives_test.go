@@ -56,3 +56,46 @@ func TestArchivesLookAgain(t *testing.T) {
 		t.Errorf("%d bytes of log, then %d", size, now)
 	}
 }
+
+// What is behind an index is counted once, also where merged segments repeat it.
+func TestArchivesSince(t *testing.T) {
+	w := story(t)
+	w.archive(2, 5, true)
+	w.archive(6, 9, false)
+	w.archive(10, 12, false)
+	if _, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	w.store(w.id, "20260101T000000Z-aaaaaa", 3)
+	a := NewArchives(w.repo)
+	if bytes, entries := a.Since(w.id, 3); bytes != 0 || entries != 0 {
+		t.Errorf("before a look: %d bytes, %d entries", bytes, entries)
+	}
+	look := func() {
+		t.Helper()
+		catalog, err := snapshot.ReadCatalog(t.Context(), w.repo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Ranges(t.Context(), catalog); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	var before int64
+	for index, want := range map[uint64]uint64{1: 11, 3: 9, 5: 7, 9: 3, 12: 0, 100: 0} {
+		bytes, entries := a.Since(w.id, index)
+		if entries != want || (bytes == 0) != (want == 0) || bytes > a.Size() {
+			t.Errorf("behind %d: %d bytes, %d entries, want %d", index, bytes, entries, want)
+		}
+		if index == 1 {
+			before = bytes
+		}
+	}
+	if before != a.Size() {
+		t.Errorf("behind the beginning: %d bytes of %d", before, a.Size())
+	}
+	if bytes, entries := a.Since(repository.TimelineID{ClusterID: 99, N: 1}, 1); bytes != 0 || entries != 0 {
+		t.Errorf("of another timeline: %d bytes, %d entries", bytes, entries)
+	}
+}

@@ -117,9 +117,10 @@ func (d *decision) begin(t *Timeline) (time.Time, bool) {
 }
 
 // expired tells that a timeline was superseded for so long that no point of it
-// is promised any more, as far as observations of those that go on show.
+// is promised any more, as far as observations of those that go on show. While
+// these have no good backup, its end is all that can be restored.
 func (d *decision) expired(t *Timeline) bool {
-	if t.By.N == 0 {
+	if t.By.N == 0 || !slices.ContainsFunc(d.inv.line(t)[1:], func(next *Timeline) bool { return next.newest(Backup.good) != nil }) {
 		return false
 	}
 	ended := t.Ended

@@ -138,7 +138,7 @@ func (r *reading) readPins(ctx context.Context) error {
 
 // timeline adds one timeline.
 func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error {
-	t := &Timeline{ID: id, LetGo: r.letGo[id]}
+	t := &Timeline{ID: id}
 	ended, is, err := r.repo.Superseded(ctx, id)
 	switch {
 	case errors.Is(err, repository.ErrAltered): // in doubt it goes on, and more is kept
@@ -150,7 +150,7 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 	for _, m := range r.catalog.Manifests {
 		if m.Timeline == id {
 			t.Backups = append(t.Backups, r.backup(m))
-			t.see(m.Finished)
+			r.see(t, m.Finished)
 		}
 	}
 	for _, b := range r.catalog.Damaged {
@@ -168,6 +168,14 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 	}
 	r.inv.Timelines = append(r.inv.Timelines, t)
 	return r.leftovers(ctx, t)
+}
+
+// see takes an observation. One in the planner's future is of a clock that is
+// ahead, and tells nothing: it would let things go while nothing new is stored.
+func (r *reading) see(t *Timeline, at time.Time) {
+	if !at.After(r.now) {
+		t.see(at)
+	}
 }
 
 func (t *Timeline) see(at time.Time) {

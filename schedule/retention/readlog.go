@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -22,9 +24,9 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	}
 	for _, h := range log.Headers() {
 		t.Segments = append(t.Segments, Segment{Name: h.Name(), First: h.FirstIndex, Last: h.LastIndex, Bytes: h.Size()})
-		t.see(h.LastMark)
+		r.see(t, h.LastMark)
 		if h.Level == 0 { // one without marks was read from a member that answered
-			t.see(h.Cut)
+			r.see(t, h.Cut)
 		}
 	}
 	for _, d := range log.Damaged() {
@@ -38,10 +40,65 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	t.endDamaged()
 	t.Marks = log.Alive()
 	for _, m := range t.Marks {
-		t.see(m.Time)
+		r.see(t, m.Time)
+	}
+	t.orderTimes(log.Headers(), r.now)
+	if t.LetGo, err = r.wasLetGo(ctx, t.ID); err != nil {
+		return err
 	}
 	t.Gaps, err = r.repo.Gaps(ctx, t.ID)
 	return err
+}
+
+// orderTimes lets no backup be finished before a lower index was seen: the host
+// that took it had a clock that was behind, and it would pass for one from before
+// all that is promised. What was seen in the planner's future tells nothing.
+func (t *Timeline) orderTimes(headers []segment.Header, now time.Time) {
+	type seen struct {
+		index uint64
+		at    time.Time
+	}
+	var all []seen
+	for _, h := range headers {
+		all = append(all, seen{h.LastIndex, h.LastMark})
+	}
+	for _, m := range t.Marks {
+		all = append(all, seen{m.Index, m.Time})
+	}
+	for _, b := range t.Backups {
+		if b.known() {
+			all = append(all, seen{b.Index, b.Finished})
+		}
+	}
+	slices.SortFunc(all, func(a, b seen) int { return cmp.Compare(a.index, b.index) })
+	var last time.Time
+	next := 0
+	for i := range t.Backups { // by index
+		b := &t.Backups[i]
+		for ; next < len(all) && all[next].index < b.Index; next++ {
+			if !all[next].at.After(now) {
+				last = later(last, all[next].at)
+			}
+		}
+		b.Finished = later(b.Finished, last)
+	}
+}
+
+// wasLetGo are the indexes up to which records say that a log was let go. One
+// that is not whole, or belongs elsewhere, says nothing.
+func (r *reading) wasLetGo(ctx context.Context, t repository.TimelineID) ([]uint64, error) {
+	var all []uint64
+	for _, index := range r.letGo[t] {
+		_, err := r.repo.ReadPrunedLog(ctx, repository.PrunedLogName(t, index))
+		switch {
+		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			all = append(all, index)
+		}
+	}
+	return all, nil
 }
 
 // endDamaged finds out where damaged segments end whose names do not tell: before

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// Of several records that a log was let go the highest counts.
+// Of several records that a log was let go the highest comes first.
 func TestPrunedLogs(t *testing.T) {
 	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
 	if err != nil {
@@ -70,8 +71,11 @@ func TestPrunedLogs(t *testing.T) {
 	if err := r.RecordPruned(t.Context(), Pruned{Timeline: pinned, Backup: pinnedBackup}); err != nil {
 		t.Fatal(err)
 	}
-	all, err := r.PrunedLogs(t.Context())
-	if err != nil || len(all) != 1 || all[pinned] != 300 {
+	if err := r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: TimelineID{ClusterID: pinned.ClusterID, N: pinned.N + 1}, Index: 900}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.PrunedLogs(t.Context(), pinned)
+	if err != nil || !slices.Equal(all, []string{PrunedLogName(pinned, 300), PrunedLogName(pinned, 20), PrunedLogName(pinned, 5)}) {
 		t.Error(all, err)
 	}
 	if names, err := r.PrunedNames(t.Context()); err != nil || len(names) != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,17 +69,18 @@ func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog,
 	return p, nil
 }
 
-// PrunedLogs are the indexes up to which logs were let go, by timeline: names
-// tell them.
-func (r *Repository) PrunedLogs(ctx context.Context) (map[TimelineID]uint64, error) {
-	all := map[TimelineID]uint64{}
-	for obj, err := range r.sink.List(ctx, prunedPrefix, "") {
+// PrunedLogs are the names of the records that log of a timeline was let go, those
+// of the highest index first. A name alone proves nothing: ReadPrunedLog does.
+func (r *Repository) PrunedLogs(ctx context.Context, t TimelineID) ([]string, error) {
+	var all []string
+	for obj, err := range r.sink.List(ctx, prunedPrefix+t.String()+prunedLogBase, "") {
 		if err != nil {
-			return nil, fmt.Errorf("list the records of what was pruned in %s: %w", r, err)
+			return nil, fmt.Errorf("list the records that log of timeline %s was let go in %s: %w", t, r, err)
 		}
-		if t, index, err := ParsePrunedLogName(obj.Name); err == nil {
-			all[t] = max(all[t], index)
+		if _, _, err := ParsePrunedLogName(obj.Name); err == nil {
+			all = append(all, obj.Name)
 		}
 	}
+	slices.Reverse(all) // names are sorted by index
 	return all, nil
 }

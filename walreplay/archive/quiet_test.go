@@ -48,9 +48,10 @@ func TestConfirmedOfAQuietCluster(t *testing.T) {
 			t.Errorf("quiet for a minute: applied %d, confirmed %s ago", s.Applied, time.Since(s.Confirmed))
 		}
 		for what, change := range map[string]func(m *fakeMember, on bool){
-			"no leader":  func(m *fakeMember, on bool) { m.cutOff = on },
-			"no answer":  func(m *fakeMember, on bool) { m.down = on },
-			"far behind": func(m *fakeMember, on bool) { m.ahead = map[bool]uint64{true: m.applied + 2*lateEntries}[on] },
+			"no leader":       func(m *fakeMember, on bool) { m.cutOff = on },
+			"no answer":       func(m *fakeMember, on bool) { m.down = on },
+			"a little behind": func(m *fakeMember, on bool) { m.ahead = map[bool]uint64{true: m.applied + 5}[on] },
+			"far behind":      func(m *fakeMember, on bool) { m.ahead = map[bool]uint64{true: m.applied + 2*lateEntries}[on] },
 		} {
 			set := func(on bool) {
 				r.cluster.mu.Lock()
@@ -69,4 +70,30 @@ func TestConfirmedOfAQuietCluster(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A member under load always has something to apply. What was committed at one
+// answer is applied at the next, and confirmed then.
+func TestConfirmedUnderLoad(t *testing.T) {
+	s := &session{}
+	at := time.Now()
+	for i := uint64(1); i <= 10; i++ {
+		s.applied = 10 * i
+		at = at.Add(time.Second)
+		o := answer{at: at, took: time.Millisecond}
+		o.status.AppliedIndex, o.status.RaftIndex, o.status.Leader = s.applied, s.applied+5, 1
+		s.confirm(observe(o.status, o.at, o.took), o)
+		want := at.Add(-time.Second - time.Millisecond)
+		if i > 1 && !s.confirmed.Equal(want) {
+			t.Errorf("answer %d: confirmed %s, want %s", i, s.confirmed, want)
+		}
+	}
+	s.applied++ // of five: not what was committed at the last answer
+	was := s.confirmed
+	o := answer{at: at.Add(time.Second)}
+	o.status.AppliedIndex, o.status.RaftIndex, o.status.Leader = s.applied, s.applied+5, 1
+	s.confirm(observe(o.status, o.at, o.took), o)
+	if s.confirmed != was {
+		t.Error("entries that were committed and are not applied are confirmed")
+	}
 }

@@ -85,10 +85,26 @@ func (s *session) answered(a answer) error {
 	s.status, s.applied = a.status, a.status.AppliedIndex
 	o := observe(a.status, a.at, a.took)
 	s.rel.add(o)
-	if !o.late {
-		s.confirmed = a.at.Add(-a.took)
-	}
+	s.confirm(o, a)
 	return nil
+}
+
+// confirm moves the time until which all that was acknowledged is applied. What
+// was committed when the member was asked may have been acknowledged by another
+// one, so that answer counts once the member has applied it: now, or later.
+func (s *session) confirm(o observation, a answer) {
+	asked, committed := a.at.Add(-a.took), a.status.RaftIndex
+	switch {
+	case o.late:
+		s.committedAt = time.Time{}
+	case committed <= s.applied:
+		s.confirmed, s.committedAt = asked, time.Time{}
+	case s.committedAt.IsZero():
+		s.committed, s.committedAt = committed, asked
+	case s.committed <= s.applied:
+		s.confirmed = s.committedAt
+		s.committed, s.committedAt = committed, asked
+	}
 }
 
 // read reads the log on, and moves what is known to be committed to the queue.

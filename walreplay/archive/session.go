@@ -36,23 +36,25 @@ type session struct {
 	repo *repository.Repository // nil while the repository cannot be reached
 
 	// What the member said.
-	rel        releaser
-	asked      time.Time // when it was asked last
-	asking     bool
-	answers    chan answer
-	failing    time.Time // since when it does not answer; zero when it does
-	why        error     // the last reason
-	status     store.MemberStatus
-	applied    uint64
-	confirmed  time.Time    // when it was asked for applied
-	seen       *observation // the last that agreed with the log
-	marked     observation  // the last that became a mark
-	hinted     observation
-	readTo     uint64 // the last entry in the log
-	released   uint64
-	stalled    time.Time // since when the log lacks what was applied
-	lost       held      // what the log ends before, and held before
-	rolledBack uint64    // the member's log has to come back to here
+	rel         releaser
+	asked       time.Time // when it was asked last
+	asking      bool
+	answers     chan answer
+	failing     time.Time // since when it does not answer; zero when it does
+	why         error     // the last reason
+	status      store.MemberStatus
+	applied     uint64
+	confirmed   time.Time    // what was acknowledged until then is applied
+	committed   uint64       // what was committed when it was asked at committedAt, and was not applied yet
+	committedAt time.Time    // zero where nothing waits
+	seen        *observation // the last that agreed with the log
+	marked      observation  // the last that became a mark
+	hinted      observation
+	readTo      uint64 // the last entry in the log
+	released    uint64
+	stalled     time.Time // since when the log lacks what was applied
+	lost        held      // what the log ends before, and held before
+	rolledBack  uint64    // the member's log has to come back to here
 
 	// Where the archive stands.
 	timeline  repository.TimelineID

@@ -36,9 +36,10 @@ type State struct {
 	ArchivedTime     time.Time `json:"archived_time"`
 
 	Applied uint64 `json:"applied"` // by the member, as it last answered
-	// Confirmed is when the member was asked for Applied, by this host's clock:
-	// what was acknowledged until then is among those entries. A member that sees
-	// no leader, or is far behind, confirms nothing.
+	// Confirmed is when the member was last asked, by this host's clock, of whose
+	// answer all is applied that was committed by then: what was acknowledged until
+	// then is among those entries, as far as the member had heard of it. One that
+	// sees no leader, or is far behind, confirms nothing.
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Released  uint64    `json:"released"` // the last entry known to be committed and read
 	Read      uint64    `json:"read"`     // the last entry in the log
