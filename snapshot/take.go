@@ -163,6 +163,9 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	t.survey = survey
+	if id := t.Timeline; id != (repository.TimelineID{}) && id.ClusterID != survey.ClusterID {
+		return nil, fmt.Errorf("the members that answer are of cluster %s, and the snapshot is to belong to timeline %s: name the endpoints of that cluster", ID(survey.ClusterID), id)
+	}
 	// What a repository holds is read before the barrier: whatever other
 	// writers stored until then, the cluster had committed before it.
 	if err := t.chooseTimelines(ctx); err != nil {

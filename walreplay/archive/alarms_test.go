@@ -73,6 +73,38 @@ func TestPromise4RepositoryRefuses(t *testing.T) {
 	})
 }
 
+// A place that is full gives objects and takes none: one alarm, and few puts, until
+// it takes them again; what is committed waits in the spool.
+func TestPromise4RepositoryFull(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.gone.full.Store(true)
+		r.load(300)
+		if n := r.gone.tried.Load(); n < 10 || n > 60 {
+			t.Errorf("%d puts in five minutes of a full place", n)
+		}
+		if s := a.State(); s.Spooled == 0 || !strings.Contains(s.LastError, "no space left") {
+			t.Errorf("state: %+v", s)
+		}
+		r.gone.full.Store(false)
+		r.waitArchived(a, r.cluster.members[0].last(), time.Minute)
+		r.waitFor("clear", time.Minute, func() bool { return !a.has(AlarmRepository) })
+		raised := 0
+		a.mu.Lock()
+		for _, e := range a.events {
+			if e.Alarm == AlarmRepository && e.Raised {
+				raised++
+			}
+		}
+		a.mu.Unlock()
+		if raised != 1 {
+			t.Errorf("the alarm was raised %d times", raised)
+		}
+		r.sameAs(1, r.cluster.members[0].entries)
+	})
+}
+
 // A clock that jumps is an alarm: marks tell wrong times.
 func TestClockJump(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

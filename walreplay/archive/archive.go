@@ -27,6 +27,7 @@ type Archiver struct {
 	cover   *segment.Cover // what is known of the archive's segments
 
 	exclusive bool // conditional puts decide between writers
+	refusal   refusal
 
 	look atomic.Bool // the archive is to be looked through again
 

@@ -52,7 +52,7 @@ func (s *session) drain(ctx context.Context) error {
 			switch {
 			case o.stored || o.winner != nil && same(*o.winner, h):
 				s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
-				s.reachable()
+				s.taken()
 				s.know(put)
 				s.wrote()
 				return errors.Join(s.spool.remove(h.Name()), s.moveEnd(h))
@@ -66,7 +66,7 @@ func (s *session) drain(ctx context.Context) error {
 				return nil
 			}
 			s.overlaps = put.Level > 0
-			return s.unreachable(o.err)
+			return s.refused(o.err)
 		}
 	})
 	return nil
@@ -103,12 +103,12 @@ func (s *session) whileWaiting(ctx context.Context, id repository.TimelineID) er
 	switch o := putAndSee(limited, s.repo.Sink(), h, object); {
 	case o.stored || o.winner != nil && same(*o.winner, h):
 		s.archived, s.end, s.timeline = h, endOf(h), id
-		s.reachable()
+		s.taken()
 		return s.spool.remove(h.Name())
 	case o.winner != nil:
 		return errAgain
 	default:
-		return s.unreachable(o.err)
+		return s.refused(o.err)
 	}
 }
 
@@ -119,10 +119,10 @@ func (s *session) drainMark(ctx context.Context) {
 		err := s.spool.moveMark(ctx, s.repo, first)
 		return func() error {
 			if err != nil {
-				return s.unreachable(err)
+				return s.refused(err)
 			}
 			s.spool.marks = s.spool.marks[1:]
-			s.reachable()
+			s.taken()
 			return nil
 		}
 	})

@@ -86,7 +86,7 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 		return func() error {
 			switch {
 			case o.stored || o.winner != nil && same(*o.winner, h):
-				s.reachable()
+				s.taken()
 				s.know(h)
 				f.before = h.After
 				f.queue.drop(h.LastIndex)
@@ -105,7 +105,7 @@ func (s *session) fillNext(ctx context.Context, hole *hole) error {
 			case isDamage(o.err):
 				return s.failFill(o.err)
 			}
-			return s.unreachable(o.err)
+			return s.refused(o.err)
 		}
 	})
 	return nil

@@ -83,9 +83,9 @@ func (s *session) writeGap(ctx context.Context) {
 		err := segment.WriteGap(ctx, s.repo, g)
 		return func() error {
 			if err != nil {
-				return s.unreachable(err)
+				return s.refused(err)
 			}
-			s.reachable()
+			s.taken()
 			s.unwritten = s.unwritten[1:]
 			return nil
 		}

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"sync/atomic"
@@ -13,8 +14,11 @@ import (
 type goneSink struct {
 	sinks.Sink
 	away  atomic.Bool
+	full  atomic.Bool // gives, and takes nothing
 	tried atomic.Int64
 }
+
+var errFull = errors.New("no space left on device")
 
 func (g *goneSink) check() error {
 	if !g.away.Load() {
@@ -25,6 +29,10 @@ func (g *goneSink) check() error {
 }
 
 func (g *goneSink) Create(ctx context.Context, name string, opts sinks.CreateOptions) (sinks.Writer, error) {
+	if g.full.Load() {
+		g.tried.Add(1)
+		return nil, errFull
+	}
 	if err := g.check(); err != nil {
 		return nil, err
 	}

@@ -82,9 +82,9 @@ func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment
 		err := segment.WriteMark(ctx, s.repo, s.timeline, m, stamp)
 		return func() error {
 			if err != nil {
-				return errors.Join(s.unreachable(err), s.spoolAlive(m, stamp))
+				return errors.Join(s.refused(err), s.spoolAlive(m, stamp))
 			}
-			s.reachable()
+			s.taken()
 			return nil
 		}
 	})

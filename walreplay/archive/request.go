@@ -43,9 +43,39 @@ func (s *session) unreachable(err error) error {
 	return nil
 }
 
+// reachable notes that a request was answered. Where the last put was refused (a
+// full disk, a missing right), reading is no reason to put again at once, nor to
+// say that all is well.
 func (s *session) reachable() {
+	if r := &s.a.refusal; r.wait > 0 {
+		if s.away.IsZero() {
+			s.away = time.Now()
+		}
+		s.retryAt = r.until
+		return
+	}
 	s.away, s.retryAt, s.retryWait = time.Time{}, time.Time{}, 0
 	s.a.alarms.clear(AlarmRepository)
+}
+
+// refusal is since the last put that failed; it outlives a session.
+type refusal struct {
+	wait  time.Duration // 0: none since the last that succeeded
+	until time.Time     // nothing is put before
+}
+
+// refused is unreachable, of a put.
+func (s *session) refused(err error) error {
+	r := &s.a.refusal
+	r.wait = min(max(2*r.wait, 500*time.Millisecond), 15*time.Second)
+	r.until = time.Now().Add(r.wait)
+	return s.unreachable(err)
+}
+
+// taken is reachable, after a put that succeeded.
+func (s *session) taken() {
+	s.a.refusal = refusal{}
+	s.reachable()
 }
 
 // whyAway is why the repository could not be reached.

@@ -31,6 +31,9 @@ func (s *session) start(ctx context.Context) error {
 	if s.position.Identity != s.id {
 		s.position = position{Identity: s.id, Place: s.position.Place}
 	}
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
 	if err := s.findLost(ctx); err != nil {
 		return err
 	}
@@ -64,6 +67,27 @@ func (s *session) start(ctx context.Context) error {
 	s.rel = releaser{}
 	s.advanced = time.Now()
 	return s.setTarget(ctx)
+}
+
+// identifyLimit is how long the member has to say who it is, before its log is
+// archived without its word, as that of a member which is down.
+const identifyLimit = 3 * time.Second
+
+// identify finds out, before anything is stored, that the log and the answers are
+// of one member: with the log of another cluster than the one that answers, full
+// snapshots and log would not belong together.
+func (s *session) identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, identifyLimit)
+	defer cancel()
+	status, err := s.cluster.Status(ctx, s.id)
+	var other *IdentityError
+	if errors.As(err, &other) {
+		return err
+	}
+	if got := (Identity{status.ClusterID, status.MemberID}); err == nil && got != s.id {
+		return &IdentityError{Log: s.id, Answer: got, Endpoint: status.Endpoint}
+	}
+	return nil // why it does not answer, the loop tells
 }
 
 // join finds the place in the archive that the log goes on from.

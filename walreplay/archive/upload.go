@@ -87,7 +87,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 	switch {
 	case o.stored || o.winner != nil && same(*o.winner, h):
 		s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
-		s.reachable()
+		s.taken()
 		s.know(h)
 		s.wrote()
 		before := s.end.index
@@ -111,7 +111,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 		s.pass(h.Name(), h.FirstIndex, o.err)
 		return nil
 	}
-	return s.unreachable(o.err)
+	return s.refused(o.err)
 }
 
 // confirmAlone lists once after an anchor was stored. Archivers whose logs
@@ -149,6 +149,9 @@ func (s *session) wrote() { s.role = Writer }
 // moveEnd notes that the archive ends with h now.
 func (s *session) moveEnd(h segment.Header) error {
 	s.advanced = time.Now()
+	if s.a.refusal.wait > 0 {
+		s.taken() // what another one puts is taken, at least
+	}
 	if h.Anchor {
 		s.searchAt = time.Time{} // what is before it may be missing
 	}
