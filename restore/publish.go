@@ -69,7 +69,7 @@ func (r *run) publishWAL(t *target) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	aside, err := r.freeName(filepath.Join(t.WALDir, setAsidePrefix+r.stamp))
+	aside, err := freeName(filepath.Join(t.WALDir, setAsidePrefix+r.stamp))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (r *run) publishMember(t *target) error {
 // the set-aside name first, so that the swap itself gives the user's folder its
 // final name, and staging never holds anything but our own.
 func (r *run) swapUsers(t *target) error {
-	aside, err := r.freeName(filepath.Join(t.DataDir, memberAsidePrefix+r.stamp))
+	aside, err := freeName(filepath.Join(t.DataDir, memberAsidePrefix+r.stamp))
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (r *run) swap(a, b string) error {
 }
 
 // freeName adds a number where a name is taken.
-func (r *run) freeName(path string) (string, error) {
+func freeName(path string) (string, error) {
 	for i := 1; ; i++ {
 		name := path
 		if i > 1 {

@@ -1,0 +1,252 @@
+package deploytest
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/schedule"
+	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// The manifests are what the API server takes, and each container is confined:
+// no token, no capability, no writable root, bounded memory, no root but where it
+// has to be, and roles for nobody.
+func TestManifests(t *testing.T) {
+	for _, path := range [][]string{{"snapshots"}, {"sidecar"}, {"static-pod", "requorum-agent.yaml"}} {
+		t.Run(path[0], func(t *testing.T) {
+			all := manifests(t, path...)
+			policies := 0
+			for _, o := range all {
+				switch o.Kind {
+				case "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Secret":
+					t.Errorf("there is a %s", o.Kind)
+				case "NetworkPolicy":
+					policies++
+				case "ServiceAccount":
+					expectFalse(t, o.Metadata.Name+": automountServiceAccountToken", o.AutomountServiceAccountToken)
+				}
+				if p := o.pod(); p != nil {
+					expectConfined(t, o, p)
+				}
+			}
+			if path[0] != "static-pod" && policies == 0 {
+				t.Error("there is no NetworkPolicy")
+			}
+			workloads(t, all)
+		})
+	}
+}
+
+// The reader of manifests does refuse: a misspelt field, one given twice, an unknown
+// type, a patch for nothing.
+func TestManifestsRefused(t *testing.T) {
+	good := deployed(t, "kubernetes", "static-pod", "requorum-agent.yaml")
+	for what, bad := range map[string]string{
+		"misspelt": replaced(t, good, "hostNetwork: true", "hostnetwork: true"),
+		"twice":    replaced(t, good, "hostNetwork: true", "hostNetwork: true\n  hostNetwork: false"),
+		"type":     replaced(t, good, "apiVersion: v1", "apiVersion: v2"),
+		"value":    replaced(t, good, "periodSeconds: 30", "periodSeconds: soon"),
+	} {
+		path := write(t, filepath.Join(t.TempDir(), "pod.yaml"), bad)
+		if e := run(t, nil, manifestsTool(t), path); e.code == 0 {
+			t.Errorf("%s: it is taken", what)
+		}
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "pod.yaml"), good)
+	write(t, filepath.Join(dir, "patch.yaml"), "apiVersion: v1\nkind: Pod\nmetadata: {name: other}\nspec: {hostNetwork: false}\n")
+	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: [pod.yaml]\npatches: [{path: patch.yaml}]\n")
+	if e := run(t, nil, manifestsTool(t), dir); e.code == 0 {
+		t.Error("a patch for nothing is taken")
+	}
+}
+
+func expectFalse(t testing.TB, what string, value *bool) {
+	t.Helper()
+	if value == nil || *value {
+		t.Errorf("%s is not false", what)
+	}
+}
+
+func expectConfined(t *testing.T, o *object, p *podSpec) {
+	t.Helper()
+	expectFalse(t, "automountServiceAccountToken", p.AutomountServiceAccountToken)
+	if p.SecurityContext.SeccompProfile.Type != "RuntimeDefault" {
+		t.Errorf("seccompProfile: %s", p.SecurityContext.SeccompProfile.Type)
+	}
+	user := p.SecurityContext.RunAsUser
+	if static := o.Kind == "Pod"; user == nil || !static && (!p.SecurityContext.RunAsNonRoot || *user == 0) {
+		t.Errorf("%s %s may run as root", o.Kind, o.Metadata.Name)
+	}
+	for _, c := range p.Containers {
+		s := c.SecurityContext
+		expectFalse(t, c.Name+": allowPrivilegeEscalation", s.AllowPrivilegeEscalation)
+		if !s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || len(s.Capabilities.Add) > 0 {
+			t.Errorf("%s: %+v", c.Name, s)
+		}
+		if c.Resources.Limits["memory"] == "" || c.Resources.Requests["memory"] == "" {
+			t.Errorf("%s: memory is not bounded", c.Name)
+		}
+		for _, m := range c.VolumeMounts {
+			if m.SubPath != "" {
+				t.Errorf("%s: %s is mounted alone, so a rotation is not seen", c.Name, m.SubPath)
+			}
+		}
+	}
+	for _, v := range p.Volumes {
+		if v.HostPath == nil {
+			continue
+		}
+		if o.Kind != "Pod" || v.HostPath.Type != "Directory" && v.HostPath.Type != "DirectoryOrCreate" {
+			t.Errorf("%s %s mounts %+v of its host", o.Kind, o.Metadata.Name, *v.HostPath)
+		}
+	}
+}
+
+// embedded is the agent's configuration in a folder of deploy/kubernetes.
+func embedded(t testing.TB, folder string, w *workload) string {
+	t.Helper()
+	text := deployed(t, "kubernetes", folder, "agent.yaml")
+	if folder != "sidecar" {
+		return text
+	}
+	for _, o := range manifests(t, folder) {
+		if o.Kind == "ConfigMap" && o.Data["agent.yaml"] != "" {
+			if o.Data["agent.yaml"] != text {
+				t.Error("the ConfigMap holds another configuration")
+			}
+			return text
+		}
+	}
+	t.Fatalf("%s gets no configuration", w.container.Name)
+	return ""
+}
+
+// Agents in pods: their configuration is accepted, and fits the pod: the probes'
+// port, the folders that are mounted, memory, the time to end. The member's
+// files are mounted for reading alone, and nothing takes a port of etcd's.
+func TestAgentPods(t *testing.T) {
+	for folder, file := range map[string][]string{"static-pod": {"static-pod", "requorum-agent.yaml"}, "sidecar": {"sidecar"}} {
+		t.Run(folder, func(t *testing.T) {
+			for _, w := range workloads(t, manifests(t, file...)) {
+				p := w.object.pod()
+				if time.Duration(p.TerminationGracePeriodSeconds)*time.Second <= schedule.Grace {
+					t.Errorf("terminationGracePeriodSeconds: %d", p.TerminationGracePeriodSeconds)
+				}
+				expectRoom(t, w.container.Resources.Limits["memory"])
+				text := replaced(t, embedded(t, folder, w), "AGE-RECIPIENT", recipient(t, t.TempDir()))
+				c, err := config.ParseWith([]byte(text), "agent.yaml", func(name string) string { return w.env[name] })
+				if err != nil {
+					t.Fatal(err)
+				}
+				expectProbes(t, w, c)
+				expectMounted(t, w, c)
+			}
+		})
+	}
+}
+
+func expectProbes(t *testing.T, w *workload, c *config.Config) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(c.Listen.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains([]string{"2379", "2380", "2381", "2382"}, port) {
+		t.Errorf("port %s is etcd's", port)
+	}
+	live, ready := w.container.LivenessProbe, w.container.ReadinessProbe
+	if live == nil || live.HTTPGet.Path != "/healthz" {
+		t.Fatalf("liveness: %+v", live)
+	}
+	// An etcd must not be taken for down because its backup is.
+	if (ready != nil) != (w.object.Kind == "Pod") {
+		t.Errorf("readiness: %+v", ready)
+	}
+	for _, p := range []*probe{live, ready} {
+		if p == nil {
+			continue
+		}
+		if strconv.Itoa(p.HTTPGet.Port) != port || (p.HTTPGet.Scheme == "HTTPS") != (c.Listen.Cert != "") {
+			t.Errorf("%+v, and the agent listens on %s", p.HTTPGet, c.Listen.Address)
+		}
+		// The kubelet asks the pod's address, unless another one is named.
+		if addr := netip.MustParseAddr(host); addr.IsLoopback() && (!w.object.pod().HostNetwork || p.HTTPGet.Host != host) {
+			t.Errorf("%+v does not reach %s", p.HTTPGet, c.Listen.Address)
+		}
+	}
+}
+
+// expectMounted wants every file that the configuration names to be in a folder
+// that is mounted, as it is needed.
+func expectMounted(t *testing.T, w *workload, c *config.Config) {
+	t.Helper()
+	writable := func(path string) (found, may bool) {
+		for _, m := range w.container.VolumeMounts {
+			if path == m.MountPath || strings.HasPrefix(path, m.MountPath+"/") {
+				found, may = true, !m.ReadOnly
+			}
+		}
+		return found, may
+	}
+	for path, want := range map[string]bool{
+		c.Member.DataDir: false, c.Archive.SpoolDir: true, c.Resources.ScratchDir: true,
+		c.Etcd.CACert: false, c.Etcd.Cert: false, c.Etcd.Key: false, c.Listen.Cert: false, c.Listen.Key: false,
+		w.container.Args[len(w.container.Args)-1]: false, w.env["AWS_SHARED_CREDENTIALS_FILE"]: false, w.env["STATE_DIRECTORY"]: true,
+	} {
+		if found, may := writable(path); path != "" && (!found || may != want) {
+			t.Errorf("%s: mounted %v, writable %v, want %v", path, found, may, want)
+		}
+	}
+}
+
+// The static pod's command line works beside a member with kubeadm's certificates
+// whose files are root's alone: with root's number and none of its capabilities.
+// Without that number it says what it cannot read.
+func TestStaticPodRuns(t *testing.T) {
+	t.Parallel()
+	needs(t, os.Getuid() == 0, "to give up root's capabilities takes root")
+	c := storetest.Start(t, storetest.Options{Version: "3.6", TLS: true})
+	w := workloads(t, manifests(t, "static-pod", "requorum-agent.yaml"))["agent"]
+	if user := w.object.Spec.SecurityContext.RunAsUser; user == nil || *user != 0 {
+		t.Fatalf("the static pod runs as %v", user)
+	}
+	dir := t.TempDir()
+	repo := "file://" + filepath.Join(dir, "repo")
+	address := freeAddress(t)
+	client := c.ClientConfig()
+	configuration := write(t, filepath.Join(dir, "requorum", "agent.yaml"), replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
+		"'https://127.0.0.1:2379'", c.Endpoints()[0],
+		"/etc/kubernetes/pki/etcd/ca.crt", client.CACert,
+		"/etc/kubernetes/pki/etcd/healthcheck-client.crt", client.Cert,
+		"/etc/kubernetes/pki/etcd/healthcheck-client.key", client.Key,
+		"/var/lib/etcd", c.Member(0).DataDir,
+		"s3://BUCKET/PREFIX?region=eu-central-1", repo,
+		"AGE-RECIPIENT", recipient(t, dir),
+		"/var/lib/requorum", filepath.Join(dir, "state"))+"\nlisten: {address: '"+address+"'}\n")
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o755); err != nil { // as the kubelet makes it
+		t.Fatal(err)
+	}
+	for _, path := range []string{c.Member(0).DataDir, filepath.Join(c.Member(0).DataDir, "member")} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Fatalf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	line := append([]string{binary(t)}, w.container.Args...)
+	line[len(line)-1] = configuration
+	env := []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state"), "REQUORUM_IDENTITY=" + filepath.Join(dir, "identity.txt")}
+	expectWorking(t, c, configuration, repo, address, env, append(unprivileged, line...)...)
+
+	nobody := []string{"setpriv", "--reuid", "2390", "--regid", "2390", "--clear-groups"}
+	if e := run(t, nil, nobody[0], append(nobody[1:], binary(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
+		t.Errorf("another user: exit code %d\n%s", e.code, e.text)
+	}
+}

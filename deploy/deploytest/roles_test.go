@@ -1,0 +1,74 @@
+package deploytest
+
+import (
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// Three agents, each with a key of its own and the policy of deploy/s3 for it: one
+// beside a member, which can read nothing of what it stored; the verifier, which
+// proves it and can delete nothing; the pruner, which believes the verifier alone.
+// None of them meets a right that it lacks.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	const bucket, prefix = "plain", "teams/etcd"
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: bucket}}})
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	users := map[string][]string{}
+	for _, name := range []string{"agent", "verifier", "pruner"} {
+		server.AddUser(t, name, name+"-secret", bucket, "s3:GetBucketLocation")
+		users[name] = []string{name}
+	}
+	bucketPolicy(t, server, bucket, prefix, users)
+	_, err := exec.LookPath("openssl")
+	needs(t, err == nil, "openssl is not installed")
+	dir := t.TempDir()
+	to := recipient(t, dir)
+	must(t, nil, "openssl", "genpkey", "-algorithm", "ed25519", "-out", filepath.Join(dir, "verdicts.key"))
+	must(t, nil, "openssl", "pkey", "-in", filepath.Join(dir, "verdicts.key"), "-pubout", "-out", filepath.Join(dir, "verdicts.pub"))
+
+	start := func(name, config string) *agent {
+		t.Helper()
+		address := freeAddress(t)
+		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "'}\n"
+		path := write(t, filepath.Join(dir, name+".yaml"), config)
+		state := filepath.Join(dir, name)
+		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, binary(t), "agent", "--config", path)
+	}
+	beside := start("agent", replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
+		"'https://127.0.0.1:2379'", c.Endpoints()[0],
+		"  cacert: /etc/kubernetes/pki/etcd/ca.crt\n", "",
+		"  cert: /etc/kubernetes/pki/etcd/healthcheck-client.crt\n", "",
+		"  key: /etc/kubernetes/pki/etcd/healthcheck-client.key\n", "",
+		"/var/lib/etcd", c.Member(0).DataDir,
+		"AGE-RECIPIENT", to,
+		"merge: {enabled: false}", "merge: {enabled: false}\n  prune: {enabled: false}",
+		"/var/lib/requorum", filepath.Join(dir, "agent")))
+	eventually(t, "a full snapshot", func() bool { return strings.Contains(beside.log.String(), "msg=done job=full") })
+	verifier := start("verifier", replaced(t, deployed(t, "systemd", "verifier.yaml"),
+		"AGE-RECIPIENT", to, "/etc/requorum", dir, "/var/lib/requorum", dir))
+	for _, job := range []string{"structure", "replay", "drill"} {
+		verifier.demand(t, job)
+		eventually(t, job, func() bool { return strings.Contains(verifier.log.String(), "passed the rung "+job) })
+	}
+	beside.demand(t, "full")
+	pruner := start("pruner", replaced(t, deployed(t, "systemd", "pruner.yaml"), "/etc/requorum", dir))
+	pruner.demand(t, "prune")
+	eventually(t, "pruned", func() bool { return strings.Contains(pruner.log.String(), "msg=done job=prune") })
+	for name, a := range map[string]*agent{"agent": beside, "verifier": verifier, "pruner": pruner} {
+		for _, bad := range []string{"level=ERROR", "lack", "denied"} {
+			if strings.Contains(a.log.String(), bad) {
+				t.Errorf("%s: %s in\n%s", name, bad, a.log)
+			}
+		}
+		if code, body := a.get(t.Context(), "/readyz"); code != http.StatusOK {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+}

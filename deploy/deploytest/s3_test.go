@@ -1,0 +1,259 @@
+package deploytest
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+type statement map[string]any
+
+// policy is one of deploy/s3, with bucket and prefix filled in.
+func policy(t testing.TB, name, bucket, prefix string) []statement {
+	t.Helper()
+	var p struct {
+		Version   string
+		Statement []statement
+	}
+	text := replaced(t, deployed(t, "s3", name+".json"), "BUCKET", bucket, "PREFIX", prefix)
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatalf("deploy/s3/%s.json: %v", name, err)
+	}
+	if p.Version != "2012-10-17" || len(p.Statement) == 0 {
+		t.Fatalf("deploy/s3/%s.json: %+v", name, p)
+	}
+	for _, s := range p.Statement {
+		for _, forbidden := range []string{"Bypass", "PutBucket", "DeleteBucket", "PutLifecycle", "s3:*", `"*"`} {
+			if data, err := json.Marshal(s); err != nil || strings.Contains(string(data), forbidden) {
+				t.Errorf("deploy/s3/%s.json allows %s (%v)", name, forbidden, err)
+			}
+		}
+	}
+	return p.Statement
+}
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n```")
+
+// The policies that stand in the documents are those of the files.
+func TestPoliciesInDocs(t *testing.T) {
+	for path, name := range map[string]string{"docs/s3.md": "agent", "docs/archive.md": "merger"} {
+		var inDocs []statement
+		for _, block := range jsonBlock.FindAllStringSubmatch(page(t, path), -1) {
+			var p struct {
+				Statement []statement
+				Effect    string
+			}
+			var one statement
+			if err := errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)); err != nil {
+				t.Fatal(err)
+			}
+			if p.Effect != "" {
+				p.Statement = append(p.Statement, one)
+			}
+			inDocs = append(inDocs, p.Statement...)
+		}
+		inFile := policy(t, name, "BUCKET", "PREFIX")
+		for _, s := range inFile {
+			delete(s, "Sid")
+		}
+		if !reflect.DeepEqual(inDocs, inFile) {
+			t.Errorf("%s and deploy/s3/%s.json differ:\n%v\n%v", path, name, inDocs, inFile)
+		}
+	}
+}
+
+// bucketPolicy gives each user of a server the policies that it names.
+func bucketPolicy(t testing.TB, server *sinktest.S3Server, bucket, prefix string, users map[string][]string) {
+	t.Helper()
+	var all []statement
+	for user, names := range users {
+		for _, name := range names {
+			for _, s := range policy(t, name, bucket, prefix) {
+				s["Principal"] = map[string]any{"AWS": []string{user}} // in a policy of the user's own it is left out
+				all = append(all, s)
+			}
+		}
+	}
+	data, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// keysOf is the environment of a user.
+func keysOf(user string) []string {
+	return []string{"AWS_ACCESS_KEY_ID=" + user, "AWS_SECRET_ACCESS_KEY=" + user + "-secret", "AWS_EC2_METADATA_DISABLED=true"}
+}
+
+func sinkOf(t *testing.T, url, user string) sinks.Sink {
+	t.Helper()
+	c, err := s3.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Credentials = credentials.NewStaticCredentialsProvider(user, user+"-secret", "")
+	sink, err := s3.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sink.Close() })
+	return sink
+}
+
+// stored are the objects' names.
+func stored(t *testing.T, sink sinks.Sink) []string {
+	t.Helper()
+	var all []string
+	for o, err := range sink.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o.Name)
+	}
+	return all
+}
+
+// Each policy is enough for what it is made for, with the command lines of the
+// CronJobs, and for no more: who backs up can delete nothing; who verifies can add
+// a verdict and nothing else; who prunes can add no backup; who merges can delete
+// what was merged. In a bucket with versions and in one without.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "plain"}, {Name: "versioned", Versioned: true}}})
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	for _, bucket := range []string{"plain", "versioned"} {
+		t.Run(bucket, func(t *testing.T) { expectPolicies(t, server, c, bucket) })
+	}
+}
+
+func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster, bucket string) {
+	const prefix = "teams/etcd"
+	users := map[string][]string{}
+	for _, name := range []string{"agent", "verifier", "pruner", "merger"} {
+		user := name + "-" + bucket
+		server.AddUser(t, user, user+"-secret", bucket, "s3:GetBucketLocation")
+		users[user] = []string{name}
+	}
+	users["merger-"+bucket] = []string{"agent", "merger"}
+	bucketPolicy(t, server, bucket, prefix, users)
+	url := server.URL(bucket, prefix)
+
+	dir := t.TempDir()
+	jobs := cronJobs(t)
+	for range 3 {
+		jobs["backup"].run(t, 0, map[string]string{
+			"REQUORUM_REPO": url, "ETCDCTL_ENDPOINTS": c.Endpoints()[0], "ETCDCTL_CACERT": "", "ETCDCTL_CERT": "", "ETCDCTL_KEY": "",
+			"REQUORUM_RECIPIENT": recipient(t, dir),
+		}, nil, keysOf("agent-"+bucket)...)
+	}
+	jobs["verify"].run(t, 0, map[string]string{"REQUORUM_REPO": url, "REQUORUM_SCRATCH_DIR": dir},
+		[]string{"/etc/age/identity.txt", filepath.Join(dir, "identity.txt")}, keysOf("verifier-"+bucket)...)
+
+	if _, err := c.Client(t).Put(t.Context(), "/"+bucket, "x"); err != nil {
+		t.Fatal(err)
+	}
+	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool")}
+	must(t, keysOf("agent-"+bucket), binary(t), archive...)
+
+	agent, verifier, pruner, merger := sinkOf(t, url, "agent-"+bucket), sinkOf(t, url, "verifier-"+bucket), sinkOf(t, url, "pruner-"+bucket), sinkOf(t, url, "merger-"+bucket)
+	names := stored(t, agent)
+	kinds := map[string]string{}
+	for _, name := range names {
+		for _, kind := range []string{"requorum.json", "timelines/", "/full/", "/l0/", "verdicts/", "/manifest.json"} {
+			if strings.Contains(name, kind) {
+				kinds[kind] = name
+			}
+		}
+	}
+	if len(kinds) != 6 {
+		t.Fatalf("not every kind is stored: %v", names)
+	}
+	timeline, _, _ := strings.Cut(kinds["/l0/"], "/")
+	for kind, name := range kinds {
+		expectDenied(t, "agent deletes", name, agent.Delete(t.Context(), name))
+		expectDenied(t, "verifier deletes", name, verifier.Delete(t.Context(), name))
+		if kind != "/l0/" {
+			expectDenied(t, "merger deletes", name, merger.Delete(t.Context(), name))
+		}
+	}
+	for _, name := range []string{"requorum.json", kinds["timelines/"]} {
+		expectDenied(t, "pruner deletes", name, pruner.Delete(t.Context(), name))
+	}
+	for _, name := range []string{timeline + "/full/x/snapshot.zst", timeline + "/l0/x", timeline + "/superseded.json", "timelines/x.json", "pruned/x"} {
+		_, err := sinks.Put(t.Context(), verifier, name, []byte("x"), sinks.CreateOptions{})
+		expectDenied(t, "verifier writes", name, err)
+	}
+	for _, name := range []string{timeline + "/full/x/snapshot.zst", timeline + "/l0/x", timeline + "/superseded.json", "timelines/x.json", "verdicts/x", "pins/x"} {
+		_, err := sinks.Put(t.Context(), pruner, name, []byte("x"), sinks.CreateOptions{})
+		expectDenied(t, "pruner writes", name, err)
+	}
+	if _, err := sinks.Put(t.Context(), sinkOf(t, server.URL(bucket, "teams/other"), "agent-"+bucket), "x", []byte("x"), sinks.CreateOptions{}); err == nil {
+		t.Error("agent writes beside the prefix")
+	}
+
+	if e := run(t, append(keysOf("agent-"+bucket), "REQUORUM_REPO="+url), binary(t), "prune", "--keep-last", "1"); e.code == 0 || !strings.Contains(e.text, "s3:DeleteObject") {
+		t.Errorf("who backs up prunes: %d %s", e.code, e.text)
+	}
+	jobs["prune"].run(t, 0, map[string]string{"REQUORUM_REPO": url}, nil, keysOf("pruner-"+bucket)...)
+	text := must(t, append(keysOf("pruner-"+bucket), "REQUORUM_REPO="+url), binary(t), "prune", "--keep-last", "1")
+	left := 0
+	for _, name := range stored(t, agent) {
+		if strings.HasSuffix(name, "/manifest.json") {
+			left++
+		}
+	}
+	// The newest, and the one that was proved: the same here.
+	if left != 1 {
+		t.Errorf("%d backups are left after\n%s", left, text)
+	}
+	if err := merger.Delete(t.Context(), kinds["/l0/"]); err != nil {
+		t.Errorf("merger deletes %s: %v", kinds["/l0/"], err)
+	}
+}
+
+func expectDenied(t *testing.T, what, name string, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "lack the right") {
+		t.Errorf("%s %s: %v, want it denied", what, name, err)
+	}
+}
+
+// recipient makes an age identity in a file, once, and gives its recipient.
+func recipient(t *testing.T, dir string) string {
+	t.Helper()
+	file := filepath.Join(dir, "identity.txt")
+	if _, err := os.Stat(file); err != nil {
+		identity, err := age.GenerateX25519Identity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, identity.String()+"\n")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := age.ParseX25519Identity(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.Recipient().String()
+}
