@@ -21,6 +21,10 @@ import (
 // archiveRounds is how often each setting is measured, in turn.
 const archiveRounds = 3
 
+// archivePace is how clients put while an archiver is watched. At the beginning
+// connections are made, and an archiver takes its first full snapshot.
+var archivePace = pace{rate: 5000, over: 15 * time.Second, warm: 3 * time.Second}
+
 // archived is what was measured of one setting, over all rounds.
 type archived struct {
 	name     string
@@ -76,7 +80,7 @@ func (b *bench) archive(ctx context.Context, a *archived, setting, round int) (e
 	}
 	syscall.Sync()
 	if setting == 0 {
-		w, err := write(ctx, m.clientURL)
+		w, err := write(ctx, archivePace, nil, m.clientURL)
 		if err == nil {
 			a.latency = append(a.latency, w.latencies()...)
 			b.logWrites(a, round, w)
@@ -91,7 +95,7 @@ func (b *bench) archive(ctx context.Context, a *archived, setting, round int) (e
 	defer stop()
 	arrivals := make(chan map[string]time.Time)
 	go func() { arrivals <- watchSegments(watched, objects) }()
-	w, err := write(ctx, m.clientURL)
+	w, err := write(ctx, archivePace, nil, m.clientURL)
 	if err != nil {
 		return errors.Join(err, archiver.end(a))
 	}

@@ -91,28 +91,38 @@ func (d *drilled) add(phases []verifyreport.Phase) error {
 // makeThree restores the backup of one member as three, and takes a backup of
 // them.
 func (b *bench) makeThree(ctx context.Context) (err error) {
-	members, err := b.newMembers()
-	if err != nil {
+	if err := os.RemoveAll(b.path(threeRepo)); err != nil {
 		return err
 	}
-	folder := b.path(restoreFolder)
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o700), os.RemoveAll(b.path(threeRepo))); err != nil {
-		return err
-	}
-	if _, err := output(ctx, b.requorum(), "restore", "--repo", "file://"+b.path(oneRepo),
-		"--initial-cluster", initialCluster(members...), "--data-dir", filepath.Join(folder, "{name}")); err != nil {
-		return err
-	}
-	servers, err := b.startCluster(ctx, members)
+	members, servers, err := b.startRestored(ctx, oneRepo)
 	defer func() {
 		for _, server := range servers {
 			err = errors.Join(err, server.stop())
 		}
+		err = errors.Join(err, os.RemoveAll(b.path(restoreFolder)))
 	}()
 	if err != nil {
 		return err
 	}
 	_, err = output(ctx, b.requorum(), "backup", "--endpoints", members[0].clientURL, "--repo", "file://"+b.path(threeRepo))
 	return err
+}
+
+// startRestored restores a backup as a cluster of three, in the folder for
+// restores, and starts it. The servers are to be stopped beside an error, too.
+func (b *bench) startRestored(ctx context.Context, repo string) ([]member, []*server, error) {
+	members, err := b.newMembers()
+	if err != nil {
+		return nil, nil, err
+	}
+	folder := b.path(restoreFolder)
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o700)); err != nil {
+		return nil, nil, err
+	}
+	if _, err := output(ctx, b.requorum(), "restore", "--repo", "file://"+b.path(repo),
+		"--initial-cluster", initialCluster(members...), "--data-dir", filepath.Join(folder, "{name}")); err != nil {
+		return nil, nil, err
+	}
+	servers, err := b.startCluster(ctx, members)
+	return members, servers, err
 }

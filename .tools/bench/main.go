@@ -40,8 +40,10 @@ type options struct {
 	backupRounds, restoreRounds   int
 	skipMemory, skipRestore, keep bool
 	skipSnapshots, skipLog        bool
-	skipVerify                    bool
+	skipVerify, skipAgent         bool
+	agentDatabase                 byteSize
 	verifyRounds, drillRounds     int
+	agentRounds                   int
 }
 
 func main() {
@@ -77,13 +79,16 @@ func start(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.skipSnapshots, "skip-snapshots", false, "leave out backups and restores")
 	flags.BoolVar(&o.skipLog, "skip-log", false, "leave out the log: its replay, and archiving")
 	flags.BoolVar(&o.skipVerify, "skip-verify", false, "leave out verify: the structure of a snapshot, and drills")
+	flags.BoolVar(&o.skipAgent, "skip-agent", false, "leave out the agent: what it costs beside a cluster, and its memory")
+	flags.Var(&o.agentDatabase, "agent-database", "also measure the memory of an agent whose member has a database of this size, such as 8GiB; needs room for 4 times as much")
 	flags.IntVar(&o.verifyRounds, "verify-rounds", 3, "counted rounds of verify, cold and again warm")
 	flags.IntVar(&o.drillRounds, "drill-rounds", 2, "counted rounds of drills")
+	flags.IntVar(&o.agentRounds, "agent-rounds", 3, "rounds of agents beside a cluster")
 	flags.BoolVar(&o.keep, "keep", false, "keep the run's folder, to look into it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if min(o.backupRounds, o.restoreRounds, o.verifyRounds, o.drillRounds) < 1 {
+	if min(o.backupRounds, o.restoreRounds, o.verifyRounds, o.drillRounds, o.agentRounds) < 1 {
 		return errors.New("there is nothing to tell of no rounds: want at least 1 of each; -skip-… leaves a part out")
 	}
 	return o.run(ctx)
@@ -91,7 +96,7 @@ func start(ctx context.Context, args []string) error {
 
 // partly says that something is left out, so that an older table of it stays.
 func (o *options) partly() bool {
-	return o.skipMemory || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify
+	return o.skipMemory || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify || o.skipAgent
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -106,7 +111,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if need := 16 * o.mebibytes << 20; have < need {
+	if need := max(16*o.mebibytes<<20, 4*int64(o.agentDatabase)); have < need {
 		return fmt.Errorf("%s has %s free, %s are needed: give another folder with -dir", o.dir, mebibytes(have), mebibytes(need))
 	}
 	if b.dir, err = os.MkdirTemp(o.dir, "bench-"); err != nil {

@@ -29,6 +29,10 @@ type report struct {
 	drilled  []drilled
 
 	verifyMemory []verifiedAt
+
+	beside     []beside // agents beside a cluster; none without them first
+	besideSize loaded
+	agentPeaks []agentPeak
 }
 
 func (r *report) markdown() string {
@@ -52,6 +56,7 @@ func (r *report) markdown() string {
 	if len(r.drilled) > 0 {
 		r.writeDrilled(&b)
 	}
+	r.writeAgents(&b)
 	return b.String()
 }
 

@@ -25,7 +25,7 @@ func (r *report) writeReplays(b *strings.Builder) {
 
 // writeArchives is what an archiver costs and gives.
 func (r *report) writeArchives(b *strings.Builder) {
-	fmt.Fprintf(b, "\n### Archiving, at %d puts of 256 B a second\n\n| | a client's put: median | p99 | archiver's CPU | its peak memory | acknowledged to durable: median | p99 | most |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", writeRate)
+	fmt.Fprintf(b, "\n### Archiving, at %d puts of 256 B a second\n\n| | a client's put: median | p99 | archiver's CPU | its peak memory | acknowledged to durable: median | p99 | most |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", archivePace.rate)
 	for _, a := range r.archives {
 		fmt.Fprintf(b, "| %s | %s | %s |", a.name, milliseconds(quantile(a.latency, 0.5)), milliseconds(quantile(a.latency, 0.99)))
 		if len(a.durable) == 0 {

@@ -45,6 +45,11 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 			return nil, err
 		}
 	}
+	if !o.skipAgent {
+		if err := o.ofAgents(ctx, b, r); err != nil {
+			return nil, fmt.Errorf("agents: %w", err)
+		}
+	}
 	return r, nil
 }
 

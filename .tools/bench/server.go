@@ -103,6 +103,9 @@ func (s *server) stop() error {
 	}
 }
 
+// quota is far above any database that is made here.
+const quota = 32 << 30
+
 // member is where one etcd listens and keeps its data.
 type member struct {
 	name, dataDir, clientURL, peerURL string
@@ -132,7 +135,7 @@ func (b *bench) startMember(ctx context.Context, m member, cluster string, extra
 	args := append([]string{"--name", m.name, "--data-dir", m.dataDir, "--initial-cluster", cluster,
 		"--listen-client-urls", m.clientURL, "--advertise-client-urls", m.clientURL,
 		"--listen-peer-urls", m.peerURL, "--initial-advertise-peer-urls", m.peerURL,
-		"--quota-backend-bytes", fmt.Sprint(8 << 30), "--log-level", "error"}, extra...)
+		"--quota-backend-bytes", fmt.Sprint(int64(quota)), "--log-level", "error"}, extra...)
 	return startServer(ctx, "etcd-"+m.name, b.dir, m.clientURL+"/health", nil, b.etcd("etcd"), args...)
 }
 
