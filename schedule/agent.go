@@ -63,23 +63,30 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 }
 
 // Run works until ctx ends. Its error is why it could not go on: the listener
-// failed, or the process's priority could not be set.
+// failed, or the process's priority could not be set. It may be called once.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := setPriority(a.term().cfg.Resources); err != nil {
-		return err
+	t := a.term()
+	if err := setPriority(t.cfg.Resources); err != nil {
+		return errors.Join(err, t.close())
 	}
 	handler, err := a.handler()
 	if err != nil {
-		return err
+		return errors.Join(err, t.close())
 	}
+	p := &port{handler: handler, logger: a.Logger, failed: make(chan error, 2)}
+	if err := p.open(ctx, t.listen()); err != nil {
+		return errors.Join(err, t.close())
+	}
+	defer p.close()
 	for {
-		next, err := a.serve(ctx, handler)
-		if err != nil || next == nil {
+		next, err := a.serve(ctx, t, p)
+		if next == nil || err != nil {
 			return err
 		}
 		a.mu.Lock()
 		a.current = next
 		a.mu.Unlock()
+		t = next
 	}
 }
 
@@ -95,48 +102,58 @@ func setPriority(r config.Resources) error {
 	return nil
 }
 
-// serve works with the current configuration until ctx ends, or another one is
-// to be taken up, which is returned.
-func (a *Agent) serve(ctx context.Context, handler http.Handler) (next *term, err error) {
-	t := a.term()
-	working, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	listener, err := api.Listen(ctx, t.listen())
-	if err != nil {
-		return nil, errors.Join(err, t.close())
-	}
+// serve works with a configuration until ctx ends, or another one is to be taken
+// up, which is returned.
+func (a *Agent) serve(ctx context.Context, t *term, p *port) (next *term, err error) {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
 	var all sync.WaitGroup
-	var failed error
-	all.Go(func() {
-		if err := api.Serve(working, listener, handler, a.Logger); err != nil {
-			failed = err
-			stop(err)
-		}
-	})
 	all.Go(func() { t.run(working) })
-	a.Logger.Info("agent works", "name", t.cfg.Name, "repository", t.sink.String(), "listen", listener.Addr().String())
-	for next == nil && working.Err() == nil {
+	a.Logger.Info("agent works", "name", t.cfg.Name, "repository", t.sink.String())
+	for next == nil && err == nil && ctx.Err() == nil {
 		select {
-		case <-working.Done():
+		case <-ctx.Done():
+		case err = <-p.failed:
 		case cfg := <-a.reloads:
-			next = a.takeUp(ctx, cfg)
+			next = a.takeUp(ctx, t, cfg, p)
 		}
 	}
-	stop(nil)
+	t.end()
+	stop()
 	all.Wait()
-	return next, errors.Join(failed, t.close())
+	return next, errors.Join(err, t.close())
 }
 
-// takeUp opens what a new configuration names; nil where that fails, and the old
-// one goes on.
-func (a *Agent) takeUp(ctx context.Context, cfg *config.Config) *term {
+// takeUp opens what a new configuration names, but for what can come later; nil
+// where that fails, and the one before goes on.
+func (a *Agent) takeUp(ctx context.Context, before *term, cfg *config.Config, p *port) *term {
 	next, err := a.newTerm(ctx, cfg)
+	if err == nil {
+		if err = a.exchange(ctx, before, next, p); err != nil {
+			err = errors.Join(err, next.close())
+		}
+	}
 	a.refuse(err)
 	if err != nil {
 		return nil
 	}
 	a.Logger.Info("configuration read again")
 	return next
+}
+
+// exchange sets what belongs to the whole process; with an error it is as before.
+func (a *Agent) exchange(ctx context.Context, before, next *term, p *port) error {
+	if err := p.move(ctx, next.listen()); err != nil {
+		return err
+	}
+	was, now := before.cfg.Resources, next.cfg.Resources
+	if now.Nice == was.Nice && now.IONice == was.IONice {
+		return nil
+	}
+	if err := setPriority(now); err != nil {
+		return errors.Join(err, p.move(ctx, before.listen()))
+	}
+	return nil
 }
 
 // Reload takes up another configuration: what is under way ends as at the end
@@ -154,8 +171,8 @@ func (a *Agent) Refuse(err error) { a.refuse(err) }
 
 func (a *Agent) refuse(err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.refused = err
+	a.mu.Unlock()
 	if err != nil {
 		a.Logger.Error("configuration refused, the old one goes on", "err", err)
 	}
@@ -173,11 +190,15 @@ func (a *Agent) Status() *status.Status { return a.term().describe(time.Now()) }
 // Demand starts a job outside its schedule, and names the slot of the run. It
 // does not wait for it. Errors wrap those of package api.
 func (a *Agent) Demand(ctx context.Context, name string, args json.RawMessage) (string, error) {
-	return a.term().demand(ctx, name, args)
+	t := a.term()
+	if err := t.known(name, args); err != nil {
+		return "", err
+	}
+	return t.demand(ctx, name, args)
 }
 
 // handler answers on the agent's port, whatever configuration holds.
-func (a *Agent) handler() (http.Handler, error) {
+func (a *Agent) handler() (func(trusted bool) http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	if err := errors.Join(
 		registry.Register(collectors.NewGoCollector()),
@@ -186,19 +207,11 @@ func (a *Agent) handler() (http.Handler, error) {
 	); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	options := func(readOnly bool) api.Options {
-		return api.Options{
+	return once(func(readOnly bool) http.Handler {
+		return api.New(api.Options{
 			Status: a.Status, Demand: a.Demand, Logger: a.Logger, ReadOnly: readOnly,
 			Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
 			Run:     func(ctx context.Context, job, slot string) (*status.Run, error) { return a.term().find(ctx, job, slot) },
-		}
-	}
-	full, readOnly := api.New(options(false)), api.New(options(true))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.term().listen().Trusted() {
-			full.ServeHTTP(w, r)
-			return
-		}
-		readOnly.ServeHTTP(w, r)
+		})
 	}), nil
 }

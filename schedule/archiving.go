@@ -118,8 +118,9 @@ func (t *term) sampleRecoveryPoint(ctx context.Context) {
 		}
 		s := archiver.State()
 		t.point.confirm(s.Applied, s.Confirmed)
-		if s.Timeline.ClusterID != 0 {
-			t.point.durable(s.Timeline.String(), s.Recoverable)
+		// At the beginning of its work it does not know yet what is there.
+		if s.Timeline.ClusterID != 0 && s.Role != archive.Starting {
+			t.point.durable(t.sink.String()+" "+s.Timeline.String(), s.Recoverable)
 		}
 	}
 }

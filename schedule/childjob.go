@@ -8,7 +8,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 
+	"filippo.io/age"
 	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/schedule/child"
@@ -17,6 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
 )
@@ -34,9 +37,10 @@ type childRequest struct {
 }
 
 type verifyRequest struct {
-	Rung   report.Rung `json:"rung"`
-	Backup string      `json:"backup"`
-	Sample float64     `json:"sample"` // percent; 0 is all
+	Rung     report.Rung `json:"rung"`
+	Backup   string      `json:"backup"`
+	Timeline string      `json:"timeline,omitempty"` // where to look; empty for anywhere
+	Sample   float64     `json:"sample"`             // percent; 0 is all
 }
 
 // verifyAnswer is what came out.
@@ -123,7 +127,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 		return nil, err
 	}
 	r, seen, err := verify.Repository(ctx, repo, verify.Request{
-		Backup: v.Backup, Rung: v.Rung, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
+		Backup: v.Backup, Timeline: v.Timeline, Rung: v.Rung, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
 		Identities: identities, Trusted: trusted,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
@@ -134,18 +138,72 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}
-	answer := &verifyAnswer{Of: v.Backup, Verdict: written.Sequence}
+	early, err := tooEarly(ctx, repo, r, identities)
+	if err != nil {
+		return nil, err
+	}
+	return answerOf(v, r, written.Sequence, early), nil
+}
+
+// answerOf is what a report comes to; early are the checks that have nothing to
+// compare with yet.
+func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[string]bool) *verifyAnswer {
+	answer := &verifyAnswer{Of: "backup " + v.Backup, Verdict: sequence}
+	switch v.Backup {
+	case verify.Latest:
+		answer.Of = "the newest backup, with the log behind it,"
+	case verify.All:
+		answer.Of = "the repository"
+	}
+	rest := ""
 	for _, c := range r.Checks {
 		answer.Bytes += c.Bytes
 		if len(c.Findings) > 0 && answer.Damaged == "" {
 			answer.Damaged = c.Object + ": " + report.Printable(c.Findings[0].Text)
 		}
-		if c.Status == report.Unchecked && answer.Unchecked == "" {
+		switch {
+		case c.Status != report.Unchecked:
+		case c.Rung == report.Replay && early[c.Object]:
+			rest = fmt.Sprintf("; of %s the rung %s has to wait: %s: %s", c.Object, c.Rung, nothingYet, report.Printable(c.Reason))
+		case answer.Unchecked == "":
 			answer.Unchecked = c.Object + ": " + report.Printable(c.Reason)
 		}
 	}
-	answer.Text = fmt.Sprintf("%s passed the rung %s: %s read", v.Backup, v.Rung, humanize.IBytes(uint64(answer.Bytes)))
-	return answer, nil
+	answer.Text = fmt.Sprintf("%s passed the rung %s: %s read", answer.Of, v.Rung, humanize.IBytes(uint64(answer.Bytes)))
+	if rest != "" {
+		answer.Text = fmt.Sprintf("%s was verified: %s read%s", answer.Of, humanize.IBytes(uint64(answer.Bytes)), rest)
+	}
+	return answer
+}
+
+// tooEarly are the objects of checks by a replay that could not be done since there
+// is nothing yet to begin from: of the first full snapshot of a timeline, or the
+// first behind a gap. The next one can be proved from it. Damage of a log that
+// should lead there is a finding, and not among them.
+func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report, identities []age.Identity) (map[string]bool, error) {
+	early := map[string]bool{}
+	var catalog *snapshot.Catalog
+	for _, c := range r.Checks {
+		if c.Status != report.Unchecked || c.Rung != report.Replay {
+			continue
+		}
+		if catalog == nil {
+			var err error
+			if catalog, err = snapshot.ReadCatalog(ctx, repo); err != nil {
+				return nil, err
+			}
+		}
+		i := slices.IndexFunc(catalog.Manifests, func(m *snapshot.Manifest) bool { return replaying.ObjectOf(m) == c.Object })
+		if i < 0 {
+			continue
+		}
+		plan, err := replaying.PlanOf(ctx, repo, catalog, catalog.Manifests[i], replaying.Options{Identities: identities})
+		if err != nil {
+			return nil, err
+		}
+		early[c.Object] = plan.Base == nil
+	}
+	return early, nil
 }
 
 func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*syntheticAnswer, error) {

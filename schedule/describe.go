@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/status"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // describe is what the agent knows at a time.
 func (t *term) describe(now time.Time) *status.Status {
 	t.mu.Lock()
-	seen, archiver, runner, waiting := t.seen, t.archiver, t.runner, t.waiting
+	seen, archiver, runner, waiting, failed := t.seen, t.archiver, t.runner, t.waiting, t.failures["jobs"]
 	t.mu.Unlock()
 	s := &status.Status{
 		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Waiting: waiting,
@@ -36,10 +35,10 @@ func (t *term) describe(now time.Time) *status.Status {
 	if runner != nil {
 		s.Jobs = runner.Status()
 	} else {
-		s.Jobs = t.plannedJobs()
+		s.Jobs = t.plannedJobs(failed)
 	}
 	t.describeComparison(s)
-	s.RPO = t.rpo(now, s, seen.newest)
+	s.RPO = t.rpo(now, s, seen)
 	t.describeProblems(s, seen)
 	noNil(s)
 	return s
@@ -61,22 +60,37 @@ func filled[T any](list []T) []T {
 	return list
 }
 
-// plannedJobs are the jobs before the repository was reached.
-func (t *term) plannedJobs() []status.Job {
+// plannedJobs are the jobs before the repository was reached, or where none can run.
+func (t *term) plannedJobs(failed error) []status.Job {
 	var all []status.Job
 	for _, e := range t.entries() {
-		all = append(all, status.Job{Name: e.Name, Schedule: e.Schedule, Off: e.Off, Waiting: "the repository was not reached yet"})
+		j := status.Job{Name: e.Name, Schedule: e.Schedule, Off: e.Off}
+		switch {
+		case e.Off != "":
+		case failed != nil:
+			j.Off = failed.Error()
+		default:
+			j.Waiting = "the repository was not reached yet"
+		}
+		all = append(all, j)
 	}
 	return all
 }
 
 // rpo is what would be lost if everything but the repository burned now.
-func (t *term) rpo(now time.Time, s *status.Status, newest *snapshot.Manifest) status.RPO {
+func (t *term) rpo(now time.Time, s *status.Status, seen observations) status.RPO {
 	until := t.point.at()
+	newest := seen.newest
 	// A full snapshot holds all that was acknowledged before it was begun, if it is
-	// of the history that goes on.
-	if newest != nil && newest.Started.After(until) && (s.Archive == nil || s.Archive.Timeline == newest.Timeline) {
-		until = newest.Started
+	// of the history that goes on. Its clock is another host's, and may be ahead.
+	if newest != nil && (s.Archive == nil || s.Archive.Timeline == newest.Timeline) {
+		until = later(until, earlier(newest.Started, seen.newestFound))
+	}
+	// What others archive shows in the listing only.
+	for _, r := range s.Repository.Ranges {
+		if s.Archive == nil && newest != nil && r.Timeline == newest.Timeline && !r.Gap && r.LastIndex >= newest.Facts.RaftIndex {
+			until = later(until, earlier(r.To, s.Repository.Listed))
+		}
 	}
 	if newest == nil {
 		text := "everything would be lost: there is no full snapshot"
@@ -90,6 +104,20 @@ func (t *term) rpo(now time.Time, s *status.Status, newest *snapshot.Manifest) s
 	}
 	lost := max(0, now.Sub(until))
 	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: fmt.Sprintf("nothing older than %s would be lost", inWords(lost))}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // inWords is a length of time for people: no more exact than they need it.

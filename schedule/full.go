@@ -103,12 +103,14 @@ func (t *term) takeDue(ctx context.Context, timeline repository.TimelineID) erro
 	return t.await(ctx, jobFull, slot)
 }
 
-// awaitLimit is longer than a full snapshot may take.
-const awaitLimit = snapshot.DefaultTimeout + 5*time.Minute
+// awaitMore is how long a run that was asked for may wait behind another one, and
+// to be written down, beside the time that it may take itself.
+const awaitMore = 5 * time.Minute
 
 // await waits for the end of a run that was asked for here.
 func (t *term) await(ctx context.Context, name, slot string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, awaitLimit, fmt.Errorf("job %s, slot %s: no result after %s", name, slot, awaitLimit))
+	limit := t.cfg.Jobs.Full.Timeout.Std() + awaitMore
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("job %s, slot %s: no result after %s", name, slot, limit))
 	defer cancel()
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -120,9 +122,10 @@ func (t *term) await(ctx context.Context, name, slot string) error {
 		}
 		run, err := t.find(ctx, name, slot)
 		switch {
-		case err != nil:
-			return err
-		case run == nil || run.Finished.IsZero():
+		case err != nil: // the repository is away: that passes, or the time is up
+		case run == nil: // it neither waits, nor is under way, nor has a result
+			return fmt.Errorf("job %s, slot %s was given up: it could not be claimed", name, slot)
+		case run.Finished.IsZero():
 		case run.OK:
 			return nil
 		default:
@@ -136,7 +139,7 @@ func (t *term) await(ctx context.Context, name, slot string) error {
 func (t *term) hold() (time.Duration, string) {
 	m, known := t.local()
 	switch {
-	case !t.cfg.HasMember():
+	case !t.cfg.Archiving(): // only by its log it is known which member is the own one
 		return 0, ""
 	case !known:
 		return unfitHold, "its member does not answer"

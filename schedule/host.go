@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/schedule/canary"
@@ -12,6 +13,9 @@ import (
 
 // serversEvery is how often the members' certificates are looked at.
 const serversEvery = time.Hour
+
+// canaryEvery is how often it is looked whether the identities are the right ones.
+const canaryEvery = 15 * time.Minute
 
 // folder is one that the agent writes to.
 type folder struct {
@@ -43,10 +47,9 @@ func (t *term) watchHost(ctx context.Context) {
 		}
 		spaces := t.spaces()
 		t.mu.Lock()
-		t.seen.certificates, t.seen.folders = append(own, servers...), spaces
+		t.seen.certificates, t.seen.folders = slices.Concat(own, servers), spaces
 		t.mu.Unlock()
-		if time.Since(canaryAt) >= listEvery {
-			t.lookAtCanary(ctx)
+		if time.Since(canaryAt) >= canaryEvery && t.lookAtCanary(ctx) {
 			canaryAt = time.Now()
 		}
 	})
@@ -84,20 +87,23 @@ func (t *term) unpacks() bool {
 }
 
 // lookAtCanary finds out whether what is encrypted here can be opened: a lost
-// identity is found before the disaster.
-func (t *term) lookAtCanary(ctx context.Context) {
+// identity is found before the disaster. It is false where that could not be told.
+func (t *term) lookAtCanary(ctx context.Context) bool {
 	_, repo, _ := t.opened()
-	if repo == nil || len(t.codec.Recipients) == 0 {
-		return
+	if len(t.codec.Recipients) == 0 {
+		return true
+	}
+	if repo == nil {
+		return false
 	}
 	err := canary.Check(ctx, repo, t.codec.Recipients, t.identities)
 	found := errors.Is(err, canary.ErrUnopened) || errors.Is(err, canary.ErrForeign)
 	if err != nil && !found {
-		// It could not be told, and what was known stays: that the repository is
-		// away is a problem of its own.
-		return
+		// What was known stays: that the repository is away is a problem of its own.
+		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seen.canary = err
+	return true
 }

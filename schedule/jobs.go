@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify"
 )
 
 // The names of the jobs, as they stand in the configuration and in the repository.
@@ -74,11 +77,7 @@ func (t *term) bounded(limit time.Duration, work func(context.Context, *job.Task
 
 // doJobs runs the jobs until ctx ends.
 func (t *term) doJobs(ctx context.Context) {
-	abilities, err := t.sink.Abilities(ctx) // known since the repository was opened
-	if err == nil {
-		err = t.newRunner(abilities.ExclusiveCreate)
-	}
-	if err != nil {
+	if err := t.newRunner(); err != nil {
 		t.mu.Lock()
 		t.failures["jobs"] = err
 		t.mu.Unlock()
@@ -90,9 +89,9 @@ func (t *term) doJobs(ctx context.Context) {
 	}
 }
 
-func (t *term) newRunner(exclusive bool) error {
+func (t *term) newRunner() error {
 	_, repo, _ := t.opened()
-	board, err := job.NewBoard(repo, t.cfg.Name, job.BoardOptions{Exclusive: exclusive, Writer: t.cfg.Repository.Writer})
+	board, err := job.NewBoard(repo, t.cfg.Name, job.BoardOptions{Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer})
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func (t *term) newRunner(exclusive bool) error {
 // demand is as Agent.Demand.
 func (t *term) demand(ctx context.Context, name string, args json.RawMessage) (string, error) {
 	t.mu.Lock()
-	runner, waiting := t.runner, t.waiting
+	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]
 	t.mu.Unlock()
 	off, known := t.off(name)
 	switch {
@@ -119,20 +118,51 @@ func (t *term) demand(ctx context.Context, name string, args json.RawMessage) (s
 		return "", fmt.Errorf("%w: %s", api.ErrRefused, off)
 	case waiting != "":
 		return "", fmt.Errorf("%w: %s", api.ErrRefused, waiting)
+	case ended:
+		return "", fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", api.ErrRefused)
+	case failed != nil:
+		return "", fmt.Errorf("%w: no jobs run here: %w", api.ErrRefused, failed)
 	case runner == nil:
 		return "", fmt.Errorf("%w: the repository was not reached yet", api.ErrRefused)
 	}
 	if _, err := parseArguments(name, args); err != nil {
 		return "", err
 	}
-	return runner.Demand(ctx, name, args)
+	if len(args) == 0 {
+		args = nil
+	}
+	slot, err := runner.Demand(ctx, name, args)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", api.ErrRefused, err)
+	}
+	return slot, err
+}
+
+// known refuses to verify a backup that is not there: a run that fails for such a
+// reason would be taken for a bad sign.
+func (t *term) known(name string, args json.RawMessage) error {
+	a, err := parseArguments(name, args)
+	if err != nil || a.Backup == "" || a.Backup == verify.Latest || a.Backup == verify.All {
+		return err
+	}
+	t.mu.Lock()
+	r := t.seen.repository
+	t.mu.Unlock()
+	if r.Listed.IsZero() || slices.ContainsFunc(r.Backups, func(b status.Backup) bool { return strings.HasPrefix(b.ID, a.Backup) }) {
+		return nil
+	}
+	t.lookSoon() // another agent may just have taken it
+	return fmt.Errorf("%w for %s: there was no backup %q when the repository was listed at %s; it is listed again now", api.ErrArguments, name, a.Backup, r.Listed.UTC().Format(time.RFC3339))
 }
 
 // find is a run of a job, however it stands; nil where none of that slot is known.
 func (t *term) find(ctx context.Context, name, slot string) (*status.Run, error) {
 	t.mu.Lock()
-	runner := t.runner
+	runner, ended := t.runner, t.ended
 	t.mu.Unlock()
+	if ended {
+		return nil, fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", api.ErrRefused)
+	}
 	if _, known := t.off(name); runner == nil || !known {
 		return nil, nil
 	}
@@ -189,6 +219,9 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&a); err != nil {
 		return a, fmt.Errorf("%w for %s: %w", api.ErrArguments, name, err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return a, fmt.Errorf("%w for %s: something follows the JSON object", api.ErrArguments, name)
 	}
 	verifies := name == jobChecksum || name == jobStructure || name == jobReplay || name == jobDrill
 	switch {

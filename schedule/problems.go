@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/divergence"
 	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/verify/report"
@@ -74,7 +73,7 @@ var afterAlarm = map[archive.Alarm]string{
 	archive.AlarmRolledBack: "find out who set the member's disk back; remove the member and add it anew, empty",
 	archive.AlarmTimeline:   "make sure that this was meant: a restore, or a forced new cluster",
 	archive.AlarmDamaged:    "verify the repository: 'requorum verify all --rung checksum' tells what is damaged",
-	archive.AlarmRestarted:  "",
+	archive.AlarmRestarted:  "look at the reason, and at the agent's log if it comes again",
 }
 
 // describeProblems finds what somebody has to look at.
@@ -89,7 +88,7 @@ func (t *term) describeProblems(s *status.Status, seen observations) {
 	f.jobs()
 	f.verified()
 	f.host(seen)
-	s.Problems = t.Agent.problems.found(f.all, s.Time)
+	s.Problems = t.problems.found(f.all, s.Time)
 }
 
 // finder gathers the problems of a status.
@@ -116,8 +115,8 @@ func (f *finder) configuration() {
 
 // opening are the parts that could not be opened since the agent started.
 func (f *finder) opening() {
-	f.term.mu.Lock()
-	defer f.term.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, o := range []struct{ what, kind, next string }{
 		{"etcd", status.KindCluster, "look at the members, and at etcd's part of the configuration: 'requorum doctor' tries all of it"},
 		{"repository", status.KindRepository, "look at the repository and the way there: 'requorum doctor' tries each operation"},
@@ -151,13 +150,24 @@ func (f *finder) recoveryPoint(seen observations) {
 	r := f.status.RPO
 	const next = "the other problems say what keeps the repository from following"
 	switch {
-	case r.Known && r.Seconds > objective.Seconds():
+	case r.Known && f.cfg.Archiving() && f.point.at().IsZero() && f.now.Sub(f.started) <= objective:
+		// The agent has just started, and its member is about to confirm more.
+	case r.Known && r.Seconds > (objective+f.unseen()).Seconds():
 		p := f.add(status.KindRecoveryPoint, status.Critical, "", fmt.Sprintf("everything since %s would be lost, and objectives.recovery-point is %s", r.Until.Format(time.RFC3339), f.cfg.Objectives.RecoveryPoint), next)
-		p.Since = r.Until.Add(objective)
+		p.Since = r.Until.Add(objective + f.unseen())
 	case !r.Known && seen.repository.Listed.IsZero():
 	case !r.Known && f.now.Sub(f.started) > objective:
 		f.add(status.KindRecoveryPoint, status.Critical, "", r.Text, next)
 	}
+}
+
+// unseen is for how long this agent may not have seen what others archive: one that
+// archives itself knows at once, any other by its listings.
+func (f *finder) unseen() time.Duration {
+	if f.status.Archive != nil {
+		return 0
+	}
+	return 2 * listEvery
 }
 
 func (f *finder) repository(seen observations) {
@@ -203,7 +213,7 @@ func (f *finder) jobs() {
 		}
 		failed := j.LastFailure != nil && (j.LastSuccess == nil || j.LastFailure.Slot > j.LastSuccess.Slot)
 		if failed {
-			kind, severity, next := f.failed(j.Name)
+			kind, severity, next := f.failed(j)
 			p := f.add(kind, severity, j.Name, fmt.Sprintf("job %s failed on %s: %s", j.Name, j.LastFailure.Agent, j.LastFailure.Text), next)
 			p.Since = j.LastFailure.Finished
 		}
@@ -211,30 +221,30 @@ func (f *finder) jobs() {
 	}
 }
 
-func (f *finder) failed(name string) (kind string, severity status.Severity, next string) {
-	switch name {
-	case jobFull:
+func (f *finder) failed(j status.Job) (kind string, severity status.Severity, next string) {
+	switch {
+	case j.Name == jobFull:
 		return status.KindJob, status.Critical, "mend the reason; the next run is at its usual time, or now: POST /api/v1/jobs/full"
-	case jobPrune:
+	case j.Name == jobPrune:
 		return status.KindRetention, status.Warning, "'requorum prune --dry-run' shows what is to go, and why it cannot"
-	case jobChecksum, jobStructure, jobReplay, jobDrill:
-		return status.KindVerify, status.Critical, "'requorum show' and 'requorum verify' tell more; take a full snapshot now where a backup is damaged"
+	case strings.HasPrefix(j.LastFailure.Text, damageIn):
+		return status.KindVerify, status.Critical, "'requorum show' and 'requorum verify' tell more; take a full snapshot now; docs/runbooks/RequorumVerifyFailed.md"
 	}
-	return status.KindJob, status.Warning, "mend the reason; the next run is at its usual time"
+	return status.KindJob, status.Warning, "mend the reason; the next run is at its usual time, or now: POST /api/v1/jobs/" + j.Name
 }
 
 // late: a job that nobody has done for twice its period, and an hour.
 func (f *finder) late(j status.Job) {
-	_, longest := config.Periods(j.Schedule, f.cfg.Zone())
+	longest := f.longest[j.Name]
 	if longest == 0 {
 		return
 	}
-	last := f.started
-	if j.LastSuccess != nil && j.LastSuccess.Finished.After(last) || j.LastSuccess != nil && j.LastSuccess.Finished.Before(f.started) {
-		last = j.LastSuccess.Finished
+	last, done := f.started, "has not been done since this agent started,"
+	if j.LastSuccess != nil {
+		last, done = j.LastSuccess.Finished, "was last done"
 	}
 	if limit := 2*longest + time.Hour; f.now.Sub(last) > limit {
-		p := f.add(status.KindLate, status.Warning, j.Name, fmt.Sprintf("job %s was last done %s ago", j.Name, inWords(f.now.Sub(last))), "look at the agents' logs; POST /api/v1/jobs/"+j.Name+" runs it now")
+		p := f.add(status.KindLate, status.Warning, j.Name, fmt.Sprintf("job %s %s %s ago", j.Name, done, inWords(f.now.Sub(last))), "look at the agents' logs; POST /api/v1/jobs/"+j.Name+" runs it now")
 		p.Since = last.Add(limit)
 	}
 }
@@ -248,12 +258,19 @@ func (f *finder) verified() {
 	}
 	newest := time.Time{}
 	for _, b := range r.Backups {
-		if b.Damaged != "" {
-			f.add(status.KindVerify, status.Critical, b.ID, fmt.Sprintf("backup %s is damaged: %s", b.ID, b.Damaged), "take a full snapshot now, and find out what changed the object; docs/runbooks/RequorumVerifyFailed.md")
-		}
 		if b.Proved != "" && b.Proved.Includes(report.Structure) && b.Time.After(newest) {
 			newest = b.Time
 		}
+	}
+	for _, b := range r.Backups {
+		if b.Damaged == "" {
+			continue
+		}
+		severity, next := status.Critical, "take a full snapshot now, and find out what changed the object; docs/runbooks/RequorumVerifyFailed.md"
+		if newest.After(b.Time) {
+			severity, next = status.Warning, "a newer one is proved; find out what changed the object; docs/runbooks/RequorumVerifyFailed.md"
+		}
+		f.add(status.KindVerify, severity, b.Timeline.String()+"/"+b.ID, fmt.Sprintf("backup %s is damaged: %s", b.ID, b.Damaged), next)
 	}
 	within := f.cfg.Objectives.VerifiedWithin.Std()
 	since := f.started

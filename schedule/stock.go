@@ -45,17 +45,27 @@ func newStock(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey)
 	return &stock{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
 }
 
-// look lists anew. With an error what was known before stays.
-func (s *stock) look(ctx context.Context, now time.Time) error {
+// lookAtBackups lists them and the verdicts anew, and no log. With an error what
+// was known before stays.
+func (s *stock) lookAtBackups(ctx context.Context) error {
 	catalog, err := snapshot.ReadCatalog(ctx, s.repo)
 	if err != nil {
 		return err
 	}
-	ranges, err := s.archives.Ranges(ctx, catalog)
+	chain, err := verdict.ReadAll(ctx, s.repo, s.trusted...)
 	if err != nil {
 		return err
 	}
-	chain, err := verdict.ReadAll(ctx, s.repo, s.trusted...)
+	s.catalog, s.chain = catalog, chain
+	return nil
+}
+
+// look lists everything anew. With an error some of what was known before stays.
+func (s *stock) look(ctx context.Context, now time.Time) error {
+	if err := s.lookAtBackups(ctx); err != nil {
+		return err
+	}
+	ranges, err := s.archives.Ranges(ctx, s.catalog)
 	if err != nil {
 		return err
 	}
@@ -67,7 +77,7 @@ func (s *stock) look(ctx context.Context, now time.Time) error {
 	for _, p := range pins {
 		pinned[backupKey(p.Timeline, p.Backup)] = true
 	}
-	s.catalog, s.ranges, s.chain, s.pinned, s.listed = catalog, ranges, chain, pinned, now
+	s.ranges, s.pinned, s.listed = ranges, pinned, now
 	return nil
 }
 
@@ -96,7 +106,8 @@ func (s *stock) describe(r *status.Repository) {
 		r.Backups = append(r.Backups, b)
 	}
 	for _, d := range s.catalog.Damaged {
-		r.Backups = append(r.Backups, status.Backup{ID: d.ID, Timeline: d.Timeline, Damaged: d.Err.Error()})
+		at, _ := repository.BackupTime(d.ID) // the manifest would tell better, and cannot
+		r.Backups = append(r.Backups, status.Backup{ID: d.ID, Timeline: d.Timeline, Time: at, Damaged: d.Err.Error()})
 	}
 	slices.SortStableFunc(r.Backups, func(a, b status.Backup) int {
 		return cmp.Or(cmp.Compare(a.Timeline.String(), b.Timeline.String()), cmp.Compare(a.ID, b.ID))
@@ -132,6 +143,9 @@ func (s *stock) newest() *snapshot.Manifest {
 	}
 	return newest
 }
+
+// newestOf is the newest one of a timeline; nil where there is none.
+func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest { return s.catalog.Newest(t) }
 
 // since is how much log there is behind a full snapshot.
 func (s *stock) since(m *snapshot.Manifest) (bytes int64, entries uint64) {

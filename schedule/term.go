@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/requorum/requorum/schedule/api"
 	"github.com/requorum/requorum/schedule/config"
-	"github.com/requorum/requorum/schedule/due"
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -38,15 +36,19 @@ type term struct {
 	client   *store.Client
 	repo     *repository.Repository
 	archiver *archive.Archiver
-	keeper   *due.Keeper
 	runner   *job.Runner
 	board    *job.Board
 	waiting  string           // why this agent does no jobs
 	failures map[string]error // why something is not open yet, by what
 	seen     observations
-	askedFor string // the newest full snapshot when one was asked for that is due by size
+	asked    asked  // the last full snapshot that was due by size
 	lookedAt string // the newest full snapshot that the archiver was told of
+	ended    bool   // another term follows, or none
 
+	// exclusive tells that the repository decides between several writers.
+	exclusive bool
+
+	longest map[string]time.Duration // between two slots, by job
 	tellers []teller
 	mergers map[repository.TimelineID]*merge.Merger // of the job merge alone
 	relist  chan struct{}                           // asks for a look at the repository soon
@@ -76,10 +78,11 @@ func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) 
 		return nil, err
 	}
 	for _, e := range t.entries() {
-		if err := e.Spec.Check(); err != nil {
+		if err := e.Check(); err != nil {
 			return nil, err
 		}
 	}
+	t.longest = periods(cfg)
 	if err := t.listen().Check(); err != nil {
 		return nil, err
 	}
@@ -90,6 +93,23 @@ func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) 
 	return t, nil
 }
 
+// periods are the longest times between two slots of each job.
+func periods(cfg *config.Config) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, j := range cfg.Jobs.All() {
+		_, all[j.Name] = config.Periods(j.Timing.Schedule, cfg.Zone())
+	}
+	return all
+}
+
+// end says that nothing new is begun in this term.
+func (t *term) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+// close gives back what the term has open, when run has returned.
 func (t *term) close() error {
 	t.mu.Lock()
 	client := t.client
@@ -110,7 +130,7 @@ func (t *term) listen() api.ListenConfig {
 func (t *term) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		if t.cfg.HasCluster() && t.connect(ctx) != nil {
+		if !t.cfg.HasCluster() || t.connect(ctx) != nil {
 			return
 		}
 		all.Go(func() { t.watchCluster(ctx) })
@@ -131,14 +151,15 @@ func (t *term) run(ctx context.Context) {
 	all.Wait()
 }
 
-// tryAgain is how soon what cannot be opened is tried again.
-const tryAgain = 2 * time.Second
+// tryAgain is how soon what cannot be opened is tried again, at first and after a
+// while: each try of a repository is a few requests.
+const tryAgain, tryAgainLater = 2 * time.Second, 10 * time.Second
 
 // until tries something until it works, or ctx ends; why it does not yet is in
 // the status, and in the log when it changes.
 func (t *term) until(ctx context.Context, what string, try func() error) error {
 	told := ""
-	for {
+	for pause := tryAgain; ; pause = min(2*pause, tryAgainLater) {
 		err := try()
 		t.mu.Lock()
 		if err == nil {
@@ -160,7 +181,7 @@ func (t *term) until(ctx context.Context, what string, try func() error) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(tryAgain):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -201,7 +222,7 @@ func (t *term) openRepository(ctx context.Context) error {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.repo = repo
+		t.repo, t.exclusive = repo, abilities.ExclusiveCreate
 		if w := t.cfg.Repository.Writer; !abilities.ExclusiveCreate && w != t.cfg.Name {
 			t.waiting = fmt.Sprintf("%s does not decide between several writers of one name, and repository.writer names agent %s as the one that writes", t.sink, w)
 		}
@@ -215,6 +236,3 @@ func (t *term) opened() (*store.Client, *repository.Repository, *archive.Archive
 	defer t.mu.Unlock()
 	return t.client, t.repo, t.archiver
 }
-
-// diskPlace tells that objects are files, whose number costs nothing.
-func (t *term) diskPlace() bool { return !strings.HasPrefix(t.sink.String(), "s3:") }

@@ -46,9 +46,9 @@ func pruned(r retention.Result) string {
 	if r.Backups+r.Objects+r.Segments+r.Swept == 0 {
 		return "nothing was to go"
 	}
-	text := fmt.Sprintf("%d backups let go; %d objects of backups and %d log segments are gone, which frees %s", r.Backups, r.Objects, r.Segments, humanize.IBytes(uint64(r.BytesGone)))
+	text := fmt.Sprintf("backups let go: %d; gone: %d objects of backups, %d segments of the log, %d objects that nobody needs any more, which frees %s", r.Backups, r.Objects, r.Segments, r.Swept, humanize.IBytes(uint64(r.BytesGone)))
 	if r.Locked > 0 {
-		text += fmt.Sprintf("; %d objects are locked and go later", r.Locked)
+		text += fmt.Sprintf("; locked, and to go later: %d", r.Locked)
 	}
 	return text
 }
@@ -65,6 +65,7 @@ func (t *term) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 		return job.Result{}, err
 	}
 	var all merge.Report
+	var errs []error
 	merged := 0
 	for _, id := range timelines {
 		m := t.mergers[id]
@@ -78,11 +79,19 @@ func (t *term) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 		merged += len(r.Merged)
 		all.Sources, all.Removed, all.Marks = all.Sources+r.Sources, all.Removed+r.Removed, all.Marks+r.Marks
 		if err != nil {
-			return job.Result{}, fmt.Errorf("timeline %s: %w", id, err)
+			if ctx.Err() != nil {
+				return job.Result{}, err
+			}
+			// What is wrong with an old one keeps nobody from merging the one that goes on.
+			errs = append(errs, fmt.Errorf("timeline %s: %w", id, err))
+			continue
 		}
 		if r.Denied != nil {
 			return job.Result{}, job.Final(fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0, <timeline>/marks and claims, see docs/s3.md", r.Denied))
 		}
+	}
+	if len(errs) > 0 {
+		return job.Result{}, together(errs)
 	}
 	if merged == 0 && all.Removed+all.Marks == 0 {
 		return job.Result{Text: "nothing was to be merged"}, nil

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/schedule/synthetic"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -17,146 +19,195 @@ import (
 // as new where no verdict is about it.
 const newAgain = 7 * 24 * time.Hour
 
+// Why there is nothing to verify.
+const (
+	noneYet    = "there is no full snapshot yet"
+	noneNew    = "nothing is new since it was last verified"
+	nothingYet = "there is nothing to compare it with yet"
+)
+
+// target is what one process verifies: a backup, or the newest one of a timeline
+// with the log behind it.
+type target struct{ backup, timeline string }
+
+// targetsOf are the targets of a job; where there are none, why tells the reason.
+type targetsOf func(s *stock, newest *snapshot.Manifest) (all []target, why string)
+
+// latest is the newest full snapshot of a timeline, and the log behind it.
+func latest(m *snapshot.Manifest) target { return target{snapshot.Latest, m.Timeline.String()} }
+
 // checksum reads what is new: the newest backup with the log after it, and those
 // of the last days that nobody has read.
 func (t *term) checksum(ctx context.Context, task *job.Task) (job.Result, error) {
-	backups, err := t.chosen(ctx, task, func(s *stock) []string {
-		if len(s.catalog.Manifests)+len(s.catalog.Damaged) == 0 {
-			return nil // there will be one soon
-		}
-		var all []string
-		for _, m := range s.catalog.Manifests {
-			if _, proved := s.chain.Newest(m, report.Checksum); proved || time.Since(m.Started) > newAgain {
-				continue
-			}
-			if _, known := s.chain.Damaged(m); !known {
-				all = append(all, m.ID)
-			}
-		}
-		// Whatever was read before, the log has grown since.
-		return append(all, snapshot.Latest)
-	})
-	if err != nil {
-		return job.Result{}, err
-	}
 	sample := float64(t.cfg.Jobs.Checksum.Sample)
 	if sample >= 100 {
 		sample = 0
 	}
-	return t.verify(ctx, task, report.Checksum, backups, sample)
+	return t.verify(ctx, task, report.Checksum, sample, unread)
+}
+
+func unread(s *stock, newest *snapshot.Manifest) ([]target, string) {
+	var all []target
+	for _, m := range s.catalog.Manifests {
+		_, proved := s.chain.Newest(m, report.Checksum)
+		_, damaged := s.chain.Damaged(m)
+		if m != newest && !proved && !damaged && time.Since(m.Started) <= newAgain {
+			all = append(all, target{m.ID, m.Timeline.String()})
+		}
+	}
+	// Whatever was read before, the log has grown since.
+	return append(all, latest(newest)), ""
 }
 
 // structure proves the newest backup, unless that was done already.
 func (t *term) structure(ctx context.Context, task *job.Task) (job.Result, error) {
-	backups, err := t.chosen(ctx, task, func(s *stock) []string {
-		m := s.newest()
-		if m == nil {
-			return nil
-		}
-		if _, proved := s.chain.Newest(m, report.Structure); proved {
-			return nil
-		}
-		return []string{m.ID}
-	})
-	if err != nil {
-		return job.Result{}, err
+	return t.verify(ctx, task, report.Structure, 0, unproved)
+}
+
+func unproved(s *stock, newest *snapshot.Manifest) ([]target, string) {
+	if _, proved := s.chain.Newest(newest, report.Structure); proved {
+		return nil, noneNew
 	}
-	return t.verify(ctx, task, report.Structure, backups, 0)
+	return []target{{newest.ID, newest.Timeline.String()}}, ""
 }
 
 // replay proves that the log leads to the newest backup.
 func (t *term) replay(ctx context.Context, task *job.Task) (job.Result, error) {
-	return t.prove(ctx, task, report.Replay)
+	return t.verify(ctx, task, report.Replay, 0, theLatest)
 }
 
 // drill restores the newest backup into a scratch cluster.
 func (t *term) drill(ctx context.Context, task *job.Task) (job.Result, error) {
-	return t.prove(ctx, task, report.Drill)
+	return t.verify(ctx, task, report.Drill, 0, theLatest)
 }
 
-func (t *term) prove(ctx context.Context, task *job.Task, rung report.Rung) (job.Result, error) {
-	backups, err := t.chosen(ctx, task, func(s *stock) []string {
-		if s.newest() == nil {
-			return nil
-		}
-		return []string{snapshot.Latest}
-	})
-	if err != nil {
-		return job.Result{}, err
-	}
-	return t.verify(ctx, task, rung, backups, 0)
+func theLatest(_ *stock, newest *snapshot.Manifest) ([]target, string) {
+	return []target{latest(newest)}, ""
 }
 
 // chosen are the backups that a run is asked to verify, or those that are due.
-func (t *term) chosen(ctx context.Context, task *job.Task, due func(*stock) []string) ([]string, error) {
+func (t *term) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]target, string, error) {
 	args, err := parseArguments(task.Job, task.Arg)
 	if err != nil {
-		return nil, job.Final(err)
+		return nil, "", job.Final(err)
 	}
-	if args.Backup != "" {
-		return []string{args.Backup}, nil
+	switch args.Backup {
+	case "", snapshot.Latest:
+	default:
+		return []target{{backup: args.Backup}}, "", nil
 	}
+	s, err := t.backups(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	newest := t.newestOf(s)
+	switch {
+	case newest != nil && args.Backup == snapshot.Latest:
+		return []target{latest(newest)}, "", nil
+	case newest != nil:
+		all, why := due(s, newest)
+		return all, why, nil
+	case len(s.catalog.Damaged) > 0:
+		return []target{{backup: verify.All}}, "", nil // it says what became of them
+	}
+	return nil, noneYet, nil
+}
+
+// backups are those that the repository has now.
+func (t *term) backups(ctx context.Context) (*stock, error) {
 	s, err := newStock(ctx, t.sink, t.trusted)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.look(ctx, time.Now()); err != nil {
-		return nil, err
-	}
-	return due(s), nil
+	return s, s.lookAtBackups(ctx)
 }
 
-// verify verifies backups one after the other, each in a process of its own, so
-// that what one took is given back.
-func (t *term) verify(ctx context.Context, task *job.Task, rung report.Rung, backups []string, sample float64) (job.Result, error) {
-	var all job.Result
-	for _, backup := range backups {
-		answer, err := t.child(ctx, childRequest{Verify: &verifyRequest{Rung: rung, Backup: backup, Sample: sample}}, task.Progress)
+// newestOf is the newest full snapshot of the history that the cluster goes on in:
+// of several the archiver knows which, or else the clocks of those who took them.
+func (t *term) newestOf(s *stock) *snapshot.Manifest {
+	if _, _, archiver := t.opened(); archiver != nil {
+		if m := s.newestOf(archiver.State().Timeline); m != nil {
+			return m
+		}
+	}
+	return s.newest()
+}
+
+// verify verifies one target after the other, each in a process of its own, so
+// that what one took is given back. Damage in one keeps none of the others from
+// being looked at.
+func (t *term) verify(ctx context.Context, task *job.Task, rung report.Rung, sample float64, due targetsOf) (job.Result, error) {
+	targets, why, err := t.chosen(ctx, task, due)
+	if err != nil {
+		return job.Result{}, err
+	}
+	all := job.Result{Text: why}
+	var damaged, unchecked []error
+	for _, one := range targets {
+		r, err := t.verifyOne(ctx, task, verifyRequest{Rung: rung, Backup: one.backup, Timeline: one.timeline, Sample: sample})
 		if err != nil {
-			return all, err
+			return all, together(append(damaged, err))
 		}
-		var r verifyAnswer
-		if err := json.Unmarshal(answer, &r); err != nil {
-			return all, fmt.Errorf("the process that verified answered %q: %w", answer, err)
-		}
-		all.Bytes, all.Verdict = all.Bytes+r.Bytes, r.Verdict
-		all.Text = r.Text
-		if r.Damaged != "" {
-			return all, job.Final(fmt.Errorf("damage was found in %s (verdict %d): %s", r.Of, r.Verdict, r.Damaged))
-		}
-		if r.Unchecked != "" {
-			return all, fmt.Errorf("%s could not be verified whole (verdict %d): %s", r.Of, r.Verdict, r.Unchecked)
+		all.Bytes, all.Verdict, all.Text = all.Bytes+r.Bytes, r.Verdict, r.Text
+		switch {
+		case r.Damaged != "":
+			damaged = append(damaged, fmt.Errorf("%s%s (verdict %d): %s", damageIn, r.Of, r.Verdict, r.Damaged))
+		case r.Unchecked != "":
+			unchecked = append(unchecked, fmt.Errorf("%s could not be verified whole (verdict %d): %s", r.Of, r.Verdict, r.Unchecked))
 		}
 	}
-	switch len(backups) {
-	case 0:
-		all.Text = "nothing is new since it was last verified"
-	case 1:
-	default:
-		all.Text = fmt.Sprintf("%d backups and the log passed the rung %s", len(backups)-1, rung)
+	if len(damaged) > 0 {
+		return all, job.Final(together(append(damaged, unchecked...)))
 	}
-	return all, nil
+	if len(targets) > 1 && len(unchecked) == 0 {
+		all.Text = fmt.Sprintf("%d full snapshots, and the log behind the newest, passed the rung %s: %s read", len(targets), rung, humanize.IBytes(uint64(all.Bytes)))
+	}
+	return all, together(unchecked)
+}
+
+// together joins errors in one line: it is shown as how a run ended.
+func together(all []error) (err error) {
+	for _, one := range all {
+		if err == nil {
+			err = one
+			continue
+		}
+		err = fmt.Errorf("%w; %w", err, one)
+	}
+	return err
+}
+
+// damageIn begins the text of a run that found damage, as opposed to one that could
+// not be done.
+const damageIn = "damage was found in "
+
+func (t *term) verifyOne(ctx context.Context, task *job.Task, v verifyRequest) (r verifyAnswer, err error) {
+	answer, err := t.child(ctx, childRequest{Verify: &v}, task.Progress)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(answer, &r); err != nil {
+		return r, fmt.Errorf("the process that verified answered %q: %w", answer, err)
+	}
+	return r, nil
 }
 
 // timeline is the one that the cluster goes on in: the archiver knows, or the
-// newest full snapshot tells.
+// newest full snapshot tells; zero where there is none.
 func (t *term) timeline(ctx context.Context) (repository.TimelineID, error) {
 	if _, _, archiver := t.opened(); archiver != nil {
 		if id := archiver.State().Timeline; id.ClusterID != 0 {
 			return id, nil
 		}
 	}
-	s, err := newStock(ctx, t.sink, t.trusted)
+	s, err := t.backups(ctx)
 	if err != nil {
-		return repository.TimelineID{}, err
-	}
-	if err := s.look(ctx, time.Now()); err != nil {
 		return repository.TimelineID{}, err
 	}
 	if m := s.newest(); m != nil {
 		return m.Timeline, nil
 	}
-	return repository.TimelineID{}, synthetic.ErrNoBase
+	return repository.TimelineID{}, nil
 }
 
 // synthetic makes a full snapshot of the newest one and the log.
@@ -164,6 +215,9 @@ func (t *term) synthetic(ctx context.Context, task *job.Task) (job.Result, error
 	timeline, err := t.timeline(ctx)
 	if err != nil {
 		return job.Result{}, err
+	}
+	if timeline.ClusterID == 0 {
+		return job.Result{Text: noneYet}, nil
 	}
 	answer, err := t.child(ctx, childRequest{Synthetic: &syntheticRequest{Timeline: timeline, ID: task.BackupID(), Attempt: task.Attempt, Slot: task.Slot}}, task.Progress)
 	if err != nil {

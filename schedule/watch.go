@@ -47,8 +47,10 @@ type observations struct {
 	repository status.Repository
 	rto        status.RTO
 	newest     *snapshot.Manifest
-	logBytes   int64 // of the log since the newest full snapshot
-	entries    uint64
+	// newestFound is when newest was first listed.
+	newestFound time.Time
+	logBytes    int64 // of the log since the newest full snapshot
+	entries     uint64
 
 	certificates []status.Certificate
 	folders      []folder
@@ -238,6 +240,9 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	logBytes, entries := (*s).since(newest)
 	t.mu.Lock()
 	t.seen.repository = r
+	if newest != nil && (t.seen.newest == nil || t.seen.newest.ID != newest.ID) {
+		t.seen.newestFound = r.Listed
+	}
 	t.seen.newest, t.seen.logBytes, t.seen.entries = newest, logBytes, entries
 	t.seen.rto = (*s).rto(entries, time.Now())
 	board, archiver := t.board, t.archiver

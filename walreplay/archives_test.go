@@ -7,6 +7,8 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // A second look at the ranges finds what is new, and reads only that.
@@ -94,6 +96,19 @@ func TestArchivesSince(t *testing.T) {
 	}
 	if before != a.Size() {
 		t.Errorf("behind the beginning: %d bytes of %d", before, a.Size())
+	}
+	// A merged segment beside those that it was made of is what a restore reads.
+	merged := segment.Batch{Entries: w.entries[1:9]}
+	h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, merged, segment.Meta{Member: 1, Cut: timeOf(9)}, segment.Options{Tool: "test", Level: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := segment.Put(t.Context(), w.repo.Sink(), h, data); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	if bytes, entries := a.Since(w.id, 1); entries != 11 || bytes >= before || bytes <= h.Size() {
+		t.Errorf("with a merged segment of %d bytes: %d bytes, %d entries; before %d", h.Size(), bytes, entries, before)
 	}
 	if bytes, entries := a.Since(repository.TimelineID{ClusterID: 99, N: 1}, 1); bytes != 0 || entries != 0 {
 		t.Errorf("of another timeline: %d bytes, %d entries", bytes, entries)

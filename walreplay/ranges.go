@@ -80,8 +80,12 @@ func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, en
 		return 0, 0
 	}
 	last := index
-	for _, h := range log.Headers() {
-		if h.LastIndex > last { // what a merged segment repeats is not counted again
+	all := log.Headers()
+	for i, h := range all {
+		// What a merged segment repeats is not counted again: it comes behind the first
+		// of those that it repeats.
+		repeated := i+1 < len(all) && all[i+1].FirstIndex == h.FirstIndex
+		if h.LastIndex > last && !repeated {
 			bytes += h.Size()
 			last = h.LastIndex
 		}

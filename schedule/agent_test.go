@@ -1,0 +1,214 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/schedule/status"
+)
+
+// freeAddress is one on this host that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// onDisk is a verifier's configuration with a repository in a folder.
+func onDisk(dir, address, more string) string {
+	text := strings.Replace(verifier, "file:///nowhere", "file://"+filepath.Join(dir, "repo"), 1)
+	text = strings.Replace(text, `"127.0.0.1:0"`, fmt.Sprintf("%q", address), 1)
+	text = strings.Replace(text, "resources: {", fmt.Sprintf("resources: {scratch-dir: %q, ", filepath.Join(dir, "scratch")), 1)
+	return text + more
+}
+
+// get is the answer at a path; code 0 where there is none.
+func get(t *testing.T, address, path string) (code int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp.StatusCode, string(data)
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 10 s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// start runs an agent; stop ends it and gives Run's error.
+func start(t *testing.T, text string, log *lines) (a *Agent, stop func() error) {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	a, err := New(t.Context(), parse(t, text), Options{Tool: "test", Logger: logger, Command: []string{os.Args[0], jobArgument}})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	var ended bool
+	var last error
+	stop = func() error {
+		cancel()
+		if !ended {
+			last, ended = <-done, true
+		}
+		return last
+	}
+	t.Cleanup(func() { _ = stop() })
+	return a, stop
+}
+
+// An accepted configuration takes the place of the old one; a refused one leaves it,
+// and is a problem until one is accepted. The port answers throughout.
+func TestReload(t *testing.T) {
+	dir, address, other := t.TempDir(), freeAddress(t), freeAddress(t)
+	log := &lines{}
+	a, stop := start(t, onDisk(dir, address, ""), log)
+	name := func(at string) string {
+		code, body := get(t, at, "/api/v1/status")
+		if code != http.StatusOK {
+			return ""
+		}
+		var s status.Status
+		must(t, json.Unmarshal([]byte(body), &s))
+		return s.Agent
+	}
+	refused := func() string {
+		for _, p := range a.Status().Problems {
+			if p.Kind == status.KindConfig {
+				return p.Text
+			}
+		}
+		return ""
+	}
+	reload := func(text string) { t.Helper(); a.Reload(t.Context(), parse(t, text)) }
+	eventually(t, "it answers", func() bool { return name(address) == "v1" })
+
+	gone := make(chan struct{})
+	away := 0
+	go func() { // all along
+		defer close(gone)
+		for a.term().cfg.Name != "v3" {
+			if code, _ := get(t, address, "/healthz"); code != http.StatusOK {
+				away++
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	reload(onDisk(dir, address, "retention: {last: 7}\n"))
+	reload(strings.Replace(onDisk(dir, address, ""), "v1", "v2", 1))
+	eventually(t, "v2 holds", func() bool { return name(address) == "v2" })
+
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	reload(onDisk(dir, taken.Addr().String(), ""))
+	eventually(t, "an address that another process has is refused", func() bool { return strings.Contains(refused(), "listen.address") })
+	reload(onDisk(dir, address, "verdicts: {sign-key-file: /nowhere/keys}\n"))
+	eventually(t, "a file that is not there is refused", func() bool { return strings.Contains(refused(), "/nowhere/keys") })
+	if name(address) != "v2" {
+		t.Error("the old one does not go on")
+	}
+	reload(strings.Replace(onDisk(dir, address, ""), "v1", "v3", 1))
+	eventually(t, "v3 holds", func() bool { return name(address) == "v3" && refused() == "" })
+	<-gone
+	if away > 0 {
+		t.Errorf("it did not answer %d times", away)
+	}
+
+	// The agent itself has the port.
+	reload(onDisk(dir, strings.Replace(address, "127.0.0.1", "localhost", 1), ""))
+	eventually(t, "the same port by another name", func() bool { return a.term().cfg.Name == "v1" && name(address) == "v1" })
+	reload(strings.Replace(onDisk(dir, other, ""), "v1", "v4", 1))
+	eventually(t, "another port", func() bool { return name(other) == "v4" })
+	if code, _ := get(t, address, "/healthz"); code != 0 {
+		t.Error("it answers at the old port too")
+	}
+	if err := stop(); err != nil {
+		t.Errorf("its end: %v", err)
+	}
+	if n := log.count("configuration read again"); n != 5 {
+		t.Errorf("%d configurations were taken up", n)
+	}
+}
+
+// A port that the agent has, and that cannot be listened at under the new name, is
+// kept under the old one.
+func TestReloadBack(t *testing.T) {
+	dir, address := t.TempDir(), freeAddress(t)
+	a, stop := start(t, onDisk(dir, address, ""), &lines{})
+	eventually(t, "it answers", func() bool { code, _ := get(t, address, "/healthz"); return code == http.StatusOK })
+	_, number, err := net.SplitHostPort(address)
+	must(t, err)
+	// Another process has the port at another address of this host.
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.2:"+number)
+	if err != nil {
+		t.Skip("this host has no 127.0.0.2: ", err)
+	}
+	defer taken.Close()
+	a.Reload(t.Context(), parse(t, onDisk(dir, "127.0.0.2:"+number, "")))
+	eventually(t, "it is refused, and the old one goes on", func() bool {
+		code, _ := get(t, address, "/healthz")
+		p := a.Status().Problems
+		return code == http.StatusOK && len(p) > 0 && p[len(p)-1].Kind == status.KindConfig
+	})
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What cannot be begun is an error at once: an address that is in use, a file that
+// is not there.
+func TestRunRefused(t *testing.T) {
+	dir := t.TempDir()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	_, stop := start(t, onDisk(dir, taken.Addr().String(), ""), &lines{})
+	time.Sleep(50 * time.Millisecond)
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "listen.address") {
+		t.Errorf("%v", err)
+	}
+	if _, err := New(t.Context(), parse(t, onDisk(dir, "127.0.0.1:0", "verdicts: {sign-key-file: /nowhere/key}\n")), Options{}); err == nil || !strings.Contains(err.Error(), "/nowhere/key") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The end of the context while a configuration is being taken up is a clean end.
+func TestEndWhileReloading(t *testing.T) {
+	dir, address := t.TempDir(), freeAddress(t)
+	for range 5 {
+		a, stop := start(t, onDisk(dir, address, ""), &lines{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		next := parse(t, onDisk(dir, address, "retention: {last: 7}\n"))
+		go a.Reload(ctx, next)
+		time.Sleep(5 * time.Millisecond)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,70 @@
+package schedule
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// A job's process says why it did nothing, whatever the reason is.
+func TestChildRefuses(t *testing.T) {
+	dir := t.TempDir()
+	sink := memory()
+	term := termOn(t, onDisk(dir, "127.0.0.1:0", ""), sink)
+	expect := func(what string, req childRequest, want string) {
+		t.Helper()
+		if answer, err := term.child(t.Context(), req, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s, %v", what, answer, err)
+		}
+	}
+	expect("no repository", childRequest{Verify: &verifyRequest{}}, repository.ErrNoRepository.Error())
+	newLibrary(t, dir)
+	expect("nothing asked for", childRequest{}, "asks for nothing")
+	expect("no such backup", childRequest{Verify: &verifyRequest{Backup: "20260101T000000Z-000000", Rung: "checksum"}}, "20260101T000000Z-000000")
+	expect("no such rung", childRequest{Verify: &verifyRequest{Backup: "latest", Rung: "ladder"}}, "ladder")
+	if _, err := serveJob(t.Context(), json.RawMessage(`{"config": "eDogMQ=="}`), nil); err == nil || !strings.Contains(err.Error(), "x") {
+		t.Errorf("a configuration that is none: %v", err)
+	}
+	if _, err := serveJob(t.Context(), json.RawMessage(`7`), nil); err == nil {
+		t.Error("a request that is none")
+	}
+}
+
+// A synthetic full snapshot is made, made once, and not made where there is nothing
+// to make.
+func TestChildSynthetic(t *testing.T) {
+	dir := t.TempDir()
+	l := newLibrary(t, dir)
+	term := termOn(t, onDisk(dir, "127.0.0.1:0", ""), l.repo.Sink())
+	ask := func(id string, attempt int) (a syntheticAnswer) {
+		t.Helper()
+		raw, err := term.child(t.Context(), childRequest{Synthetic: &syntheticRequest{Timeline: timelineA, ID: id, Attempt: attempt, Slot: "20260101T000000Z"}}, nil)
+		must(t, err)
+		must(t, json.Unmarshal(raw, &a))
+		return a
+	}
+	id := repository.NewBackupID(time.Now())
+	l.puts(3)
+	l.archive(0)
+	if a := ask(id, 1); a.Nothing == "" || a.Backup != "" {
+		t.Errorf("no base: %+v", a)
+	}
+	base := l.full()
+	if a := ask(id, 1); a.Nothing == "" {
+		t.Errorf("nothing new: %+v", a)
+	}
+	l.puts(4)
+	l.archive(0)
+	a := ask(id, 1)
+	if a.Backup != id || a.Bytes == 0 || !strings.Contains(a.Text, "from backup "+base.ID+" and 4 entries") {
+		t.Errorf("%+v", a)
+	}
+	l.puts(2)
+	l.archive(0)
+	if a := ask(id, 2); !a.Lost {
+		t.Errorf("made already: %+v", a)
+	}
+}

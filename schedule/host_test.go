@@ -1,0 +1,134 @@
+package schedule
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/schedule/canary"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// certificate writes one that expires at a time, with its key.
+func certificate(t *testing.T, dir string, expires time.Time) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: expires.Add(-time.Hour), NotAfter: expires}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	must(t, err)
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	must(t, err)
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	must(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+	return cert, key
+}
+
+// Certificates are read anew: a renewed one ends the problem, one that cannot be
+// read is one.
+func TestWatchCertificates(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cert, key := certificate(t, dir, time.Now().Add(5*24*time.Hour))
+		text := strings.Replace(beside, `etcd: {endpoints: ["http://127.0.0.1:1"]}`, fmt.Sprintf(`etcd: {endpoints: ["https://127.0.0.1:1"], cert: %s, key: %s}`, cert, key), 1)
+		term := termOn(t, text, memory())
+		go term.watchHost(t.Context())
+		kinds := func() (all []string) {
+			time.Sleep(hostEvery + time.Second)
+			for _, p := range term.describe(time.Now()).Problems {
+				if strings.HasPrefix(p.Kind, "certificate") {
+					all = append(all, string(p.Severity))
+				}
+			}
+			return all
+		}
+		if got := kinds(); len(got) != 1 || got[0] != "warning" {
+			t.Errorf("expires soon: %v", got)
+		}
+		certificate(t, dir, time.Now().Add(365*24*time.Hour))
+		if got := kinds(); len(got) != 0 {
+			t.Errorf("renewed: %v", got)
+		}
+		must(t, os.Remove(cert))
+		if got := kinds(); len(got) != 1 || got[0] != "critical" {
+			t.Errorf("gone: %v", got)
+		}
+		certificate(t, dir, time.Now().Add(-time.Minute))
+		if got := kinds(); len(got) != 1 || got[0] != "critical" {
+			t.Errorf("expired: %v", got)
+		}
+	})
+}
+
+// A lost identity is found soon after the repository can be reached, and one that
+// is found again ends the problem. What could not be told changes nothing.
+func TestWatchCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost, err := age.GenerateX25519Identity()
+		must(t, err)
+		other, err := age.GenerateX25519Identity()
+		must(t, err)
+		sink := memory()
+		term := termOn(t, verifier, sink)
+		term.codec = codec.Options{Recipients: []age.Recipient{lost.Recipient()}}
+		term.identities = []age.Identity{other}
+		go term.watchHost(t.Context())
+		seen := func(wait time.Duration) error {
+			time.Sleep(wait)
+			term.mu.Lock()
+			defer term.mu.Unlock()
+			return term.seen.canary
+		}
+		if err := seen(3 * time.Minute); err != nil {
+			t.Errorf("the repository is away: %v", err)
+		}
+		must(t, term.openRepository(t.Context()))
+		if err := seen(hostEvery + time.Second); !errors.Is(err, canary.ErrUnopened) {
+			t.Errorf("an identity that does not fit: %v", err)
+		}
+		sink.Add(sinktest.Fail(sinktest.Open, 1, errors.New("away")).Of("canary/"))
+		if err := seen(canaryEvery); !errors.Is(err, canary.ErrUnopened) {
+			t.Errorf("the repository is away: %v", err)
+		}
+		sink.AllFired(t)
+		term.mu.Lock()
+		term.identities = []age.Identity{lost}
+		term.mu.Unlock()
+		if err := seen(canaryEvery + hostEvery); err != nil {
+			t.Errorf("found again: %v", err)
+		}
+	})
+}
+
+// The room that jobs and the spool may need is compared with what is free.
+func TestSpaces(t *testing.T) {
+	term := termOn(t, beside, memory())
+	if all := term.spaces(); len(all) != 1 || all[0].key != "archive.spool-dir" || all[0].need != int64(term.cfg.Archive.SpoolLimit) || all[0].free <= 0 {
+		t.Errorf("%+v", all)
+	}
+	term.seen.newest = &snapshot.Manifest{Object: snapshot.StoredObject{Encoding: codec.Encoding{RawSize: 1 << 40}}}
+	if all := term.spaces(); len(all) != 2 || all[1].key != "resources.scratch-dir" || all[1].need != 2<<40 {
+		t.Errorf("%+v", all)
+	}
+	term = termOn(t, strings.Replace(verifier, "divergence: {enabled: false}", "divergence: {enabled: false}, structure: {enabled: false}", 1), memory())
+	term.seen.newest = &snapshot.Manifest{}
+	if all := term.spaces(); len(all) != 0 {
+		t.Errorf("nothing is unpacked here: %+v", all)
+	}
+}

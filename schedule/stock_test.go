@@ -1,0 +1,200 @@
+package schedule
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/verify/drill"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// What is stored is told with what verdicts, pins and listings say of it.
+func TestStockDescribe(t *testing.T) {
+	now := time.Now()
+	at := func(hours int) time.Time { return now.Add(time.Duration(hours) * time.Hour).Truncate(time.Second) }
+	s := newShelf(t, memory())
+	s.log(timelineA, 5, at(-50))
+	passed := s.full(timelineA, at(-49), false)
+	s.log(timelineA, 5, at(-40))
+	damaged := s.full(timelineA, at(-39), false)
+	made := s.full(timelineA, at(-38), true)
+	gone := s.full(timelineA, at(-37), false)
+	s.log(timelineA, 7, at(-1))
+	s.verdict(passed, report.Structure, report.Passed)
+	s.verdict(damaged, "", report.Damaged)
+	must(t, s.repo.WritePin(t.Context(), repository.Pin{Timeline: timelineA, Backup: passed.ID, Created: now}))
+	must(t, s.sink.Delete(t.Context(), gone.Object.Name))
+
+	var r status.Repository
+	stock := s.stock()
+	stock.describe(&r)
+	if len(r.Backups) != 4 {
+		t.Fatalf("%+v", r.Backups)
+	}
+	first, second, third, fourth := r.Backups[0], r.Backups[1], r.Backups[2], r.Backups[3]
+	if first.ID != passed.ID || first.Proved != report.Structure || first.ProvedAt.IsZero() || !first.Pinned || first.Source != "m2" || first.Synthetic {
+		t.Errorf("the proved one: %+v", first)
+	}
+	if second.ID != damaged.ID || second.Damaged != "bits are flipped (and 1 more)" || second.Failed != report.Checksum || second.Proved != "" || second.Pinned {
+		t.Errorf("the damaged one: %+v", second)
+	}
+	if third.ID != made.ID || !third.Synthetic || third.Source != "synthetic" || third.Damaged != "" {
+		t.Errorf("the synthetic one: %+v", third)
+	}
+	if fourth.ID != gone.ID || fourth.Damaged == "" || !fourth.Time.Equal(at(-37)) {
+		t.Errorf("the one whose object is gone: %+v", fourth)
+	}
+	if r.FullBytes == 0 || r.LogBytes == 0 || len(r.Timelines) != 1 || len(r.Ranges) == 0 || r.ID == "" || r.Listed.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	if m := stock.newest(); m.ID != made.ID {
+		t.Errorf("the newest is %s", m.ID)
+	}
+	if bytes, entries := stock.since(stock.newest()); entries != 7 || bytes == 0 || bytes >= r.LogBytes {
+		t.Errorf("since: %d bytes, %d entries", bytes, entries)
+	}
+	noNull(t, r)
+	// Damage that a later proof takes back is none.
+	s.verdict(damaged, report.Checksum, report.Passed)
+	stock = s.stock()
+	stock.describe(&r)
+	if r.Backups[1].Damaged != "" || r.Backups[1].Proved != report.Checksum {
+		t.Errorf("proved since: %+v", r.Backups[1])
+	}
+}
+
+// A second look costs listings, and reads nothing that was read before.
+func TestStockSecondLook(t *testing.T) {
+	sink := memory()
+	s := newShelf(t, sink)
+	for i := range 10 {
+		s.log(timelineA, 3, time.Now())
+		s.verdict(s.full(timelineA, time.Now().Add(time.Duration(i-20)*time.Hour), false), report.Checksum, report.Passed)
+	}
+	stock, err := newStock(t.Context(), sink, nil)
+	must(t, err)
+	look := func() (lists, opens int) {
+		t.Helper()
+		l, o := sink.Calls(sinktest.List), sink.Calls(sinktest.Open)
+		must(t, stock.look(t.Context(), time.Now()))
+		return sink.Calls(sinktest.List) - l, sink.Calls(sinktest.Open) - o
+	}
+	_, first := look()
+	lists, opens := look()
+	t.Logf("first look: %d reads; second: %d listings, %d reads", first, lists, opens)
+	if first < 30 || opens > 1 || lists > 12 {
+		t.Errorf("%d reads at first; then %d listings and %d reads", first, lists, opens)
+	}
+	s.log(timelineA, 3, time.Now())
+	s.full(timelineA, time.Now(), false)
+	if _, opens := look(); opens == 0 || opens > 4 {
+		t.Errorf("%d reads for one backup and one segment", opens)
+	}
+	// For what is to be verified the log is not looked at.
+	before := sink.Calls(sinktest.Open)
+	fresh, err := newStock(t.Context(), sink, nil)
+	must(t, err)
+	must(t, fresh.lookAtBackups(t.Context()))
+	if n := sink.Calls(sinktest.Open) - before; n >= first {
+		t.Errorf("%d reads without the log, %d with it", n, first)
+	}
+	// What is known stays where a look fails.
+	sink.Add(sinktest.Fail(sinktest.List, 1, nil).Always())
+	if err := stock.look(t.Context(), time.Now()); err == nil {
+		t.Error("a look without listings")
+	}
+	if stock.newest() == nil {
+		t.Error("what was known is forgotten")
+	}
+	sink.AllFired(t)
+}
+
+// Promise 2: the time that restoring takes is measured, or called reckoned.
+func TestRTO(t *testing.T) {
+	now := time.Now()
+	s := newShelf(t, memory())
+	stock := s.stock()
+	if r := stock.rto(0, now); r.Known || !strings.Contains(r.Text, "nothing to restore") {
+		t.Errorf("nothing there: %+v", r)
+	}
+	m := s.full(timelineA, now.Add(-time.Hour), false)
+	if r := s.stock().rto(500_000, now); !r.Known || r.Seconds != 17 || !r.Measured.IsZero() || r.Text != "about 17 s, reckoned from the size; a drill would measure it" {
+		t.Errorf("reckoned: %+v", r) // 5 s, 200 MiB and half a million entries
+	}
+	// Looking up what to expect, and clearing away, is no part of a recovery.
+	s.verdict(m, report.Drill, report.Passed,
+		report.Phase{Name: "build", Took: 40 * time.Second}, report.Phase{Name: "boot", Took: 3 * time.Second},
+		report.Phase{Name: drill.PhaseServe, Took: time.Hour}, report.Phase{Name: drill.PhaseRemove, Took: time.Hour}, report.Phase{Name: drill.PhaseExpect, Took: time.Hour})
+	s.verdict(m, report.Structure, report.Passed, report.Phase{Name: "structure", Took: time.Hour})
+	s.verdict(m, report.Structure, report.Damaged, report.Phase{Name: "build", Took: time.Hour})
+	if r := s.stock().rto(500_000, now.Add(2*time.Hour)); !r.Known || r.Seconds != 43 || r.Measured.IsZero() || !strings.HasPrefix(r.Text, "about 43 s, as a drill took ") || !strings.HasSuffix(r.Text, " ago") {
+		t.Errorf("measured: %+v", r)
+	}
+	if r := s.stock().rto(0, now.Add(drillCounts+time.Hour)); !r.Measured.IsZero() || r.Seconds != 7 {
+		t.Errorf("measured long ago: %+v", r)
+	}
+}
+
+// What would be lost is told with a text, whatever is known.
+func TestRPO(t *testing.T) {
+	now := time.Now()
+	sink := memory()
+	s := newShelf(t, sink)
+	term := termOn(t, verifier, sink)
+	rpo := func() status.RPO {
+		st := term.describe(now)
+		noNull(t, st)
+		data, err := json.Marshal(st)
+		if err != nil || !strings.Contains(string(data), `"members":[]`) {
+			t.Errorf("%s, %v", data, err)
+		}
+		return st.RPO
+	}
+	if r := rpo(); r.Known || !strings.Contains(r.Text, "was not listed yet") {
+		t.Errorf("at first: %+v", r)
+	}
+	var known *stock
+	look := func() { t.Helper(); must(t, term.lookAtStock(t.Context(), &known)) }
+	look()
+	if r := rpo(); r.Known || r.Text != "everything would be lost: there is no full snapshot" {
+		t.Errorf("no backup: %+v", r)
+	}
+	s.log(timelineA, 5, now.Add(-3*time.Hour))
+	s.full(timelineA, now.Add(-2*time.Hour), false)
+	look()
+	if r := rpo(); !r.Known || r.Seconds != 7200 || r.Text != "nothing older than 2 h would be lost" {
+		t.Errorf("a backup: %+v", r)
+	}
+	// An agent that archives nothing sees in the listing what others archive.
+	s.log(timelineA, 5, now.Add(-90*time.Second))
+	look()
+	if r := rpo(); !r.Known || r.Seconds != 90 || r.Text != "nothing older than 90 s would be lost" {
+		t.Errorf("a log: %+v", r)
+	}
+	// A host whose clock is ahead makes nothing look better than it is.
+	s.full(timelineA, now.Add(5*time.Hour), false)
+	look()
+	if r := rpo(); !r.Known || r.Until.After(time.Now()) {
+		t.Errorf("a backup of the future: %+v", r)
+	}
+	found := term.seen.newestFound
+	look()
+	if !term.seen.newestFound.Equal(found) {
+		t.Error("a backup is found again and again")
+	}
+}
+
+func TestInWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "1 s", 1400 * time.Millisecond: "1 s", 119 * time.Second: "119 s", 10 * time.Minute: "10 min", 5 * time.Hour: "5 h", 80 * time.Hour: "3 days",
+	} {
+		if got := inWords(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}

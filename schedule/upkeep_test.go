@@ -1,0 +1,133 @@
+package schedule
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/retention"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// Every timeline's log is merged, also where another one's cannot be.
+func TestMergeTimelines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		s := newShelf(t, sink)
+		s.timeline(timelineB)
+		for range 200 {
+			s.log(timelineA, 2, time.Now())
+			s.log(timelineB, 2, time.Now())
+			time.Sleep(10 * time.Second)
+		}
+		afterwards(48*time.Hour, s, timelineA, timelineB)
+		term := termOn(t, verifier, sink)
+		must(t, term.openRepository(t.Context()))
+		sink.Add(sinktest.Fail(sinktest.List, 1, errors.New("away")).Of(timelineA.String()))
+		if _, err := term.merge(t.Context(), &job.Task{}); err == nil || !strings.Contains(err.Error(), timelineA.String()) {
+			t.Errorf("one that cannot be merged: %v", err)
+		}
+		sink.AllFired(t)
+		if count(t, sink, timelineA.String()+"/l1/") != 0 || count(t, sink, timelineB.String()+"/l1/") == 0 {
+			t.Error("the other one was not merged")
+		}
+		r, err := term.merge(t.Context(), &job.Task{})
+		if err != nil || !strings.Contains(r.Text, "segments became") || count(t, sink, timelineA.String()+"/l1/") == 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		var last job.Result
+		for range 5 {
+			afterwards(48*time.Hour, s)
+			if last, err = term.merge(t.Context(), &job.Task{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if last.Text != "nothing was to be merged" || len(term.mergers) != 2 {
+			t.Errorf("%+v, %d mergers", last, len(term.mergers))
+		}
+	})
+}
+
+// afterwards goes on with the logs after a while: the repository's clock is what it
+// stores.
+func afterwards(wait time.Duration, s *shelf, timelines ...repository.TimelineID) {
+	time.Sleep(wait)
+	for _, id := range timelines {
+		s.log(id, 1, time.Now())
+	}
+}
+
+// Where nothing may be deleted the run ends with what to allow, and is not tried
+// again.
+func TestMergeDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		s := newShelf(t, sink)
+		for range 200 {
+			s.log(timelineA, 2, time.Now())
+			time.Sleep(10 * time.Second)
+		}
+		afterwards(48*time.Hour, s, timelineA)
+		sink.Add(sinktest.Fail(sinktest.Delete, 1, sinks.ErrDenied).Always())
+		term := termOn(t, verifier, sink)
+		must(t, term.openRepository(t.Context()))
+		var err error
+		for range 3 {
+			if _, err = term.merge(t.Context(), &job.Task{}); err != nil {
+				break
+			}
+			afterwards(48*time.Hour, s, timelineA)
+		}
+		if !errors.Is(err, sinks.ErrDenied) || !strings.Contains(err.Error(), "docs/s3.md") {
+			t.Errorf("%v", err)
+		}
+		sink.AllFired(t)
+	})
+}
+
+// What was pruned is told in a sentence.
+func TestPruned(t *testing.T) {
+	if text := pruned(retention.Result{}); text != "nothing was to go" {
+		t.Error(text)
+	}
+	if text := pruned(retention.Result{Backups: 2, Objects: 3, Segments: 4, Swept: 5, BytesGone: 1 << 20, Locked: 6}); text != "backups let go: 2; gone: 3 objects of backups, 4 segments of the log, 5 objects that nobody needs any more, which frees 1.0 MiB; locked, and to go later: 6" {
+		t.Error(text)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		s := newShelf(t, sink)
+		for range 100 {
+			s.full(timelineA, time.Now(), false)
+			s.log(timelineA, 1, time.Now())
+			time.Sleep(24 * time.Hour)
+		}
+		term := termOn(t, verifier, sink)
+		must(t, term.openRepository(t.Context()))
+		r, err := term.prune(t.Context(), &job.Task{})
+		if err != nil || !strings.Contains(r.Text, "backups let go: ") {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if n := count(t, sink, timelineA.String()+"/full/"); n < 35 || n > 198 {
+			t.Errorf("%d objects of backups are left", n)
+		}
+	})
+}
+
+// Without a member nothing is compared and nothing taken.
+func TestNoMember(t *testing.T) {
+	term := termOn(t, beside, memory())
+	if _, err := term.divergence(t.Context(), &job.Task{}); !errors.Is(err, errNoMember) {
+		t.Error(err)
+	}
+	if _, err := term.full(t.Context(), &job.Task{Job: jobFull}); !errors.Is(err, errNoMember) {
+		t.Error(err)
+	}
+}
