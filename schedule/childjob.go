@@ -65,7 +65,7 @@ type syntheticAnswer struct {
 	Bytes   int64  `json:"bytes,omitempty"`
 	Text    string `json:"text,omitempty"`
 	Nothing string `json:"nothing,omitempty"` // why nothing was made, which is in order
-	Lost    bool   `json:"lost,omitempty"`    // another attempt was faster
+	Taken   bool   `json:"taken,omitempty"`   // the backup is there already
 }
 
 // child runs a job's process, and gives its answer.
@@ -226,7 +226,7 @@ func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Re
 	})
 	switch {
 	case errors.Is(err, snapshot.ErrTaken):
-		return &syntheticAnswer{Lost: true}, nil
+		return &syntheticAnswer{Taken: true}, nil
 	case errors.Is(err, synthetic.ErrNothingNew), errors.Is(err, synthetic.ErrNoBase):
 		return &syntheticAnswer{Nothing: err.Error()}, nil
 	case err != nil:

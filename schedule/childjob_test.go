@@ -64,7 +64,7 @@ func TestChildSynthetic(t *testing.T) {
 	}
 	l.puts(2)
 	l.archive(0)
-	if a := ask(id, 2); !a.Lost {
+	if a := ask(id, 2); !a.Taken {
 		t.Errorf("made already: %+v", a)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -81,29 +82,36 @@ func (t *term) plannedJobs(failed error) []status.Job {
 func (t *term) rpo(now time.Time, s *status.Status, seen observations) status.RPO {
 	until := t.point.at()
 	newest := seen.newest
-	// A full snapshot holds all that was acknowledged before it was begun, if it is
-	// of the history that goes on. Its clock is another host's, and may be ahead.
+	// Full snapshots count, if they are of the history that goes on.
 	if newest != nil && (s.Archive == nil || s.Archive.Timeline == newest.Timeline) {
-		until = later(until, earlier(newest.Started, seen.newestFound))
+		until = later(until, seen.held[newest.Timeline])
 	}
 	// What others archive shows in the listing only.
 	for _, r := range s.Repository.Ranges {
-		if s.Archive == nil && newest != nil && r.Timeline == newest.Timeline && !r.Gap && r.LastIndex >= newest.Facts.RaftIndex {
+		if s.Archive == nil && newest != nil && r.Timeline == newest.Timeline && !r.Gap && r.LastIndex >= newest.Facts.RaftIndex && !isDamaged(s, r) {
 			until = later(until, earlier(r.To, s.Repository.Listed))
 		}
 	}
 	if newest == nil {
-		text := "everything would be lost: there is no full snapshot"
+		text := "Everything would be lost: there is no full snapshot."
 		if s.Repository.Listed.IsZero() {
-			text = "it is not known what would be lost: the repository was not listed yet"
+			text = "It is not known what would be lost: the repository was not listed yet."
 		}
 		return status.RPO{Text: text}
 	}
 	if until.IsZero() {
-		return status.RPO{Text: "it is not known what would be lost: no member has confirmed anything yet"}
+		return status.RPO{Text: "It is not known what would be lost: no member has confirmed anything yet."}
 	}
 	lost := max(0, now.Sub(until))
-	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: fmt.Sprintf("nothing older than %s would be lost", inWords(lost))}
+	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: fmt.Sprintf("What was written in the last %s would be lost.", inWords(lost))}
+}
+
+// isDamaged tells that a range begins with a full snapshot that is known to be
+// damaged.
+func isDamaged(s *status.Status, r walreplay.Range) bool {
+	return slices.ContainsFunc(s.Repository.Backups, func(b status.Backup) bool {
+		return b.Timeline == r.Timeline && b.ID == r.FirstBackup && b.Damaged != ""
+	})
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -33,6 +33,41 @@ func (t *term) demandBySize(ctx context.Context) {
 	t.askBySize(ctx)
 }
 
+// firstAfter is how long the archiver has to ask for a timeline's first full snapshot
+// itself, which knows the timeline.
+const firstAfter = time.Minute
+
+// demandFirst asks for the first full snapshot where no archiver does: none runs
+// here, or it cannot begin. Of several agents one asks.
+func (t *term) demandFirst(ctx context.Context) {
+	client, repo, archiver := t.opened()
+	if archiver != nil && archiver.State().Timeline.ClusterID != 0 {
+		return
+	}
+	t.mu.Lock()
+	due := t.seen.newest == nil && !t.seen.repository.Listed.IsZero() && t.seen.cluster.Error == "" && t.seen.cluster.ID != "" &&
+		t.cfg.Jobs.Full.Enabled && time.Since(t.started) > firstAfter && time.Since(t.firstAsked) > askAgain
+	cluster := t.seen.cluster.ID
+	t.mu.Unlock()
+	if !due || client == nil {
+		return
+	}
+	if t.first == nil {
+		t.first = repo.Claimant("snapshot", t.cfg.Name, askAgain)
+	}
+	_, held, err := t.first.Try(ctx, "first-"+cluster, "")
+	if err == nil && held {
+		arg, _ := json.Marshal(arguments{Reason: "there is none yet"}) // of plain text it cannot fail
+		_, err = t.demand(ctx, jobFull, arg)
+		t.mu.Lock()
+		t.firstAsked = time.Now()
+		t.mu.Unlock()
+	}
+	if err != nil && ctx.Err() == nil {
+		t.Logger.Warn("there is no full snapshot, and none could be asked for", "err", err)
+	}
+}
+
 func (t *term) askBySize(ctx context.Context) {
 	t.mu.Lock()
 	newest, bytes, entries, last := t.seen.newest, t.seen.logBytes, t.seen.entries, t.asked

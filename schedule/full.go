@@ -21,6 +21,10 @@ import (
 // to do.
 const fitWait = time.Minute
 
+// clientWait is how long a full snapshot that is asked for at the start waits for the
+// cluster to be reached.
+const clientWait = 30 * time.Second
+
 var errNoMember = errors.New("no member of the cluster was reached yet")
 
 // full takes a full snapshot.
@@ -29,7 +33,14 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 	if err != nil {
 		return job.Result{}, job.Final(err)
 	}
-	client, _, archiver := t.opened()
+	client, repo, archiver := t.opened()
+	for wait := time.Now().Add(clientWait); client == nil && time.Now().Before(wait); client, _, _ = t.opened() {
+		select {
+		case <-ctx.Done():
+			return job.Result{}, context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
 	if client == nil {
 		return job.Result{}, errNoMember
 	}
@@ -49,7 +60,7 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
 	})
 	if errors.Is(err, snapshot.ErrTaken) {
-		return job.Result{}, fmt.Errorf("%w: %w", job.ErrLost, err)
+		return t.taken(ctx, repo, task, err)
 	}
 	if err != nil {
 		return job.Result{}, err
@@ -72,6 +83,27 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 		Text: fmt.Sprintf("backup %s of revision %d from %s: %s stored as %s", m.ID, m.Facts.Revision, memberOf(m),
 			humanize.IBytes(uint64(m.Object.RawSize)), humanize.IBytes(uint64(m.Object.StoredSize))),
 	}, nil
+}
+
+// taken is the result of a run whose backup is there already: an attempt before
+// this one made it, and died before it could say so. Where that attempt lives, it
+// has the slot, and Task.Finish finds out.
+func (t *term) taken(ctx context.Context, repo *repository.Repository, task *job.Task, cause error) (job.Result, error) {
+	timelines, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return job.Result{}, err
+	}
+	for _, id := range timelines {
+		m, err := snapshot.ReadManifest(ctx, repo, id, task.BackupID())
+		if errors.Is(err, sinks.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return job.Result{}, err
+		}
+		return job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which an earlier attempt had made", m.ID, m.Facts.Revision)}, nil
+	}
+	return job.Result{}, cause
 }
 
 func memberOf(m *snapshot.Manifest) string {

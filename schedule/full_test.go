@@ -12,8 +12,10 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
 )
 
 // withRunner lets jobs run, of which do takes the place of full and synthetic.
@@ -193,5 +195,66 @@ func TestAskBySize(t *testing.T) {
 		term.askBySize(t.Context())
 		time.Sleep(12 * time.Hour)
 		expect("no full snapshot at all, and none that waited behind the last", 0, 0)
+	})
+}
+
+// A backup that an earlier attempt at the slot had made, and died before it could
+// say so, is the result of the next one.
+func TestTakenIsDone(t *testing.T) {
+	sink := memory()
+	s := newShelf(t, sink)
+	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
+	term := termOn(t, beside, sink)
+	must(t, term.openRepository(t.Context()))
+	_, repo, _ := term.opened()
+	if _, err := term.taken(t.Context(), repo, task, snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
+		t.Errorf("without a backup: %v", err)
+	}
+	m := *s.full(timelineA, time.Now(), false)
+	m.ID = task.BackupID()
+	m.Object.Name = repository.SnapshotName(timelineA, m.ID, false)
+	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
+	r, err := term.taken(t.Context(), repo, task, snapshot.ErrTaken)
+	if err != nil || r.Backup != m.ID || !strings.Contains(r.Text, "earlier attempt") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Where no archiver asks for the first full snapshot, one of the agents does, once.
+func TestDemandFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		newShelf(t, sink)
+		var terms []*term
+		for _, name := range []string{"a", "b"} {
+			term := termOn(t, strings.Replace(beside, "name: m1", "name: "+name, 1), sink)
+			must(t, term.openRepository(t.Context()))
+			must(t, term.newRunner())
+			term.client = &store.Client{}
+			term.seen.cluster.ID = "00000000000000c1"
+			terms = append(terms, term)
+		}
+		look := func() (asked int) {
+			for _, term := range terms {
+				var known *stock
+				must(t, term.lookAtStock(t.Context(), &known))
+				if !term.firstAsked.IsZero() {
+					asked++
+				}
+			}
+			return asked
+		}
+		if n := look(); n != 0 {
+			t.Errorf("asked by %d at once: the archiver may be about to", n)
+		}
+		time.Sleep(firstAfter + time.Second)
+		if n := look(); n != 1 {
+			t.Errorf("asked by %d after a minute", n)
+		}
+		first := terms[0].firstAsked
+		time.Sleep(time.Minute)
+		if n := look(); n != 1 || !terms[0].firstAsked.Equal(first) {
+			t.Errorf("asked by %d a minute later", n)
+		}
 	})
 }

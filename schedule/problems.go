@@ -179,29 +179,35 @@ func (f *finder) repository(seen observations) {
 	}
 }
 
+// docs is where pages that a problem names can be read from a pager.
+const docs = "https://github.com/requorum/requorum/blob/main/docs/"
+
 // leaderlessAfter is longer than elections take.
 const leaderlessAfter = 30 * time.Second
 
 func (f *finder) cluster(seen observations) {
 	c := &f.status.Cluster
 	if c.Error != "" {
-		f.add(status.KindCluster, status.Critical, "survey", "no member answers: "+c.Error, "look at the members; with quorum lost, docs/restore.md says how to go on")
+		if f.now.Sub(seen.silent) > leaderlessAfter { // a member that is restarted is back by then
+			p := f.add(status.KindCluster, status.Critical, "survey", "no member answers: "+c.Error, "look at the members; where a majority is gone for good: "+docs+"restore.md")
+			p.Since = seen.silent
+		}
 		return
 	}
 	if !seen.leaderless.IsZero() && f.now.Sub(seen.leaderless) > leaderlessAfter {
-		p := f.add(status.KindCluster, status.Critical, "leader", "no member sees a leader: the quorum is lost, and nothing can be written", "bring members back; docs/restore.md says how to go on where a majority is gone for good")
+		p := f.add(status.KindCluster, status.Critical, "leader", "no member sees a leader: the quorum is lost, and nothing can be written", "bring members back; where a majority is gone for good: "+docs+"restore.md")
 		p.Since = seen.leaderless
 	}
 	for _, m := range c.Members {
 		if m.Error != "" {
-			f.add(status.KindMember, status.Warning, m.Endpoint+m.ID, "member "+cmp.Or(m.Name, m.Endpoint, m.ID)+": "+m.Error, "look at the member, and at etcd.endpoints")
+			f.add(status.KindRemote, status.Warning, m.Endpoint+m.ID, "member "+cmp.Or(m.Name, m.Endpoint, m.ID)+": "+m.Error, "look at the member, and at etcd.endpoints")
 		}
 	}
 	if len(seen.corrupt) > 0 {
-		f.add(status.KindCorrupt, status.Critical, "", "etcd's own corruption alarm is raised for "+strings.Join(seen.corrupt, ", "), "take no backup from there: remove the member and add it anew, empty; docs/runbooks/RequorumMembersDivergent.md")
+		f.add(status.KindCorrupt, status.Critical, "", "etcd's own corruption alarm is raised for "+strings.Join(seen.corrupt, ", "), "take no backup from there: remove the member and add it anew, empty: "+docs+"runbooks/RequorumMembersDivergent.md")
 	}
 	if len(c.Divergent) > 0 {
-		f.add(status.KindDivergent, status.Critical, "", fmt.Sprintf("at revision %d the history of %s differs from the others'", c.ComparedRevision, strings.Join(c.Divergent, ", ")), "docs/runbooks/RequorumMembersDivergent.md; backups say which member they come from")
+		f.add(status.KindDivergent, status.Critical, "", fmt.Sprintf("at revision %d the history of %s differs from the others'", c.ComparedRevision, strings.Join(c.Divergent, ", ")), "backups say which member they come from: "+docs+"runbooks/RequorumMembersDivergent.md")
 	}
 }
 
@@ -266,9 +272,9 @@ func (f *finder) verified() {
 		if b.Damaged == "" {
 			continue
 		}
-		severity, next := status.Critical, "take a full snapshot now, and find out what changed the object; docs/runbooks/RequorumVerifyFailed.md"
+		severity, next := status.Critical, "take a full snapshot now, and find out what changed the object: "+docs+"runbooks/RequorumVerifyFailed.md"
 		if newest.After(b.Time) {
-			severity, next = status.Warning, "a newer one is proved; find out what changed the object; docs/runbooks/RequorumVerifyFailed.md"
+			severity, next = status.Warning, "a newer one is proved; find out what changed the object: "+docs+"runbooks/RequorumVerifyFailed.md"
 		}
 		f.add(status.KindVerify, severity, b.Timeline.String()+"/"+b.ID, fmt.Sprintf("backup %s is damaged: %s", b.ID, b.Damaged), next)
 	}

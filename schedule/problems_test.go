@@ -67,7 +67,7 @@ func troubles(now time.Time) map[string]trouble {
 		}},
 		"survey":    {status.KindCluster, status.Critical, "no member answers", func(_ *term, s *status.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
 		"no leader": {status.KindCluster, status.Critical, "quorum", func(_ *term, _ *status.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
-		"a member": {status.KindMember, status.Warning, "member m3: refused", func(_ *term, s *status.Status, _ *observations) {
+		"a member": {status.KindRemote, status.Warning, "member m3: refused", func(_ *term, s *status.Status, _ *observations) {
 			s.Cluster.Members = []status.Member{{Name: "m3", Endpoint: "http://m3", Error: "refused"}}
 		}},
 		"corrupt": {status.KindCorrupt, status.Critical, "00a1", func(_ *term, _ *status.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
@@ -145,7 +145,7 @@ func TestPromise2Problems(t *testing.T) {
 		kinds[c.kind] = true
 	}
 	for _, kind := range []string{
-		status.KindCluster, status.KindMember, status.KindRepository, status.KindRecoveryPoint, status.KindJob, status.KindLate, status.KindVerify,
+		status.KindCluster, status.KindMember, status.KindRemote, status.KindRepository, status.KindRecoveryPoint, status.KindJob, status.KindLate, status.KindVerify,
 		status.KindUnverified, status.KindDivergent, status.KindCorrupt, status.KindRetention, status.KindCertificate, status.KindCanary, status.KindWriter,
 		status.KindSpace, status.KindConfig, status.KindHeartbeat,
 	} {

@@ -29,7 +29,16 @@ type recoveryPoint struct {
 	waiting []sample // ordered by time, and so by index
 	passed  []sample // the last of them is the answer
 	history string   // whose indexes these are
+	highest uint64   // that is known to be applied anywhere
 	every   time.Duration
+}
+
+// reached tells that a member has applied index: one that has applied less confirms
+// nothing until it has caught up.
+func (r *recoveryPoint) reached(index uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.highest = max(r.highest, index)
 }
 
 // confirm adds that everything acknowledged until at is among the entries up to
@@ -37,9 +46,10 @@ type recoveryPoint struct {
 func (r *recoveryPoint) confirm(index uint64, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if index == 0 || at.IsZero() {
+	if index == 0 || at.IsZero() || index < r.highest {
 		return
 	}
+	r.highest = index
 	if n := len(r.waiting); n > 0 {
 		last := &r.waiting[n-1]
 		switch {
@@ -84,7 +94,7 @@ func (r *recoveryPoint) durable(history string, index uint64) {
 	defer r.mu.Unlock()
 	if r.history != history {
 		if r.history != "" {
-			r.waiting, r.passed = nil, nil
+			r.waiting, r.passed, r.highest = nil, nil, 0
 		}
 		r.history = history
 	}

@@ -84,3 +84,33 @@ func TestRecoveryPointIsNeverTooGood(t *testing.T) {
 		t.Errorf("%d and %d samples are kept", len(r.waiting), len(r.passed))
 	}
 }
+
+// A member that lags behind what was applied elsewhere confirms nothing, though all
+// that it has itself is stored.
+func TestRecoveryPointOfALaggingMember(t *testing.T) {
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var r recoveryPoint
+	r.durable("a", 100)
+	r.confirm(100, begin)
+	r.durable("a", 100)
+	r.reached(500) // a survey of the others
+	for s := range 60 {
+		r.confirm(100+uint64(s), begin.Add(time.Duration(s)*time.Second))
+		r.durable("a", 200)
+	}
+	if got := r.at(); !got.Equal(begin) {
+		t.Errorf("it lags, and the point went on by %s", got.Sub(begin))
+	}
+	r.confirm(500, begin.Add(time.Hour))
+	r.durable("a", 500)
+	if got := r.at(); !got.Equal(begin.Add(time.Hour)) {
+		t.Errorf("it has caught up, and the point is %s on", got.Sub(begin))
+	}
+	// Indexes of another history say nothing of this one.
+	r.durable("b", 3)
+	r.confirm(3, begin.Add(2*time.Hour))
+	r.durable("b", 3)
+	if got := r.at(); !got.Equal(begin.Add(2 * time.Hour)) {
+		t.Errorf("in another history the point is %s on", got.Sub(begin))
+	}
+}

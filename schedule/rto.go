@@ -28,13 +28,13 @@ var ofDrill = map[string]bool{drill.PhaseExpect: true, drill.PhaseServe: true, d
 func (s *stock) rto(entries uint64, now time.Time) status.RTO {
 	m := s.newest()
 	if m == nil {
-		return status.RTO{Text: "it is not known how long restoring would take: there is nothing to restore"}
+		return status.RTO{Text: "It is not known how long restoring would take: there is nothing to restore."}
 	}
 	if took, at := s.measured(); took > 0 && now.Sub(at) < drillCounts {
-		return status.RTO{Known: true, Seconds: took.Seconds(), Measured: at, Text: fmt.Sprintf("about %s, as a drill took %s ago", inWords(took), inWords(now.Sub(at)))}
+		return status.RTO{Known: true, Seconds: took.Seconds(), Measured: at, Text: fmt.Sprintf("A drill restored the newest point in %s, %s ago.", inWords(took), inWords(now.Sub(at)))}
 	}
 	took := bootTime + time.Duration(float64(m.Object.RawSize)/fetchRate*float64(time.Second)) + time.Duration(float64(entries)/replayRate*float64(time.Second))
-	return status.RTO{Known: true, Seconds: took.Seconds(), Text: fmt.Sprintf("about %s, reckoned from the size; a drill would measure it", inWords(took))}
+	return status.RTO{Known: true, Seconds: took.Seconds(), Text: fmt.Sprintf("About %s, reckoned from the size; a drill would measure it.", inWords(took))}
 }
 
 // measured is the newest drill that measured how long a restore takes.

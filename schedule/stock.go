@@ -132,20 +132,59 @@ func firstFinding(w verdict.Word) string {
 	}
 }
 
+// clockTolerance is by how much another host's clock may be ahead of this one's.
+const clockTolerance = time.Minute
+
 // newest is the full snapshot of the newest state, in the timeline that was written
-// to last; nil where there is none.
+// to last; nil where there is none. Of several timelines, clocks tell which: one
+// that is ahead counts only where there is no other.
 func (s *stock) newest() *snapshot.Manifest {
 	var newest *snapshot.Manifest
+	ahead := func(m *snapshot.Manifest) bool { return m.Started.After(s.listed.Add(clockTolerance)) }
 	for _, m := range s.catalog.Manifests {
-		if newest == nil || !m.Started.Before(newest.Started) {
+		switch {
+		case newest == nil, ahead(newest) && !ahead(m):
+			newest = m
+		case ahead(m) && !ahead(newest):
+		case !m.Started.Before(newest.Started):
 			newest = m
 		}
 	}
-	return newest
+	if newest == nil {
+		return nil
+	}
+	return s.newestOf(newest.Timeline)
 }
 
-// newestOf is the newest one of a timeline; nil where there is none.
-func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest { return s.catalog.Newest(t) }
+// newestOf is the full snapshot of the newest state of a timeline, of those that are
+// not known to be damaged unless there are no others; nil where there is none.
+func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest {
+	for _, m := range slices.Backward(s.catalog.Manifests) {
+		if _, damaged := s.chain.Damaged(m); m.Timeline == t && !damaged {
+			return m
+		}
+	}
+	return s.catalog.Newest(t)
+}
+
+// held is up to when each timeline's good full snapshots hold all that was
+// acknowledged. One that was read from a member holds what was before it was begun,
+// a synthetic one what a member was last seen to have confirmed within it. One that
+// seems to be of the future says nothing: the clock that told it was wrong.
+func (s *stock) held() map[repository.TimelineID]time.Time {
+	all := map[repository.TimelineID]time.Time{}
+	for _, m := range s.catalog.Manifests {
+		at := m.Started
+		if m.Synthetic() {
+			at = m.Synthesis.Observed
+		}
+		if _, damaged := s.chain.Damaged(m); damaged || at.After(s.listed) {
+			continue
+		}
+		all[m.Timeline] = later(all[m.Timeline], at)
+	}
+	return all
+}
 
 // since is how much log there is behind a full snapshot.
 func (s *stock) since(m *snapshot.Manifest) (bytes int64, entries uint64) {

@@ -41,9 +41,13 @@ type term struct {
 	waiting  string           // why this agent does no jobs
 	failures map[string]error // why something is not open yet, by what
 	seen     observations
-	asked    asked  // the last full snapshot that was due by size
-	lookedAt string // the newest full snapshot that the archiver was told of
-	ended    bool   // another term follows, or none
+	asked    asked // the last full snapshot that was due by size
+	// firstAsked is when the first full snapshot was asked for; first, the claim on
+	// it, is of watchRepository alone.
+	firstAsked time.Time
+	first      *repository.Claimant
+	lookedAt   string // the newest full snapshot that the archiver was told of
+	ended      bool   // another term follows, or none
 
 	// exclusive tells that the repository decides between several writers.
 	exclusive bool

@@ -39,8 +39,17 @@ func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	if err != nil {
 		return job.Result{}, err
 	}
+	t.mu.Lock()
+	board := t.board
+	t.mu.Unlock()
+	if err := board.Sweep(ctx, keepResults); err != nil {
+		return job.Result{}, err
+	}
 	return job.Result{Text: pruned(done)}, nil
 }
+
+// keepResults is how long results of jobs are kept.
+const keepResults = 35 * 24 * time.Hour
 
 func pruned(r retention.Result) string {
 	if r.Backups+r.Objects+r.Segments+r.Swept == 0 {

@@ -111,6 +111,7 @@ func TestPrune(t *testing.T) {
 		}
 		term := termOn(t, verifier, sink)
 		must(t, term.openRepository(t.Context()))
+		must(t, term.newRunner())
 		r, err := term.prune(t.Context(), &job.Task{})
 		if err != nil || !strings.Contains(r.Text, "backups let go: ") {
 			t.Errorf("%+v, %v", r, err)
@@ -123,11 +124,13 @@ func TestPrune(t *testing.T) {
 
 // Without a member nothing is compared and nothing taken.
 func TestNoMember(t *testing.T) {
-	term := termOn(t, beside, memory())
-	if _, err := term.divergence(t.Context(), &job.Task{}); !errors.Is(err, errNoMember) {
-		t.Error(err)
-	}
-	if _, err := term.full(t.Context(), &job.Task{Job: jobFull}); !errors.Is(err, errNoMember) {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) { // a full snapshot waits a moment for one
+		term := termOn(t, beside, memory())
+		if _, err := term.divergence(t.Context(), &job.Task{}); !errors.Is(err, errNoMember) {
+			t.Error(err)
+		}
+		if _, err := term.full(t.Context(), &job.Task{Job: jobFull}); !errors.Is(err, errNoMember) {
+			t.Error(err)
+		}
+	})
 }

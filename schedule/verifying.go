@@ -228,8 +228,9 @@ func (t *term) synthetic(ctx context.Context, task *job.Task) (job.Result, error
 		return job.Result{}, fmt.Errorf("the process that made it answered %q: %w", answer, err)
 	}
 	switch {
-	case r.Lost:
-		return job.Result{}, job.ErrLost
+	case r.Taken:
+		_, repo, _ := t.opened()
+		return t.taken(ctx, repo, task, snapshot.ErrTaken)
 	case r.Nothing != "":
 		return job.Result{Text: r.Nothing}, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 )
@@ -40,6 +41,7 @@ const (
 type observations struct {
 	cluster    status.Cluster
 	leaderless time.Time          // since when no member sees a leader
+	silent     time.Time          // since when none answers
 	corrupt    []string           // members that etcd's own alarm is about
 	local      store.MemberStatus // the one that the agent stands beside
 	unfit      string             // why nothing large is to be read from it
@@ -47,10 +49,9 @@ type observations struct {
 	repository status.Repository
 	rto        status.RTO
 	newest     *snapshot.Manifest
-	// newestFound is when newest was first listed.
-	newestFound time.Time
-	logBytes    int64 // of the log since the newest full snapshot
-	entries     uint64
+	held       map[repository.TimelineID]time.Time // by full snapshots, see stock.held
+	logBytes   int64                               // of the log since the newest full snapshot
+	entries    uint64
 
 	certificates []status.Certificate
 	folders      []folder
@@ -107,8 +108,12 @@ func (t *term) survey(ctx context.Context) {
 	c := &t.seen.cluster
 	if err != nil {
 		c.Error = err.Error()
+		if t.seen.silent.IsZero() {
+			t.seen.silent = now
+		}
 		return
 	}
+	t.seen.silent = time.Time{}
 	c.Error, c.Asked, c.ID = "", now, snapshot.ID(survey.ClusterID).String()
 	c.Members, t.seen.corrupt = c.Members[:0:0], nil
 	leader := false
@@ -121,6 +126,9 @@ func (t *term) survey(ctx context.Context) {
 		}
 		one.ID, one.Name, one.Version, one.Role = snapshot.ID(m.MemberID).String(), m.Name, m.Version, roleOf(m)
 		one.Revision, one.Applied, one.DBSize = m.Revision, m.AppliedIndex, m.DBSize
+		if archiver != nil && archiver.State().Timeline.ClusterID == m.ClusterID {
+			t.point.reached(m.AppliedIndex)
+		}
 		one.Local = isLocal(local, m)
 		if one.Local {
 			one.Unfit, t.seen.local = t.seen.unfit, m
@@ -240,10 +248,7 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	logBytes, entries := (*s).since(newest)
 	t.mu.Lock()
 	t.seen.repository = r
-	if newest != nil && (t.seen.newest == nil || t.seen.newest.ID != newest.ID) {
-		t.seen.newestFound = r.Listed
-	}
-	t.seen.newest, t.seen.logBytes, t.seen.entries = newest, logBytes, entries
+	t.seen.newest, t.seen.logBytes, t.seen.entries, t.seen.held = newest, logBytes, entries, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
 	board, archiver := t.board, t.archiver
 	if archiver != nil && newest != nil && newest.ID != t.lookedAt {
@@ -252,6 +257,7 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	}
 	t.mu.Unlock()
 	t.demandBySize(ctx)
+	t.demandFirst(ctx)
 	if board == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func known() *status.Status {
 	return &status.Status{
-		Time: noon, Agent: "etcd-1",
+		Time: noon, Agent: "etcd-1", Repository: status.Repository{Listed: noon},
 		Jobs: []status.Job{{
 			Name:        "full",
 			Running:     &status.Run{Slot: "now", Started: noon, Done: 1, Total: 2},
@@ -71,6 +71,7 @@ func TestHealthAndReadiness(t *testing.T) {
 		says string
 	}{
 		{"starting", nil, 503, "starting: the cluster and the repository have not been looked at yet\n"},
+		{"nothing listed yet", &status.Status{}, 503, "starting: the cluster and the repository have not been looked at yet\n"},
 		{"in order", known(), 200, "ok\n"},
 		{"a warning", warned, 200, "ok\n"},
 		{"critical", bad, 503, "gap: 12 entries are missing. ready: ok Next: Take a full snapshot.\nverify: damaged.\n"},

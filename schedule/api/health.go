@@ -18,7 +18,7 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 // critical problem a line, with what to do.
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	st := a.Status()
-	if st == nil {
+	if st == nil || st.Repository.Listed.IsZero() && len(st.Problems) == 0 {
 		text(w, http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "starting: the cluster and the repository have not been looked at yet")
 		return

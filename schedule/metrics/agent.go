@@ -41,7 +41,7 @@ func agent() []metric {
 // comes.
 func kinds() []string {
 	own := []string{
-		status.KindCluster, status.KindMember, status.KindRepository, status.KindRecoveryPoint, status.KindJob,
+		status.KindCluster, status.KindMember, status.KindRemote, status.KindRepository, status.KindRecoveryPoint, status.KindJob,
 		status.KindLate, status.KindVerify, status.KindUnverified, status.KindDivergent, status.KindCorrupt,
 		status.KindRetention, status.KindCertificate, status.KindCanary, status.KindWriter, status.KindSpace,
 		status.KindConfig, status.KindHeartbeat,

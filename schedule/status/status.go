@@ -204,6 +204,7 @@ type Problem struct {
 const (
 	KindCluster       = "cluster"      // no member answers, or no quorum
 	KindMember        = "local-member" // the local member does not answer, or is another one
+	KindRemote        = "remote-member" // another member does not answer
 	KindRepository    = "repository-away"
 	KindRecoveryPoint = "recovery-point" // what would be lost grows beyond the limit
 	KindJob           = "job"            // a job failed and has not succeeded since
