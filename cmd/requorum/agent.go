@@ -59,6 +59,7 @@ docs/agent.md is the guide, docs/agent-configuration.md has every key.
 	}
 	cmd.Flags().StringVar(&o.file, "config", "", "the agent's configuration `file` (see docs/agent-configuration.md)")
 	cmd.Flags().BoolVar(&o.check, "check-config", false, "only say whether the configuration can be honoured, as far as no network is needed")
+	cmd.AddCommand(newAgentControlCommand(g))
 	return cmd
 }
 
@@ -81,15 +82,18 @@ func (g *globals) agent(ctx context.Context, o *agentOptions) error {
 		return fmt.Errorf("find this program, which jobs run as well: %w", err)
 	}
 	boundMemory(g.getenv)
-	logger := g.agentLogger(cfg)
+	level := new(slog.LevelVar)
+	logger := g.agentLogger(cfg.Log, level)
 	agent, err := schedule.New(ctx, cfg, schedule.Options{Tool: "requorum " + version, Command: []string{self, agentJobCommand}, Logger: logger})
 	if err != nil {
 		return err
 	}
 	reloading, stop := context.WithCancel(ctx)
 	defer stop()
-	go reloadOnHangup(reloading, agent, o.file, g.getenv)
-	return agent.Run(ctx)
+	go g.reloadOnHangup(reloading, agent, o.file, cfg.Log, level)
+	err = agent.Run(ctx)
+	logger.Info("agent ended")
+	return err
 }
 
 // boundMemory bounds what the runtime keeps, unless the user's GOMEMLIMIT does. Jobs'
@@ -101,7 +105,7 @@ func boundMemory(getenv func(string) string) {
 }
 
 // reloadOnHangup takes up the configuration anew on SIGHUP.
-func reloadOnHangup(ctx context.Context, agent *schedule.Agent, file string, getenv func(string) string) {
+func (g *globals) reloadOnHangup(ctx context.Context, agent *schedule.Agent, file string, log config.Log, level *slog.LevelVar) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -111,26 +115,36 @@ func reloadOnHangup(ctx context.Context, agent *schedule.Agent, file string, get
 			return
 		case <-hangups:
 		}
-		cfg, err := config.ReadWith(file, getenv)
+		cfg, err := config.ReadWith(file, g.getenv)
+		if err == nil && cfg.Log.Format != log.Format {
+			err = fmt.Errorf("%s: log.format cannot change while the agent runs: restart it, or leave it at %s", file, log.Format)
+		}
 		if err != nil {
 			agent.Refuse(err)
 			continue
 		}
+		level.Set(g.agentLevel(cfg.Log))
 		agent.Reload(ctx, cfg)
 	}
 }
 
-// agentLogger writes as the configuration says.
-func (g *globals) agentLogger(cfg *config.Config) *slog.Logger {
+// agentLevel is what the agent logs from.
+func (g *globals) agentLevel(log config.Log) slog.Level {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+	if err := level.UnmarshalText([]byte(log.Level)); err != nil {
 		level = slog.LevelInfo // it was checked when it was read
 	}
 	if g.verbose {
 		level = slog.LevelDebug
 	}
+	return level
+}
+
+// agentLogger writes as the configuration says, from level on.
+func (g *globals) agentLogger(log config.Log, level *slog.LevelVar) *slog.Logger {
+	level.Set(g.agentLevel(log))
 	options := &slog.HandlerOptions{Level: level}
-	if cfg.Log.Format == "json" {
+	if log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(g.stderr, options))
 	}
 	return slog.New(slog.NewTextHandler(g.stderr, options))

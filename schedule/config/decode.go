@@ -17,25 +17,43 @@ import (
 // mode names no keys, and stops at the first fault of some kinds.
 type decoder struct {
 	*source
+	guide  string // the page that has all keys
 	faults []error
 }
 
 // decode fills c from data; readable is false where nothing could be told.
 func (c *Config) decode(data []byte) (faults []error, readable bool) {
-	d := &decoder{source: &c.source}
+	return (&decoder{source: &c.source, guide: "docs/agent-configuration.md"}).decode(data, reflect.ValueOf(c).Elem())
+}
+
+func (d *decoder) decode(data []byte, to reflect.Value) (faults []error, readable bool) {
 	var doc, more yaml.Node
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := in.Decode(&doc); {
 	case errors.Is(err, io.EOF):
 		return nil, true // an empty file: what it lacks is found later
+	case err != nil && tabbed(data) > 0:
+		return []error{fmt.Errorf("%s, line %d: no YAML: a tab indents it: write spaces", d.name, tabbed(data))}, false
 	case err != nil:
-		return []error{fmt.Errorf("%s: no YAML: %w", c.name, withoutText(err))}, false
+		return []error{fmt.Errorf("%s: no YAML: %w", d.name, withoutText(err))}, false
 	}
 	if err := in.Decode(&more); !errors.Is(err, io.EOF) {
-		return []error{fmt.Errorf("%s, line %d: more than one document: remove the line of dashes and what follows", c.name, max(more.Line, 1))}, false
+		return []error{fmt.Errorf("%s, line %d: more than one document: remove the line of dashes and what follows", d.name, max(more.Line, 1))}, false
 	}
-	d.mapping(doc.Content[0], reflect.ValueOf(c).Elem(), "")
+	d.mapping(doc.Content[0], to, "")
 	return d.faults, true
+}
+
+// tabbed is the first line that a tab indents; 0 where none does. The library's own
+// error names none, or the line before it.
+func tabbed(data []byte) int {
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		text := bytes.TrimLeft(line, " \t")
+		if len(text) > 0 && text[0] != '#' && bytes.IndexByte(line[:len(line)-len(text)], '\t') >= 0 {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 var quoted = regexp.MustCompile("`[^`]*`|'[^']*'")
@@ -93,7 +111,7 @@ func (d *decoder) mapping(n *yaml.Node, to reflect.Value, path string) {
 			d.failed(key, full, "stands there twice: remove one")
 			continue
 		case !known:
-			d.failed(key, full, "unknown key%s", suggestion(key.Value, fields))
+			d.failed(key, full, "unknown key%s", d.suggestion(key.Value, fields))
 			continue
 		}
 		seen[key.Value] = true
@@ -204,15 +222,15 @@ func setScalar(to reflect.Value, text string) error {
 }
 
 // suggestion is the known key that a misspelt one is nearest to.
-func suggestion(key string, fields map[string]reflect.Value) string {
-	best, least := "", 4
+func (d *decoder) suggestion(key string, fields map[string]reflect.Value) string {
+	best, least := "", 3 // two letters are a slip; more are another word
 	for f := range fields {
 		if n := distance(strings.ReplaceAll(key, "_", "-"), f); n < least || n == least && f < best {
 			best, least = f, n
 		}
 	}
 	if best == "" || least >= len(best) {
-		return ": docs/agent-configuration.md has them all"
+		return fmt.Sprintf(": %s has them all", d.guide)
 	}
 	return fmt.Sprintf(": did you mean %q?", best)
 }

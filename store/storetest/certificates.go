@@ -56,9 +56,20 @@ func (a *Authority) Issue(t testing.TB, name string, valid time.Duration) (cert,
 // IssueFor is Issue for other addresses.
 func (a *Authority) IssueFor(t testing.TB, name string, valid time.Duration, host string, ips ...net.IP) (cert, key string) {
 	t.Helper()
+	return a.issue(t, pkix.Name{CommonName: name}, valid, host, ips...)
+}
+
+// IssueRoles is Issue for a client that has organisational units.
+func (a *Authority) IssueRoles(t testing.TB, name string, valid time.Duration, units ...string) (cert, key string) {
+	t.Helper()
+	return a.issue(t, pkix.Name{CommonName: name, OrganizationalUnit: units}, valid, "localhost", net.IPv4(127, 0, 0, 1), net.IPv6loopback)
+}
+
+func (a *Authority) issue(t testing.TB, subject pkix.Name, valid time.Duration, host string, ips ...net.IP) (cert, key string) {
+	t.Helper()
 	private := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name},
+		SerialNumber: serial(t), Subject: subject,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -72,7 +83,7 @@ func (a *Authority) IssueFor(t testing.TB, name string, valid time.Duration, hos
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
+	cert, key = filepath.Join(a.dir, subject.CommonName+".pem"), filepath.Join(a.dir, subject.CommonName+".key")
 	writePEM(t, cert, "CERTIFICATE", der)
 	writePEM(t, key, "EC PRIVATE KEY", keyDER)
 	return cert, key

@@ -1,0 +1,295 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// SetAsideRequest names a member whose data is to be set aside without a new
+// one being built in the same breath: the first step of rebuilding a cluster,
+// on each of its hosts.
+type SetAsideRequest struct {
+	Member          string
+	DataDir, WALDir string // WALDir is empty where the log lies in the data directory
+	Run             string // whose work it is: it stands in the files that are left
+	Now             time.Time
+}
+
+// Aside says what a set-aside moves, and where to. It is made before anything
+// is moved, so that the caller can record it first; from the record the work
+// can be completed, and undone, whatever ended it.
+type Aside struct {
+	Member  string    `json:"member"`
+	Run     string    `json:"run"`
+	Time    time.Time `json:"time"`
+	DataDir string    `json:"data_dir"`
+	WALDir  string    `json:"wal_dir,omitempty"`
+	// Folder is the path that the member folder gets, and Inode its number in the
+	// file system, by which it is known again. Empty where there is no member
+	// folder with anything of the user's in it.
+	Folder string `json:"folder,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
+	// Log is the folder in the WAL directory for LogFiles: names and inodes.
+	Log      string            `json:"log,omitempty"`
+	LogFiles map[string]uint64 `json:"log_files,omitempty"`
+	// Blocked says that the WAL directory had been blocked before.
+	Blocked bool `json:"blocked,omitempty"`
+	// Empty says that the data directory does not exist: there is nothing to do.
+	Empty bool `json:"empty,omitempty"`
+}
+
+// PlanAside looks what a set-aside would move, and changes nothing. It fails
+// with ErrInUse while an etcd runs on the directories.
+func PlanAside(req SetAsideRequest) (*Aside, error) {
+	a := &Aside{Member: req.Member, Run: req.Run, Time: req.Now.UTC(), DataDir: req.DataDir, WALDir: req.WALDir}
+	there, err := directory(req.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	a.Empty = !there
+	if err := CheckMemberIdle(req.DataDir, req.WALDir); err != nil {
+		return nil, err
+	}
+	if there {
+		if err := a.planMember(); err != nil {
+			return nil, err
+		}
+	}
+	return a, a.planLog()
+}
+
+func (a *Aside) planMember() error {
+	state, _, err := memberStateOf(a.live())
+	if err != nil || state == stateAbsent || state == stateUnfinished {
+		return err
+	}
+	if err := checkSwappable(a.DataDir, a.live()); err != nil {
+		return err
+	}
+	if err := checkOwnLog(Member{WALDir: a.WALDir}, a.live()); err != nil {
+		return err
+	}
+	if a.Folder, err = freeName(filepath.Join(a.DataDir, memberAsidePrefix+stamp(a.Time))); err != nil {
+		return err
+	}
+	a.Inode, err = inodeOf(a.live())
+	return err
+}
+
+func (a *Aside) planLog() error {
+	if a.WALDir == "" {
+		return nil
+	}
+	b, err := readBlocker(a.WALDir)
+	if err != nil {
+		return err
+	}
+	a.Blocked = b != nil
+	names, err := foreign(a.WALDir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	a.LogFiles = map[string]uint64{}
+	for _, name := range names {
+		if a.LogFiles[name], err = inodeOf(filepath.Join(a.WALDir, name)); err != nil {
+			return err
+		}
+	}
+	a.Log, err = freeName(filepath.Join(a.WALDir, setAsidePrefix+stamp(a.Time)))
+	return err
+}
+
+func (a *Aside) live() string { return filepath.Join(a.DataDir, "member") }
+
+// planID is what a blocker and a record of a set-aside name instead of a plan.
+func (a *Aside) planID() string { return "set-aside-" + a.Run }
+
+// Do moves what the plan says, by renaming inside the mount: owners, modes and
+// labels stay. In its place it leaves a member folder that no etcd can start
+// from, and that a restore may replace: at no moment does the data directory lie
+// there without a log. Done again, it completes what was begun. It fails with
+// ErrInUse while an etcd or a restore has the directories.
+func (a *Aside) Do(ctx context.Context) error {
+	return a.locked(ctx, func() error {
+		if err := a.doLog(); err != nil {
+			return fmt.Errorf("set aside the log of member %s: %w", a.Member, err)
+		}
+		if a.Empty {
+			return nil
+		}
+		if err := a.doMember(); err != nil {
+			return fmt.Errorf("set aside member %s: %w", a.Member, err)
+		}
+		return nil
+	})
+}
+
+// locked works while no restore has the directories, and no etcd.
+func (a *Aside) locked(ctx context.Context, work func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	dirs := []string{a.WALDir}
+	if !a.Empty {
+		dirs = append(dirs, a.DataDir)
+	}
+	var open []*site
+	var err error
+	for _, dir := range dirs {
+		if there, missing := exists(dir); dir == "" || missing == nil && !there {
+			continue
+		}
+		var s *site
+		s, err = openSite(dir)
+		open = append(open, s)
+		if err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = CheckMemberIdle(a.DataDir, a.WALDir)
+	}
+	if err == nil {
+		err = work()
+	}
+	for _, s := range open {
+		err = errors.Join(err, s.close(false))
+	}
+	return err
+}
+
+func (a *Aside) doLog() error {
+	if a.WALDir == "" {
+		return nil
+	}
+	if there, err := exists(a.WALDir); err != nil || !there {
+		return err
+	}
+	if b, err := readBlocker(a.WALDir); err != nil {
+		return err
+	} else if b == nil {
+		if err := writeBlocker(a.WALDir, a.blocker()); err != nil {
+			return err
+		}
+	}
+	if a.Log == "" {
+		return nil
+	}
+	if err := os.Mkdir(a.Log, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return moveKnown(a.WALDir, a.Log, a.LogFiles)
+}
+
+// moveKnown moves the files that are still the ones that were looked at.
+func moveKnown(from, to string, files map[string]uint64) error {
+	for name, inode := range files {
+		at, err := inodeOf(filepath.Join(from, name))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && at != inode {
+			if there, err2 := inodeOf(filepath.Join(to, name)); err2 == nil && there == inode {
+				continue // by an earlier run
+			}
+			err = fmt.Errorf("%s is not the file that was looked at: something else works in %s: stop it, then run again", filepath.Join(from, name), from)
+		}
+		if err != nil {
+			return err
+		}
+		if err := move(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Aside) doMember() error {
+	if a.Folder == "" {
+		there, err := exists(a.live())
+		if err != nil || there {
+			return err
+		}
+		return a.placeBlocked(a.live())
+	}
+	if at, err := inodeOf(a.Folder); err == nil && at == a.Inode {
+		return nil // by an earlier run
+	}
+	if at, err := inodeOf(a.live()); err != nil || at != a.Inode {
+		return errors.Join(err, fmt.Errorf("%s is not the folder that was looked at: something else works there: stop it, then run again", a.live()))
+	}
+	if ours, err := a.placed(a.Folder); err != nil {
+		return err
+	} else if !ours {
+		if err := a.placeBlocked(a.Folder); err != nil {
+			return err
+		}
+	}
+	return swapDirs(a.Folder, a.live())
+}
+
+// placeBlocked makes a member folder that nothing can start from.
+func (a *Aside) placeBlocked(path string) error {
+	built := filepath.Join(a.DataDir, stagingName, "blocked")
+	if err := os.RemoveAll(built); err != nil { // of a run that was killed: ours alone
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(built, "wal"), 0o700); err != nil {
+		return err
+	}
+	if err := writeBlocker(filepath.Join(built, "wal"), a.blocker()); err != nil {
+		return err
+	}
+	r := record{Member: a.Member, Plan: &Plan{ID: a.planID(), CreatedAt: a.Time}}
+	if err := writeRecord(filepath.Join(built, unfinishedName), r); err != nil {
+		return err
+	}
+	t, err := traitsFrom(nil, a.live(), a.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(t.apply(built), syncTree(built)); err != nil {
+		return err
+	}
+	return move(built, path)
+}
+
+// placed tells whether a folder is what this set-aside left in a member's place.
+func (a *Aside) placed(path string) (bool, error) {
+	state, r, err := memberStateOf(path)
+	return err == nil && state == stateUnfinished && r.Plan.ID == a.planID(), err
+}
+
+func (a *Aside) blocker() blocker {
+	return blocker{
+		What:     "the data of this member was set aside for the recovery of its cluster: etcd refuses to start from this folder, so that it cannot begin an empty cluster",
+		Plan:     a.planID(),
+		Member:   a.Member,
+		DataDir:  a.DataDir,
+		WhatToDo: "run `requorum recover` again with the same configuration: it goes on; with --undo it puts the data back",
+		WhatNot:  "don't delete this file to get etcd started: the data lies under a set-aside name beside it",
+	}
+}
+
+func swapDirs(x, y string) error {
+	err := exchange(x, y)
+	if errors.Is(err, errNoExchange) {
+		return fmt.Errorf("%s: %w: with etcd stopped, move %s to a name of your choice, and run again", filepath.Dir(y), err, y)
+	}
+	return errors.Join(err, syncDir(filepath.Dir(y)))
+}
+
+func inodeOf(path string) (uint64, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("%s: this system tells no inodes", path)
+	}
+	return st.Ino, nil
+}

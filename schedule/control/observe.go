@@ -1,0 +1,54 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/requorum/requorum/schedule/control/member"
+	"github.com/requorum/requorum/schedule/control/protocol"
+)
+
+// member answers Observe.
+func (s *server) member(c *call) {
+	if !s.allow(c) {
+		return
+	}
+	control := http.NewResponseController(c.w)
+	_ = errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})) // a survey reads a whole log
+	ctx := c.r.Context()
+	m := s.Config.Member
+	answer := protocol.Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: s.Journal.Run()}
+	for _, a := range s.Journal.Asides() {
+		answer.Aside = append(answer.Aside, a.Aside)
+	}
+	if manual := member.Manual(s.Controller); manual != nil {
+		answer.Manual = manual.Steps
+	}
+	var err error
+	if answer.Stopped, err = s.Controller.Stopped(ctx); err != nil {
+		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, member.ErrRuns)
+	}
+	if answer.Stopped != nil && s.Hooks.Survey != nil && c.r.URL.Query().Get("survey") == "true" {
+		found, err := s.Hooks.Survey(ctx, m.DataDir, m.WALDir)
+		if err == nil {
+			answer.Survey, err = asJSON(found)
+		}
+		if err != nil {
+			answer.SurveyError = err.Error()
+		}
+	}
+	// Last, so that it is as young as can be when the client reads it.
+	answer.Clock = s.replays.clock()
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
+	send(c.w, http.StatusOK, answer)
+}
+
+func asJSON(v any) (json.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	raw, err := json.Marshal(v)
+	return raw, err
+}

@@ -1,0 +1,34 @@
+// Package processes tells from the process table who uses a member's
+// directories. It promises:
+//
+//  1. A process counts that has a file of the member's open for writing, whatever
+//     namespaces it lives in and whatever it calls the path, and one that was
+//     started with the directory as its --data-dir, also before it has opened
+//     anything.
+//  2. What only reads (an archiver keeps log segments open) does not count.
+//  3. Processes whose files could not be looked at are counted, not passed over
+//     in silence.
+package processes
+
+import "fmt"
+
+// Process is one that uses a directory.
+type Process struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name"`
+	Why  string `json:"why"` // such as "writes to /var/lib/etcd/member/snap/db"
+	// Started is when, in the kernel's ticks since the machine started: with PID it
+	// names the process for as long as the machine runs.
+	Started uint64 `json:"started"`
+}
+
+func (p Process) String() string { return fmt.Sprintf("process %d (%s) %s", p.PID, p.Name, p.Why) }
+
+// Table is what was seen.
+type Table struct {
+	Using []Process `json:"using,omitempty"`
+	Seen  int       `json:"seen"` // how many processes there were
+	// Hidden is how many of them did not show their files, as those of others do to
+	// a process that is not root.
+	Hidden int `json:"hidden,omitempty"`
+}
