@@ -1,0 +1,192 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// archived is one timeline of a repository while it is looked at.
+type archived struct {
+	archive *Archive
+	log     *segment.Log
+}
+
+// openArchives reads what a repository has of all timelines, without bodies.
+func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity) ([]*archived, error) {
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	ranges, err := walreplay.Ranges(ctx, repo, catalog)
+	if err != nil {
+		return nil, err
+	}
+	var all []*archived
+	for _, t := range catalog.Timelines {
+		log, err := segment.OpenLog(ctx, repo, t.ID, identities...)
+		if err != nil {
+			return nil, err
+		}
+		a := &archived{log: log, archive: &Archive{
+			Name: "archive:" + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
+			Fulls: []Full{}, Ranges: []walreplay.Range{}, Stretches: []Stretch{},
+		}}
+		if err := a.fill(ctx, repo, catalog, ranges); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range) error {
+	to := a.archive
+	ended, there, err := repo.Superseded(ctx, to.Timeline)
+	switch {
+	case err != nil && !errors.Is(err, repository.ErrAltered):
+		return err
+	case err != nil:
+		to.Superseded = &repository.Superseded{Timeline: to.Timeline, Reason: "the mark that says by what is damaged"}
+	case there:
+		to.Superseded = &ended
+	}
+	a.addFulls(catalog)
+	for _, r := range ranges {
+		if r.Timeline != to.Timeline {
+			continue
+		}
+		to.Ranges = append(to.Ranges, r)
+		if r.Gap {
+			to.find(KindGap, "", "nothing between raft index %d and %d can be restored from it: %s", r.FirstIndex, r.LastIndex, r.Reason)
+		}
+		to.Revision = max(to.Revision, r.LastRevision)
+		a.see(r.LastIndex, Observation{r.LastIndex, r.To})
+	}
+	for _, s := range a.log.Spans() {
+		to.Stretches = append(to.Stretches, Stretch{s.FirstIndex, s.LastIndex})
+		to.LastTerm = s.LastTerm
+	}
+	for _, d := range a.log.Damaged() {
+		to.find(KindBrokenLog, "", "a segment of the archived log is damaged: %v", d.Err)
+	}
+	return a.addHeld(ctx, repo, catalog)
+}
+
+func (a *archived) addFulls(catalog *snapshot.Catalog) {
+	to := a.archive
+	for _, m := range catalog.Manifests {
+		if m.Timeline != to.Timeline {
+			continue
+		}
+		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members}
+		if m.Synthetic() {
+			full.Taken = m.Synthesis.Observed
+		}
+		to.Fulls = append(to.Fulls, full)
+		to.Revision = max(to.Revision, full.Revision)
+		a.see(full.Index, Observation{full.Index, full.Taken})
+	}
+	slices.SortStableFunc(to.Fulls, func(x, y Full) int {
+		switch {
+		case x.Index < y.Index:
+			return -1
+		case x.Index > y.Index:
+			return 1
+		}
+		return 0
+	})
+	for _, d := range catalog.Damaged {
+		if d.Timeline == to.Timeline {
+			to.find(KindBackup, "an older one, with the log after it, may do", "backup %s cannot be used: %v", d.ID, d.Err)
+		}
+	}
+}
+
+// see keeps the furthest observation.
+func (a *archived) see(index uint64, o Observation) {
+	if s := &a.archive.Seen; index > s.Index || index == s.Index && o.Time.After(s.Time) {
+		*s = o
+	}
+}
+
+// addHeld tells how far the log of each member was read, and the highest revision
+// that this timeline can have reached.
+func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog) error {
+	held := map[snapshot.ID]uint64{}
+	for _, h := range a.log.Headers() {
+		if h.Level == 0 && h.Member != 0 {
+			held[h.Member] = max(held[h.Member], h.LastIndex)
+		}
+		a.see(h.LastIndex, Observation{h.LastIndex, h.LastMark})
+	}
+	for _, m := range a.log.Alive() {
+		a.see(m.Index, Observation{m.Index, m.Time})
+	}
+	for _, member := range slices.Sorted(maps.Keys(held)) {
+		a.archive.Held = append(a.archive.Held, Held{member, held[member]})
+	}
+	own := *catalog
+	own.Timelines = slices.DeleteFunc(slices.Clone(catalog.Timelines), func(t repository.Timeline) bool { return t.ID != a.archive.Timeline })
+	own.Manifests = slices.DeleteFunc(slices.Clone(catalog.Manifests), func(m *snapshot.Manifest) bool { return m.Timeline != a.archive.Timeline })
+	var err error
+	a.archive.Highest, err = walreplay.HighestRevision(ctx, repo, &own)
+	return err
+}
+
+// entries yields the archived entries from first on, over all gaps.
+func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for _, s := range a.archive.Stretches {
+			if s.Last < first {
+				continue
+			}
+			for e, err := range a.log.Entries(ctx, max(s.First, first), s.Last) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// cutAfter leaves out what cannot be read.
+func (a *archived) cutAfter(index, term uint64) {
+	kept := []Stretch{}
+	for _, s := range a.archive.Stretches {
+		if s.First <= index {
+			kept = append(kept, Stretch{s.First, min(s.Last, index)})
+		}
+	}
+	a.archive.Stretches, a.archive.LastTerm = kept, term
+}
+
+// finish takes over what went by, from an index on.
+func (a *archived) finish(f *follower, first uint64, err error) {
+	a.archive.Forced, a.archive.Terms, a.archive.Changed = f.log.Forced, f.log.Terms, f.log.Changed
+	if err == nil {
+		return
+	}
+	var identity *codec.IdentityError
+	if !errors.As(err, &identity) {
+		a.cutAfter(max(f.last.Index, first-1), f.last.Term)
+	}
+	a.archive.Unreadable = err.Error()
+	a.archive.find(KindUnreadable, "give the identity where the log is encrypted; what could not be compared is not joined with any member's log", "the archived log could not be read to its end: %v", err)
+}
+
+func (a *archived) String() string {
+	return fmt.Sprintf("%s in %s", a.archive.Name, a.archive.Repository)
+}

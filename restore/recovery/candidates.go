@@ -1,0 +1,292 @@
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/snapshot"
+)
+
+// ranking makes the candidates of one history.
+type ranking struct {
+	history *history
+	ties    ties
+	proof   *proof
+	until   uint64 // the last entry that is wanted; 0 for all
+	timed   bool   // a time is wanted, which only an archive can tell
+	members []snapshot.ID
+}
+
+// need is the end of the best log that counts.
+func (r *ranking) need() uint64 {
+	var index uint64
+	for _, s := range r.proof.witnesses {
+		index = max(index, r.history.cut[s].index)
+	}
+	return index
+}
+
+// seen is the last index that anything shows was there.
+func (r *ranking) seen() uint64 {
+	index := r.history.end().index
+	for _, s := range r.history.sources {
+		switch {
+		case s.archive != nil:
+			index = max(index, s.archive.Seen.Index)
+		case s.member.Log != nil && r.history.cut[s].by == nil:
+			index = max(index, s.member.Log.Commit)
+		}
+	}
+	return index
+}
+
+// removed tells a member that is not one any more.
+func (r *ranking) removed(s *source) bool {
+	return s.member != nil && len(r.members) > 0 && !slices.Contains(r.members, s.member.MemberID)
+}
+
+// candidates are all of the history, by rank; those that are used only when they
+// are named come last.
+func (r *ranking) candidates() []Candidate {
+	if n := len(r.proof.steps); n > 0 {
+		for _, m := range r.proof.steps[n-1].Members {
+			r.members = append(r.members, m.ID)
+		}
+	}
+	var all []Candidate
+	var use []*source
+	reach := uint64(0)
+	for _, s := range r.history.sources {
+		c := Candidate{Name: s.name, Kind: FromSurvivor, Findings: r.findings(s)}
+		if s.archive != nil {
+			c.Kind = FromArchive
+		}
+		c.Source = composer{r.history, r.ties, []*source{s}, r.until}.best()
+		if !r.removed(s) {
+			use = append(use, s)
+			if c.Source != nil {
+				reach = max(reach, c.Source.Index)
+			}
+		}
+		all = append(all, c)
+	}
+	if s := (composer{r.history, r.ties, use, r.until}).best(); s != nil && s.Index > reach && len(s.owners()) > 1 {
+		all = append(all, Candidate{Name: s.name(), Kind: FromJoined, Source: s})
+	}
+	for i := range all {
+		r.complete(&all[i])
+	}
+	slices.SortStableFunc(all, r.compare)
+	for i := range all {
+		r.rank(all, i)
+	}
+	return all
+}
+
+func (r *ranking) source(name string) *source {
+	for _, s := range r.history.sources {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// complete fills in what follows from how a candidate is made.
+func (r *ranking) complete(c *Candidate) {
+	c.History = r.history.number
+	s := c.Source
+	if s == nil {
+		return
+	}
+	c.LastIndex, c.LastTerm = s.Index, s.Term
+	c.Revision = Bounds{s.Base.Revision, s.Base.Revision + int64(s.Index-s.Base.Index)}
+	owner := r.source(c.Name)
+	switch {
+	case owner == nil:
+	case owner.member != nil && s.Index == owner.index && owner.member.Revision.AtLeast == s.Base.Revision:
+		c.Revision = owner.member.Revision
+	case owner.archive != nil && s.Index == owner.index:
+		c.Revision.AtLeast = min(max(c.Revision.AtLeast, owner.archive.Revision), c.Revision.AtMost)
+	}
+	c.Time = r.time(s)
+	c.Lost = r.loss(s.Index)
+}
+
+// time says what is known of when a state was.
+func (r *ranking) time(s *Source) string {
+	last := r.source(s.Base.Owner)
+	if n := len(s.Log); n > 0 {
+		last = r.source(s.Log[n-1].Owner)
+	}
+	if m := last.member; m != nil && !m.Written.IsZero() {
+		return "its log was last written at " + instant(m.Written)
+	}
+	if a := last.archive; a != nil && !a.Seen.Time.IsZero() && a.Seen.Index <= s.Index {
+		return "seen at " + instant(a.Seen.Time)
+	}
+	return ""
+}
+
+// loss is what a state that ends with an index lacks.
+func (r *ranking) loss(index uint64) Loss {
+	switch seen := r.seen(); {
+	case r.proof.proven && index >= r.need():
+		return Loss{Text: "nothing that was acknowledged"}
+	case seen > index:
+		n := seen - index
+		return Loss{Entries: n, Revisions: int64(n), Text: fmt.Sprintf("the %s after raft index %d that are known of, at most as many revisions", entries(n), index)}
+	case r.proof.proven:
+		return Loss{Text: "nothing that was acknowledged"}
+	default:
+		return Loss{Text: "nothing that is known of; what nobody's log holds that could be read is not known"}
+	}
+}
+
+// sound tells whether nothing that it is made of is damaged or cut.
+func (r *ranking) sound(c *Candidate) bool {
+	return !slices.ContainsFunc(c.Source.owners(), func(name string) bool {
+		s := r.source(name)
+		_, discounted := r.proof.discounted[s]
+		return discounted
+	})
+}
+
+// eligible tells whether a candidate may be used without being named.
+func (r *ranking) eligible(c *Candidate) bool {
+	owner := r.source(c.Name)
+	return c.Source != nil && (owner == nil || !r.removed(owner)) && (!r.timed || c.Kind == FromArchive) && (r.until == 0 || c.Source.Index == r.until)
+}
+
+// compare puts the better one first. Where a majority proves what was
+// acknowledged, nothing damaged is needed, even if it reaches further.
+func (r *ranking) compare(a, b Candidate) int {
+	first := func(x, y bool) int {
+		switch {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	}
+	if c := first(r.eligible(&a), r.eligible(&b)); c != 0 || a.Source == nil || b.Source == nil {
+		return c
+	}
+	full := func(c *Candidate) bool { return r.proof.proven && r.sound(c) && c.Source.Index >= r.need() }
+	return cmp.Or(
+		first(full(&a), full(&b)),
+		cmp.Compare(b.Source.Index, a.Source.Index),
+		first(r.sound(&a), r.sound(&b)),
+		cmp.Compare(a.Kind.order(), b.Kind.order()),
+		cmp.Compare(b.Source.Base.Index, a.Source.Base.Index),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// rank numbers a candidate and says why it is there.
+func (r *ranking) rank(all []Candidate, i int) {
+	c := &all[i]
+	owner := r.source(c.Name)
+	if !r.eligible(c) {
+		switch {
+		case owner != nil && r.removed(owner):
+			c.Why = "it is no member any more: it is used only when it is named"
+		case c.Source == nil && r.until > 0:
+			c.Why = fmt.Sprintf("nothing of it leads to raft index %d: it has no sound database from before that which its log goes on from", r.until)
+		case c.Source == nil:
+			c.Why = "there is no sound database that its log goes on from: it cannot be rebuilt by itself"
+		case r.timed:
+			c.Why = "only an archive can tell what the state was at a time: give an index"
+		default:
+			c.Why = fmt.Sprintf("it does not reach raft index %d", r.until)
+		}
+		return
+	}
+	c.Rank = i + 1
+	best := &all[0]
+	var parts []string
+	switch {
+	case i == 0 && c.LastTerm > 0:
+		parts = append(parts, fmt.Sprintf("it reaches furthest: raft index %d of term %d", c.LastIndex, c.LastTerm))
+	case i == 0:
+		parts = append(parts, fmt.Sprintf("it reaches furthest: raft index %d", c.LastIndex))
+	case c.LastIndex == best.LastIndex:
+		parts = append(parts, "it reaches as far as "+best.Name)
+	case c.LastIndex > best.LastIndex:
+		parts = append(parts, fmt.Sprintf("it reaches further than %s, by entries that no majority acknowledged, and out of damaged data", best.Name))
+	default:
+		parts = append(parts, fmt.Sprintf("%s behind %s", entries(best.LastIndex-c.LastIndex), best.Name))
+	}
+	if c.Kind == FromJoined {
+		parts = append(parts, c.Source.describe())
+	}
+	if owner != nil && owner.member != nil && r.history.cut[owner].by != nil {
+		parts = append(parts, "its refused tail is left out")
+	}
+	if !r.sound(c) {
+		for _, name := range c.Source.owners() {
+			if f, ok := r.proof.discounted[r.source(name)]; ok {
+				parts = append(parts, name+": "+f.Text)
+			}
+		}
+	}
+	c.Why = strings.Join(parts, "; ")
+}
+
+// describe says what it is made of.
+func (s *Source) describe() string {
+	base := "the database of " + s.Base.Owner
+	switch {
+	case s.Base.Backup != "":
+		base = "backup " + s.Base.Backup
+	case s.Base.Path == "":
+		base = "nothing"
+	}
+	text := fmt.Sprintf("begun from %s at raft index %d", base, s.Base.Index)
+	for _, p := range s.Log {
+		text += fmt.Sprintf(", then the log of %s from %d to %d", p.Owner, p.First, p.Last)
+	}
+	return text
+}
+
+// findings are those of a source, with what the others tell of it.
+func (r *ranking) findings(s *source) []Finding {
+	var all []Finding
+	add := func(kind Kind, next, format string, args ...any) {
+		all = append(all, Finding{kind, fmt.Sprintf(format, args...), next})
+	}
+	if s.archive != nil {
+		all = slices.Clone(s.archive.Findings)
+		if e := s.archive.Superseded; e != nil {
+			add(KindSuperseded, "use the timeline that goes on", "this timeline has ended: %s goes on (%s)", e.By, e.Reason)
+		}
+		return all
+	}
+	all = slices.Clone(s.member.Findings)
+	cut, end := r.history.cut[s], r.history.end().index
+	if cut.by != nil {
+		how := "and ends with a newer term"
+		if cut.committed {
+			how = "which are known to be committed"
+		}
+		add(KindRefused, "", "its last %s, from raft index %d on, were refused: %s holds others there, %s. They were never acknowledged, and are left out", entries(s.index-cut.index), cut.index+1, cut.by.what(), how)
+	} else if cut.index < end {
+		add(KindBehind, "", "it is %s behind %s", entries(end-cut.index), r.history.sources[0].what())
+	}
+	switch f := r.proof.discounted[s]; f.Kind {
+	case KindRolledBack:
+		add(f.Kind, "the archive has what it lost", "%s", f.Text)
+	case KindCopy:
+		add(f.Kind, "", "%s", f.Text)
+	default: // its own findings tell
+	}
+	if r.removed(s) {
+		add(KindRemoved, "", "member %s was removed from the cluster: it is no part of the newest membership that was found", s.member.MemberID)
+	} else if s.member.Learner {
+		add(KindLearner, "", "it is a learner: its data is as good as another's, but it does not count for the majority")
+	}
+	return all
+}

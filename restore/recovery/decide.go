@@ -1,0 +1,296 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/walreplay"
+)
+
+// Decide ranks what was found and chooses. It reads nothing and changes nothing.
+//
+// Where there is more than one history to choose from the error is a
+// *NeedSourceError, where nothing can be rebuilt a *NothingError, and where the
+// source that was named cannot be used a *SourceError. The plan that comes with
+// these shows all that was found, and chooses nothing.
+func Decide(f *Findings, req DecideRequest) (*Plan, error) {
+	d := &decision{findings: f, req: req, ties: ties{f.Relations}, plan: &Plan{Format: PlanFormat, Target: req.Target.String()}}
+	d.sort()
+	d.list()
+	chosen, err := d.choose()
+	if err != nil {
+		d.plan.Why = err.Error()
+		return d.plan, err
+	}
+	return d.plan, d.settle(chosen)
+}
+
+type decision struct {
+	findings  *Findings
+	req       DecideRequest
+	ties      ties
+	plan      *Plan
+	histories []*history
+	rankings  []*ranking // of each history
+	bare      []*Remains // databases without a log: of no history
+}
+
+// sort tells the histories apart.
+func (d *decision) sort() {
+	var sources []*source
+	for i := range d.findings.Survivors {
+		m := &d.findings.Survivors[i]
+		if m.Log == nil {
+			d.bare = append(d.bare, m)
+			continue
+		}
+		sources = append(sources, memberSource(m))
+	}
+	for i := range d.findings.Archives {
+		if a := &d.findings.Archives[i]; len(a.Fulls) > 0 || len(a.Stretches) > 0 {
+			sources = append(sources, archiveSource(a))
+		}
+	}
+	d.histories = findHistories(sources, d.ties)
+	markContenders(d.histories, d.ties)
+}
+
+// list makes the candidates of all histories.
+func (d *decision) list() {
+	until := uint64(0)
+	if d.req.Target.Kind == walreplay.AtIndex {
+		until = d.req.Target.Index
+	}
+	d.plan.Histories, d.plan.Candidates = []History{}, []Candidate{}
+	for _, h := range d.histories {
+		end := h.end()
+		shown := History{Number: h.number, ClusterID: h.clusterID(), Timelines: h.timelines(), LastIndex: end.index, LastTerm: end.term, Contender: h.contender, Why: h.why}
+		for _, s := range h.survivors() {
+			shown.Survivors = append(shown.Survivors, s.name)
+		}
+		d.plan.Histories = append(d.plan.Histories, shown)
+		r := &ranking{history: h, ties: d.ties, proof: h.prove(), until: until, timed: d.req.Target.Kind == walreplay.AtTime}
+		d.rankings = append(d.rankings, r)
+		for _, c := range r.candidates() {
+			if d.plan.Candidate(c.Name) == nil { // one that ends before two histories part is in both
+				d.plan.Candidates = append(d.plan.Candidates, c)
+			}
+		}
+	}
+	for _, m := range d.bare {
+		d.plan.Candidates = append(d.plan.Candidates, bareCandidate(m))
+	}
+	d.markOthers()
+}
+
+// markOthers tells candidates of histories that are not chosen by themselves.
+func (d *decision) markOthers() {
+	for i := range d.plan.Candidates {
+		c := &d.plan.Candidates[i]
+		if c.History == 0 || d.histories[c.History-1].contender {
+			continue
+		}
+		c.Rank = 0
+		h := d.histories[c.History-1]
+		kind := KindHistory
+		switch {
+		case !slices.ContainsFunc(d.histories, func(o *history) bool { return o.contender && o.clusterID() == h.clusterID() }):
+			kind = KindCluster
+		case slices.ContainsFunc(d.histories, func(o *history) bool { return slices.Contains(o.beside, h.sources[0]) }):
+			kind = KindUnconnected
+		}
+		c.Findings = append(c.Findings, Finding{kind, "it is not of the history that is recovered: " + h.why, "it is used only when it is named"})
+		c.Why = "of another history: it is used only when it is named"
+	}
+}
+
+// bareCandidate is a database whose log is gone.
+func bareCandidate(m *Remains) Candidate {
+	c := Candidate{Name: m.Name, Kind: FromDatabase, Findings: m.Findings, Why: "it has no log: what had not reached its database is missing, and nothing can be compared. It is used only when it is named"}
+	if db := m.newest(); db != nil {
+		c.LastIndex, c.LastTerm, c.Revision = db.Index, db.Term, m.Revision
+		c.Source = &Source{Base: Base{Owner: m.Name, Path: db.Path, Index: db.Index, Term: db.Term, Revision: db.Revision}, Log: []Piece{}, Index: db.Index, Term: db.Term}
+		c.Lost = Loss{Text: "what its log held"}
+	}
+	return c
+}
+
+// choose finds the candidate: the one that was named, or the best of the only
+// history that is a contender.
+func (d *decision) choose() (*Candidate, error) {
+	if d.req.Source != "" {
+		return d.named()
+	}
+	var contenders []History
+	var only *history
+	for i, h := range d.histories {
+		if h.contender {
+			contenders, only = append(contenders, d.plan.Histories[i]), h
+		}
+	}
+	if len(contenders) > 1 || only != nil && only.superseded() != nil {
+		return nil, &NeedSourceError{contenders}
+	}
+	for i := range d.plan.Candidates {
+		if c := &d.plan.Candidates[i]; only != nil && c.History == only.number && c.Rank == 1 {
+			return c, nil
+		}
+	}
+	return nil, d.nothing()
+}
+
+func (d *decision) nothing() error {
+	e := &NothingError{}
+	for _, c := range d.plan.Candidates {
+		e.Reasons = append(e.Reasons, c.Name+": "+c.Why)
+		if c.Source != nil {
+			e.Nameable = append(e.Nameable, c.Name)
+		}
+	}
+	for _, u := range d.findings.Unread {
+		e.Reasons = append(e.Reasons, fmt.Sprintf("repository %s could not be read: %s", u.Repository, u.Reason))
+	}
+	return e
+}
+
+// named finds the candidate that was asked for. "archive" and a timeline's ID
+// will do where they mean one.
+func (d *decision) named() (*Candidate, error) {
+	var found []*Candidate
+	var all []string
+	for i := range d.plan.Candidates {
+		c := &d.plan.Candidates[i]
+		all = append(all, c.Name)
+		if c.Name == d.req.Source {
+			found = []*Candidate{c}
+			break
+		}
+		if c.Kind == FromArchive && (d.req.Source == "archive" || strings.Contains(c.Name, ":"+d.req.Source)) {
+			found = append(found, c)
+		}
+	}
+	switch {
+	case len(found) != 1:
+		return nil, &SourceError{d.req.Source, "there is no such candidate, or more than one: they are " + strings.Join(all, ", ")}
+	case found[0].Source == nil:
+		return nil, &SourceError{d.req.Source, found[0].Why}
+	case d.req.Target.Kind == walreplay.AtIndex && found[0].Source.Index != d.req.Target.Index:
+		return nil, &SourceError{d.req.Source, fmt.Sprintf("it does not reach raft index %d", d.req.Target.Index)}
+	case d.req.Target.Kind == walreplay.AtTime && found[0].Kind != FromArchive:
+		return nil, &SourceError{d.req.Source, "only an archive can tell what the state was at a time: give an index"}
+	}
+	return found[0], nil
+}
+
+// settle says of what was chosen what it proves, loses and needs.
+func (d *decision) settle(c *Candidate) error {
+	p := d.plan
+	p.Chosen, p.Named, p.Loss = c.Name, d.req.Source != "", c.Lost
+	p.Bump.HighestKnown = d.highest()
+	if c.History == 0 {
+		return d.settleBare(c)
+	}
+	r := d.rankings[c.History-1]
+	p.ClusterID = r.history.clusterID()
+	p.Why = r.proof.why
+	others := d.otherContenders(c.History)
+	switch {
+	case d.req.Target.Kind != walreplay.Latest:
+		p.Why = "a point in the past was asked for, " + d.req.Target.String() + ": what came after it is left out on purpose. Of the newest state: " + p.Why
+	case len(others) > 0:
+		p.Why = "writes that were acknowledged in another history are not in it (" + strings.Join(others, "; ") + "). Within its own: " + p.Why
+	case r.proof.proven && c.LastIndex < r.need():
+		p.Why = fmt.Sprintf("acknowledged writes may be among the entries after raft index %d, up to %d, that it does not hold. Of the best: %s", c.LastIndex, r.need(), p.Why)
+	default:
+		p.Proven = r.proof.proven
+	}
+	steps := r.proof.steps
+	if len(steps) == 0 {
+		steps = r.history.remembered()
+	}
+	if n := len(steps); n > 0 {
+		p.Members = steps[n-1].Members
+	}
+	d.bump(c)
+	d.warn(c)
+	var err error
+	p.Fence, err = newFence(d.findings, steps, d.req.DeclareDead)
+	return err
+}
+
+func (d *decision) settleBare(c *Candidate) error {
+	p := d.plan
+	p.Why = "only a database was chosen, without the log behind it: what was acknowledged after raft index " + fmt.Sprint(c.LastIndex) + " is missing"
+	var err error
+	for _, m := range d.bare {
+		if m.Name == c.Name {
+			p.Members = m.Membership.Members
+			p.Fence, err = newFence(d.findings, m.Steps, d.req.DeclareDead)
+		}
+	}
+	d.bump(c)
+	d.warn(c)
+	return err
+}
+
+func (d *decision) otherContenders(number int) []string {
+	var all []string
+	for _, h := range d.histories {
+		if h.contender && h.number != number {
+			all = append(all, fmt.Sprintf("history %d, %s", h.number, h.why))
+		}
+	}
+	return all
+}
+
+// highest is the highest revision that anything can have reached.
+func (d *decision) highest() int64 {
+	var highest int64
+	for _, m := range d.findings.Survivors {
+		highest = max(highest, m.Revision.AtMost)
+	}
+	for _, a := range d.findings.Archives {
+		highest = max(highest, a.Revision, a.Highest)
+	}
+	return highest
+}
+
+func (d *decision) bump(c *Candidate) {
+	b := &d.plan.Bump
+	b.Raise = !d.plan.Proven
+	if !b.Raise {
+		b.Reason = "nothing that was acknowledged is lost: clients go on with the revisions that they know"
+		return
+	}
+	b.Reason = "clients may have seen revisions that the new cluster will not have: theirs have to end with \"compacted\", so that they list anew"
+	b.HighestKnown = max(b.HighestKnown, c.Revision.AtMost)
+}
+
+// warn says what the operator has to know before agreeing.
+func (d *decision) warn(c *Candidate) {
+	p := d.plan
+	add := func(format string, args ...any) { p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...)) }
+	if !p.Proven {
+		add("unproven: %s", p.Why)
+	}
+	for _, u := range d.findings.Unread {
+		add("repository %s could not be read, and may hold more: %s", u.Repository, u.Reason)
+	}
+	for _, f := range c.Findings {
+		if f.Kind != KindTorn && f.Kind != KindGap && f.Kind != KindRestored {
+			add("%s: %s", c.Name, f)
+		}
+	}
+	if c.Kind == FromJoined {
+		add("it is put together: %s", c.Source.describe())
+	}
+	if p.Named && c.Rank != 1 {
+		add("%s was asked for by name; by itself it would not have been chosen: %s", c.Name, c.Why)
+	}
+	for _, h := range p.Histories {
+		if c.History != 0 && h.Number != c.History && h.Contender {
+			add("another history is left out: %s", h.Why)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package recovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/restore/recovery/membership"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// newFence tells which old voters cannot come back.
+func newFence(f *Findings, steps []membership.State, dead []string) (Fence, error) {
+	out := Fence{Stopped: []string{}, DeclaredDead: []string{}, Open: []string{}}
+	gone := map[snapshot.ID]bool{}
+	var known []snapshot.Member
+	for _, s := range steps {
+		for _, m := range append(slices.Clone(s.Members), s.Removed...) {
+			if !slices.ContainsFunc(known, func(o snapshot.Member) bool { return o.ID == m.ID }) {
+				known = append(known, m)
+			}
+		}
+	}
+	for _, name := range dead {
+		i := slices.IndexFunc(known, func(m snapshot.Member) bool { return m.Name == name || m.ID.String() == name })
+		if i < 0 {
+			return out, fmt.Errorf("--declare-dead %s: there is no such member: they are %s", name, names(known))
+		}
+		gone[known[i].ID] = true
+		out.DeclaredDead = append(out.DeclaredDead, membership.Name(known[i]))
+	}
+	for _, m := range f.Survivors {
+		if m.MemberID != 0 && !gone[m.MemberID] {
+			gone[m.MemberID] = true
+			out.Stopped = append(out.Stopped, m.Name)
+		}
+	}
+	if len(steps) == 0 {
+		out.Why = "who the voters of the old cluster were is not known: make sure yourself that none of them can start again"
+		return out, nil
+	}
+	out.Enough = true
+	for _, s := range steps {
+		for _, voters := range s.Quorums() {
+			out.weigh(s, voters, gone)
+		}
+	}
+	return out, nil
+}
+
+// weigh looks whether enough of some voters cannot come back.
+func (f *Fence) weigh(s membership.State, voters []snapshot.ID, gone map[snapshot.ID]bool) {
+	n := 0
+	for _, id := range voters {
+		if gone[id] {
+			n++
+			continue
+		}
+		name := id.String()
+		if m := s.Find(id); m != nil {
+			name = membership.Name(*m)
+		}
+		if !slices.Contains(f.Open, name) {
+			f.Open = append(f.Open, name)
+		}
+	}
+	need := membership.Majority(len(voters))
+	switch {
+	case n < need:
+		f.Enough = false
+		f.Why = fmt.Sprintf("of %d old voters %d are known to be stopped or dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. Stop them, or if their hosts are gone for good: --declare-dead %s",
+			len(voters), n, need, strings.Join(f.Open, ", "), strings.Join(f.Open, ","))
+	case f.Enough && n == len(voters):
+		f.Why = fmt.Sprintf("all old voters (%d) are stopped or declared dead", n)
+	case f.Enough:
+		f.Why = fmt.Sprintf("%d of %d old voters are stopped or declared dead: the others are no majority", n, len(voters))
+	}
+}
+
+func names(all []snapshot.Member) string {
+	var list []string
+	for _, m := range all {
+		list = append(list, membership.Name(m))
+	}
+	if len(list) == 0 {
+		return "not known"
+	}
+	return strings.Join(list, ", ")
+}
