@@ -67,12 +67,13 @@ var afterAlarm = map[archive.Alarm]string{
 	archive.AlarmMember:     "look at the member: its own log says why it does not answer",
 	archive.AlarmRepository: "look at the repository and the way there; segments wait in the spool meanwhile, and follow",
 	archive.AlarmSpool:      "bring the repository back, or raise archive.spool-limit",
-	archive.AlarmSpoolFull:  "bring the repository back, or raise archive.spool-limit: what the member purges now is lost",
+	archive.AlarmSpoolFull:  "bring the repository back, and raise archive.spool-limit or make room on the spool's disk: what the member purges now is lost",
 	archive.AlarmGap:        "a full snapshot closes it, and is taken by itself; look at the job full if it is not",
 	archive.AlarmClock:      "set the clock: NTP on every member",
 	archive.AlarmRolledBack: "find out who set the member's disk back; remove the member and add it anew, empty",
 	archive.AlarmTimeline:   "make sure that this was meant: a restore, or a forced new cluster",
 	archive.AlarmDamaged:    "verify the repository: 'requorum verify all --rung checksum' tells what is damaged",
+	archive.AlarmLog:        "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read",
 	archive.AlarmRestarted:  "look at the reason, and at the agent's log if it comes again",
 }
 
@@ -80,6 +81,7 @@ var afterAlarm = map[archive.Alarm]string{
 func (t *term) describeProblems(s *status.Status, seen observations) {
 	f := &finder{term: t, status: s, now: s.Time}
 	f.configuration()
+	f.namesake()
 	f.opening()
 	f.archive()
 	f.recoveryPoint(seen)
@@ -109,7 +111,21 @@ func (f *finder) configuration() {
 	err := f.refused
 	f.Agent.mu.Unlock()
 	if err != nil {
-		f.add(status.KindConfig, status.Warning, "", "the configuration that was read last is refused, and the one before goes on: "+err.Error(), "mend it, and send SIGHUP again")
+		f.add(status.KindConfig, status.Warning, "reload", "the configuration that was read last is refused, and the one before goes on: "+err.Error(), "mend it, and send SIGHUP again")
+	}
+}
+
+// namesake is another agent of the same name: each takes the other for itself.
+func (f *finder) namesake() {
+	f.mu.Lock()
+	board := f.board
+	f.mu.Unlock()
+	if board == nil {
+		return
+	}
+	if since, there := board.Namesake(); there {
+		p := f.add(status.KindConfig, status.Warning, "name", fmt.Sprintf("another agent of this repository is called %s as well, and each takes the other's runs for its own", f.cfg.Name), "give each agent a name of its own: the key name, or the host's name")
+		p.Since = since
 	}
 }
 

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/verify/report"
@@ -258,4 +261,42 @@ func TestDescribeConcurrently(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// Another agent of the same name is told of by name.
+func TestNamesake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		term := termOn(t, beside, sink)
+		must(t, term.openRepository(t.Context()))
+		must(t, term.newRunner())
+		named := func() (found []status.Problem) {
+			s := &status.Status{Time: time.Now()}
+			term.describeProblems(s, observations{})
+			for _, p := range s.Problems {
+				if strings.Contains(p.Text, "is called m1 as well") {
+					found = append(found, p)
+				}
+			}
+			return found
+		}
+		time.Sleep(time.Hour)
+		if p := named(); len(p) != 0 {
+			t.Errorf("alone: %+v", p)
+		}
+		other, err := job.NewBoard(term.repo, "m1", job.BoardOptions{Exclusive: true})
+		must(t, err)
+		slot := repository.SlotName(time.Now())
+		task, held, err := other.Claim(t.Context(), jobFull, slot)
+		if err != nil || !held {
+			t.Fatal(held, err)
+		}
+		defer task.Abandon()
+		if _, held, err := term.board.Claim(t.Context(), jobFull, slot); err != nil || held {
+			t.Fatal(held, err)
+		}
+		if p := named(); len(p) != 1 || p[0].Kind != status.KindConfig || p[0].Next == "" {
+			t.Errorf("beside another: %+v", p)
+		}
+	})
 }
