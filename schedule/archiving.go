@@ -68,7 +68,7 @@ func (t *term) archiveOnce(ctx context.Context) error {
 	client, _, _ := t.opened()
 	c := t.cfg.Archive
 	var archiver *archive.Archiver
-	keeper := &due.Keeper{Sink: t.sink, Take: t.takeDue, Tell: func(text string) { t.Logger.Warn("the first full snapshot", "err", text) }}
+	keeper := &due.Keeper{Sink: t.sink, Take: t.takeDue, Tell: t.tellFirst}
 	archiver, err := archive.New(archive.Config{
 		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
 		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,
@@ -91,6 +91,16 @@ func (t *term) archiveOnce(ctx context.Context) error {
 	stop()
 	beside.Wait()
 	return err
+}
+
+// tellFirst logs what keeps the first full snapshot from being taken here; that
+// another agent takes it is in order.
+func (t *term) tellFirst(text string) {
+	level := slog.LevelWarn
+	if text == due.ErrOther.Error() {
+		level = slog.LevelInfo
+	}
+	t.Logger.Log(context.Background(), level, "the first full snapshot is not taken here yet", "why", text)
 }
 
 // archiveEvent logs alarms that come and go.

@@ -16,7 +16,7 @@ func (t *term) describe(now time.Time) *status.Status {
 	seen, archiver, runner, waiting, failed := t.seen, t.archiver, t.runner, t.waiting, t.failures["jobs"]
 	t.mu.Unlock()
 	s := &status.Status{
-		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Waiting: waiting,
+		Time: now.UTC(), Started: t.started.UTC(), Agent: t.cfg.Name, Tool: t.Tool, Waiting: waiting, Archives: t.cfg.Archiving(),
 		Cluster: seen.cluster, Repository: seen.repository, RTO: seen.rto,
 		Certificates: slices.Clone(seen.certificates),
 		Objectives: status.Objectives{
@@ -103,7 +103,11 @@ func (t *term) rpo(now time.Time, s *status.Status, seen observations) status.RP
 		return status.RPO{Text: "It is not known what would be lost: no member has confirmed anything yet."}
 	}
 	lost := max(0, now.Sub(until))
-	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: fmt.Sprintf("What was written in the last %s would be lost.", inWords(lost))}
+	text := fmt.Sprintf("What was written in the last %s would be lost.", inWords(lost))
+	if s.Archive == nil {
+		text = fmt.Sprintf("At most what was written in the last %s would be lost, as far as this agent knows, which archives nothing itself.", inWords(lost))
+	}
+	return status.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: text}
 }
 
 // isDamaged tells that a range begins with a full snapshot that is known to be

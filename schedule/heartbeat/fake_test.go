@@ -86,8 +86,8 @@ type agent struct {
 
 func newAgent() *agent {
 	return &agent{status: status.Status{
-		Agent: "m1", Tool: "requorum 1.2.3", Time: time.Now(), Writer: true, Archive: &archive.State{},
-		Cluster: status.Cluster{ID: "00000000000000aa"}, Repository: status.Repository{ID: "f00d"},
+		Agent: "m1", Tool: "requorum 1.2.3", Time: time.Now(), Archives: true, Writer: true, Archive: &archive.State{},
+		Cluster: status.Cluster{ID: "00000000000000aa"}, Repository: status.Repository{ID: "f00d", Listed: time.Now()},
 		RPO: status.RPO{Text: "nothing older than 3 s would be lost"},
 	}}
 }

@@ -86,10 +86,10 @@ func (h *Heartbeat) Once(ctx context.Context, work func(context.Context) (exit i
 
 func (h *Heartbeat) round(ctx context.Context, now time.Time) {
 	s := h.get()
-	if s == nil || now.Sub(s.Time) > h.o.Every+staleAfter || now.Before(h.retry) {
-		return
+	if s == nil || s.Repository.Listed.IsZero() || now.Sub(s.Time) > h.o.Every+staleAfter || now.Before(h.retry) {
+		return // it has not looked yet, or does not look any more
 	}
-	if !s.Writer && s.Archive != nil || s.Waiting != "" {
+	if !s.Writer && s.Archives || s.Waiting != "" {
 		h.active = false
 		return
 	}

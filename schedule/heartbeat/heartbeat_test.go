@@ -80,6 +80,10 @@ func TestHeartbeatOfTheWriterAlone(t *testing.T) {
 	for name, change := range map[string]func(*agent){
 		"stands by": func(a *agent) { a.status.Writer = false },
 		"waits":     func(a *agent) { a.status.Writer, a.status.Waiting = false, "m2 is the named writer" },
+		"has not looked yet": func(a *agent) { a.status.Repository.Listed = time.Time{} },
+		"archives, and has no role yet": func(a *agent) {
+			a.status.Writer, a.status.Archive = false, nil
+		},
 		"waits, no archive": func(a *agent) {
 			a.status.Writer, a.status.Archive, a.status.Waiting = false, nil, "m2 is the named writer"
 		},
@@ -146,7 +150,7 @@ func TestHeartbeatFailsAnew(t *testing.T) {
 // Without an archive there is no writer: the agent pings like one.
 func TestHeartbeatOfSnapshotsOnly(t *testing.T) {
 	beat(t, func(s *service, a *agent, _ *Heartbeat) {
-		a.change(func(a *agent) { a.status.Archive, a.status.Writer = nil, false })
+		a.change(func(a *agent) { a.status.Archives, a.status.Archive, a.status.Writer = false, nil, false })
 		wait(time.Second)
 		wantPaths(t, s, "/start,")
 	})

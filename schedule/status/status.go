@@ -18,6 +18,8 @@ type Status struct {
 	Started time.Time `json:"started"` // when the agent started
 	Agent   string    `json:"agent"`   // its name
 	Tool    string    `json:"tool"`    // such as "requorum 1.2.3"
+	// Archives tells that this agent is to archive a member's log.
+	Archives bool `json:"archives"`
 	// Writer tells that this agent writes the archive; the others stand by.
 	Writer bool `json:"writer"`
 	// Waiting says why this agent does no jobs, in words; empty where it does.
