@@ -124,17 +124,17 @@ func (r *retrying) Abilities(ctx context.Context) (Abilities, error) {
 // the context is over.
 func attempt[T any](ctx context.Context, r *retrying, verb, name string, do func() (T, error)) (T, error) {
 	var (
-		last  error
+		why   error // of the last that might have passed by itself
 		count int
 		began = time.Now()
 	)
 	value, err := backoff.Retry(ctx, func() (T, error) {
 		count++
 		value, err := do()
-		last = err
 		if err != nil && !Temporary(err) {
 			return value, backoff.Permanent(err)
 		}
+		why = err
 		return value, err
 	}, backoff.WithBackOff(&backoff.ExponentialBackOff{
 		InitialInterval:     r.policy.First,
@@ -147,8 +147,8 @@ func attempt[T any](ctx context.Context, r *retrying, verb, name string, do func
 	switch {
 	case err == nil:
 		return value, nil
-	case last != nil && Temporary(last) && ctx.Err() != nil:
-		return value, fmt.Errorf("%w, while trying again after: %w", err, last)
+	case why != nil && ctx.Err() != nil:
+		return value, fmt.Errorf("%w, while trying again after: %w", err, why)
 	case count > 1:
 		return value, fmt.Errorf("%w (attempt %d, after %s)", err, count, time.Since(began).Round(time.Millisecond))
 	}

@@ -272,3 +272,18 @@ func TestResumedList(t *testing.T) {
 		faulty.AllFired(t)
 	})
 }
+
+// TestRetryCutInAnAttempt: a context that ends while an attempt is under way does
+// not hide what the attempts before failed with.
+func TestRetryCutInAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faulty := sinktest.NewFaulty(sinktest.NewMemory(), sinktest.Fail(sinktest.Stat, 1, errBusy), sinktest.Delay(sinktest.Stat, 2, time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := sinks.Retry(faulty, sinks.RetryPolicy{}).Stat(ctx, "a")
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "slow down") || sinks.Temporary(err) {
+			t.Errorf("got %v", err)
+		}
+		faulty.AllFired(t)
+	})
+}

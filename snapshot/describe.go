@@ -32,7 +32,7 @@ func (t *taking) describe(ctx context.Context, member store.MemberStatus, up *up
 			Started: started, Labels: t.Labels,
 			Object:         StoredObject{Name: up.names[i], Encoding: up.codec.Description()},
 			DatabaseSHA256: up.sum,
-			Source: Source{Endpoint: member.Endpoint, MemberID: ID(member.MemberID), Name: member.Name,
+			Source: Source{ClusterID: ID(member.ClusterID), Endpoint: member.Endpoint, MemberID: ID(member.MemberID), Name: member.Name,
 				Version: member.Version, IsLeader: member.IsLeader, IsLearner: member.IsLearner},
 			Barrier: &Barrier{RaftIndex: t.barrier.Index, RaftTerm: t.barrier.Term, Revision: t.barrier.Revision,
 				Member: ID(t.barrier.Member.MemberID), Method: t.barrier.Method},

@@ -36,8 +36,8 @@ type Manifest struct {
 	// they were written.
 	Facts Facts `json:"facts"`
 
-	// Source of a synthetic full snapshot has a version only: that of the
-	// members whose log it was made from.
+	// Source of a synthetic full snapshot has a version, that of the members whose
+	// log it was made from, and its base's cluster, and nothing else.
 	Source  Source   `json:"source"`
 	Barrier *Barrier `json:"barrier,omitempty"`
 	// Synthesis is nil for a snapshot that was read from a member.
@@ -67,6 +67,9 @@ type StoredObject struct {
 
 // Source is the member that a snapshot was read from.
 type Source struct {
+	// ClusterID is that of the timeline, or the manifest is damaged; zero in those
+	// that older versions wrote.
+	ClusterID ID     `json:"cluster_id,omitzero"`
 	Endpoint  string `json:"endpoint,omitempty"`
 	MemberID  ID     `json:"member_id,omitzero"`
 	Name      string `json:"name,omitempty"`
@@ -123,6 +126,8 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 		return nil, fmt.Errorf("%s in %s: %w: kind %q, format %d; this one reads kind %q, format %d", name, repo, ErrNewerFormat, m.Kind, m.Format, KindFull, manifestFormat)
 	case m.ID != id || m.Timeline != t:
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it is the manifest of backup %s of timeline %s: it was moved or copied here", m.ID, m.Timeline)}
+	case m.Source.ClusterID != 0 && uint64(m.Source.ClusterID) != t.ClusterID:
+		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("its snapshot is of cluster %s, and timeline %s of another one: with the log there it would make a cluster that never was", m.Source.ClusterID, t)}
 	case !ownObject(m):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
 	}

@@ -27,6 +27,7 @@ type StoreRequest struct {
 	Started time.Time
 	// Version is that of the members which the database's history is of.
 	Version   string
+	ClusterID ID // of the cluster that it is of; zero where that is not known
 	Synthesis *Synthesis
 	HashKV    HashKV
 	Keys      Keys
@@ -136,7 +137,7 @@ func (t *taking) describeImage(ctx context.Context, to *target, up *upload, id s
 		Started: req.Started, Labels: t.Labels,
 		Object:         StoredObject{Name: up.names[0], Encoding: up.codec.Description()},
 		DatabaseSHA256: up.sum,
-		Source:         Source{Version: req.Version}, Synthesis: req.Synthesis,
+		Source:         Source{ClusterID: req.ClusterID, Version: req.Version}, Synthesis: req.Synthesis,
 		HashKV: req.HashKV, Keys: req.Keys,
 	}
 	stored := OpenStored(to.repo, m, up.identity()...)

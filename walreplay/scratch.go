@@ -24,6 +24,9 @@ func IsScratch(name string) bool { return strings.HasPrefix(name, scratchPrefix)
 // ErrNoSpace says that the scratch folder's file system has not the room.
 var ErrNoSpace = errors.New("not enough space")
 
+// scratchOption is where the folder is named: by a person, or for an agent's job.
+const scratchOption = "--scratch-dir, or in an agent's configuration with resources.scratch-dir"
+
 // scratch is a folder that lives for as long as this process holds its lock.
 type scratch struct {
 	path string
@@ -42,7 +45,7 @@ func newScratch(dir string) (_ *scratch, err error) {
 		}
 	}()
 	if err != nil {
-		return nil, fmt.Errorf("make a scratch folder: %w: name a folder with space with --scratch-dir", err)
+		return nil, fmt.Errorf("make a scratch folder: %w: name another folder with "+scratchOption, err)
 	}
 	if err := sweepScratch(dir); err != nil {
 		return nil, fmt.Errorf("clean up scratch folders in %s: %w", dir, err)
@@ -54,7 +57,7 @@ func newScratch(dir string) (_ *scratch, err error) {
 		if err := os.Mkdir(path, 0o700); errors.Is(err, os.ErrExist) {
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("make a scratch folder: %w: name a folder with space with --scratch-dir", err)
+			return nil, fmt.Errorf("make a scratch folder: %w: name another folder with "+scratchOption, err)
 		}
 		// Another run's sweep may take it for a dead one's before it is locked.
 		lock, err := lockFolder(path)
@@ -162,7 +165,7 @@ func (s *scratch) needs(bytes int64) error {
 		return fmt.Errorf("ask for the free space of %s: %w", s.path, err)
 	}
 	if free := int64(fs.Bavail) * int64(fs.Bsize); free < bytes { //nolint:unconvert // their types differ between systems
-		return fmt.Errorf("%w in %s: about %d bytes are needed, %d are free: name a folder with more space with --scratch-dir", ErrNoSpace, filepath.Dir(s.path), bytes, free)
+		return fmt.Errorf("%w in %s: about %d bytes are needed, %d are free: name a folder with more space with "+scratchOption, ErrNoSpace, filepath.Dir(s.path), bytes, free)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func alarms() []archive.Alarm {
 	return []archive.Alarm{
 		archive.AlarmStalled, archive.AlarmBehind, archive.AlarmMember, archive.AlarmRepository, archive.AlarmSpool,
 		archive.AlarmSpoolFull, archive.AlarmGap, archive.AlarmClock, archive.AlarmRolledBack, archive.AlarmTimeline,
-		archive.AlarmDamaged, archive.AlarmRestarted,
+		archive.AlarmDamaged, archive.AlarmLog, archive.AlarmRestarted,
 	}
 }
 

@@ -60,7 +60,7 @@ func (p *Plan) keep(ctx context.Context, o Options, r *walreplay.Rebuilt, starte
 	hash.Obtained = "computed from the database that the replay gave"
 	return snapshot.Store(ctx, snapshot.StoreRequest{
 		Repo: o.Repo, Timeline: o.Timeline, ID: o.ID, Attempt: o.Attempt, Image: named{image, r.Name()}, Started: started,
-		Version: r.Recipe.SourceVersion, Synthesis: synthesis, HashKV: hash, Keys: keys,
+		Version: r.Recipe.SourceVersion, ClusterID: p.Base.Source.ClusterID, Synthesis: synthesis, HashKV: hash, Keys: keys,
 		Codec: o.Codec, Tool: o.Tool, Labels: o.Labels, ReadBack: o.ReadBack, Now: o.Now,
 		Progress: func(s snapshot.Progress) { o.Progress(s.Phase, s.Done, s.Total) },
 	})

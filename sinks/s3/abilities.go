@@ -32,12 +32,13 @@ func (s *Sink) Abilities(ctx context.Context) (sinks.Abilities, error) {
 	case s.probing <- struct{}{}:
 		defer func() { <-s.probing }()
 	case <-ctx.Done():
-		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", context.Cause(ctx))
+		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", s.explain(opPut, probeConditional, s.failing.cut(context.Cause(ctx))))
 	}
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	found, err := s.probe(ctx)
+	s.failing.Store(nil)
+	found, err := s.probe(context.WithValue(ctx, lastKey{}, &s.failing))
 	if err != nil {
 		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", err)
 	}

@@ -74,27 +74,51 @@ func (s *Sink) explain(op operation, name string, err error) error {
 	if name == "" {
 		f.what = fmt.Sprintf("%s %s", op.verb, s)
 	}
-	status, code, message := answer(err)
-	switch {
-	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
-		f.cause = "given up, because the time for it was over or it was cancelled: " + innermost(err)
-	case status == 0:
-		f.cause, f.temporary = s.unanswered(err)
-	default:
-		f.cause, f.kind = s.refused(op, name, status, code, err)
-		if message != "" && (status != http.StatusNotFound || f.kind == nil) {
-			f.cause += fmt.Sprintf(" (the server said %s: %s)", code, message)
-		}
-		f.temporary = passing(status, code)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		f.cause = s.cutOff(op, name, err)
+		return f
 	}
+	f.cause, f.kind, f.temporary = s.reason(op, name, err, s.config.triedFor())
 	if errors.Is(err, errTimeUsed) {
 		f.temporary = false // it has had its time; sinks.Retry would give it as much again
 	}
 	return f
 }
 
+// reason is why an attempt failed; tried tells how long or often it did.
+func (s *Sink) reason(op operation, name string, err error, tried string) (cause string, kind error, temporary bool) {
+	status, code, message := answer(err)
+	if status == 0 {
+		cause, temporary = s.unanswered(err, tried)
+		return cause, nil, temporary
+	}
+	cause, kind = s.refused(op, name, status, code, tried, err)
+	if message != "" && (status != http.StatusNotFound || kind == nil) {
+		cause += fmt.Sprintf(" (the server said %s: %s)", code, message)
+	}
+	return cause, kind, passing(status, code)
+}
+
+// cutOff explains a request whose context ended: with what its attempts had
+// failed until then.
+func (s *Sink) cutOff(op operation, name string, err error) string {
+	over := "it was cancelled"
+	if errors.Is(err, context.DeadlineExceeded) {
+		over = "the time for it was over"
+	}
+	cut := new(cutError)
+	if !errors.As(err, &cut) {
+		return "given up without an answer, because " + over
+	}
+	cause, kind, _ := s.reason(op, name, cut.last, "each time")
+	if kind != nil {
+		cause = kind.Error() + cause
+	}
+	return "given up, because " + over + "; until then: " + cause
+}
+
 // refused explains an answer of the server.
-func (s *Sink) refused(op operation, name string, status int, code string, err error) (cause string, kind error) {
+func (s *Sink) refused(op operation, name string, status int, code, tried string, err error) (cause string, kind error) {
 	switch code {
 	case "NoSuchBucket":
 		return fmt.Sprintf("bucket %s does not exist%s: create it, or correct the URL", s.config.Bucket, s.at()), nil
@@ -142,17 +166,17 @@ func (s *Sink) refused(op operation, name string, status int, code string, err e
 	case status == http.StatusMovedPermanently:
 		return s.otherRegion(err), nil
 	case code == "SlowDown" || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
-		return "the server is overloaded or throttles, and did so " + s.config.triedFor() + ": try later, or spread the schedule", nil
+		return "the server is overloaded or throttles, and did so " + tried + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
 		return "the server has no space left", nil
 	case status >= 500:
-		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, s.config.triedFor()), nil
+		return fmt.Sprintf("the server failed with status %d %s: see its log or status page", status, tried), nil
 	}
 	return fmt.Sprintf("the server refused it with status %d", status), nil
 }
 
 // unanswered explains why no answer came.
-func (s *Sink) unanswered(err error) (cause string, temporary bool) {
+func (s *Sink) unanswered(err error, tried string) (cause string, temporary bool) {
 	var dns *net.DNSError
 	var timeout net.Error
 	switch text := err.Error(); {
@@ -169,7 +193,7 @@ func (s *Sink) unanswered(err error) (cause string, temporary bool) {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "the server does not answer in time: check the network, proxies and firewalls between: " + innermost(err), true
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return "the connection broke " + s.config.triedFor() + ": check the network, proxies and firewalls between", true
+		return "the connection broke " + tried + ": check the network, proxies and firewalls between", true
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return "the server cannot be reached: " + innermost(err), true
 	}

@@ -22,6 +22,68 @@ func keys(access, secret, token string) func(*s3.Config) {
 	return func(c *s3.Config) { c.Credentials = credentials.NewStaticCredentialsProvider(access, secret, token) }
 }
 
+// TestErrorsOfACutRequestNameTheReason: who gives a request a time learns, when
+// that is over, what its attempts failed with.
+func TestErrorsOfACutRequestNameTheReason(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	slow := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "refuse", Times: -1, Do: sinktest.Refuse(503, "SlowDown")}).Endpoint
+	for name, test := range map[string]struct {
+		endpoint string
+		want     string
+	}{
+		"refused": {"http://127.0.0.1:1", "connection refused"},
+		"503":     {slow, "throttles, and did so each time"},
+		"silence": {sinktest.Black(t), "without an answer"},
+	} {
+		for _, way := range []string{"attempts", "time"} {
+			t.Run(name+" by "+way, func(t *testing.T) {
+				t.Parallel()
+				s := open(t, server, server.URLThrough(test.endpoint, "plain", "p"), func(c *s3.Config) {
+					if c.Attempts = 100; way == "time" {
+						c.RetryFor = time.Hour
+					}
+				})
+				for what, s := range map[string]sinks.Sink{"alone": s, "with Retry": sinks.Retry(s, sinks.RetryPolicy{})} {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, err := s.Stat(ctx, "a/b")
+					cancel()
+					if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "the time for it was over") || !errors.Is(err, context.DeadlineExceeded) || sinks.Temporary(err) {
+						t.Errorf("%s: %v", what, err)
+					} else {
+						t.Logf("%s: %v", what, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestErrorsWhileAnotherProbes: who waits for another's probe learns what it fails
+// with.
+func TestErrorsWhileAnotherProbes(t *testing.T) {
+	t.Parallel()
+	server := versity(t)
+	s := open(t, server, server.URLThrough("http://127.0.0.1:1", "plain", "p"), retryFor(time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Abilities(ctx)
+		done <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	waiting, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	_, err := s.Abilities(waiting)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	if err := <-done; err == nil || !strings.Contains(err.Error(), "it was cancelled; until then: nothing listens there") || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestErrorsNameTheCauseAndTheNextStep, of all five kinds of calls, as real
 // servers and real networks produce them.
 func TestErrorsNameTheCauseAndTheNextStep(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -46,6 +47,7 @@ func (c Config) setRetries(o *s3.Options) {
 			append(slices.Clone(r.Retryables), retry.RetryableErrorCode{Codes: retriedCodes})...)
 	})
 	o.Retryer = standard
+	o.APIOptions = append(o.APIOptions, keepLastFailure)
 	if c.RetryFor > 0 {
 		o.Retryer = persistent{standard, min(cmp.Or(c.Backoff, defaultBackoff), c.RetryFor/defaultAttempts)}
 		o.RetryMaxAttempts = 0 // AWS_MAX_ATTEMPTS would bound what was asked for
@@ -122,4 +124,54 @@ type takesRefusal struct{ aws.Retryer }
 func (r takesRefusal) IsErrorRetryable(err error) bool {
 	status, _, _ := answer(err)
 	return status != http.StatusBadRequest && r.Retryer.IsErrorRetryable(err)
+}
+
+// cutError is of a request whose context ended after an attempt had failed, of
+// which the SDK says nothing then. Of both only the end is in the chain.
+type cutError struct{ end, last error }
+
+func (e *cutError) Error() string { return e.end.Error() }
+func (e *cutError) Unwrap() error { return e.end }
+
+// lastKey is where a context keeps the error of the last attempt: a *lastFailure.
+type lastKey struct{}
+
+// lastFailure is nil where there was no attempt, or where the last succeeded.
+type lastFailure struct{ atomic.Pointer[error] }
+
+// cut makes a *cutError of an end, where an attempt had failed before.
+func (l *lastFailure) cut(end error) error {
+	if last := l.Load(); last != nil {
+		return &cutError{end, *last}
+	}
+	return end
+}
+
+// keepLastFailure makes a *cutError of an end that came between or in attempts.
+func keepLastFailure(stack *middleware.Stack) error {
+	whole := middleware.InitializeMiddlewareFunc("LastFailure", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+		last, shared := ctx.Value(lastKey{}).(*lastFailure)
+		if !shared {
+			last = &lastFailure{}
+			ctx = context.WithValue(ctx, lastKey{}, last)
+		}
+		out, metadata, err := next.HandleInitialize(ctx, in)
+		if err != nil && ctx.Err() != nil {
+			err = last.cut(err)
+		}
+		return out, metadata, err
+	})
+	attempt := middleware.FinalizeMiddlewareFunc("LastFailureOfAttempts", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		out, metadata, err := next.HandleFinalize(ctx, in)
+		if last, ok := ctx.Value(lastKey{}).(*lastFailure); ok {
+			switch {
+			case err == nil:
+				last.Store(nil)
+			case ctx.Err() == nil:
+				last.Store(&err)
+			}
+		}
+		return out, metadata, err
+	})
+	return errors.Join(stack.Initialize.Add(whole, middleware.Before), stack.Finalize.Insert(attempt, (*retry.Attempt)(nil).ID(), middleware.After))
 }

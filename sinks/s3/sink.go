@@ -20,6 +20,7 @@ type Sink struct {
 
 	probing chan struct{} // a lock that a context can end the wait for
 	probed  *sinks.Abilities
+	failing lastFailure // of the probe that is under way, for who waits for it
 	reached atomic.Bool // the bucket is known to be there
 }
 

@@ -22,7 +22,8 @@ const (
 	AlarmRepository Alarm = "repository"
 	// AlarmSpool: four fifths of the spool's bound are used.
 	AlarmSpool Alarm = "spool"
-	// AlarmSpoolFull: the bound is reached; what the member purges now is lost.
+	// AlarmSpoolFull: the bound is reached, or the spool's disk is full; what the
+	// member purges now may be lost.
 	AlarmSpoolFull Alarm = "spool-full"
 	// AlarmGap: entries are missing, and a full snapshot is due.
 	AlarmGap Alarm = "gap"
@@ -36,6 +37,8 @@ const (
 	AlarmTimeline Alarm = "timeline"
 	// AlarmDamaged: a segment was found damaged, and passed by.
 	AlarmDamaged Alarm = "damaged"
+	// AlarmLog: the member's log cannot be read, so nothing is archived.
+	AlarmLog Alarm = "log"
 	// AlarmRestarted: the archiver met an error and began anew.
 	AlarmRestarted Alarm = "restarted"
 )
@@ -50,18 +53,28 @@ type Event struct {
 
 // RaisedAlarm is an alarm that is there.
 type RaisedAlarm struct {
-	Alarm Alarm     `json:"alarm"`
+	Alarm Alarm `json:"alarm"`
+	// Since is when it was first raised: one that was over for a moment only goes
+	// on.
 	Since time.Time `json:"since"`
 	Text  string    `json:"text"`
 }
+
+// backWithin is how soon an alarm comes again that was not over: what is tried
+// again, and fails, works for a moment in between.
+const backWithin = 2 * time.Minute
 
 // alarms keeps which are raised.
 type alarms struct {
 	mu     sync.Mutex
 	raised []RaisedAlarm
+	over   map[Alarm]over
 	now    func() time.Time
 	events func(Event)
 }
+
+// over is when an alarm was raised, and when it was over.
+type over struct{ since, at time.Time }
 
 func (a *alarms) raise(name Alarm, text string) {
 	a.mu.Lock()
@@ -73,7 +86,11 @@ func (a *alarms) raise(name Alarm, text string) {
 		}
 	}
 	now := a.now()
-	a.raised = append(a.raised, RaisedAlarm{name, now, text})
+	since := now
+	if last, ok := a.over[name]; ok && now.Sub(last.at).Abs() < backWithin {
+		since = last.since
+	}
+	a.raised = append(a.raised, RaisedAlarm{name, since, text})
 	a.mu.Unlock()
 	a.tell(Event{name, true, text, now})
 }
@@ -82,9 +99,14 @@ func (a *alarms) clear(name Alarm) {
 	a.mu.Lock()
 	for i, r := range a.raised {
 		if r.Alarm == name {
+			now := a.now()
 			a.raised = append(a.raised[:i:i], a.raised[i+1:]...)
+			if a.over == nil {
+				a.over = map[Alarm]over{}
+			}
+			a.over[name] = over{r.Since, now}
 			a.mu.Unlock()
-			a.tell(Event{name, false, r.Text, a.now()})
+			a.tell(Event{name, false, r.Text, now})
 			return
 		}
 	}

@@ -31,6 +31,9 @@ type Archiver struct {
 
 	look atomic.Bool // the archive is to be looked through again
 
+	unsaved *position     // that the spool's disk had no room for
+	calm    time.Duration // how long a session has to run well before AlarmRestarted is over
+
 	mu    sync.Mutex
 	state State
 }
@@ -123,8 +126,7 @@ func (a *Archiver) run(ctx context.Context, once bool) (err error) {
 			a.failed(err)
 			return err
 		case !errors.Is(err, errAgain):
-			a.failed(err)
-			a.alarms.raise(AlarmRestarted, err.Error())
+			a.restarted(err, s)
 		}
 		if a.State().Archived > archived || errors.Is(err, errAgain) {
 			wait = restartWait

@@ -13,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/store"
 )
 
@@ -107,8 +108,9 @@ type Config struct {
 	Logger *slog.Logger // may be nil
 	Now    func() time.Time
 
-	open    func(from uint64) (Log, error) // for tests
-	cluster Cluster                        // for tests
+	open    func(from uint64) (Log, error)       // for tests
+	cluster Cluster                              // for tests
+	place   func(dir string) (sinks.Sink, error) // of the spool; for tests
 }
 
 // Gap says that the archived log has a hole before First, or that it could not
@@ -155,6 +157,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.cluster == nil {
 		c.cluster = &members{client: c.Client}
+	}
+	if c.place == nil {
+		c.place = func(dir string) (sinks.Sink, error) { return disk.New(dir) }
 	}
 	if c.open == nil {
 		c.open = func(from uint64) (Log, error) { return openWAL(c.WALDir, from, c.SpoolLimit) }

@@ -55,6 +55,9 @@ func (s *session) keep(ctx context.Context, now time.Time) error {
 	if s.away.IsZero() && !stuck && len(s.lane) == 0 || s.holed() || s.timeline.N == 0 {
 		return nil
 	}
+	if now.Before(s.roomAt) {
+		return nil
+	}
 	for !s.queue.empty() && (now.Sub(s.queue.oldest()) > s.spoolAfter() || s.queue.bytes >= max(2*s.Size, maxCut/2)) {
 		if s.holed() {
 			return nil
@@ -78,14 +81,15 @@ func (s *session) spoolNext(ctx context.Context) (bool, error) {
 		}
 	}
 	if s.spool.bytes+s.log.Pinned()+c.header.Size() > s.SpoolLimit {
-		s.spoolFull() // what is not released stays in the member's log, for as long as it does
+		s.boundReached() // what is not released stays in the member's log, for as long as it does
 		if !s.unbound {
 			return false, nil
 		}
 	}
 	if err := s.spool.add(c.header, c.object); err != nil {
-		return false, err
+		return false, s.kept(err)
 	}
+	s.crowded = false
 	if len(s.lane) == 0 {
 		s.laneSince = c.oldest
 	}
@@ -98,22 +102,36 @@ func (s *session) spoolNext(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// How long a spool that was full is shown, unless it is found full again. What is
+// written in any case, the position, is written more often than emptyFor.
+const (
+	fullFor  = time.Minute
+	emptyFor = savePositionEvery + 5*time.Second
+)
+
 // bound keeps the spool and the pinned files below their limit. What is let go
 // of is lost here; another member's archiver may hold it.
 func (s *session) bound(now time.Time) {
-	if s.spool.bytes+s.log.Pinned() <= s.SpoolLimit {
-		if now.Sub(s.fullAt) > time.Minute {
+	used := s.spool.bytes + s.log.Pinned()
+	if used <= s.SpoolLimit {
+		// Not found full for a while: a short one where it is empty and not needed.
+		idle := used == 0 && s.away.IsZero() && s.busy == nil
+		if full := now.Sub(s.fullAt); full > fullFor || idle && full > emptyFor {
 			s.a.alarms.clear(AlarmSpoolFull)
 		}
 		return
 	}
-	s.spoolFull()
+	s.boundReached()
 	if s.log.Pinned() > 0 && s.log.DropPins() {
 		s.a.failed(errors.New("WAL files that the member had purged before they were archived had to be let go of: the spool's bound is reached; what was in them is lost unless another member's archiver holds it"))
 	}
 }
 
-func (s *session) spoolFull() {
+func (s *session) boundReached() {
+	s.spoolFull("the spool " + s.SpoolDir + " is full: what the member purges from now on is lost, unless another member's archiver holds it; raise the limit, or bring the repository back")
+}
+
+func (s *session) spoolFull(text string) {
 	s.fullAt = time.Now()
-	s.a.alarms.raise(AlarmSpoolFull, "the spool "+s.SpoolDir+" is full: what the member purges from now on is lost, unless another member's archiver holds it; raise the limit, or bring the repository back")
+	s.a.alarms.raise(AlarmSpoolFull, text)
 }

@@ -81,7 +81,7 @@ func (s *session) whileWaiting(ctx context.Context, id repository.TimelineID) er
 	if s.repo == nil {
 		limited, cancel := context.WithTimeout(ctx, putLimit)
 		defer cancel()
-		if err := s.probe(limited, id); err != nil {
+		if _, err := s.probe(limited, id); err != nil {
 			return s.unreachable(err)
 		}
 		return errAgain

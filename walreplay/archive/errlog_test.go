@@ -15,7 +15,9 @@ func TestMemberDownDoesNotFloodTheLog(t *testing.T) {
 		var log bytes.Buffer
 		a := r.start(0, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.load(5)
+		r.cluster.mu.Lock()
 		r.cluster.members[0].down = true
+		r.cluster.mu.Unlock()
 		time.Sleep(5*time.Minute + time.Second)
 		if !a.has(AlarmMember) || a.State().LastError == "" {
 			t.Errorf("state: %+v", a.State())

@@ -98,7 +98,7 @@ func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
 	if len(s.spool.marks) >= spooledMarks {
 		return nil
 	}
-	return s.spool.addMark(s.timeline, m, stamp)
+	return s.kept(s.spool.addMark(s.timeline, m, stamp))
 }
 
 // stampDue tells that a follower is to be asked for a hash: it is frozen for a

@@ -124,7 +124,7 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 		r.gone.away.Store(true)
 		r.load(30)
 		a.stop()
-		p, err := openSpool(t.Context(), a.config.SpoolDir, time.Now())
+		p, err := openSpoolIn(t, a.config.SpoolDir)
 		if err != nil || len(p.segments) < 3 {
 			t.Fatalf("spooled: %+v, %v", p.segments, err)
 		}

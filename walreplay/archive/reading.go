@@ -29,7 +29,7 @@ func (s *session) openAt(from uint64) error {
 		log, err = s.open(past.Next)
 	}
 	if err != nil {
-		return err
+		return s.unreadable(err)
 	}
 	s.log = log
 	return nil
@@ -154,7 +154,10 @@ func (s *session) poll(ctx context.Context) error {
 		return nil // what is committed before the hole is released first
 	}
 	if err != nil {
-		return fmt.Errorf("the log of %s: %w", s.id, err)
+		return s.unreadable(fmt.Errorf("the log of %s: %w", s.id, err))
+	}
+	if !s.log.Full() {
+		s.a.alarms.clear(AlarmLog)
 	}
 	if index := s.log.Overwritten(); index > 0 {
 		// It was committed, and is not what the member has now.

@@ -95,10 +95,14 @@ func (s *session) reconnect(ctx context.Context) {
 		limited, cancel := context.WithCancel(limited)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		err := s.probe(limited, s.timeline)
+		repo, err := s.probe(limited, s.timeline)
 		return func() error {
-			if err != nil {
+			switch {
+			case err != nil:
 				return s.unreachable(err)
+			case s.crowded && (len(s.lane) > 0 || !s.queue.empty()):
+				s.goOn(repo)
+				return nil
 			}
 			return errAgain // still away: what is in memory goes to the spool
 		}

@@ -110,7 +110,11 @@ type session struct {
 	began    time.Time
 	fullAt   time.Time // when the spool was seen full last
 	unbound  bool      // the spool may exceed its bound
-	failure  error     // ends the session
+	crowded  bool      // the spool's disk was full, and no segment was spooled since
+	roomAt   time.Time // no segment is spooled before
+	goneOn   bool      // the session began while the repository was away, and uses it now
+	ranWell  bool
+	failure  error // ends the session
 }
 
 type answer struct {
@@ -123,7 +127,7 @@ type answer struct {
 func newSession(a *Archiver, once bool) *session {
 	now := time.Now()
 	return &session{
-		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now, dueSince: now,
+		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now, dueSince: now, fullAt: now,
 		answers: make(chan answer, 1),
 	}
 }

@@ -7,12 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -32,11 +30,7 @@ type spool struct {
 }
 
 // openSpool reads what an earlier process left.
-func openSpool(ctx context.Context, dir string, now time.Time) (*spool, error) {
-	place, err := disk.New(filepath.Join(dir, "objects"))
-	if err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
-	}
+func openSpool(ctx context.Context, place sinks.Sink, now time.Time) (*spool, error) {
 	repo, err := repository.Init(ctx, place, now)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)

@@ -250,7 +250,7 @@ func TestOverlappingSpoolOfTheSameName(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := r.config(0)
-		p, err := openSpool(t.Context(), config.SpoolDir, time.Now())
+		p, err := openSpoolIn(t, config.SpoolDir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestFinalFlush(t *testing.T) {
 		if err := b.stop(); err != nil || time.Since(began) > 20*time.Second {
 			t.Fatalf("%v after %s", err, time.Since(began))
 		}
-		p, err := openSpool(context.Background(), a.config.SpoolDir, time.Now())
+		p, err := openSpoolIn(t, a.config.SpoolDir)
 		if err != nil || len(p.lane(timelineN(1), 7, r.openLog(1).Headers()[0].After)) != 1 {
 			t.Errorf("spool %+v, %v", p, err)
 		}

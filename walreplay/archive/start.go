@@ -14,7 +14,7 @@ import (
 func (s *session) start(ctx context.Context) error {
 	s.publish()
 	var err error
-	if s.spool, err = openSpool(ctx, s.SpoolDir, s.Now()); err != nil {
+	if s.spool, err = s.openSpool(ctx); err != nil {
 		return err
 	}
 	for _, err := range s.spool.damaged {
@@ -22,6 +22,9 @@ func (s *session) start(ctx context.Context) error {
 	}
 	if s.position, err = readPosition(s.SpoolDir); err != nil {
 		return err
+	}
+	if s.a.unsaved != nil {
+		s.position = *s.a.unsaved
 	}
 	if err := s.openAt(0); err != nil {
 		return err
@@ -112,16 +115,16 @@ func (s *session) connect(ctx context.Context) error {
 
 // probe looks whether a new session could begin with the repository: one that
 // gives objects and lists none is not back.
-func (s *session) probe(ctx context.Context, id repository.TimelineID) error {
+func (s *session) probe(ctx context.Context, id repository.TimelineID) (*repository.Repository, error) {
 	repo, err := s.openRepository(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := repo.TimelineIDs(ctx); err != nil || id.N == 0 {
-		return err
+		return repo, err
 	}
 	_, err = repo.Segments(ctx, id)
-	return err
+	return repo, err
 }
 
 // awayError is a failure of the repository before it is known where to begin.
@@ -151,7 +154,7 @@ func (s *session) inTime(ctx context.Context, limit time.Duration, look func(con
 func (s *session) startAway(ctx context.Context) error {
 	end := s.position.End
 	if end.Entries == 0 {
-		return fmt.Errorf("the repository is away, and where its archive ends is not known here: %w", s.whyAway())
+		return &toldError{fmt.Errorf("the repository is away, and where its archive ends is not known here: %w", s.whyAway())}
 	}
 	s.timeline = end.Timeline
 	s.end = endOf(end)

@@ -3,6 +3,9 @@ package archive
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,15 +13,43 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
+// lines are of a log.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, string(line))
+	return len(line), nil
+}
+
+func (l *lines) count(part string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
 // The repository is away when the very first archiver starts: an alarm, and
 // nothing is lost when it comes.
 func TestPromise2AwayFromTheStart(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		r.gone.away.Store(true)
-		a := r.start(0)
+		var log lines
+		a := r.start(0, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.load(30)
-		if !a.has(AlarmRepository) || !a.has(AlarmRestarted) {
-			t.Errorf("alarms: %+v", a.State().Alarms)
+		if n := log.count("level=WARN"); n != 1 { // the same each time
+			t.Errorf("%d lines for one cause", n)
+		}
+		if !a.has(AlarmRepository) || a.raised(AlarmRestarted) {
+			t.Errorf("alarms: %+v", a.State().Alarms) // one for one cause
 		}
 		r.gone.away.Store(false)
 		r.waitArchived(a, 120, 45*time.Second)
@@ -173,6 +204,40 @@ func TestPromise1AnotherMemberLater(t *testing.T) {
 		}
 		if got := a.State(); got.Archived > 23 || got.Role != Stopped {
 			t.Errorf("state %+v", got)
+		}
+	})
+}
+
+// Promise 6: the member is down when the archiver starts, so nobody says whose log it
+// is, and what answers later is of another cluster. What was archived is the log
+// itself, under its own cluster; nothing that the other one said is stored.
+func TestPromise6AnotherClusterAnswersLater(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		m := r.cluster.members[0]
+		r.cluster.commit(40, "x")
+		m.recorded, m.down = 30, true
+		m.answers = Identity{testCluster + 1, 77}
+		a := r.start(0, func(c *Config) { c.Stamp = time.Second })
+		r.waitArchived(a, 30, 30*time.Second)
+		r.cluster.mu.Lock()
+		m.down = false
+		r.cluster.mu.Unlock()
+		var wrong *IdentityError
+		if err := <-a.done; !errors.As(err, &wrong) {
+			t.Fatalf("got %v", err)
+		}
+		a.once.Do(func() {})
+		r.sameAs(1, m.entries[:30])
+		ids, err := r.repo().TimelineIDs(context.Background())
+		if err != nil || len(ids) != 1 || ids[0] != timelineN(1) {
+			t.Errorf("timelines %v, %v", ids, err)
+		}
+		l := r.openLog(1)
+		if n := l.Headers()[len(l.Headers())-1].LastIndex; n != 30 || len(l.Alive()) > 0 {
+			t.Errorf("archived to %d, marks %+v", n, l.Alive())
+		}
+		for mark, err := range l.Marks(context.Background(), time.Time{}, time.Time{}) {
+			t.Errorf("mark %+v, %v", mark, err)
 		}
 	})
 }

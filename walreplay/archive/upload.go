@@ -37,7 +37,7 @@ func putAndSee(ctx context.Context, sink sinks.Sink, h segment.Header, object []
 	case errors.Is(errLook, sinks.ErrNotFound):
 		return outcome{err: err}
 	default:
-		return outcome{err: errors.Join(err, errLook)}
+		return outcome{err: fmt.Errorf("%w; and what is there cannot be told: %w", err, errLook)}
 	}
 }
 
@@ -183,6 +183,9 @@ func (s *session) moveEnd(h segment.Header) error {
 		s.tip, s.joined, s.fresh = s.end, true, false
 		s.queue.drop(s.end.index)
 	}
+	if s.goneOn && len(s.lane) == 0 && s.queue.empty() {
+		s.failure = errAgain
+	}
 	s.position.End = h
 	return s.savePosition(false)
 }
@@ -197,5 +200,10 @@ func (s *session) savePosition(now bool) error {
 	}
 	s.saved = time.Now()
 	s.position.Held.note(s.timeline, s.released)
-	return s.position.write(s.SpoolDir)
+	err := s.position.write(s.SpoolDir)
+	if s.a.unsaved = nil; isFull(err) {
+		unsaved := s.position
+		s.a.unsaved = &unsaved
+	}
+	return s.kept(err)
 }

@@ -11,9 +11,11 @@ const (
 	// behindTakeovers is how many takeover times an entry may wait for the
 	// archive.
 	behindTakeovers = 4
-	// restartedFor is how long a restart after an error is shown, if no other
-	// follows.
+	// restartedFor is how long a restart after an error is shown at most, if no
+	// other follows; calmAtLeast, how long the archiver has to run well for it to be
+	// over. It doubles each time that running well did not last.
 	restartedFor = time.Minute
+	calmAtLeast  = 5 * time.Second
 )
 
 // watch raises what does not advance.
@@ -37,7 +39,9 @@ func (s *session) watch(now time.Time) {
 		s.failure = errAgain
 	}
 
-	if now.Sub(s.began) > restartedFor {
+	well := s.well()
+	s.ranWell = s.ranWell || well
+	if ran := now.Sub(s.began); ran > restartedFor || ran > s.a.calm && well {
 		alarms.clear(AlarmRestarted)
 	}
 	lag := s.lag(now)
@@ -51,6 +55,11 @@ func (s *session) watch(now time.Time) {
 	alarms.when(AlarmSpool, used > s.SpoolLimit/5*4, func() string {
 		return fmt.Sprintf("the spool %s and the WAL files kept from purging take %d of %d bytes", s.SpoolDir, used, s.SpoolLimit)
 	})
+}
+
+// well tells that nothing is in the way of archiving.
+func (s *session) well() bool {
+	return (s.role == Writer || s.role == Follower) && s.away.IsZero() && s.failing.IsZero() && s.stalled.IsZero()
 }
 
 // lag is how old the oldest committed entry is that is not durable in the

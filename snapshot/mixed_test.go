@@ -1,0 +1,81 @@
+package snapshot_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// Promise 6: with a timeline of another cluster than the one that answers nothing
+// is stored: there, or anywhere else.
+func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	repo, err := repository.Init(t.Context(), d, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := repository.TimelineID{ClusterID: s.cluster.Members()[0].ClusterID() + 1, N: 1}
+	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: other}); err != nil {
+		t.Fatal(err)
+	}
+	before := len(objects(t, d))
+	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, Timeline: other}); err == nil || !strings.Contains(err.Error(), "name the endpoints of that cluster") {
+		t.Errorf("got %v", err)
+	}
+	if after := objects(t, d); len(after) != before {
+		t.Errorf("stored: %q", after)
+	}
+}
+
+// Promise 6: a backup whose snapshot is of another cluster than its timeline is
+// damaged to whoever looks for one. Manifests of older versions name no cluster.
+func TestPromise6BackupOfAnotherCluster(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := *r.Outcomes[0].Manifest
+	if got := uint64(m.Source.ClusterID); got == 0 || got != m.Timeline.ClusterID || got != s.cluster.Members()[0].ClusterID() {
+		t.Fatalf("the manifest says cluster %s, in timeline %s", m.Source.ClusterID, m.Timeline)
+	}
+	repo, err := repository.Open(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, cluster := range map[string]snapshot.ID{"20990102T020000Z-000001": 0, "20990102T020000Z-000002": m.Source.ClusterID + 1} {
+		m.ID, m.Source.ClusterID, m.Object.Name = id, cluster, repository.SnapshotAttemptName(m.Timeline, id, 1, false)
+		if _, err := sinks.Put(t.Context(), d, m.Object.Name, make([]byte, m.Object.StoredSize), sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := catalogOf(t, d)
+	if len(c.Manifests) != 2 || len(c.Damaged) != 1 || c.Damaged[0].ID != "20990102T020000Z-000002" {
+		t.Fatalf("backups %+v, damaged %+v", c.Manifests, c.Damaged)
+	}
+	var damaged *snapshot.DamagedManifestError
+	if _, err := c.Find("20990102T020000Z-000002", ""); !errors.As(err, &damaged) || !strings.Contains(err.Error(), "of another one") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func objects(t *testing.T, s sinks.Sink) (names []string) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, o.Name)
+	}
+	return names
+}

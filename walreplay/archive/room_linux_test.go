@@ -1,0 +1,90 @@
+package archive
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// small mounts a file system of so many bytes for the time of the test.
+func small(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("SKIPPED: mounting a small file system takes root: " + err.Error())
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// Promise 2, on a real file system: nothing can be written to the spool's disk, not
+// even where the archive stands. With the repository back everything is stored, by
+// the same process and by the next one.
+func TestPromise2SpoolOnASmallDisk(t *testing.T) {
+	for name, restart := range map[string]bool{"same process": false, "next process": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := small(t, "2m")
+			inFakeTime(t, 1, func(t *testing.T, r *rig) {
+				m := r.cluster.members[0]
+				a := r.start(0, func(c *Config) { c.SpoolDir = dir })
+				r.load(10)
+				r.gone.away.Store(true)
+				r.load(20)
+				fill(t, filepath.Join(dir, "of-others"))
+				r.load(60)
+				if !a.has(AlarmSpoolFull) || a.raised(AlarmRestarted) || a.State().Spooled == 0 {
+					t.Fatalf("state %+v", a.State())
+				}
+				if restart {
+					if err := a.stop(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.gone.away.Store(false)
+				if restart {
+					a = r.startWith(a.config)
+				}
+				r.load(20)
+				r.waitArchived(a, m.last(), 10*time.Second)
+				r.sameAs(1, m.entries)
+				if s := a.State(); s.Spooled != 0 || a.raised(AlarmRestarted) || len(a.snapshots()) > 0 || len(r.openLog(1).Spans()) != 1 {
+					t.Errorf("state %+v, gaps %+v", s, a.snapshots())
+				}
+			})
+		})
+	}
+}
+
+// fill leaves no room on a file system.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 16, 1} {
+		for {
+			if _, err = f.Write(bytes.Repeat([]byte{1}, size)); err != nil {
+				break
+			}
+		}
+	}
+	if pe := err.(*os.PathError); pe.Err != syscall.ENOSPC { //nolint:errorlint // of Write, unwrapped
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
