@@ -31,6 +31,8 @@ type doctorOptions struct {
 
 func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, true)
+	o.repo.retryFor = doctorRetryFor
+	f.Lookup("retry-for").DefValue = doctorRetryFor.String()
 	o.conn.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "also check this data directory `DIR` of a member on this host")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
@@ -71,6 +73,13 @@ was given are left out. Status 1 says that something would fail.
 	return cmd
 }
 
+// doctorRetryFor is how long a repository that is away is tried again: the doctor is
+// asked how things stand now. doctorPatience bounds its first answer.
+const (
+	doctorRetryFor = time.Second
+	doctorPatience = 8 * time.Second
+)
+
 // Verdicts of a check.
 const (
 	checkOK   = "ok"
@@ -106,7 +115,7 @@ func (e *examination) add(verdict, check, text, next string) {
 	e.report.Checks = append(e.report.Checks, checkReport{check, verdict, text, next})
 }
 
-// failed adds a check that failed with err.
+// failed adds a check that failed with err. Each has a next step.
 func (e *examination) failed(check string, err error, next string) {
 	e.add(checkFail, check, err.Error(), next)
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,6 +23,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -260,6 +263,7 @@ func TestDoctorFindsMisconfigurations(t *testing.T) {
 			} else {
 				examine()
 			}
+			mustAdvise(t, r)
 			for _, c := range r.Checks {
 				if c.Verdict == m.verdict && strings.Contains(c.Check, m.check) && strings.Contains(c.Text, m.text) && strings.Contains(c.Text+" "+c.Next, m.remedy) {
 					return
@@ -274,6 +278,106 @@ func TestDoctorFindsMisconfigurations(t *testing.T) {
 		})
 	}
 	w.skewed.AllFired(t)
+}
+
+// nextStep finds what to do in a text that says it itself.
+var nextStep = regexp.MustCompile(`: (write|add|remove|did you mean|set|use|give|create|chmod)\b`)
+
+// mustAdvise: every check that failed has a next step.
+func mustAdvise(t *testing.T, r doctorReport) {
+	t.Helper()
+	for _, c := range r.Checks {
+		if c.Verdict == checkFail && c.Next == "" && !nextStep.MatchString(c.Text) {
+			t.Errorf("nothing says what to do: %+v", c)
+		}
+	}
+}
+
+// A repository that nobody listens at is told within seconds, however long the agent
+// itself would try.
+func TestDoctorDoesNotRetry(t *testing.T) {
+	for name, v := range map[string]string{"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_EC2_METADATA_DISABLED": "true"} {
+		t.Setenv(name, v)
+	}
+	// One refuses, the other takes a connection and says nothing.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, c := range []struct {
+		address string
+		most    time.Duration
+	}{{freeAddress(t), 8 * time.Second}, {silent.Addr().String(), doctorPatience + 5*time.Second}} {
+		address, most := c.address, c.most
+		url := "s3://bucket/p?region=r&endpoint=http://" + address + "&path-style=true"
+		file := filepath.Join(t.TempDir(), "agent.yaml")
+		text := "name: m1\nrepository: {url: '" + url + "', retry-for: 1m}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\nlisten: {address: '" + freeAddress(t) + "'}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--agent-config", file}, {"--repo", url, "--endpoints", "http://" + freeAddress(t)}} {
+			if address == silent.Addr().String() && args[0] == "--repo" {
+				continue // it is the same code, and takes its time
+			}
+			began := time.Now()
+			e := runHere(t.Context(), append([]string{"doctor", "--output", "json"}, args...)...)
+			took := time.Since(began)
+			var r doctorReport
+			if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+				t.Fatalf("%v: %s", err, e)
+			}
+			if took > most || r.OK {
+				t.Errorf("%v took %s: %s", args, took, e)
+			}
+			t.Logf("%v: %s", args, took)
+			mustAdvise(t, r)
+			told := 0
+			for _, c := range r.Checks {
+				if c.Verdict == checkFail && strings.Contains(c.Check, "s3://bucket") {
+					if told++; !strings.Contains(c.Next, "can be reached from this host") {
+						t.Errorf("%+v", c)
+					}
+				}
+			}
+			if told != 1 {
+				t.Errorf("one cause is told %d times: %s", told, e)
+			}
+		}
+	}
+}
+
+// Two agents of one name are found where what they left proves it.
+func TestDoctorFindsNamesakes(t *testing.T) {
+	dir := t.TempDir()
+	sink, err := place.Open(t.Context(), filepath.Join(dir, "repo"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	repo, err := repository.Init(t.Context(), sink, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse([]byte("name: m1\nrepository: {url: 'file://"+dir+"/repo'}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\n"), "agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		process string
+		want    int
+	}{{"a", 0}, {"b", 0}, {"a", 1}} {
+		claim := repository.Claim{Job: "merge", Slot: repository.SlotName(time.Now().Add(time.Duration(i) * time.Hour)), Attempt: 1, Holder: "m1", Process: step.process, Created: time.Now()}
+		if err := repo.WriteClaim(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond) // so that their times differ
+		e := examination{agent: c}
+		e.examineNamesake(t.Context(), repo)
+		if len(e.report.Checks) != step.want || step.want > 0 && (e.report.Checks[0].Verdict != checkWarn || e.report.Checks[0].Next == "") {
+			t.Errorf("claim %d: %+v", i, e.report.Checks)
+		}
+	}
 }
 
 func (w *agentWorld) tlsKeys(more keys) keys {
@@ -308,6 +412,10 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 	recipient := w.identity.Recipient().String()
 	empty := filepath.Join(w.dir, "empty")
 	if err := os.Mkdir(empty, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unwritable := filepath.Join(w.dir, "unwritable")
+	if err := os.Mkdir(unwritable, 0o555); err != nil {
 		t.Fatal(err)
 	}
 	return []misconfiguration{
@@ -363,9 +471,11 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"plain text beyond loopback", keys{"listen.address": "0.0.0.0:2390"}, "", checkFail, "listen.address", "plain text", "listen.cert", false},
 		{"server's certificate and key of two", keys{"listen.cert": ours, "listen.key": soonKey}, "", checkFail, "listen.cert", "do not go together", "does not match", false},
 		{"CA that is none", keys{"listen.cert": soon, "listen.key": soonKey, "listen.client-ca": soonKey}, "", checkFail, "listen.client-ca", "holds no PEM certificate", "write the path of one", false},
-		{"anybody may ask", keys{"listen.address": "0.0.0.0:2390", "listen.cert": soon, "listen.key": soonKey}, "", checkWarn, "listen.address", "anybody", "listen.client-ca", false},
+		{"anybody may read", keys{"listen.address": "0.0.0.0:2390", "listen.cert": soon, "listen.key": soonKey}, "", checkWarn, "listen.address", "nobody can start a job there", "listen.client-ca", false},
 		{"heartbeat that nobody hears", keys{"heartbeat.url": "http://" + freeAddress(t) + "/ping"}, "", checkFail, "heartbeat", "refused", "heartbeat.url", false},
 		{"webhook without its file", keys{"webhook.url-file": filepath.Join(w.dir, "none")}, "", checkFail, "webhook.url-file", "no such file", "", false},
+		{"scratch folder that cannot be written", keys{"resources.scratch-dir": unwritable}, "", checkFail, "resources.scratch-dir", "permission denied", "give it to the agent's user", true},
+		{"job-memory that no job can live with", keys{"resources.job-memory": "128MiB"}, "", checkFail, "resources.job-memory", "too little for any job", "256MiB at least", false},
 		{"scratch folder that is not there", keys{"resources.scratch-dir": filepath.Join(w.dir, "scratch")}, "", checkFail, "resources.scratch-dir", "no such file", "make the folder", false},
 
 		// What retention promises.
@@ -416,7 +526,7 @@ func TestDoctorAgentUsage(t *testing.T) {
 		t.Errorf("%s", e)
 	}
 	e := runHere(t.Context(), "doctor", "--agent-config", filepath.Join(t.TempDir(), "none.yaml"))
-	if e.code != exitFailed || !strings.Contains(e.stdout, "no such file") {
+	if e.code != exitFailed || !strings.Contains(e.stdout, "no such file") || !strings.Contains(e.stdout, "→ ") {
 		t.Errorf("%s", e)
 	}
 }

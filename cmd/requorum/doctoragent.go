@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"regexp"
+	"syscall"
 	"time"
 
 	"github.com/requorum/requorum/schedule/config"
@@ -29,6 +32,7 @@ func (g *globals) doctorAgent(ctx context.Context, o *doctorOptions) error {
 		return e.print()
 	}
 	c.Logger = g.logger()
+	c.Repository.RetryFor = min(c.Repository.RetryFor, config.Duration(doctorRetryFor))
 	e.agent = c
 	o.dataDir, o.walDir = c.Member.DataDir, c.Member.WALDir
 	o.interval, o.spoolDir = c.Archive.Interval.Std(), c.Archive.SpoolDir
@@ -57,12 +61,31 @@ func (e *examination) addFaults(verdict string, all ...error) {
 		case several:
 			e.addFaults(verdict, joined.Unwrap()...)
 		case errors.As(err, &fault):
-			e.add(verdict, fault.Key+" ("+fault.Place+")", fault.Err.Error(), "")
+			e.add(verdict, fault.Key+" ("+fault.Place+")", fault.Err.Error(), nextOfFault(fault))
 		default:
-			e.add(verdict, "configuration", err.Error(), "")
+			e.add(verdict, "configuration", err.Error(), "give a file that this user can read, in YAML as docs/agent-configuration.md has it")
 		}
 	}
 }
+
+// nextOfFault is what to do where a fault does not say it: those of the configuration
+// itself do, those of the files that it names are often the system's.
+func nextOfFault(fault *config.Fault) string {
+	var system syscall.Errno
+	switch {
+	case errors.Is(fault, fs.ErrPermission):
+		return "let the agent's user read the file"
+	case errors.As(fault, &system):
+		return "mend the path, or put the file there"
+	case advises.MatchString(fault.Err.Error()):
+		return ""
+	}
+	return "mend " + fault.Key + " as docs/agent-configuration.md describes it"
+}
+
+// advises finds a next step in a text, as they stand in those of faults: behind a
+// colon.
+var advises = regexp.MustCompile(`: (write|add|remove|did you mean|set|use|give|create|chmod|enable|docs/)`)
 
 // examineSettings looks at the configuration itself, and at the keys and
 // certificates that it names.
@@ -128,8 +151,9 @@ func (e *examination) examineAgentRepository(ctx context.Context) (err error) {
 	if e.agent.Archiving() {
 		e.examineSpool([]sinks.Sink{sink}, int64(e.agent.Archive.SpoolLimit))
 	}
-	e.examineRepository(ctx, sink)
-	e.examineWriter(ctx, sink)
-	e.examineStored(ctx, sink)
+	if abilities, ok := e.examineRepository(ctx, sink); ok {
+		e.examineWriter(sink, abilities)
+		e.examineStored(ctx, sink)
+	}
 	return nil
 }

@@ -103,7 +103,7 @@ const rightsTimeout = 10 * time.Second
 func (e *examination) examineRights(ctx context.Context, client *store.Client, survey store.Survey, barrier store.Barrier) {
 	candidates := client.Candidates(survey, barrier)
 	if len(candidates) == 0 {
-		e.add(checkFail, "snapshot", "no member can be read", "")
+		e.add(checkFail, "snapshot", "no member can be read", "bring up a member that has caught up, and name its client URL with "+e.orKey("--endpoints", "etcd.endpoints"))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
@@ -114,7 +114,7 @@ func (e *examination) examineRights(ctx context.Context, client *store.Client, s
 		return
 	}
 	if err := stream.Close(); err != nil {
-		e.failed("snapshot", err, "")
+		e.failed("snapshot", err, "see whether the connection to the member holds, and try again")
 		return
 	}
 	e.add(checkOK, "snapshot", candidates[0].String()+" gives one", "")

@@ -85,7 +85,7 @@ func (e *examination) examinePort(ctx context.Context) {
 	switch {
 	case err == nil:
 		if err := l.Close(); err != nil {
-			e.failed(check, err, "")
+			e.failed(check, err, "try again; the port could be had, and not given back")
 			return
 		}
 		e.add(checkOK, check, address+" is free", "")

@@ -21,13 +21,13 @@ func (e *examination) examineMember() {
 	if err != nil {
 		next := e.orKey("give the member's data directory, and its --wal-dir where it has one", "write the member's data directory to member.data-dir, and its --wal-dir to member.wal-dir where it has one")
 		if errors.Is(err, fs.ErrPermission) {
-			next = "" // the error has it
+			next = "let " + e.orKey("the archiver's", "the agent's") + " user read it: docs/archive.md has the ways"
 		}
 		e.failed("log "+wal, err, next)
 	} else {
 		e.examineIdentity(wal, log.Identity())
 		if err := log.Close(); err != nil {
-			e.failed("log "+wal, err, "")
+			e.failed("log "+wal, err, "look at the disk that it is on")
 		}
 	}
 	if o.dataDir != "" {
@@ -68,7 +68,7 @@ func (e *examination) examineDatabase(path string) {
 	// Only what never changes: a running member writes the file while it is read.
 	var magic [4]byte
 	if _, err := f.ReadAt(magic[:], boltMagicAt); err != nil {
-		e.failed("database "+path, err, "")
+		e.failed("database "+path, err, "look at the disk that it is on, and that it is the member's data directory")
 		return
 	}
 	switch magic {
@@ -97,14 +97,14 @@ func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
 		}
 		var err error
 		if dir, err = defaultSpoolDir(e.getenv, e.options.dataDir+"\n"+e.options.walDir+"\n"+all[0].String()); err != nil {
-			e.failed("spool", err, "")
+			e.failed("spool", err, "name a folder with "+e.orKey("--spool-dir", "archive.spool-dir"))
 			return
 		}
 	}
 	free, known, err := freeSpace(existing(dir))
 	switch {
 	case err != nil:
-		e.failed("spool "+dir, err, "")
+		e.failed("spool "+dir, err, "give the folder to "+e.orKey("the archiver's", "the agent's")+" user, or name another one with "+e.orKey("--spool-dir", "archive.spool-dir"))
 	case !known:
 		e.add(checkOK, "spool "+dir, "its free space cannot be told here", "")
 	case free < limit:

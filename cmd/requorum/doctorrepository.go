@@ -20,24 +20,38 @@ import (
 // within it.
 const clockTolerance = 2 * time.Second
 
-// examineRepository does each operation once, on a scratch object.
-func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) {
+// nextOfPlace is what to do about an error of a repository.
+func (e *examination) nextOfPlace(err error) string {
+	switch {
+	case errors.Is(err, sinks.ErrDenied):
+		return "allow it: docs/s3.md has the rights in a bucket; a folder has to be the user's own"
+	case errors.Is(err, repository.ErrAltered):
+		return "look at what is damaged with requorum verify"
+	}
+	return "mend " + e.orKey("--repo", "repository.url") + ", or see that the place is there, works, and can be reached from this host"
+}
+
+// examineRepository does each operation once, on a scratch object. It is false
+// where the place does not answer, and nothing more need be asked of it.
+func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sinks.Abilities, bool) {
 	place := s.String()
-	abilities, err := s.Abilities(ctx)
+	first, cancel := context.WithTimeout(ctx, doctorPatience)
+	defer cancel()
+	abilities, err := s.Abilities(first)
 	if err != nil {
-		e.failed(place, err, "")
-		return
+		e.failed(place, err, e.nextOfPlace(err))
+		return abilities, false
 	}
 	for _, note := range abilities.Notes {
 		e.add(checkWarn, place, note, "")
 	}
-	repo, err := repository.Open(ctx, s)
+	repo, err := repository.Open(first, s)
 	switch {
 	case errors.Is(err, repository.ErrNoRepository):
 		e.add(checkOK, place, "no repository there yet: the first backup or archiver makes one", "")
 	case err != nil:
-		e.failed(place, err, "")
-		return
+		e.failed(place, err, e.nextOfPlace(err))
+		return abilities, false
 	case repo.Damage() != nil:
 		e.add(checkWarn, place, repo.Damage().Error(), "")
 	}
@@ -49,6 +63,7 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) {
 		}
 		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers))
 	}
+	return abilities, true
 }
 
 func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abilities sinks.Abilities) {
@@ -61,7 +76,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	object, err := sinks.Put(ctx, s, name, data, sinks.CreateOptions{})
 	after := time.Now()
 	if err != nil {
-		e.failed(place, fmt.Errorf("write: %w", err), "")
+		e.failed(place, fmt.Errorf("write: %w", err), e.nextOfPlace(err))
 		return
 	}
 	if !object.LockedUntil.IsZero() {
@@ -72,16 +87,16 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 		e.add(checkFail, place, fmt.Sprintf("an object could be overwritten (%v)", err), "use a server with conditional puts")
 	}
 	if got, err := sinks.Get(ctx, s, name, 1<<20); err != nil || !bytes.Equal(got, data) {
-		e.add(checkFail, place, fmt.Sprintf("read: %v", orDiffers(err)), "")
+		e.add(checkFail, place, fmt.Sprintf("read: %v", orDiffers(err)), e.nextOfPlace(err))
 	}
 	found, err := s.Stat(ctx, name)
 	if err != nil {
-		e.failed(place, fmt.Errorf("look at an object: %w", err), "")
+		e.failed(place, fmt.Errorf("look at an object: %w", err), e.nextOfPlace(err))
 	}
 	listed := false
 	for o, err := range s.List(ctx, "scratch/", "") {
 		if err != nil {
-			e.failed(place, fmt.Errorf("list: %w", err), "")
+			e.failed(place, fmt.Errorf("list: %w", err), e.nextOfPlace(err))
 			listed = true
 			break
 		}
@@ -104,7 +119,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	case errors.Is(err, sinks.ErrLocked):
 		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
 	case err != nil:
-		e.failed(place, fmt.Errorf("delete: %w", err), "")
+		e.failed(place, fmt.Errorf("delete: %w", err), e.nextOfPlace(err))
 	}
 }
 

@@ -10,17 +10,17 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
 
 // examineWriter finds a writer that is named without need.
-func (e *examination) examineWriter(ctx context.Context, s sinks.Sink) {
+func (e *examination) examineWriter(s sinks.Sink, abilities sinks.Abilities) {
 	writer := e.agent.Repository.Writer
-	abilities, err := s.Abilities(ctx)
-	if err != nil || writer == "" || !abilities.ExclusiveCreate {
-		return // told already, or in order
+	if writer == "" || !abilities.ExclusiveCreate {
+		return // in order
 	}
 	e.add(checkWarn, "repository.writer", fmt.Sprintf("%s decides between several writers, and %s alone may write: no other agent takes over", s, writer), "remove repository.writer")
 }
@@ -32,9 +32,10 @@ func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 	if err != nil {
 		return // there is none, or it is told already
 	}
+	e.examineNamesake(ctx, repo)
 	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err != nil {
-		e.failed("backups in "+s.String(), err, "")
+		e.failed("backups in "+s.String(), err, e.nextOfPlace(err))
 		return
 	}
 	var newest *snapshot.Manifest
@@ -50,6 +51,19 @@ func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 		e.examineKeys(ctx, repo, newest)
 	}
 	e.examineRoom(newest)
+}
+
+// examineNamesake finds two agents that have one name, where what they left proves
+// it.
+func (e *examination) examineNamesake(ctx context.Context, repo *repository.Repository) {
+	two, err := job.Namesakes(ctx, repo, e.agent.Name)
+	switch {
+	case err != nil:
+		e.failed("name", err, e.nextOfPlace(err))
+	case two:
+		e.add(checkWarn, "name", fmt.Sprintf("within a day two agents called %s ran at the same time: each takes the other's runs for its own", e.agent.Name),
+			"give each agent a name of its own, with the key name, and start it anew")
+	}
 }
 
 // readingJobs are those that run here and open what is stored.
@@ -77,7 +91,7 @@ func (e *examination) examineKeys(ctx context.Context, repo *repository.Reposito
 	}
 	header, err := readHead(ctx, repo.Sink(), m.Object.Name, m.Object.StoredSize)
 	if err != nil {
-		e.failed(check, err, "")
+		e.failed(check, err, "look at it with requorum verify: its object may be damaged or gone")
 		return
 	}
 	var none *age.NoIdentityMatchError

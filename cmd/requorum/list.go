@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,7 +50,8 @@ ends the command with status 3, as does a verdict that was altered or is missing
 			logs, err := readLogs(cmd.Context(), r, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			pins, errPins := r.Pins(cmd.Context())
-			return errors.Join(g.printCatalog(r, catalog, logs, verdicts, pins), err, errVerdicts, errPins)
+			letGo, errPruned := readLetGo(cmd.Context(), r, catalog)
+			return errors.Join(g.printCatalog(r, catalog, logs, verdicts, pins, letGo), err, errVerdicts, errPins, errPruned)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -91,9 +93,37 @@ type incompleteReport struct {
 	ID       string                `json:"id"`
 	Bytes    int64                 `json:"bytes"`
 	Newest   time.Time             `json:"newest"`
+	// LetGo tells that it is no interrupted backup: pruning let it go, and its object
+	// goes after the grace.
+	LetGo bool `json:"let_go,omitempty"`
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain, pins []repository.Pin) error {
+// backupOf is a backup's place.
+type backupOf struct {
+	timeline repository.TimelineID
+	id       string
+}
+
+// readLetGo finds out which of the backups without a manifest were let go: they have
+// a record that says so.
+func readLetGo(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) (map[backupOf]bool, error) {
+	if len(c.Incomplete) == 0 {
+		return nil, nil
+	}
+	names, err := r.PrunedNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	letGo := map[backupOf]bool{}
+	for _, name := range names {
+		if t, id, err := repository.ParsePrunedName(name); err == nil { // it was parsed when it was listed
+			letGo[backupOf{t, id}] = true
+		}
+	}
+	return letGo, nil
+}
+
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain, pins []repository.Pin, letGo map[backupOf]bool) error {
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(),
 		Timelines: emptyNotNull(c.Timelines), Backups: []listedBackup{},
@@ -117,7 +147,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, lo
 		damage = append(damage, d.Err)
 	}
 	for _, full := range c.Incomplete {
-		one := incompleteReport{Timeline: full.Timeline, ID: full.ID}
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, LetGo: letGo[backupOf{full.Timeline, full.ID}]}
 		for _, o := range full.Objects {
 			one.Bytes += o.Size
 			if o.ModTime.After(one.Newest) {
@@ -170,7 +200,11 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			}
 		}
 		for _, u := range r.Incomplete {
-			if u.Timeline == t.ID {
+			switch {
+			case u.Timeline != t.ID:
+			case u.LetGo:
+				g.printf("%s  let go: its object goes after the grace (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+			default:
 				g.printf("%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			}
 		}

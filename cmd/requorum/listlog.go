@@ -63,7 +63,7 @@ func readLogs(ctx context.Context, r *repository.Repository, c *snapshot.Catalog
 func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
-			g.printf("Archived log: %s in %d segments, %d of them not merged yet\n", size(l.Bytes), l.Segments, l.Small)
+			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), counted(l.Segments, "segment", "segments"), l.Small)
 		}
 	}
 	out := newTable(g.stdout)

@@ -13,9 +13,10 @@
 //     It is killed where that takes longer than the grace time.
 //  3. Its memory stays below the limit: what it writes to, beside files that it
 //     maps. Go's collector works harder from 90 % on; beyond the limit the child
-//     dies, and the error is a *MemoryError.
-//  4. However it ends, Run says how: what a crash wrote to standard error is in the
-//     error, bounded.
+//     dies, and the error is a *MemoryError. Where its crash does not say that it was
+//     memory, and it had come near the limit, the error says "most likely".
+//  4. However it ends, Run says how, in one line of bounded length: what a crash
+//     wrote first is in it, its traces are not.
 //
 // An error of the work arrives as text. What the parent has to tell apart belongs
 // into the result. Processes that the child starts have the same limit each.

@@ -77,6 +77,19 @@ func work(ctx context.Context, request json.RawMessage, progress func(string, in
 	case "panic":
 		fmt.Fprintln(os.Stderr, "before it")
 		panic("what a pity")
+	case "abort": // as the runtime ends where it does not know what hit it
+		if t.N > 0 {
+			b := make([]byte, t.N)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			held = append(held, b)
+		}
+		time.Sleep(4 * watchEvery)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGABRT); err != nil {
+			return nil, err
+		}
+		time.Sleep(time.Minute)
 	case "exit":
 		os.Exit(7)
 	case "die":

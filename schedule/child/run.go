@@ -3,8 +3,10 @@ package child
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -30,6 +32,9 @@ type Command struct {
 	Stderr io.Writer
 	// Grace is how long it may take to end; DefaultGrace where 0.
 	Grace time.Duration
+	// Logger is told, at level debug, all that a child which crashed wrote: no error
+	// has it. Nil for nobody.
+	Logger *slog.Logger
 }
 
 // Limits are what the child sets itself before it works.
@@ -98,8 +103,17 @@ func Run(ctx context.Context, c Command, request any, onProgress func(phase stri
 		// its end is the parent's.
 		_, _ = stdin.Write(line)
 	}()
-	err = cmd.Wait()
-	return outcome(ctx, said, wrote, limits, err)
+	watched := watch(cmd.Process.Pid)
+	end := ending{err: cmd.Wait()}
+	end.peak = watched()
+	end.died = diedOf(cmd.ProcessState)
+	result, err := outcome(ctx, said, wrote, limits, end)
+	var memory *MemoryError
+	var crash *CrashError
+	if c.Logger != nil && wrote.String() != "" && (errors.As(err, &memory) || errors.As(err, &crash)) {
+		c.Logger.Debug("what a job's process wrote before it crashed", "stderr", wrote.String())
+	}
+	return result, err
 }
 
 func orderLine(request any, limits Limits) ([]byte, error) {
@@ -109,25 +123,4 @@ func orderLine(request any, limits Limits) ([]byte, error) {
 	}
 	line, err := json.Marshal(order{limits, raw})
 	return append(line, '\n'), err
-}
-
-// outcome is what to return of a child that has ended.
-func outcome(ctx context.Context, said *reader, wrote *keeper, limits Limits, ended error) (json.RawMessage, error) {
-	switch {
-	case said.result != nil && ended == nil:
-		return said.result, nil
-	case said.failed != nil && said.failed.Memory || wrote.outOfMemory():
-		return nil, &MemoryError{Limit: limits.Memory, Stderr: wrote.String()}
-	case ctx.Err() != nil && said.failed != nil:
-		return nil, fmt.Errorf("%w: %s", context.Cause(ctx), said.failed.Text)
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case said.failed != nil:
-		return nil, &WorkError{said.failed.Text}
-	case said.err != nil:
-		return nil, &CrashError{Err: said.err, Stderr: wrote.String()}
-	case ended == nil:
-		return nil, &CrashError{Err: errNoResult, Stderr: wrote.String()}
-	}
-	return nil, &CrashError{Err: ended, Stderr: wrote.String()}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // kept is how many bytes of the child's standard error are kept, and longestKept
@@ -21,7 +22,8 @@ type keeper struct {
 	size    int
 	rest    []byte // of a line that has no end yet
 	crashed bool
-	memory  bool
+	memory  bool // what it says is that memory could not be had
+	suspect bool // it ended as one does, among others, whose memory could not be had
 }
 
 // Write takes a part. It never fails.
@@ -48,6 +50,11 @@ var crashes = []string{"fatal error: ", "panic: ", "runtime: ", "runtime/cgo: ",
 // shortages are in lines about memory that could not be had.
 var shortages = []string{"out of memory", "cannot allocate", "pthread_create failed"}
 
+// suspects begin lines of a crash that a want of memory can cause: Go's runtime and
+// C's library do not always look whether they got what they asked for. A fault in
+// our own code begins with "panic: ", also where a signal stands behind it.
+var suspects = []string{"SIGSEGV", "SIGABRT", "SIGBUS", "fatal error: "}
+
 func (k *keeper) take(line string) {
 	if !k.crashed {
 		for _, c := range crashes {
@@ -60,7 +67,10 @@ func (k *keeper) take(line string) {
 		for _, s := range shortages {
 			k.memory = k.memory || len(k.lines) < 3 && strings.Contains(line, s)
 		}
-		if k.size+len(line) > kept {
+		for _, s := range suspects {
+			k.suspect = k.suspect || len(k.lines) == 0 && strings.HasPrefix(line, s)
+		}
+		if k.size+len(line)+1 > kept { // or the first line would go
 			return
 		}
 	}
@@ -76,6 +86,43 @@ func (k *keeper) outOfMemory() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.memory
+}
+
+// looksLikeMemory tells whether the child crashed as one may for want of memory.
+func (k *keeper) looksLikeMemory() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.suspect
+}
+
+// Line is the one line that tells most: the first of a crash, the last of anything
+// else; bounded, and without what a terminal or a page would take for its own.
+func (k *keeper) Line() string {
+	all := k.String()
+	k.mu.Lock()
+	crashed := k.crashed
+	k.mu.Unlock()
+	line := all[strings.LastIndexByte(all, '\n')+1:]
+	if crashed {
+		line, _, _ = strings.Cut(all, "\n")
+	}
+	return oneLine(line)
+}
+
+// longestLineOf is how much of a line an error has.
+const longestLineOf = 200
+
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(strings.ToValidUTF8(s, "?")))
+	if len(s) > longestLineOf {
+		s = strings.ToValidUTF8(s[:longestLineOf], "") + "…"
+	}
+	return s
 }
 
 // String is what is kept, without the end of the last line.

@@ -86,11 +86,17 @@ func (k *checker) companions() {
 
 var ionice = regexp.MustCompile(`^(none|idle|best-effort:[0-7])$`)
 
+// leastJobMemory is well above what the smallest database needs. With 30 keys,
+// structure, replay and drill pass from 112 MiB on (of 80 half of the attempts died);
+// in a build with cgo, whose threads have stacks of 8 MiB each, from 192 (of 160 a
+// drill in five died). Below, Go's runtime crashes while the process starts.
+const leastJobMemory Bytes = 256 << 20
+
 func (k *checker) resources() {
 	r := k.Resources
 	k.refuse(r.Nice < 0 || r.Nice > 19, "resources.nice", "%d: write 0 to 19", r.Nice)
 	k.refuse(!ionice.MatchString(r.IONice), "resources.ionice", "%q: write none, idle, or best-effort:0 to best-effort:7", r.IONice)
-	k.refuse(r.JobMemory < 64<<20, "resources.job-memory", "%s is too little to replay anything: write 64MiB at least", r.JobMemory)
+	k.refuse(r.JobMemory < leastJobMemory, "resources.job-memory", "%s is too little for any job: a job's process has spent more before it reads its first byte: write %s at least, and 1GiB for a cluster of a usual size", r.JobMemory, leastJobMemory)
 	k.absolute("resources.scratch-dir", r.ScratchDir)
 }
 

@@ -18,9 +18,9 @@ type Jobs struct {
 type Timing struct {
 	// Whether the job runs here.
 	Enabled bool `yaml:"enabled"`
-	// When: a cron expression of five fields, or @hourly, @daily, @weekly,
-	// @monthly, in `time-zone`. A run that was missed while all agents
-	// were down is made up once.
+	// When: a cron expression of five fields, such as `0 */6 * * *` for every six
+	// hours, or @hourly, @daily, @weekly, @monthly, in `time-zone`. A run that was
+	// missed while all agents were down is made up once.
 	Schedule string `yaml:"schedule"`
 	// A delay up to this, the same for each run and for all agents of a repository,
 	// and another one for each repository and job.

@@ -70,8 +70,8 @@ type Resources struct {
 	// Default: the last among those that are served; idle could wait for ever beside
 	// a busy etcd.
 	IONice string `yaml:"ionice"`
-	// The memory that a replaying job may take, in a process of its own; the agent
-	// itself stays below 256 MiB.
+	// The memory that a job which reads databases may take, in a process of its own:
+	// 256MiB at least. The agent itself stays below 256 MiB.
 	//
 	// Default: enough for about two million keys; a job that needs more fails and
 	// says so.

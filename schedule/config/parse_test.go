@@ -86,6 +86,26 @@ log: {level: loud}
 	}
 }
 
+// A tab has its line, which the library does not tell; and only a key that is near
+// is proposed.
+func TestTabsAndNearKeys(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"name: m1\n\tetcd: 1\n", "agent.yaml, line 2: no YAML: a tab indents it: write spaces"},
+		{"name: m1\netcd:\n  user: x\n  \tuser: y\n", "agent.yaml, line 4: no YAML: a tab"},
+		{"\tname: x\n", "agent.yaml, line 1: no YAML: a tab"},
+		{least + "bogus: 1\n", "bogus: unknown key: docs/agent-configuration.md has them all"},
+		{least + "jbos: 1\n", `jbos: unknown key: did you mean "jobs"?`},
+		{least + "retentoin: 1\n", `did you mean "retention"?`},
+		{least + "job: 1\n", `did you mean "jobs"?`},
+	} {
+		_, err := ParseWith([]byte(c.text), "agent.yaml", none)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want …%s…", c.text, err, c.want)
+		}
+	}
+	parse(t, strings.Replace(least, "name: m1", "name:\tm1 # a\ttab", 1))
+}
+
 // Promise 1 of the package: nothing is accepted and not honoured.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ name, more, want string }{
@@ -108,6 +128,7 @@ func TestRefused(t *testing.T) {
 		{"beyond loopback", "listen: {address: ':2390'}\n", "plain text to other machines"},
 		{"no upload", "repository: {url: file:///b, limit-upload: 0}\n", "twice"},
 		{"grace", "retention: {grace: 1h}\n", "24h at least"},
+		{"too little for any job", "resources: {job-memory: 192MiB}\n", "write 256MiB at least"},
 		{"ionice", "resources: {ionice: realtime}\n", "best-effort:7"},
 		{"recovery point", "member: {data-dir: /e}\narchive: {interval: 1m, spool-dir: /s}\nobjectives: {recovery-point: 90s}\n", "cannot be kept"},
 		{"user without password", "etcd: {}\n", "twice"},

@@ -45,6 +45,7 @@ type Board struct {
 	repo    *repository.Repository
 	agent   string
 	process string // tells this start of the agent from others
+	began   time.Time
 	o       BoardOptions
 	now     func() time.Time // the wall clock
 
@@ -52,6 +53,10 @@ type Board struct {
 	seen  map[string]sighting // others' attempts, by slotKey
 	begun map[string]begun    // own attempts, by slotKey
 	known history
+	// orphans are slots that were asked for whose results are awaited, other is an
+	// agent that runs under this one's name.
+	orphans map[orphan]bool
+	other   namesake
 }
 
 // sighting is what was seen of the newest attempt at a slot, and since when.
@@ -93,8 +98,8 @@ func NewBoard(repo *repository.Repository, agent string, o BoardOptions) (*Board
 	var process [6]byte
 	rand.Read(process[:]) // never fails, by its documentation
 	return &Board{
-		repo: repo, agent: agent, process: hex.EncodeToString(process[:]), o: o, now: time.Now,
-		seen: map[string]sighting{}, begun: map[string]begun{}, known: history{},
+		repo: repo, agent: agent, process: hex.EncodeToString(process[:]), began: time.Now(), o: o, now: time.Now,
+		seen: map[string]sighting{}, begun: map[string]begun{}, known: history{}, orphans: map[orphan]bool{},
 	}, nil
 }
 

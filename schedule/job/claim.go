@@ -10,12 +10,16 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 )
 
+// unreadable is the holder of an attempt that nobody can read.
+const unreadable = "somebody whose claim cannot be read"
+
 // standing is where a slot stands, as a look showed it.
 type standing struct {
 	attempt int    // the newest; 0 without any
 	done    bool   // the slot has its result
 	busy    string // who is at it, in words; empty: the next attempt is anybody's
 	dead    string // the newest attempt ended without a word: whose it was
+	holder  string // whose the newest attempt is, where it was looked at
 	mine    bool   // it is this process's, whose answer was lost, and not begun
 }
 
@@ -100,6 +104,11 @@ func (b *Board) look(ctx context.Context, job, slot string) (standing, error) {
 	now := time.Now()
 	if !known || seen.attempt != state.Attempt {
 		claim, err := b.repo.ReadClaim(ctx, job, slot, state.Attempt)
+		if err == nil {
+			b.meet(claim)
+		}
+		s.holder = claim.Holder
+		before := !claim.Created.After(b.began) // this process
 		switch {
 		case errors.Is(err, repository.ErrAltered): // whose it is nobody can tell
 		case err != nil:
@@ -107,9 +116,9 @@ func (b *Board) look(ctx context.Context, job, slot string) (standing, error) {
 		case claim.Holder == b.agent && claim.Process == b.process && claim.Attempt > own.attempt:
 			s.mine = true
 			return s, nil
-		case claim.Holder == b.agent && claim.Process == b.process, claim.Holder == b.agent && !known && own.attempt == 0:
+		case claim.Holder == b.agent && claim.Process == b.process, claim.Holder == b.agent && before && !known && own.attempt == 0:
 			// It ended in this process, or with the one before. Who finds one of its
-			// own name later on has a namesake, and is as patient as with anybody.
+			// own name from later on has a namesake, and is as patient as with anybody.
 			s.dead = claim.Holder
 			return s, nil
 		}
@@ -124,8 +133,9 @@ func (b *Board) look(ctx context.Context, job, slot string) (standing, error) {
 	b.mu.Unlock()
 	holder := seen.holder
 	if holder == "" {
-		holder = "somebody whose claim cannot be read"
+		holder = unreadable
 	}
+	s.holder = holder
 	if now.Sub(seen.since) >= b.o.Patience {
 		s.dead = holder
 		return s, nil
@@ -139,7 +149,7 @@ func (b *Board) conclude(ctx context.Context, job, slot string, s standing) erro
 	now := time.Now().UTC()
 	result := repository.JobResult{
 		Job: job, Slot: slot, Attempt: s.attempt, Holder: s.dead, Started: now, Finished: now,
-		Text: fmt.Sprintf("attempt %d by %s ended without a result, as seen by %s: was the process killed, or out of memory?", s.attempt, s.dead, b.agent),
+		Text: fmt.Sprintf("the agent was ended in the middle of it: attempt %d by %s ended without a result, as seen by %s. Was the process killed, or out of memory?", s.attempt, s.dead, b.agent),
 	}
 	err := b.repo.WriteJobResult(ctx, result)
 	if errors.Is(err, sinks.ErrExists) {

@@ -14,6 +14,10 @@
 //     the one before it still runs is skipped, and that is its result.
 //  5. A repository that is away costs no slot: claiming is tried again until the
 //     next slot is due, which is then done instead.
+//  6. A run that was asked for ends with its process, and gets a result all the
+//     same: within a minute after that agent is there again, or from another one.
+//  7. Two agents of one name do no harm to what is stored, and are told:
+//     [Board.Namesake].
 //
 // What a job owes: it ends soon after its context does, and what it writes under
 // a name that follows from job and slot it writes once, so that a holder which
@@ -23,7 +27,8 @@
 //
 // While nothing is due, an agent lists the results once in ten minutes: 144
 // requests a day (more where nobody may delete old results: one for each 1,000
-// new ones). At a slot, the agent that does it makes 4 LIST, 1 HEAD and 2 PUT,
+// new ones), and each job's claims at its start and every six hours, for runs that
+// were asked for and came to nothing: 36 with nine jobs. At a slot, the agent that does it makes 4 LIST, 1 HEAD and 2 PUT,
 // and each other agent 4 LIST and 2 GET (2 LIST more for each half minute that
 // the run takes). A run that takes longer than 20 s costs 1 PUT and 1 HEAD for
 // each 20 s. With the default schedule (28 slots a day) and three agents these are

@@ -58,9 +58,14 @@ func (t *Task) last(cause error) bool {
 }
 
 // Interrupted says that the work was cut short by the end of this process, which
-// is nobody's fault: another attempt follows, whichever this was.
+// is nobody's fault: another attempt follows, whichever this was. A run that was
+// asked for has ended with it: nobody knows what it was asked with.
 func (t *Task) Interrupted(ctx context.Context) error {
 	result := t.result(Result{Text: fmt.Sprintf("%s was stopped in the middle of it", t.board.agent)})
+	if _, demand, _ := repository.ParseSlot(t.Slot); demand {
+		result.Text += ": ask for it again"
+		return t.settle(ctx, result)
+	}
 	return t.giveUp(ctx, result)
 }
 

@@ -214,6 +214,7 @@ func (b *Board) learn(ctx context.Context, job, slot string) error {
 		return err
 	}
 	b.note(result)
+	b.meetBehind(ctx, result)
 	return nil
 }
 

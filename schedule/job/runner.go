@@ -49,6 +49,7 @@ type Runner struct {
 	order   []string // of the entries, for Status
 	ctx     context.Context
 	running sync.WaitGroup
+	read    chan struct{} // closed once the history was read, or could not be
 }
 
 // NewRunner makes a Runner for entries. A nil logger logs nothing.
@@ -56,7 +57,7 @@ func NewRunner(board *Board, entries []Entry, logger *slog.Logger) (*Runner, err
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{board: board, log: logger, loops: map[string]*loop{}}
+	r := &Runner{board: board, log: logger, loops: map[string]*loop{}, read: make(chan struct{})}
 	return r, r.Reload(entries)
 }
 
@@ -74,6 +75,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.start(l)
 	}
 	r.mu.Unlock()
+	r.running.Go(func() { r.keepDemands(ctx) })
 	r.keepHistory(ctx)
 	r.running.Wait()
 	return nil
@@ -88,7 +90,7 @@ func (r *Runner) start(l *loop) {
 // keepHistory reads what others did, until ctx ends.
 func (r *Runner) keepHistory(ctx context.Context) {
 	said := ""
-	for {
+	for first := true; ; first = false {
 		text := ""
 		if _, err := r.board.History(ctx); err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -97,6 +99,9 @@ func (r *Runner) keepHistory(ctx context.Context) {
 			r.log.Warn("results of jobs cannot be read", "error", text)
 		}
 		said = text
+		if first {
+			close(r.read)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -173,7 +178,8 @@ func (r *Runner) Demand(ctx context.Context, job string, arg json.RawMessage) (s
 }
 
 // Find tells how a run stands or ended: under way here, waiting here (without a
-// start), or from the repository; false where nothing is known of it.
+// start), from the repository, or, where it was asked for, under way with another
+// agent (without a start, too); false where nothing is known of it.
 func (r *Runner) Find(ctx context.Context, job, slot string) (status.Run, bool, error) {
 	if err := repository.ValidJob(job); err != nil {
 		return status.Run{}, false, err
@@ -189,7 +195,11 @@ func (r *Runner) Find(ctx context.Context, job, slot string) (status.Run, bool, 
 			return run, true, nil
 		}
 	}
-	return r.board.Find(ctx, job, slot)
+	run, there, err := r.board.Find(ctx, job, slot)
+	if _, demand, _ := repository.ParseSlot(slot); !there && err == nil && demand {
+		return r.board.underWay(ctx, job, slot)
+	}
+	return run, there, err
 }
 
 // Status is the jobs as they stand, in the order of the entries. It asks nobody.
