@@ -36,11 +36,11 @@ func (t *term) archive(ctx context.Context) {
 			return
 		case <-time.After(archiveAgain):
 		}
-		t.mu.Lock()
-		delete(t.failures, "archive")
-		t.mu.Unlock()
 	}
 }
+
+// archiveWell is how long the archiver runs when what ended it before is over.
+const archiveWell = 10 * time.Second
 
 // mayNotWrite waits until it is known whether this agent may write, where only
 // one agent may. While the repository is away that is not known, and the log
@@ -87,7 +87,13 @@ func (t *term) archiveOnce(ctx context.Context) error {
 	beginning, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { keeper.KeepBeginning(beginning) })
+	well := time.AfterFunc(archiveWell, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.failures, "archive")
+	})
 	err = archiver.Run(ctx)
+	well.Stop()
 	stop()
 	beside.Wait()
 	return err

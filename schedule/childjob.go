@@ -72,7 +72,7 @@ type syntheticAnswer struct {
 func (t *term) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
 	req.Tool, req.Config, req.Name = t.Tool, t.cfg.Source(), t.cfg.File()
 	r := t.cfg.Resources
-	return child.Run(ctx, child.Command{Path: t.Command[0], Args: t.Command[1:]}, req, progress,
+	return child.Run(ctx, child.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, progress,
 		child.Limits{Memory: int64(r.JobMemory)}) // it has the priorities of this process
 }
 

@@ -155,7 +155,11 @@ func (f *finder) archive() {
 		if milder[alarm.Alarm] {
 			severity = status.Warning
 		}
-		p := f.add(string(alarm.Alarm), severity, "", alarm.Text, afterAlarm[alarm.Alarm])
+		next := afterAlarm[alarm.Alarm]
+		if alarm.Alarm == archive.AlarmRepository && a.Role == archive.Starting {
+			next = "look at the repository and the way there; until it answers once, what is written stays in the member's own log alone"
+		}
+		p := f.add(string(alarm.Alarm), severity, "", alarm.Text, next)
 		p.Since = alarm.Since
 	}
 }

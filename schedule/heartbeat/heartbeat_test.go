@@ -78,8 +78,8 @@ func TestHeartbeatFails(t *testing.T) {
 // Promise 1: who stands by, waits or hangs sends nothing.
 func TestHeartbeatOfTheWriterAlone(t *testing.T) {
 	for name, change := range map[string]func(*agent){
-		"stands by": func(a *agent) { a.status.Writer = false },
-		"waits":     func(a *agent) { a.status.Writer, a.status.Waiting = false, "m2 is the named writer" },
+		"stands by":          func(a *agent) { a.status.Writer = false },
+		"waits":              func(a *agent) { a.status.Writer, a.status.Waiting = false, "m2 is the named writer" },
 		"has not looked yet": func(a *agent) { a.status.Repository.Listed = time.Time{} },
 		"archives, and has no role yet": func(a *agent) {
 			a.status.Writer, a.status.Archive = false, nil

@@ -204,8 +204,8 @@ type Problem struct {
 
 // Kinds of problems beside the archiver's alarms.
 const (
-	KindCluster       = "cluster"      // no member answers, or no quorum
-	KindMember        = "local-member" // the local member does not answer, or is another one
+	KindCluster       = "cluster"       // no member answers, or no quorum
+	KindMember        = "local-member"  // the local member does not answer, or is another one
 	KindRemote        = "remote-member" // another member does not answer
 	KindRepository    = "repository-away"
 	KindRecoveryPoint = "recovery-point" // what would be lost grows beyond the limit

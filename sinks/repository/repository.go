@@ -48,6 +48,10 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 		if len(ids) == 0 {
 			return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, markerName)
 		}
+		// Somebody may have made it since: the marker comes before all else.
+		if _, err := s.Stat(ctx, markerName); err == nil {
+			return Open(ctx, s)
+		}
 		r.damage = fmt.Errorf("%s is missing in %s, although backups are there", markerName, s)
 		return r, nil
 	case errors.Is(err, ErrAltered):

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 )
 
 func newSink(t *testing.T) (sinks.Sink, string) {
@@ -158,5 +160,40 @@ func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
 	}
 	if fulls[0].ID != whole || !fulls[0].Complete || fulls[1].ID != half || fulls[1].Complete {
 		t.Fatalf("got %+v", fulls)
+	}
+}
+
+// madeMeanwhile is a place where somebody makes a repository just after it was
+// looked for.
+type madeMeanwhile struct {
+	sinks.Sink
+	make func()
+}
+
+func (m *madeMeanwhile) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	r, err := m.Sink.Open(ctx, name, offset, length)
+	if do := m.make; do != nil && errors.Is(err, sinks.ErrNotFound) {
+		m.make = nil
+		do()
+	}
+	return r, err
+}
+
+// A repository that is made while it is opened is no damaged one.
+func TestOpenWhileItIsMade(t *testing.T) {
+	memory := sinktest.NewMemory()
+	s := &madeMeanwhile{Sink: memory}
+	s.make = func() {
+		r, err := repository.Init(t.Context(), memory, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: repository.TimelineID{ClusterID: 1, N: 1}, Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := repository.Open(t.Context(), s)
+	if err != nil || r.Damage() != nil || r.ID() == "" {
+		t.Errorf("%v, %v", r, err)
 	}
 }
