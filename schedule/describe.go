@@ -83,7 +83,7 @@ func (t *term) rpo(now time.Time, s *status.Status, seen observations) status.RP
 	until := t.point.at()
 	newest := seen.newest
 	// Full snapshots count, if they are of the history that goes on.
-	if newest != nil && (s.Archive == nil || s.Archive.Timeline == newest.Timeline) {
+	if newest != nil && (s.Archive == nil || s.Archive.Timeline.ClusterID == 0 || s.Archive.Timeline == newest.Timeline) {
 		until = later(until, seen.held[newest.Timeline])
 	}
 	// What others archive shows in the listing only.

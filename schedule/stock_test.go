@@ -11,6 +11,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/verify/drill"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // What is stored is told with what verdicts, pins and listings say of it.
@@ -205,6 +206,24 @@ func TestInWords(t *testing.T) {
 	} {
 		if got := inWords(d); got != want {
 			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// While the archiver cannot begin, a full snapshot tells what would be lost; of
+// another timeline than the archived one it tells nothing.
+func TestRPOWithoutALog(t *testing.T) {
+	now := time.Now()
+	term := termOn(t, beside, memory())
+	newest := &snapshot.Manifest{ID: "x", Timeline: timelineA}
+	seen := observations{newest: newest, held: map[repository.TimelineID]time.Time{timelineA: now.Add(-time.Hour)}}
+	for _, c := range []struct {
+		archived repository.TimelineID
+		known    bool
+	}{{repository.TimelineID{}, true}, {timelineA, true}, {repository.TimelineID{ClusterID: 9, N: 1}, false}} {
+		r := term.rpo(now, &status.Status{Archive: &archive.State{Timeline: c.archived}}, seen)
+		if r.Known != c.known || c.known && r.Seconds != 3600 {
+			t.Errorf("archived in %s: %+v", c.archived, r)
 		}
 	}
 }

@@ -121,6 +121,9 @@ func (t *term) survey(ctx context.Context) {
 		one := status.Member{Endpoint: m.Endpoint}
 		if m.Err != nil {
 			one.Error = m.Err.Error()
+			if i := slices.IndexFunc(survey.Membership, func(info store.MemberInfo) bool { return slices.Contains(info.ClientURLs, m.Endpoint) }); i >= 0 {
+				one.ID, one.Name = snapshot.ID(survey.Membership[i].ID).String(), survey.Membership[i].Name
+			}
 			c.Members = append(c.Members, one)
 			continue
 		}

@@ -145,7 +145,7 @@ func handshakeWords(err error) (cause, next string) {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "tls: certificate required"):
-		return "the server wants a client certificate", "give --cert and --key"
+		return "the server wants a client certificate", "give --cert and --key, signed by a CA that the server trusts"
 	case strings.HasPrefix(text, "remote error: tls: ") && (strings.Contains(text, "certificate")):
 		return "the server does not accept the client certificate (" + text + ")", "use one that is valid and signed by the server's trusted CA"
 	case errors.As(err, &record), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
