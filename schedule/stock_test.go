@@ -9,6 +9,7 @@ import (
 	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/drill"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
