@@ -2,11 +2,14 @@ package schedule
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // A job's process says why it did nothing, whatever the reason is.
@@ -66,5 +69,26 @@ func TestChildSynthetic(t *testing.T) {
 	l.archive(0)
 	if a := ask(id, 2); !a.Taken {
 		t.Errorf("made already: %+v", a)
+	}
+}
+
+// A backup that was let go since it was chosen is no failure; one that was never
+// there is.
+func TestVerifyWhatWasLetGo(t *testing.T) {
+	sink := memory()
+	s := newShelf(t, sink)
+	m := s.full(timelineA, time.Now(), false)
+	cfg := parse(t, beside)
+	cfg.Resources.ScratchDir = t.TempDir()
+	ask := func(backup string) (*verifyAnswer, error) {
+		return serveVerify(t.Context(), cfg, s.repo, childRequest{Tool: "test", Verify: &verifyRequest{Rung: report.Checksum, Backup: backup}}, func(string, int64, int64) {})
+	}
+	must(t, s.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: timelineA, Backup: m.ID, Reason: "test", Created: time.Now()}))
+	must(t, sink.Delete(t.Context(), repository.ManifestName(timelineA, m.ID)))
+	if a, err := ask(m.ID); err != nil || !a.Gone || a.Damaged != "" || !strings.Contains(a.Text, "let go") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := ask("20200101T000000Z-abcdef"); !errors.Is(err, snapshot.ErrNoBackup) {
+		t.Errorf("%+v, %v", a, err)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/schedule/companions"
 	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -175,6 +177,8 @@ func (t *term) hold() (time.Duration, string) {
 		return 0, ""
 	case !known:
 		return unfitHold, "its member does not answer"
+	case !t.seesVoter():
+		return unfitHold, "no voting member answers it"
 	case m.Unfit != "":
 		return unfitHold, "its member is not to be read now: " + m.Unfit
 	case m.Role == roleLeader:
@@ -183,6 +187,16 @@ func (t *term) hold() (time.Duration, string) {
 		return followerHold, "a learner goes first"
 	}
 	return 0, ""
+}
+
+// seesVoter tells that a member answers which can confirm what the cluster has
+// acknowledged: a learner cannot.
+func (t *term) seesVoter() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.seen.cluster.Members, func(m status.Member) bool {
+		return m.Error == "" && (m.Role == roleLeader || m.Role == roleFollower)
+	})
 }
 
 const (

@@ -258,3 +258,33 @@ func TestDemandFirst(t *testing.T) {
 		}
 	})
 }
+
+// An agent that only learners answer leaves full snapshots to others, and says so.
+func TestOnlyLearnersAnswer(t *testing.T) {
+	term := termOn(t, beside, memory())
+	learner := status.Member{ID: "1", Name: "m4", Role: roleLearner, Local: true}
+	found := func() (texts []string) {
+		s := &status.Status{Time: time.Now(), Cluster: term.seen.cluster}
+		term.describeProblems(s, term.seen)
+		for _, p := range s.Problems {
+			if p.Kind == status.KindCluster {
+				texts = append(texts, p.Text)
+			}
+		}
+		return texts
+	}
+	term.seen.cluster = status.Cluster{ID: "c", Asked: time.Now(), Members: []status.Member{learner, {Name: "m1", Error: "no endpoint leads to it"}}}
+	if wait, why := term.hold(); wait != unfitHold || !strings.Contains(why, "no voting member") {
+		t.Errorf("held for %s: %s", wait, why)
+	}
+	if texts := found(); len(texts) != 1 || !strings.Contains(texts[0], "only learners") {
+		t.Errorf("problems: %q", texts)
+	}
+	term.seen.cluster.Members[1] = status.Member{ID: "2", Name: "m1", Role: roleFollower}
+	if wait, why := term.hold(); wait != 0 {
+		t.Errorf("with a voter, held for %s: %s", wait, why)
+	}
+	if texts := found(); len(texts) != 0 {
+		t.Errorf("problems with a voter: %q", texts)
+	}
+}

@@ -218,6 +218,9 @@ func (f *finder) cluster(seen observations) {
 		p := f.add(status.KindCluster, status.Critical, "leader", "no member sees a leader: the quorum is lost, and nothing can be written", "bring members back; where a majority is gone for good: "+docs+"restore.md")
 		p.Since = seen.leaderless
 	}
+	if !c.Asked.IsZero() && !f.seesVoter() && f.cfg.Jobs.Full.Enabled {
+		f.add(status.KindCluster, status.Warning, "voter", "only learners answer this agent: it cannot take full snapshots, which need a voting member's word", "name the client URLs of voting members in etcd.endpoints as well")
+	}
 	for _, m := range c.Members {
 		if m.Error != "" {
 			f.add(status.KindRemote, status.Warning, m.Endpoint+m.ID, "member "+cmp.Or(m.Name, m.Endpoint, m.ID)+": "+m.Error, "look at the member, and at etcd.endpoints")

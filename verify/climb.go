@@ -26,22 +26,25 @@ func (h *history) climb(ctx context.Context, m *snapshot.Manifest, c *scratchCop
 		}
 	}
 	if !h.Rung.Includes(report.Replay) {
-		return h.forget("")
+		return h.forget()
 	}
 	if err := h.replayTo(ctx, m); err != nil {
 		return err
 	}
-	if err := h.forget(h.nextBase(m, newest)); err != nil {
+	next := h.nextBase(m, newest)
+	if err := h.forget(next, m.ID); err != nil {
 		return err
 	}
 	switch {
 	case !h.Rung.Includes(report.Drill):
-		return nil
 	case newest:
 		h.newest.backup = m
-		return nil
+	default:
+		if err := h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID)); err != nil {
+			return err
+		}
 	}
-	return h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID))
+	return h.forget(next)
 }
 
 // nextBase is the copy that is still of use after m was looked at: the next one is

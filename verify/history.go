@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -78,14 +79,14 @@ func (s *selection) logOf(id repository.TimelineID) (logPart, bool) {
 
 // clear removes what is left of the timeline in the scratch folder.
 func (h *history) clear() error {
-	return errors.Join(h.newest.close(), h.forget(""))
+	return errors.Join(h.newest.close(), h.forget())
 }
 
-// forget removes the copies of all backups but one.
-func (h *history) forget(but string) error {
+// forget removes the copies of all backups but these.
+func (h *history) forget(but ...string) error {
 	var errs []error
 	for id, c := range h.copies {
-		if id != but {
+		if !slices.Contains(but, id) {
 			delete(h.copies, id)
 			errs = append(errs, c.remove())
 		}

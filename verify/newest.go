@@ -77,7 +77,7 @@ func (h *history) drillNewest(ctx context.Context) error {
 		return h.drillCopy(ctx, m, from)
 	}
 	phases := append([]report.Phase{h.copies[m.ID].fetched()}, h.newest.phases...)
-	if err := h.forget(""); err != nil { // the members need the room
+	if err := h.forget(); err != nil { // the members need the room
 		return err
 	}
 	return h.drill(ctx, drilled{name: fullName(m.Timeline, m.ID), image: r, phases: phases, from: fmt.Sprintf("from %s, which is %s", r.Name(), command)})

@@ -129,7 +129,7 @@ func TestPromise1RealMembers(t *testing.T) {
 			r.adopt(t, elsewhere, real)
 			r.passes(t, real.ID, report.Replay, "what backup "+base.ID+" ")
 			r.passes(t, m.ID, report.Replay, "what backup "+base.ID+" ")
-			r.passes(t, verify.All, report.Replay)
+			r.passes(t, verify.All, report.Drill)
 		})
 	}
 }
