@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/requorum/requorum/schedule/space"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -101,7 +102,7 @@ func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
 			return
 		}
 	}
-	free, known, err := freeSpace(existing(dir))
+	free, known, err := space.Free(dir)
 	switch {
 	case err != nil:
 		e.failed("spool "+dir, err, "give the folder to "+e.orKey("the archiver's", "the agent's")+" user, or name another one with "+e.orKey("--spool-dir", "archive.spool-dir"))

@@ -11,6 +11,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/space"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -136,7 +137,7 @@ func (e *examination) examineRoom(m *snapshot.Manifest) {
 		return
 	}
 	dir, need := e.agent.Resources.ScratchDir, scratchDatabases*m.Object.RawSize
-	switch free, known, err := freeSpace(existing(dir)); {
+	switch free, known, err := space.Free(dir); {
 	case err != nil || !known:
 		// A folder that is not there is told elsewhere.
 	case free < need:

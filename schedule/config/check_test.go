@@ -1,17 +1,12 @@
 package config
 
 import (
-	"crypto/tls"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"filippo.io/age"
-
-	"github.com/requorum/requorum/store/storetest"
 )
 
 func write(t *testing.T, name, text string) string {
@@ -78,72 +73,6 @@ func TestCheckKeys(t *testing.T) {
 	}
 	if faults := with("rubbish"); len(faults) != 1 || strings.Contains(faults[0].Error(), "rubbish") {
 		t.Error(faults)
-	}
-}
-
-// The port's files are read again at each handshake; a client without a
-// certificate of the CA is refused.
-func TestListenTLS(t *testing.T) {
-	authority := storetest.NewAuthority(t)
-	cert, key := authority.Issue(t, "server", time.Hour)
-	c := parse(t, least+"listen: {cert: "+cert+", key: "+key+", client-ca: "+authority.CA+"}\n")
-	if faults := c.Check(); len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	settings, err := c.ListenTLS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { conn.Write([]byte("x")); conn.Close() }()
-		}
-	}()
-	connect := func(certificates ...tls.Certificate) (*tls.ConnectionState, error) {
-		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, Certificates: certificates})
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		if _, err := conn.Read(make([]byte, 1)); err != nil {
-			return nil, err
-		}
-		state := conn.ConnectionState()
-		return &state, nil
-	}
-	clientCert, clientKey := authority.Issue(t, "client", time.Hour)
-	client, err := tls.LoadX509KeyPair(clientCert, clientKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := connect(); err == nil {
-		t.Error("a client without a certificate was let in")
-	}
-	first, err := connect(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority.Issue(t, "server", 2*time.Hour) // in place of the first
-	second, err := connect(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first.PeerCertificates[0].Equal(second.PeerCertificates[0]) {
-		t.Error("the renewed certificate is not served")
-	}
-	if c := parse(t, least); c.Listen.Address != net.JoinHostPort("127.0.0.1", "2390") {
-		t.Error(c.Listen.Address)
-	} else if settings, err := c.ListenTLS(); settings != nil || err != nil {
-		t.Errorf("plain text: %v, %v", settings, err)
 	}
 }
 
