@@ -11,6 +11,9 @@ import (
 
 // message is a line of the child's standard output; one of the fields is there.
 type message struct {
+	// Data is what the child has of what is bounded, before it is: one that dies soon
+	// after is seen by nobody who looks now and then.
+	Data     int64           `json:"data,omitempty"`
 	Progress *progress       `json:"progress,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Failed   *failure        `json:"failed,omitempty"`
@@ -34,6 +37,7 @@ const longestLine = 16 << 20
 type reader struct {
 	progress func(phase string, done, total int64) // may be nil
 	rest     []byte
+	data     int64
 	result   json.RawMessage
 	failed   *failure
 	err      error // what was no line of ours
@@ -67,6 +71,8 @@ func (r *reader) take(line []byte) {
 		return
 	}
 	switch {
+	case m.Data > 0:
+		r.data = m.Data
 	case m.Progress != nil && r.progress != nil:
 		r.progress(m.Progress.Phase, m.Progress.Done, m.Progress.Total)
 	case m.Result != nil:
@@ -99,6 +105,13 @@ func (w *writer) progress(phase string, done, total int64) {
 	}
 	w.last, w.told = p, now
 	w.write(message{Progress: &p})
+}
+
+// data tells how much of what is bounded this process has.
+func (w *writer) data(bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.write(message{Data: bytes})
 }
 
 func (w *writer) end(m message) error {

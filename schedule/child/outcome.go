@@ -49,10 +49,15 @@ func diedOf(state *os.ProcessState) bool {
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGSEGV || status.Signal() == syscall.SIGABRT || status.Signal() == syscall.SIGBUS)
 }
 
+// arena is how much memory Go takes at a time.
+const arena = 64 << 20
+
 // near tells whether the child had so much of what it may that a want of more is
-// the likely reason of a crash. Go takes memory 64 MiB at a time and keeps below 90 %
-// of the limit as long as it can, so half of it is enough to have met it.
-func (e ending) near(limit int64) bool { return limit > 0 && e.peak >= limit/2 }
+// the likely reason of a crash: no room for what Go takes at a time, or half of the
+// limit, since Go keeps below 90 % of it as long as it can.
+func (e ending) near(limit int64) bool {
+	return limit > 0 && e.peak > 0 && (e.peak >= limit/2 || e.peak+arena > limit)
+}
 
 // outcome is what to return of a child that has ended.
 func outcome(ctx context.Context, said *reader, wrote *keeper, limits Limits, end ending) (json.RawMessage, error) {

@@ -105,7 +105,7 @@ func Run(ctx context.Context, c Command, request any, onProgress func(phase stri
 	}()
 	watched := watch(cmd.Process.Pid)
 	end := ending{err: cmd.Wait()}
-	end.peak = watched()
+	end.peak = max(watched(), said.data)
 	end.died = diedOf(cmd.ProcessState)
 	result, err := outcome(ctx, said, wrote, limits, end)
 	var memory *MemoryError

@@ -42,6 +42,9 @@ func Serve(ctx context.Context, stdin io.Reader, stdout io.Writer, handle Handle
 		return fmt.Errorf("read the request of a job: %w", err)
 	}
 	w := &writer{out: stdout}
+	if data := dataOf(os.Getpid()); o.Limits.Memory > 0 && data > 0 {
+		w.data(data)
+	}
 	if err := o.Limits.set(); err != nil {
 		return w.end(message{Failed: failureOf(err)})
 	}
