@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,13 +114,20 @@ func serveJob(ctx context.Context, request json.RawMessage, progress func(phase 
 	return nil, errors.New("the request of a job's process asks for nothing")
 }
 
-func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*verifyAnswer, error) {
-	v := req.Verify
+// readersKeys are what a job that reads needs: what opens objects, and whose verdicts
+// are believed.
+func readersKeys(cfg *config.Config) ([]age.Identity, []ed25519.PublicKey, error) {
 	identities, err := cfg.Identities()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	trusted, err := cfg.TrustedKeys()
+	return identities, trusted, err
+}
+
+func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*verifyAnswer, error) {
+	v := req.Verify
+	identities, trusted, err := readersKeys(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -224,11 +232,7 @@ func letGo(ctx context.Context, repo *repository.Repository, backup string) bool
 
 func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*syntheticAnswer, error) {
 	s := req.Synthetic
-	identities, err := cfg.Identities()
-	if err != nil {
-		return nil, err
-	}
-	trusted, err := cfg.TrustedKeys()
+	identities, trusted, err := readersKeys(cfg)
 	if err != nil {
 		return nil, err
 	}

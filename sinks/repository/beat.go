@@ -55,7 +55,8 @@ func (r *Repository) WriteBeat(ctx context.Context, b Beat) error {
 	return r.writeUnlocked(ctx, BeatName(b.Job, b.Slot, b.Attempt, b.Number), b)
 }
 
-// writeUnlocked is WriteDocument for what is of no use once its job is done.
+// writeUnlocked is WriteDocument for what may go again: what is of no use once its job
+// is done, and pins.
 func (r *Repository) writeUnlocked(ctx context.Context, name string, v any) error {
 	data, err := Seal(v)
 	if err != nil {

@@ -86,11 +86,9 @@ func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult,
 	if err := r.ReadDocument(ctx, name, &j); err != nil {
 		return JobResult{}, err
 	}
-	if j.Format != Format {
-		return JobResult{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, j.Format, Format)
-	}
-	if name != JobResultName(j.Job, j.Slot) && name != JobFailedName(j.Job, j.Slot, j.Attempt) {
-		return JobResult{}, fmt.Errorf("%s in %s: %w: it is of attempt %d at %s of job %s: it was moved or copied here", name, r, ErrAltered, j.Attempt, j.Slot, j.Job)
+	calledSo := name == JobResultName(j.Job, j.Slot) || name == JobFailedName(j.Job, j.Slot, j.Attempt)
+	if err := r.belongs(name, j.Format, calledSo, fmt.Sprintf("of attempt %d at %s of job %s", j.Attempt, j.Slot, j.Job)); err != nil {
+		return JobResult{}, err
 	}
 	return j, nil
 }

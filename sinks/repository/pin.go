@@ -47,12 +47,7 @@ func (r *Repository) WritePin(ctx context.Context, p Pin) error {
 		return err
 	}
 	p.Format = Format
-	data, err := Seal(p)
-	if err != nil {
-		return err
-	}
-	_, err = sinks.Put(ctx, r.sink, PinName(p.Timeline, p.Backup), data, sinks.CreateOptions{ContentType: "application/json"})
-	return err
+	return r.writeUnlocked(ctx, PinName(p.Timeline, p.Backup), p)
 }
 
 // RemovePin takes a backup's pin away. One that is not there is no error.
@@ -67,30 +62,21 @@ func (r *Repository) RemovePin(ctx context.Context, t TimelineID, backup string)
 // ErrAltered: in doubt the backup that the name tells is pinned.
 func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 	var p Pin
-	err := r.ReadDocument(ctx, name, &p)
-	switch {
-	case err != nil:
+	if err := r.ReadDocument(ctx, name, &p); err != nil {
 		return Pin{}, err
-	case p.Format != Format:
-		return Pin{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, p.Format, Format)
-	case PinName(p.Timeline, p.Backup) != name:
-		return Pin{}, fmt.Errorf("%s in %s: %w: it is about backup %s of timeline %s: it was moved or copied here", name, r, ErrAltered, p.Backup, p.Timeline)
+	}
+	if err := r.belongs(name, p.Format, PinName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)); err != nil {
+		return Pin{}, err
 	}
 	return p, nil
 }
 
 // PinNames lists the pins. Objects with other names are passed over.
 func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
-	var all []string
-	for obj, err := range r.sink.List(ctx, pinsPrefix, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the pins in %s: %w", r, err)
-		}
-		if _, _, err := ParsePinName(obj.Name); err == nil {
-			all = append(all, obj.Name)
-		}
-	}
-	return all, nil
+	return r.namesBelow(ctx, pinsPrefix, "pins", func(name string) bool {
+		_, _, err := ParsePinName(name)
+		return err == nil
+	})
 }
 
 // Pins reads all pins. One that is damaged is there with its place and the

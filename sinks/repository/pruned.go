@@ -62,14 +62,11 @@ func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
 // another backup, is ErrAltered.
 func (r *Repository) ReadPruned(ctx context.Context, name string) (Pruned, error) {
 	var p Pruned
-	err := r.ReadDocument(ctx, name, &p)
-	switch {
-	case err != nil:
+	if err := r.ReadDocument(ctx, name, &p); err != nil {
 		return Pruned{}, err
-	case p.Format != Format:
-		return Pruned{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, p.Format, Format)
-	case PrunedName(p.Timeline, p.Backup) != name:
-		return Pruned{}, fmt.Errorf("%s in %s: %w: it is about backup %s of timeline %s: it was moved or copied here", name, r, ErrAltered, p.Backup, p.Timeline)
+	}
+	if err := r.belongs(name, p.Format, PrunedName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)); err != nil {
+		return Pruned{}, err
 	}
 	return p, nil
 }
@@ -77,14 +74,8 @@ func (r *Repository) ReadPruned(ctx context.Context, name string) (Pruned, error
 // PrunedNames lists the records of pruned backups. Objects with other names are
 // passed over.
 func (r *Repository) PrunedNames(ctx context.Context) ([]string, error) {
-	var all []string
-	for obj, err := range r.sink.List(ctx, prunedPrefix, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the records of pruned backups in %s: %w", r, err)
-		}
-		if _, _, err := ParsePrunedName(obj.Name); err == nil {
-			all = append(all, obj.Name)
-		}
-	}
-	return all, nil
+	return r.namesBelow(ctx, prunedPrefix, "records of pruned backups", func(name string) bool {
+		_, _, err := ParsePrunedName(name)
+		return err == nil
+	})
 }

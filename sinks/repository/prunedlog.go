@@ -57,14 +57,11 @@ func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
 // elsewhere, is ErrAltered.
 func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog, error) {
 	var p PrunedLog
-	err := r.ReadDocument(ctx, name, &p)
-	switch {
-	case err != nil:
+	if err := r.ReadDocument(ctx, name, &p); err != nil {
 		return PrunedLog{}, err
-	case p.Format != Format:
-		return PrunedLog{}, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one", name, r, p.Format, Format)
-	case PrunedLogName(p.Timeline, p.Index) != name:
-		return PrunedLog{}, fmt.Errorf("%s in %s: %w: it is about timeline %s up to index %d: it was moved or copied here", name, r, ErrAltered, p.Timeline, p.Index)
+	}
+	if err := r.belongs(name, p.Format, PrunedLogName(p.Timeline, p.Index) == name, fmt.Sprintf("about timeline %s up to index %d", p.Timeline, p.Index)); err != nil {
+		return PrunedLog{}, err
 	}
 	return p, nil
 }
@@ -72,15 +69,10 @@ func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog,
 // PrunedLogs are the names of the records that log of a timeline was let go, those
 // of the highest index first. A name alone proves nothing: ReadPrunedLog does.
 func (r *Repository) PrunedLogs(ctx context.Context, t TimelineID) ([]string, error) {
-	var all []string
-	for obj, err := range r.sink.List(ctx, prunedPrefix+t.String()+prunedLogBase, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the records that log of timeline %s was let go in %s: %w", t, r, err)
-		}
-		if _, _, err := ParsePrunedLogName(obj.Name); err == nil {
-			all = append(all, obj.Name)
-		}
-	}
+	all, err := r.namesBelow(ctx, prunedPrefix+t.String()+prunedLogBase, fmt.Sprintf("records that log of timeline %s was let go", t), func(name string) bool {
+		_, _, err := ParsePrunedLogName(name)
+		return err == nil
+	})
 	slices.Reverse(all) // names are sorted by index
-	return all, nil
+	return all, err
 }
