@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"filippo.io/age"
@@ -79,6 +80,16 @@ func (a *archived) size(first, last uint64) int64 {
 	return sum
 }
 
+func (a *archived) encrypted(first, last uint64) bool {
+	return slices.ContainsFunc(a.log.Headers(), func(s segment.Header) bool {
+		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
+	})
+}
+
+func (a *archived) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error] {
+	return a.log.AliveMarks(ctx, first, last, newest)
+}
+
 // damageAt is the damage that may hide entries of a range; nil where there is
 // none.
 func (a *archived) damageAt(first, last uint64) error {
@@ -141,14 +152,21 @@ func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen
 	}
 	before, after = seen(low), seen(high)
 	for _, b := range a.bases {
-		if done := b.Manifest.Finished; !done.After(t) && (before == nil || before.Index < b.Index()) {
-			before = &Seen{b.Index(), done}
-		}
-		if began := b.Taken; !began.Before(t) && (after == nil || after.Index > b.Index()) {
-			after = &Seen{b.Index(), began}
-		}
+		done, began := b.around(t)
+		before, after = further(before, done), nearer(after, began)
 	}
 	return before, after, nil
+}
+
+// around is what a stored backup tells as a clock does.
+func (b *Base) around(t time.Time) (before, after *Seen) {
+	if done := b.Manifest.Finished; !done.After(t) {
+		before = &Seen{b.Index(), done}
+	}
+	if began := b.Taken; !began.Before(t) {
+		after = &Seen{b.Index(), began}
+	}
+	return before, after
 }
 
 func seen(m *raftlog.Mark) *Seen {

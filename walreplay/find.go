@@ -28,15 +28,20 @@ func FindIn(ctx context.Context, repo *repository.Repository, ref, timeline stri
 	return m, c, err
 }
 
-// addArchived fills in c.Archived for all timelines that others branch off:
-// nothing depends on that of the rest.
+// addArchived fills in c.Archived for all timelines that others branch off, and
+// for those others: nothing depends on that of the rest.
 func addArchived(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) error {
 	c.Archived = map[repository.TimelineID]snapshot.Archived{}
 	for _, t := range c.Timelines {
-		if !slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }) {
+		var a snapshot.Archived
+		var err error
+		if slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }) {
+			a, err = lastSeen(ctx, repo, t.ID)
+		} else if t.Parent != nil {
+			a, err = ending(ctx, repo, t.ID)
+		} else {
 			continue
 		}
-		a, err := lastSeen(ctx, repo, t.ID)
 		if err != nil {
 			return fmt.Errorf("find the end of timeline %s in %s: %w", t.ID, repo, err)
 		}
@@ -45,11 +50,17 @@ func addArchived(ctx context.Context, repo *repository.Repository, c *snapshot.C
 	return nil
 }
 
-func lastSeen(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (a snapshot.Archived, err error) {
-	_, a.Superseded, err = repo.Superseded(ctx, t)
+// ending tells whether a timeline was ended by a mark.
+func ending(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (snapshot.Archived, error) {
+	ended, is, err := repo.Superseded(ctx, t)
 	if errors.Is(err, repository.ErrAltered) {
 		err = nil // in doubt it went on: the user is asked then
 	}
+	return snapshot.Archived{Superseded: is, Undone: is && ended.Undone}, err
+}
+
+func lastSeen(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (snapshot.Archived, error) {
+	a, err := ending(ctx, repo, t)
 	if err != nil {
 		return a, err
 	}

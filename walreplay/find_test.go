@@ -54,6 +54,14 @@ func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, young},
+		{"ended by a recovery that was taken back", func(w *world, branch uint64) {
+			if err := w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}); err != nil {
+				w.t.Fatal(err)
+			}
+			if err := w.repo.Reinstate(w.t.Context(), repository.Superseded{Timeline: child, By: w.id, Reason: "taken back", Created: timeOf(branch + 6)}); err != nil {
+				w.t.Fatal(err)
+			}
+		}, old},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -10,7 +10,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
-	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Base is a database image that a replay can begin from.
@@ -44,7 +43,8 @@ type stretch struct {
 	Until       time.Time
 }
 
-// entryLog is where entries come from: the archive, or a member's WAL.
+// entryLog is where entries come from: the archive, a member's WAL, or several
+// of them.
 type entryLog interface {
 	stretches() []stretch // in order, with holes between them
 	// entries yields the entries from first to last in order. The first error is
@@ -59,7 +59,8 @@ type entryLog interface {
 type History struct {
 	// Name is how messages call it.
 	Name string
-	// Timeline is zero for a member's data directory.
+	// Timeline is zero for a member's data directory. Of a joined history it is that
+	// of the backup which it begins from, zero where it begins from another image.
 	Timeline repository.TimelineID
 
 	bases []*Base // by index
@@ -97,10 +98,8 @@ func (h *History) after(b *Base) *stretch {
 // Encrypted tells whether any part of the log that holds entries from first to
 // last is encrypted.
 func (h *History) Encrypted(first, last uint64) bool {
-	a, ok := h.log.(*archived)
-	return ok && slices.ContainsFunc(a.log.Headers(), func(s segment.Header) bool {
-		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
-	})
+	l, ok := h.log.(interface{ encrypted(first, last uint64) bool })
+	return ok && l.encrypted(first, last)
 }
 
 // Reach is the last index that can be replayed to from b.

@@ -48,7 +48,7 @@ func (r *Rebuilt) DatabaseSHA256() string {
 
 // HasHash tells whether every byte that it was made from had a checksum.
 func (r *Rebuilt) HasHash() bool {
-	if r.Recipe != nil && r.Recipe.DataDir == "" {
+	if r.Recipe != nil && r.Recipe.DataDir == "" && r.Recipe.Image == "" {
 		return true
 	}
 	if s, ok := r.image.(interface{ HasHash() bool }); ok {

@@ -35,6 +35,21 @@ type member struct {
 // through the log once. Files are only read, and the caller makes sure that no
 // member runs on them; it closes the history.
 func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
+	h, err := OpenMemberLog(ctx, dir, walDir)
+	if errors.Is(err, walfile.ErrNoLog) || errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: if the log is elsewhere, name its folder with --wal-dir-source; the database alone can be restored with --file", err)
+	}
+	if err == nil && len(h.bases) == 0 {
+		err = fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
+			h.member.dir, strings.Join(append(h.member.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, err
+}
+
+// OpenMemberLog is OpenDataDir for a log that is joined with what others have: a
+// directory without a sound database has no bases then.
+func OpenMemberLog(ctx context.Context, dir, walDir string) (*History, error) {
 	m := &member{walDir: walDir}
 	var err error
 	if m.dir, err = filepath.Abs(dir); err != nil {
@@ -102,10 +117,6 @@ func (h *History) findImages(ctx context.Context) error {
 		}
 	}
 	slices.SortStableFunc(h.bases, func(a, b *Base) int { return cmp.Compare(a.Index(), b.Index()) })
-	if len(h.bases) == 0 {
-		return fmt.Errorf("%s has no database to begin from, and its log does not begin with the cluster's first entry; %s: %w",
-			m.dir, strings.Join(append(m.notes, "a backup is needed"), "; "), snapshot.ErrNoBackup)
-	}
 	return nil
 }
 
@@ -144,6 +155,12 @@ func snapIndex(name string) (uint64, bool) {
 	var term, index uint64
 	n, err := fmt.Sscanf(name, "%016x-%016x", &term, &index)
 	return index, n == 2 && err == nil
+}
+
+// OpenBase is a member's database file, opened for reading only, as an image to
+// begin from. Its facts are read, no more.
+func OpenBase(ctx context.Context, path string) (*Base, error) {
+	return openImage(ctx, path, filepath.Base(path))
 }
 
 func openImage(ctx context.Context, path, id string) (*Base, error) {

@@ -3,7 +3,6 @@ package walreplay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -14,9 +13,6 @@ import (
 // open goes through the log in a folder once.
 func (m *member) open(ctx context.Context, dir string) error {
 	log, err := walfile.Open(dir)
-	if errors.Is(err, walfile.ErrNoLog) || errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: if the log is elsewhere, name its folder with --wal-dir-source; the database alone can be restored with --file", err)
-	}
 	if err != nil {
 		return logDamage(err)
 	}

@@ -79,6 +79,9 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if h.member != nil {
 		h.member.complete(c, p.Base, out.facts)
 	}
+	if j, ok := h.log.(*joined); ok {
+		j.complete(c)
+	}
 	if h.chainAt != nil {
 		sum, err := h.chainAt(ctx, c.Index)
 		if err != nil && !errors.Is(err, errNoChain) {
@@ -102,10 +105,14 @@ func hashOf(ctx context.Context, path string, size int64) (_ snapshot.HashKV, er
 }
 
 // Repeat does what a recipe says, and checks that the same came out. For a
-// recipe of a data directory h is that directory's history, wherever it is now.
+// recipe of a data directory h is that directory's history, wherever it is now,
+// and for one of a joined history h is the same parts, joined again.
 func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebuilt, error) {
+	if err := h.repeats(recipe); err != nil {
+		return nil, err
+	}
 	id := recipe.Base
-	if h.member != nil {
+	if id == "" {
 		id = recipe.Image
 	}
 	base, err := h.base(id)

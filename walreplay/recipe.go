@@ -1,6 +1,7 @@
 package walreplay
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -15,10 +16,14 @@ type Recipe struct {
 	Base     string                `json:"base,omitempty"`
 	Timeline repository.TimelineID `json:"timeline,omitzero"`
 	// DataDir and WALDir are a stopped member's directories, and Image the file
-	// in them that was begun from: empty for a log from its first entry on.
+	// in them that was begun from: empty for a log from its first entry on. Of a
+	// joined history there is no directory.
 	DataDir string `json:"data_dir,omitempty"`
 	WALDir  string `json:"wal_dir,omitempty"`
 	Image   string `json:"image,omitempty"`
+
+	// Parts are what a joined history replayed, up to Index.
+	Parts []RecipePart `json:"parts,omitempty"`
 
 	BaseIndex uint64 `json:"base_index"`
 	Index     uint64 `json:"index"` // of the last entry that was replayed
@@ -40,8 +45,19 @@ type Recipe struct {
 	SourceVersion string `json:"source_version,omitempty"`
 
 	// Unproven says in words what may be missing or too much; empty where
-	// nothing is.
+	// nothing is, and for a joined history: who put it together knows.
 	Unproven string `json:"unproven,omitempty"`
+}
+
+// RecipePart is a part of somebody's log.
+type RecipePart struct {
+	Owner string `json:"owner"`
+	First uint64 `json:"first_index"`
+	Last  uint64 `json:"last_index"`
+}
+
+func (p RecipePart) String() string {
+	return fmt.Sprintf("entries %d to %d of %s", p.First, p.Last, p.Owner)
 }
 
 // Check holds what this recipe gave against what it gave before. File sizes and

@@ -86,7 +86,7 @@ func (h *History) Resolve(ctx context.Context, t Target, base string, o Options)
 // complete fills in what is known of a point without a replay.
 func (h *History) complete(ctx context.Context, p *Point) (err error) {
 	p.Bytes = h.log.size(p.Base.Index()+1, p.Last)
-	p.AsIs = p.Entries() == 0 && h.member == nil && (p.MaxRevision == 0 || p.MaxRevision == p.Base.Facts.Revision)
+	p.AsIs = p.Entries() == 0 && p.Base.Manifest != nil && (p.MaxRevision == 0 || p.MaxRevision == p.Base.Facts.Revision)
 	if h.member != nil {
 		p.Notes = append(p.Notes, h.member.notes...)
 	}
@@ -215,13 +215,17 @@ func (h *History) aroundRevision(n int64) (before, after *Near) {
 	return before, nil
 }
 
+// damageable is a log that can tell of damage which may hide entries of a range;
+// nil where there is none.
+type damageable interface {
+	damageAt(first, last uint64) error
+}
+
 // damageBehind is a *LogError where the log cannot go on behind last because of
 // damage, and a target lies there (0: any), nil otherwise. What a later image
 // makes good is no error.
 func (h *History) damageBehind(b *Base, last, target uint64) error {
-	d, ok := h.log.(interface {
-		damageAt(first, last uint64) error
-	})
+	d, ok := h.log.(damageable)
 	if !ok {
 		return nil
 	}

@@ -59,17 +59,23 @@ func (e *StampError) Error() string {
 // minutes write.
 const lastMarks = 64
 
+// marked is a log that has alive marks: from first to last, or the newest so many
+// of them (0: all).
+type marked interface {
+	marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error]
+}
+
 // Stamps yields the alive marks with a stamp whose index is from first to last,
 // ordered by index, then time. A damaged mark comes with its
 // *snapshot.DamagedError, and the next ones after it; any other error is the
 // last. A history without an archive has none.
 func (h *History) Stamps(ctx context.Context, first, last uint64) iter.Seq2[segment.Alive, error] {
 	return func(yield func(segment.Alive, error) bool) {
-		a, ok := h.log.(*archived)
+		l, ok := h.log.(marked)
 		if !ok {
 			return
 		}
-		for m, err := range a.log.AliveMarks(ctx, first, last, 0) {
+		for m, err := range l.marks(ctx, first, last, 0) {
 			if err == nil && m.Stamp == nil {
 				continue
 			}
@@ -83,7 +89,7 @@ func (h *History) Stamps(ctx context.Context, first, last uint64) iter.Seq2[segm
 // compareStamps holds the archive's stamps against the database at path, whose
 // own hash is known.
 func (h *History) compareStamps(ctx context.Context, p *Point, path string, index uint64, hash snapshot.HashKV, o Options) (met Stamps, err error) {
-	a, ok := h.log.(*archived)
+	l, ok := h.log.(marked)
 	if !ok || o.Stamps == NoStamps {
 		return met, nil
 	}
@@ -93,7 +99,7 @@ func (h *History) compareStamps(ctx context.Context, p *Point, path string, inde
 	}
 	exact := hashesAlike(o.sourceVersion(p.Base))
 	hashes := map[int64]uint32{hash.Revision: hash.Hash}
-	for m, err := range a.log.AliveMarks(ctx, p.Base.Index(), index, newest) {
+	for m, err := range l.marks(ctx, p.Base.Index(), index, newest) {
 		var damaged *snapshot.DamagedError
 		switch {
 		case errors.As(err, &damaged) && o.Stamps == StampsAtEnd:

@@ -28,15 +28,16 @@ const (
 )
 
 // Target is the point that is asked for. The zero Target is the end of the log.
+// Its JSON form is stable.
 type Target struct {
-	Kind Kind
+	Kind Kind `json:"kind,omitempty"`
 
-	Time time.Time
+	Time time.Time `json:"time,omitzero"`
 	// Nearest takes the observation nearest to Time where none is close enough.
-	Nearest  bool
-	Revision int64
-	Index    uint64
-	Key      string
+	Nearest  bool   `json:"nearest,omitempty"`
+	Revision int64  `json:"revision,omitempty"`
+	Index    uint64 `json:"index,omitempty"`
+	Key      string `json:"key,omitempty"`
 }
 
 // String says it in a sentence: "the state at …" goes before it.

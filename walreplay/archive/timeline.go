@@ -91,7 +91,22 @@ func (s *session) choose(ctx context.Context) error {
 	if fallback != nil {
 		return s.settle(ctx, fallback, false)
 	}
+	if err := s.mayBranch(ctx, other.timeline); err != nil {
+		return err
+	}
 	return s.openBranch(ctx, other, ids[len(ids)-1].N+1, reason)
+}
+
+// mayBranch refuses to go on from a timeline that a recovery ended: old members
+// that come back, and have another log than was archived, are no new history.
+func (s *session) mayBranch(ctx context.Context, parent repository.TimelineID) error {
+	return s.inTime(ctx, lookLimit, func(ctx context.Context) error {
+		ended, is, err := s.repo.Superseded(ctx, parent)
+		if err == nil && is {
+			return &SupersededError{ended, s.id}
+		}
+		return err
+	})
 }
 
 // lastOf is the last thing known of a timeline: what is spooled for it, else
@@ -200,7 +215,9 @@ func (s *session) proveLane(ctx context.Context) (bool, error) {
 }
 
 // begin starts the log of a timeline in which there is nothing yet: behind its
-// branch point, where that is known, else with the oldest entry there is.
+// branch point, where that is known, else with the oldest entry there is. A cluster
+// that was restored has an ID of its own, and its log begins with small indexes
+// again: the branch point is in another log then.
 func (s *session) begin(ctx context.Context, id repository.TimelineID) error {
 	var t repository.Timeline
 	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
@@ -215,7 +232,9 @@ func (s *session) begin(ctx context.Context, id repository.TimelineID) error {
 	}
 	s.role, s.fresh = Writer, true
 	if t.Parent != nil {
-		s.tip = point{index: t.Parent.RaftIndex}
+		if t.Parent.Timeline.ClusterID == id.ClusterID {
+			s.tip = point{index: t.Parent.RaftIndex}
+		}
 		s.branched = &Gap{Timeline: id.String(), Reason: "timeline " + id.String() + " was opened: " + t.Reason}
 	}
 	s.end = s.tip

@@ -42,15 +42,40 @@ func list(dir string) ([]name, error) {
 			names = append(names, n)
 		}
 	}
-	slices.SortFunc(names, func(a, b name) int {
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.index, b.index))
-	})
+	slices.SortFunc(names, bySequence)
 	for i := 1; i < len(names); i++ {
 		if names[i].seq == names[i-1].seq {
 			return nil, &CorruptError{Dir: dir, Segment: names[i].String(), Err: fmt.Errorf("two files have this sequence number, the other one is %s", names[i-1])}
 		}
 	}
 	return names, nil
+}
+
+// From are those of a log's files, given by name, that a reader of its entries
+// from index on needs, in their order: later records overwrite earlier ones, so
+// they are the file that holds the entry, and all behind it. Names of other files
+// are left out.
+func From(files []string, index uint64) []string {
+	var names []name
+	for _, file := range files {
+		if n, ok := parseName(file); ok {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.SortFunc(names, bySequence)
+	names = names[holding(names, index):]
+	needed := make([]string, len(names))
+	for i, n := range names {
+		needed[i] = n.String()
+	}
+	return needed
+}
+
+func bySequence(a, b name) int {
+	return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.index, b.index))
 }
 
 // holding is the last of the names at whose beginning index had not been

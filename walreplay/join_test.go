@@ -1,0 +1,362 @@
+package walreplay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// someLog is somebody's log in memory, with the entries from first on.
+type someLog struct{ all []raftlog.Entry }
+
+func (l *someLog) stretches() []stretch {
+	return []stretch{{First: l.all[0].Index, Last: l.all[len(l.all)-1].Index}}
+}
+
+func (l *someLog) size(first, last uint64) int64 { return int64(last-first+1) * 100 }
+
+func (l *someLog) entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for _, e := range l.all {
+			if e.Index >= first && e.Index <= last && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// someones is the history of a member that has the entries from first to last.
+func (w *world) someones(name string, first, last uint64) *History {
+	return &History{Name: name, log: &someLog{slices.Clone(w.entries[first-1 : last])}}
+}
+
+// file is the database after an entry as a member's file.
+func (w *world) file(index uint64) *Base {
+	w.t.Helper()
+	path, _ := w.at(index)
+	b, err := OpenBase(w.t.Context(), path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// joinedWorld is archived up to entry mid and goes on in a member's log: a full
+// snapshot lies at entry base, and keys change on both sides of mid.
+func joinedWorld(t *testing.T) (w *world, base *Base, mid, end uint64) {
+	t.Helper()
+	w = newWorld(t)
+	w.put("a", "1")
+	w.put("b", "1")
+	base = w.backup(w.put("early", "1"))
+	w.put("a", "2")
+	w.lease(5)
+	mid = w.put("a", "3")
+	w.delete("b")
+	w.put("a/1", "1")
+	w.compact(w.rev[mid])
+	w.put("late", "1")
+	end = w.put("a/2", "1")
+	w.put("beyond", "1")
+	w.archive(1, mid, true, base.Index(), mid-1, mid)
+	return w, base, mid, end
+}
+
+func (w *world) joined(base *Base, parts ...Part) *History {
+	w.t.Helper()
+	h, err := Join(w.t.Context(), "the joined", base, parts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// Design, Choosing among survivors: an archive is extended by a survivor's log.
+// What is replayed is what one log would have given, at every kind of target,
+// and nothing behind the last part.
+func TestJoinedTargets(t *testing.T) {
+	t.Parallel()
+	w, base, mid, end := joinedWorld(t)
+	h := w.joined(base, Part{"archive", w.history(), base.Index() + 1, mid}, Part{"m1", w.someones("m1", 2, end+1), mid + 1, end})
+	for _, c := range []struct {
+		target Target
+		last   uint64
+	}{
+		{Target{}, end},
+		{Target{Kind: AtIndex, Index: end}, end},
+		{Target{Kind: AtIndex, Index: mid}, mid},
+		{Target{Kind: AtIndex, Index: mid - 1}, mid - 1},
+		{Target{Kind: AtRevision, Revision: w.rev[mid+1]}, mid + 1},
+		{Target{Kind: AtRevision, Revision: w.rev[end]}, end},
+		{Target{Kind: AtTime, Time: timeOf(mid)}, mid},
+		{Target{Kind: AtTime, Time: timeOf(mid - 1)}, mid - 1},
+		{Target{Kind: BeforeKey, Key: "late"}, end - 2},
+		{Target{Kind: BeforeKey, Key: "a"}, mid - 1},
+		{Target{Kind: BeforePrefix, Key: "a/"}, end - 1},
+	} {
+		p, r := w.rebuild(h, c.target)
+		if p.Last > end || r.Recipe == nil || r.Recipe.Index != c.last {
+			t.Errorf("%s: point %+v, recipe %+v, want entry %d", c.target, p, r.Recipe, c.last)
+		}
+	}
+	for _, c := range []Target{
+		{Kind: AtIndex, Index: end + 1},
+		{Kind: AtRevision, Revision: w.rev[end+1]},
+		{Kind: AtTime, Time: timeOf(end)}, // nothing tells when the survivor's entries were
+		{Kind: BeforeKey, Key: "beyond"},
+		{Kind: AtIndex, Index: base.Index() - 1},
+	} {
+		o := w.options()
+		p, err := h.Resolve(t.Context(), c, "", o)
+		if err == nil {
+			_, err = h.Rebuild(t.Context(), p, o)
+		}
+		var not *NotCoveredError
+		if !errors.As(err, &not) || !errors.Is(err, snapshot.ErrNoBackup) {
+			t.Errorf("%s: %v", c, err)
+		}
+	}
+}
+
+// The recipe says the parts up to where it went; the same parts repeat it, and
+// nothing else does.
+func TestJoinedRecipe(t *testing.T) {
+	t.Parallel()
+	w, base, mid, end := joinedWorld(t)
+	parts := []Part{{"", w.history(), base.Index() + 1, mid}, {"m1", w.someones("m1", 2, end+1), mid + 1, end}}
+	h := w.joined(base, parts...)
+	_, whole := w.rebuild(h, Target{})
+	_, early := w.rebuild(h, Target{Kind: AtIndex, Index: mid})
+	text, err := json.Marshal(whole.Recipe.Parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`[{"owner":%q,"first_index":%d,"last_index":%d},{"owner":"m1","first_index":%d,"last_index":%d}]`, parts[0].History.Name, base.Index()+1, mid, mid+1, end)
+	if string(text) != want || whole.Recipe.Base != base.ID || whole.Recipe.Timeline != w.id || !whole.HasHash() {
+		t.Errorf("%s of %+v, want %s", text, whole.Recipe, want)
+	}
+	if len(early.Recipe.Parts) != 1 || early.Recipe.Chain == nil || *early.Recipe.Chain != w.sums[mid] || whole.Recipe.Chain != nil {
+		t.Errorf("%+v and %+v: the archive has a chain value at %d, and none behind it", early.Recipe, whole.Recipe, mid)
+	}
+	for _, recipe := range []*Recipe{whole.Recipe, early.Recipe} {
+		again, err := h.Repeat(t.Context(), recipe, w.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Close()
+		if _, err := w.history().Repeat(t.Context(), recipe, w.options()); err == nil || !strings.Contains(err.Error(), "put together") {
+			t.Errorf("the archive alone repeats a joined recipe: %v", err)
+		}
+	}
+	parts[1].Owner = "m2"
+	if _, err := w.joined(base, parts...).Repeat(t.Context(), whole.Recipe, w.options()); err == nil || !strings.Contains(err.Error(), "other parts") {
+		t.Errorf("other parts repeat it: %v", err)
+	}
+}
+
+// An image without a log is the state itself. A member's file is copied first,
+// and has no checksum.
+func TestJoinedWithoutLog(t *testing.T) {
+	t.Parallel()
+	w, base, _, _ := joinedWorld(t)
+	p, r := w.rebuild(w.joined(base), Target{})
+	if !p.AsIs || r.Recipe != nil {
+		t.Errorf("a full snapshot: %+v, %+v", p, r.Recipe)
+	}
+	file := w.file(base.Index())
+	p, r = w.rebuild(w.joined(file), Target{})
+	if p.AsIs || r.Recipe == nil || r.Recipe.Image != filepath.Base(file.Name) || r.Recipe.Base != "" || r.Recipe.Entries != 0 || r.HasHash() {
+		t.Errorf("a member's file: %+v, %+v", p, r.Recipe)
+	}
+}
+
+// Promise 6 of the design: what is not seen to be of one history is not joined.
+func TestPromise6JoinRefuses(t *testing.T) {
+	t.Parallel()
+	w, stored, mid, end := joinedWorld(t)
+	base := w.file(stored.Index())
+	at := base.Index()
+	changed := func(index uint64, change func(*raftlog.Entry)) *History {
+		h := w.someones("other", 1, end)
+		change(&h.log.(*someLog).all[index-1])
+		return h
+	}
+	own := func(first uint64) *History {
+		h := w.someones("own", first, end)
+		h.bases = []*Base{base}
+		return h
+	}
+	termless := w.file(at)
+	termless.Facts.RaftTerm = 0
+	witness := w.someones("witness", at, at)
+	witness.bases = []*Base{termless}
+	m1, m2 := w.someones("m1", 1, end), w.someones("m2", 1, end)
+	for _, c := range []struct {
+		name   string
+		base   *Base
+		parts  []Part
+		reason string // empty: it joins
+	}{
+		{"its own log right behind it", base, []Part{{"", own(at + 1), at + 1, end}}, ""},
+		{"its own log", base, []Part{{"", own(1), at + 1, end}}, ""},
+		{"another's log over it", base, []Part{{"", m1, at + 1, end}}, ""},
+		{"another's log from its last entry on", base, []Part{{"", m1, at, end}}, ""},
+		{"two parts of one", base, []Part{{"", m1, at + 1, mid}, {"", m1, mid + 1, end}}, ""},
+		{"two that meet", base, []Part{{"", m1, at + 1, mid}, {"", w.someones("m2", mid, end), mid + 1, end}}, ""},
+		{"no term, its owner's log between", termless, []Part{{"", witness, at, at}, {"", m1, at + 1, end}}, ""},
+		{"the image's term", base, []Part{{"", changed(at, func(e *raftlog.Entry) { e.Term++ }), at + 1, end}}, "two histories"},
+		{"its own log of another term", base, []Part{{"", func() *History {
+			h := changed(at, func(e *raftlog.Entry) { e.Term++ })
+			h.bases = []*Base{base}
+			return h
+		}(), at + 1, end}}, "two histories"},
+		{"another's log right behind it", base, []Part{{"", w.someones("m1", at+1, end), at + 1, end}}, "nothing shows"},
+		{"no term", termless, []Part{{"", m1, at + 1, end}}, "does not tell its term"},
+		{"a hole behind the image", base, []Part{{"", m1, at + 2, end}}, "ends there"},
+		{"a part before the image", base, []Part{{"", m1, 1, at - 1}}, "ends there"},
+		{"the term where parts meet", base, []Part{{"", m1, at + 1, mid}, {"", changed(mid, func(e *raftlog.Entry) { e.Term++ }), mid + 1, end}}, "two histories"},
+		{"the content where parts meet", base, []Part{{"", m1, at + 1, mid}, {"", changed(mid, func(e *raftlog.Entry) { e.Data = []byte("x") }), mid + 1, end}}, "two histories"},
+		{"parts that only touch", base, []Part{{"", m1, at + 1, mid}, {"", w.someones("m2", mid+1, end), mid + 1, end}}, "nothing shows"},
+		{"a hole between parts", base, []Part{{"", m1, at + 1, mid}, {"", m2, mid + 2, end}}, "begins with raft index"},
+		{"parts that overlap", base, []Part{{"", m1, at + 1, mid}, {"", m2, mid, end}}, "begins with raft index"},
+		{"more than the log holds", base, []Part{{"", m1, at + 1, end + 1}}, "does not hold"},
+		{"an empty part", base, []Part{{"", m1, at + 1, at}}, "ends before it begins"},
+	} {
+		_, err := Join(t.Context(), "the joined", c.base, c.parts)
+		var refused *JoinError
+		switch {
+		case c.reason == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.reason != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), c.reason)):
+			t.Errorf("%s: %v, want a JoinError with %q", c.name, err, c.reason)
+		}
+	}
+	if _, err := Join(t.Context(), "the joined", nil, nil); err == nil {
+		t.Error("nothing to begin from")
+	}
+}
+
+// What an archive saw behind the end of its part is of no known history.
+func TestJoinedClockEndsWithThePart(t *testing.T) {
+	t.Parallel()
+	w, base, mid, end := joinedWorld(t)
+	h := w.joined(base, Part{"archive", w.history(), base.Index() + 1, mid - 1}, Part{"m1", w.someones("m1", 2, end), mid, end})
+	o := w.options()
+	var not *NotCoveredError
+	if p, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: timeOf(mid)}, "", o); !errors.As(err, &not) || not.Before == nil || not.Before.Index != mid-1 {
+		t.Errorf("%+v, %v: the nearest point is %d", p, err, mid-1)
+	}
+	p, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: timeOf(mid), Nearest: true}, "", o)
+	if err != nil || p.Last != mid-1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err = h.Resolve(t.Context(), Target{}, "", o); err != nil || p.Last != end || p.Time != "after "+instant(timeOf(mid-1)) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	// Without an archive only the backup tells a time.
+	h = w.joined(base, Part{"m1", w.someones("m1", 2, end), base.Index() + 1, end})
+	if p, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: base.Taken}, "", o); err != nil || p.Last != base.Index() {
+		t.Errorf("%+v, %v", p, err)
+	}
+	h = w.joined(w.file(base.Index()), Part{"m1", w.someones("m1", 2, end), base.Index() + 1, end})
+	if _, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: base.Taken}, "", o); err == nil || !strings.Contains(err.Error(), "has none") {
+		t.Error(err)
+	}
+}
+
+// Promise 7 of the design: the live hashes that archives kept are compared, each
+// up to the end of its part, those of two archives in one order.
+func TestPromise7JoinedStamps(t *testing.T) {
+	t.Parallel()
+	w, early, _, late, end := stamped(t)
+	base := w.bases[0]
+	one, other := w.history(), w.history()
+	m1 := w.someones("m1", 1, end)
+	for _, c := range []struct {
+		name  string
+		parts []Part
+		want  Stamps
+	}{
+		{"one archive", []Part{{"", one, base.Index() + 1, end}}, Stamps{Equal: 3, Passed: 1}},
+		{"an archive up to its part's end", []Part{{"", one, base.Index() + 1, late}, {"", m1, late + 1, end}}, Stamps{Equal: 2, Passed: 1}},
+		{"two archives", []Part{{"", one, base.Index() + 1, early}, {"", other, early + 1, end}}, Stamps{Equal: 3, Passed: 2}},
+		{"none", []Part{{"", m1, base.Index() + 1, end}}, Stamps{}},
+	} {
+		h, o := w.joined(base, c.parts...), w.options()
+		o.Stamps = EveryStamp
+		p, err := h.Resolve(t.Context(), Target{}, "", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.Rebuild(t.Context(), p, o)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		r.Close()
+		if r.Stamps != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, r.Stamps, c.want)
+		}
+		last := uint64(0)
+		for m, err := range h.Stamps(t.Context(), 1, end) {
+			if err != nil || m.Index < last {
+				t.Errorf("%s: mark %+v behind %d: %v", c.name, m, last, err)
+			}
+			last = m.Index
+		}
+	}
+}
+
+// endless is a log whose entries are made as they are read.
+type endless struct{ last uint64 }
+
+func (l endless) stretches() []stretch { return []stretch{{First: 1, Last: l.last}} }
+
+func (l endless) size(first, last uint64) int64 { return int64(last-first+1) * 1000 }
+
+func (l endless) entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for i := first; i <= last; i++ {
+			if !yield(raftlog.Entry{Index: i, Term: 2, Data: make([]byte, 1000)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Memory holds no more of a log that is joined than the entry that goes by.
+func TestJoinedMemoryIsFlat(t *testing.T) {
+	const last = 200_000 // 200 MB
+	one, other := &History{Name: "m1", log: endless{last}}, &History{Name: "m2", log: endless{last}}
+	h, err := Join(t.Context(), "the joined", &Base{Name: "nothing"}, []Part{{"", one, 1, last / 2}, {"", other, last/2 + 1, last}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, most, n := heap(), uint64(0), 0
+	for _, err := range h.Entries(t.Context(), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n%(last/10) == 0 {
+			most = max(most, heap())
+		}
+	}
+	if n != last || most > before+4<<20 {
+		t.Errorf("%d entries, and the heap went from %d to %d bytes", n, before, most)
+	}
+}
