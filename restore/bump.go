@@ -23,17 +23,20 @@ const (
 	// BumpOff keeps the image's revision. It is right only when no client saw a
 	// later one, and refused where a later one is known.
 	BumpOff BumpMode = "off"
+	// BumpNone keeps the image's revision, which is known to be the last that any
+	// client saw: a recovery that lost nothing.
+	BumpNone BumpMode = "none"
 )
 
 // BumpRequest asks for a bump of the revision.
 type BumpRequest struct {
-	Mode   BumpMode
-	Amount int64 // for BumpBy
+	Mode   BumpMode `json:"mode,omitempty"`
+	Amount int64    `json:"amount,omitempty"` // for BumpBy
 }
 
 func (b BumpRequest) check() error {
 	switch {
-	case b.Mode != BumpAuto && b.Mode != BumpBy && b.Mode != BumpOff:
+	case b.Mode != BumpAuto && b.Mode != BumpBy && b.Mode != BumpOff && b.Mode != BumpNone:
 		return fmt.Errorf("restore: unknown bump mode %q", b.Mode)
 	case b.Mode == BumpBy && b.Amount <= 0:
 		return fmt.Errorf("restore: a revision bump of %d: want a positive amount, or none at all", b.Amount)
@@ -61,6 +64,9 @@ type Bump struct {
 
 // planBump decides the bump, nil for none, and what the user should know of it.
 func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []string, error) {
+	if req.Mode == BumpNone {
+		return nil, nil, nil
+	}
 	if req.Mode == BumpOff && highest > facts.Revision {
 		return nil, nil, badRequest("restore: the image's revision %d cannot be kept (--bump-revision off): its lineage is known to have reached %d, so clients that saw a later revision would keep watches that stay silent and caches that stay wrong: --bump-revision auto goes beyond it",
 			facts.Revision, highest)

@@ -28,6 +28,10 @@ const (
 	memberAsidePrefix = "member.set-aside-"
 )
 
+// BringPrefix begins the name of a folder, within a data directory, in which a
+// recovery gathers what it rebuilds a member from.
+const BringPrefix = ".requorum-bring-"
+
 // site is a directory that a restore fills: a data directory, or a separate
 // WAL directory. Its lock keeps other restores away.
 type site struct {
@@ -228,7 +232,7 @@ func foreign(dir string) ([]string, error) {
 	for _, name := range names {
 		switch {
 		case name == stagingName, name == "lost+found", name == blockerName, name == blockerName+".tmp":
-		case strings.HasPrefix(name, setAsidePrefix), strings.HasPrefix(name, memberAsidePrefix), walreplay.IsScratch(name):
+		case strings.HasPrefix(name, setAsidePrefix), strings.HasPrefix(name, memberAsidePrefix), strings.HasPrefix(name, BringPrefix), walreplay.IsScratch(name):
 		default:
 			out = append(out, name)
 		}

@@ -10,13 +10,18 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/requorum/requorum/restore/recovery/join"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
-	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
+
+// ArchivePrefix begins the name of every archived timeline among the sources; the
+// timeline is behind it and, where there are several repositories, "@" and the
+// number of the repository.
+const ArchivePrefix = "archive:"
 
 // archived is one timeline of a repository while it is looked at.
 type archived struct {
@@ -41,7 +46,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 			return nil, err
 		}
 		a := &archived{log: log, archive: &Archive{
-			Name: "archive:" + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
+			Name: ArchivePrefix + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
 			Fulls: []Full{}, Ranges: []walreplay.Range{}, Stretches: []Stretch{},
 		}}
 		if err := a.fill(ctx, repo, catalog, ranges); err != nil {
@@ -147,14 +152,14 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 }
 
 // entries yields the archived entries from first on, over all gaps.
-func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
-	return func(yield func(raftlog.Entry, error) bool) {
+func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[join.Entry, error] {
+	return func(yield func(join.Entry, error) bool) {
 		for _, s := range a.archive.Stretches {
 			if s.Last < first {
 				continue
 			}
 			for e, err := range a.log.Entries(ctx, max(s.First, first), s.Last) {
-				if !yield(e, err) || err != nil {
+				if !yield(join.Whole(e), err) || err != nil {
 					return
 				}
 			}

@@ -104,9 +104,13 @@ func (k *keeper) archive(s Survivor, first, last uint64) {
 
 func (k *keeper) survey(survivors ...Survivor) *Findings {
 	k.t.Helper()
-	f, err := Survey(k.t.Context(), SurveyRequest{Survivors: survivors, Repos: []*repository.Repository{k.repo}})
+	req := SurveyRequest{Survivors: survivors, Repos: []*repository.Repository{k.repo}}
+	f, err := Survey(k.t.Context(), req)
 	if err != nil {
 		k.t.Fatal(err)
+	}
+	if len(survivors) > 0 {
+		checkDigests(k.t, req, f)
 	}
 	return f
 }

@@ -77,6 +77,7 @@ func (r *ranking) candidates() []Candidate {
 	}
 	for i := range all {
 		r.complete(&all[i])
+		r.addOthers(&all[i], use)
 	}
 	slices.SortStableFunc(all, r.compare)
 	for i := range all {
@@ -160,18 +161,20 @@ func (r *ranking) eligible(c *Candidate) bool {
 	return c.Source != nil && (owner == nil || !r.removed(owner)) && (!r.timed || c.Kind == FromArchive) && (r.until == 0 || c.Source.Index == r.until)
 }
 
+// first orders what is true before what is not.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	}
+	return 1
+}
+
 // compare puts the better one first. Where a majority proves what was
 // acknowledged, nothing damaged is needed, even if it reaches further.
 func (r *ranking) compare(a, b Candidate) int {
-	first := func(x, y bool) int {
-		switch {
-		case x == y:
-			return 0
-		case x:
-			return -1
-		}
-		return 1
-	}
 	if c := first(r.eligible(&a), r.eligible(&b)); c != 0 || a.Source == nil || b.Source == nil {
 		return c
 	}

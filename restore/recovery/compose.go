@@ -18,18 +18,30 @@ type composer struct {
 func (c composer) best() *Source {
 	var best *Source
 	for _, owner := range c.use {
-		for _, i := range owner.images {
-			if i.base.Index > c.end(owner) {
-				continue
-			}
-			s := c.from(owner, i.base)
-			if best == nil || s.Index > best.Index || s.Index == best.Index &&
-				(len(s.Log) < len(best.Log) || len(s.Log) == len(best.Log) && s.Base.Index > best.Base.Index) {
-				best = s
-			}
+		if s := c.begunBy(owner); s != nil && s.better(best) {
+			best = s
 		}
 	}
 	return best
+}
+
+// begunBy is the best way that begins with a database of one source.
+func (c composer) begunBy(owner *source) *Source {
+	var best *Source
+	for _, i := range owner.images {
+		if i.base.Index > c.end(owner) {
+			continue
+		}
+		if s := c.from(owner, i.base); s.better(best) {
+			best = s
+		}
+	}
+	return best
+}
+
+func (s *Source) better(than *Source) bool {
+	return than == nil || s.Index > than.Index || s.Index == than.Index &&
+		(len(s.Log) < len(than.Log) || len(s.Log) == len(than.Log) && s.Base.Index > than.Base.Index)
 }
 
 // end is the last entry of a source that may be used. What a database holds was

@@ -18,4 +18,6 @@
 //  4. What is kept from being used (removed members, other histories, refused
 //     tails, damage) is named, with the reason and with what can be done. It is
 //     used only when it is asked for by name.
+//  5. What is found of a digest, which WriteDigest makes where the member's data
+//     lies, is what would have been found of the data itself.
 package recovery

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/requorum/requorum/restore/recovery/join"
 	"github.com/requorum/requorum/restore/recovery/membership"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/engine"
@@ -17,16 +18,16 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// entries yields all entries of a member's log, over its gaps.
-func (d *memberDir) entries(ctx context.Context) iter.Seq2[raftlog.Entry, error] {
-	return func(yield func(raftlog.Entry, error) bool) {
-		for first := d.summary.FirstIndex; first != 0; {
+// entriesOf yields all entries of a member's log, over its gaps.
+func entriesOf(ctx context.Context, log *walfile.Log, first uint64) iter.Seq2[join.Entry, error] {
+	return func(yield func(join.Entry, error) bool) {
+		for first != 0 {
 			var gap *walfile.GapError
-			for e, err := range d.log.Entries(ctx, first) {
+			for e, err := range log.Entries(ctx, first) {
 				if errors.As(err, &gap) {
 					break
 				}
-				if !yield(e, err) || err != nil {
+				if !yield(join.Whole(e), err) || err != nil {
 					return
 				}
 			}
@@ -49,34 +50,49 @@ type follower struct {
 	moves     int64  // how many entries after it may have moved the revision
 	last      Term   // the entry that went by last
 	problem   error  // the first membership change that could not be understood
+	outlined  bool   // entries come without their data: the chain is known elsewhere
 }
 
 // follow begins with what a member's newest database says.
 func (d *memberDir) follow(watched map[uint64]bool) *follower {
-	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed()}
+	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed(), outlined: d.digest != nil}
 	if newest := d.remains.newest(); newest != nil {
 		f.state, f.from = membership.Of(newest.facts), newest.Index
 	}
 	return f
 }
 
-func (f *follower) visit(e raftlog.Entry) {
+func (f *follower) visit(e join.Entry) {
 	f.log.Entries++
 	f.last = Term{e.Index, e.Term}
-	f.log.Chain = f.log.Chain.Next(e)
+	if !f.outlined {
+		f.log.Chain = f.log.Chain.Next(e.Entry)
+	}
 	if f.watched[e.Index] {
 		f.log.Terms = append(f.log.Terms, Term{e.Index, e.Term})
 	}
-	if e.Type == raftpb.EntryNormal && e.Index > f.from {
-		switch kind, err := engine.Kind(e); {
-		case err != nil:
-			return // who replays it says so
-		case kind == "put" || kind == "delete-range" || kind == "txn" || kind == "lease-revoke":
-			f.moves++
-			return
-		}
+	moved := e.Moves
+	if !e.Outline {
+		moved = moves(e.Entry)
 	}
-	f.change(e)
+	switch {
+	case moved && e.Index > f.from:
+		f.moves++
+	case !moved && !e.Outline:
+		f.change(e.Entry)
+	}
+}
+
+// moves tells whether an entry may have moved the revision.
+func moves(e raftlog.Entry) bool {
+	if e.Type != raftpb.EntryNormal {
+		return false
+	}
+	kind, err := engine.Kind(e)
+	if err != nil {
+		return false // who replays it says so
+	}
+	return kind == "put" || kind == "delete-range" || kind == "txn" || kind == "lease-revoke"
 }
 
 // change follows the members. Before what the database holds only changes that
@@ -111,6 +127,9 @@ func (f *follower) change(e raftlog.Entry) {
 // finish fills in what was learnt on the way, and why the log ended.
 func (f *follower) finish(d *memberDir, err error) {
 	m := d.remains
+	if d.digest != nil {
+		m.Log.Chain = d.digest.chain
+	}
 	var corrupt *walfile.CorruptError
 	if err == nil && m.Log.Entries == 0 {
 		err = d.missing // there were none to learn it from

@@ -6,22 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/restore/recovery/join"
 	"github.com/requorum/requorum/restore/recovery/membership"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// memberDir is one member's directory while it is looked at.
+// memberDir is one member's directory, or the digest of one, while it is looked at.
 type memberDir struct {
 	Survivor
 	remains *Remains
-	log     *walfile.Log // nil where none can be read
-	summary walfile.Summary
+	entries func(context.Context) iter.Seq2[join.Entry, error] // nil where no log can be read
+	digest  *openedDigest                                      // nil for a directory
 	// missing is why older files of the log are not there, or damage that ends it:
 	// which of them, the reading of its entries tells.
 	missing error
@@ -46,7 +48,7 @@ func openMember(ctx context.Context, s Survivor, req *SurveyRequest) (*memberDir
 	if err := d.openLog(ctx); err != nil {
 		return nil, fmt.Errorf("the log of %s: %w", s.Name, err)
 	}
-	if d.log == nil && len(d.remains.Databases) == 0 {
+	if d.entries == nil && len(d.remains.Databases) == 0 {
 		d.remains.find(KindNoDatabase, "check the path; a data directory has the folders member/snap and member/wal", "%s holds neither a database nor a log", s.DataDir)
 	}
 	d.compareWithin()
@@ -70,7 +72,7 @@ func (d *memberDir) readDatabases(ctx context.Context, req *SurveyRequest) error
 				}
 			}
 		}
-		if e.Name() != "db" && !strings.HasSuffix(e.Name(), ".snap.db") {
+		if !isDatabase(e.Name()) {
 			continue
 		}
 		db := Database{Path: filepath.Join(d.snapDir(), e.Name())}
@@ -86,6 +88,10 @@ func (d *memberDir) readDatabases(ctx context.Context, req *SurveyRequest) error
 	slices.SortStableFunc(d.remains.Databases, func(a, b Database) int { return cmp.Compare(a.Index, b.Index) })
 	return nil
 }
+
+// isDatabase tells by a file's name: that of the database, or of one that a leader
+// sent.
+func isDatabase(name string) bool { return name == "db" || strings.HasSuffix(name, ".snap.db") }
 
 func (db *Database) read(ctx context.Context, req *SurveyRequest) (err error) {
 	image, err := snapshot.OpenFile(db.Path)
@@ -129,7 +135,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	d.summary, err = log.Summary(ctx)
+	s, err := log.Summary(ctx)
 	switch {
 	case errors.Is(err, walfile.ErrNewer):
 		m.find(KindNewer, "use a newer requorum", "the log in %s cannot be read: %v", d.logDir(), err)
@@ -139,8 +145,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	d.log = log
-	s := d.summary
+	d.entries = func(ctx context.Context) iter.Seq2[join.Entry, error] { return entriesOf(ctx, log, s.FirstIndex) }
 	m.ClusterID, m.MemberID = snapshot.ID(s.Identity.ClusterID), snapshot.ID(s.Identity.MemberID)
 	m.Log = &Log{FirstIndex: s.FirstIndex, LastIndex: s.LastIndex, LastTerm: s.LastTerm, Commit: s.Commit, Stretches: stretchesOf(s)}
 	if s.Torn != nil {

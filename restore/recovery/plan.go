@@ -112,6 +112,9 @@ type Source struct {
 	// Index and Term are of the last entry; the term is 0 where it is not known.
 	Index uint64 `json:"raft_index"`
 	Term  uint64 `json:"raft_term"`
+	// Others are other ways to the very same entry, so that a host may take what is
+	// nearest to it: those of one owner first, each once, and only a few.
+	Others []Source `json:"others,omitempty"`
 }
 
 // Base is a database that a replay begins from.

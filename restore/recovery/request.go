@@ -32,6 +32,7 @@ func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "
 // SurveyRequest says where to look.
 type SurveyRequest struct {
 	Survivors []Survivor
+	Digests   []Digest // of members whose directories lie elsewhere
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
@@ -45,7 +46,7 @@ type SurveyRequest struct {
 }
 
 func (r *SurveyRequest) check() error {
-	if len(r.Survivors) == 0 && len(r.Repos) == 0 {
+	if len(r.Survivors) == 0 && len(r.Digests) == 0 && len(r.Repos) == 0 {
 		return errors.New("there is nothing to look at: name the data directory of at least one member, or a repository")
 	}
 	seen := map[string]bool{}
@@ -68,6 +69,15 @@ func (r *SurveyRequest) check() error {
 			}
 			*dir = abs
 		}
+	}
+	for _, d := range r.Digests {
+		switch {
+		case d.Name == "" || d.Open == nil:
+			return errors.New("each digest needs the name of its member, and a way to open it")
+		case seen[d.Name]:
+			return fmt.Errorf("%s is named twice: give its directory or its digest, and each of them once", d.Name)
+		}
+		seen[d.Name] = true
 	}
 	return nil
 }

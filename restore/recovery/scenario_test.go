@@ -31,6 +31,8 @@ import (
 //	    alt=I: from index I on the data is another than others' of the same term
 //	archive C-N log=(…) [fulls=(I,…)] [alt=I] [parent=C-N] [superseded=C-N] [held=(ID@I)] [seen=I]
 //	decide [source=NAME] [dead=(m2,…)] [index=I]
+//	others [source=NAME] [index=I]
+//	    the other ways to where the chosen candidate ends
 //	reset
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "scenarios"), func(t *testing.T, path string) {
@@ -61,6 +63,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "decide":
 		return s.decide(t, d)
+	case "others":
+		return s.others(t, d)
 	}
 	t.Fatalf("%s: what is %s?", d.Pos, d.Cmd)
 	return ""
@@ -248,19 +252,19 @@ func (s *scenario) findings(t *testing.T) *Findings {
 		y.archives = append(y.archives, &archived{archive: &archive})
 	}
 	watched := y.watched()
-	var logs []iter.Seq2[raftlog.Entry, error]
+	var logs []iter.Seq2[join.Entry, error]
 	var followers []*follower
 	var all []string
 	add := func(name string, f *follower) {
 		followers, all = append(followers, f), append(all, name)
-		logs = append(logs, func(yield func(raftlog.Entry, error) bool) {
+		logs = append(logs, func(yield func(join.Entry, error) bool) {
 			for _, e := range s.logs[name] {
-				if !yield(e, nil) {
+				if !yield(join.Whole(e), nil) {
 					return
 				}
 			}
 			if s.broken[name] {
-				yield(raftlog.Entry{}, &walfile.CorruptError{Dir: "/" + name, Segment: "1.wal", Offset: 4096, Err: fmt.Errorf("wrong CRC")})
+				yield(join.Entry{}, &walfile.CorruptError{Dir: "/" + name, Segment: "1.wal", Offset: 4096, Err: fmt.Errorf("wrong CRC")})
 			}
 		})
 	}
@@ -274,7 +278,7 @@ func (s *scenario) findings(t *testing.T) *Findings {
 	for _, a := range y.archives {
 		add(a.archive.Name, &follower{log: &Log{}, watched: watched})
 	}
-	pairs, errs, err := join.Logs(t.Context(), logs, func(i int, e raftlog.Entry) { followers[i].visit(e) })
+	pairs, errs, err := join.Logs(t.Context(), logs, func(i int, e join.Entry) { followers[i].visit(e) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +298,23 @@ func (s *scenario) findings(t *testing.T) *Findings {
 	return y.result()
 }
 
-func (s *scenario) decide(t *testing.T, d *datadriven.TestData) string {
+func (s *scenario) others(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p, err := Decide(s.findings(t), request(t, d))
+	checkPlan(t, d, p, err)
+	if err != nil {
+		t.Fatalf("%s: %v", d.Pos, err)
+	}
+	c := p.Candidate(p.Chosen)
+	b := strings.Builder{}
+	fmt.Fprintf(&b, "%s, to %d of term %d: %s\n", c.Name, c.LastIndex, c.LastTerm, c.Source.describe())
+	for _, o := range c.Source.Others {
+		fmt.Fprintf(&b, "or %s: %s\n", o.name(), o.describe())
+	}
+	return b.String()
+}
+
+func request(t *testing.T, d *datadriven.TestData) DecideRequest {
 	t.Helper()
 	req := DecideRequest{DeclareDead: values(d, "dead")}
 	if d.HasArg("source") {
@@ -303,7 +323,12 @@ func (s *scenario) decide(t *testing.T, d *datadriven.TestData) string {
 	if index := number(t, d, "index", 0); index > 0 {
 		req.Target = walreplay.Target{Kind: walreplay.AtIndex, Index: index}
 	}
-	p, err := Decide(s.findings(t), req)
+	return req
+}
+
+func (s *scenario) decide(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p, err := Decide(s.findings(t), request(t, d))
 	checkPlan(t, d, p, err)
 	var b strings.Builder
 	for _, c := range p.Candidates {
@@ -354,15 +379,31 @@ func checkPlan(t *testing.T, d *datadriven.TestData, p *Plan, err error) {
 		if c.Source == nil {
 			continue
 		}
-		at := c.Source.Base.Index
-		for _, piece := range c.Source.Log {
-			if piece.First != at+1 || piece.Last < piece.First {
-				t.Errorf("%s: %s is made of %+v", d.Pos, c.Name, c.Source)
+		seen := map[string]bool{}
+		for _, way := range append([]Source{*c.Source}, c.Source.Others...) {
+			if end := endOf(way); end != c.LastIndex || end != way.Index || way.Term != c.LastTerm {
+				t.Errorf("%s: %s ends with %d: %+v", d.Pos, c.Name, end, way)
 			}
-			at = piece.Last
+			if text := way.describe(); seen[text] {
+				t.Errorf("%s: %s has the same way twice: %s", d.Pos, c.Name, text)
+			} else {
+				seen[text] = true
+			}
 		}
-		if at != c.LastIndex || at != c.Source.Index {
-			t.Errorf("%s: %s ends with %d: %+v", d.Pos, c.Name, at, c.Source)
+		if len(c.Source.Others) > mostOthers || slices.ContainsFunc(c.Source.Others, func(o Source) bool { return o.Others != nil }) {
+			t.Errorf("%s: %s has the others %+v", d.Pos, c.Name, c.Source.Others)
 		}
 	}
+}
+
+// endOf is where a way ends; 0 where its pieces do not follow each other.
+func endOf(s Source) uint64 {
+	at := s.Base.Index
+	for _, piece := range s.Log {
+		if piece.First != at+1 || piece.Last < piece.First {
+			return 0
+		}
+		at = piece.Last
+	}
+	return at
 }

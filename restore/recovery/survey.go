@@ -2,22 +2,23 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/join"
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Survey reads what is left: of members the databases and the logs to their ends,
-// of repositories what their listings and headers tell, and of archived logs the
+// of digests what WriteDigest wrote, of repositories what their listings and headers tell, and of archived logs the
 // entries from where the members' logs begin. It opens files for reading only,
 // locks nothing, and fails with a *RunningError where a member still runs.
 //
-// What is damaged is a finding, not an error. A repository that cannot be read is
+// What is damaged is a finding, not an error; but a digest that is not what was
+// written is a *DigestError. A repository that cannot be read is
 // listed as such: the members may do without it.
-func Survey(ctx context.Context, req SurveyRequest) (*Findings, error) {
+func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
@@ -27,8 +28,16 @@ func Survey(ctx context.Context, req SurveyRequest) (*Findings, error) {
 		}
 	}
 	y := &survey{req: &req, findings: &Findings{Taken: time.Now().UTC().Truncate(time.Second), Survivors: []Remains{}, Archives: []Archive{}, Relations: []Relation{}}}
+	defer func() { err = errors.Join(err, y.close()) }()
 	for _, s := range req.Survivors {
 		d, err := openMember(ctx, s, &req)
+		if err != nil {
+			return nil, err
+		}
+		y.members = append(y.members, d)
+	}
+	for _, s := range req.Digests {
+		d, err := y.openDigest(s)
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +63,7 @@ type survey struct {
 	findings *Findings
 	members  []*memberDir
 	archives []*archived
+	digests  []*openedDigest
 }
 
 func (y *survey) openRepositories(ctx context.Context) error {
@@ -80,7 +90,7 @@ func (y *survey) openRepositories(ctx context.Context) error {
 func (y *survey) compare(ctx context.Context) error {
 	watched := y.watched()
 	var (
-		logs      []iter.Seq2[raftlog.Entry, error]
+		logs      []iter.Seq2[join.Entry, error]
 		followers []*follower
 		names     []string
 		end       []func(error)
@@ -88,19 +98,19 @@ func (y *survey) compare(ctx context.Context) error {
 		total     int64
 		done      int64
 	)
-	add := func(name string, log iter.Seq2[raftlog.Entry, error], f *follower, finish func(error)) {
+	add := func(name string, log iter.Seq2[join.Entry, error], f *follower, finish func(error)) {
 		logs, followers, names, end = append(logs, log), append(followers, f), append(names, name), append(end, finish)
 	}
 	for _, d := range y.members {
-		if d.log == nil {
+		if d.entries == nil {
 			d.bare()
 			continue
 		}
-		if at := d.summary.FirstIndex; at != 0 {
+		if at := d.remains.Log.FirstIndex; at != 0 {
 			if first == 0 || at < first {
 				first = at
 			}
-			total += int64(d.summary.LastIndex - at + 1)
+			total += int64(d.remains.Log.LastIndex - at + 1)
 		}
 		f := d.follow(watched)
 		add(d.Name, d.entries(ctx), f, func(err error) { f.finish(d, err) })
@@ -112,13 +122,16 @@ func (y *survey) compare(ctx context.Context) error {
 		f := &follower{log: &Log{}, watched: watched}
 		add(a.archive.Name, a.entries(ctx, first), f, func(err error) { a.finish(f, first, err) })
 	}
-	pairs, errs, err := join.Logs(ctx, logs, func(i int, e raftlog.Entry) {
+	pairs, errs, err := join.Logs(ctx, logs, func(i int, e join.Entry) {
 		followers[i].visit(e)
 		if done++; done%progressEvery == 0 {
 			y.req.progress("compare logs", min(done, total), total)
 		}
 	})
 	if err != nil {
+		return err
+	}
+	if err := broken(errs); err != nil {
 		return err
 	}
 	for i, finish := range end {

@@ -5,7 +5,8 @@
 //
 //  1. All logs are read once, at the same time, in the order of raft indexes.
 //     Memory holds one entry of each, whatever their length.
-//  2. Equal means term, type and data, not a name or an index alone.
+//  2. Equal means term, type and data, not a name or an index alone. Where the data
+//     of one of two is elsewhere, its SHA-256 is compared.
 //  3. What a log could not be read for is told beside its result, and does not
 //     keep the others from being compared.
 package join
@@ -13,8 +14,6 @@ package join
 import (
 	"context"
 	"iter"
-
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Parting is the first index at which two logs hold different entries.
@@ -41,7 +40,7 @@ func (p Pair) Met() bool { return p.Last > 0 || p.Parted != nil }
 // data is valid during the call. pairs[a][b] is there for a < b.
 //
 // errs are the errors that logs ended with. The error is that of ctx alone.
-func Logs(ctx context.Context, logs []iter.Seq2[raftlog.Entry, error], visit func(log int, e raftlog.Entry)) (pairs [][]Pair, errs []error, err error) {
+func Logs(ctx context.Context, logs []iter.Seq2[Entry, error], visit func(log int, e Entry)) (pairs [][]Pair, errs []error, err error) {
 	m := &merge{heads: make([]head, len(logs)), pairs: make([][]Pair, len(logs)), errs: make([]error, len(logs))}
 	for i, log := range logs {
 		m.pairs[i] = make([]Pair, len(logs))
@@ -74,9 +73,11 @@ func Logs(ctx context.Context, logs []iter.Seq2[raftlog.Entry, error], visit fun
 
 // head is where the reading of one log is.
 type head struct {
-	next  func() (raftlog.Entry, error, bool)
-	entry raftlog.Entry
-	ended bool
+	next  func() (Entry, error, bool)
+	entry Entry
+	// summed tells that entry.Sum was made here.
+	summed bool
+	ended  bool
 }
 
 type merge struct {
@@ -92,7 +93,7 @@ func (m *merge) advance(i int) {
 		h.ended, m.errs[i] = true, err
 		return
 	}
-	h.entry = e
+	h.entry, h.summed = e, false
 }
 
 // lowest adds the logs whose next entry has the lowest index, in their order.
@@ -122,8 +123,8 @@ func (m *merge) compare(at []int) {
 			if p.Parted != nil {
 				continue
 			}
-			one, other := m.heads[a].entry, m.heads[b].entry
-			if !one.Equal(other) {
+			one, other := &m.heads[a].entry, &m.heads[b].entry
+			if !same(&m.heads[a], &m.heads[b]) {
 				p.Parted = &Parting{Index: one.Index, TermA: one.Term, TermB: other.Term}
 				continue
 			}

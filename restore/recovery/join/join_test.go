@@ -6,20 +6,33 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-func logOf(entries []raftlog.Entry, end error) iter.Seq2[raftlog.Entry, error] {
-	return func(yield func(raftlog.Entry, error) bool) {
+func logOf(entries []raftlog.Entry, end error) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
 		for _, e := range entries {
-			if !yield(e, nil) {
+			if !yield(Whole(e), nil) {
 				return
 			}
 		}
 		if end != nil {
-			yield(raftlog.Entry{}, end)
+			yield(Entry{}, end)
+		}
+	}
+}
+
+// outlined is a log as another host tells it: without data.
+func outlined(log iter.Seq2[Entry, error]) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for e, err := range log {
+			e.Sum, e.Outline, e.Data = SumOf(e.Data), true, nil
+			if !yield(e, err) {
+				return
+			}
 		}
 	}
 }
@@ -46,14 +59,14 @@ func dumb(a, b []raftlog.Entry) Pair {
 }
 
 // The merge gives what comparing every two logs in memory gives, whatever is
-// missing in them: beginnings, ends, and pieces between; and each log is visited
-// once, in its order.
+// missing in them: beginnings, ends, and pieces between, and whichever of them come
+// without their data; and each log is visited once, in its order.
 func TestLogsAgainstADumbOne(t *testing.T) {
 	parted, apart := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var held [][]raftlog.Entry
-		var logs []iter.Seq2[raftlog.Entry, error]
+		var logs []iter.Seq2[Entry, error]
 		for range 1 + r.IntN(5) {
 			var entries []raftlog.Entry
 			wrong := uint64(r.IntN(60))
@@ -72,9 +85,17 @@ func TestLogsAgainstADumbOne(t *testing.T) {
 			logs = append(logs, logOf(entries, nil))
 		}
 		seen := make([][]uint64, len(held))
-		pairs, _, err := Logs(t.Context(), logs, func(i int, e raftlog.Entry) { seen[i] = append(seen[i], e.Index) })
+		pairs, _, err := Logs(t.Context(), logs, func(i int, e Entry) { seen[i] = append(seen[i], e.Index) })
 		if err != nil {
 			t.Fatal(err)
+		}
+		for i := range logs {
+			if r.IntN(2) == 0 {
+				logs[i] = outlined(logs[i])
+			}
+		}
+		if again, _, err := Logs(t.Context(), logs, nil); err != nil || !reflect.DeepEqual(again, pairs) {
+			t.Errorf("seed %d: some without data: %+v, %v; with it: %+v", seed, again, err, pairs)
 		}
 		for a := range held {
 			if len(seen[a]) != len(held[a]) {
@@ -108,13 +129,13 @@ func TestLogsAgainstADumbOne(t *testing.T) {
 func TestOneLogFails(t *testing.T) {
 	entries := []raftlog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}, {Index: 3, Term: 2}}
 	broken := errors.New("broken")
-	pairs, errs, err := Logs(t.Context(), []iter.Seq2[raftlog.Entry, error]{logOf(entries[:1], broken), logOf(entries, nil), logOf(entries, nil)}, nil)
+	pairs, errs, err := Logs(t.Context(), []iter.Seq2[Entry, error]{logOf(entries[:1], broken), logOf(entries, nil), logOf(entries, nil)}, nil)
 	if err != nil || errs[0] != broken || errs[1] != nil || pairs[0][1].Last != 1 || pairs[1][2].Last != 3 {
 		t.Errorf("%+v, %v, %v", pairs, errs, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(broken)
-	if _, _, err := Logs(ctx, []iter.Seq2[raftlog.Entry, error]{logOf(entries, nil)}, nil); err != broken {
+	if _, _, err := Logs(ctx, []iter.Seq2[Entry, error]{logOf(entries, nil)}, nil); err != broken {
 		t.Errorf("ended: %v", err)
 	}
 }

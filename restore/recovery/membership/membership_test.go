@@ -36,8 +36,12 @@ func (l *log) raw(kind raftpb.EntryType, data []byte) {
 	l.t.Helper()
 	l.index++
 	var err error
-	if l.last, err = l.state.Apply(raftlog.Entry{Index: l.index, Term: 1, Type: kind, Data: data}); err != nil {
+	before, e := fmt.Sprint(l.state), raftlog.Entry{Index: l.index, Term: 1, Type: kind, Data: data}
+	if l.last, err = l.state.Apply(e); err != nil {
 		l.t.Fatal(err)
+	}
+	if !Concerns(e) && (fmt.Sprint(l.state) != before || l.last != Change{}) {
+		l.t.Errorf("%s changed the members, and is said not to concern them", e)
 	}
 }
 
@@ -110,6 +114,33 @@ func TestApply(t *testing.T) {
 	l.change(raftpb.ConfChangeRemoveNode, 3, 0, false)
 	if !l.last.Forced || len(l.state.Voters()) != 1 {
 		t.Errorf("a removal that nobody asked for: %+v", l.last)
+	}
+}
+
+// Most entries are not about members, not even all of the v2 API.
+func TestConcerns(t *testing.T) {
+	v2 := func(path string) []byte {
+		b := protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), "PUT")
+		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), path)
+		return protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), 0)
+	}
+	put, err := proto.Marshal(&pb.InternalRaftRequest{Header: &pb.RequestHeader{ID: 1}, Put: &pb.PutRequest{Key: []byte("k")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		want bool
+	}{
+		"attributes": {v2("/0/members/1f/attributes"), true}, "a key of the v2 API": {v2("/1/members/1f/attributes"), false}, "the version": {v2("/0/version"), false},
+		"no ID": {v2("/0/members/x/attributes"), false}, "put": {put, false}, "nothing": {nil, false}, "not known": {[]byte{0xff}, false},
+	} {
+		if got := Concerns(raftlog.Entry{Index: 1, Data: c.data}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if !Concerns(raftlog.Entry{Type: raftpb.EntryConfChange}) || !Concerns(raftlog.Entry{Type: raftpb.EntryConfChangeV2}) {
+		t.Error("changes of the members do not concern them")
 	}
 }
 

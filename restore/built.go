@@ -1,0 +1,85 @@
+package restore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Built is the result of an earlier run of the plan that built all members of this
+// host, as Execute gave it; nil where there was none, or where it was ended before
+// they were free to start. It changes nothing, and it does not matter whether the
+// members run by now.
+func (p *Plan) Built(only string) (*Result, error) {
+	members, err := p.local(only)
+	if err != nil {
+		return nil, err
+	}
+	var targets []*target
+	for _, m := range members {
+		state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
+		if err != nil {
+			return nil, fmt.Errorf("look for what was built of member %s: %w", m.Name, err)
+		}
+		if state != stateDone || r.Plan.ID != p.ID {
+			return nil, nil
+		}
+		targets = append(targets, &target{Member: m})
+	}
+	r := newResult(p, targets)
+	r.CompletedEarlier = true
+	return r, nil
+}
+
+// Displaced is where an earlier run of the plan put what had lain where it builds a
+// member.
+type Displaced struct {
+	// Member is the folder that member/ was renamed to; empty where it lies in its
+	// place, or where there was none.
+	Member string
+	// Log is the folder in the separate WAL directory that its files were moved to,
+	// all or some of them; empty where none was.
+	Log string
+}
+
+// Displaced looks for what an earlier run of the plan, however far it got, set
+// aside for one of its members. It changes nothing.
+func (p *Plan) Displaced(m Member) (d Displaced, err error) {
+	state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
+	if err != nil {
+		return d, err
+	}
+	if state >= stateUnfinished && r.Plan.ID == p.ID {
+		if d.Member, err = p.newestAside(m.DataDir, memberAsidePrefix); err != nil {
+			return d, err
+		}
+	}
+	if m.WALDir != "" {
+		d.Log, err = p.newestAside(m.WALDir, setAsidePrefix)
+	}
+	return d, err
+}
+
+// newestAside is the newest folder that was set aside in a directory since the
+// plan was made, and that is none of what the plan built itself.
+func (p *Plan) newestAside(dir, prefix string) (string, error) {
+	names, err := entries(dir)
+	if err != nil {
+		return "", err
+	}
+	newest := ""
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) || name < prefix+stamp(p.CreatedAt) || name < newest {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, name, unfinishedName)); err == nil {
+			continue
+		}
+		newest = name
+	}
+	if newest == "" {
+		return "", nil
+	}
+	return filepath.Join(dir, newest), nil
+}
