@@ -35,6 +35,10 @@ func TestPromise8Bump(t *testing.T) {
 			t.Errorf("off, known %d: %v %q %v", known, b, notes, err)
 		}
 	}
+	// Where nothing was lost, bounds that lie above the revision mean nothing.
+	if b, notes, err := planBump(BumpRequest{Mode: BumpNone}, snapshot.Facts{Revision: 5}, 9); b != nil || err != nil || len(notes) > 0 {
+		t.Errorf("none: %v %q %v", b, notes, err)
+	}
 	if _, _, err := planBump(BumpRequest{}, snapshot.Facts{Revision: math.MaxInt64 - 5}, 0); err == nil {
 		t.Error("a bump that overflows is planned")
 	}

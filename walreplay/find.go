@@ -35,11 +35,12 @@ func addArchived(ctx context.Context, repo *repository.Repository, c *snapshot.C
 	for _, t := range c.Timelines {
 		var a snapshot.Archived
 		var err error
-		if slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }) {
+		switch {
+		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }):
 			a, err = lastSeen(ctx, repo, t.ID)
-		} else if t.Parent != nil {
+		case t.Parent != nil:
 			a, err = ending(ctx, repo, t.ID)
-		} else {
+		default:
 			continue
 		}
 		if err != nil {

@@ -14,11 +14,17 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// unit are the settings of the unit, in their order.
+// unit are the settings of the agent's unit.
 func unit(t testing.TB) map[string][]string {
 	t.Helper()
+	return settings(t, "requorum-agent.service")
+}
+
+// settings are those of a unit, in their order.
+func settings(t testing.TB, name string) map[string][]string {
+	t.Helper()
 	all := map[string][]string{}
-	for line := range strings.Lines(deployed(t, "systemd", "requorum-agent.service")) {
+	for line := range strings.Lines(deployed(t, "systemd", name)) {
 		if key, value, found := strings.Cut(strings.TrimSpace(line), "="); found && !strings.HasPrefix(key, "#") {
 			all[key] = append(all[key], value)
 		}

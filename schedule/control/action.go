@@ -107,7 +107,7 @@ func (s *server) holds(a *protocol.Action) error {
 
 // hold gives the member to a run.
 func (s *server) hold(run string) error {
-	if s.Journal.Run() == run {
+	if s.Journal.Holds(run) {
 		return nil
 	}
 	return s.Journal.Add(journal.Entry{Run: run, Step: journal.Held})

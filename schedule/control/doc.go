@@ -14,7 +14,9 @@
 //  5. Nothing of the user's is destroyed: data is set aside by renaming, and what
 //     is put back sets aside what had taken its place.
 //  6. No data is moved or sent while the member is not proved to be stopped, and
-//     none is started that has no log to start from.
+//     none is started that has no log to start from, or whose cluster was superseded.
 //  7. Each action may be repeated by its run, after whatever ended it: it goes on,
 //     or says what was done.
+//  8. What writes through the cluster from this host is stopped with proof, and of it
+//     only what ran before is started again.
 package control

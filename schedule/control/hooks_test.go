@@ -11,12 +11,15 @@ import (
 
 	"github.com/requorum/requorum/schedule/control"
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // TestHooks: a survey is of a stopped member, a rebuild comes after the set-aside
 // by the same run, and a member of a superseded timeline is not started.
 func TestHooks(t *testing.T) {
-	r := newRig(t, idle(t))
+	m := idle(t)
+	logOf(t, filepath.Join(m.DataDir, "member", "wal"), 0x5bd6)
+	r := newRig(t, m)
 	if _, err := r.client(t, run1).Rebuild(t.Context(), json.RawMessage("{}"), nil); codeOf(err) != protocol.NotOffered {
 		t.Errorf("without a hook: %v", err)
 	}
@@ -25,8 +28,8 @@ func TestHooks(t *testing.T) {
 		Survey: func(_ context.Context, dataDir, _ string) (any, error) {
 			return map[string]string{"looked_at": dataDir}, nil
 		},
-		MayStart: func(context.Context, string, string) error {
-			return errors.New("timeline 5bd6-1 was superseded by 7ac0-1")
+		MayStart: func(context.Context, snapshot.ID, []snapshot.ID) ([]string, error) {
+			return nil, errors.New("timeline 5bd6-1 was superseded by 7ac0-1")
 		},
 		Rebuild: func(_ context.Context, b control.Rebuild) (any, error) {
 			rebuilt = append(rebuilt, b)

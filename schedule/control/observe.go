@@ -20,6 +20,10 @@ func (s *server) member(c *call) {
 	ctx := c.r.Context()
 	m := s.Config.Member
 	answer := protocol.Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: s.Journal.Run()}
+	quiesced := s.Journal.Quiesce()
+	if answer.Clients = s.clientStates(ctx, quiesced); quiesced != nil {
+		answer.Quiesced = quiesced.Run
+	}
 	for _, a := range s.Journal.Asides() {
 		answer.Aside = append(answer.Aside, a.Aside)
 	}

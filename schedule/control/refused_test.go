@@ -136,6 +136,8 @@ func TestPoint6RolePerVerb(t *testing.T) {
 		protocol.SetAside: func(c *client.Client) error { _, err := c.SetAside(t.Context()); return err },
 		protocol.Undo:     func(c *client.Client) error { _, err := c.Undo(t.Context()); return err },
 		protocol.Rebuild:  func(c *client.Client) error { _, err := c.Rebuild(t.Context(), nil, nil); return err },
+		protocol.Quiesce:  func(c *client.Client) error { _, err := c.Quiesce(t.Context()); return err },
+		protocol.Resume:   func(c *client.Client) error { _, err := c.Resume(t.Context()); return err },
 		protocol.Copy:     func(c *client.Client) error { _, err := c.Files(t.Context(), protocol.Current); return err },
 	}
 	for _, verb := range protocol.Verbs() {

@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/requorum/requorum/schedule/api"
+	"github.com/requorum/requorum/schedule/control/clients"
 	"github.com/requorum/requorum/schedule/control/config"
 	"github.com/requorum/requorum/schedule/control/journal"
 	"github.com/requorum/requorum/schedule/control/member"
@@ -35,6 +36,13 @@ func Listen(ctx context.Context, cfg *config.Config, hooks Hooks, logger *slog.L
 	if err := tried(ctx, controller, cfg); err != nil {
 		logger.Warn("the member cannot be controlled now", "error", err)
 	}
+	all, err := clients.New(cfg.Clients)
+	if err != nil {
+		return nil, err
+	}
+	if err := triedClients(ctx, all); err != nil {
+		logger.Warn("not all clients can be quiesced now", "error", err)
+	}
 	j, err := journal.Open(cfg.StateDir)
 	if err != nil {
 		return nil, err
@@ -48,7 +56,7 @@ func Listen(ctx context.Context, cfg *config.Config, hooks Hooks, logger *slog.L
 		return nil, errors.Join(err, j.Close())
 	}
 	return &Process{
-		options:  Options{Config: cfg, Controller: controller, Journal: j, Audit: audit, Hooks: hooks, Logger: logger},
+		options:  Options{Config: cfg, Controller: controller, Clients: all, Journal: j, Audit: audit, Hooks: hooks, Logger: logger},
 		listener: newGate(ln, audit, logger),
 	}, nil
 }
@@ -64,13 +72,15 @@ func (p *Process) Serve(ctx context.Context) error {
 }
 
 // Check tries what a configuration names without changing anything and without
-// binding the address: certificates, programs, unit or manifest.
+// binding the address: certificates, programs, units or manifests, and whether the
+// processes of clients can be seen.
 func Check(ctx context.Context, cfg *config.Config) error {
 	controller, err := member.New(cfg.Member, cfg.StateDir)
 	if err == nil {
 		err = tried(ctx, controller, cfg)
 	}
-	return errors.Join(err, listenConfig(cfg).Check())
+	all, clientsErr := clients.New(cfg.Clients)
+	return errors.Join(err, clientsErr, triedClients(ctx, all), listenConfig(cfg).Check())
 }
 
 func tried(ctx context.Context, c member.Controller, cfg *config.Config) error {

@@ -4,16 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/clients"
 	"github.com/requorum/requorum/schedule/control/config"
 	"github.com/requorum/requorum/schedule/control/journal"
 	"github.com/requorum/requorum/schedule/control/member"
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // Hooks are what a control process can do with the help of packages above it.
@@ -22,9 +27,15 @@ type Hooks struct {
 	// Survey says what the directories of a stopped member hold; it reads only. What
 	// it returns is sent as JSON.
 	Survey func(ctx context.Context, dataDir, walDir string) (any, error)
-	// MayStart fails where the member must not be started, such as one of a timeline
-	// that was superseded. Its error names that timeline.
-	MayStart func(ctx context.Context, dataDir, walDir string) error
+	// Digest writes what a recovery's survey needs of the directories of a stopped
+	// member, and reads only; nil where this process cannot.
+	Digest func(ctx context.Context, w io.Writer, s recovery.Survivor) error
+	// MayStart fails where a member of this cluster must not be started, such as one
+	// whose timeline was superseded: its error names that timeline. takenBack are
+	// clusters that had taken its place, and whose rebuild was undone on this host:
+	// that they superseded it counts for nothing. What could not be asked is a
+	// warning.
+	MayStart func(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error)
 	// Rebuild builds the member's directories; nil where this process cannot. What
 	// it returns is sent as JSON.
 	Rebuild func(ctx context.Context, r Rebuild) (any, error)
@@ -36,6 +47,13 @@ type Rebuild struct {
 	Run                     string
 	Member, DataDir, WALDir string
 	Plan, Source            json.RawMessage
+	// Aside is what a run set aside on this host, nil where nothing is.
+	Aside func(run string) *restore.Aside
+	// Built is what the same run built before, or began to; nil where nothing.
+	Built *journal.Built
+	// Building records, durably, that the directories are about to be built, and
+	// Superseded that they were.
+	Building, Superseded func(journal.Built) error
 }
 
 // Options are what a server needs.
@@ -43,8 +61,10 @@ type Options struct {
 	Config     *config.Config
 	Controller member.Controller
 	Journal    *journal.Journal
-	Audit      *Audit
-	Hooks      Hooks
+	// Clients are the configured ones, in their order.
+	Clients []clients.Client
+	Audit   *Audit
+	Hooks   Hooks
 	// Logger is told of what a client is told too, and of what it can't be told; nil
 	// is silent.
 	Logger *slog.Logger
@@ -77,6 +97,8 @@ func routes(path string) (route, bool) {
 	switch path {
 	case protocol.MemberPath:
 		return route{protocol.Observe, http.MethodGet, (*server).member}, true
+	case protocol.SurveyPath:
+		return route{protocol.Observe, http.MethodGet, (*server).survey}, true
 	case protocol.DataPath:
 		return route{protocol.Copy, http.MethodGet, (*server).data}, true
 	case protocol.StopPath:
@@ -89,6 +111,10 @@ func routes(path string) (route, bool) {
 		return route{protocol.Undo, http.MethodPost, action((*server).undo)}, true
 	case protocol.RebuildPath:
 		return route{protocol.Rebuild, http.MethodPost, action((*server).rebuild)}, true
+	case protocol.QuiescePath:
+		return route{protocol.Quiesce, http.MethodPost, action((*server).quiesce)}, true
+	case protocol.ResumePath:
+		return route{protocol.Resume, http.MethodPost, action((*server).resume)}, true
 	}
 	return route{}, false
 }

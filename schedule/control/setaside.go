@@ -96,23 +96,3 @@ func (s *server) sameDirectories(a *journal.Aside) error {
 	}
 	return nil
 }
-
-// rebuild hands over to the hook.
-func (s *server) rebuild(ctx context.Context, a *protocol.Action) (*protocol.Done, error) {
-	if s.Hooks.Rebuild == nil {
-		return nil, refused(protocol.NotOffered, errors.New("this process cannot rebuild a member"))
-	}
-	if err := s.writable(ctx, a.Run); err != nil {
-		return nil, err
-	}
-	if known := s.Journal.Aside(a.Run); known == nil || !known.Done || known.Undoing {
-		return nil, refused(protocol.BadRequest, fmt.Errorf("run %s has not set the old data aside: do that first", a.Run))
-	}
-	m := s.Config.Member
-	result, err := s.Hooks.Rebuild(ctx, Rebuild{Run: a.Run, Member: m.Name, DataDir: m.DataDir, WALDir: m.WALDir, Plan: a.Plan, Source: a.Source})
-	if err != nil {
-		return nil, err
-	}
-	raw, err := asJSON(result)
-	return &protocol.Done{Result: raw}, err
-}

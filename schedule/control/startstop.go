@@ -30,10 +30,9 @@ func (s *server) start(ctx context.Context, a *protocol.Action) (*protocol.Done,
 	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
 		return nil, err
 	}
-	if may := s.Hooks.MayStart; may != nil {
-		if err := may(ctx, m.DataDir, m.WALDir); err != nil {
-			return nil, refused(protocol.Unstartable, err)
-		}
+	warnings, err := s.mayStart(ctx)
+	if err != nil {
+		return nil, refused(protocol.Unstartable, err)
 	}
 	ctx, cancel := withTimeout(ctx, "start", time.Duration(m.StartTimeout))
 	defer cancel()
@@ -45,7 +44,7 @@ func (s *server) start(ctx context.Context, a *protocol.Action) (*protocol.Done,
 			return nil, err
 		}
 	}
-	return &protocol.Done{}, nil
+	return &protocol.Done{Warnings: warnings}, nil
 }
 
 func withTimeout(ctx context.Context, what string, d time.Duration) (context.Context, context.CancelFunc) {

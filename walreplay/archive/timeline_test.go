@@ -426,3 +426,50 @@ func TestPromise6Superseded(t *testing.T) {
 		}
 	})
 }
+
+// Old members that come back after a recovery, with another log than was archived,
+// do not begin a new history in the cluster's name.
+func TestPromise6SupersededAndDiffers(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		r.rewind(22, 5)
+		r.load(15)
+		by := repository.TimelineID{ClusterID: 0xdd, N: 1}
+		if err := r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}); err != nil {
+			t.Fatal(err)
+		}
+		b := r.startWith(a.config)
+		err := <-b.done
+		b.once.Do(func() {})
+		var ended *SupersededError
+		if !errors.As(err, &ended) || !strings.Contains(err.Error(), by.String()) {
+			t.Errorf("got %v", err)
+		}
+		if ids, err := r.repo().TimelineIDs(context.Background()); err != nil || len(ids) != 1 {
+			t.Errorf("timelines %v, %v", ids, err)
+		}
+	})
+}
+
+// The log of a cluster that was restored begins anew with small indexes: where its
+// history branched off the old cluster's is no place in it.
+func TestPromise6RestoredClusterBeginsAnew(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		parent := repository.Branch{Timeline: repository.TimelineID{ClusterID: 0xdd, N: 1}, RaftIndex: 5000}
+		repo, err := repository.Init(context.Background(), r.sink, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := repo.OpenTimeline(context.Background(), repository.Timeline{ID: timelineN(1), Created: time.Now(), Reason: "restored", Parent: &parent}); err != nil {
+			t.Fatal(err)
+		}
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		r.sameAs(1, r.cluster.members[0].entries)
+	})
+}

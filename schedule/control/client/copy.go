@@ -45,16 +45,25 @@ func (c *Client) Copy(ctx context.Context, w io.Writer, of, file string, offset,
 	failed := func(err error) error {
 		return fmt.Errorf("copy %s of member %s, %d bytes from %d on: %w", file, c.options.Member, length, offset, err)
 	}
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, sum), resp.Body)
+	n, err := receive(w, resp)
 	if err != nil {
 		return failed(err)
 	}
 	if n != length {
 		return failed(fmt.Errorf("%d came", n))
 	}
-	if got, want := hex.EncodeToString(sum.Sum(nil)), resp.Trailer.Get(protocol.SumTrailer); got != want {
-		return failed(fmt.Errorf("their SHA-256 is %s, and %q was sent", got, want))
-	}
 	return nil
+}
+
+// receive writes what is sent to w, and compares its sum.
+func receive(w io.Writer, resp *http.Response) (int64, error) {
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(w, sum), resp.Body)
+	if err != nil {
+		return n, err
+	}
+	if got, want := hex.EncodeToString(sum.Sum(nil)), resp.Trailer.Get(protocol.SumTrailer); got != want {
+		return n, fmt.Errorf("the SHA-256 of what came is %s, and %q was sent", got, want)
+	}
+	return n, nil
 }

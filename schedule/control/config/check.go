@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	agent "github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/sinks/place"
 )
 
 // fault is what is wrong with a key.
@@ -55,6 +57,21 @@ func (c *Config) contradictions(places *agent.Places) (all []fault) {
 	if inside(c.StateDir, m.DataDir) || inside(c.AuditFile, m.DataDir) {
 		add("member.data-dir", "the state folder or the audit file lies in it: they must outlive it")
 	}
+	if m.Owner != "" && strings.Count(m.Owner, ":") != 1 {
+		add("member.owner", "%q: want user:group, such as etcd:etcd", m.Owner)
+	}
+	for i, u := range c.Repositories {
+		if err := place.Check(u); err != nil {
+			add(fmt.Sprintf("repositories[%d]", i), "%w", err)
+		} else if !strings.Contains(u, "://") && !filepath.IsAbs(u) {
+			add(fmt.Sprintf("repositories[%d]", i), "%s is relative, and would mean another folder in another one: write the whole path", u)
+		}
+	}
+	for i, path := range c.IdentityFiles {
+		if !filepath.IsAbs(path) {
+			add(fmt.Sprintf("identity-files[%d]", i), "%s is relative, and would mean another file in another folder: write the whole path", path)
+		}
+	}
 	for kind, key := range names {
 		if kind != m.Kind && places.Given(key) {
 			add(key, "is for kind %s, and the member is of kind %s: remove it", kind, m.Kind)
@@ -78,33 +95,20 @@ func (c *Config) contradictions(places *agent.Places) (all []fault) {
 	default:
 		add("log.format", "%q: want text or json", c.Log.Format)
 	}
-	return append(all, m.kindFaults()...)
+	return slices.Concat(all, m.kindFaults(), c.clientFaults(places))
 }
 
 func (m Member) kindFaults() (all []fault) {
-	need := func(key string, missing bool) {
-		if missing {
-			all = append(all, fault{key, fmt.Errorf("%w: kind %s needs it", errMissing, m.Kind)})
-		}
-	}
 	switch m.Kind {
 	case "":
 	case Store:
-		need("member.store.command", len(m.Store.Command) == 0)
+		all = needed("member.store.command", len(m.Store.Command) > 0, m.Kind)
 	case Systemd:
-		need("member.systemd.unit", m.Systemd.Unit == "")
-		if strings.HasPrefix(m.Systemd.Unit, "-") {
-			all = append(all, fault{"member.systemd.unit", fmt.Errorf("%q looks like an option", m.Systemd.Unit)})
-		}
+		all = m.Systemd.faults("member.systemd.")
 	case StaticPod:
-		p := m.StaticPod
-		need("member.static-pod.manifest", p.Manifest == "")
-		if p.Manifest != "" && p.AsideDir != "" && inside(p.AsideDir, filepath.Dir(p.Manifest)) {
-			all = append(all, fault{"member.static-pod.aside-dir", fmt.Errorf("lies in the manifest folder %s, of which the kubelet reads every file: name a folder outside", filepath.Dir(p.Manifest))})
-		}
+		all = m.StaticPod.faults("member.static-pod.")
 	case Command:
-		need("member.command.start", len(m.Command.Start) == 0)
-		need("member.command.stop", len(m.Command.Stop) == 0)
+		all = m.Command.faults("member.command.")
 	case K3s, RKE2, Talos:
 	default:
 		all = append(all, fault{"member.kind", fmt.Errorf("%q: want store, systemd, static-pod, command, k3s, rke2 or talos", m.Kind)})

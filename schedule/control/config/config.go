@@ -23,6 +23,10 @@ type Config struct {
 	Listen Listen `yaml:"listen"`
 	Member Member `yaml:"member"`
 
+	// Clients are what writes through the cluster from this host, in the order in
+	// which they are stopped before any member is.
+	Clients []Client `yaml:"clients"`
+
 	// StateDir is the folder of the process's own: its journal, the member's pid
 	// file and output. On no file system that the recovery might replace.
 	//
@@ -32,6 +36,13 @@ type Config struct {
 	//
 	// Default: audit.jsonl in state-dir.
 	AuditFile string `yaml:"audit-file"`
+
+	// Repositories are the URLs that a rebuild may read of, and that are asked, before
+	// a member is started, whether its timeline was superseded. A request can name no
+	// other.
+	Repositories []string `yaml:"repositories"`
+	// IdentityFiles open what is encrypted there.
+	IdentityFiles []string `yaml:"identity-files"`
 
 	Log Log `yaml:"log"`
 }
@@ -74,6 +85,10 @@ type Member struct {
 	DataDir string `yaml:"data-dir"`
 	WALDir  string `yaml:"wal-dir"`
 	Kind    Kind   `yaml:"kind"`
+	// Owner of what is rebuilt, as user:group. Default: as found on what is
+	// replaced, which is whoever this process runs as where the data directory is
+	// gone; for kind store its user.
+	Owner string `yaml:"owner"`
 
 	Store     StoreMember     `yaml:"store"`
 	Systemd   SystemdMember   `yaml:"systemd"`

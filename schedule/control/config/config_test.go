@@ -44,6 +44,10 @@ func TestFaults(t *testing.T) {
 		{"kind: static-pod", "kind: static-pod\n  stop-timeout: 0s", "want a time to wait"},
 		{"kind: static-pod\n  static-pod: {manifest: /etc/kubernetes/manifests/etcd.yaml}", "kind: command\n  command: {start: [a]}", "member.command.stop"},
 		{"listen:", "log: {level: loud}\nlisten:", "log.level"},
+		{"listen:", "repositories: [\"ftp://host/x\"]\nlisten:", "repositories[0]"},
+		{"listen:", "repositories: [backups]\nlisten:", "relative"},
+		{"listen:", "identity-files: [key.txt]\nlisten:", "identity-files[0]"},
+		{"kind: static-pod", "owner: etcd\n  kind: static-pod", "member.owner"},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
 		if text == good {

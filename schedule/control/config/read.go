@@ -56,7 +56,12 @@ func (c *Config) derive() {
 	if m.Store.LogFile == "" {
 		m.Store.LogFile = filepath.Join(c.StateDir, m.Name+".log")
 	}
-	if p := &m.StaticPod; p.AsideDir == "" && p.Manifest != "" {
+	m.StaticPod.deriveAside()
+	c.deriveClients()
+}
+
+func (p *StaticPodMember) deriveAside() {
+	if p.AsideDir == "" && p.Manifest != "" {
 		p.AsideDir = filepath.Join(filepath.Dir(filepath.Dir(p.Manifest)), "requorum-manifests")
 	}
 }

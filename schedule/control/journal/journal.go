@@ -32,6 +32,16 @@ const (
 	Asided   Step = "set-aside-done"
 	Undoing  Step = "undo" // begun, of what Aside says
 	Undone   Step = "undo-done"
+	// Building begins the last step of a rebuild: Built says of which plan.
+	// Superseded says that it was done: from then on the old cluster counts as
+	// superseded by the new one, until an undo of the same run.
+	Building   Step = "rebuild"
+	Superseded Step = "superseded"
+	// Quiescing begins a quiesce: Clients says which of them ran. ClientAt says how
+	// far the run got with those that it names; Resumed that the quiesce is over.
+	Quiescing Step = "quiesce"
+	ClientAt  Step = "client"
+	Resumed   Step = "resume-done"
 )
 
 // Entry is one line.
@@ -40,6 +50,9 @@ type Entry struct {
 	Run   string         `json:"run"`
 	Step  Step           `json:"step"`
 	Aside *restore.Aside `json:"aside,omitempty"`
+	Built *Built         `json:"built,omitempty"`
+	// Clients are those of Quiescing and ClientAt.
+	Clients []Client `json:"clients,omitempty"`
 }
 
 // Aside is a set-aside, as far as it got.
@@ -58,6 +71,10 @@ type Journal struct {
 	file  *os.File
 	run   string  // that has the member
 	aside []Aside // not undone, oldest first
+	built []Built // not undone, oldest first
+	taken []Built // undone
+
+	quiesce *Quiesce // not resumed
 }
 
 // Open opens the journal in a folder, which it makes, and locks it: one process
@@ -110,6 +127,7 @@ func (j *Journal) read() error {
 }
 
 func (j *Journal) apply(e Entry) {
+	j.applyClients(e)
 	switch e.Step {
 	case Held:
 		j.run = e.Run
@@ -126,10 +144,14 @@ func (j *Journal) apply(e Entry) {
 				a.Undoing = a.Undoing || e.Step == Undoing
 				if e.Step == Undone {
 					j.aside = append(j.aside[:i], j.aside[i+1:]...)
+					j.takeBack(e.Run)
 				}
 				return
 			}
 		}
+	case Building, Superseded:
+		j.build(e)
+	default: // it is about clients
 	}
 }
 
@@ -162,11 +184,22 @@ func (j *Journal) Add(e Entry) error {
 	return nil
 }
 
-// Run is the one that has the member; empty where none has it.
+// Run is the one that has the member, or has quiesced the host's clients; empty
+// where none has.
 func (j *Journal) Run() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.run == "" && j.quiesce != nil {
+		return j.quiesce.Run
+	}
 	return j.run
+}
+
+// Holds tells whether a run has the member itself.
+func (j *Journal) Holds(run string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.run == run
 }
 
 // Asides are those that were not undone, oldest first.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/supervisor"
 )
 
 // command is a member that programs of the user's stop and start.
@@ -16,7 +17,7 @@ type command struct {
 
 // Check finds the programs, and asks the status program.
 func (c *command) Check(ctx context.Context) error {
-	if err := errors.Join(found(c.CommandMember.Start), found(c.CommandMember.Stop), found(c.Status)); err != nil {
+	if err := errors.Join(supervisor.Found(c.CommandMember.Start), supervisor.Found(c.CommandMember.Stop), supervisor.Found(c.Status)); err != nil {
 		return err
 	}
 	_, err := c.says(ctx)
@@ -28,15 +29,11 @@ func (c *command) says(ctx context.Context) (string, error) {
 	if len(c.Status) == 0 {
 		return "", nil
 	}
-	_, err := ask(ctx, c.Status...)
-	var exit *exitError
-	switch {
-	case err == nil:
+	runs, err := supervisor.Status(ctx, c.Status)
+	if runs {
 		return "runs", nil
-	case errors.As(err, &exit) && exit.code >= 1 && exit.code <= 3:
-		return "", nil
 	}
-	return "", fmt.Errorf("status: %w", err)
+	return "", err
 }
 
 // Stopped asks the status program, then the locks and the process table.
@@ -60,7 +57,7 @@ func (c *command) Stop(ctx context.Context) (*Proof, error) {
 	if proof, err := c.Stopped(ctx); err == nil {
 		return proof, nil
 	}
-	if _, err := run(ctx, c.CommandMember.Stop); err != nil {
+	if _, err := supervisor.Run(ctx, c.CommandMember.Stop); err != nil {
 		return nil, fmt.Errorf("stop the member: %w", err)
 	}
 	return waitStopped(ctx, c.Stopped)
@@ -71,8 +68,8 @@ func (c *command) Start(ctx context.Context) error {
 	if runs, err := c.running(); err != nil || runs {
 		return err
 	}
-	if _, err := run(ctx, c.CommandMember.Start); err != nil {
+	if _, err := supervisor.Run(ctx, c.CommandMember.Start); err != nil {
 		return fmt.Errorf("start the member: %w", err)
 	}
-	return until(ctx, c.started)
+	return supervisor.Until(ctx, c.started)
 }

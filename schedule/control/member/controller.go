@@ -9,6 +9,7 @@ import (
 
 	"github.com/requorum/requorum/schedule/control/config"
 	"github.com/requorum/requorum/schedule/control/processes"
+	"github.com/requorum/requorum/schedule/control/supervisor"
 )
 
 // Errors to tell apart.
@@ -71,7 +72,7 @@ func New(m config.Member, stateDir string) (Controller, error) {
 	case config.Store:
 		return newStore(m, e, stateDir)
 	case config.Systemd:
-		return &systemd{evidence: e, unit: m.Systemd.Unit, systemctl: m.Systemd.Systemctl}, nil
+		return &systemd{evidence: e, unit: supervisor.Unit{Name: m.Systemd.Unit, Systemctl: m.Systemd.Systemctl}}, nil
 	case config.StaticPod:
 		return newStaticPod(m.StaticPod, e), nil
 	case config.Command:

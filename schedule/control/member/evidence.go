@@ -8,10 +8,8 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/processes"
+	"github.com/requorum/requorum/schedule/control/supervisor"
 )
-
-// pollInterval is how often a member is looked at while it stops or starts.
-const pollInterval = 200 * time.Millisecond
 
 // evidence is what all kinds are proved with: locks, and the process table.
 type evidence struct{ dataDir, walDir string }
@@ -55,23 +53,6 @@ func (e evidence) running() (bool, error) {
 	return false, err
 }
 
-// until asks again and again, and gives up with the last reason when ctx ends.
-func until(ctx context.Context, ask func() error) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-tick.C:
-		}
-	}
-}
-
 // errNotRunning is what Start waits to be over.
 var errNotRunning = errors.New("no process has the member's database or log open yet")
 
@@ -88,7 +69,7 @@ func (e evidence) started() error {
 // waitStopped waits for the proof of a kind.
 func waitStopped(ctx context.Context, stopped func(context.Context) (*Proof, error)) (*Proof, error) {
 	var proof *Proof
-	err := until(ctx, func() (err error) {
+	err := supervisor.Until(ctx, func() (err error) {
 		// A question that was begun is answered, so that its reason is told.
 		proof, err = stopped(context.WithoutCancel(ctx))
 		return err

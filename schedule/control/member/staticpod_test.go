@@ -2,120 +2,16 @@ package member
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/internal/kubelettest"
 	"github.com/requorum/requorum/store/storetest"
 )
-
-const manifestEnd = "# the end\n"
-
-// kubelet does with a folder of manifests what the kubelet does: it reads every
-// file that has no dot in front, whenever it looks, and runs one pod for each. It
-// is slow, as the real one can be.
-type kubelet struct {
-	t       *testing.T
-	folder  string
-	delay   time.Duration
-	command []string
-
-	mu      sync.Mutex
-	pod     *exec.Cmd
-	starts  int
-	faults  []string
-	changes int // how often the folder was another than before
-}
-
-func (k *kubelet) run() {
-	stop, done := make(chan struct{}), make(chan struct{})
-	k.t.Cleanup(func() { close(stop); <-done })
-	go func() {
-		defer close(done)
-		var since time.Time
-		last := ""
-		for {
-			select {
-			case <-stop:
-				k.want(false)
-				return
-			case <-time.After(2 * time.Millisecond):
-			}
-			now := k.look()
-			if now != last {
-				last, since = now, time.Now()
-				k.mu.Lock()
-				k.changes++
-				k.mu.Unlock()
-			}
-			if time.Since(since) >= k.delay {
-				k.want(now != "")
-			}
-		}
-	}()
-}
-
-// look reads the folder; what is wrong with it is kept.
-func (k *kubelet) look() (names string) {
-	files, err := os.ReadDir(k.folder)
-	if err != nil {
-		k.fault(err.Error())
-	}
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), ".") {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(k.folder, f.Name()))
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			continue
-		case err != nil || !strings.HasSuffix(string(text), manifestEnd):
-			k.fault(fmt.Sprintf("read half of %s: %q %v", f.Name(), text, err))
-		}
-		if names != "" {
-			k.fault("two manifests: " + names + f.Name())
-		}
-		names += f.Name() + " "
-	}
-	return names
-}
-
-func (k *kubelet) fault(s string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.faults = append(k.faults, s)
-}
-
-func (k *kubelet) want(runs bool) {
-	switch {
-	case runs && k.pod == nil:
-		k.pod = exec.Command(k.command[0], k.command[1:]...)
-		k.pod.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := k.pod.Start(); err != nil {
-			k.fault(err.Error())
-		}
-		k.mu.Lock()
-		k.starts++
-		k.mu.Unlock()
-	case !runs && k.pod != nil:
-		_ = k.pod.Process.Signal(syscall.SIGTERM)
-		_ = k.pod.Wait()
-		k.pod = nil
-	}
-}
-
-func (k *kubelet) told() (starts, changes int, faults []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.starts, k.changes, append([]string(nil), k.faults...)
-}
 
 // TestStaticPod: the manifest goes and comes back whole, once each way, however
 // slow the kubelet is and however often it is asked.
@@ -126,7 +22,8 @@ func TestStaticPod(t *testing.T) {
 			dataDir, member := data(t)
 			base := t.TempDir()
 			manifest := filepath.Join(base, "manifests", "etcd.yaml")
-			text := strings.Repeat("line\n", 10_000) + manifestEnd
+			text := kubelettest.Manifest("etcd", storetest.Binary(t, "3.6", "etcd"), "--data-dir="+dataDir, "--name="+member,
+				"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")
 			write(t, manifest, text, 0o600)
 			// In the place of crictl: a test has no container runtime.
 			crictl := filepath.Join(base, "crictl")
@@ -139,10 +36,8 @@ echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubern
 			if err != nil {
 				t.Fatal(err)
 			}
-			k := &kubelet{t: t, folder: filepath.Dir(manifest), delay: delay, command: []string{
-				storetest.Binary(t, "3.6", "etcd"), "--data-dir=" + dataDir, "--name=" + member, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0",
-			}}
-			k.run()
+			k := &kubelettest.Kubelet{Folder: filepath.Dir(manifest), Delay: delay}
+			k.Run(t)
 			if err := c.Check(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -172,8 +67,8 @@ echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubern
 				t.Errorf("the manifest came back otherwise: %v", err)
 			}
 			// At first, away, and back.
-			if starts, changes, faults := k.told(); starts != 2 || changes != 3 || len(faults) > 0 {
-				t.Errorf("the kubelet started %d pods, saw %d changes, and: %q", starts, changes, faults)
+			if starts, changes, faults := k.Told(); starts["etcd"] != 2 || changes != 3 || len(faults) > 0 {
+				t.Errorf("the kubelet started %v pods, saw %d changes, and: %q", starts, changes, faults)
 			}
 		})
 	}
@@ -194,7 +89,7 @@ func TestStaticPodInBetween(t *testing.T) {
 	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
 		t.Error(err)
 	}
-	if inPlace, away, err := s.where(); inPlace || !away || err != nil {
+	if inPlace, away, err := s.manifest.Where(); inPlace || !away || err != nil {
 		t.Errorf("%t %t %v", inPlace, away, err)
 	}
 	if err := os.Link(aside, manifest); err != nil {
@@ -203,7 +98,7 @@ func TestStaticPodInBetween(t *testing.T) {
 	if err := s.Start(soon(t, 100*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "is in place") {
 		t.Errorf("nothing runs the manifest: %v", err)
 	}
-	if inPlace, away, err := s.where(); !inPlace || away || err != nil {
+	if inPlace, away, err := s.manifest.Where(); !inPlace || away || err != nil {
 		t.Errorf("%t %t %v", inPlace, away, err)
 	}
 	write(t, aside, "another", 0o600)
@@ -216,14 +111,14 @@ func TestStaticPodInBetween(t *testing.T) {
 	if err := os.Remove(manifest); err != nil {
 		t.Fatal(err)
 	}
-	s.CRISocket, s.Crictl = "unix:///x", filepath.Join(base, "crictl")
-	write(t, s.Crictl, `#!/bin/sh
+	s.runtime.Socket, s.runtime.Crictl = "unix:///x", filepath.Join(base, "crictl")
+	write(t, s.runtime.Crictl, `#!/bin/sh
 echo '{"containers":[{"id":"c1","labels":{"io.kubernetes.container.name":"etcd","io.kubernetes.pod.namespace":"kube-system"}}]}'
 `, 0o700)
 	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "container c1") {
 		t.Errorf("%v", err)
 	}
-	write(t, s.Crictl, "#!/bin/sh\necho no runtime >&2; exit 1\n", 0o700)
+	write(t, s.runtime.Crictl, "#!/bin/sh\necho no runtime >&2; exit 1\n", 0o700)
 	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "no runtime") {
 		t.Errorf("%v", err)
 	}

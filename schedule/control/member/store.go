@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/config"
 	"github.com/requorum/requorum/schedule/control/processes"
+	"github.com/requorum/requorum/schedule/control/supervisor"
 )
 
 // killAfter is how long a store may take to end when asked to, after which it is
@@ -52,7 +53,7 @@ type pid struct {
 // Check finds the program, and reads the pid file.
 func (s *bundled) Check(context.Context) error {
 	_, err := s.own()
-	return errors.Join(found(s.Command), err)
+	return errors.Join(supervisor.Found(s.Command), err)
 }
 
 // own is the process that was started here; nil where it has ended.
@@ -183,7 +184,7 @@ func (s *bundled) Start(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	return until(ctx, s.started)
+	return supervisor.Until(ctx, s.started)
 }
 
 // spawn starts the process in a session of its own and tells when it ended.

@@ -1,5 +1,5 @@
-// Package processes tells from the process table who uses a member's
-// directories. It promises:
+// Package processes tells from the process table who uses a member's directories,
+// and who runs a program. It promises:
 //
 //  1. A process counts that has a file of the member's open for writing, whatever
 //     namespaces it lives in and whatever it calls the path, and one that was
@@ -8,6 +8,7 @@
 //  2. What only reads (an archiver keeps log segments open) does not count.
 //  3. Processes whose files could not be looked at are counted, not passed over
 //     in silence.
+//  4. Named tells of programs by their names, and whether the table may lack any.
 package processes
 
 import "fmt"
@@ -31,4 +32,7 @@ type Table struct {
 	// Hidden is how many of them did not show their files, as those of others do to
 	// a process that is not root.
 	Hidden int `json:"hidden,omitempty"`
+	// Incomplete is why there may be processes that are not even counted; only Named
+	// tells.
+	Incomplete string `json:"incomplete,omitempty"`
 }

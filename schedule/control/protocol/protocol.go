@@ -23,10 +23,14 @@ const (
 	Undo     Verb = "undo"
 	Copy     Verb = "copy"
 	Rebuild  Verb = "rebuild"
+	Quiesce  Verb = "quiesce"
+	Resume   Verb = "resume"
 )
 
 // Verbs are all of them.
-func Verbs() []Verb { return []Verb{Observe, Stop, Start, SetAside, Undo, Copy, Rebuild} }
+func Verbs() []Verb {
+	return []Verb{Observe, Stop, Start, SetAside, Undo, Copy, Rebuild, Quiesce, Resume}
+}
 
 // Role is the organisational unit that a certificate needs for a verb. One may
 // have several.
@@ -41,6 +45,8 @@ const (
 	UndoPath     = "/v1/undo"
 	DataPath     = "/v1/data"
 	RebuildPath  = "/v1/rebuild"
+	QuiescePath  = "/v1/quiesce"
+	ResumePath   = "/v1/resume"
 )
 
 // Clock is where a control process is in its own time, which no clock of a host
@@ -100,6 +106,10 @@ type Member struct {
 	Run string `json:"run,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
 	Aside []restore.Aside `json:"aside,omitempty"`
+	// Clients are the configured ones, in the order in which Quiesce stops them.
+	Clients []ClientState `json:"clients,omitempty"`
+	// Quiesced is the run that stopped clients, or began to, and has not resumed them.
+	Quiesced string `json:"quiesced,omitempty"`
 	// Manual says how a member of this kind is controlled by hand.
 	Manual []string `json:"manual,omitempty"`
 	// Survey is what the data directory of a stopped member holds; SurveyError why
@@ -116,8 +126,13 @@ type Done struct {
 	Aside *restore.Aside `json:"aside,omitempty"`
 	// Kept is where went what an undo found in the old data's place.
 	Kept []string `json:"kept,omitempty"`
+	// Clients are the states of the clients afterwards, of Quiesce and Resume, in the
+	// order of the configuration.
+	Clients []ClientState `json:"clients,omitempty"`
 	// Result is that of Rebuild.
 	Result json.RawMessage `json:"result,omitempty"`
+	// Warnings are what the operator should know of an action that was done.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Code is why a request was refused, for programs.

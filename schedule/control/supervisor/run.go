@@ -1,4 +1,4 @@
-package member
+package supervisor
 
 import (
 	"bytes"
@@ -23,23 +23,23 @@ const (
 	readLimit = 4 << 20
 )
 
-// exitError is how a program ended that did not end well.
-type exitError struct {
-	argv []string
-	code int // -1 where a signal ended it
-	said string
+// ExitError is how a program ended that did not end well.
+type ExitError struct {
+	Argv []string
+	Code int    // -1 where a signal ended it
+	Said string // the end of what it wrote to standard error, in one line
 }
 
-func (e *exitError) Error() string {
-	if e.said == "" {
-		return fmt.Sprintf("%s: exit status %d", filepath.Base(e.argv[0]), e.code)
+func (e *ExitError) Error() string {
+	if e.Said == "" {
+		return fmt.Sprintf("%s: exit status %d", filepath.Base(e.Argv[0]), e.Code)
 	}
-	return fmt.Sprintf("%s: exit status %d: %s", filepath.Base(e.argv[0]), e.code, e.said)
+	return fmt.Sprintf("%s: exit status %d: %s", filepath.Base(e.Argv[0]), e.Code, e.Said)
 }
 
-// run runs a program to its end and gives what it wrote to standard output. It
+// Run runs a program to its end and gives what it wrote to standard output. It
 // gets no input, and is killed with its process group when ctx ends.
-func run(ctx context.Context, argv []string) ([]byte, error) {
+func Run(ctx context.Context, argv []string) ([]byte, error) {
 	// Files and not pipes: a daemon that the program leaves behind keeps them open.
 	stdout, err := unnamedFile()
 	if err != nil {
@@ -63,7 +63,7 @@ func run(ctx context.Context, argv []string) ([]byte, error) {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		said, readErr := end(stderr)
-		return nil, errors.Join(&exitError{argv: argv, code: exit.ExitCode(), said: said}, readErr)
+		return nil, errors.Join(&ExitError{Argv: argv, Code: exit.ExitCode(), Said: said}, readErr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", argv[0], err)
@@ -74,11 +74,11 @@ func run(ctx context.Context, argv []string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(stdout, readLimit))
 }
 
-// ask is run for a question.
-func ask(ctx context.Context, argv ...string) ([]byte, error) {
+// Ask is Run for a question: it takes 20 seconds at most.
+func Ask(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return run(ctx, argv)
+	return Run(ctx, argv)
 }
 
 func unnamedFile() (*os.File, error) {
@@ -105,8 +105,8 @@ func end(f *os.File) (string, error) {
 	return strings.Join(strings.Fields(string(bytes.ToValidUTF8(text, nil))), " "), nil
 }
 
-// found tells whether a program is there.
-func found(argv []string) error {
+// Found fails where a program is not there. No program at all is there.
+func Found(argv []string) error {
 	if len(argv) == 0 {
 		return nil
 	}
@@ -114,4 +114,18 @@ func found(argv []string) error {
 		return fmt.Errorf("program %s: %w", argv[0], err)
 	}
 	return nil
+}
+
+// Status asks a program that says by its exit status whether something runs, as
+// init scripts do: 0 where it does, and 3 (or 1, 2) where it doesn't.
+func Status(ctx context.Context, argv []string) (bool, error) {
+	_, err := Ask(ctx, argv...)
+	var exit *ExitError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &exit) && exit.Code >= 1 && exit.Code <= 3:
+		return false, nil
+	}
+	return false, fmt.Errorf("status: %w", err)
 }

@@ -1,0 +1,310 @@
+package control_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	agent "github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/schedule/control"
+	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/internal/kubelettest"
+	"github.com/requorum/requorum/schedule/control/processes"
+	"github.com/requorum/requorum/schedule/control/protocol"
+)
+
+// node is a host's clients: pods under a kubelet, and one that commands start.
+type node struct {
+	base    string
+	kubelet *kubelettest.Kubelet
+	crictl  string
+	clients []config.Client
+}
+
+func newNode(t *testing.T, delay time.Duration) *node {
+	t.Helper()
+	n := &node{base: t.TempDir()}
+	n.kubelet = &kubelettest.Kubelet{Folder: filepath.Join(n.base, "manifests"), Delay: delay, CRI: t.TempDir()}
+	n.crictl = n.kubelet.Crictl(t)
+	if err := os.Mkdir(n.kubelet.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.kubelet.Run(t)
+	return n
+}
+
+// program is a program that waits, under a name of its own.
+func (n *node) program(t *testing.T, name string) (path, unique string) {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	unique = fmt.Sprintf("%s-%d", name, os.Getpid())
+	path = filepath.Join(n.base, "bin", unique)
+	if err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700)); err == nil {
+		err = os.Symlink(sleep, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, unique
+}
+
+const patience = agent.Duration(20 * time.Second)
+
+// pod adds a static pod, and waits until it runs.
+func (n *node) pod(t *testing.T, name string, restart bool) {
+	t.Helper()
+	path, unique := n.program(t, name)
+	manifest := filepath.Join(n.kubelet.Folder, name+".yaml")
+	text := filepath.Join(n.base, name+".yaml")
+	if err := errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, path, "3600")), 0o600), os.Rename(text, manifest)); err != nil {
+		t.Fatal(err)
+	}
+	n.clients = append(n.clients, config.Client{
+		Name: name, Kind: config.StaticPod, Process: unique, Restart: restart, StopTimeout: patience, StartTimeout: patience,
+		StaticPod: config.StaticPodMember{Manifest: manifest, AsideDir: filepath.Join(n.base, "aside"), CRISocket: "unix:///x", Crictl: n.crictl, Container: unique},
+	})
+	for range 1000 {
+		if n.running(t, unique) == 1 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the kubelet does not start " + name)
+}
+
+// command adds a client that scripts start and stop, which write down when.
+func (n *node) command(t *testing.T, name string, runs bool) {
+	t.Helper()
+	path, unique := n.program(t, name)
+	script := func(verb, text string) []string {
+		file := filepath.Join(n.base, name+"-"+verb)
+		if err := os.WriteFile(file, []byte(fmt.Sprintf("#!/bin/sh\necho %s %s >>%s/calls\n%s", verb, name, n.base, text)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return []string{file}
+	}
+	pid := filepath.Join(n.base, name+".pid")
+	c := config.Client{Name: name, Kind: config.Command, Process: unique, StopTimeout: patience, StartTimeout: patience, Command: config.CommandMember{
+		Start: script("start", fmt.Sprintf("setsid %s 3600 >/dev/null 2>&1 &\necho $! >%s\n", path, pid)),
+		Stop:  script("stop", "kill $(cat "+pid+")\n"),
+	}}
+	t.Cleanup(func() {
+		if data, err := os.ReadFile(pid); err == nil {
+			killPID(strings.TrimSpace(string(data)))
+		}
+	})
+	if runs {
+		if out, err := exec.Command(c.Command.Start[0]).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	n.clients = append(n.clients, c)
+}
+
+func (n *node) calls(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.base, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(string(data)), "\n"), ", ")
+}
+
+func (n *node) running(t *testing.T, program string) int {
+	t.Helper()
+	table, err := processes.Named(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(table.Using)
+}
+
+// whole fails where the kubelet ever read anything but whole manifests, one of each.
+func (n *node) whole(t *testing.T) map[string]int {
+	t.Helper()
+	starts, _, faults := n.kubelet.Told()
+	if len(faults) > 0 {
+		t.Errorf("the kubelet found: %q", faults)
+	}
+	return starts
+}
+
+// expect are the phases of clients, by name, and whether they are stopped.
+func expectClients(t *testing.T, got []protocol.ClientState, want ...string) {
+	t.Helper()
+	var is []string
+	for _, c := range got {
+		state := "unknown"
+		switch {
+		case c.Stopped && len(c.Found) > 0:
+			state = "gone"
+		case c.Runs && c.Why != "":
+			state = "runs"
+		}
+		is = append(is, fmt.Sprintf("%s %s %s", c.Name, state, c.Phase))
+	}
+	if strings.Join(is, ", ") != strings.Join(want, ", ") {
+		t.Errorf("clients are %q, want %q", is, want)
+	}
+}
+
+// TestQuiesceAndResume (promises 7 and 8): clients are stopped in their order and started in
+// the reverse one, what did not run before is left so, what is to be restarted is
+// left until then; each twice, over restarts of the process, by one run only.
+func TestQuiesceAndResume(t *testing.T) {
+	n := newNode(t, 0)
+	n.command(t, "first", true)
+	n.command(t, "second", true)
+	n.command(t, "off", false)
+	n.pod(t, "apiserver", false)
+	n.pod(t, "manager", true)
+	r := newRig(t, idle(t))
+	r.cfg.Clients = n.clients
+	r.restart(t)
+	c := r.client(t, run1)
+	done, err := c.Resume(t.Context())
+	if err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "nothing was resumed") {
+		t.Fatalf("%+v %v", done, err)
+	}
+	expectClients(t, done.Clients, "first runs ", "second runs ", "off gone ", "apiserver runs ", "manager runs ")
+	for range 2 {
+		if done, err = c.Quiesce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quiesced := []string{"first gone stopped", "second gone stopped", "off gone stopped", "apiserver gone stopped", "manager runs "}
+		expectClients(t, done.Clients, quiesced...)
+		r.restart(t)
+		c = r.client(t, run1)
+		state, err := c.Member(t.Context(), false)
+		if err != nil || state.Quiesced != run1 || state.Run != run1 {
+			t.Fatalf("%+v %v", state, err)
+		}
+		expectClients(t, state.Clients, quiesced...)
+		if ran := state.Clients[2].Ran; ran == nil || *ran || !*state.Clients[0].Ran {
+			t.Errorf("%+v", state.Clients)
+		}
+	}
+	other := r.client(t, run2)
+	for what, act := range map[string]error{"quiesce": second(other.Quiesce(t.Context())), "resume": second(other.Resume(t.Context())), "stop": second(other.Stop(t.Context()))} {
+		if codeOf(act) != protocol.Held || !strings.Contains(act.Error(), run1) {
+			t.Errorf("%s by another run: %v", what, act)
+		}
+	}
+	// Somebody starts one meanwhile: it is stopped again.
+	if out, err := exec.Command(n.clients[0].Command.Start[0]).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if done, err = c.Quiesce(t.Context()); err != nil || !done.Clients[0].Stopped {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if done, err = c.Resume(t.Context()); err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "client off did not run before") {
+		t.Fatalf("%+v %v", done, err)
+	}
+	expectClients(t, done.Clients, "first runs started", "second runs started", "off gone left", "apiserver runs started", "manager runs restarted")
+	if want := "start first, start second, stop first, stop second, start first, stop first, start second, start first"; n.calls(t) != want {
+		t.Errorf("in order: %s, want %s", n.calls(t), want)
+	}
+	if starts := n.whole(t); starts[n.clients[3].Process] != 2 || starts[n.clients[4].Process] != 2 {
+		t.Errorf("%v", starts)
+	}
+	if done, err = c.Resume(t.Context()); err != nil || len(done.Warnings) != 1 || !strings.Contains(done.Warnings[0], "nothing was resumed") {
+		t.Errorf("again: %+v %v", done, err)
+	}
+	// Nobody has the host any more.
+	if state, err := c.Member(t.Context(), false); err != nil || state.Run != "" || state.Quiesced != "" {
+		t.Errorf("%+v %v", state, err)
+	}
+	if l := r.last(t, control.Allowed, ""); l.Verb != protocol.Observe {
+		t.Errorf("%+v", l)
+	}
+}
+
+func second(_ *protocol.Done, err error) error { return err }
+
+// TestQuiesceThatFails: a client that is not proved to be stopped ends the quiesce,
+// which is gone on with, or undone by a resume; what was not touched stays so.
+func TestQuiesceThatFails(t *testing.T) {
+	n := newNode(t, 0)
+	n.command(t, "one", true)
+	n.command(t, "stubborn", true)
+	n.command(t, "untouched", true)
+	n.clients[1].StopTimeout = agent.Duration(300 * time.Millisecond)
+	stop := n.clients[1].Command.Stop[0]
+	stubborn, err := os.ReadFile(stop)
+	if err == nil {
+		err = os.WriteFile(stop, []byte("#!/bin/sh\n"), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, idle(t))
+	r.cfg.Clients = n.clients
+	r.restart(t)
+	c := r.client(t, run1)
+	for range 2 {
+		if _, err := c.Quiesce(t.Context()); codeOf(err) != protocol.Failed || !strings.Contains(err.Error(), "client stubborn is not stopped") || !strings.Contains(err.Error(), "stop-timeout") {
+			t.Fatalf("%v", err)
+		}
+	}
+	state, err := c.Member(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectClients(t, state.Clients, "one gone stopped", "stubborn runs stopping", "untouched runs ")
+	if err := os.WriteFile(stop, stubborn, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	done, err := c.Resume(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
+	if want := "start one, start stubborn, start untouched, stop one, start one"; n.calls(t) != want {
+		t.Errorf("in order: %s, want %s", n.calls(t), want)
+	}
+	// One that left the configuration meanwhile is not forgotten.
+	if _, err := c.Quiesce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.end()
+	r.cfg.Clients = n.clients[1:]
+	r.start(t)
+	if _, err := r.client(t, run1).Resume(t.Context()); codeOf(err) != protocol.BadRequest || !strings.Contains(err.Error(), "client one was quiesced") {
+		t.Errorf("%v", err)
+	}
+	// A run that takes over has the clients too.
+	r.end()
+	r.cfg.Clients = n.clients
+	r.start(t)
+	takes := r.action(t, func(a *protocol.Action) { a.Run, a.TakesOver = run2, run1 })
+	if code, why := r.raw(t, "POST", protocol.QuiescePath, takes); code != 200 {
+		t.Fatal(code, why)
+	}
+	if _, err := r.client(t, run1).Resume(t.Context()); codeOf(err) != protocol.Held {
+		t.Errorf("%v", err)
+	}
+	if done, err = r.client(t, run2).Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
+}
+
+// TestCheckTriesClients: what --check-config and doctor would find.
+func TestCheckTriesClients(t *testing.T) {
+	n := newNode(t, 0)
+	n.pod(t, "apiserver", false)
+	r := newRig(t, idle(t))
+	r.cfg.Clients = n.clients
+	if err := control.Check(t.Context(), r.cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.Clients[0].Process = "kube-apisrever"
+	if err := control.Check(t.Context(), r.cfg); err == nil || !strings.Contains(err.Error(), "client apiserver (static-pod)") || !strings.Contains(err.Error(), "correct process:") {
+		t.Errorf("%v", err)
+	}
+}
