@@ -29,8 +29,9 @@ type Catalog struct {
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
-	// Archived is what the archived log tells of a timeline's end, for those of
-	// which it was looked up: see walreplay.FindIn. ReadCatalog leaves it nil.
+	// Archived is what the archived log, and the marks that end a timeline, tell of
+	// its end, for those of which it was looked up: see walreplay.FindIn. ReadCatalog
+	// leaves it nil.
 	Archived map[repository.TimelineID]Archived
 }
 
@@ -41,6 +42,9 @@ type Archived struct {
 	Seen time.Time
 	// Superseded says that a recovery has ended it.
 	Superseded bool
+	// Undone says that a recovery opened it and was taken back: nothing goes on
+	// there.
+	Undone bool
 }
 
 // DamagedBackup is a backup whose manifest cannot be used.

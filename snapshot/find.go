@@ -30,7 +30,8 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 //
 // The newest state is looked for in the timeline that nothing branches off.
 // One that went on after another had branched off, as its backups or, where
-// c.Archived tells, its log show, is not continued by that one.
+// c.Archived tells, its log show, is not continued by that one; nor is one whose
+// branch was a recovery that was taken back.
 // Where there is more than one, the error is ErrAmbiguous: their histories
 // differ, and which one is right only the user can know. Where the newest
 // backup has a damaged manifest the error is a *DamagedManifestError: an older
@@ -44,7 +45,7 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 		if timeline != "" && t.ID.String() == timeline {
 			return c.findNewest(t.ID)
 		}
-		if c.hasBackup(t.ID) && !c.continued(t.ID) {
+		if c.hasBackup(t.ID) && !c.continued(t.ID) && !c.Archived[t.ID].Undone {
 			candidates = append(candidates, t.ID)
 		}
 	}
@@ -93,7 +94,7 @@ func (c *Catalog) continued(t repository.TimelineID) bool {
 	for more := true; more; {
 		more = false
 		for _, other := range c.Timelines {
-			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] || c.outlives(other) {
+			if other.Parent == nil || !seen[other.Parent.Timeline] || seen[other.ID] || c.Archived[other.ID].Undone || c.outlives(other) {
 				continue
 			}
 			if c.hasBackup(other.ID) {

@@ -55,6 +55,9 @@ func TestFind(t *testing.T) {
 		return &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(1): a}}
 	}
 
+	// The child was a recovery that was taken back.
+	undone := &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(2): {Superseded: true, Undone: true}}}
+
 	for _, c := range []struct {
 		name          string
 		catalog       *Catalog
@@ -74,6 +77,7 @@ func TestFind(t *testing.T) {
 		{"which is found by its timeline", archived(Archived{Seen: opened.Add(time.Second)}), Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
 		{"restored from before the end of the log", archived(Archived{Seen: opened.Add(-time.Second)}), Latest, "", "20260103T000000Z-cccccc", nil},
 		{"a recovery ended it", archived(Archived{Seen: opened.Add(time.Hour), Superseded: true}), Latest, "", "20260103T000000Z-cccccc", nil},
+		{"promise 6: a recovery that was taken back does not continue it", undone, Latest, "", "20260102T000000Z-bbbbbb", nil},
 		{"whole ID", chain, "20260101T000000Z-aaaaaa", "", "20260101T000000Z-aaaaaa", nil},
 		{"start of an ID", chain, "20260102", "", "20260102T000000Z-bbbbbb", nil},
 		{"start of several", chain, "2026010", "", "", ErrAmbiguous},

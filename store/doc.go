@@ -11,7 +11,8 @@
 //  3. Members of different clusters in one list of endpoints are an error
 //     (MixedClustersError), never a choice.
 //  4. Nothing here proposes an entry to the raft log, except that logging in
-//     with a password does (etcd's Authenticate goes through the log).
+//     with a password does (etcd's Authenticate goes through the log), and what a
+//     caller makes of Client.Ask.
 //  5. Errors name the endpoint, the cause and the next step, and never hold a
 //     password or a token.
 //

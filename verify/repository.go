@@ -151,14 +151,9 @@ func (e *examination) checkMarker(ctx context.Context) error {
 func (e *examination) checkTimelines(ctx context.Context) error {
 	for _, id := range e.timelines {
 		_, err := e.check(ctx, report.Checksum, "timelines/"+id.String()+".json", func(c *report.Check) error {
-			c.Compared = "the timeline's descriptor with its own SHA-256 and place, and with its parent"
+			c.Compared = "the timeline's descriptor with its own SHA-256 and place, and with its parent, and the marks that end it"
 			e.checkDescriptor(ctx, c, id)
-			_, _, err := e.repo.Superseded(ctx, id)
-			if errors.Is(err, repository.ErrAltered) {
-				found(c, report.Finding{Kind: report.KindMark, Object: repository.SupersededName(id), Text: err.Error()})
-			} else if err != nil {
-				unchecked(c, err)
-			}
+			e.checkEnding(ctx, c, id)
 			return nil
 		})
 		if err != nil {

@@ -106,7 +106,7 @@ func (e *examination) known(name string) bool {
 	if err != nil {
 		return false
 	}
-	if name == repository.SupersededName(t) {
+	if _, _, err := repository.ParseSupersededName(name); err == nil {
 		return true
 	}
 	if id, base, _ := strings.Cut(strings.TrimPrefix(rest, "full/"), "/"); strings.HasPrefix(rest, "full/") {

@@ -12,7 +12,7 @@
 //	<timeline>/l1/<first>-<last>               one merged from those; l2 and up alike
 //	<timeline>/marks/<index>-<time>-<member>.json  an alive mark
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
-//	<timeline>/superseded.json                 the timeline has ended
+//	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
 //	verdicts/<sequence>.json                   what a verification found, each bound to the one before
 //	canary/<fingerprint>.age                   shows whether an identity is still the right one
 //	pruned/<timeline>/<backup>.json            the backup was let go

@@ -65,6 +65,12 @@ func (a *Authority) IssueRoles(t testing.TB, name string, valid time.Duration, u
 	return a.issue(t, pkix.Name{CommonName: name, OrganizationalUnit: units}, valid, "localhost", net.IPv4(127, 0, 0, 1), net.IPv6loopback)
 }
 
+// IssueHost is IssueRoles for a host of that address, which is a server as well.
+func (a *Authority) IssueHost(t testing.TB, name string, valid time.Duration, address net.IP, units ...string) (cert, key string) {
+	t.Helper()
+	return a.issue(t, pkix.Name{CommonName: name, OrganizationalUnit: units}, valid, name, address)
+}
+
 func (a *Authority) issue(t testing.TB, subject pkix.Name, valid time.Duration, host string, ips ...net.IP) (cert, key string) {
 	t.Helper()
 	private := newKey(t)

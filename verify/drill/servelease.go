@@ -8,12 +8,14 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/snapshot"
 )
 
 // mayHaveEnded tells whether a lease could have ended since the boot, as it
 // should: what is left of leases begins anew then.
 func (s *server) mayHaveEnded(l *lease) bool {
-	return time.Since(s.booting) >= time.Duration(l.left)*time.Second
+	return time.Since(s.booting) >= time.Duration(l.Left)*time.Second
 }
 
 // checkLeases compares the leases that the image holds, and what hangs on them,
@@ -43,7 +45,7 @@ func (s *server) checkLeases(ctx context.Context) error {
 		l := s.expect.leases[id]
 		if !living[id] {
 			if !s.mayHaveEnded(l) {
-				s.findings.serve(where(id), "it is in the database with %d s to live, and was gone %s after the boot began", l.left, time.Since(s.booting).Round(time.Millisecond))
+				s.findings.serve(where(id), "it is in the database with %d s to live, and was gone %s after the boot began", l.Left, time.Since(s.booting).Round(time.Millisecond))
 			}
 			continue
 		}
@@ -68,26 +70,26 @@ func where(lease int64) string { return fmt.Sprintf("lease %016x", lease) }
 func (s *server) checkLease(ctx context.Context, l *lease) error {
 	request, cancel := bounded(ctx)
 	defer cancel()
-	got, err := s.main.TimeToLive(request, clientv3.LeaseID(l.id), clientv3.WithAttachedKeys())
+	got, err := s.main.TimeToLive(request, clientv3.LeaseID(l.ID), clientv3.WithAttachedKeys())
 	if err != nil {
 		return err
 	}
 	if got.TTL < 0 && s.mayHaveEnded(l) {
 		return nil
 	}
-	if got.GrantedTTL != l.ttl || got.TTL > l.ttl || got.TTL < 0 {
-		s.findings.serve(where(l.id), "it has %d s of %d s to live, and was granted %d s", got.TTL, got.GrantedTTL, l.ttl)
+	if got.GrantedTTL != l.TTL || got.TTL > l.TTL || got.TTL < 0 {
+		s.findings.serve(where(l.ID), "it has %d s of %d s to live, and was granted %d s", got.TTL, got.GrantedTTL, l.TTL)
 	}
 	attached := map[string]struct{}{}
 	for _, k := range got.Keys {
 		attached[string(k)] = struct{}{}
 		if _, ok := l.keys[string(k)]; !ok {
-			s.findings.serve(where(l.id), "key %q hangs on it, and does not in the database", k)
+			s.findings.serve(where(l.ID), "key %q hangs on it, and does not in the database", k)
 		}
 	}
 	for k := range l.keys {
 		if _, ok := attached[k]; !ok {
-			s.findings.serve(where(l.id), "key %q hangs on it in the database, and does not now", k)
+			s.findings.serve(where(l.ID), "key %q hangs on it in the database, and does not now", k)
 		}
 	}
 	return nil
@@ -97,14 +99,14 @@ func (s *server) checkLease(ctx context.Context, l *lease) error {
 func (s *server) keepAlive(ctx context.Context, l *lease) error {
 	request, cancel := bounded(ctx)
 	defer cancel()
-	got, err := s.main.KeepAliveOnce(request, clientv3.LeaseID(l.id))
+	got, err := s.main.KeepAliveOnce(request, clientv3.LeaseID(l.ID))
 	switch {
 	case err != nil && s.mayHaveEnded(l):
 		return nil
 	case err != nil:
-		return fmt.Errorf("keep %s alive: %w", where(l.id), err)
-	case got.TTL != l.ttl:
-		s.findings.serve(where(l.id), "kept alive it has %d s to live, and was granted %d s", got.TTL, l.ttl)
+		return fmt.Errorf("keep %s alive: %w", where(l.ID), err)
+	case got.TTL != l.TTL:
+		s.findings.serve(where(l.ID), "kept alive it has %d s to live, and was granted %d s", got.TTL, l.TTL)
 	}
 	return nil
 }
@@ -115,7 +117,7 @@ func (s *server) expiring() string { return s.prefix + "expires" }
 func (s *server) grantShort(ctx context.Context) error {
 	request, cancel := bounded(ctx)
 	defer cancel()
-	l, err := s.main.Grant(request, minLeaseTTL)
+	l, err := s.main.Grant(request, snapshot.MinLeaseTTL)
 	if err != nil {
 		return fmt.Errorf("grant a lease: %w", err)
 	}
@@ -138,7 +140,7 @@ func (s *server) checkExpired(ctx context.Context) error {
 			return nil
 		}
 		if time.Since(began) > most {
-			s.findings.serve(where(got.Kvs[0].Lease), "granted for %d s, it has not ended %s later", minLeaseTTL, most)
+			s.findings.serve(where(got.Kvs[0].Lease), "granted for %d s, it has not ended %s later", snapshot.MinLeaseTTL, most)
 			return nil
 		}
 		select {

@@ -1,0 +1,160 @@
+package rescue
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// decision is what a run carries out. It stands in the journal before the first
+// change.
+type decision struct {
+	Run     string        `json:"run"`
+	Cluster string        `json:"cluster"`
+	Asked   asked         `json:"asked"`
+	Hosts   []decidedHost `json:"hosts"`
+	// Ran are the members that ran when the run was begun.
+	Ran []string `json:"ran,omitempty"`
+	// TakesOver are runs of drivers elsewhere that this one takes hosts over from.
+	TakesOver []string `json:"takes_over,omitempty"`
+
+	// Final says that the plan is made of all that can be read; before that it is
+	// what the operator was shown when he let the members be stopped.
+	Final bool `json:"final"`
+	// Unproven says that the loss of what may be missing was agreed to.
+	Unproven bool                 `json:"unproven_confirmed,omitempty"`
+	Plan     *recovery.Plan       `json:"plan"`
+	Members  []recovery.NewMember `json:"members,omitempty"`
+	Left     []string             `json:"left,omitempty"`
+
+	PlanID         string              `json:"plan_id,omitempty"`
+	ClusterToken   string              `json:"cluster_token"`
+	InitialCluster string              `json:"initial_cluster,omitempty"`
+	NewClusterID   snapshot.ID         `json:"new_cluster_id,omitzero"`
+	Bump           restore.BumpRequest `json:"bump"`
+	Branch         *branch             `json:"branch,omitempty"`
+}
+
+// asked is what the operator asked for.
+type asked struct {
+	Change      recovery.MembersRequest `json:"change"`
+	Source      string                  `json:"source,omitempty"`
+	DeclareDead []string                `json:"declare_dead,omitempty"`
+	Target      walreplay.Target        `json:"target"`
+	Bump        restore.BumpRequest     `json:"bump"`
+	Replay      protocol.ReplaySettings `json:"replay"`
+	Force       bool                    `json:"force,omitempty"`
+}
+
+type decidedHost struct {
+	Member  string `json:"member"`
+	Address string `json:"address"`
+}
+
+func (r *Request) asked() asked {
+	return asked{r.Change, r.Source, slices.Sorted(slices.Values(r.DeclareDead)), r.Target, r.Bump, r.Replay, r.Force}
+}
+
+// names are the new members'.
+func (d *decision) names() []string {
+	var all []string
+	for _, m := range d.Members {
+		all = append(all, m.Name)
+	}
+	return all
+}
+
+func (d *decision) learners() []string {
+	var all []string
+	for _, m := range d.Members {
+		if m.Learner {
+			all = append(all, m.Name)
+		}
+	}
+	return all
+}
+
+// candidate is what was chosen.
+func (d *decision) candidate() *recovery.Candidate { return d.Plan.Candidate(d.Plan.Chosen) }
+
+// initialCluster is etcd's flag for members.
+func initialCluster(members []recovery.NewMember) string {
+	var parts []string
+	for _, m := range members {
+		for _, u := range m.PeerURLs {
+			parts = append(parts, m.Name+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// merge holds what is asked now against what was decided. What is zero now is as
+// decided; what may still be added is. changed tells whether something was.
+func (d *driver) merge() (changed bool, err error) {
+	old, now := &d.known.decision.Asked, d.req.asked()
+	var against []string
+	differ := func(option string, a, b any) {
+		if !reflect.ValueOf(b).IsZero() && !reflect.DeepEqual(a, b) {
+			against = append(against, fmt.Sprintf("%s is now %v, and was %v", option, shown(b), shown(a)))
+		}
+	}
+	now.Change.Available, old.Change.Available = nil, nil
+	if len(now.Change.Replace)+len(now.Change.Names)+now.Change.Count > 0 && !sameJSON(now.Change, old.Change) {
+		against = append(against, fmt.Sprintf("--members and --replace are now %v, and were %v", shown(now.Change), shown(old.Change)))
+	}
+	if !(d.req.TargetFromNow && now.Target.Kind == old.Target.Kind) {
+		differ("the target", old.Target, now.Target)
+	}
+	differ("--bump-revision", old.Bump, now.Bump)
+	differ("how leases and versions are replayed", old.Replay, now.Replay)
+	if now.Source != "" && now.Source != old.Source && (d.known.decision.Final || d.known.begun(PhaseSetAside, "*")) {
+		against = append(against, fmt.Sprintf("--source is now %s, and was %s", now.Source, shown(old.Source)))
+	}
+	for _, name := range now.DeclareDead {
+		// Once the members are started, the others may do without one.
+		if !slices.Contains(old.DeclareDead, name) && slices.Contains(d.known.decision.names(), name) && d.known.begun(PhaseSetAside, "*") && !d.known.begun(PhaseStart, "*") {
+			against = append(against, fmt.Sprintf("%s is declared dead now, and was to get a member", name))
+		}
+	}
+	against = append(against, d.otherHosts()...)
+	if len(against) > 0 {
+		return false, &ContradictionError{Run: d.run, Options: against}
+	}
+	if now.Source != "" && now.Source != old.Source {
+		old.Source, changed = now.Source, true
+	}
+	for _, name := range now.DeclareDead {
+		if !slices.Contains(old.DeclareDead, name) {
+			old.DeclareDead, changed = append(old.DeclareDead, name), true
+		}
+	}
+	if now.Force && !old.Force {
+		old.Force, changed = true, true
+	}
+	return changed, nil
+}
+
+// otherHosts compares the cluster file with what it said when the run was begun.
+func (d *driver) otherHosts() (against []string) {
+	for _, h := range d.known.decision.Hosts {
+		switch now := d.cfg.Host(h.Member); {
+		case now == nil:
+			against = append(against, fmt.Sprintf("the cluster file has no host of member %s any more", h.Member))
+		case now.Control != h.Address:
+			against = append(against, fmt.Sprintf("the control address of member %s is now %s, and was %s", h.Member, now.Control, h.Address))
+		}
+	}
+	for _, h := range d.cfg.Hosts {
+		if !slices.ContainsFunc(d.known.decision.Hosts, func(o decidedHost) bool { return o.Member == h.Member }) {
+			against = append(against, fmt.Sprintf("the cluster file has a host of member %s, which it had not", h.Member))
+		}
+	}
+	return against
+}

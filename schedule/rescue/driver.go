@@ -1,0 +1,178 @@
+package rescue
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/schedule/control/client"
+	"github.com/requorum/requorum/schedule/rescue/config"
+	"github.com/requorum/requorum/schedule/rescue/journal"
+)
+
+// driver is one command at work.
+type driver struct {
+	req    Request
+	cfg    *config.Config
+	told   *told
+	logger *slog.Logger
+	now    func() time.Time
+
+	run    string         // the run's ID
+	runs   []*journal.Run // of the state folder, oldest first
+	book   *journal.Run   // the run's; nil while nothing is decided
+	known  *known         // what it says
+	hosts  []*host
+	folder string // of digests
+	wentOn bool
+
+	mu           sync.Mutex // of known
+	patience     time.Duration
+	proveTimeout time.Duration
+	election     time.Duration
+}
+
+func newDriver(req Request) (*driver, error) {
+	if req.Config == nil {
+		return nil, errors.New("recover: no cluster file is given")
+	}
+	d := &driver{req: req, cfg: req.Config, told: &told{events: req.Events}, logger: req.Logger, now: time.Now, known: newKnown(), patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
+		election: cmp.Or(req.election, electionTime)}
+	if d.logger == nil {
+		d.logger = slog.New(slog.DiscardHandler)
+	}
+	return d, nil
+}
+
+// newRunID is one that control processes take, and that sorts by time where clocks
+// are right.
+func newRunID(now time.Time) string {
+	return "recovery-" + now.UTC().Format("20060102T150405") + "-" + randomHex(4)
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // it never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b)
+}
+
+// reach makes the clients of the hosts, which know the run.
+func (d *driver) reach() error {
+	for _, h := range d.cfg.Hosts {
+		c, err := d.client(h, d.run, "")
+		if err != nil {
+			return err
+		}
+		d.hosts = append(d.hosts, &host{Host: h, client: c})
+	}
+	return nil
+}
+
+func (d *driver) client(h config.Host, run, takesOver string) (*client.Client, error) {
+	c := d.cfg.Control
+	return client.New(client.Options{Address: h.Control, Member: h.Member, Run: run, TakesOver: takesOver, CA: c.CA, Cert: c.Cert, Key: c.Key})
+}
+
+func (d *driver) close() {
+	for _, h := range d.hosts {
+		h.client.Close()
+	}
+}
+
+// host gives the one of a member; nil where the cluster file has none.
+func (d *driver) host(member string) *host {
+	i := slices.IndexFunc(d.hosts, func(h *host) bool { return h.Member == member })
+	if i < 0 {
+		return nil
+	}
+	return d.hosts[i]
+}
+
+// present are the hosts that work is done on: those that answer.
+func (d *driver) present() []*host {
+	return slices.DeleteFunc(slices.Clone(d.hosts), func(h *host) bool { return h.state.Unreachable != "" })
+}
+
+// getting are the hosts that get a member of the new cluster.
+func (d *driver) getting() []*host {
+	var all []*host
+	for _, m := range d.known.decision.Members {
+		if h := d.host(m.Name); h != nil {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// write adds an entry to the run's journal.
+func (d *driver) write(e journal.Entry, data any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	written, err := d.book.Add(e, data)
+	if err != nil {
+		return err
+	}
+	return d.known.take(written)
+}
+
+// ended tells of the runs that are over: what they hold is free for a new one.
+func (d *driver) ended(id string) bool {
+	for _, r := range d.runs {
+		if r.ID() == id {
+			k, err := read(r)
+			return err == nil && k.over()
+		}
+	}
+	return false
+}
+
+func (d *driver) lastRun() (*journal.Run, *known, error) {
+	if len(d.runs) == 0 {
+		return nil, nil, nil
+	}
+	r := d.runs[len(d.runs)-1]
+	k, err := read(r)
+	if err != nil {
+		return nil, nil, fmt.Errorf("journal of run %s: %w", r.ID(), err)
+	}
+	return r, k, nil
+}
+
+// reached is the first phase that is not done, of those that there are in this run.
+func (d *driver) reached() Phase {
+	for _, p := range Phases() {
+		switch p {
+		case PhaseLook, PhaseSurvey:
+			continue
+		case PhaseTakeOver:
+			if len(d.known.decision.TakesOver) == 0 {
+				continue
+			}
+		case PhaseLineage, PhaseSupersede, PhaseSnapshot:
+			if len(d.cfg.Repositories) == 0 {
+				continue
+			}
+		}
+		if !d.known.done(p, "") {
+			return p
+		}
+	}
+	return PhaseSnapshot
+}
+
+// pause waits, and tells whether there is still a reason to.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

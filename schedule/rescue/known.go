@@ -1,0 +1,139 @@
+package rescue
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/requorum/requorum/schedule/rescue/journal"
+)
+
+// known is what a journal says.
+type known struct {
+	decision *decision
+	surveyed map[string]surveyed
+	steps    map[Phase]*step
+	order    []Phase // as they were begun
+	first    time.Time
+
+	finished *Report
+	undoing  bool
+	closed   bool // undone, or declined
+}
+
+// step is how far a phase got.
+type step struct {
+	hosts      map[string]*hostStep // by member; "" is the phase as a whole
+	begun, end time.Time
+}
+
+type hostStep struct {
+	begun, ended time.Time
+	done         bool
+	result       json.RawMessage
+}
+
+// surveyed is what a digest was made of.
+type surveyed struct {
+	Host string `json:"host"`
+	// Of is whose set-aside was read: empty where it was the member's directories.
+	Of string `json:"of,omitempty"`
+	// Files are their names, sizes and times, in one sum.
+	Files string `json:"files,omitempty"`
+}
+
+func newKnown() *known {
+	return &known{surveyed: map[string]surveyed{}, steps: map[Phase]*step{}}
+}
+
+func read(r *journal.Run) (*known, error) {
+	k := newKnown()
+	for _, e := range r.Entries() {
+		if err := k.take(e); err != nil {
+			return nil, fmt.Errorf("its entry of %s: %w", e.Time.Format(time.RFC3339), err)
+		}
+	}
+	return k, nil
+}
+
+// take takes up an entry.
+func (k *known) take(e journal.Entry) error {
+	switch e.Event {
+	case journal.Decided:
+		k.decision = &decision{}
+		return json.Unmarshal(e.Data, k.decision)
+	case journal.Surveyed:
+		var s surveyed
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return err
+		}
+		k.surveyed[s.Host] = s
+	case journal.Begun, journal.Done, journal.Failed:
+		k.step(e)
+	case journal.Finished:
+		k.finished = &Report{}
+		return json.Unmarshal(e.Data, k.finished)
+	case journal.Undoing:
+		k.undoing = true
+	case journal.Undone, journal.Declined:
+		k.closed = true
+	default:
+		return fmt.Errorf("unknown event %q: the run was begun by a newer version", e.Event)
+	}
+	return nil
+}
+
+func (k *known) step(e journal.Entry) {
+	p := Phase(e.Phase)
+	s := k.steps[p]
+	if s == nil {
+		s = &step{hosts: map[string]*hostStep{}, begun: e.Time}
+		k.steps[p] = s
+		k.order = append(k.order, p)
+	}
+	h := s.hosts[e.Host]
+	if h == nil {
+		h = &hostStep{begun: e.Time}
+		s.hosts[e.Host] = h
+	}
+	switch e.Event {
+	case journal.Begun:
+		h.done = false
+		if k.first.IsZero() && p != PhaseLook && p != PhaseSurvey {
+			k.first = e.Time
+		}
+	case journal.Done:
+		h.done, h.result, h.ended, s.end = true, e.Data, e.Time, e.Time
+	case journal.Failed:
+		h.ended, s.end = e.Time, e.Time
+	}
+}
+
+// begun tells whether a phase was begun on a host, or anywhere where host is "*".
+func (k *known) begun(p Phase, host string) bool {
+	s := k.steps[p]
+	return s != nil && (host == "*" || s.hosts[host] != nil)
+}
+
+func (k *known) done(p Phase, host string) bool {
+	s := k.steps[p]
+	return s != nil && s.hosts[host] != nil && s.hosts[host].done
+}
+
+// result reads what a phase came to on a host into v, and tells whether it is done.
+func (k *known) result(p Phase, host string, v any) (bool, error) {
+	if !k.done(p, host) {
+		return false, nil
+	}
+	raw := k.steps[p].hosts[host].result
+	if len(raw) == 0 {
+		return true, nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return false, fmt.Errorf("the journal's result of %s on %s: %w", p, host, err)
+	}
+	return true, nil
+}
+
+// over tells whether nothing is under way any more.
+func (k *known) over() bool { return k.closed || k.finished != nil && !k.undoing }

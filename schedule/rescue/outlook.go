@@ -1,0 +1,281 @@
+package rescue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/membership"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// outlook finds out what there is: hosts, and whether a quorum serves.
+func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
+	p := &Prospect{Cluster: d.cfg.Cluster}
+	var all sync.WaitGroup
+	var err error
+	all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
+	stateErr := d.states(ctx)
+	all.Wait()
+	if err := errors.Join(stateErr, err); err != nil {
+		return nil, err
+	}
+	d.show(p)
+	return p, d.takeHold()
+}
+
+// show puts the hosts' states into a prospect.
+func (d *driver) show(p *Prospect) {
+	p.Hosts, p.Unsurveyed = nil, nil
+	surveyable := d.surveyable()
+	for _, h := range d.hosts {
+		p.Hosts = append(p.Hosts, h.state)
+		if h.state.Unreachable == "" && len(h.state.Manual) == 0 && !slices.Contains(surveyable, h) {
+			p.Unsurveyed = append(p.Unsurveyed, h.Member)
+		}
+	}
+}
+
+// survey reads what can be read, and plans.
+func (d *driver) survey(ctx context.Context, p *Prospect) error {
+	if _, err := d.digests(ctx); err != nil {
+		return err
+	}
+	repos, err := d.repositories(ctx)
+	if err != nil {
+		return err
+	}
+	p.Findings, err = d.findings(ctx, repos)
+	if err := errors.Join(err, repos.close()); err != nil {
+		return err
+	}
+	return d.plan(ctx, p)
+}
+
+// plan decides what is done by what was found. Its error is that of
+// recovery.Decide.
+func (d *driver) plan(ctx context.Context, p *Prospect) error {
+	a := d.asked()
+	p.Plan, p.Members, p.Left, p.Warnings = nil, nil, nil, nil
+	var err error
+	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Target: a.Target})
+	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
+		// Who the members are may be known only once those are read that still run.
+		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Target: a.Target})
+	}
+	if p.Plan == nil {
+		return err
+	}
+	more := d.clientURLs(p.Plan.Members)
+	if !p.Quorum.Serves && len(more) > len(p.Quorum.Asked) {
+		var qerr error
+		if p.Quorum, qerr = d.quorum(ctx, more); qerr != nil {
+			return errors.Join(err, qerr)
+		}
+	}
+	if err == nil {
+		err = d.settle(p, a)
+	}
+	d.warnings(p)
+	return err
+}
+
+func (d *driver) asked() asked {
+	if d.known.decision != nil {
+		return d.known.decision.Asked
+	}
+	return d.req.asked()
+}
+
+// chooses tells of those errors of a decision that the operator can end.
+func chooses(err error) bool {
+	var need *recovery.NeedSourceError
+	var source *recovery.SourceError
+	var nothing *recovery.NothingError
+	return errors.As(err, &need) || errors.As(err, &source) || errors.As(err, &nothing)
+}
+
+// settle says who the new members are, and how the revision rises.
+func (d *driver) settle(p *Prospect, a asked) error {
+	change := a.Change
+	change.Available = nil
+	for _, h := range d.hosts {
+		if h.state.Unreachable == "" {
+			change.Available = append(change.Available, h.Member)
+		}
+	}
+	var err error
+	if p.Members, err = p.Plan.NewMembers(change); err != nil {
+		return err
+	}
+	for i := range p.Members {
+		m := &p.Members[i]
+		if h := d.cfg.Host(m.Name); h != nil {
+			if len(h.PeerURLs) > 0 {
+				m.PeerURLs = h.PeerURLs
+			}
+			if len(h.ClientURLs) > 0 {
+				m.ClientURLs = h.ClientURLs
+			}
+		}
+	}
+	for _, h := range d.hosts {
+		gets := slices.ContainsFunc(p.Members, func(m recovery.NewMember) bool { return m.Name == h.Member })
+		if !gets && !h.empty && h.state.Unreachable == "" {
+			p.Left = append(p.Left, h.Member)
+		}
+	}
+	p.Bump = bumpOf(p.Plan, a)
+	return nil
+}
+
+// bumpOf makes an amount that all hosts can add: whatever revision the replay ends
+// with, what comes out is beyond all that clients may have seen.
+func bumpOf(p *recovery.Plan, a asked) restore.BumpRequest {
+	if a.Bump != (restore.BumpRequest{}) {
+		return a.Bump
+	}
+	if !p.Bump.Raise {
+		return restore.BumpRequest{Mode: restore.BumpOff}
+	}
+	return restore.BumpRequest{Mode: restore.BumpBy, Amount: p.Bump.HighestKnown + restore.DefaultBump - lowest(p, a)}
+}
+
+// lowest is the lowest revision that what is rebuilt can have. A point in the past
+// may lie before all that is known of the source.
+func lowest(p *recovery.Plan, a asked) int64 {
+	if c := p.Candidate(p.Chosen); c != nil && a.Target.Kind == walreplay.Latest {
+		return c.Revision.AtLeast
+	}
+	return 0
+}
+
+func (d *driver) warnings(p *Prospect) {
+	if p.Plan != nil {
+		p.Warnings = append(p.Warnings, p.Plan.Warnings...)
+	}
+	for _, h := range d.hosts {
+		if h.failed != nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and what lies on its host was not read: %v", h.Member, h.failed))
+		}
+	}
+	if len(p.Unsurveyed) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s may run, and can be read only once stopped: the plan is made anew then", strings.Join(p.Unsurveyed, ", ")))
+	}
+	if len(p.Left) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s get no new member: they stay stopped, with their old data where it is. Keep them from starting by themselves (a reboot, a supervisor): with others of the old cluster they could serve beside the new one", strings.Join(p.Left, ", ")))
+	}
+}
+
+// obstacles are what a recovery would not begin because of, without the quorum.
+func (d *driver) obstacles(p *Prospect) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for _, h := range d.hosts {
+		switch s := h.state; {
+		case s.Unreachable != "" && !s.Dead:
+			add("the control process of %s cannot be reached: %s. Start it there, or, if that host is gone for good: --declare-dead %s", h.Member, s.Unreachable, h.Member)
+		case s.Dead && s.Runs:
+			add("%s is declared dead, and runs: leave it out of --declare-dead, or stop it", h.Member)
+		case len(s.Manual) > 0:
+			add("%s is of kind %s, which is recovered by hand:\n  %s", h.Member, s.Kind, strings.Join(s.Manual, "\n  "))
+		}
+	}
+	if held := d.holders(); held != nil && !d.req.TakeOver {
+		add("%v", held)
+	}
+	if why := d.unfenceable(p); why != "" {
+		add("%s", why)
+	}
+	if p.Plan == nil || p.Plan.Chosen == "" {
+		return all
+	}
+	known := false
+	for _, m := range p.Members {
+		known = known || len(m.ClientURLs) > 0
+		switch h := d.host(m.Name); {
+		case h == nil:
+			add("%s is to get a member, and the cluster file has no host for it: add one, or say who the new members are with --members or --replace", m.Name)
+		case h.state.Unreachable != "":
+			add("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, len(p.Members)-1))
+		}
+	}
+	if !known && len(p.Members) > 0 {
+		add("no client URL of a new member is known, so that it could not be proved that it serves: give client-urls in the cluster file")
+	}
+	a := d.asked()
+	if p.Plan.Bump.Raise && a.Bump.Mode == restore.BumpOff && p.Plan.Bump.HighestKnown > lowest(p.Plan, a) ||
+		p.Plan.Bump.Raise && a.Bump.Mode == restore.BumpBy && lowest(p.Plan, a)+a.Bump.Amount <= p.Plan.Bump.HighestKnown {
+		add("--bump-revision would leave the new cluster at revisions that clients may have seen with another content (up to %d): leave it out, or give more", p.Plan.Bump.HighestKnown)
+	}
+	return all
+}
+
+// unfenceable says why not even stopping all that can be reached would do; empty
+// where it would, or where it is not known who the voters were.
+func (d *driver) unfenceable(p *Prospect) string {
+	if p.Plan != nil && p.Plan.Fence.Enough {
+		return ""
+	}
+	var voters []snapshot.Member
+	if p.Plan != nil {
+		for _, m := range p.Plan.Members {
+			if !m.IsLearner {
+				voters = append(voters, m)
+			}
+		}
+	}
+	if len(voters) == 0 {
+		for _, h := range d.cfg.Hosts {
+			voters = append(voters, snapshot.Member{Name: h.Member})
+		}
+	}
+	gone := 0
+	var open []string
+	for _, m := range voters {
+		h := d.host(m.Name)
+		switch {
+		case slices.Contains(d.dead(), m.Name), m.ID != 0 && slices.Contains(d.dead(), m.ID.String()):
+			gone++
+		case h != nil && h.state.Unreachable == "" && !h.empty && h.failed == nil:
+			gone++
+		default:
+			open = append(open, membership.Name(m))
+		}
+	}
+	if need := membership.Majority(len(voters)); gone < need {
+		return fmt.Sprintf("of %d old voters only %d can be stopped through their hosts or are declared dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. Make their hosts reachable, or, if they are gone for good: --declare-dead %s",
+			len(voters), gone, need, strings.Join(open, ", "), strings.Join(open, ","))
+	}
+	return ""
+}
+
+// quorumStops tells whether the answer to "does it serve?" forbids a recovery.
+func (d *driver) quorumStops(q Quorum) *QuorumError {
+	if q.Serves {
+		return &QuorumError{Quorum: q, Next: d.replaceOne(q)}
+	}
+	runs, may := 0, 0
+	for _, h := range d.hosts {
+		if h.state.Runs {
+			runs++
+		}
+		if !h.state.Stopped && !(h.state.Dead && h.state.Unreachable != "") {
+			may++
+		}
+	}
+	switch {
+	case len(q.Asked) == 0 && may == 0: // nobody needs to be asked
+		return nil
+	case q.Unknown == "" && !q.Answered && runs*2 > len(d.hosts):
+		q.Unknown = fmt.Sprintf("%d of %d members run, and none answers at %s: look at the client URLs in the cluster file", runs, len(d.hosts), strings.Join(q.Asked, ", "))
+	case q.Unknown == "":
+		return nil
+	}
+	return &QuorumError{Quorum: q}
+}

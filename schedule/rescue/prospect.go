@@ -1,0 +1,90 @@
+package rescue
+
+import (
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// Prospect is what would be done, as far as it can be told. Its JSON form is
+// stable.
+type Prospect struct {
+	Cluster string `json:"cluster"`
+	// Run is that of a recovery under way, empty where there is none; Reached is the
+	// phase that it goes on with.
+	Run     string `json:"run,omitempty"`
+	Reached Phase  `json:"reached,omitempty"`
+
+	Hosts  []HostState `json:"hosts"` // in the order of the cluster file
+	Quorum Quorum      `json:"quorum"`
+	// Findings are those of the members that are stopped, and of the repositories.
+	Findings *recovery.Findings `json:"findings"`
+	// Plan is what would be done by them. Where Unsurveyed names hosts it is made
+	// anew once these are stopped and read.
+	Plan       *recovery.Plan       `json:"plan"`
+	Unsurveyed []string             `json:"unsurveyed,omitempty"`
+	Members    []recovery.NewMember `json:"members,omitempty"`
+	// Left are hosts with old members that get no new one: they stay stopped, with
+	// their data as it is.
+	Left []string            `json:"left,omitempty"`
+	Bump restore.BumpRequest `json:"bump"`
+	// Obstacles say, each with the next step, why Run would refuse; none where it
+	// would not.
+	Obstacles []string `json:"obstacles,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// HostState is one host of the cluster file.
+type HostState struct {
+	Member  string      `json:"member"`
+	Address string      `json:"address"`
+	Kind    config.Kind `json:"kind,omitempty"`
+	// Unreachable says why the control process does not answer; empty where it does.
+	Unreachable string `json:"unreachable,omitempty"`
+	Stopped     bool   `json:"stopped"` // and that is proved
+	Runs        bool   `json:"runs"`
+	// Unclear says why neither is known.
+	Unclear string `json:"unclear,omitempty"`
+	DataDir string `json:"data_dir,omitempty"`
+	// Holder is the run that has the host, Aside those that set data aside there.
+	Holder string   `json:"holder,omitempty"`
+	Aside  []string `json:"aside,omitempty"`
+	// Manual are the steps by hand, of a kind that is not written to.
+	Manual  []string               `json:"manual,omitempty"`
+	Clients []protocol.ClientState `json:"clients,omitempty"`
+	Dead    bool                   `json:"declared_dead,omitempty"`
+}
+
+// Word says a host's state in a word or two.
+func (h HostState) Word() string {
+	switch {
+	case h.Unreachable != "" && h.Dead:
+		return "declared dead"
+	case h.Unreachable != "":
+		return "unreachable"
+	case len(h.Manual) > 0:
+		return "by hand"
+	case h.Runs:
+		return "runs"
+	case h.Stopped:
+		return "stopped"
+	}
+	return "unclear"
+}
+
+// Quorum is whether the cluster serves.
+type Quorum struct {
+	// Serves: a linearizable read was answered, by the member of this name.
+	Serves    bool        `json:"serves"`
+	By        string      `json:"by,omitempty"`
+	ClusterID snapshot.ID `json:"cluster_id,omitzero"`
+	Revision  int64       `json:"revision,omitempty"`
+	Asked     []string    `json:"asked"` // client URLs
+	// Answered: a member said how it is, whether it serves or not.
+	Answered bool `json:"answered"`
+	// Unknown says why it could not be told; empty where it could.
+	Unknown string   `json:"unknown,omitempty"`
+	Answers []string `json:"answers,omitempty"` // why there was none, by member
+}

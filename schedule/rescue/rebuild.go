@@ -1,0 +1,159 @@
+package rescue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/protocol"
+)
+
+// owners are those whose data a source may be made of, archives among them.
+func owners(s *recovery.Source) (all []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, way := range append([]recovery.Source{*s}, s.Others...) {
+		add(way.Base.Owner)
+		for _, p := range way.Log {
+			add(p.Owner)
+		}
+	}
+	return all
+}
+
+// identify makes what follows from the members.
+func (d *decision) identify() (err error) {
+	d.InitialCluster = initialCluster(d.Members)
+	d.NewClusterID, err = restore.ClusterID(d.InitialCluster, d.ClusterToken)
+	return err
+}
+
+// rebuildPlan is what every host builds.
+func (d *decision) rebuildPlan() protocol.RebuildPlan {
+	p := protocol.RebuildPlan{
+		ID: d.PlanID, Old: d.Plan.ClusterID, New: d.NewClusterID, Source: *d.candidate().Source, Target: d.Asked.Target,
+		InitialCluster: d.InitialCluster, ClusterToken: d.ClusterToken, Learners: d.learners(),
+		Bump: d.Bump, Replay: d.Asked.Replay,
+	}
+	// Of a source that is whole the highest revision is a bound, not one that was
+	// seen.
+	if d.Bump.Mode != restore.BumpOff {
+		p.HighestKnown = d.Plan.Bump.HighestKnown
+	}
+	return p
+}
+
+// rebuild has each host bring over what is missing there, replay it and build its
+// member; what they came to has to be the same.
+func (d *driver) rebuild(ctx context.Context) error {
+	dec := d.known.decision
+	plan := dec.rebuildPlan()
+	source := protocol.RebuildSource{Owners: map[string]protocol.Location{}}
+	for _, owner := range owners(dec.candidate().Source) {
+		if h := d.host(owner); h != nil && h.state.Unreachable == "" {
+			source.Owners[owner] = protocol.Location{Address: h.Control, Member: h.Member, Run: d.run}
+		}
+	}
+	err := d.each(ctx, PhaseRebuild, d.getting(), d.otherPlan(plan.ID), func(ctx context.Context, h *host) (outcome, error) {
+		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*protocol.Rebuilt, error) {
+			return h.client.RebuildMember(ctx, plan, source)
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+		return outcome{result: built, detail: builtWords(built)}, nil
+	})
+	if err != nil {
+		return err
+	}
+	all, err := d.rebuilt()
+	if err != nil {
+		return err
+	}
+	if what := differences(dec, all); len(what) > 0 {
+		return &DifferError{Run: d.run, What: what}
+	}
+	return nil
+}
+
+// otherPlan tells whether what the journal knows as built was built by a plan that
+// was given up since.
+func (d *driver) otherPlan(id string) bool {
+	for _, h := range d.getting() {
+		var built protocol.Rebuilt
+		if done, err := d.known.result(PhaseRebuild, h.Member, &built); err != nil || done && built.PlanID != id {
+			return true
+		}
+	}
+	return false
+}
+
+func builtWords(b *protocol.Rebuilt) string {
+	bytes := int64(0)
+	for _, from := range b.Brought {
+		if from.From != protocol.HereName {
+			bytes += from.Bytes
+		}
+	}
+	words := fmt.Sprintf("revision %d, raft index %d", b.Revision, b.Index)
+	if bytes > 0 {
+		words += fmt.Sprintf(", %s brought over", humanize.IBytes(uint64(bytes)))
+	}
+	return words
+}
+
+// rebuilt is what the hosts built, by member.
+func (d *driver) rebuilt() (map[string]*protocol.Rebuilt, error) {
+	all := map[string]*protocol.Rebuilt{}
+	for _, h := range d.getting() {
+		var b protocol.Rebuilt
+		done, err := d.known.result(PhaseRebuild, h.Member, &b)
+		if err != nil {
+			return nil, err
+		}
+		if !done || b.Restore == nil || b.Restore.Plan == nil {
+			return nil, fmt.Errorf("run %s: the journal does not say what %s built: take the run back with --undo", d.run, h.Member)
+		}
+		all[h.Member] = &b
+	}
+	return all, nil
+}
+
+// differences compares what the hosts came to with the first one.
+func differences(dec *decision, all map[string]*protocol.Rebuilt) (what []string) {
+	names := sortedKeys(all)
+	first := all[names[0]]
+	for _, name := range names {
+		b := all[name]
+		if b.Restore.Plan.ClusterID != dec.NewClusterID {
+			what = append(what, fmt.Sprintf("%s built a member of cluster %s instead of %s", name, b.Restore.Plan.ClusterID, dec.NewClusterID))
+		}
+		differ := func(of string, got, want any) {
+			if got != want {
+				what = append(what, fmt.Sprintf("%s of %s is %v, and that of %s is %v", of, name, got, names[0], want))
+			}
+		}
+		differ("the raft index", b.Index, first.Index)
+		differ("the term", b.Term, first.Term)
+		differ("the revision", b.Revision, first.Revision)
+		differ("the revision after the bump", b.Restore.RevisionAfter, first.Restore.RevisionAfter)
+		if b.HashKV.Hash != 0 && first.HashKV.Hash != 0 && b.HashKV.CompactedRevision == first.HashKV.CompactedRevision {
+			differ("the hash (HashKV)", b.HashKV.Hash, first.HashKV.Hash)
+		}
+		// The same entries make the same chain, whoever had them.
+		if b.Recipe != nil && first.Recipe != nil && b.Recipe.BaseIndex == first.Recipe.BaseIndex {
+			differ("the replayed log's chain", b.Recipe.Replayed, first.Recipe.Replayed)
+		}
+	}
+	if dec.Asked.Target == (decision{}).Asked.Target && first.Index != dec.candidate().Source.Index {
+		what = append(what, fmt.Sprintf("all came to raft index %d, and %d was planned", first.Index, dec.candidate().Source.Index))
+	}
+	return what
+}

@@ -1,0 +1,161 @@
+package rescue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/rescue/proof"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// report sums up what the journal says was done.
+func (d *driver) report(incomplete []string) (*Report, error) {
+	dec, k := d.known.decision, d.known
+	all, err := d.rebuilt()
+	if err != nil {
+		return nil, err
+	}
+	first := all[sortedKeys(all)[0]]
+	r := &Report{
+		Cluster: d.cfg.Cluster, Run: d.run, WentOn: d.wentOn, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
+		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
+		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
+		Phases: k.times(), Began: k.first, Incomplete: incomplete,
+	}
+	for _, h := range d.hosts {
+		one := HostReport{Member: h.Member, Address: h.Control, Left: slices.Contains(dec.Left, h.Member), Dead: h.state.Dead && h.state.Unreachable != ""}
+		var aside restore.Aside
+		if done, err := k.result(PhaseSetAside, h.Member, &aside); err != nil {
+			return nil, err
+		} else if done {
+			one.Aside = &aside
+		}
+		if b := all[h.Member]; b != nil {
+			one.Brought, one.Phases = b.Brought, b.Phases
+			for _, m := range b.Restore.Members {
+				one.Flags = append(one.Flags, m.Flags...)
+			}
+		}
+		r.Hosts = append(r.Hosts, one)
+	}
+	was := proved{Report: &proof.Report{}}
+	if _, err := k.result(PhaseProve, "", &was); err != nil {
+		return nil, err
+	}
+	r.Proof = was.Report
+	if _, err := k.result(PhaseLineage, "", &r.Lineage); err != nil {
+		return nil, err
+	}
+	if _, err := k.result(PhaseSupersede, "", &r.Lineage); err != nil {
+		return nil, err
+	}
+	for _, host := range []string{snapshotsKept, ""} {
+		if _, err := k.result(PhaseSnapshot, host, &r.Snapshots); err != nil {
+			return nil, err
+		}
+	}
+	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
+	r.Warnings, r.Next = d.after(r), d.next()
+	return r, nil
+}
+
+// times are how long the phases took.
+func (k *known) times() (all []PhaseTime) {
+	for _, p := range k.order {
+		s := k.steps[p]
+		t := PhaseTime{Phase: p, Took: max(0, s.end.Sub(s.begun))}
+		for _, name := range sortedKeys(s.hosts) {
+			if h := s.hosts[name]; name != "" && name != snapshotsKept && h.done {
+				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: max(0, h.ended.Sub(h.begun))})
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// since is the time from the first change to the end of a phase; 0 where it is not
+// done.
+func (k *known) since(p Phase) time.Duration {
+	s := k.steps[p]
+	if s == nil || !k.done(p, "") {
+		return 0
+	}
+	return max(0, s.hosts[""].ended.Sub(k.first))
+}
+
+// after are the warnings that still count when all is done.
+func (d *driver) after(r *Report) []string {
+	dec := d.known.decision
+	all := slices.Clone(dec.Plan.Warnings)
+	for _, m := range r.Proof.Missing {
+		all = append(all, fmt.Sprintf("member %s of the new cluster is not up: %s", m.Name, m.Why))
+	}
+	for _, u := range r.Proof.Unproved {
+		all = append(all, "not proved: "+u)
+	}
+	for _, l := range r.Lineage {
+		for _, w := range l.Warnings {
+			all = append(all, l.Repository+": "+w)
+		}
+	}
+	if len(dec.Left) > 0 {
+		all = append(all, fmt.Sprintf("%s have old members, stopped and with their data where it was, and got no new one: keep them from starting (disable their units, or move their data)", strings.Join(dec.Left, ", ")))
+	}
+	for _, dead := range dec.Plan.Fence.DeclaredDead {
+		all = append(all, fmt.Sprintf("%s was declared dead: should its host come back, stop its member before it reaches clients", dead))
+	}
+	return all
+}
+
+// next are the operator's next steps.
+func (d *driver) next() (all []string) {
+	dec := d.known.decision
+	if changed(dec.Plan.Members, dec.Members) {
+		all = append(all, "names or peer URLs have changed: bring etcd's flags in line on every host, before its data is ever lost: --initial-cluster="+dec.InitialCluster+" --initial-cluster-state=existing")
+	}
+	endpoint := "URL"
+	for _, m := range dec.Members {
+		if len(m.ClientURLs) > 0 {
+			endpoint = strings.Join(m.ClientURLs, ",")
+			break
+		}
+	}
+	for _, m := range dec.Plan.Members {
+		if slices.ContainsFunc(dec.Members, func(n recovery.NewMember) bool { return n.Old == m.Name || n.Old == m.ID.String() || n.Name == m.Name }) {
+			continue
+		}
+		name, url := m.Name, "https://HOST:2380"
+		if name == "" {
+			name = "NAME"
+		}
+		if len(m.PeerURLs) > 0 {
+			url = strings.Join(m.PeerURLs, ",")
+		}
+		promote := ", start it there with an empty data directory, then: etcdctl --endpoints=" + endpoint + " member promote ID"
+		if m.IsLearner {
+			promote = ", and start it there with an empty data directory"
+		}
+		all = append(all, "to have "+name+" back: etcdctl --endpoints="+endpoint+" member add "+name+" --learner --peer-urls="+url+promote)
+	}
+	for _, h := range d.getting() {
+		var aside restore.Aside
+		if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err == nil && done && aside.Folder != "" {
+			all = append(all, fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, aside.Folder))
+		}
+	}
+	return all
+}
+
+// changed tells whether an old --initial-cluster is another one than the new.
+func changed(old []snapshot.Member, now []recovery.NewMember) bool {
+	return len(old) != len(now) || slices.ContainsFunc(now, func(n recovery.NewMember) bool {
+		return !slices.ContainsFunc(old, func(o snapshot.Member) bool {
+			return o.Name == n.Name && slices.Equal(slices.Sorted(slices.Values(o.PeerURLs)), slices.Sorted(slices.Values(n.PeerURLs)))
+		})
+	})
+}

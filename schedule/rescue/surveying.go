@@ -1,0 +1,182 @@
+package rescue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/client"
+	"github.com/requorum/requorum/schedule/control/protocol"
+)
+
+// surveyable are the hosts whose data can be read now.
+func (d *driver) surveyable() []*host {
+	return slices.DeleteFunc(d.present(), func(h *host) bool {
+		return len(h.state.Manual) > 0 || !h.state.Stopped && d.of(h) == ""
+	})
+}
+
+// digests fetches what the survey needs of each host whose data has changed since
+// it was last read. It tells whether anything was fetched.
+func (d *driver) digests(ctx context.Context) (fetched bool, err error) {
+	var (
+		all  sync.WaitGroup
+		mu   sync.Mutex
+		errs = map[string]error{}
+	)
+	for _, h := range d.surveyable() {
+		all.Go(func() {
+			again, err := d.fetch(ctx, h)
+			mu.Lock()
+			defer mu.Unlock()
+			fetched = fetched || again
+			if err != nil {
+				errs[h.Member] = err
+			}
+		})
+	}
+	all.Wait()
+	for name, err := range errs {
+		if h := d.host(name); h.state.Dead {
+			h.failed = err
+			delete(errs, name)
+		}
+	}
+	if len(errs) > 0 {
+		return fetched, &HostsError{Phase: PhaseSurvey, Errs: errs}
+	}
+	return fetched, nil
+}
+
+func (d *driver) fetch(ctx context.Context, h *host) (bool, error) {
+	now := surveyed{Host: h.Member, Of: d.of(h)}
+	c, err := d.reader(h, now.Of)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	files, err := d.files(ctx, c, h, now.Of)
+	if err != nil {
+		return false, err
+	}
+	if len(files) == 0 {
+		had := h.digest != ""
+		h.empty, h.digest, h.read = true, "", surveyed{}
+		return had, nil
+	}
+	now.Files = sumOf(files)
+	if h.digest != "" && h.read.Files == now.Files {
+		return false, nil
+	}
+	d.told.begin(PhaseSurvey, h.Member)
+	began := time.Now()
+	path := filepath.Join(d.folder, h.Member+".digest")
+	err = d.download(ctx, c, h, path, now.Of)
+	d.told.end(PhaseSurvey, h.Member, "", time.Since(began), err)
+	if err != nil {
+		return false, err
+	}
+	h.empty, h.digest, h.read = false, path, now
+	return true, d.remember(h)
+}
+
+// reader is a client that may read what another run set aside.
+func (d *driver) reader(h *host, of string) (*client.Client, error) {
+	run := of
+	if run == "" {
+		run = d.run
+	}
+	return d.client(h.Host, run, "")
+}
+
+func (d *driver) files(ctx context.Context, c *client.Client, h *host, of string) ([]protocol.File, error) {
+	which := protocol.Current
+	if of != "" {
+		which = protocol.Aside
+	}
+	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]protocol.File, error) { return c.Files(ctx, which) })
+	if of != "" && isRefusal(err, protocol.NotFound) {
+		return nil, nil // the set-aside found nothing to move
+	}
+	return files, err
+}
+
+// sumOf is over names, sizes and times: no member can have run on the files since,
+// where it is the same.
+func sumOf(files []protocol.File) string {
+	slices.SortFunc(files, func(a, b protocol.File) int { return strings.Compare(a.Name, b.Name) })
+	sum := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(sum, "%q %d %d\n", f.Name, f.Size, f.Time.UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// download writes the digest beside its name first: half of one is never read.
+func (d *driver) download(ctx context.Context, c *client.Client, h *host, path, of string) error {
+	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
+		f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return struct{}{}, err
+		}
+		w := &counted{w: f, tell: func(n int64) { d.told.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
+		err = c.Survey(ctx, w, of)
+		return struct{}{}, errors.Join(err, f.Sync(), f.Close())
+	})
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(path+".part"))
+	}
+	return os.Rename(path+".part", path)
+}
+
+// counted tells now and then how much went through it.
+type counted struct {
+	w    io.Writer
+	n    int64
+	last time.Time
+	tell func(int64)
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if time.Since(c.last) > 100*time.Millisecond {
+		c.last = time.Now()
+		c.tell(c.n)
+	}
+	return n, err
+}
+
+// findings are what a survey of all digests and repositories finds.
+func (d *driver) findings(ctx context.Context, repos *repositories) (*recovery.Findings, error) {
+	req := recovery.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Logger: d.logger,
+		Progress: func(phase string, done, total int64) { d.told.progress(PhaseSurvey, "", phase, done, total) }}
+	for _, h := range d.hosts {
+		if h.digest != "" {
+			req.Digests = append(req.Digests, recovery.Digest{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.digest) }})
+		}
+	}
+	f := &recovery.Findings{Taken: d.now(), Survivors: []recovery.Remains{}, Archives: []recovery.Archive{}, Relations: []recovery.Relation{}}
+	if len(req.Digests)+len(req.Repos) > 0 {
+		began := time.Now()
+		d.told.begin(PhaseSurvey, "")
+		var err error
+		f, err = recovery.Survey(ctx, req)
+		d.told.end(PhaseSurvey, "", "", time.Since(began), err)
+		if err != nil {
+			return nil, err
+		}
+	}
+	f.Unread = append(f.Unread, repos.unread()...)
+	return f, nil
+}

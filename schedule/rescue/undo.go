@@ -1,0 +1,320 @@
+package rescue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/schedule/rescue/journal"
+	"github.com/requorum/requorum/schedule/rescue/lineage"
+)
+
+func undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
+	d, err := newDriver(req)
+	if err != nil {
+		return nil, err
+	}
+	if req.Events == nil {
+		return nil, errors.New("recover --undo: nobody is there to confirm: Request.Events is nil")
+	}
+	folder, err := journal.Open(d.cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	d.runs = folder.Runs()
+	last, known, err := d.lastToUndo()
+	switch {
+	case err != nil:
+		return nil, err
+	case last == nil:
+		return nil, fmt.Errorf("%w: %s holds no recovery that is under way or done", ErrNothingToUndo, d.cfg.StateDir)
+	}
+	d.run, d.book, d.known, d.wentOn = last.ID(), last, known, known.undoing
+	if err := d.reach(); err != nil {
+		return nil, err
+	}
+	defer d.close()
+	if err := d.states(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.takeHold(); err != nil {
+		return nil, err
+	}
+	if held := d.holders(); held != nil && !req.TakeOver {
+		return nil, held
+	}
+	if all := d.away(); len(all) > 0 {
+		return nil, &HostsError{Phase: PhaseLook, Errs: all}
+	}
+	if !known.undoing {
+		if err := d.askUndo(ctx); err != nil {
+			return nil, err
+		}
+		if err := d.write(journal.Entry{Event: journal.Undoing}, nil); err != nil {
+			return nil, err
+		}
+	} else {
+		d.told.note(fmt.Sprintf("Going on with the undo of run %s, which was confirmed before", d.run))
+	}
+	return d.putBack(ctx)
+}
+
+// askUndo warns where the new cluster has taken writes, which would be set aside
+// with it.
+func (d *driver) askUndo(ctx context.Context) error {
+	q := Question{Kind: AskUndo, Text: fmt.Sprintf("Take run %s back: stop the new members of cluster %s, put the old data back, and start the old members?", d.run, d.cfg.Cluster)}
+	if d.known.begun(PhaseStart, "*") {
+		why, err := d.written(ctx)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			q.Reasons, q.Type = append(q.Reasons, why), d.cfg.Cluster
+		}
+	}
+	return d.ask(ctx, q)
+}
+
+// written says why the new cluster may hold what the old one does not; empty where
+// it is known that it does not.
+func (d *driver) written(ctx context.Context) (string, error) {
+	var was proved
+	done, err := d.known.result(PhaseProve, "", &was)
+	if err != nil {
+		return "", err
+	}
+	var urls []string
+	for _, m := range d.known.decision.Members {
+		urls = append(urls, m.ClientURLs...)
+	}
+	left := was.Left
+	if !done { // no client was let on it
+		all, err := d.rebuilt()
+		if err != nil {
+			return "", err
+		}
+		left = all[sortedKeys(all)[0]].Restore.RevisionAfter
+	}
+	q, err := d.quorum(ctx, urls)
+	switch {
+	case err != nil:
+		return "", err
+	case !q.Serves && !done:
+		return "", nil
+	case !q.Serves:
+		return "the new cluster was proved and let clients on, and cannot be asked now whether it has taken writes: what it has taken is set aside with its data, and missing in the old one", nil
+	case q.ClusterID != d.known.decision.NewClusterID:
+		return "", nil // it is the old one that answers
+	case q.Revision > left:
+		return fmt.Sprintf("the new cluster has taken writes: it is at revision %d, and was left at %d. They are set aside with its data, and missing in the old one", q.Revision, left), nil
+	}
+	return "", nil
+}
+
+// putBack undoes the steps, the last one first. Each may be repeated.
+func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
+	// Where nothing was set aside no new member can serve clients.
+	var serving []*host
+	if slices.ContainsFunc(d.present(), d.mayBeAside) {
+		serving = d.present()
+	}
+	if err := d.each(ctx, PhaseUndoQuiesce, serving, false, func(ctx context.Context, h *host) (outcome, error) {
+		done, err := act(ctx, d, PhaseUndoQuiesce, h, h.client.Quiesce)
+		if isRefusal(err, protocol.NotOffered) {
+			return outcome{detail: "none configured"}, nil
+		}
+		if err != nil {
+			return outcome{}, err
+		}
+		return outcome{detail: clientWords(done.Clients)}, nil
+	}); err != nil {
+		return nil, err
+	}
+	// By now no action is under way that an earlier command had begun.
+	if err := d.states(ctx); err != nil {
+		return nil, err
+	}
+	if all := d.away(); len(all) > 0 {
+		return nil, &HostsError{Phase: PhaseLook, Errs: all}
+	}
+	asides := d.asided()
+	old := d.oldMembers(asides)
+	// Hosts where nothing was set aside and whose member this run did not stop are
+	// as they were.
+	if err := d.each(ctx, PhaseUndoStop, asides, false, func(ctx context.Context, h *host) (outcome, error) {
+		_, err := act(ctx, d, PhaseUndoStop, h, h.client.Stop)
+		return outcome{detail: "stopped"}, err
+	}); err != nil {
+		return nil, err
+	}
+	if err := d.each(ctx, PhasePutBack, asides, false, d.putBackHost); err != nil {
+		return nil, err
+	}
+	var incomplete []string
+	told, err := d.reinstate(ctx)
+	if err != nil {
+		incomplete = append(incomplete, "the old timeline is not reinstated: "+err.Error())
+		d.told.warn(incomplete[0])
+	}
+	warnings, err := d.startOld(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.each(ctx, PhaseUndoResume, d.present(), false, d.resumeHost); err != nil {
+		return nil, err
+	}
+	r, err := d.undoReport(old, told, incomplete, warnings)
+	if err != nil {
+		return nil, err
+	}
+	if len(incomplete) > 0 {
+		return r, fmt.Errorf("the old data is back, and %w: %s. The same command completes it", notAll{}, strings.Join(incomplete, "; "))
+	}
+	return r, d.write(journal.Entry{Event: journal.Undone}, r)
+}
+
+// asided are the hosts on which data is set aside that this run puts back, or began
+// to. The hosts know it best: a driver elsewhere may have taken the run over.
+func (d *driver) asided() []*host {
+	return slices.DeleteFunc(d.present(), func(h *host) bool {
+		return !d.known.begun(PhasePutBack, h.Member) && !slices.Contains(h.state.Aside, d.run)
+	})
+}
+
+// mayBeAside tells also of a host where a set-aside may be under way.
+func (d *driver) mayBeAside(h *host) bool {
+	return slices.Contains(h.state.Aside, d.run) || d.known.begun(PhasePutBack, h.Member) ||
+		d.known.begun(PhaseSetAside, h.Member) && !d.known.done(PhaseSetAside, h.Member)
+}
+
+// lastToUndo is the newest run that changed something and was not put back.
+func (d *driver) lastToUndo() (*journal.Run, *known, error) {
+	for _, r := range slices.Backward(d.runs) {
+		k, err := read(r)
+		if err != nil {
+			return nil, nil, fmt.Errorf("journal of run %s: %w", r.ID(), err)
+		}
+		if !k.closed && k.decision != nil {
+			return r, k, nil
+		}
+	}
+	return nil, nil, nil
+}
+
+// oldMembers are the hosts whose old members are to run: those whose data comes
+// back, and those that this run stopped.
+func (d *driver) oldMembers(asides []*host) []*host {
+	return slices.DeleteFunc(d.present(), func(h *host) bool {
+		if slices.Contains(d.known.decision.Ran, h.Member) {
+			return !d.known.begun(PhaseFence, h.Member)
+		}
+		if !slices.Contains(asides, h) {
+			return true
+		}
+		var a restore.Aside
+		done, err := d.known.result(PhaseSetAside, h.Member, &a)
+		return err == nil && done && a.Folder == "" // there was nothing
+	})
+}
+
+func (d *driver) putBackHost(ctx context.Context, h *host) (outcome, error) {
+	done, err := act(ctx, d, PhasePutBack, h, h.client.Undo)
+	if isRefusal(err, protocol.NotFound) {
+		// An earlier command may have put it back, and have been killed before it knew.
+		var a restore.Aside
+		d.mu.Lock()
+		done, err := d.known.result(PhaseSetAside, h.Member, &a)
+		d.mu.Unlock()
+		u := HostUndo{Member: h.Member}
+		if done && a.Folder != "" {
+			u.PutBack = a.DataDir
+		}
+		return outcome{result: u, detail: u.PutBack}, err
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	u := HostUndo{Member: h.Member, Kept: done.Kept}
+	if done.Aside != nil {
+		u.PutBack = done.Aside.DataDir
+	}
+	d.warnAll(h, done.Warnings)
+	return outcome{result: u, detail: u.PutBack}, nil
+}
+
+// reinstate comes before the old members' start: control processes refuse those of
+// a timeline that has ended.
+func (d *driver) reinstate(ctx context.Context) (done []lineage.Done, err error) {
+	if len(d.cfg.Repositories) == 0 || !d.known.begun(PhaseLineage, "*") && !d.known.begun(PhaseSupersede, "*") {
+		return nil, nil
+	}
+	if told, err := d.known.result(PhaseReinstate, "", &done); told || err != nil {
+		return done, err
+	}
+	err = d.whole(ctx, PhaseReinstate, func(ctx context.Context) (outcome, error) {
+		if done, err = d.lineage(ctx, lineage.Reinstate); err != nil {
+			return outcome{}, err
+		}
+		if all := failures(done); len(all) > 0 {
+			return outcome{}, errors.New(strings.Join(all, "; "))
+		}
+		return outcome{result: done}, nil
+	})
+	return done, err
+}
+
+// startOld starts the old members. One that was found stopped may be so for a
+// reason, which is told and no more.
+func (d *driver) startOld(ctx context.Context, old []*host) (warnings []string, err error) {
+	failed := map[string]string{}
+	err = d.each(ctx, PhaseUndoStart, old, false, func(ctx context.Context, h *host) (outcome, error) {
+		out, err := d.startAgain(ctx, h)
+		if err != nil && !slices.Contains(d.known.decision.Ran, h.Member) && ctx.Err() == nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			failed[h.Member] = err.Error()
+			return outcome{result: started{[]string{err.Error()}}, detail: "does not start"}, nil
+		}
+		return out, err
+	})
+	for _, name := range sortedKeys(failed) {
+		w := fmt.Sprintf("%s was stopped before the recovery, and does not start: %s", name, failed[name])
+		d.told.warn(w)
+		warnings = append(warnings, w)
+	}
+	return warnings, err
+}
+
+func (d *driver) undoReport(old []*host, told []lineage.Done, incomplete, warnings []string) (*UndoReport, error) {
+	r := &UndoReport{Cluster: d.cfg.Cluster, Run: d.run, Lineage: told, Incomplete: incomplete, Warnings: warnings}
+	for _, h := range d.hosts {
+		u := HostUndo{Member: h.Member}
+		if _, err := d.known.result(PhasePutBack, h.Member, &u); err != nil {
+			return nil, err
+		}
+		var s started
+		done, err := d.known.result(PhaseUndoStart, h.Member, &s)
+		if err != nil {
+			return nil, err
+		}
+		u.Started = done && len(s.Warnings) == 0 && slices.Contains(old, h)
+		if u.Dead = h.state.Dead && h.state.Unreachable != ""; u.Dead {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s was passed by: should its host come back, it may have a member of cluster %s that was taken back", h.Member, d.known.decision.NewClusterID))
+		}
+		for _, k := range u.Kept {
+			r.Next = append(r.Next, fmt.Sprintf("%s: what the new cluster had is in %s; remove it when you don't need it", h.Member, k))
+		}
+		r.Hosts = append(r.Hosts, u)
+	}
+	for _, t := range d.known.times() {
+		if slices.Contains([]Phase{PhaseUndoQuiesce, PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoStart, PhaseUndoResume}, t.Phase) {
+			r.Phases = append(r.Phases, t)
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,160 @@
+package repository_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// marks is a repository with timelines to end.
+type marks struct {
+	*testing.T
+	repo *repository.Repository
+}
+
+func newMarks(t *testing.T) *marks {
+	t.Helper()
+	s, _ := newSink(t)
+	r, err := repository.Init(t.Context(), s, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &marks{t, r}
+}
+
+func (m *marks) id(cluster uint64) repository.TimelineID {
+	return repository.TimelineID{ClusterID: cluster, N: 1}
+}
+
+func (m *marks) supersede(t, by uint64) error {
+	return m.repo.Supersede(m.Context(), repository.Superseded{Timeline: m.id(t), By: m.id(by), Reason: "recovered", Created: time.Unix(1, 0).UTC()})
+}
+
+func (m *marks) reinstate(taken, old uint64) error {
+	return m.repo.Reinstate(m.Context(), repository.Superseded{Timeline: m.id(taken), By: m.id(old), Reason: "taken back", Created: time.Unix(2, 0).UTC()})
+}
+
+// ends says by which cluster's timeline t ended; 0 for one that lives.
+func (m *marks) ends(t uint64) uint64 {
+	m.Helper()
+	ended, is, err := m.repo.Superseded(m.Context(), m.id(t))
+	if err != nil {
+		m.Fatal(err)
+	}
+	if is && ended.Timeline != m.id(t) {
+		m.Errorf("asked about %s, and told about %s", m.id(t), ended.Timeline)
+	}
+	return ended.By.ClusterID
+}
+
+func (m *marks) want(state map[uint64]uint64) {
+	m.Helper()
+	for t, by := range state {
+		if got := m.ends(t); got != by {
+			m.Errorf("timeline of cluster %d ended by %d, want %d", t, got, by)
+		}
+	}
+}
+
+func (m *marks) must(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// Promise 6: a recovery that was taken back ends its own timeline, and all that
+// it had superseded live again; and that can go round any number of times, with
+// each step done twice.
+func TestPromise6ReinstateAndRecoverAgain(t *testing.T) {
+	m := newMarks(t)
+	m.must(m.supersede(1, 9)) // two branches of the old cluster
+	m.must(m.supersede(2, 9))
+	m.want(map[uint64]uint64{1: 9, 2: 9, 9: 0})
+	m.must(m.reinstate(9, 1))
+	m.must(m.reinstate(9, 1))
+	m.want(map[uint64]uint64{1: 0, 2: 0, 9: 1})
+	if err := m.supersede(9, 3); !errors.Is(err, sinks.ErrExists) {
+		t.Errorf("what was taken back goes on elsewhere: %v", err)
+	}
+	for round := uint64(10); round < 13; round++ {
+		m.must(m.supersede(1, round))
+		if err := m.supersede(1, 99); !errors.Is(err, sinks.ErrExists) {
+			t.Errorf("ended twice: %v", err)
+		}
+		m.want(map[uint64]uint64{1: round, round: 0, 2: 0, 9: 1})
+		m.must(m.reinstate(round, 1))
+		m.want(map[uint64]uint64{1: 0, round: 1, 9: 1})
+	}
+	names, err := m.repo.SupersededNames(t.Context(), m.id(1))
+	m.must(err)
+	if len(names) != 4 || !slices.Contains(names, repository.SupersededMarkName(m.id(1), 4)) {
+		t.Errorf("marks %q", names)
+	}
+	for _, name := range names {
+		if s, err := m.repo.ReadSuperseded(t.Context(), name); err != nil || s.Timeline != m.id(1) || s.Undone {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+}
+
+// A recovery from a recovery: only the newest can be taken back, and the one
+// before it then lives as it did.
+func TestPromise6ReinstateInTurn(t *testing.T) {
+	m := newMarks(t)
+	m.must(m.supersede(1, 2))
+	m.must(m.supersede(2, 3))
+	if err := m.reinstate(2, 1); !errors.Is(err, sinks.ErrExists) {
+		t.Errorf("taken back in the middle: %v", err)
+	}
+	m.want(map[uint64]uint64{1: 2, 2: 3, 3: 0})
+	m.must(m.reinstate(3, 2))
+	m.want(map[uint64]uint64{1: 2, 2: 0, 3: 2})
+	m.must(m.reinstate(2, 1))
+	m.want(map[uint64]uint64{1: 0, 2: 1, 3: 2})
+}
+
+// A mark on the timeline that goes on is damaged: in doubt the old one has ended.
+func TestPromise6DamagedReinstatement(t *testing.T) {
+	m := newMarks(t)
+	m.must(m.supersede(1, 2))
+	_, err := sinks.Put(t.Context(), m.repo.Sink(), repository.SupersededName(m.id(2)), []byte("x"), sinks.CreateOptions{})
+	m.must(err)
+	if _, _, err := m.repo.Superseded(t.Context(), m.id(1)); !errors.Is(err, repository.ErrAltered) {
+		t.Errorf("%v", err)
+	}
+	if err := m.supersede(1, 5); !errors.Is(err, repository.ErrAltered) {
+		t.Errorf("ended anew: %v", err)
+	}
+}
+
+func TestSupersededNames(t *testing.T) {
+	for n, want := range map[int]string{1: "cdf818194e3a8c32-3/superseded.json", 12: "cdf818194e3a8c32-3/superseded-12.json"} {
+		name := repository.SupersededMarkName(logTimeline, n)
+		if got, gotN, err := repository.ParseSupersededName(want); name != want || err != nil || got != logTimeline || gotN != n {
+			t.Errorf("%s is read as %s, %d, %v, and written as %s", want, got, gotN, err, name)
+		}
+	}
+	for _, bad := range []string{"", "superseded.json", "cdf818194e3a8c32-3/superseded", "cdf818194e3a8c32-3/superseded-1.json", "cdf818194e3a8c32-3/superseded-0.json",
+		"cdf818194e3a8c32-3/superseded-02.json", "cdf818194e3a8c32-3/superseded--2.json", "cdf818194e3a8c32-3/superseded2.json", "cdf818194e3a8c32-3/superseded-2.json/x"} {
+		if got, n, err := repository.ParseSupersededName(bad); err == nil {
+			t.Errorf("%q was read as %s, %d", bad, got, n)
+		}
+	}
+}
+
+// FuzzSupersededName reads arbitrary names. What is read has no second spelling.
+func FuzzSupersededName(f *testing.F) {
+	f.Add(repository.SupersededName(logTimeline))
+	f.Add(repository.SupersededMarkName(logTimeline, 2))
+	f.Fuzz(func(t *testing.T, name string) {
+		id, n, err := repository.ParseSupersededName(name)
+		if err == nil && (repository.SupersededMarkName(id, n) != name || sinks.ValidName(name) != nil) {
+			t.Fatalf("%q is read as %s, %d", name, id, n)
+		}
+	})
+}
