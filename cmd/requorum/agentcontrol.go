@@ -11,6 +11,7 @@ import (
 	agentconfig "github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/control"
 	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/rebuilding"
 )
 
 func newAgentControlCommand(g *globals) *cobra.Command {
@@ -51,7 +52,7 @@ func (g *globals) agentControl(ctx context.Context, o *agentOptions) error {
 		return g.checkControl(ctx, o.file, cfg)
 	}
 	logger := g.agentLogger(agentconfig.Log{Level: cfg.Log.Level, Format: cfg.Log.Format}, new(slog.LevelVar))
-	process, err := control.Listen(ctx, cfg, control.Hooks{}, logger)
+	process, err := control.Listen(ctx, cfg, rebuilding.New(cfg, logger).Hooks(), logger)
 	if err != nil {
 		return err
 	}
@@ -61,17 +62,28 @@ func (g *globals) agentControl(ctx context.Context, o *agentOptions) error {
 
 // checkedControl is the JSON form of `requorum agent control --check-config`.
 type checkedControl struct {
-	File   string `json:"file"`
-	Member string `json:"member"`
-	OK     bool   `json:"ok"`
+	File     string   `json:"file"`
+	Member   string   `json:"member"`
+	OK       bool     `json:"ok"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// tryControl tries what a configuration names.
+func tryControl(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
+	warnings, err = rebuilding.New(cfg, nil).Check(ctx)
+	return warnings, errors.Join(control.Check(ctx, cfg), err)
 }
 
 func (g *globals) checkControl(ctx context.Context, file string, cfg *config.Config) error {
-	if err := control.Check(ctx, cfg); err != nil {
+	warnings, err := tryControl(ctx, cfg)
+	if err != nil {
 		return err
 	}
 	if g.output == "json" {
-		return g.printJSON(checkedControl{file, cfg.Member.Name, true})
+		return g.printJSON(checkedControl{file, cfg.Member.Name, true, warnings})
+	}
+	for _, w := range warnings {
+		g.note("%s", w)
 	}
 	fmt.Fprintf(g.stdout, "%s can be honoured: member %s (%s) on %s, data directory %s\n", file, cfg.Member.Name, cfg.Member.Kind, cfg.Listen.Address, cfg.Member.DataDir)
 	return nil

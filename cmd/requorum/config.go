@@ -33,7 +33,7 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name, fixed := environmentName(f.Name), slices.Contains(notInConfig, f.Name)
 		if f.Name == "config" && ownConfig(cmd) {
-			name, fixed = agentConfigVariable, false
+			name, fixed = ownConfigVariable(cmd), false
 		}
 		if value := g.getenv(name); value != "" && !f.Changed && !fixed {
 			if e := setFlag(flags, f, splitEnvironment(value)); e != nil {
@@ -74,14 +74,24 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 }
 
 // ownConfig tells whether a command has a --config of its own in place of the
-// file of options: the agent's, which is a configuration of another kind. Where
-// it is not given, REQUORUM_AGENT_CONFIG names it.
+// file of options: the agent's and a recovery's, which are of another kind. Where
+// it is not given, a variable of its own names it.
 func ownConfig(cmd *cobra.Command) bool {
 	return cmd.Flags().Lookup("config") != cmd.Root().PersistentFlags().Lookup("config")
 }
 
 // agentConfigVariable names the agent's configuration for all commands.
 const agentConfigVariable = "REQUORUM_AGENT_CONFIG"
+
+// recoverConfigVariable names the cluster file of `requorum recover`.
+const recoverConfigVariable = "REQUORUM_RECOVER_CONFIG"
+
+func ownConfigVariable(cmd *cobra.Command) string {
+	if cmd.Name() == recoverCommand {
+		return recoverConfigVariable
+	}
+	return agentConfigVariable
+}
 
 func environmentName(flag string) string {
 	return "REQUORUM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -152,7 +162,7 @@ func parseConfig(data []byte, root *cobra.Command) ([]setting, error) {
 	err := eachEntry(doc.Content[0], func(key, value *yaml.Node) error {
 		if c := commandNamed(root, key.Value); c != nil {
 			if ownConfig(c) {
-				return fmt.Errorf("line %d: %s has a configuration file of its own: see docs/agent-configuration.md", key.Line, key.Value)
+				return fmt.Errorf("line %d: %s has a configuration file of its own: see 'requorum help %s'", key.Line, key.Value, key.Value)
 			}
 			return eachEntry(value, func(key, value *yaml.Node) error {
 				s, err := newSetting(c.Name(), key, value, func(option string) bool {

@@ -30,12 +30,14 @@ func newDemoCommand(g *globals) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole story on the bundled etcd: archive, lose the quorum, restore, undo",
+		Short: "Show the whole story on the bundled etcd: archive, lose all, restore, undo, recover a lost quorum",
 		Long: `Run the whole story in a folder of its own: three members serve, clients write,
 their log is archived and a full snapshot taken meanwhile; somebody deletes a key;
 then all members are destroyed. One command builds a new cluster of three as it
 was at the end of the archive, and every write that was archived is compared.
-Another restore brings back the key as it was just before it was deleted.
+Another restore brings back the key as it was just before it was deleted. Then all
+members of the new cluster are killed while a client writes, one with its disk, and
+'requorum recover' rebuilds it from the two that are left: nothing is lost.
 It takes well under a minute and changes nothing outside that folder.
 ` + exitHelp,
 		Example: "  requorum demo\n  requorum demo --dir ./demo --keep",
@@ -65,6 +67,7 @@ type demoReport struct {
 	RecoverySecs  float64            `json:"recovery_seconds"`
 	BackupSeconds float64            `json:"backup_seconds"`
 	Undo          demoUndo           `json:"undo"`
+	Quorum        demoQuorum         `json:"quorum"`
 }
 
 // demoUndo is the key that was deleted and brought back.
@@ -168,10 +171,15 @@ func (d *demo) run(ctx context.Context, keys int) (err error) {
 			return err
 		}
 	}
-	if err := d.rebuild(ctx); err != nil {
+	cluster, err := d.rebuild(ctx)
+	if err != nil {
 		return err
 	}
-	return d.undo(ctx)
+	defer cluster.Kill()
+	if err := d.undo(ctx); err != nil {
+		return err
+	}
+	return d.quorum(ctx, cluster)
 }
 
 // archive starts an archiver beside each member.
@@ -267,17 +275,21 @@ func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
 	return nil
 }
 
-// rebuild restores the end of the archive and compares.
-func (d *demo) rebuild(ctx context.Context) error {
+// rebuild restores the end of the archive and compares. The caller kills the
+// cluster.
+func (d *demo) rebuild(ctx context.Context) (cluster *demoCluster, err error) {
 	started := time.Now()
-	var cluster *demoCluster
 	if _, err := d.step("requorum restore: a new cluster of three as it was at the end of the archive, one command", func() (err error) {
 		cluster, err = d.restored(ctx, "restored", 3, walreplay.Target{})
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	defer cluster.Kill()
+	defer func() {
+		if err != nil {
+			cluster.Kill()
+		}
+	}()
 	d.report.RecoverySecs = time.Since(started).Seconds()
 	r := cluster.result
 	d.report.Restore = r
@@ -291,7 +303,7 @@ func (d *demo) rebuild(ctx context.Context) error {
 		d.report.KeysCompared, d.report.HashKV, err = d.load.prove(ctx, cluster.Endpoints(), r)
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	d.report.WritesLost = d.load.acknowledgedAfter(r.RevisionBefore)
 	d.say("all %d keys are as the last archived write left them: value, revision, and the deleted one is gone", d.report.KeysCompared)
@@ -301,7 +313,7 @@ func (d *demo) rebuild(ctx context.Context) error {
 	} else {
 		d.say("none of the %d writes since the backup is lost", d.report.WritesAfter)
 	}
-	return nil
+	return cluster, nil
 }
 
 // undo brings the deleted key back, beside the cluster that goes on.

@@ -151,6 +151,16 @@ func (l *demoLoad) acknowledgedAfter(revision int64) (n int) {
 	return n
 }
 
+// lastRevision is that of the last write that was acknowledged.
+func (l *demoLoad) lastRevision() (revision int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.acknowledged {
+		revision = max(revision, w.revision)
+	}
+	return revision
+}
+
 // expected is what the acknowledged writes up to a revision left.
 func (l *demoLoad) expected(revision int64) map[string]demoWrite {
 	l.mu.Lock()

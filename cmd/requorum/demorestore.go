@@ -39,15 +39,20 @@ func (d *demo) restored(ctx context.Context, folder string, members int, target 
 	if err != nil {
 		return nil, err
 	}
-	configs, err := (&startOptions{clientURLs: clients}).configs(c.result.Plan, "")
+	c.LocalCluster, err = d.startPlanned(ctx, c.result.Plan, clients)
+	return c, err
+}
+
+// startPlanned starts the members that a plan built, with these client URLs.
+func (d *demo) startPlanned(ctx context.Context, plan *restore.Plan, clients []string) (*store.LocalCluster, error) {
+	configs, err := (&startOptions{clientURLs: clients}).configs(plan, "")
 	if err != nil {
 		return nil, err
 	}
 	for i := range configs {
 		configs[i].LogLevel, configs[i].LogOutputs = demoQuiet.LogLevel, demoQuiet.LogOutputs
 	}
-	c.LocalCluster, err = store.StartMembers(ctx, configs)
-	return c, err
+	return store.StartMembers(ctx, configs)
 }
 
 // build is what 'requorum restore' does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ type doctorOptions struct {
 	spoolDir        string
 	spoolLimit      string
 
-	agentConfig string
+	agentConfig   string
+	controlConfig string
 }
 
 func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
@@ -42,12 +44,13 @@ func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
 	o.recipients.addFlags(f)
 	f.StringVar(&o.agentConfig, "agent-config", "", "try all that this `file` names, the configuration of 'requorum agent', in place of the options here")
+	f.StringVar(&o.controlConfig, "control-config", "", "also try all that this `file` names, the configuration of 'requorum agent control' (default: control.yaml beside --agent-config, where there is one)")
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
-		Use:   "doctor [--repo URL] [--endpoints URL,…] [--data-dir DIR] | --agent-config FILE",
+		Use:   "doctor [--repo URL] [--endpoints URL,…] [--data-dir DIR] | --agent-config FILE | --control-config FILE",
 		Short: "Check that backing up and archiving would work, and what they would cost",
 		Long: `Check what 'requorum backup' and 'requorum archive' would meet: the endpoints and
 their versions, the rights in etcd, the member's log files, the repository and
@@ -57,7 +60,8 @@ their price for the chosen interval.
 With --agent-config it tries all that the configuration of 'requorum agent' names
 instead: also certificates, keys, companions, the port, the URLs that are pinged
 (nothing is sent there), room for the jobs, and whether retention promises what
-the schedules can give.
+the schedules can give. With --control-config, or where control.yaml lies beside that
+file, also what lets 'requorum recover' control this host's member.
 
 Nothing is changed, but for a scratch object in each repository and a scratch
 file in the folders of the agent, which are deleted again. Checks for which nothing
@@ -133,6 +137,13 @@ func (g *globals) doctor(ctx context.Context, o *doctorOptions) (err error) {
 	if o.agentConfig != "" {
 		return g.doctorAgent(ctx, o)
 	}
+	other := func(name string) bool { return !fitsAgentConfig[name] }
+	if o.controlConfig != "" && !slices.ContainsFunc(g.typed, other) {
+		e := &examination{globals: g, options: o}
+		e.report.Costs = []costReport{}
+		e.examineControl(ctx)
+		return e.print()
+	}
 	if o.archivers < 1 || o.conn.flags.Changed("interval") && o.interval < time.Millisecond {
 		return usageError{errors.New("--archivers and --interval: want more than 0")}
 	}
@@ -167,6 +178,7 @@ func (g *globals) doctor(ctx context.Context, o *doctorOptions) (err error) {
 	for _, s := range all {
 		e.examineRepository(ctx, s)
 	}
+	e.examineControl(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

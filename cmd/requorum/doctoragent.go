@@ -15,7 +15,7 @@ import (
 )
 
 // fitsAgentConfig are the options that do not contradict --agent-config.
-var fitsAgentConfig = map[string]bool{"agent-config": true, "config": true, "output": true, "progress": true, "verbose": true}
+var fitsAgentConfig = map[string]bool{"agent-config": true, "control-config": true, "config": true, "output": true, "progress": true, "verbose": true}
 
 // doctorAgent tries all that an agent's configuration names.
 func (g *globals) doctorAgent(ctx context.Context, o *doctorOptions) error {
@@ -29,6 +29,7 @@ func (g *globals) doctorAgent(ctx context.Context, o *doctorOptions) error {
 	c, err := config.ReadWith(o.agentConfig, g.getenv)
 	if err != nil {
 		e.addFaults(checkFail, err)
+		e.examineControl(ctx)
 		return e.print()
 	}
 	c.Logger = g.logger()
@@ -46,6 +47,7 @@ func (g *globals) doctorAgent(ctx context.Context, o *doctorOptions) error {
 	}
 	e.examineHost(ctx)
 	e.examineURLs(ctx)
+	e.examineControl(ctx)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ ends the command with status 3, as does a verdict that was altered or is missing
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			pins, errPins := r.Pins(cmd.Context())
 			letGo, errPruned := readLetGo(cmd.Context(), r, catalog)
-			return errors.Join(g.printCatalog(r, catalog, logs, verdicts, pins, letGo), err, errVerdicts, errPins, errPruned)
+			ended, errEnded := readEnded(cmd.Context(), r, catalog.Timelines)
+			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, letGo), err, errVerdicts, errPins, errPruned, errEnded)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -64,8 +65,10 @@ type catalogReport struct {
 	Repository string                `json:"repository"`
 	ID         string                `json:"id"`
 	Timelines  []repository.Timeline `json:"timelines"`
-	Backups    []listedBackup        `json:"backups"`
-	Damaged    []damagedReport       `json:"damaged"`
+	// Superseded are the marks of timelines that have ended.
+	Superseded []repository.Superseded `json:"superseded"`
+	Backups    []listedBackup          `json:"backups"`
+	Damaged    []damagedReport         `json:"damaged"`
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
@@ -123,10 +126,10 @@ func readLetGo(ctx context.Context, r *repository.Repository, c *snapshot.Catalo
 	return letGo, nil
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, logs logsReport, verdicts verdict.Chain, pins []repository.Pin, letGo map[backupOf]bool) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.Chain, pins []repository.Pin, letGo map[backupOf]bool) error {
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(),
-		Timelines: emptyNotNull(c.Timelines), Backups: []listedBackup{},
+		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
 		DamagedVerdicts: emptyNotNull(verdicts.Findings),
 		logsReport:      logs,
@@ -181,9 +184,15 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		}
 		if empty {
 			g.printf("Timeline %s, opened %s: %s; nothing in it yet\n", t.ID, opened, t.Reason)
+		} else {
+			g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
+		}
+		if how := howEnded(r.Superseded, t.ID); how != "" {
+			g.printf("It has ended: %s\n", how)
+		}
+		if empty {
 			continue
 		}
-		g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		out := newTable(g.stdout, "ID", "TAKEN", "REVISION", "RAFT INDEX", "SOURCE", "ETCD", "DATABASE", "STORED", "ENCRYPTED", "PROVED", "PINNED")
 		for _, m := range r.Backups {
 			if m.Timeline == t.ID {

@@ -72,11 +72,16 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 	if g.output == "json" {
 		return g.printJSON(result)
 	}
-	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", result.Path, size(result.Size), result.DatabaseSHA256)
-	g.printBump(plan.Bump)
-	for _, a := range result.AlarmsCleared {
+	g.printSnapshotFile(result)
+	return nil
+}
+
+// printSnapshotFile tells what was written.
+func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
+	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
+	g.printBump(r.Plan.Bump)
+	for _, a := range r.AlarmsCleared {
 		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
-	g.printNotes(plan.Notes)
-	return nil
+	g.printNotes(r.Plan.Notes)
 }

@@ -153,30 +153,40 @@ func (g *globals) printRestore(r restoreReport) error {
 	if g.output == "json" {
 		return g.printJSON(r)
 	}
-	p := r.Restore.Plan
-	if r.Restore.CompletedEarlier {
+	g.printBuilt(r.Restore)
+	if r.TimelineError != "" {
+		g.printf("note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
+	}
+	g.printStart(r.Restore)
+	return nil
+}
+
+// printBuilt tells which members were built.
+func (g *globals) printBuilt(r *restore.Result) {
+	p := r.Plan
+	if r.CompletedEarlier {
 		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
 	}
-	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.Restore.RevisionBefore, p.ClusterID, took(r.Restore.Took()))
-	for _, m := range r.Restore.Members {
+	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
+	for _, m := range r.Members {
 		for _, path := range m.SetAside {
 			g.printf("%s: set aside %s\n", m.Name, path)
 		}
 	}
 	g.printBump(p.Bump)
-	for _, a := range r.Restore.AlarmsCleared {
+	for _, a := range r.AlarmsCleared {
 		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
-	if r.Restore.DowngradeEnded != "" {
-		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.Restore.DowngradeEnded)
+	if r.DowngradeEnded != "" {
+		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
 	}
 	g.printNotes(p.Notes)
-	if r.TimelineError != "" {
-		g.printf("note: the repository does not know of the new timeline %s (%s); its first backup will not name its parent\n", r.Timeline, r.TimelineError)
-	}
+}
+
+// printStart tells how to start what was built.
+func (g *globals) printStart(r *restore.Result) {
 	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
-	for _, m := range r.Restore.Members {
+	for _, m := range r.Members {
 		g.printf("  etcd %s\n", strings.Join(m.Flags, " "))
 	}
-	return nil
 }

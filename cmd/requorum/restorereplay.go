@@ -19,7 +19,7 @@ import (
 const bytesPerKey = 400
 
 // replayOptions are how this restore replays the log, without a progress.
-func (o *restoreOptions) replayOptions(g *globals, plan *restore.Plan, meter *meter) (walreplay.Options, error) {
+func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *meter) (walreplay.Options, error) {
 	dir, err := o.scratchDir(plan)
 	if err != nil {
 		return walreplay.Options{}, err
@@ -39,7 +39,7 @@ func (o *restoreOptions) replayOptions(g *globals, plan *restore.Plan, meter *me
 
 // scratchDir is where to replay: as asked for, or on the file system that the
 // result goes to.
-func (o *restoreOptions) scratchDir(plan *restore.Plan) (string, error) {
+func (o *buildOptions) scratchDir(plan *restore.Plan) (string, error) {
 	if o.point.scratchDir != "" {
 		info, err := os.Stat(o.point.scratchDir)
 		if err == nil && !info.IsDir() {

@@ -30,17 +30,18 @@ func (o *startOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // startRestored starts the members that this host built, waits for a quorum,
-// and serves until interrupted.
-func (g *globals) startRestored(ctx context.Context, o *restoreOptions, report restoreReport) error {
-	configs, err := o.start.configs(report.Restore.Plan, o.name)
+// and serves until interrupted. printed tells what was done: before it starts,
+// since the token and the flags are needed most if it does not.
+func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *restore.Plan, printed func(endpoints []string) error) error {
+	configs, err := o.start.configs(plan, o.name)
 	if err != nil {
 		return err
 	}
+	var endpoints []string
 	for _, c := range configs {
-		report.Endpoints = append(report.Endpoints, c.ListenClientURLs...)
+		endpoints = append(endpoints, c.ListenClientURLs...)
 	}
-	// Before it starts: the token and the flags are needed most if it does not.
-	if err := g.printRestore(report); err != nil {
+	if err := printed(endpoints); err != nil {
 		return err
 	}
 	starting, cancel := context.WithTimeout(ctx, o.start.timeout)

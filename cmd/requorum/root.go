@@ -113,6 +113,7 @@ file.
 		newShowCommand(g),
 		newVerifyCommand(g),
 		newRestoreCommand(g),
+		newRecoverCommand(g),
 		newPruneCommand(g),
 		newPinCommand(g),
 		newUnpinCommand(g),

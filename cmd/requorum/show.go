@@ -50,8 +50,12 @@ took there.
 				g.note("the chain of verdicts is damaged: 'requorum list' names the %s", plural(n, "place", "places"))
 			}
 			pins, errPins := r.Pins(cmd.Context())
-			report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m)}
-			err = errors.Join(err, errVerdicts, errPins)
+			ended, errEnded := readEnded(cmd.Context(), r, []repository.Timeline{{ID: m.Timeline}})
+			report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m), nil}
+			if len(ended) > 0 {
+				report.Superseded = &ended[0]
+			}
+			err = errors.Join(err, errVerdicts, errPins, errEnded)
 			if g.output == "json" {
 				return errors.Join(g.printJSON(report), err)
 			}
@@ -71,6 +75,8 @@ type showReport struct {
 	// Recoverable is the range that the backup is in; nil where that is not
 	// known.
 	Recoverable *walreplay.Range `json:"recoverable,omitempty"`
+	// Superseded is the mark that ended the backup's timeline, or nil.
+	Superseded *repository.Superseded `json:"superseded,omitempty"`
 }
 
 // of is the range that a backup is in, or nil.
@@ -89,6 +95,9 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	out.row("Backup", m.ID)
 	out.row("Repository", r.String())
 	out.row("Timeline", m.Timeline.String())
+	if report.Superseded != nil {
+		out.row("", howEnded([]repository.Superseded{*report.Superseded}, m.Timeline))
+	}
 	out.row("Taken", fmt.Sprintf("%s, in %s, by %s", when(m.Started), took(m.Finished.Sub(m.Started)), m.Tool))
 	out.row("Revision", fmt.Sprintf("%d (compacted up to %d)", m.Facts.Revision, m.Facts.CompactedRevision))
 	out.row("Raft", fmt.Sprintf("index %d, term %d", m.Facts.RaftIndex, m.Facts.RaftTerm))

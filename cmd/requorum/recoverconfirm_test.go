@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is both ends of a pseudo-terminal: what is written to keyboard is typed
+// at screen.
+func terminal(t *testing.T) (keyboard, screen *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminal here: %v", err)
+	}
+	t.Cleanup(func() { keyboard.Close() })
+	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Skipf("no pseudo-terminal here: %v", err)
+	}
+	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Skipf("no pseudo-terminal here: %v", err)
+	}
+	screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminal here: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	return keyboard, screen
+}
+
+// A yes is enough where nothing can be lost; otherwise the name has to be typed, and
+// a yes is a no. Options answer just what they say.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		o     recoverOptions
+		typed string
+		input string // empty: there is no terminal
+		want  error
+		says  string
+	}{
+		{name: "yes", input: "yes\n"},
+		{name: "no", input: "no\n", want: errDeclined},
+		{name: "nothing", input: "\n", want: errDeclined},
+		{name: "a name that is typed", typed: "prod", input: "prod\n"},
+		{name: "yes where a name is wanted", typed: "prod", input: "yes\n", want: errDeclined},
+		{name: "--yes", o: recoverOptions{yes: true}},
+		{name: "--yes where a name is wanted", o: recoverOptions{yes: true}, typed: "prod", says: "--accept-loss prod"},
+		{name: "--yes where a name is wanted, at a terminal", o: recoverOptions{yes: true}, typed: "prod", input: "prod\n"},
+		{name: "--accept-loss", o: recoverOptions{acceptLoss: "prod"}, typed: "prod"},
+		{name: "--accept-loss of another", o: recoverOptions{acceptLoss: "test"}, typed: "prod", says: "those of prod"},
+		{name: "--accept-loss where nothing is lost", o: recoverOptions{acceptLoss: "prod"}},
+		{name: "nobody", says: "give --yes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := &globals{environment: environment{stdin: strings.NewReader("yes\n"), stderr: new(bytes.Buffer)}}
+			if c.input != "" {
+				keyboard, screen := terminal(t)
+				if _, err := keyboard.WriteString(c.input); err != nil {
+					t.Fatal(err)
+				}
+				g.stdin = screen
+			}
+			err := g.confirm(t.Context(), &c.o, question{text: "Go?", typed: c.typed})
+			if c.says != "" {
+				var usage usageError
+				if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%v, want wrong usage that says %q", err, c.says)
+				}
+				return
+			}
+			if !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/schedule/rescue/lineage"
+	"github.com/requorum/requorum/schedule/rescue/proof"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// twoHistories is a plan in which something has to be chosen.
+func twoHistories() *recovery.Plan {
+	source := &recovery.Source{
+		Base: recovery.Base{Owner: "m1", Path: "/d/m1/member/snap/db", Index: 10}, Index: 30,
+		Log: []recovery.Piece{{Owner: "m1", First: 11, Last: 20}, {Owner: "archive:1-1", First: 21, Last: 30}},
+	}
+	return &recovery.Plan{
+		Histories: []recovery.History{{Number: 1, Why: "m1 went on with it"}, {Number: 2, Why: "m2 was \x1b[2Jstarted alone"}},
+		Candidates: []recovery.Candidate{
+			{Name: "m1", Kind: recovery.FromJoined, History: 1, Rank: 1, LastIndex: 30, LastTerm: 3, Revision: recovery.Bounds{AtLeast: 20, AtMost: 25}, Why: "it reaches furthest", Source: source},
+			{
+				Name: "m2", History: 2, Rank: 1, LastIndex: 28, LastTerm: 4, Lost: recovery.Loss{Entries: 2}, Why: "2 entries behind", Source: &recovery.Source{Base: recovery.Base{Owner: "m2", Path: "/db"}},
+				Findings: []recovery.Finding{{Kind: recovery.KindForced, Text: "it was started with --force-new-cluster", Next: "use m1"}},
+			},
+			{Name: "m3", Why: "it has no log"},
+		},
+		Why: "nothing was chosen",
+	}
+}
+
+func printed(t *testing.T, write func(g *globals) error) string {
+	t.Helper()
+	var out bytes.Buffer
+	g := &globals{environment: environment{stdout: &out, stderr: &out}}
+	if err := write(g); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("the terminal obeys what was read")
+	}
+	return out.String()
+}
+
+func expectLines(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not said in\n%s", w, text)
+		}
+	}
+}
+
+// Where something has to be chosen, the table shows what there is to choose from,
+// and chooses nothing.
+func TestPrintTwoHistories(t *testing.T) {
+	t.Parallel()
+	text := printed(t, func(g *globals) error { return g.printRecovery(recoveryReport{Plan: twoHistories()}, nil) })
+	expectLines(t, text, "they are never mixed", "HISTORY", "its database and its log, the archived log", "20 to 25", "2 entries",
+		"  - it was started with --force-new-cluster\n    next: use m1\n", "m3: it has no log", "nothing that can be rebuilt")
+	if strings.Contains(text, "Chosen") || strings.Contains(text, "*") {
+		t.Errorf("something is chosen:\n%s", text)
+	}
+}
+
+func TestPrintProspect(t *testing.T) {
+	t.Parallel()
+	plan := twoHistories()
+	plan.Chosen, plan.Proven, plan.Fence.Enough = "m2", false, false
+	p := &rescue.Prospect{
+		Cluster: "production",
+		Hosts: []rescue.HostState{
+			{Member: "m1", Address: "10.0.0.1:2391", Kind: "systemd", Stopped: true, DataDir: "/var/lib/etcd"},
+			{Member: "m2", Address: "10.0.0.2:2391", Kind: "systemd", Runs: true, DataDir: "/var/lib/etcd"},
+			{Member: "m3", Address: "10.0.0.3:2391", Unreachable: "no route to host"},
+		},
+		Quorum: rescue.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
+		Members: []recovery.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
+		Left:    []string{"m5"}, Obstacles: []string{"m3 is neither stopped nor declared dead: --declare-dead m3"},
+	}
+	text := printed(t, func(g *globals) error { return g.printProspect(p) })
+	expectLines(t, text, "Cluster production", "unreachable", "its control process does not answer: no route to host", "does not serve",
+		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: its control process does not answer",
+		"m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
+}
+
+func TestPrintRescued(t *testing.T) {
+	t.Parallel()
+	plan := twoHistories()
+	plan.Proven, plan.Why, plan.Loss.Text = true, "all three were read", "nothing that was acknowledged"
+	old := repository.TimelineID{ClusterID: 1, N: 1}
+	r := &rescue.Report{
+		Cluster: "production", Run: "r1", WentOn: true, Plan: plan, RevisionBefore: 70, RevisionAfter: 1_000_000_070,
+		Hosts:      []rescue.HostReport{{Member: "m1", Aside: &restore.Aside{Folder: "/var/lib/etcd/member.set-aside-1"}}, {Member: "m3", Dead: true}},
+		Proof:      &proof.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"leases: no password was given"}},
+		Phases:     []rescue.PhaseTime{{Phase: rescue.PhaseRebuild, Took: 3 * time.Second}},
+		RTO:        12 * time.Second,
+		Lineage:    []lineage.Done{{Repository: "file:///r", Timeline: repository.TimelineID{ClusterID: 2, N: 1}, Superseded: []repository.TimelineID{old}}, {Repository: "s3://b", Failed: "no route"}},
+		Snapshots:  []rescue.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}, {Repository: "s3://b", Error: "no route"}},
+		Incomplete: []string{"s3://b could not be written"}, Next: []string{"change --initial-cluster in the units"},
+	}
+	text := printed(t, func(g *globals) error { return g.printRescued(r) })
+	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: leases",
+		"goes on in the place of "+old.String(), "s3://b: not told: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
+	u := &rescue.UndoReport{Cluster: "production", Run: "r1", Hosts: []rescue.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}},
+		Lineage: []lineage.Done{{Repository: "file:///r", Reinstated: []repository.TimelineID{old}}}}
+	text = printed(t, func(g *globals) error { return g.printUndone(u) })
+	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "lives again", "is undone")
+}

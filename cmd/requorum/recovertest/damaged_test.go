@@ -1,0 +1,207 @@
+package recovertest
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// wreck is a cluster after a power cut, with what was acknowledged.
+type wreck struct {
+	*storetest.Cluster
+	*Operator
+	load *Load
+	late int // this member stopped earlier
+}
+
+// newWreck stops m3 halfway, and kills the others in the middle of the rest.
+func newWreck(t *testing.T) *wreck {
+	t.Helper()
+	w := &wreck{Cluster: storetest.Start(t, storetest.Options{Version: "3.6", Members: 3}), Operator: NewOperator(t), late: 2}
+	LightLoad(t, "/early/", Writes(100), func() { w.Stop(w.late) }, w.Client(t, 0), w.Client(t, 1))
+	w.load = LightLoad(t, "/load/", Writes(200), func() { killAll(w.Cluster) }, w.Client(t, 0), w.Client(t, 1))
+	return w
+}
+
+// copies gives a copy of each member's directory, as member=dir.
+func (w *wreck) copies(t *testing.T) (survivors []string, dirs []string) {
+	t.Helper()
+	for i := range w.Size() {
+		dir := filepath.Join(t.TempDir(), w.Member(i).Name)
+		w.CopyData(t, i, dir)
+		survivors, dirs = append(survivors, w.Member(i).Name+"="+dir), append(dirs, dir)
+	}
+	return survivors, dirs
+}
+
+// alter flips a bit of what is found in a file, where it stands last.
+func alter(t *testing.T, path, what string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndex(data, []byte(what))
+	if at < 0 {
+		t.Fatalf("%s does not hold %q", path, what)
+	}
+	data[at] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flipPage flips a bit in the head of the page with which the keys of a stopped
+// member's database begin: the same in any other place may be in a free page, or
+// in a value, where no single database tells.
+func flipPage(t *testing.T, db string) {
+	t.Helper()
+	b, err := bbolt.Open(db, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at int64
+	err = b.View(func(tx *bbolt.Tx) error {
+		at = int64(tx.Bucket([]byte("key")).Root()) * int64(b.Info().PageSize)
+		return nil
+	})
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(db, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	flags := make([]byte, 1)
+	if _, err := f.ReadAt(flags, at+8); err != nil {
+		t.Fatal(err)
+	}
+	flags[0] ^= 1
+	if _, err := f.WriteAt(flags, at+8); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lastSegment(t *testing.T, dir string) string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	slices.Sort(all)
+	return all[len(all)-1]
+}
+
+func findings(t *testing.T, r recovered, survivor string) []recovery.Finding {
+	t.Helper()
+	for _, s := range r.Findings.Survivors {
+		if s.Name == survivor {
+			all := s.Findings
+			if c := r.Plan.Candidate(survivor); c != nil {
+				all = append(all, c.Findings...)
+			}
+			return all
+		}
+	}
+	t.Fatalf("survivor %s is not in the findings", survivor)
+	return nil
+}
+
+// complete recovers and wants every acknowledged write.
+func (w *wreck) complete(t *testing.T, survivors []string) {
+	t.Helper()
+	args, dirs, initialCluster := into(t, "m1", "m2", "m3")
+	w.local(t, exitOK, survivors, append(args, "--yes")...)
+	again := storetest.StartFromDataDirs(t, "3.6", dirs, initialCluster)
+	if missing := w.load.Missing(t, "/load/", again.Client(t)); len(missing) > 0 {
+		t.Errorf("of %d acknowledged writes are missing: %v", len(w.load.Acks()), missing)
+	}
+	killAll(again)
+}
+
+// TestPoint3Damaged is point 3 of what recover must show: a survivor with a broken
+// log tail, a flipped bit in its database, another history or an older index is
+// recognised, ranked, and never used in silence.
+func TestPoint3Damaged(t *testing.T) {
+	t.Parallel()
+	w := newWreck(t)
+	plan := []string{"--dry-run", "--data-dir", filepath.Join(t.TempDir(), "{name}")}
+
+	t.Run("older index", func(t *testing.T) {
+		survivors, _ := w.copies(t)
+		r := w.local(t, exitOK, survivors, plan...)
+		c := r.Plan.Candidate("m3")
+		if !r.Proven || r.Plan.Chosen == "m3" || c == nil || c.Rank != 3 || c.Lost.Entries == 0 || !has(findings(t, r, "m3"), recovery.KindBehind) {
+			t.Errorf("chosen %s, proven %t, m3: %+v", r.Plan.Chosen, r.Proven, c)
+		}
+		// Beside the one that is behind, one survivor still makes a majority.
+		w.complete(t, survivors[1:])
+	})
+
+	t.Run("flipped bit in the database", func(t *testing.T) {
+		survivors, dirs := w.copies(t)
+		flipPage(t, filepath.Join(dirs[0], "member", "snap", "db"))
+		r := w.local(t, exitOK, survivors, plan...)
+		if !r.Proven || !has(findings(t, r, "m1"), recovery.KindDatabase) {
+			t.Errorf("proven %t, m1: %+v", r.Proven, findings(t, r, "m1"))
+		}
+		if s := r.Plan.Candidate(r.Plan.Chosen).Source; s.Base.Owner == "m1" {
+			t.Errorf("the damaged database is what the plan begins with: %+v", s)
+		}
+		w.complete(t, survivors)
+	})
+
+	t.Run("broken log tail", func(t *testing.T) {
+		survivors, dirs := w.copies(t)
+		alter(t, lastSegment(t, dirs[0]), "/load/0/000050")
+		r := w.local(t, exitOK, survivors, plan...)
+		if !r.Proven || !has(findings(t, r, "m1"), recovery.KindBrokenLog) || r.Plan.Chosen == "m1" {
+			t.Errorf("chosen %s, proven %t, m1: %+v", r.Plan.Chosen, r.Proven, findings(t, r, "m1"))
+		}
+		w.complete(t, survivors)
+		// Without m2 the tail is nowhere, and one log read whole is no majority.
+		r = w.local(t, exitUnproven, []string{survivors[0], survivors[2]}, plan...)
+		if r.Proven || r.Plan.Loss.Text == "" {
+			t.Errorf("proven %t, lost %+v", r.Proven, r.Plan.Loss)
+		}
+	})
+
+	t.Run("another history", func(t *testing.T) {
+		survivors, dirs := w.copies(t)
+		forced := storetest.Start(t, storetest.Options{
+			Version: "3.6", DataDirs: map[string]string{"m1": dirs[0]},
+			InitialCluster: storetest.InitialCluster(t, "m1"), ExtraArgs: []string{"--force-new-cluster"},
+		})
+		LightLoad(t, "/forced/", Writes(50), func() { forced.Stop(0) }, forced.Client(t))
+		e := w.Must(t, exitUsage, append([]string{"recover", "--output", "json", "--local", survivors[0] + "," + survivors[1] + "," + survivors[2]}, plan...)...)
+		var r recovered
+		e.Decode(t, &r)
+		if r.Plan.Chosen != "" || len(r.Plan.Histories) < 2 || !has(findings(t, r, "m1"), recovery.KindForced) {
+			t.Errorf("chosen %q, histories %+v", r.Plan.Chosen, r.Plan.Histories)
+		}
+		// Named, it is as before: nothing of the other history gets in.
+		args, built, initialCluster := into(t, "m1", "m2", "m3")
+		named := w.local(t, exitUnproven, survivors, append(args, "--source", "m2", "--accept-loss", r.Plan.Histories[0].ClusterID.String())...)
+		if named.Plan.Chosen != "m2" || !named.Plan.Named {
+			t.Errorf("chosen %s, named %t", named.Plan.Chosen, named.Plan.Named)
+		}
+		again := storetest.StartFromDataDirs(t, "3.6", built, initialCluster)
+		client := again.Client(t)
+		if missing := w.load.Missing(t, "/load/", client); len(missing) > 0 {
+			t.Errorf("of the history that was named are missing: %v", missing)
+		}
+		if got, err := client.Get(t.Context(), "/forced/0/000001"); err != nil || got.Count != 0 {
+			t.Errorf("a write of the other history is there: %v, %v", got, err)
+		}
+		killAll(again)
+	})
+}

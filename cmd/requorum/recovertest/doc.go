@@ -1,0 +1,9 @@
+// Package recovertest has hosts to lose: each a network namespace with an address
+// of its own, and in it a real etcd, `requorum agent control` and, where asked,
+// `requorum agent`. Its tests are what `requorum recover` has to show from one
+// end to the other, with the binary that users run.
+//
+// It takes root and iproute2. Names and addresses are unique on the machine, so
+// that several tests run at once; all is removed when a test ends, and what a
+// test binary that was killed has left is removed by the next one.
+package recovertest

@@ -1,0 +1,149 @@
+package recovertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/schedule/rescue/journal"
+)
+
+// TestPoint4DriverKilled is point 4 of what recover must show: the command is
+// killed with SIGKILL, again and again, each time some lines of its journal later,
+// and run again. It comes to the same end, and at no moment a member that could
+// start meets a directory without a log.
+func TestPoint4DriverKilled(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Version: "3.7"})
+	l := LightLoad(t, "/load/", Writes(200), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
+	end := s.Watch(t, s.Members()...)
+	kills := 0
+	for line := 1; ; line += short(4, 1) {
+		before := s.JournalLines(t)
+		r := s.Start(t, s.recovering(t, s.Hosts())...)
+		if s.KillAtLine(t, r, before+line) {
+			kills++
+			continue
+		}
+		s.same(t, r.Wait(t), "/load/", l)
+		break
+	}
+	end()
+	if want := short(8, 30); kills < want {
+		t.Errorf("the command was killed %d times, want %d", kills, want)
+	}
+	figure(t, "kills", kills)
+}
+
+// TestPoint4KilledOnce is the same with a new recovery for each line of the
+// journal at which it is killed once: of the cluster that the one before made.
+func TestPoint4KilledOnce(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Version: "3.6"})
+	kills := 0
+	for line := 1; line < 500; line += short(18, 1) {
+		prefix := fmt.Sprintf("/load/%d/", line)
+		l := LightLoad(t, prefix, Writes(50), s.Strike(t), s.Client(t, s.Members()...))
+		end := s.Watch(t, s.Members()...)
+		recoveries := s.Recoveries(t)
+		r := s.Start(t, s.recovering(t, s.Hosts())...)
+		killed := s.killNew(t, r, recoveries+1, line)
+		if killed {
+			kills++
+			if s.LastEvent(t) == journal.Finished { // only the report was not printed
+				e := s.Run(t, s.recovering(t, s.Hosts())...)
+				if e.Code != exitFailed || !strings.Contains(e.Stderr, "serves") {
+					t.Errorf("run again after the end: %s", e)
+				}
+				s.nothingMissing(t, prefix, l, s.Members()...)
+				break
+			}
+			s.same(t, s.Run(t, s.recovering(t, s.Hosts())...), prefix, l)
+		} else {
+			s.same(t, r.Wait(t), prefix, l)
+		}
+		end()
+		if !killed {
+			break
+		}
+	}
+	if want := short(3, 30); kills < want {
+		t.Errorf("the command was killed %d times, want %d", kills, want)
+	}
+	figure(t, "recoveries killed once", kills)
+}
+
+// killNew kills at a line of the n-th recovery's journal.
+func (s *Site) killNew(t *testing.T, r *Running, n, line int) bool {
+	t.Helper()
+	for s.Recoveries(t) < n {
+		select {
+		case <-r.Done():
+			return false
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
+	return s.KillAtLine(t, r, line)
+}
+
+// same wants the end that an undisturbed recovery comes to: proven, served by all,
+// with everything that was acknowledged.
+func (s *Site) same(t *testing.T, e Ended, prefix string, l *Load) {
+	t.Helper()
+	if e.Code != exitOK {
+		t.Fatalf("exit code %d: %s", e.Code, e)
+	}
+	var r rescue.Report
+	e.Decode(t, &r)
+	if !r.Proven || r.Lost.Entries != 0 || len(r.Incomplete) > 0 || len(r.Members) != len(s.Members()) {
+		t.Errorf("proven %t, lost %+v, incomplete %v, members %+v", r.Proven, r.Lost, r.Incomplete, r.Members)
+	}
+	s.nothingMissing(t, prefix, l, s.Members()...)
+}
+
+// TestPoint4HostsFail: a control process that is killed, and a host that loses its
+// link, in the middle of each phase. The command waits for them for a while and
+// goes on, or is run again, and comes to the same end.
+func TestPoint4HostsFail(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Version: "3.5"})
+	m2, m3 := s.Host(1), s.Host(2)
+	l := LightLoad(t, "/load/", Writes(200), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
+	end := s.Watch(t, s.Members()...)
+
+	// A host that is away, and was not declared dead, before anything is begun.
+	m3.LinkDown(t)
+	if e := s.Run(t, s.recovering(t, s.Hosts())...); e.Code == exitOK || s.JournalLines(t) > 0 {
+		t.Errorf("with %s away: %s", m3.Name, e)
+	}
+	m3.LinkUp(t)
+
+	r := s.Start(t, s.recovering(t, s.Hosts())...)
+	failures := 0
+	for line := 6; ; line += short(12, 4) {
+		if !s.AtLine(t, r, line, func() {
+			m2.KillControl()
+			m3.LinkDown(t)
+		}) {
+			break
+		}
+		failures++
+		time.Sleep(500 * time.Millisecond)
+		m2.StartControl(t)
+		m3.LinkUp(t)
+		m2.WaitControl(t)
+	}
+	e := r.Wait(t)
+	for again := 0; e.Code != exitOK && again < 3; again++ { // it may have given up meanwhile
+		t.Logf("once more: %s", e)
+		e = s.Run(t, s.recovering(t, s.Hosts())...)
+	}
+	s.same(t, e, "/load/", l)
+	end()
+	if failures < 3 {
+		t.Errorf("hosts failed %d times in the middle, want 3", failures)
+	}
+	figure(t, "failures of hosts", failures)
+}

@@ -1,0 +1,215 @@
+package recovertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// Options say what to start.
+type Options struct {
+	Version string // of etcd: 3.4, 3.5, 3.6 or 3.7
+	Hosts   int    // 0 is 3
+	// Spare hosts have a control process and no member as yet: new hardware.
+	Spare int
+	// Agents archives the log every second, into Repository.
+	Agents bool
+	// Repository is for the agents, the control processes and the operator; empty:
+	// one in a folder where there are agents, otherwise none.
+	Repository string
+	EtcdArgs   []string
+}
+
+// Site is a cluster on hosts of its own, and the operator's machine.
+type Site struct {
+	*Operator
+	Cluster    string // its name in the cluster file
+	Repository string // empty where there is none
+
+	options   Options
+	etcd      string
+	number    int
+	dir       string
+	authority *storetest.Authority
+	hosts     []*Host
+}
+
+// Start starts a cluster and waits until all its members serve. Everything ends
+// with the test, which shows the logs when it failed.
+func Start(t testing.TB, o Options) *Site {
+	t.Helper()
+	needNetwork(t)
+	if o.Hosts == 0 {
+		o.Hosts = 3
+	}
+	s := &Site{Cluster: "production", options: o, dir: t.TempDir(), Repository: o.Repository}
+	s.Operator = NewOperator(t)
+	var err error
+	// As the kernel names a process's program.
+	if s.etcd, err = filepath.EvalSymlinks(storetest.Binary(t, o.Version, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	if s.Repository == "" && o.Agents {
+		s.Repository = "file://" + filepath.Join(s.dir, "repository")
+	}
+	s.authority = storetest.NewAuthority(t)
+	number, lock := takeNumber(t)
+	s.number = number
+	t.Cleanup(func() {
+		s.showLogs(t)
+		sweep(t, number)
+		lock.Close()
+	})
+	addBridge(t, number)
+	for i := range o.Hosts + o.Spare {
+		s.hosts = append(s.hosts, s.addHost(t, i+1))
+	}
+	for _, h := range s.hosts {
+		h.configure(t)
+	}
+	for _, h := range s.Members() {
+		h.StartEtcd(t)
+	}
+	s.WaitReady(t, s.Members()...)
+	for _, h := range s.hosts {
+		h.StartControl(t)
+		if o.Agents && h.number <= o.Hosts {
+			h.StartAgent(t)
+		}
+	}
+	for _, h := range s.hosts {
+		h.WaitControl(t)
+	}
+	if o.Agents {
+		s.waitArchived(t)
+	}
+	return s
+}
+
+func (s *Site) showLogs(t testing.TB) {
+	if !t.Failed() {
+		return
+	}
+	for _, h := range s.hosts {
+		for _, name := range []string{"etcd.log", "control.log", "agent.log", "state/audit.jsonl"} {
+			if path := filepath.Join(h.dir, name); exists(path) {
+				t.Logf("end of %s", tail(path, 25))
+			}
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Hosts are all of them, spare ones last.
+func (s *Site) Hosts() []*Host { return s.hosts }
+
+// Members are the hosts that began with a member.
+func (s *Site) Members() []*Host { return s.hosts[:s.options.Hosts] }
+
+// Host is the i-th, from 0.
+func (s *Site) Host(i int) *Host { return s.hosts[i] }
+
+// Address is the operator's in the hosts' network.
+func (s *Site) Address() string { return address(s.number, 254) }
+
+// InitialCluster is the members that the cluster began with.
+func (s *Site) InitialCluster() string {
+	var parts []string
+	for _, h := range s.Members() {
+		parts = append(parts, h.Name+"="+h.PeerURL)
+	}
+	return strings.Join(parts, ",")
+}
+
+// Credentials are the CA of control, and a certificate with these roles; with all
+// roles where none is given.
+func (s *Site) Credentials(t testing.TB, name string, roles ...string) (ca, cert, key string) {
+	t.Helper()
+	if len(roles) == 0 {
+		for _, v := range protocol.Verbs() {
+			roles = append(roles, v.Role())
+		}
+	}
+	cert, key = s.authority.IssueRoles(t, name, time.Hour, roles...)
+	return s.authority.CA, cert, key
+}
+
+// Client is an ordinary etcd client of these hosts' members. It ends with the
+// test.
+func (s *Site) Client(t testing.TB, hosts ...*Host) *clientv3.Client {
+	t.Helper()
+	var endpoints []string
+	for _, h := range hosts {
+		endpoints = append(endpoints, h.ClientURL)
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// KillAll is a power cut that takes all members at the same moment, and leaves
+// the hosts. Find looks for them before: call it right after what is to be the
+// last thing that they did.
+func (s *Site) KillAll(t testing.TB) {
+	t.Helper()
+	s.Strike(t)()
+}
+
+// Strike finds the members' processes, for a power cut without delay.
+func (s *Site) Strike(t testing.TB) (strike func()) {
+	t.Helper()
+	var all []*os.Process
+	for _, h := range s.hosts {
+		for _, pid := range h.Etcd(t) {
+			p, err := os.FindProcess(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("no member runs")
+	}
+	return func() {
+		for _, p := range all {
+			_ = p.Kill() // seen below
+		}
+		var gone sync.WaitGroup
+		for _, h := range s.hosts {
+			gone.Go(func() { h.KillEtcd(t) })
+		}
+		gone.Wait()
+	}
+}
+
+// Lose ends hosts for good, all at once: their processes, links and disks.
+func (s *Site) Lose(t testing.TB, hosts ...*Host) {
+	t.Helper()
+	for _, h := range hosts {
+		h.Down(t)
+	}
+	for _, h := range hosts {
+		h.DiskLost(t)
+	}
+}
+
+func (s *Site) path(h int, elem ...string) string {
+	return filepath.Join(append([]string{s.dir, fmt.Sprint("m", h)}, elem...)...)
+}

@@ -1,0 +1,51 @@
+package recovertest
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Watch looks at the data directories of hosts all the time, until its end: one in
+// which an etcd would find no log, and begin an empty cluster, fails the test. What
+// a recovery leaves there so that no etcd starts counts as a log, because etcd
+// takes it for one.
+func (s *Site) Watch(t testing.TB, hosts ...*Host) (end func()) {
+	t.Helper()
+	stop := make(chan struct{})
+	looks := 0 // read after all
+	var found []string
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+			for _, h := range hosts {
+				looks++
+				if logs, err := filepath.Glob(filepath.Join(h.DataDir, "member", "wal", "*.wal")); err != nil || len(logs) == 0 {
+					found = append(found, fmt.Sprintf("%s at %s", h.DataDir, time.Now().Format("15:04:05.000000")))
+				}
+			}
+		}
+	})
+	var once sync.Once
+	end = func() {
+		once.Do(func() {
+			close(stop)
+			all.Wait()
+			if looks == 0 {
+				t.Error("no data directory was looked at")
+			}
+			if len(found) > 0 {
+				t.Errorf("%d of %d looks found a data directory without a log, in which etcd would begin an empty cluster; first %s", len(found), looks, found[0])
+			}
+		})
+	}
+	t.Cleanup(end)
+	return end
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// buildOptions are what a restore and a recovery build, where, and as it was at
+// which point.
+type buildOptions struct {
+	set        *pflag.FlagSet
+	point      pointOptions
+	req        restore.Request
+	bump       string
+	learners   []string
+	owner      string
+	name       string
+	plan       string
+	toSnapshot string
+	dryRun     bool
+	start      startOptions
+}
+
+func (o *buildOptions) addFlags(f *pflag.FlagSet) {
+	o.set = f
+	o.point.addFlags(f)
+	f.StringVar(&o.req.InitialCluster, "initial-cluster", "", "the new cluster's members, `name=peer-url,…`")
+	f.StringVar(&o.req.DataDir, "data-dir", "", "the members' data directories, with {name} for the member's name")
+	f.StringVar(&o.req.WALDir, "wal-dir", "", "the members' WAL directories, with {name}, if they are separate ones")
+	f.StringVar(&o.name, "name", "", "build only this member; --plan then makes all hosts build the same cluster")
+	f.StringVar(&o.plan, "plan", "", "write the plan to this `file`, or read it if it exists, so that every host builds the same cluster")
+	f.StringVar(&o.req.ClusterToken, "initial-cluster-token", "", "the new cluster's token (default: a fresh one)")
+	f.StringSliceVar(&o.learners, "learners", nil, "the members that do not vote, or none (default: those that were learners in the backup)")
+	f.StringVar(&o.bump, "bump-revision", "auto", "auto: beyond every known revision by 1,000,000,000; off; or an amount")
+	f.BoolVar(&o.req.SetAside, "set-aside", false, "where a data directory holds something, move that aside within it instead of refusing")
+	f.StringVar(&o.owner, "owner", "", "`user:group` of the new files (default: as found on what they replace)")
+	f.StringVar(&o.req.TargetVersion, "target-version", "", "the oldest etcd that must be able to start the result, such as 3.5; refused if it cannot")
+	f.StringVar(&o.req.Engine, "engine", restore.EngineRequorum, "what builds the members: requorum, or etcdutl (etcd's own library, slower)")
+	f.StringVar(&o.toSnapshot, "to-snapshot", "", "write one plain snapshot `file` instead of data directories, for k3s, RKE2, Talos or etcdutl")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show the plan and check this host")
+	o.start.addFlags(f)
+}
+
+// memberFlags say how members are built: of no use where none is.
+var memberFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "set-aside", "engine", "start", "client-urls", "start-timeout"}
+
+// check refuses what cannot be meant, before anything is read.
+func (o *buildOptions) check(g *globals) (err error) {
+	if _, err := o.point.target(time.Now()); err != nil {
+		return err
+	}
+	if !o.start.start {
+		if err := g.unfit("without --start", "client-urls", "start-timeout"); err != nil {
+			return err
+		}
+	}
+	switch o.bump {
+	case "auto":
+	case "off":
+		o.req.Bump.Mode = restore.BumpOff
+	default:
+		o.req.Bump.Mode = restore.BumpBy
+		if o.req.Bump.Amount, err = strconv.ParseInt(o.bump, 10, 64); err != nil || o.req.Bump.Amount <= 0 {
+			return usageError{fmt.Errorf("--bump-revision %s: want auto, off or an amount above 0", o.bump)}
+		}
+	}
+	if o.owner != "" {
+		owner, err := restore.ParseOwner(o.owner)
+		if err != nil {
+			return usageError{fmt.Errorf("--owner: %w", err)}
+		}
+		o.req.Owner = &owner
+	}
+	if o.start.start && o.dryRun {
+		return usageError{errors.New("--start and --dry-run exclude each other")}
+	}
+	return nil
+}
+
+// planFlags are decided by a plan that exists.
+var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
+	"latest", "at", "at-nearest", "revision", "index", "before", "before-prefix", "min-lease-ttl", "lease-checkpoint-persist", "source-version"}
+
+// readPlan reads the plan file, if there is one.
+func (o *buildOptions) readPlan() (*restore.Plan, error) {
+	if o.plan == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(o.plan)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--plan: %w", err)
+	}
+	plan, err := restore.ParsePlan(data)
+	if err != nil {
+		return nil, fmt.Errorf("--plan %s: %w", o.plan, err)
+	}
+	for _, name := range planFlags {
+		if o.set.Changed(name) && !o.agrees(name, plan) {
+			return nil, usageError{fmt.Errorf("--%s: the plan in %s has decided otherwise; leave it out, or name a new file to plan anew", name, o.plan)}
+		}
+	}
+	return plan, nil
+}
+
+// agrees tells whether an option says what the plan says, as it does when the
+// command that made the plan is run again.
+func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
+	sorted := func(s string) []string { return slices.Sorted(strings.SplitSeq(s, ",")) }
+	same := func(template string, planned func(restore.Member) string) bool {
+		return !slices.ContainsFunc(p.Members, func(m restore.Member) bool {
+			path, err := filepath.Abs(strings.ReplaceAll(template, "{name}", m.Name))
+			return err != nil || path != planned(m)
+		})
+	}
+	switch name {
+	case "initial-cluster":
+		return slices.Equal(sorted(o.req.InitialCluster), sorted(p.InitialCluster()))
+	case "initial-cluster-token":
+		return o.req.ClusterToken == p.ClusterToken
+	case "data-dir":
+		return same(o.req.DataDir, func(m restore.Member) string { return m.DataDir })
+	case "wal-dir":
+		return same(o.req.WALDir, func(m restore.Member) string { return m.WALDir })
+	case "engine":
+		return o.req.Engine == p.Engine
+	case "latest", "at", "at-nearest", "revision", "index", "before", "before-prefix":
+		return o.point.asked() == p.Source.Target
+	case "source-version":
+		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.sourceVersion
+	case "min-lease-ttl":
+		return p.Source.Recipe == nil || p.Source.Recipe.MinLeaseTTL == o.point.minLeaseTTL
+	case "lease-checkpoint-persist":
+		return p.Source.Recipe == nil || p.Source.Recipe.PersistCheckpoints == o.point.checkpoints
+	case "target-version":
+		return o.req.TargetVersion == p.TargetVersion
+	}
+	return false
+}
+
+// writePlan writes the plan for other hosts to read.
+func (o *buildOptions) writePlan(plan *restore.Plan) error {
+	data, err := plan.Marshal()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(o.plan, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--plan: %w", err)
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// chooseLearners are those asked for, or else those that the backup has under
+// the same names.
+func (o *buildOptions) chooseLearners(members []snapshot.Member) []string {
+	if slices.Equal(o.learners, []string{"none"}) {
+		return nil
+	}
+	if o.set.Changed("learners") {
+		return o.learners
+	}
+	var names []string
+	for _, m := range members {
+		if m.IsLearner && strings.Contains(","+o.req.InitialCluster, ","+m.Name+"=") {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
