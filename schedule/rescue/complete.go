@@ -31,7 +31,7 @@ func (d *driver) complete(ctx context.Context) (*Report, error) {
 		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), false, d.resumeHost))
 	}
 	for _, h := range d.hosts {
-		if h.state.Unreachable != "" && !h.state.Dead {
+		if h.lost() {
 			failed("clients of "+h.Member+" were not started", errors.New(h.state.Unreachable))
 		}
 	}
@@ -56,7 +56,9 @@ func (d *driver) complete(ctx context.Context) (*Report, error) {
 // notAll is snapshot.ErrIncomplete in the words of a recovery.
 type notAll struct{}
 
-func (notAll) Error() string        { return "not all is done" }
+func (notAll) Error() string { return "not all is done" }
+
+// Is makes it that error.
 func (notAll) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
 // supersede ends the old cluster's timelines.

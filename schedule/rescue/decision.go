@@ -106,15 +106,19 @@ func (d *driver) merge() (changed bool, err error) {
 		}
 	}
 	now.Change.Available, old.Change.Available = nil, nil
-	if len(now.Change.Replace)+len(now.Change.Names)+now.Change.Count > 0 && !sameJSON(now.Change, old.Change) {
+	// Until all that there is was read, what it is recovered from and who gets a
+	// member may still be said otherwise: the plan is made anew, and asked about.
+	open := !d.known.decision.Final && !d.known.begun(PhaseSetAside, "*")
+	changes := len(now.Change.Replace)+len(now.Change.Names)+now.Change.Count > 0 && !sameJSON(now.Change, old.Change)
+	if changes && !open {
 		against = append(against, fmt.Sprintf("--members and --replace are now %v, and were %v", shown(now.Change), shown(old.Change)))
 	}
-	if !(d.req.TargetFromNow && now.Target.Kind == old.Target.Kind) {
+	if !d.req.TargetFromNow || now.Target.Kind != old.Target.Kind {
 		differ("the target", old.Target, now.Target)
 	}
 	differ("--bump-revision", old.Bump, now.Bump)
 	differ("how leases and versions are replayed", old.Replay, now.Replay)
-	if now.Source != "" && now.Source != old.Source && (d.known.decision.Final || d.known.begun(PhaseSetAside, "*")) {
+	if now.Source != "" && now.Source != old.Source && !open {
 		against = append(against, fmt.Sprintf("--source is now %s, and was %s", now.Source, shown(old.Source)))
 	}
 	for _, name := range now.DeclareDead {
@@ -126,6 +130,9 @@ func (d *driver) merge() (changed bool, err error) {
 	against = append(against, d.otherHosts()...)
 	if len(against) > 0 {
 		return false, &ContradictionError{Run: d.run, Options: against}
+	}
+	if changes {
+		old.Change, changed = now.Change, true
 	}
 	if now.Source != "" && now.Source != old.Source {
 		old.Source, changed = now.Source, true

@@ -148,19 +148,10 @@ func (d *driver) lastRun() (*journal.Run, *known, error) {
 // reached is the first phase that is not done, of those that there are in this run.
 func (d *driver) reached() Phase {
 	for _, p := range Phases() {
-		switch p {
-		case PhaseLook, PhaseSurvey:
-			continue
-		case PhaseTakeOver:
-			if len(d.known.decision.TakesOver) == 0 {
-				continue
-			}
-		case PhaseLineage, PhaseSupersede, PhaseSnapshot:
-			if len(d.cfg.Repositories) == 0 {
-				continue
-			}
-		}
-		if !d.known.done(p, "") {
+		asks := p == PhaseLook || p == PhaseSurvey
+		takes := p == PhaseTakeOver && len(d.known.decision.TakesOver) == 0
+		stores := slices.Contains([]Phase{PhaseLineage, PhaseSupersede, PhaseSnapshot}, p) && len(d.cfg.Repositories) == 0
+		if !asks && !takes && !stores && !d.known.done(p, "") {
 			return p
 		}
 	}

@@ -26,6 +26,12 @@ type host struct {
 	failed error    // why it could not be surveyed
 }
 
+// passedBy: it is gone for good, as the operator says.
+func (h *host) passedBy() bool { return h.state.Dead && h.state.Unreachable != "" }
+
+// lost: it cannot be reached, and nobody says that it is gone.
+func (h *host) lost() bool { return !h.state.Dead && h.state.Unreachable != "" }
+
 // states asks all hosts at the same time.
 func (d *driver) states(ctx context.Context) error {
 	var all sync.WaitGroup

@@ -96,16 +96,16 @@ func (k *known) step(e journal.Entry) {
 		h = &hostStep{begun: e.Time}
 		s.hosts[e.Host] = h
 	}
-	switch e.Event {
-	case journal.Begun:
+	if e.Event == journal.Begun {
 		h.done = false
-		if k.first.IsZero() && p != PhaseLook && p != PhaseSurvey {
+		if k.first.IsZero() {
 			k.first = e.Time
 		}
-	case journal.Done:
-		h.done, h.result, h.ended, s.end = true, e.Data, e.Time, e.Time
-	case journal.Failed:
-		h.ended, s.end = e.Time, e.Time
+		return
+	}
+	h.ended, s.end = e.Time, e.Time
+	if e.Event == journal.Done {
+		h.done, h.result = true, e.Data
 	}
 }
 

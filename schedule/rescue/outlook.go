@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
@@ -18,16 +19,37 @@ import (
 // outlook finds out what there is: hosts, and whether a quorum serves.
 func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
 	p := &Prospect{Cluster: d.cfg.Cluster}
-	var all sync.WaitGroup
-	var err error
-	all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
-	stateErr := d.states(ctx)
-	all.Wait()
-	if err := errors.Join(stateErr, err); err != nil {
-		return nil, err
+	for began := time.Now(); ; {
+		var all sync.WaitGroup
+		var err error
+		all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
+		stateErr := d.states(ctx)
+		all.Wait()
+		if err := errors.Join(stateErr, err); err != nil {
+			return nil, err
+		}
+		// Members that are just starting or ending run, and answer nobody.
+		if !d.silent(p.Quorum) || time.Since(began) > d.election {
+			break
+		}
+		d.told.waiting(PhaseLook, "members run, and none answers")
+		if err := pause(ctx, electionPause); err != nil {
+			return nil, err
+		}
 	}
 	d.show(p)
 	return p, d.takeHold()
+}
+
+// silent tells whether most members run, and none of them answers.
+func (d *driver) silent(q Quorum) bool {
+	runs := 0
+	for _, h := range d.hosts {
+		if h.state.Runs {
+			runs++
+		}
+	}
+	return q.Unknown == "" && !q.Answered && runs*2 > len(d.hosts)
 }
 
 // show puts the hosts' states into a prospect.
@@ -260,20 +282,17 @@ func (d *driver) quorumStops(q Quorum) *QuorumError {
 	if q.Serves {
 		return &QuorumError{Quorum: q, Next: d.replaceOne(q)}
 	}
-	runs, may := 0, 0
+	may := 0
 	for _, h := range d.hosts {
-		if h.state.Runs {
-			runs++
-		}
-		if !h.state.Stopped && !(h.state.Dead && h.state.Unreachable != "") {
+		if !h.state.Stopped && !h.passedBy() {
 			may++
 		}
 	}
 	switch {
 	case len(q.Asked) == 0 && may == 0: // nobody needs to be asked
 		return nil
-	case q.Unknown == "" && !q.Answered && runs*2 > len(d.hosts):
-		q.Unknown = fmt.Sprintf("%d of %d members run, and none answers at %s: look at the client URLs in the cluster file", runs, len(d.hosts), strings.Join(q.Asked, ", "))
+	case d.silent(q):
+		q.Unknown = fmt.Sprintf("most members run, and none answers at %s: look at the client URLs in the cluster file", strings.Join(q.Asked, ", "))
 	case q.Unknown == "":
 		return nil
 	}

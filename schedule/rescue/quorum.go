@@ -75,6 +75,7 @@ func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error)
 	}
 	// Members that answer may be electing a leader: they are given time for it. One
 	// that is just ending resets connections, which looks as if it spoke otherwise.
+	cfg.CommandTimeout = min(store.DefaultCommandTimeout, d.election)
 	for began := time.Now(); ; {
 		err = d.serves(ctx, cfg, &q)
 		if err == nil || time.Since(began) > d.election || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) {
@@ -102,10 +103,10 @@ func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error)
 }
 
 const (
-	// electionTime is what members are given to elect a leader before their quorum is
-	// taken for lost: with etcd's longest election timeouts an election takes longer,
-	// with usual ones a second or two.
-	electionTime  = 15 * time.Second
+	// electionTime is what members that answer are given to elect a leader before
+	// their quorum is taken for lost. With usual election timeouts it takes them a
+	// second or two.
+	electionTime  = 10 * time.Second
 	electionPause = 500 * time.Millisecond
 )
 
@@ -153,7 +154,7 @@ func reasons(err error) []string {
 		}
 		return all
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // its parts, not its kind
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
 		for _, e := range joined.Unwrap() {
 			all = append(all, e.Error())

@@ -3,6 +3,8 @@ package rescue
 import (
 	"errors"
 	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Promises 2 and 4: all members end at the same moment; nothing that was
@@ -10,11 +12,20 @@ import (
 // the old cluster is put back.
 func TestRecoverAll(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
+	for _, version := range storetest.Some("3.4", "3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			recoverAll(t, newSite(t, version, 3))
+		})
+	}
+}
+
+func recoverAll(t *testing.T, s *site) {
+	t.Helper()
 	want := s.fill(t, "a", 50)
 	old := s.clusterID(t, s.hosts[0])
 	s.killAll()
-	p, err := Look(t.Context(), Request{Config: s.config})
+	p, err := Look(t.Context(), s.request(nil))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, shown(p))
 	}

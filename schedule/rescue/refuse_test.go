@@ -166,6 +166,91 @@ func TestHostGone(t *testing.T) {
 	s.check(t, want, s.hosts[:2]...)
 }
 
+// A host is gone for good: a new one gets its member, under another name and
+// address, and the state from the survivors.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll()
+	s.hosts[2].end()
+	m4 := s.newHost(t, "m4", 2)
+	e := &heard{t: t}
+	req := s.request(e)
+	req.DeclareDead = []string{"m3"}
+	req.Change.Replace = []recovery.Replacement{{Old: "m3", Name: "m4", PeerURLs: []string{m4.peers}}}
+	r, err := Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Proven || len(r.Members) != 3 || len(r.Proof.Missing) > 0 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "--initial-cluster=") && strings.Contains(n, "m4=") }) {
+		t.Errorf("%s", shown(r))
+	}
+	brought := false
+	for _, b := range r.Hosts[2].Brought {
+		brought = brought || b.From == s.hosts[0].cfg.Listen.Address || b.From == s.hosts[1].cfg.Listen.Address
+	}
+	if !brought {
+		t.Errorf("brought: %+v", r.Hosts[2].Brought)
+	}
+	s.check(t, want, s.hosts[0], s.hosts[1], m4)
+	u, err := Undo(t.Context(), s.request(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Hosts[2].Started || !u.Hosts[0].Started {
+		t.Errorf("%s", shown(u))
+	}
+	s.waitReady(t, s.hosts[:2]...)
+	s.check(t, want, s.hosts[:2]...)
+}
+
+// Promise 2: no recovery goes on while the old members that could come back are a
+// majority, which may be known only once a member is stopped and read. Undone, what
+// ran runs again.
+func TestFenceOpen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll(s.hosts[1:]...)
+	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us
+	e := &heard{t: t}
+	var open *FenceError
+	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &open) || !strings.Contains(err.Error(), "--declare-dead m") {
+		t.Fatalf("%v", err)
+	}
+	if e.did("set-aside m1") {
+		t.Error("data was set aside")
+	}
+	if _, err := Undo(t.Context(), s.request(e)); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
+		t.Fatalf("after the undo: %s, %v", shown(p), err)
+	}
+	// Started anew without a quorum, it answers nobody: that cannot be told from a
+	// wrong client URL.
+	req := s.request(e)
+	var unknown *QuorumError
+	if _, err := Run(t.Context(), req); !errors.As(err, &unknown) || unknown.Quorum.Unknown == "" {
+		t.Fatalf("%v", err)
+	}
+	req.Force = true
+	if _, err := Run(t.Context(), req); !errors.As(err, &open) {
+		t.Fatalf("%v", err)
+	}
+	req.DeclareDead = []string{"m2", "m3"}
+	req.Change.Names = []string{"m1"}
+	r, err := Run(t.Context(), req) // the same run
+	if err != nil || !r.WentOn || r.Proven || len(r.Members) != 1 {
+		t.Fatalf("%s, %v", shown(r), err)
+	}
+	if q := e.questions[len(e.questions)-1]; q.Kind != AskChanged || q.Type != "production" {
+		t.Errorf("asked %+v", q)
+	}
+	s.check(t, want, s.hosts[0])
+}
+
 // Promise 7: a driver elsewhere is refused, and told how to take over; what the
 // other one had set aside is put back first.
 func TestTakeOver(t *testing.T) {

@@ -27,7 +27,7 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 		Phases: k.times(), Began: k.first, Incomplete: incomplete,
 	}
 	for _, h := range d.hosts {
-		one := HostReport{Member: h.Member, Address: h.Control, Left: slices.Contains(dec.Left, h.Member), Dead: h.state.Dead && h.state.Unreachable != ""}
+		one := HostReport{Member: h.Member, Address: h.Control, Left: slices.Contains(dec.Left, h.Member), Dead: h.passedBy()}
 		var aside restore.Aside
 		if done, err := k.result(PhaseSetAside, h.Member, &aside); err != nil {
 			return nil, err

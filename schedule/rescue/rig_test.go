@@ -92,6 +92,21 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	return s
 }
 
+// newHost is one more, with a control process and without a member, in the place of
+// another in the cluster file.
+func (s *site) newHost(t *testing.T, name string, place int) *testHost {
+	t.Helper()
+	ports, err := store.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &testHost{name: name, dir: filepath.Join(s.dir, name)}
+	h.clientURL, h.peers = fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	s.addHost(t, h, s.config.Repositories)
+	s.config.Hosts[place] = config.Host{Member: name, Control: h.cfg.Listen.Address, ClientURLs: []string{h.clientURL}}
+	return h
+}
+
 func (s *site) addHost(t *testing.T, h *testHost, repositories []string) {
 	t.Helper()
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
@@ -109,7 +124,7 @@ func (s *site) addHost(t *testing.T, h *testHost, repositories []string) {
 		" --initial-cluster="+s.cluster+" --listen-peer-urls="+h.peers+" --initial-advertise-peer-urls="+h.peers+
 		" --listen-client-urls="+h.clientURL+" --advertise-client-urls="+h.clientURL+
 		" >>"+filepath.Join(h.dir, "log")+" 2>&1 &\necho $! >"+pid+"\n")
-	stop := write("stop", "kill $(cat "+pid+")\n")
+	stop := write("stop", "kill -9 $(cat "+pid+")\n") // a lone member takes seconds otherwise
 	cert, key := s.ca.IssueHost(t, h.name, time.Hour, net.IPv4(127, 0, 0, 1), protocol.Copy.Role())
 	cfg := control_config.Default()
 	cfg.Listen = control_config.Listen{Address: "127.0.0.1:0", Cert: cert, Key: key, ClientCA: s.ca.CA}

@@ -130,7 +130,7 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 		return nil, &ObstacleError{all}
 	}
 	err = d.survey(ctx, p)
-	if err != nil && !(len(p.Unsurveyed) > 0 && chooses(err)) {
+	if err != nil && (len(p.Unsurveyed) == 0 || !chooses(err)) {
 		return nil, err
 	}
 	if stops := d.quorumStops(p.Quorum); stops != nil && !d.req.Force {
@@ -314,7 +314,7 @@ func (d *driver) goOn(ctx context.Context, book *journal.Run, k *known) (*Report
 func (d *driver) away() map[string]error {
 	all := map[string]error{}
 	for _, h := range d.hosts {
-		if h.state.Unreachable != "" && !h.state.Dead {
+		if h.lost() {
 			all[h.Member] = errors.New(h.state.Unreachable)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // already stay as they are.
 func (d *driver) start(ctx context.Context) error {
 	// One that was lost since, and declared dead, is missing in the proof.
-	alive := slices.DeleteFunc(d.getting(), func(h *host) bool { return h.state.Dead && h.state.Unreachable != "" })
+	alive := slices.DeleteFunc(d.getting(), func(h *host) bool { return h.passedBy() })
 	return d.each(ctx, PhaseStart, alive, true, func(ctx context.Context, h *host) (outcome, error) {
 		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
 		if err != nil {

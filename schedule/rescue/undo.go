@@ -303,7 +303,7 @@ func (d *driver) undoReport(old []*host, told []lineage.Done, incomplete, warnin
 			return nil, err
 		}
 		u.Started = done && len(s.Warnings) == 0 && slices.Contains(old, h)
-		if u.Dead = h.state.Dead && h.state.Unreachable != ""; u.Dead {
+		if u.Dead = h.passedBy(); u.Dead {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s was passed by: should its host come back, it may have a member of cluster %s that was taken back", h.Member, d.known.decision.NewClusterID))
 		}
 		for _, k := range u.Kept {
