@@ -15,7 +15,7 @@ help:
 	@echo 'make test    all tests; builds etcd 3.5, 3.6, 3.7 and an S3 server first'
 	@echo 'make lint    format, vet, golangci-lint, known vulnerabilities'
 	@echo 'make bench   side by side with etcdctl and etcdutl; rewrites docs/benchmarks.md'
-	@echo "             a part of it: make bench BENCH='-skip-snapshots -skip-log', -skip-verify, -skip-agent"
+	@echo "             a part of it: make bench BENCH='-skip-snapshots -skip-log', -skip-verify, -skip-agent, -skip-recover"
 	@echo 'make soak    the long forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
 	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum'
 	@echo 'make images  the pictures of the status page in docs/images, by a headless Chromium'

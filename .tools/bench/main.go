@@ -44,6 +44,8 @@ type options struct {
 	agentDatabase                 byteSize
 	verifyRounds, drillRounds     int
 	agentRounds                   int
+	skipRecover                   bool
+	recoverRounds                 int
 }
 
 func main() {
@@ -70,7 +72,7 @@ func start(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.StringVar(&o.bin, "bin", "../../.cache/bin", "folder with requorum, versitygw and etcd-3.7/")
 	flags.StringVar(&o.out, "out", "", "the document whose tables are written anew, those of parts that are left out excepted (default: print them)")
-	flags.StringVar(&o.dir, "dir", "", "make the run's folder here; needs a real disk with room for 16 times the database (default: beside -bin)")
+	flags.StringVar(&o.dir, "dir", "", "make the run's folder here; needs a real disk with room for 20 times the database (default: beside -bin)")
 	flags.Int64Var(&o.mebibytes, "size", 1100, "database in use, in MiB")
 	flags.IntVar(&o.backupRounds, "backup-rounds", 3, "counted rounds of backups")
 	flags.IntVar(&o.restoreRounds, "restore-rounds", 3, "counted rounds of restores")
@@ -84,11 +86,13 @@ func start(ctx context.Context, args []string) error {
 	flags.IntVar(&o.verifyRounds, "verify-rounds", 3, "counted rounds of verify, cold and again warm")
 	flags.IntVar(&o.drillRounds, "drill-rounds", 2, "counted rounds of drills")
 	flags.IntVar(&o.agentRounds, "agent-rounds", 3, "rounds of agents beside a cluster")
+	flags.BoolVar(&o.skipRecover, "skip-recover", false, "leave out recoveries: a cluster of three after kill -9 of all members")
+	flags.IntVar(&o.recoverRounds, "recover-rounds", 2, "counted rounds of recoveries")
 	flags.BoolVar(&o.keep, "keep", false, "keep the run's folder, to look into it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if min(o.backupRounds, o.restoreRounds, o.verifyRounds, o.drillRounds, o.agentRounds) < 1 {
+	if min(o.backupRounds, o.restoreRounds, o.verifyRounds, o.drillRounds, o.agentRounds, o.recoverRounds) < 1 {
 		return errors.New("there is nothing to tell of no rounds: want at least 1 of each; -skip-… leaves a part out")
 	}
 	return o.run(ctx)
@@ -96,7 +100,7 @@ func start(ctx context.Context, args []string) error {
 
 // partly says that something is left out, so that an older table of it stays.
 func (o *options) partly() bool {
-	return o.skipMemory || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify || o.skipAgent
+	return o.skipMemory || o.skipRestore || o.skipSnapshots || o.skipLog || o.skipVerify || o.skipAgent || o.skipRecover
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -111,7 +115,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if need := max(16*o.mebibytes<<20, 4*int64(o.agentDatabase)); have < need {
+	if need := max(20*o.mebibytes<<20, 4*int64(o.agentDatabase)); have < need {
 		return fmt.Errorf("%s has %s free, %s are needed: give another folder with -dir", o.dir, mebibytes(have), mebibytes(need))
 	}
 	if b.dir, err = os.MkdirTemp(o.dir, "bench-"); err != nil {

@@ -33,6 +33,9 @@ type report struct {
 	beside     []beside // agents beside a cluster; none without them first
 	besideSize loaded
 	agentPeaks []agentPeak
+
+	recovered []recovered
+	crashSize loaded
 }
 
 func (r *report) markdown() string {
@@ -57,6 +60,9 @@ func (r *report) markdown() string {
 		r.writeDrilled(&b)
 	}
 	r.writeAgents(&b)
+	if len(r.recovered) > 0 {
+		r.writeRecovered(&b)
+	}
 	return b.String()
 }
 

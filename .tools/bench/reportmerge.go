@@ -9,7 +9,7 @@ import (
 var tables = []string{
 	"Backup of one member", "Restore of three members", "Backup of the restored cluster", "Peak memory of backups",
 	"Replay of a log", "Archiving", titleCold, titleWarm, titleVerifyMemory, titleDrill,
-	titleAgents, titleAgentMemory,
+	titleAgents, titleAgentMemory, titleRecover, titleRecoverPhases, titleRebuild,
 }
 
 // earlier begins the line below the title of a table that was measured before

@@ -50,6 +50,11 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 			return nil, fmt.Errorf("agents: %w", err)
 		}
 	}
+	if !o.skipRecover {
+		if err := o.recoveries(ctx, b, r); err != nil {
+			return nil, fmt.Errorf("recoveries: %w", err)
+		}
+	}
 	return r, nil
 }
 

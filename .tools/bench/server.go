@@ -29,6 +29,12 @@ type server struct {
 // startServer starts a program that runs until stop, its output in a log file,
 // and waits until healthURL answers.
 func startServer(ctx context.Context, name, logDir, healthURL string, env []string, program string, args ...string) (*server, error) {
+	return startUntil(ctx, name, logDir, healthURL, healthy, env, program, args...)
+}
+
+// startUntil is startServer for one that tells in another way that it answers at
+// a place.
+func startUntil(ctx context.Context, name, logDir, at string, answers func(context.Context, string) bool, env []string, program string, args ...string) (*server, error) {
 	s := &server{name: name, log: filepath.Join(logDir, name+".log"), gone: make(chan error, 1)}
 	out, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -42,19 +48,19 @@ func startServer(ctx context.Context, name, logDir, healthURL string, env []stri
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() { s.gone <- s.cmd.Wait() }()
-	if err := s.await(ctx, healthURL); err != nil {
+	if err := s.await(ctx, at, answers); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
 }
 
-func (s *server) await(ctx context.Context, url string) error {
+func (s *server) await(ctx context.Context, at string, answers func(context.Context, string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	for !healthy(ctx, url) {
+	for !answers(ctx, at) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer at %s: %w; its log ends: %s", s.name, url, ctx.Err(), s.logTail())
+			return fmt.Errorf("%s does not answer at %s: %w; its log ends: %s", s.name, at, ctx.Err(), s.logTail())
 		case err := <-s.gone:
 			s.gone <- err
 			return fmt.Errorf("%s ended at once: %w; its log ends: %s", s.name, err, s.logTail())
@@ -132,11 +138,15 @@ func initialCluster(members ...member) string {
 // startMember starts etcd without waiting for it to answer: it does so only
 // with a quorum.
 func (b *bench) startMember(ctx context.Context, m member, cluster string, extra ...string) (*server, error) {
-	args := append([]string{"--name", m.name, "--data-dir", m.dataDir, "--initial-cluster", cluster,
+	return startServer(ctx, "etcd-"+m.name, b.dir, m.clientURL+"/health", nil, b.etcd("etcd"), append(m.args(cluster), extra...)...)
+}
+
+// args are etcd's.
+func (m member) args(cluster string) []string {
+	return []string{"--name", m.name, "--data-dir", m.dataDir, "--initial-cluster", cluster,
 		"--listen-client-urls", m.clientURL, "--advertise-client-urls", m.clientURL,
 		"--listen-peer-urls", m.peerURL, "--initial-advertise-peer-urls", m.peerURL,
-		"--quota-backend-bytes", fmt.Sprint(int64(quota)), "--log-level", "error"}, extra...)
-	return startServer(ctx, "etcd-"+m.name, b.dir, m.clientURL+"/health", nil, b.etcd("etcd"), args...)
+		"--quota-backend-bytes", fmt.Sprint(int64(quota)), "--log-level", "error"}
 }
 
 // freePorts finds ports that nobody listens on just now.

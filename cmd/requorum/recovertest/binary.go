@@ -1,6 +1,7 @@
 package recovertest
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +18,13 @@ var built struct {
 	err  error
 }
 
-// Main runs a package's tests and removes the binary after them: for TestMain.
+// Main runs a package's tests, several side by side because they mostly wait, and
+// removes the binary after them: for TestMain.
 func Main(m *testing.M) int {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err) // there is no such flag any more
+	}
 	defer func() { _ = os.RemoveAll(built.dir) }() // in the system's temporary folder
 	return m.Run()
 }

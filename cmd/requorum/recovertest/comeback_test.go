@@ -22,7 +22,7 @@ import (
 // same they don't join.
 func TestPoint5OldMembersComeBack(t *testing.T) {
 	t.Parallel()
-	s := Start(t, Options{Version: "3.7", Agents: true})
+	s := Start(t, Options{Version: "3.7", Repository: OnDisk})
 	m1, m2, m3 := s.Host(0), s.Host(1), s.Host(2)
 	l := LightLoad(t, "/load/", During(3*time.Second), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
 	l = within(l, m1.log(t)) // the last acknowledgements may have been given without it

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -204,4 +206,49 @@ func TestPoint3Damaged(t *testing.T) {
 		}
 		killAll(again)
 	})
+}
+
+// TestPoint3FlippedValue is the part of point 3 that no single database tells: a
+// bit of a value is flipped on one host. Each host begins with its own database, so
+// that the results differ, and nothing is started.
+func TestPoint3FlippedValue(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Version: "3.7"})
+	m1 := s.Host(0)
+	l := LightLoad(t, "/load/", Writes(200), func() {}, s.Client(t, s.Members()...))
+	time.Sleep(time.Second) // until the databases hold it
+	s.KillAll(t)
+	alterAll(t, filepath.Join(m1.DataDir, "member", "snap", "db"), "value 17")
+	e := s.Must(t, exitFailed, s.recovering(t, s.Hosts())...)
+	if !strings.Contains(e.Stderr, "different states") || !strings.Contains(e.Stderr, "m1") {
+		t.Errorf("what differs is not said: %s", e)
+	}
+	for _, h := range s.Hosts() {
+		if len(h.Etcd(t)) > 0 {
+			t.Errorf("%s was started", h.Name)
+		}
+	}
+	s.Must(t, exitOK, "recover", "--config", s.ClusterFile(t, s.Hosts()...), "--output", "json", "--undo", "--yes")
+	s.KillAll(t)
+	// The majority agrees: the cluster is recovered without the odd one.
+	s.recover(t, exitOK, s.Hosts()[1:], "--members", "m2,m3")
+	s.nothingMissing(t, "/load/", l, s.Hosts()[1:]...)
+}
+
+// alterAll flips a bit in each place of a file that holds something.
+func alterAll(t *testing.T, path, what string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := bytes.Count(data, []byte(what))
+	changed := []byte(what)
+	changed[len(changed)-1] ^= 1
+	if n == 0 {
+		t.Fatalf("%s does not hold %q", path, what)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(what), changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

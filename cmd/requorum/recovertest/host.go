@@ -50,7 +50,7 @@ func (h *Host) configure(t testing.TB) {
 	t.Helper()
 	cert, key := h.site.authority.IssueHost(t, "host-"+h.Name, time.Hour, net.ParseIP(h.Address), protocol.Copy.Role())
 	h.write(t, "control.yaml", h.controlConfig(t, cert, key))
-	if h.site.options.Agents {
+	if h.site.Repository != "" {
 		h.write(t, "agent.yaml", h.agentConfig())
 	}
 }
@@ -82,6 +82,8 @@ func (h *Host) Down(t testing.TB) {
 	t.Helper()
 	h.LinkDown(t)
 	h.space.killAll(t)
+	h.control.kill()
+	h.agent.kill()
 }
 
 // Up ends a Down: link and control process come back. Its member does as with a

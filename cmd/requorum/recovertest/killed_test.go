@@ -20,7 +20,7 @@ func TestPoint4DriverKilled(t *testing.T) {
 	l := LightLoad(t, "/load/", Writes(200), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
 	end := s.Watch(t, s.Members()...)
 	kills := 0
-	for line := 1; ; line += short(4, 1) {
+	for line := 1; ; line += short(3, 1) {
 		before := s.JournalLines(t)
 		r := s.Start(t, s.recovering(t, s.Hosts())...)
 		if s.KillAtLine(t, r, before+line) {
@@ -31,7 +31,7 @@ func TestPoint4DriverKilled(t *testing.T) {
 		break
 	}
 	end()
-	if want := short(8, 30); kills < want {
+	if want := short(8, 20); kills < want {
 		t.Errorf("the command was killed %d times, want %d", kills, want)
 	}
 	figure(t, "kills", kills)

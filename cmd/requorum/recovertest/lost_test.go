@@ -24,14 +24,15 @@ func TestPoint2HostsLost(t *testing.T) {
 		name        string
 		hosts, lost int
 		replace     bool // new hosts take the place of the lost ones
+		repository  RepositoryKind
 	}{
-		{name: "3 of 3", hosts: 3, lost: 3},
-		{name: "2 of 3", hosts: 3, lost: 2, replace: true},
-		{name: "3 of 5", hosts: 5, lost: 3},
+		{name: "3 of 3", hosts: 3, lost: 3, repository: OnS3},
+		{name: "2 of 3", hosts: 3, lost: 2, replace: true, repository: OnDisk},
+		{name: "3 of 5", hosts: 5, lost: 3, repository: OnDisk},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{Version: "3.7", Hosts: c.hosts, Agents: true}
+			o := Options{Version: "3.7", Hosts: c.hosts, Repository: c.repository}
 			if c.replace {
 				o.Spare = c.lost
 			}
@@ -84,7 +85,6 @@ func (s *Site) afterLoss(t *testing.T, l *Load, lost, survivors []*Host) {
 	if same := len(p.Unsurveyed) == 0; same && (r.Plan.Chosen != p.Plan.Chosen || r.Lost.Text != p.Plan.Loss.Text) {
 		t.Errorf("planned was %s (%s), done %s (%s)", p.Plan.Chosen, p.Plan.Loss.Text, r.Plan.Chosen, r.Lost.Text)
 	}
-	t.Logf("recovered in %s: %+v", r.RTO, r.Phases)
 	acks := l.Acks()
 	var end time.Time
 	for _, a := range acks {
@@ -92,6 +92,7 @@ func (s *Site) afterLoss(t *testing.T, l *Load, lost, survivors []*Host) {
 			end = a.At
 		}
 	}
+	lacking := 0
 	for _, h := range hosts {
 		missing := l.Missing(t, "/load/", s.Client(t, h))
 		for key, why := range missing {
@@ -104,8 +105,11 @@ func (s *Site) afterLoss(t *testing.T, l *Load, lost, survivors []*Host) {
 				t.Errorf("%s: %s %s, and was acknowledged %s before the end", h.Name, key, why, end.Sub(a.At))
 			}
 		}
-		t.Logf("%s: %d of %d acknowledged writes are missing; the plan: %s: %s", h.Name, len(missing), len(acks), p.Plan.Why, p.Plan.Loss.Text)
+		lacking = max(lacking, len(missing))
 	}
+	figure(t, "acknowledged writes", len(acks))
+	figure(t, "writes lost", lacking)
+	figure(t, "seconds to recover", r.RTO.Round(100*time.Millisecond).Seconds())
 }
 
 // log is all that the host's member has in its log.

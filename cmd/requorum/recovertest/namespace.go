@@ -1,9 +1,12 @@
 package recovertest
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,23 +66,47 @@ func (n namespace) killAll(t testing.TB) {
 	n.kill(t, n.processes)
 }
 
-// kill is kill -9 of those that find finds, and returns when it finds none.
+// kill is kill -9 of those that find finds, and returns when it finds none, and
+// those have ended with all that they had open.
 func (n namespace) kill(t testing.TB, find func(testing.TB) []int) {
 	t.Helper()
+	ending := map[int]bool{}
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		all := find(t)
-		if len(all) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v of namespace %s do not end", all, n)
-		}
 		for _, pid := range all {
+			ending[pid] = true
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill() // it may have ended
 			}
 		}
+		for pid := range ending {
+			if ended(pid) {
+				delete(ending, pid)
+			}
+		}
+		if len(all) == 0 && len(ending) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v of namespace %s do not end", slices.Collect(maps.Keys(ending)), n)
+		}
 		time.Sleep(2 * time.Millisecond)
 	}
+}
+
+// ended tells whether nothing is left of a process but what its parent asks for. A
+// process whose first thread has ended is in no namespace any more, and keeps its
+// files and locks until the last one has.
+func ended(pid int) bool {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return len(threads) <= 1 && strings.HasPrefix(state, "Z")
 }

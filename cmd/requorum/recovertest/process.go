@@ -67,7 +67,8 @@ func (p *process) ended() bool {
 	}
 }
 
-// kill is kill -9, and returns when the process is gone.
+// kill is kill -9, and returns when the process is gone; of one that was never
+// started, at once.
 func (p *process) kill() {
 	if p.ended() {
 		return

@@ -21,11 +21,9 @@ type Options struct {
 	Hosts   int    // 0 is 3
 	// Spare hosts have a control process and no member as yet: new hardware.
 	Spare int
-	// Agents archives the log every second, into Repository.
-	Agents bool
-	// Repository is for the agents, the control processes and the operator; empty:
-	// one in a folder where there are agents, otherwise none.
-	Repository string
+	// Repository is for the agents, the control processes and the operator. Where
+	// there is one, an agent beside each member archives every second.
+	Repository RepositoryKind
 	EtcdArgs   []string
 }
 
@@ -33,7 +31,7 @@ type Options struct {
 type Site struct {
 	*Operator
 	Cluster    string // its name in the cluster file
-	Repository string // empty where there is none
+	Repository string // its URL; empty where there is none
 
 	options   Options
 	etcd      string
@@ -51,15 +49,12 @@ func Start(t testing.TB, o Options) *Site {
 	if o.Hosts == 0 {
 		o.Hosts = 3
 	}
-	s := &Site{Cluster: "production", options: o, dir: t.TempDir(), Repository: o.Repository}
+	s := &Site{Cluster: "production", options: o, dir: t.TempDir()}
 	s.Operator = NewOperator(t)
 	var err error
 	// As the kernel names a process's program.
 	if s.etcd, err = filepath.EvalSymlinks(storetest.Binary(t, o.Version, "etcd")); err != nil {
 		t.Fatal(err)
-	}
-	if s.Repository == "" && o.Agents {
-		s.Repository = "file://" + filepath.Join(s.dir, "repository")
 	}
 	s.authority = storetest.NewAuthority(t)
 	number, lock := takeNumber(t)
@@ -70,6 +65,7 @@ func Start(t testing.TB, o Options) *Site {
 		lock.Close()
 	})
 	addBridge(t, number)
+	s.openRepository(t)
 	for i := range o.Hosts + o.Spare {
 		s.hosts = append(s.hosts, s.addHost(t, i+1))
 	}
@@ -82,14 +78,14 @@ func Start(t testing.TB, o Options) *Site {
 	s.WaitReady(t, s.Members()...)
 	for _, h := range s.hosts {
 		h.StartControl(t)
-		if o.Agents && h.number <= o.Hosts {
+		if s.Repository != "" && h.number <= o.Hosts {
 			h.StartAgent(t)
 		}
 	}
 	for _, h := range s.hosts {
 		h.WaitControl(t)
 	}
-	if o.Agents {
+	if s.Repository != "" {
 		s.waitArchived(t)
 	}
 	return s

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	titleRecover       = "Recovery of three hosts on which all members were killed"
+	titleRecoverPhases = "Phases of `requorum recover`"
+	titleRebuild       = "The phase rebuild, on the host that took longest"
+)
+
+// writeRecovered is requorum beside what one does by hand, then its phases.
+func (r *report) writeRecovered(b *strings.Builder) {
+	fmt.Fprintf(b, "\n### %s\n\n%s on disk, %d keys; %s of writes before the crash.\n\n", titleRecover, mebibytes(r.crashSize.bytes), r.crashSize.Keys, crashLoad)
+	b.WriteString("| | rounds | until a write is acknowledged | until three voters serve | until the command ends | acknowledged writes lost | of | peak memory, all hosts together | without mapped files |\n| --- |" + strings.Repeat(" ---: |", 8) + "\n")
+	for i := range r.recovered {
+		o := &r.recovered[i]
+		var all recovery
+		for _, one := range o.rounds {
+			all.acked += one.acked
+			all.lost += one.lost
+			all.peak = peak{max(all.peak.rss, one.peak.rss), max(all.peak.anon, one.peak.anon)}
+		}
+		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %d | %d | %s | %s |\n", o.name, len(o.rounds),
+			seconds(o.times(func(one recovery) time.Duration { return one.write })),
+			seconds(o.times(func(one recovery) time.Duration { return one.whole })),
+			seconds(o.times(func(one recovery) time.Duration { return one.ended })),
+			all.lost, all.acked, mebibytes(all.peak.rss), mebibytes(all.peak.anon))
+	}
+	r.writeRecoverPhases(b)
+}
+
+// writeRecoverPhases shows them side by side, for the ways that tell them.
+func (r *report) writeRecoverPhases(b *strings.Builder) {
+	var told []recovered
+	for _, o := range r.recovered {
+		if len(o.rounds[0].phases) > 0 {
+			told = append(told, o)
+		}
+	}
+	if len(told) == 0 {
+		return
+	}
+	phases := func(one recovery) []phaseTime { return one.phases }
+	order := phaseNames(told, phases)
+	fmt.Fprintf(b, "\n### %s\n\n| | %s | RTO that it tells |\n| --- |%s\n", titleRecoverPhases, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+1))
+	for _, o := range told {
+		fmt.Fprintf(b, "| %s |%s %s |\n", o.name, o.medians(order, phases), seconds(o.times(func(one recovery) time.Duration { return one.rto })))
+	}
+	rebuild := func(one recovery) []phaseTime { return one.rebuild }
+	order = phaseNames(told, rebuild)
+	fmt.Fprintf(b, "\n### %s\n\n| | %s |\n| --- |%s\n", titleRebuild, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)))
+	for _, o := range told {
+		fmt.Fprintf(b, "| %s |%s\n", o.name, o.medians(order, rebuild))
+	}
+}
+
+// phaseNames are those of all rounds, in the order in which they come first.
+func phaseNames(all []recovered, of func(recovery) []phaseTime) []string {
+	var names []string
+	for _, o := range all {
+		for _, one := range o.rounds {
+			for _, p := range of(one) {
+				if !slices.Contains(names, p.Name) {
+					names = append(names, p.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// medians are the cells of phases, each of the rounds that had it.
+func (o *recovered) medians(names []string, of func(recovery) []phaseTime) string {
+	var b strings.Builder
+	for _, name := range names {
+		var all []time.Duration
+		for _, one := range o.rounds {
+			for _, p := range of(one) {
+				if p.Name == name {
+					all = append(all, p.Took)
+				}
+			}
+		}
+		if len(all) == 0 {
+			b.WriteString(" |")
+			continue
+		}
+		fmt.Fprintf(&b, " %s |", brief(all))
+	}
+	return b.String()
+}
+
+func (o *recovered) times(of func(recovery) time.Duration) spread[time.Duration] {
+	all := make([]time.Duration, len(o.rounds))
+	for i, one := range o.rounds {
+		all[i] = of(one)
+	}
+	return spreadOf(all)
+}
