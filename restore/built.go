@@ -61,6 +61,36 @@ func (p *Plan) Displaced(m Member) (d Displaced, err error) {
 	return d, err
 }
 
+// Begun tells whether an earlier run of the plan changed anything in the place of one
+// of its members: what it had made beside it does not count.
+func (p *Plan) Begun(m Member) (bool, error) {
+	state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
+	if err != nil || state >= stateUnfinished && r.Plan.ID == p.ID {
+		return true, err
+	}
+	for dir, prefix := range map[string]string{m.DataDir: memberAsidePrefix, m.WALDir: setAsidePrefix} {
+		if dir == "" {
+			continue
+		}
+		if aside, err := p.newestAside(dir, prefix); err != nil || aside != "" {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// Incomplete is the plan of a restore that began to build a member in a data
+// directory and did not complete it, with what it had set aside; nil where there is
+// none. What lies there is not what the old member left. It changes nothing.
+func Incomplete(dataDir, walDir string) (*Plan, Displaced, error) {
+	state, r, err := memberStateOf(filepath.Join(dataDir, "member"))
+	if err != nil || state != stateUnfinished && state != stateSealed {
+		return nil, Displaced{}, err
+	}
+	before, err := r.Plan.Displaced(Member{DataDir: dataDir, WALDir: walDir})
+	return r.Plan, before, err
+}
+
 // newestAside is the newest folder that was set aside in a directory since the
 // plan was made, and that is none of what the plan built itself.
 func (p *Plan) newestAside(dir, prefix string) (string, error) {

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ func TestDisplacedAndBuilt(t *testing.T) {
 	path := makeDB(t, dbOptions{keys: 5})
 	for _, l := range []layout{{name: "existing", existing: true}, {name: "existing with WAL directories", existing: true, wal: true}} {
 		t.Run(l.name, func(t *testing.T) {
-			stops := 0
+			stops, incomplete := 0, 0
 			for n := 1; ; n++ {
 				dir := fastDir(t)
 				req := l.prepare(t, dir, path)
@@ -39,6 +40,7 @@ func TestDisplacedAndBuilt(t *testing.T) {
 				stopped := stopAt(t, p, req, n)
 				for _, m := range p.Members {
 					expectDisplaced(t, p, m, fmt.Sprintf("stopped at step %d", n))
+					incomplete += expectIncomplete(t, p, m, stopped)
 				}
 				r, err := p.Built("")
 				if err != nil {
@@ -58,11 +60,36 @@ func TestDisplacedAndBuilt(t *testing.T) {
 					t.Errorf("stopped at step %d, and it is built: %+v", n, r)
 				}
 			}
+			if incomplete == 0 {
+				t.Error("no member was ever incomplete: the test shows little")
+			}
 			if stops < 8 {
 				t.Errorf("it was stopped %d times: the test shows little", stops)
 			}
 		})
 	}
+}
+
+// expectIncomplete wants a plan to have begun wherever something was set aside, and
+// counts the member where it is not complete.
+func expectIncomplete(t *testing.T, p *Plan, m Member, stopped bool) int {
+	t.Helper()
+	d, err := p.Displaced(m)
+	begun, err2 := p.Begun(m)
+	found, before, err3 := Incomplete(m.DataDir, m.WALDir)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if d != (Displaced{}) && !begun {
+		t.Errorf("%s: %+v was set aside, and nothing was begun", m.Name, d)
+	}
+	if found == nil {
+		return 0
+	}
+	if !stopped || found.ID != p.ID || before != d {
+		t.Errorf("%s: incomplete by plan %s with %+v, stopped %t; the plan is %s with %+v", m.Name, found.ID, before, stopped, p.ID, d)
+	}
+	return 1
 }
 
 // expectDisplaced wants each of the user's files of a member where Displaced says.

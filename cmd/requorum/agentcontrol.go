@@ -71,6 +71,7 @@ type checkedControl struct {
 // tryControl tries what a configuration names.
 func tryControl(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	warnings, err = rebuilding.New(cfg, nil).Check(ctx)
+	warnings = append(warnings, control.FlagWarnings(ctx, cfg)...)
 	return warnings, errors.Join(control.Check(ctx, cfg), err)
 }
 

@@ -28,17 +28,21 @@ type recoverOptions struct {
 	replace     []string
 	members     string
 
-	yes        bool
-	acceptLoss string
-	force      bool
-	takeOver   bool
-	undo       bool
+	known knownFlags
+
+	yes         bool
+	acceptLoss  string
+	force       bool
+	takeOver    bool
+	updateFlags bool
+	undo        bool
 }
 
 func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	o.buildOptions.addFlags(f)
 	o.repo.addFlags(f, true)
 	o.identities.addFlags(f)
+	o.known.addFlags(f)
 	f.StringVar(&o.file, "config", "", "the cluster `file`: its hosts, how their agents are reached, its repositories")
 	f.StringSliceVar(&o.local, "local", nil, "without agents: the survivors' data directories on this machine, `member=dir[:wal-dir],…`")
 	f.StringVar(&o.source, "source", "", "recover from this `candidate` of the plan, instead of the best one")
@@ -47,9 +51,10 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.members, "members", "", "build only so many members, or only those named: a `number`, or name,… (default: all that the cluster had)")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
-	f.BoolVar(&o.force, "force", false, "with --config: although the cluster still serves, or although that cannot be told")
-	f.BoolVar(&o.takeOver, "take-over", false, "with --config: take the hosts over from a recovery that was begun elsewhere and does not go on")
-	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
+	f.BoolVar(&o.force, "force", false, "with agents: although the cluster still serves, or although that cannot be told")
+	f.BoolVar(&o.takeOver, "take-over", false, "with agents: take the hosts over from a recovery that was begun elsewhere and does not go on")
+	f.BoolVar(&o.updateFlags, "update-flags", false, "with agents: bring stale --initial-cluster flags of the members in line, before these start")
+	f.BoolVar(&o.undo, "undo", false, "with agents: put back the old members as they were")
 	for name, usage := range map[string]string{
 		"initial-cluster": "the new cluster's members, `name=peer-url,…` (default: those that the old one had)",
 		"data-dir":        "with --local: the new members' data directories, with {name} for the member's name",
@@ -68,7 +73,7 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 func newRecoverCommand(g *globals) *cobra.Command {
 	var o recoverOptions
 	cmd := &cobra.Command{
-		Use:   recoverCommand + " --config FILE | --local m1=DIR,m2=DIR,… --data-dir 'NEW/{name}'",
+		Use:   recoverCommand + " --config FILE | --control-ca FILE … | --local m1=DIR,m2=DIR,… --data-dir 'NEW/{name}'",
 		Short: "After a lost quorum: rebuild the cluster from all that is left",
 		Long: `Rebuild a cluster that lost its quorum: look at every data directory and every
 repository, show what the newest state is and what it would lose, ask, and build
@@ -78,7 +83,18 @@ With --config it works on all hosts of the cluster file, through the agents ther
 ('requorum agent control'): it stops the clients and what is left of the old
 members, sets their data aside, rebuilds and starts all members, proves that they
 serve the same and what they should, and lets the clients back. --undo takes it
-back. With --local, without agents, it reads data directories that lie on this
+back. Etcd's own flags that say who the members are may be stale by then, where
+names or URLs have changed: --update-flags brings them in line, before the members
+start, in static pods' manifests and in units' environment files.
+
+Without a cluster file, --control-ca, --control-cert and --control-key say how the
+agents are reached, and --control where; with --repo, they are looked for on the
+hosts of the newest backup's members (--control-port). How etcd is asked is said by
+etcdctl's flags and ETCDCTL_ variables. The journal then lies in a folder named
+after the cluster, below $XDG_STATE_HOME or ~/.local/state, so that the same command
+goes on. --write-config writes the cluster file from all that: before the disaster.
+
+With --local, without agents, it reads data directories that lie on this
 machine and builds the new members here; --name builds one of them, and
 --to-snapshot writes one file, for 'restore --plan' on each host.
 
@@ -97,6 +113,8 @@ instead.
   requorum recover --config cluster.yaml
   requorum recover --config cluster.yaml --declare-dead m3 --replace m3=https://10.0.0.9:2380
   requorum recover --config cluster.yaml --undo
+  requorum recover --repo URL --control-ca ca.crt --control-cert op.crt --control-key op.key --dry-run
+  requorum recover --repo URL --control-ca ca.crt --control-cert op.crt --control-key op.key --write-config cluster.yaml
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --declare-dead m3 --repo URL --data-dir '/var/lib/etcd-{name}'
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --to-snapshot state.db --plan plan.json --data-dir /var/lib/etcd
   requorum restore --plan plan.json --file state.db --name m1 --set-aside    # then on each host`,
@@ -106,9 +124,11 @@ instead.
 				return err
 			}
 			switch {
+			case o.known.writeConfig != "":
+				return g.writeClusterFile(cmd.Context(), &o)
 			case o.undo:
 				return g.undoRecovery(cmd.Context(), &o)
-			case o.file != "":
+			case o.agents():
 				return g.recoverCluster(cmd.Context(), &o)
 			}
 			return g.recoverLocal(cmd.Context(), &o)
@@ -121,22 +141,26 @@ instead.
 // What is of use in one of the two forms alone.
 var (
 	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "name", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-stamps"}
-	clusterFlags = []string{"force", "take-over", "undo"}
+	clusterFlags = []string{"force", "take-over", "undo", "update-flags"}
 	// decidingFlags were decided when what is undone was begun.
-	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force"})
+	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "update-flags"})
 )
 
 // check refuses what cannot be meant, before anything is read.
 func (o *recoverOptions) check(g *globals) error {
 	switch {
-	case o.file == "" && len(o.local) == 0 && len(o.repo.urls) == 0:
-		return usageError{errors.New("nothing to recover: give --config FILE, or --local member=dir,… (and --repo URL, if there is a backup)")}
+	case !o.agents() && len(o.local) == 0 && len(o.repo.urls) == 0:
+		return usageError{errors.New("nothing to recover: give --config FILE, or --control-ca, --control-cert and --control-key, or --local member=dir,… (and --repo URL, if there is a backup)")}
 	case o.file != "":
-		if err := g.unfit("with --config: the cluster file says it, or the agents do", localFlags...); err != nil {
+		if err := g.unfit("with --config: the cluster file says it, or the agents do", slices.Concat(localFlags, knownOnly)...); err != nil {
+			return err
+		}
+	case o.agents():
+		if err := o.known.check(g); err != nil {
 			return err
 		}
 	default:
-		if err := g.unfit("without --config", clusterFlags...); err != nil {
+		if err := g.unfit("without agents (--config, or --control-ca and what belongs to it)", slices.Concat(clusterFlags, knownOnly)...); err != nil {
 			return err
 		}
 	}
@@ -149,10 +173,15 @@ func (o *recoverOptions) check(g *globals) error {
 	if o.undo {
 		return errors.Join(g.unfit("with --undo: it takes back what was decided", decidingFlags...), o.checkDry())
 	}
-	if o.file == "" {
+	if !o.agents() {
 		return o.checkLocal(g)
 	}
 	return nil
+}
+
+// agents tells whether agents do it, on the hosts of a cluster file or as options say.
+func (o *recoverOptions) agents() bool {
+	return o.file != "" || len(o.local) == 0 && o.known.given()
 }
 
 func (o *recoverOptions) checkDry() error {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/requorum/requorum/restore"
@@ -37,7 +39,7 @@ func (l *localRecovery) carryOut(ctx context.Context) error {
 			err = l.o.writePlan(plan)
 		}
 	}
-	record := &recoveryRecord{Format: recoveryRecordFormat, Asked: l.asked, Began: began(), Survivors: l.absolute(), Target: target, Decision: l.plan, Members: l.members, Plan: plan}
+	record := &recoveryRecord{Format: recoveryRecordFormat, Asked: l.asked, Began: began(), Survivors: l.absolute(), Target: target, Decision: l.plan, Members: l.members, Compared: l.compared, Plan: plan}
 	if err == nil {
 		record.path, err = l.o.recordPath()
 	}
@@ -57,7 +59,7 @@ func (l *localRecovery) carryOut(ctx context.Context) error {
 // goOn completes a recovery that was killed.
 func (l *localRecovery) goOn(ctx context.Context, r *recoveryRecord) error {
 	l.g.note("going on with the recovery that was begun at %s from %s", when(r.Began), r.Decision.Chosen)
-	l.plan, l.members, l.survivors = r.Decision, r.Members, r.Survivors
+	l.plan, l.members, l.survivors, l.began, l.compared = r.Decision, r.Members, r.Survivors, r.Began, r.Compared
 	result, err := r.Plan.Built(l.o.name)
 	if err != nil {
 		return err
@@ -106,6 +108,9 @@ func (l *localRecovery) rebuild(ctx context.Context, target walreplay.Target, pl
 	if err == nil {
 		err = l.stillIdle(where)
 	}
+	if err == nil {
+		err = l.notWritten(where)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, clean())
 	}
@@ -116,12 +121,18 @@ func (l *localRecovery) rebuild(ctx context.Context, target walreplay.Target, pl
 		return nil, nil, errors.Join(err, clean())
 	}
 	opts.CheckBase = replaying.CheckBase
-	image, err := rebuild.State(ctx, rebuild.Request{
+	req := rebuild.Request{
 		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: target, Places: where,
 		Repositories: l.repos, Identities: l.identities, ScratchDir: opts.ScratchDir, Replay: opts,
-	})
+	}
+	image, err := rebuild.State(ctx, req)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("rebuild the state from %s: %w\nNothing was changed", l.plan.Chosen, err), clean())
+	}
+	if plan == nil { // one that was made before was compared then, and is what the image has to be
+		if err := l.compare(ctx, req, image); err != nil {
+			return nil, nil, errors.Join(err, image.Close(), clean())
+		}
 	}
 	return image, func() error { return errors.Join(image.Close(), clean()) }, nil
 }
@@ -131,6 +142,32 @@ func (l *localRecovery) stillIdle(where map[string]rebuild.Place) error {
 	for _, s := range l.survivors {
 		if err := restore.CheckMemberIdle(where[s.Name].DataDir, where[s.Name].WALDir); err != nil {
 			return fmt.Errorf("%s was started meanwhile: %w\n%s", s.Name, err, replaceOne(s.Name))
+		}
+	}
+	return nil
+}
+
+// notWritten makes sure that no survivor took writes since a recovery that is gone
+// on with was decided: they would not be in what was decided.
+func (l *localRecovery) notWritten(where map[string]rebuild.Place) error {
+	if l.began.IsZero() {
+		return nil
+	}
+	for _, s := range l.survivors {
+		dir := cmp.Or(where[s.Name].WALDir, filepath.Join(where[s.Name].DataDir, "member", "wal"))
+		list, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+		if err != nil {
+			return err
+		}
+		for _, path := range list {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			if info.ModTime().After(l.began.Add(2 * time.Second)) { // it is in whole seconds
+				path, _ := l.o.recordPath()
+				return fmt.Errorf("%s was started after what was decided at %s, and its log was written at %s: what it took since would be lost. Remove %s to begin anew, with all that is there now", s.Name, when(l.began), when(info.ModTime()), path)
+			}
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 // recoverCluster recovers through the agents on a cluster's hosts.
 func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
-	req, err := g.rescueRequest(o)
+	req, err := g.rescueRequest(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -34,15 +34,15 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 }
 
 // rescueRequest is what the options ask for.
-func (g *globals) rescueRequest(o *recoverOptions) (req rescue.Request, err error) {
-	cfg, err := config.Read(o.file)
+func (g *globals) rescueRequest(ctx context.Context, o *recoverOptions) (req rescue.Request, err error) {
+	cfg, err := g.clusterConfig(ctx, o)
 	if err != nil {
-		return req, usageError{err}
+		return req, err
 	}
 	req = rescue.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: protocol.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
-		Force:  o.force, TakeOver: o.takeOver, Tool: "requorum " + version, Logger: g.logger(),
+		Force:  o.force, TakeOver: o.takeOver, UpdateFlags: o.updateFlags, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if o.set.Changed("min-lease-ttl") {
 		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
@@ -53,6 +53,18 @@ func (g *globals) rescueRequest(o *recoverOptions) (req rescue.Request, err erro
 	req.TargetFromNow = strings.HasPrefix(o.point.at, "-")
 	req.Target, err = o.point.target(time.Now())
 	return req, err
+}
+
+// clusterConfig is what the cluster file says, or what is known without one.
+func (g *globals) clusterConfig(ctx context.Context, o *recoverOptions) (*config.Config, error) {
+	if o.file == "" {
+		return g.knownConfig(ctx, o)
+	}
+	cfg, err := config.Read(o.file)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return cfg, nil
 }
 
 // lookAtCluster shows what would be done.
@@ -110,7 +122,7 @@ func asked(err error) error {
 
 // undoRecovery takes a recovery back.
 func (g *globals) undoRecovery(ctx context.Context, o *recoverOptions) error {
-	req, err := g.rescueRequest(o)
+	req, err := g.rescueRequest(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -139,6 +151,9 @@ func (g *globals) printUndone(r *rescue.UndoReport) error {
 			g.printf("%s: nothing had been set aside\n", h.Member)
 		default:
 			g.printf("%s: %s is as it was\n", h.Member, h.PutBack)
+		}
+		if h.Flags != "" {
+			g.printf("%s: etcd's flags in %s are as they were\n", h.Member, h.Flags)
 		}
 		for _, path := range h.Kept {
 			g.printf("%s: the new member's data is kept in %s\n", h.Member, path)

@@ -29,12 +29,15 @@ func (g *globals) printProspect(p *rescue.Prospect) error {
 			g.printIntent(hostIntent(p))
 		}
 	}
+	g.printStaleFlags(p)
 	if len(p.Unsurveyed) > 0 {
 		g.printf("\n%s: what %s is read once %s stopped, and the plan is made anew then\n", strings.Join(p.Unsurveyed, ", "),
 			plural(len(p.Unsurveyed), "this one holds", "these hold"), plural(len(p.Unsurveyed), "it is", "they are"))
 	}
 	for _, w := range p.Warnings {
-		g.printItem("Warning: ", w)
+		if !saysUnproven(p.Plan, w) {
+			g.printItem("Warning: ", w)
+		}
 	}
 	if len(p.Obstacles) > 0 {
 		fmt.Fprintln(g.stdout, "\nIt would be refused now:")
@@ -115,6 +118,20 @@ func hostIntent(p *rescue.Prospect) []string {
 	return append(all, "then: all members are proved to serve the same, the old timeline ends, clients start, a full snapshot is taken")
 }
 
+// printStaleFlags prints which of etcd's flags the new members would make stale.
+func (g *globals) printStaleFlags(p *rescue.Prospect) {
+	for _, f := range p.Flags {
+		switch {
+		case f.ByHand != "":
+			g.printItem("", fmt.Sprintf("flags on %s are stale, and are to be changed by hand: %s (in %s: %s)", f.Member, f.Words(), f.In, f.ByHand))
+		case p.UpdateFlags:
+			g.printItem("", fmt.Sprintf("flags on %s are brought in line, in %s: %s", f.Member, f.In, f.Words()))
+		default:
+			g.printItem("", fmt.Sprintf("flags on %s are stale, in %s: %s; --update-flags brings them in line", f.Member, f.In, f.Words()))
+		}
+	}
+}
+
 // printRescued prints what a recovery did.
 func (g *globals) printRescued(r *rescue.Report) error {
 	if g.output == "json" {
@@ -149,7 +166,7 @@ func (g *globals) printRescued(r *rescue.Report) error {
 	g.printTimes(r)
 	g.printLost(r.Plan)
 	said := func(w string) bool {
-		return r.Proof != nil && slices.Contains(r.Proof.Unproved, strings.TrimPrefix(w, "not proved: "))
+		return saysUnproven(r.Plan, w) || r.Proof != nil && slices.Contains(r.Proof.Unproved, strings.TrimPrefix(w, "not proved: "))
 	}
 	g.printAfter(r.Incomplete, slices.DeleteFunc(slices.Clone(r.Warnings), said), r.Next)
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/schedule/rescue"
@@ -78,20 +80,32 @@ func (e *rescueEvents) Note(text string) { e.say("note: %s", text) }
 // Warn is never left out.
 func (e *rescueEvents) Warn(text string) {
 	e.meter.finish()
-	fmt.Fprintf(e.g.stderr, "WARNING: %s\n", printable([]any{text})...)
+	e.lines("WARNING: ", text)
+}
+
+// lines writes a text that may have several of them, the later ones below the first.
+func (e *rescueEvents) lines(mark, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(e.g.stderr, "%s%s\n", mark, printable([]any{line})[0])
+		mark = strings.Repeat(" ", len(mark))
+	}
 }
 
 // Confirm shows what would be done, and asks.
 func (e *rescueEvents) Confirm(ctx context.Context, q rescue.Question) (bool, error) {
 	e.meter.finish()
-	if e.g.output != "json" && q.Prospect != nil {
+	shown := e.g.output != "json" && q.Prospect != nil
+	if shown {
 		if err := e.g.printProspect(q.Prospect); err != nil {
 			return false, err
 		}
 		fmt.Fprintln(e.g.stdout)
 	}
 	for _, reason := range q.Reasons {
-		fmt.Fprintf(e.g.stderr, "%s\n", printable([]any{reason})...)
+		if shown && slices.Contains(q.Prospect.Warnings, reason) {
+			continue
+		}
+		e.lines("", reason)
 	}
 	err := e.g.confirm(ctx, e.o, question{text: q.Text, typed: q.Type})
 	if errors.Is(err, errDeclined) {

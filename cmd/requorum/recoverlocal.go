@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/sinks/repository"
 )
 
@@ -29,6 +31,10 @@ type localRecovery struct {
 	findings *recovery.Findings
 	plan     *recovery.Plan
 	members  []recovery.NewMember
+	// began is when what is gone on with was decided; zero for a new recovery.
+	began time.Time
+	// compared is what the rebuilt state was held against; nil before that.
+	compared *rebuild.Comparison
 	// shared is the plan that another host wrote; nil without one.
 	shared *restore.Plan
 }
@@ -61,6 +67,9 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 		return l.showRecord(record)
 	case record != nil:
 		return l.goOn(ctx, record)
+	}
+	if err := left(l.survivors); err != nil {
+		return err
 	}
 	if err := l.look(ctx); err != nil {
 		return err
@@ -101,6 +110,9 @@ func parseSurvivors(local []string) ([]recovery.Survivor, error) {
 		dir, wal, _ := strings.Cut(dirs, ":")
 		if !ok || name == "" || dir == "" {
 			return nil, usageError{fmt.Errorf("--local %s: want member=dir, or member=dir:wal-dir where the log lies in a directory of its own", text)}
+		}
+		if slices.ContainsFunc(all, func(s recovery.Survivor) bool { return s.Name == name }) {
+			return nil, usageError{fmt.Errorf("--local %s: %s is named twice; give a second directory a name of its own", text, name)}
 		}
 		all = append(all, recovery.Survivor{Name: name, DataDir: dir, WALDir: wal})
 	}
@@ -147,6 +159,9 @@ func (l *localRecovery) outlook(ctx context.Context) (*restore.Readiness, error)
 	}
 	image := l.prospect()
 	if l.o.toSnapshot != "" {
+		if err := outside(l.o.toSnapshot, l.survivors); err != nil {
+			return nil, err
+		}
 		plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
 		if err != nil {
 			return nil, err
@@ -162,6 +177,12 @@ func (l *localRecovery) outlook(ctx context.Context) (*restore.Readiness, error)
 		}
 	}
 	ready, err := plan.Check(ctx, l.host())
+	if err == nil && plan.NeedsOnly() && l.o.name == "" && !l.o.dryRun {
+		err = usageError{errors.New("the members share one directory, and all of them are to be built here: put {name} into --data-dir, and into --wal-dir, or give --name with the member of this host")}
+	}
+	if err == nil {
+		err = keepsOut(plan, l.o.name, l.survivors)
+	}
 	if err == nil {
 		err = l.o.start.check(ctx, plan, l.o.name)
 	}

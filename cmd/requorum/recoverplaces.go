@@ -39,6 +39,29 @@ func places(survivors []recovery.Survivor, plan *restore.Plan, view string) (map
 	return all, nil
 }
 
+// left refuses data directories in which a restore was begun: what the old member
+// left is elsewhere, and a decision without it could lose what it holds.
+func left(survivors []recovery.Survivor) error {
+	for _, s := range survivors {
+		plan, before, err := restore.Incomplete(s.DataDir, s.WALDir)
+		if err != nil {
+			return fmt.Errorf("the data directory of %s: %w", s.Name, err)
+		}
+		if plan == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s holds a member that plan %s of %s began to build and did not complete, not what %s left. Give the same command as then to complete it", s.DataDir, plan.ID, when(plan.CreatedAt), s.Name)
+		if before.Member != "" {
+			text += fmt.Sprintf("; or, to begin anew, put back what it set aside: move %[1]s away, and then %[2]s to %[1]s", filepath.Join(s.DataDir, "member"), before.Member)
+		}
+		if before.Log != "" {
+			text += fmt.Sprintf(", and the files in %s back to %s", before.Log, s.WALDir)
+		}
+		return usageError{errors.New(text)}
+	}
+	return nil
+}
+
 // aside is a place of links to what was set aside.
 func aside(p rebuild.Place, d restore.Displaced, view string) (rebuild.Place, error) {
 	if d.Member != "" {

@@ -74,10 +74,15 @@ func (g *globals) printDecision(p *recovery.Plan, f *recovery.Findings) {
 	g.printFence(p.Fence)
 	g.printBumpDecision(p.Bump)
 	for _, w := range p.Warnings {
-		if w != "unproven: "+p.Why && !slices.ContainsFunc(c.Findings, func(f recovery.Finding) bool { return w == c.Name+": "+f.String() }) {
+		if !saysUnproven(p, w) && !slices.ContainsFunc(c.Findings, func(f recovery.Finding) bool { return w == c.Name+": "+f.String() }) {
 			g.printItem("Warning: ", w)
 		}
 	}
+}
+
+// saysUnproven tells of a warning that says once more what stands beside UNPROVEN.
+func saysUnproven(p *recovery.Plan, warning string) bool {
+	return p != nil && warning == "unproven: "+p.Why
 }
 
 // printCandidates prints the table, the best one of each history first.

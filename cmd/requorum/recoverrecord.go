@@ -14,6 +14,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -29,6 +30,7 @@ type recoveryRecord struct {
 	Target    walreplay.Target     `json:"target"`
 	Decision  *recovery.Plan       `json:"decision"`
 	Members   []recovery.NewMember `json:"members"`
+	Compared  *rebuild.Comparison  `json:"cross_check,omitempty"`
 	Plan      *restore.Plan        `json:"-"`
 	Stored    json.RawMessage      `json:"plan"` // as restore.ParsePlan reads it
 	path      string
@@ -95,10 +97,33 @@ func (o *recoverOptions) readRecord(asked string) (*recoveryRecord, error) {
 	if r.Plan, err = restore.ParsePlan(r.Stored); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if begun, err := r.begun(); err != nil || !begun {
+		return nil, err // nothing was changed: what was decided then binds nobody
+	}
 	if asked != r.Asked {
 		return nil, usageError{fmt.Errorf("a recovery that was begun at %s from %s was not completed, and other options were given to it: give the same ones to go on, or remove %s to begin anew", when(r.Began), r.Decision.Chosen, path)}
 	}
 	return r, nil
+}
+
+// begun tells whether anything was changed since the record was written. Where
+// nothing was, the survivors are as they were, or newer than what was decided.
+func (r *recoveryRecord) begun() (bool, error) {
+	for _, s := range r.Survivors {
+		if _, err := os.Lstat(filepath.Join(s.DataDir, "member")); err != nil {
+			return true, nil // it may be on its way
+		}
+	}
+	for _, m := range r.Plan.Members {
+		begun, err := r.Plan.Begun(m)
+		if err != nil {
+			return false, fmt.Errorf("look how far plan %s got with %s: %w", r.Plan.ID, m.Name, err)
+		}
+		if begun {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // write makes the record durable, before anything is changed.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/schedule/rescue/lineage"
 )
 
@@ -17,6 +18,7 @@ type recoveryReport struct {
 	Findings *recovery.Findings          `json:"findings,omitempty"` // absent where an earlier run had found them
 	Members  []recovery.NewMember        `json:"new_members,omitempty"`
 	Host     *restore.Readiness          `json:"host,omitempty"`      // with --dry-run
+	Compared *rebuild.Comparison         `json:"cross_check,omitempty"`
 	Restore  *restore.Result             `json:"restore,omitempty"`   // what was built
 	Snapshot *restore.SnapshotFileResult `json:"snapshot,omitempty"`  // with --to-snapshot
 	HostPlan *restore.Plan               `json:"host_plan,omitempty"` // with --to-snapshot and --plan
@@ -27,12 +29,15 @@ type recoveryReport struct {
 }
 
 func (l *localRecovery) report() recoveryReport {
-	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, Members: l.members}
+	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, Members: l.members, Compared: l.compared}
 }
 
 // intent is what would be done here, in sentences for the plan.
 func (l *localRecovery) intent() []string {
 	var all []string
+	if text := l.comparison(); text != "" {
+		all = append(all, text)
+	}
 	switch {
 	case l.o.toSnapshot != "":
 		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", l.o.toSnapshot))
@@ -79,6 +84,7 @@ func (g *globals) printRecovered(r recoveryReport) error {
 		g.printBuilt(r.Restore)
 	}
 	g.printLineage(r.Repositories)
+	g.printCompared(r.Compared)
 	g.printLost(r.Plan)
 	if r.Restore != nil {
 		g.printStart(r.Restore)

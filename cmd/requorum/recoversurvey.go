@@ -42,7 +42,7 @@ func (l *localRecovery) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.plan, err = recovery.Decide(l.findings, recovery.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: target})
+	l.plan, err = recovery.Decide(l.findings, recovery.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: target, SourceVersion: l.o.point.sourceVersion})
 	if err == nil {
 		err = l.chooseMembers()
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	pages      = []string{"README.md", "docs/agent.md", "docs/operations.md", "docs/s3.md", "deploy/kubernetes/README.md"}
+	pages      = []string{"README.md", "docs/agent.md", "docs/operations.md", "docs/quorum-loss.md", "docs/s3.md", "deploy/kubernetes/README.md"}
 	linked     = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInSlug  = regexp.MustCompile(`[^a-z0-9 -]`)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // ranking makes the candidates of one history.
@@ -15,7 +16,8 @@ type ranking struct {
 	ties    ties
 	proof   *proof
 	until   uint64 // the last entry that is wanted; 0 for all
-	timed   bool   // a time is wanted, which only an archive can tell
+	target  walreplay.Target
+	timed   bool // a time is wanted, which only an archive can tell
 	members []snapshot.ID
 }
 
@@ -31,6 +33,9 @@ func (r *ranking) need() uint64 {
 // seen is the last index that anything shows was there.
 func (r *ranking) seen() uint64 {
 	index := r.history.end().index
+	if m := r.proof.beyond; m != nil {
+		index = max(index, m.newest().Index)
+	}
 	for _, s := range r.history.sources {
 		switch {
 		case s.archive != nil:
@@ -63,7 +68,7 @@ func (r *ranking) candidates() []Candidate {
 		if s.archive != nil {
 			c.Kind = FromArchive
 		}
-		c.Source = composer{r.history, r.ties, []*source{s}, r.until}.best()
+		c.Source = composer{r.history, r.ties, []*source{s}, r.until, r.target}.best()
 		if !r.removed(s) {
 			use = append(use, s)
 			if c.Source != nil {
@@ -72,7 +77,10 @@ func (r *ranking) candidates() []Candidate {
 		}
 		all = append(all, c)
 	}
-	if s := (composer{r.history, r.ties, use, r.until}).best(); s != nil && s.Index > reach && len(s.owners()) > 1 {
+	whole := composer{r.history, r.ties, use, r.until, r.target}
+	if s := whole.best(); s != nil && len(s.owners()) > 1 && (s.Index > reach || whole.looksBack() && !slices.ContainsFunc(all, func(c Candidate) bool {
+		return c.Source != nil && !whole.better(s, c.Source)
+	})) {
 		all = append(all, Candidate{Name: s.name(), Kind: FromJoined, Source: s})
 	}
 	for i := range all {
@@ -133,14 +141,18 @@ func (r *ranking) time(s *Source) string {
 
 // loss is what a state that ends with an index lacks.
 func (r *ranking) loss(index uint64) Loss {
+	nothing := "nothing that was acknowledged"
+	if r.history.forcedNote() != "" {
+		nothing += " since it was started with --force-new-cluster; what that dropped was lost then"
+	}
 	switch seen := r.seen(); {
 	case r.proof.proven && index >= r.need():
-		return Loss{Text: "nothing that was acknowledged"}
+		return Loss{Text: nothing}
 	case seen > index:
 		n := seen - index
 		return Loss{Entries: n, Revisions: int64(n), Text: fmt.Sprintf("the %s after raft index %d that are known of, at most as many revisions", entries(n), index)}
 	case r.proof.proven:
-		return Loss{Text: "nothing that was acknowledged"}
+		return Loss{Text: nothing}
 	default:
 		return Loss{Text: "nothing that is known of; what nobody's log holds that could be read is not known"}
 	}
@@ -183,10 +195,17 @@ func (r *ranking) compare(a, b Candidate) int {
 		first(full(&a), full(&b)),
 		cmp.Compare(b.Source.Index, a.Source.Index),
 		first(r.sound(&a), r.sound(&b)),
+		first(r.looksFurtherBack(&a, &b), r.looksFurtherBack(&b, &a)),
 		cmp.Compare(a.Kind.order(), b.Kind.order()),
 		cmp.Compare(b.Source.Base.Index, a.Source.Base.Index),
 		cmp.Compare(a.Name, b.Name),
 	)
+}
+
+// looksFurtherBack tells whether the point that is looked for in the log is more
+// likely to be found in the one than in the other.
+func (r *ranking) looksFurtherBack(a, b *Candidate) bool {
+	return (composer{target: r.target}).looksBack() && a.Source.Base.Index < b.Source.Base.Index
 }
 
 // rank numbers a candidate and says why it is there.
@@ -199,6 +218,8 @@ func (r *ranking) rank(all []Candidate, i int) {
 			c.Why = "it is no member any more: it is used only when it is named"
 		case c.Source == nil && r.until > 0:
 			c.Why = fmt.Sprintf("nothing of it leads to raft index %d: it has no sound database from before that which its log goes on from", r.until)
+		case c.Source == nil && r.target.Kind == walreplay.AtRevision:
+			c.Why = fmt.Sprintf("nothing of it leads to revision %d: it has no sound database from before that which its log goes on from", r.target.Revision)
 		case c.Source == nil:
 			c.Why = "there is no sound database that its log goes on from: it cannot be rebuilt by itself"
 		case r.timed:

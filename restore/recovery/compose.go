@@ -3,6 +3,8 @@ package recovery
 import (
 	"slices"
 	"strings"
+
+	"github.com/requorum/requorum/walreplay"
 )
 
 // composer finds out how far a state can be rebuilt of some sources.
@@ -11,6 +13,7 @@ type composer struct {
 	ties    ties
 	use     []*source // the sources that may be used
 	until   uint64    // no entry after it; 0 for no such limit
+	target  walreplay.Target
 }
 
 // best is the way that leads furthest; nil where there is none. Of several, the
@@ -18,7 +21,7 @@ type composer struct {
 func (c composer) best() *Source {
 	var best *Source
 	for _, owner := range c.use {
-		if s := c.begunBy(owner); s != nil && s.better(best) {
+		if s := c.begunBy(owner); s != nil && c.better(s, best) {
 			best = s
 		}
 	}
@@ -29,14 +32,27 @@ func (c composer) best() *Source {
 func (c composer) begunBy(owner *source) *Source {
 	var best *Source
 	for _, i := range owner.images {
-		if i.base.Index > c.end(owner) {
+		if i.base.Index > c.end(owner) || c.target.Kind == walreplay.AtRevision && i.base.Revision > c.target.Revision {
 			continue
 		}
-		if s := c.from(owner, i.base); s.better(best) {
+		if s := c.from(owner, i.base); c.better(s, best) {
 			best = s
 		}
 	}
 	return best
+}
+
+func (c composer) better(s, than *Source) bool {
+	if than != nil && s.Index == than.Index && c.looksBack() && s.Base.Index != than.Base.Index {
+		return s.Base.Index < than.Base.Index
+	}
+	return s.better(than)
+}
+
+// looksBack tells that the point is looked for in the log: the more of it there is,
+// the surer it is in it.
+func (c composer) looksBack() bool {
+	return c.target.Kind == walreplay.BeforeKey || c.target.Kind == walreplay.BeforePrefix
 }
 
 func (s *Source) better(than *Source) bool {

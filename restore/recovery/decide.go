@@ -70,7 +70,7 @@ func (d *decision) list() {
 			shown.Survivors = append(shown.Survivors, s.name)
 		}
 		d.plan.Histories = append(d.plan.Histories, shown)
-		r := &ranking{history: h, ties: d.ties, proof: h.prove(), until: until, timed: d.req.Target.Kind == walreplay.AtTime}
+		r := &ranking{history: h, ties: d.ties, proof: h.prove(d.bare), until: until, target: d.req.Target, timed: d.req.Target.Kind == walreplay.AtTime}
 		d.rankings = append(d.rankings, r)
 		for _, c := range r.candidates() {
 			if d.plan.Candidate(c.Name) == nil { // one that ends before two histories part is in both
@@ -108,7 +108,9 @@ func (d *decision) markOthers() {
 // bareCandidate is a database whose log is gone.
 func bareCandidate(m *Remains) Candidate {
 	c := Candidate{Name: m.Name, Kind: FromDatabase, Findings: m.Findings, Why: "it has no log: what had not reached its database is missing, and nothing can be compared. It is used only when it is named"}
-	if db := m.newest(); db != nil {
+	if db := m.newest(); db == nil {
+		c.Why = "it has neither a log nor a database that can be used"
+	} else {
 		c.LastIndex, c.LastTerm, c.Revision = db.Index, db.Term, m.Revision
 		c.Source = &Source{Base: Base{Owner: m.Name, Path: db.Path, Index: db.Index, Term: db.Term, Revision: db.Revision}, Log: []Piece{}, Index: db.Index, Term: db.Term}
 		c.Lost = Loss{Text: "what its log held"}
@@ -154,8 +156,8 @@ func (d *decision) nothing() error {
 	return e
 }
 
-// named finds the candidate that was asked for. "archive" and a timeline's ID
-// will do where they mean one.
+// named finds the candidate that was asked for, or another way to where one leads.
+// "archive" and a timeline's ID will do where they mean one.
 func (d *decision) named() (*Candidate, error) {
 	var found []*Candidate
 	var all []string
@@ -168,6 +170,11 @@ func (d *decision) named() (*Candidate, error) {
 		}
 		if c.Kind == FromArchive && (d.req.Source == "archive" || strings.Contains(c.Name, ":"+d.req.Source)) {
 			found = append(found, c)
+		}
+	}
+	if len(found) == 0 {
+		if c := d.promote(d.req.Source); c != nil {
+			found = []*Candidate{c}
 		}
 	}
 	switch {
@@ -284,6 +291,9 @@ func (d *decision) warn(c *Candidate) {
 	}
 	if c.Kind == FromJoined {
 		add("it is put together: %s", c.Source.describe())
+	}
+	if v := d.rulesOf(c); v != "" {
+		add("authentication is on, the cluster is of etcd %s, and which patch its members ran is in no log: etcd older than 3.4.44, 3.5.30 or 3.6.11 permitted some requests by other rules than later ones. If theirs was older, say so with --source-version (what etcd --version tells, such as %s.20): otherwise such a request may be replayed differently", v, v)
 	}
 	if p.Named && c.Rank != 1 {
 		add("%s was asked for by name; by itself it would not have been chosen: %s", c.Name, c.Why)

@@ -127,7 +127,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	var corrupt *walfile.CorruptError
 	switch {
 	case errors.Is(err, walfile.ErrNoLog), errors.Is(err, fs.ErrNotExist):
-		m.find(KindNoLog, "if the member kept its log elsewhere (--wal-dir), name that folder; without it what the member had not written into its database yet is missing, and nothing can be proven of it", "there is no log in %s", d.logDir())
+		m.find(KindNoLog, "if the member kept its log elsewhere (etcd's --wal-dir), name that folder as well, with --local as member=dir:wal-dir; without it what the member had not written into its database yet is missing, and nothing can be proven of it", "there is no log in %s", d.logDir())
 		return nil
 	case errors.As(err, &corrupt):
 		m.find(KindBrokenLog, "the database alone can be restored, with what is missing from its log lost", "the log cannot be read at all: %v", corrupt)
@@ -152,7 +152,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 		m.Log.Torn = &Place{File: filepath.Join(d.logDir(), s.Torn.Segment), Offset: s.Torn.Offset}
 		m.find(KindTorn, "", "the log ends with a record that was not written to its end (%s, byte %d), as a crash leaves it: that one was never acknowledged", m.Log.Torn.File, m.Log.Torn.Offset)
 	}
-	return d.lookAtFiles()
+	return errors.Join(d.lookAtFiles(), d.lookAtEnd(filepath.Join(d.logDir(), log.Newest())))
 }
 
 // lookAtFiles tells what the folder tells beside the log's records.

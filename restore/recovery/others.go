@@ -52,7 +52,7 @@ func (o *others) add(base, log *source) {
 	if log != base {
 		use = append(use, log)
 	}
-	s := (composer{o.ranking.history, o.ranking.ties, use, o.main.Index}).begunBy(base)
+	s := (composer{o.ranking.history, o.ranking.ties, use, o.main.Index, o.ranking.target}).begunBy(base)
 	if s == nil || len(s.owners()) != len(use) || !o.leadsThere(s) ||
 		s.same(o.main) || slices.ContainsFunc(o.all, func(x Source) bool { return s.same(&x) }) {
 		return

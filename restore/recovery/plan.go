@@ -23,6 +23,9 @@ type DecideRequest struct {
 	DeclareDead []string
 	// Target is the point to recover; the zero value is the newest.
 	Target walreplay.Target
+	// SourceVersion is what the replay will be told of the old members' etcd; empty
+	// where it is told nothing, and the plan warns where that may matter.
+	SourceVersion string
 }
 
 // Plan is what was decided, and why. Its JSON form is stable.

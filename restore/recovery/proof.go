@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ type proof struct {
 	ids       map[snapshot.ID]bool // of these
 	// discounted are survivors whose logs do not count, with the reason.
 	discounted map[*source]Finding
+	beyond     *Remains // whose database reaches furthest, of those that have no log
 }
 
 // prove applies raft's own argument. An acknowledged write is in the logs of a
@@ -27,10 +29,13 @@ type proof struct {
 // of the logs of a majority the one that ends with the highest term, and then the
 // highest index, holds all that any of them acknowledged: it is the one that these
 // members would elect.
-func (h *history) prove() *proof {
+// A database without a log, of bare, is no witness, but can show that these were
+// rolled back.
+func (h *history) prove(bare []*Remains) *proof {
 	p := &proof{ids: map[snapshot.ID]bool{}, discounted: map[*source]Finding{}}
 	p.steps = h.memberships()
 	p.findWitnesses(h)
+	p.findBeyond(bare)
 	switch {
 	case len(h.survivors()) == 0:
 		p.why = "no member's log was found: what was acknowledged after the end of the archive is missing"
@@ -56,7 +61,7 @@ func (h *history) prove() *proof {
 		p.why = short[0] + p.doubts(h)
 		return p
 	}
-	if text := p.rolledBack(h); text != "" {
+	if text := cmp.Or(p.rolledBack(h), p.overtaken(h)); text != "" {
 		p.why = text
 		return p
 	}
@@ -65,12 +70,22 @@ func (h *history) prove() *proof {
 	return p
 }
 
-// findWitnesses are the survivors whose logs count.
+// findWitnesses are the survivors whose logs count. Of two copies of one member the
+// newer one does, which is not known where one of them lost its end.
 func (p *proof) findWitnesses(h *history) {
+	torn := map[snapshot.ID]*source{}
 	for _, s := range h.survivors() {
+		if s.member.Log == nil || !s.whole() {
+			torn[s.member.MemberID] = s
+		}
+	}
+	for _, s := range h.survivors() {
+		other := torn[s.member.MemberID]
 		switch kind, reason := h.discount(s); {
 		case reason != "":
 			p.discounted[s] = Finding{Kind: kind, Text: reason}
+		case other != nil:
+			p.discounted[s] = Finding{Kind: KindCopy, Text: fmt.Sprintf("%s is of the same member, and what its log held behind the damage may be newer: leave that one out if it is known to be the older copy", other.name)}
 		case p.ids[s.member.MemberID]:
 			p.discounted[s] = Finding{Kind: KindCopy, Text: "it is a second copy of a member that was counted already"}
 		default:
@@ -175,6 +190,33 @@ func (p *proof) rolledBack(h *history) string {
 			committed, most, len(voters), strings.Join(lack, ", "))
 	}
 	return ""
+}
+
+// overtaken says that a database holds more than any of the logs that count, which
+// it got from a log that is gone: a member applies what is committed only.
+func (p *proof) overtaken(h *history) string {
+	if p.beyond == nil || slices.ContainsFunc(p.witnesses, func(s *source) bool { return h.cut[s].index >= p.beyond.newest().Index }) {
+		return ""
+	}
+	return fmt.Sprintf("the database of %s holds what was committed up to raft index %d, and none of the logs of a majority (%s) reaches that: members were rolled back to an older state, and what they had acknowledged since may be missing",
+		p.beyond.Name, p.beyond.newest().Index, strings.Join(sourceNames(p.witnesses), ", "))
+}
+
+// findBeyond finds the database without a log that reaches furthest.
+func (p *proof) findBeyond(bare []*Remains) {
+	for _, m := range bare {
+		if db := m.newest(); db != nil && p.sharesMembers(m) && (p.beyond == nil || p.beyond.newest().Index < db.Index) {
+			p.beyond = m
+		}
+	}
+}
+
+// sharesMembers tells whether a database is of the cluster that the proof is about:
+// the IDs of members are of one cluster alone.
+func (p *proof) sharesMembers(m *Remains) bool {
+	return slices.ContainsFunc(p.steps, func(s membership.State) bool {
+		return slices.ContainsFunc(s.Members, func(o snapshot.Member) bool { return m.Membership.Find(snapshot.ID(o.ID)) != nil })
+	})
 }
 
 // forcedNote says what a proof does not speak of.

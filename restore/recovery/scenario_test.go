@@ -323,6 +323,12 @@ func request(t *testing.T, d *datadriven.TestData) DecideRequest {
 	if index := number(t, d, "index", 0); index > 0 {
 		req.Target = walreplay.Target{Kind: walreplay.AtIndex, Index: index}
 	}
+	if revision := number(t, d, "revision", 0); revision > 0 {
+		req.Target = walreplay.Target{Kind: walreplay.AtRevision, Revision: int64(revision)}
+	}
+	if keys := values(d, "before"); len(keys) > 0 {
+		req.Target = walreplay.Target{Kind: walreplay.BeforeKey, Key: keys[0]}
+	}
 	return req
 }
 

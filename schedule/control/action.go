@@ -89,6 +89,9 @@ func (s *server) admit(c *call) (*protocol.Action, error) {
 	if c.line.Verb != protocol.Rebuild && (a.Plan != nil || a.Source != nil) {
 		return nil, refused(protocol.BadRequest, fmt.Errorf("%s takes neither a plan nor a source", c.line.Verb))
 	}
+	if c.line.Verb != protocol.Flags && a.Flags != nil {
+		return nil, refused(protocol.BadRequest, fmt.Errorf("%s takes no flags", c.line.Verb))
+	}
 	if code, err := s.replays.take(a.Header); err != nil {
 		return nil, refused(code, err)
 	}

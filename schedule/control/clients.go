@@ -86,12 +86,12 @@ func (s *server) resume(ctx context.Context, a *protocol.Action) (*protocol.Done
 	known := s.Journal.Quiesce()
 	switch {
 	case known == nil && len(s.Clients) == 0:
-		return &protocol.Done{}, nil
+		return &protocol.Done{}, s.letGo(a.Run)
 	case known == nil:
 		return &protocol.Done{
 			Clients:  s.clientStates(ctx, nil),
 			Warnings: []string{"nothing was resumed: the clients of this host are not quiesced, or were resumed before"},
-		}, nil
+		}, s.letGo(a.Run)
 	}
 	for _, k := range known.Clients {
 		if s.client(k.Name) == nil {
@@ -121,7 +121,19 @@ func (s *server) resume(ctx context.Context, a *protocol.Action) (*protocol.Done
 		}
 	}
 	done.Clients = s.clientStates(ctx, s.Journal.Quiesce())
-	return done, s.Journal.Add(journal.Entry{Run: a.Run, Step: journal.Resumed})
+	if err := s.Journal.Add(journal.Entry{Run: a.Run, Step: journal.Resumed}); err != nil {
+		return nil, err
+	}
+	return done, s.letGo(a.Run)
+}
+
+// letGo ends the run's hold of a member that it did not start: a resume is the last
+// that a run does on a host.
+func (s *server) letGo(run string) error {
+	if !s.Journal.Holds(run) {
+		return nil
+	}
+	return s.Journal.Add(journal.Entry{Run: run, Step: journal.Released})
 }
 
 func (s *server) resumeOrder() []clients.Client {

@@ -30,6 +30,11 @@ func (s *server) member(c *call) {
 	if manual := member.Manual(s.Controller); manual != nil {
 		answer.Manual = manual.Steps
 	}
+	if id, err := s.cluster(); err == nil { // there may be nothing as yet, or what another writes
+		answer.Cluster = id.String()
+	}
+	found := s.place().Read(ctx)
+	answer.Flags = &found
 	var err error
 	if answer.Stopped, err = s.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, member.ErrRuns)

@@ -138,7 +138,11 @@ func TestPoint6RolePerVerb(t *testing.T) {
 		protocol.Rebuild:  func(c *client.Client) error { _, err := c.Rebuild(t.Context(), nil, nil); return err },
 		protocol.Quiesce:  func(c *client.Client) error { _, err := c.Quiesce(t.Context()); return err },
 		protocol.Resume:   func(c *client.Client) error { _, err := c.Resume(t.Context()); return err },
-		protocol.Copy:     func(c *client.Client) error { _, err := c.Files(t.Context(), protocol.Current); return err },
+		protocol.Flags: func(c *client.Client) error {
+			_, err := c.Flags(t.Context(), wantedFlags("http://127.0.0.1:1"))
+			return err
+		},
+		protocol.Copy: func(c *client.Client) error { _, err := c.Files(t.Context(), protocol.Current); return err },
 	}
 	for _, verb := range protocol.Verbs() {
 		// An action needs the clock first, so all have the role to observe.

@@ -115,6 +115,8 @@ func routes(path string) (route, bool) {
 		return route{protocol.Quiesce, http.MethodPost, action((*server).quiesce)}, true
 	case protocol.ResumePath:
 		return route{protocol.Resume, http.MethodPost, action((*server).resume)}, true
+	case protocol.FlagsPath:
+		return route{protocol.Flags, http.MethodPost, action((*server).flags)}, true
 	}
 	return route{}, false
 }

@@ -81,10 +81,14 @@ func (s *server) undo(ctx context.Context, a *protocol.Action) (*protocol.Done, 
 	if err != nil {
 		return nil, err
 	}
+	flags, warnings, err := s.flagsBack(a.Run)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.Journal.Add(journal.Entry{Run: a.Run, Step: journal.Undone}); err != nil {
 		return nil, err
 	}
-	return &protocol.Done{Aside: &known.Aside, Kept: kept}, nil
+	return &protocol.Done{Aside: &known.Aside, Kept: kept, Flags: flags, Warnings: warnings}, nil
 }
 
 // sameDirectories refuses to work outside the configured directories on the word

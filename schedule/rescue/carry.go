@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue/journal"
 )
@@ -19,6 +20,10 @@ func (d *driver) carryOut(ctx context.Context, p *Prospect) (*Report, error) {
 		}
 	}
 	if !d.known.done(PhaseProve, "") {
+		// Since the first time a host may have been rebooted, and have started them.
+		if err := d.quiesce(ctx); err != nil {
+			return nil, err
+		}
 		if err := d.start(ctx); err != nil {
 			return nil, err
 		}
@@ -54,7 +59,10 @@ func (d *driver) ready(ctx context.Context, p *Prospect) error {
 	if err := d.rebuild(ctx); err != nil {
 		return err
 	}
-	return d.openTimeline(ctx)
+	if err := d.openTimeline(ctx); err != nil {
+		return err
+	}
+	return d.updateFlags(ctx)
 }
 
 // takeOver puts back what runs of drivers elsewhere set aside. From the fence on
@@ -67,10 +75,10 @@ func (d *driver) takeOver(ctx context.Context) error {
 	return d.each(ctx, PhaseTakeOver, d.present(), false, func(ctx context.Context, h *host) (outcome, error) {
 		var back []string
 		for _, r := range runs {
-			if !slices.Contains(h.state.Aside, r) {
-				continue
+			if !heldAside(h, r) {
+				continue // what the run let go serves, or did
 			}
-			c, err := d.client(h.Host, r, d.run) // this run may have the host already
+			c, err := d.client(h.Host, r, "")
 			if err != nil {
 				return outcome{}, err
 			}
@@ -249,20 +257,32 @@ func (d *driver) resumeHost(ctx context.Context, h *host) (outcome, error) {
 	return outcome{result: done.Clients, detail: clientWords(done.Clients)}, nil
 }
 
-// asideHosts are those that get a member, and those whose data is needed for it.
+// asideHosts are those that get a member, and all others that can be reached and
+// have data: what is startable there would come back with a reboot, and a majority
+// of that would serve beside the new cluster.
 func (d *driver) asideHosts() []*host {
 	all := d.getting()
-	for _, owner := range owners(d.known.decision.candidate().Source) {
-		if h := d.host(owner); h != nil && h.state.Unreachable == "" && !slices.Contains(all, h) {
+	for _, h := range d.present() {
+		if !h.empty && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}
 	return all
 }
 
+// spare tells of a host that the recovery can do without: it is declared dead, gets
+// no member, and nothing is read there.
+func (d *driver) spare(h *host) bool {
+	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.known.decision.candidate().Source), h.Member)
+}
+
 func (d *driver) setAside(ctx context.Context, hosts []*host) error {
 	return d.each(ctx, PhaseSetAside, hosts, false, func(ctx context.Context, h *host) (outcome, error) {
 		done, err := act(ctx, d, PhaseSetAside, h, h.client.SetAside)
+		if err != nil && d.spare(h) && ctx.Err() == nil {
+			d.told.warn(fmt.Sprintf("%s is declared dead, and its old data is not set aside: keep it from starting: %v", h.Member, err))
+			return outcome{result: restore.Aside{}, detail: "declared dead, and left as it is"}, nil
+		}
 		if err != nil {
 			return outcome{}, err
 		}

@@ -33,10 +33,13 @@ type driver struct {
 	folder string // of digests
 	wentOn bool
 
+	takesBack bool // it is an undo
+
 	mu           sync.Mutex // of known
 	patience     time.Duration
 	proveTimeout time.Duration
 	election     time.Duration
+	elected      time.Time // until when members that answer may elect a leader
 }
 
 func newDriver(req Request) (*driver, error) {
@@ -151,7 +154,8 @@ func (d *driver) reached() Phase {
 		asks := p == PhaseLook || p == PhaseSurvey
 		takes := p == PhaseTakeOver && len(d.known.decision.TakesOver) == 0
 		stores := slices.Contains([]Phase{PhaseLineage, PhaseSupersede, PhaseSnapshot}, p) && len(d.cfg.Repositories) == 0
-		if !asks && !takes && !stores && !d.known.done(p, "") {
+		flags := p == PhaseFlags && !d.known.decision.Asked.UpdateFlags
+		if !asks && !takes && !stores && !flags && !d.known.done(p, "") {
 			return p
 		}
 	}

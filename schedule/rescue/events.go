@@ -18,6 +18,7 @@ const (
 	PhaseSetAside  Phase = "set-aside"
 	PhaseRebuild   Phase = "rebuild"
 	PhaseLineage   Phase = "lineage" // the new timeline is opened
+	PhaseFlags     Phase = "flags"   // etcd's flags are brought in line, where asked for
 	PhaseStart     Phase = "start"
 	PhaseProve     Phase = "prove"
 	PhaseResume    Phase = "resume"    // clients are started
@@ -37,7 +38,7 @@ const (
 
 // Phases are those of a recovery, in their order.
 func Phases() []Phase {
-	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
+	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseFlags, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
 }
 
 // Events is told what goes on. Its methods are called from one goroutine at a time.

@@ -40,7 +40,10 @@ func (d *driver) states(ctx context.Context) error {
 	}
 	all.Wait()
 	for _, h := range d.hosts {
-		h.state.Dead = slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
+		// Where the run has been at work an undo passes by nothing but what it is told
+		// now: it may be the new host of a dead member's name.
+		been := d.takesBack && d.known.done(PhaseFence, h.Member)
+		h.state.Dead = !been && slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
 	}
 	return ctx.Err()
 }
@@ -63,7 +66,7 @@ func (d *driver) state(ctx context.Context, h *host) {
 		return
 	}
 	h.state.Kind, h.state.DataDir, h.state.Holder, h.state.Manual, h.state.Clients = m.Kind, m.DataDir, m.Run, m.Manual, m.Clients
-	h.state.Stopped, h.state.Runs = m.Stopped != nil, m.Runs
+	h.state.Stopped, h.state.Runs, h.state.Flags = m.Stopped != nil, m.Runs, m.Flags
 	if m.Stopped == nil && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}
@@ -117,14 +120,20 @@ func (d *driver) of(h *host) string {
 	}
 	if d.known.decision != nil {
 		for _, r := range d.known.decision.TakesOver {
-			if slices.Contains(h.state.Aside, r) {
+			if heldAside(h, r) {
 				return r
 			}
 		}
-	} else if d.req.TakeOver && h.state.Holder != "" && !d.ended(h.state.Holder) && slices.Contains(h.state.Aside, h.state.Holder) {
-		return h.state.Holder
+	} else if r := h.state.Holder; d.req.TakeOver && !d.ended(r) && heldAside(h, r) {
+		return r
 	}
 	return ""
+}
+
+// heldAside tells whether a run has set data aside on a host, and still has the host:
+// once it let it go, its new member may have taken writes.
+func heldAside(h *host, run string) bool {
+	return run != "" && h.state.Holder == run && slices.Contains(h.state.Aside, run)
 }
 
 func isRefusal(err error, code protocol.Code) bool {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
@@ -19,7 +18,7 @@ import (
 // outlook finds out what there is: hosts, and whether a quorum serves.
 func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
 	p := &Prospect{Cluster: d.cfg.Cluster}
-	for began := time.Now(); ; {
+	for {
 		var all sync.WaitGroup
 		var err error
 		all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
@@ -29,10 +28,10 @@ func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
 			return nil, err
 		}
 		// Members that are just starting or ending run, and answer nobody.
-		if !d.silent(p.Quorum) || time.Since(began) > d.election {
+		if !d.silent(p.Quorum) || !d.mayElect() {
 			break
 		}
-		d.told.waiting(PhaseLook, "members run, and none answers")
+		d.told.waiting(PhaseLook, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return nil, err
 		}
@@ -69,6 +68,7 @@ func (d *driver) survey(ctx context.Context, p *Prospect) error {
 	if _, err := d.digests(ctx); err != nil {
 		return err
 	}
+	d.show(p)
 	repos, err := d.repositories(ctx)
 	if err != nil {
 		return err
@@ -84,27 +84,33 @@ func (d *driver) survey(ctx context.Context, p *Prospect) error {
 // recovery.Decide.
 func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	a := d.asked()
-	p.Plan, p.Members, p.Left, p.Warnings = nil, nil, nil, nil
+	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
 	var err error
-	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Target: a.Target})
+	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
 		// Who the members are may be known only once those are read that still run.
-		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Target: a.Target})
+		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	}
 	if p.Plan == nil {
 		return err
 	}
-	more := d.clientURLs(p.Plan.Members)
-	if !p.Quorum.Serves && len(more) > len(p.Quorum.Asked) {
-		var qerr error
-		if p.Quorum, qerr = d.quorum(ctx, more); qerr != nil {
-			return errors.Join(err, qerr)
-		}
+	if qerr := d.askMore(ctx, p); qerr != nil {
+		return errors.Join(err, qerr)
 	}
 	if err == nil {
 		err = d.settle(p, a)
 	}
 	d.warnings(p)
+	return err
+}
+
+// askMore asks for a quorum at client URLs that only the plan knows.
+func (d *driver) askMore(ctx context.Context, p *Prospect) (err error) {
+	more := d.clientURLs(p.Plan.Members)
+	if p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
+		return nil
+	}
+	p.Quorum, err = d.quorum(ctx, more)
 	return err
 }
 
@@ -154,19 +160,27 @@ func (d *driver) settle(p *Prospect, a asked) error {
 		}
 	}
 	p.Bump = bumpOf(p.Plan, a)
+	p.Flags, p.UpdateFlags = d.staleFlags(p.Plan.Members, p.Members), a.UpdateFlags
 	return nil
 }
 
 // bumpOf makes an amount that all hosts can add: whatever revision the replay ends
 // with, what comes out is beyond all that clients may have seen.
 func bumpOf(p *recovery.Plan, a asked) restore.BumpRequest {
+	// Where nothing is lost that is no waiver of the raise, and no client has to mind.
+	if !p.Bump.Raise && (a.Bump == (restore.BumpRequest{}) || a.Bump.Mode == restore.BumpOff) {
+		return restore.BumpRequest{Mode: restore.BumpNone}
+	}
 	if a.Bump != (restore.BumpRequest{}) {
 		return a.Bump
 	}
-	if !p.Bump.Raise {
-		return restore.BumpRequest{Mode: restore.BumpOff}
-	}
 	return restore.BumpRequest{Mode: restore.BumpBy, Amount: p.Bump.HighestKnown + restore.DefaultBump - lowest(p, a)}
+}
+
+// raises tells whether a revision rises. Journals of earlier versions have "off" of
+// what is none.
+func raises(b restore.BumpRequest) bool {
+	return b.Mode != restore.BumpOff && b.Mode != restore.BumpNone
 }
 
 // lowest is the lowest revision that what is rebuilt can have. A point in the past
@@ -191,7 +205,7 @@ func (d *driver) warnings(p *Prospect) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s may run, and can be read only once stopped: the plan is made anew then", strings.Join(p.Unsurveyed, ", ")))
 	}
 	if len(p.Left) > 0 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s get no new member: they stay stopped, with their old data where it is. Keep them from starting by themselves (a reboot, a supervisor): with others of the old cluster they could serve beside the new one", strings.Join(p.Left, ", ")))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("no new member for %s: what is there is set aside as well, so that no reboot starts it beside the new cluster", strings.Join(p.Left, ", ")))
 	}
 }
 
@@ -222,7 +236,7 @@ func (d *driver) obstacles(p *Prospect) (all []string) {
 		known = known || len(m.ClientURLs) > 0
 		switch h := d.host(m.Name); {
 		case h == nil:
-			add("%s is to get a member, and the cluster file has no host for it: add one, or say who the new members are with --members or --replace", m.Name)
+			add("%s is to get a member, and the cluster file has no host for it: add one (without a file: with --control), or say who the new members are with --members or --replace", m.Name)
 		case h.state.Unreachable != "":
 			add("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, len(p.Members)-1))
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/flagfile"
 	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -26,10 +27,14 @@ type Prospect struct {
 	Plan       *recovery.Plan       `json:"plan"`
 	Unsurveyed []string             `json:"unsurveyed,omitempty"`
 	Members    []recovery.NewMember `json:"members,omitempty"`
-	// Left are hosts with old members that get no new one: they stay stopped, with
-	// their data as it is.
+	// Left are hosts with old members that get no new one: their data is set aside as
+	// well, so that nothing can start there.
 	Left []string            `json:"left,omitempty"`
 	Bump restore.BumpRequest `json:"bump"`
+	// Flags are those of etcd's that the new members make stale, by host; UpdateFlags
+	// says that they are to be brought in line.
+	Flags       []HostFlags `json:"stale_flags,omitempty"`
+	UpdateFlags bool        `json:"update_flags,omitempty"`
 	// Obstacles say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Obstacles []string `json:"obstacles,omitempty"`
@@ -54,7 +59,9 @@ type HostState struct {
 	// Manual are the steps by hand, of a kind that is not written to.
 	Manual  []string               `json:"manual,omitempty"`
 	Clients []protocol.ClientState `json:"clients,omitempty"`
-	Dead    bool                   `json:"declared_dead,omitempty"`
+	// Flags are those of etcd's about the members, as the host has them.
+	Flags *flagfile.Found `json:"etcd_flags,omitempty"`
+	Dead  bool            `json:"declared_dead,omitempty"`
 }
 
 // Word says a host's state in a word or two.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
@@ -29,6 +31,7 @@ func (d *driver) clientURLs(more []snapshot.Member) []string {
 	for _, h := range d.cfg.Hosts {
 		add(h.ClientURLs)
 	}
+	add(d.cfg.Etcd.Endpoints)
 	for _, r := range d.runs {
 		if k, err := read(r); err == nil && k.decision != nil {
 			for _, m := range k.decision.Members {
@@ -50,6 +53,11 @@ func (d *driver) clientURLs(more []snapshot.Member) []string {
 // clientConfig reaches members as the cluster file says.
 func (d *driver) clientConfig(endpoints []string) (store.ClientConfig, error) {
 	e := d.cfg.Etcd
+	if e.Dial != nil {
+		c := *e.Dial
+		c.Endpoints, c.Logger = endpoints, d.logger
+		return c, nil
+	}
 	c := store.ClientConfig{Endpoints: endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, User: e.User, Logger: d.logger}
 	if e.PasswordFile != "" {
 		data, err := os.ReadFile(e.PasswordFile)
@@ -66,7 +74,7 @@ func (d *driver) clientConfig(endpoints []string) (store.ClientConfig, error) {
 func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error) {
 	q := Quorum{Asked: endpoints}
 	if len(endpoints) == 0 {
-		q.Unknown = "no client URL of a member is known: give client-urls in the cluster file"
+		q.Unknown = "no client URL of a member is known: give client-urls in the cluster file, or --endpoints"
 		return q, nil
 	}
 	cfg, err := d.clientConfig(endpoints)
@@ -76,12 +84,13 @@ func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error)
 	// Members that answer may be electing a leader: they are given time for it. One
 	// that is just ending resets connections, which looks as if it spoke otherwise.
 	cfg.CommandTimeout = min(store.DefaultCommandTimeout, d.election)
-	for began := time.Now(); ; {
+	_ = d.mayElect() // from now on
+	for {
 		err = d.serves(ctx, cfg, &q)
-		if err == nil || time.Since(began) > d.election || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) {
+		if err == nil || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) || !d.mayElect() {
 			break
 		}
-		d.told.waiting(PhaseLook, "members answer, and no quorum of them does: they may be electing a leader")
+		d.told.waiting(PhaseLook, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return q, err
 		}
@@ -96,7 +105,7 @@ func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error)
 		q.Unknown = err.Error()
 	case errors.Is(err, store.ErrLogin), errors.Is(err, store.ErrPermission):
 		q.Unknown = "a member answers, and asks who we are: give etcd.user and etcd.password-file, or etcd.cert, in the cluster file: " + err.Error()
-	case slices.ContainsFunc(q.Answers, unspoken), slices.ContainsFunc(endpoints, func(u string) bool { return speaksTLS(ctx, u) }):
+	case slices.ContainsFunc(q.Answers, unspoken), anySpeaksTLS(ctx, endpoints):
 		q.Unknown = "something answers that we cannot speak with, which may be a member that serves: look at etcd.cacert, etcd.cert and the client URLs in the cluster file: " + err.Error()
 	}
 	return q, nil
@@ -109,6 +118,15 @@ const (
 	electionTime  = 10 * time.Second
 	electionPause = 500 * time.Millisecond
 )
+
+// mayElect tells whether members still have time to elect a leader. They get it
+// once in a command, whatever is asked how often.
+func (d *driver) mayElect() bool {
+	if d.elected.IsZero() {
+		d.elected = time.Now().Add(d.election)
+	}
+	return time.Now().Before(d.elected)
+}
 
 // serves asks without a login first: that goes through the log, and would only wait
 // where there is no quorum.
@@ -170,6 +188,21 @@ func reasons(err error) []string {
 func unspoken(reason string) bool {
 	return !strings.Contains(reason, "took too long") &&
 		slices.ContainsFunc([]string{"TLS handshake", "tls:", "x509", "certificate", "does not speak TLS"}, func(s string) bool { return strings.Contains(reason, s) })
+}
+
+// anySpeaksTLS asks all at once: hosts that are off say nothing at all.
+func anySpeaksTLS(ctx context.Context, endpoints []string) bool {
+	var all sync.WaitGroup
+	var some atomic.Bool
+	for _, u := range endpoints {
+		all.Go(func() {
+			if speaksTLS(ctx, u) {
+				some.Store(true)
+			}
+		})
+	}
+	all.Wait()
+	return some.Load()
 }
 
 // speaksTLS tells whether at the address of a URL without TLS somebody speaks it.

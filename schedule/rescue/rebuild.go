@@ -44,7 +44,7 @@ func (d *decision) rebuildPlan() protocol.RebuildPlan {
 	}
 	// Of a source that is whole the highest revision is a bound, not one that was
 	// seen.
-	if d.Bump.Mode != restore.BumpOff {
+	if raises(d.Bump) {
 		p.HighestKnown = d.Plan.Bump.HighestKnown
 	}
 	return p

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/restore/recovery"
 	control_config "github.com/requorum/requorum/schedule/control/config"
@@ -70,6 +71,7 @@ func TestServesThenFenced(t *testing.T) {
 func TestDeclinedAfterTheFence(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "3.6", 3)
+	s.election = time.Second
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[0], s.hosts[1])
 	for _, h := range s.hosts[:2] { // their disks are lost
@@ -211,6 +213,7 @@ func TestReplaced(t *testing.T) {
 func TestFenceOpen(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "3.6", 3)
+	s.election = time.Second
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[1:]...)
 	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us

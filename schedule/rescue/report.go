@@ -45,8 +45,10 @@ type Report struct {
 	Snapshots []Stored       `json:"snapshots,omitempty"`
 	// Incomplete says what failed after the proof: the same command completes it.
 	Incomplete []string `json:"incomplete,omitempty"`
-	Warnings   []string `json:"warnings,omitempty"`
-	Next       []string `json:"next,omitempty"` // steps for the operator
+	// Flags are those of etcd's that were brought in line, or are stale.
+	Flags    []HostFlags `json:"stale_flags,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"`
+	Next     []string    `json:"next,omitempty"` // steps for the operator
 }
 
 // HostReport is what was done on one host.
@@ -103,6 +105,12 @@ type HostUndo struct {
 	// had been set aside. Kept is where the new content went.
 	PutBack string   `json:"put_back,omitempty"`
 	Kept    []string `json:"kept,omitempty"`
-	Started bool     `json:"started"`
-	Dead    bool     `json:"declared_dead,omitempty"`
+	// Flags is the file in which etcd's flags are as they were before; empty where the
+	// recovery had not changed them.
+	Flags   string `json:"flags,omitempty"`
+	Started bool   `json:"started"`
+	Dead    bool   `json:"declared_dead,omitempty"`
+	// Failed says why the data of a host that is declared dead, and can be reached, was
+	// not put back.
+	Failed string `json:"failed,omitempty"`
 }

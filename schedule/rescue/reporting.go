@@ -2,6 +2,7 @@ package rescue
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +60,10 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 		}
 	}
 	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
-	r.Warnings, r.Next = d.after(r), d.next()
+	if r.Flags, err = d.reportFlags(); err != nil {
+		return nil, err
+	}
+	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
 	return r, nil
 }
 
@@ -104,7 +108,7 @@ func (d *driver) after(r *Report) []string {
 		}
 	}
 	if len(dec.Left) > 0 {
-		all = append(all, fmt.Sprintf("%s have old members, stopped and with their data where it was, and got no new one: keep them from starting (disable their units, or move their data)", strings.Join(dec.Left, ", ")))
+		all = append(all, fmt.Sprintf("no new member for %s: what was there is set aside, and a placeholder that no etcd starts from is in its place", strings.Join(dec.Left, ", ")))
 	}
 	for _, dead := range dec.Plan.Fence.DeclaredDead {
 		all = append(all, fmt.Sprintf("%s was declared dead: should its host come back, stop its member before it reaches clients", dead))
@@ -113,10 +117,10 @@ func (d *driver) after(r *Report) []string {
 }
 
 // next are the operator's next steps.
-func (d *driver) next() (all []string) {
+func (d *driver) next(flags []HostFlags) (all []string) {
 	dec := d.known.decision
-	if changed(dec.Plan.Members, dec.Members) {
-		all = append(all, "names or peer URLs have changed: bring etcd's flags in line on every host, before its data is ever lost: --initial-cluster="+dec.InitialCluster+" --initial-cluster-state=existing")
+	for _, f := range flags {
+		all = append(all, f.next()...)
 	}
 	endpoint := "URL"
 	for _, m := range dec.Members {
@@ -136,19 +140,34 @@ func (d *driver) next() (all []string) {
 		if len(m.PeerURLs) > 0 {
 			url = strings.Join(m.PeerURLs, ",")
 		}
-		promote := ", start it there with an empty data directory, then: etcdctl --endpoints=" + endpoint + " member promote ID"
+		promote := ", start it there with an empty data directory" + d.placeholder(m.Name) + ", then: etcdctl --endpoints=" + endpoint + " member promote ID"
 		if m.IsLearner {
-			promote = ", and start it there with an empty data directory"
+			promote = ", and start it there with an empty data directory" + d.placeholder(m.Name)
 		}
 		all = append(all, "to have "+name+" back: etcdctl --endpoints="+endpoint+" member add "+name+" --learner --peer-urls="+url+promote)
 	}
-	for _, h := range d.getting() {
+	for _, h := range d.hosts {
 		var aside restore.Aside
 		if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err == nil && done && aside.Folder != "" {
 			all = append(all, fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, aside.Folder))
 		}
 	}
 	return all
+}
+
+// placeholder says what has to be removed first on a host whose data was set aside
+// without a new member in its place.
+func (d *driver) placeholder(name string) string {
+	var aside restore.Aside
+	done, err := d.known.result(PhaseSetAside, name, &aside)
+	if err != nil || !done || aside.DataDir == "" {
+		return ""
+	}
+	what := filepath.Join(aside.DataDir, "member")
+	if aside.WALDir != "" {
+		what += " and the *.wal in " + aside.WALDir
+	}
+	return " (remove " + what + " there: a placeholder, the old data lies beside it)"
 }
 
 // changed tells whether an old --initial-cluster is another one than the new.

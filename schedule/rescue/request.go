@@ -41,6 +41,11 @@ type Request struct {
 	// on. What it had set aside is put back first.
 	TakeOver bool
 
+	// UpdateFlags brings those of etcd's flags in line that say who the members are,
+	// where control processes can, before the new members start. Of a run that goes on
+	// it may be added until then. Where it fails the recovery goes on.
+	UpdateFlags bool
+
 	// Tool is what writes, such as "requorum 1.2.3", for manifests.
 	Tool string
 	// Events is told what goes on, and asked. Look takes nil; Run and Undo don't.

@@ -38,6 +38,7 @@ type site struct {
 	hosts     []*testHost
 	cluster   string // etcd's --initial-cluster
 	config    *config.Config
+	election  time.Duration // that commands wait for
 }
 
 type testHost struct {
@@ -54,7 +55,7 @@ func (h *testHost) dataDir() string { return filepath.Join(h.dir, "data") }
 // newSite makes hosts m1 and on, with a cluster that serves.
 func newSite(t *testing.T, version string, n int, repositories ...string) *site {
 	t.Helper()
-	s := &site{version: version, ca: storetest.NewAuthority(t), dir: t.TempDir()}
+	s := &site{version: version, ca: storetest.NewAuthority(t), dir: t.TempDir(), election: 2 * time.Second}
 	var units []string
 	for _, v := range protocol.Verbs() {
 		units = append(units, v.Role())
@@ -201,6 +202,18 @@ func (h *testHost) kill() {
 	}
 }
 
+// ends tells whether the process that was started last ends by itself.
+func (h *testHost) ends() bool {
+	data, err := os.ReadFile(filepath.Join(h.dir, "pid"))
+	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+		var stat []byte
+		if stat, err = os.ReadFile("/proc/" + strings.TrimSpace(string(data)) + "/stat"); strings.Contains(string(stat), ") Z ") {
+			return true
+		}
+	}
+	return err != nil
+}
+
 func (s *site) killAll(hosts ...*testHost) {
 	if len(hosts) == 0 {
 		hosts = s.hosts
@@ -250,7 +263,16 @@ func (s *site) waitReady(t *testing.T, hosts ...*testHost) {
 // fill writes keys, and gives what the cluster acknowledged.
 func (s *site) fill(t *testing.T, prefix string, n int) map[string]string {
 	t.Helper()
-	c := s.client(t, s.hosts...)
+	return fill(t, s.client(t, s.hosts...), prefix, n)
+}
+
+func (s *site) fillAt(t *testing.T, prefix string, hosts ...*testHost) map[string]string {
+	t.Helper()
+	return fill(t, s.client(t, hosts...), prefix, 5)
+}
+
+func fill(t *testing.T, c *clientv3.Client, prefix string, n int) map[string]string {
+	t.Helper()
 	all := map[string]string{}
 	for i := range n {
 		k, v := fmt.Sprintf("%s/%04d", prefix, i), fmt.Sprintf("value %d of %s", i, prefix)
@@ -343,7 +365,7 @@ func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
 func (e *heard) did(step string) bool { return slices.Contains(e.steps, step) }
 
 func (s *site) request(e *heard) Request {
-	r := Request{Config: s.config, Tool: "requorum test", patience: 100 * time.Millisecond, proveTimeout: 30 * time.Second, election: 2 * time.Second}
+	r := Request{Config: s.config, Tool: "requorum test", patience: 100 * time.Millisecond, proveTimeout: 30 * time.Second, election: s.election}
 	if e != nil {
 		r.Events = e
 	}

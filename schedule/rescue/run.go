@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/schedule/rescue/journal"
 )
@@ -82,7 +83,11 @@ func (d *driver) begin(ctx context.Context, folder *journal.Folder) (_ *Report, 
 		return nil, err
 	}
 	q := d.firstQuestion(p)
+	asked := time.Now()
 	if err := d.ask(ctx, q); err != nil {
+		return nil, err
+	}
+	if err := d.stillLost(ctx, p, time.Since(asked)); err != nil {
 		return nil, err
 	}
 	if d.book, err = folder.Begin(d.run); err != nil {
@@ -140,6 +145,22 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 		return nil, &ObstacleError{all}
 	}
 	return p, nil
+}
+
+// staleAfter is how long an answer about the quorum counts.
+const staleAfter = time.Second
+
+// stillLost asks once more for a quorum where the answer took its time: a host that
+// came back meanwhile may have made it whole.
+func (d *driver) stillLost(ctx context.Context, p *Prospect, took time.Duration) error {
+	if took < staleAfter || d.req.Force {
+		return nil
+	}
+	q, err := d.quorum(ctx, p.Quorum.Asked)
+	if err == nil && q.Serves {
+		err = d.quorumStops(q)
+	}
+	return err
 }
 
 // byHand refuses members of kinds that are not written to.
@@ -214,8 +235,15 @@ func (d *driver) decide(p *Prospect, typed bool) (*decision, error) {
 	if len(p.Members) == 0 {
 		return out, nil
 	}
-	out.PlanID, out.Branch = randomHex(8), branchOf(p)
-	return out, out.identify()
+	out.Branch = branchOf(p)
+	if err := out.identify(); err != nil {
+		return nil, err
+	}
+	// What hosts have built by a plan that comes out the same again stays good.
+	if old := d.known.decision; old == nil || old.PlanID == "" || !sameJSON(old.rebuildPlan(), out.rebuildPlan()) {
+		out.PlanID = randomHex(8)
+	}
+	return out, nil
 }
 
 // keepDigests moves what was read into the run's own folder.
@@ -315,7 +343,7 @@ func (d *driver) away() map[string]error {
 	all := map[string]error{}
 	for _, h := range d.hosts {
 		if h.lost() {
-			all[h.Member] = errors.New(h.state.Unreachable)
+			all[h.Member] = fmt.Errorf("%s (if that host is gone for good: --declare-dead %s)", h.state.Unreachable, h.Member)
 		}
 	}
 	return all

@@ -19,6 +19,10 @@ func (d *driver) start(ctx context.Context) error {
 	alive := slices.DeleteFunc(d.getting(), func(h *host) bool { return h.passedBy() })
 	return d.each(ctx, PhaseStart, alive, true, func(ctx context.Context, h *host) (outcome, error) {
 		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
+		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof tells whether the others do
+			d.told.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
+			return outcome{result: started{[]string{err.Error()}}, detail: "declared dead, and not started"}, nil
+		}
 		if err != nil {
 			return outcome{}, err
 		}
@@ -52,7 +56,11 @@ func (d *driver) prove(ctx context.Context) error {
 		for _, m := range r.Missing {
 			d.told.warn(fmt.Sprintf("member %s is not up: %s", m.Name, m.Why))
 		}
+		d.elected = time.Time{} // these are others than those that were waited for
 		q, err := d.quorum(ctx, req.Client.Endpoints)
+		if err == nil && !q.Serves {
+			err = fmt.Errorf("the new cluster was proved, and then did not answer: %s. Run the same command again to go on", strings.Join(q.Answers, "; "))
+		}
 		if err != nil {
 			return outcome{}, err
 		}

@@ -47,15 +47,39 @@ func (d *driver) digests(ctx context.Context) (fetched bool, err error) {
 	}
 	all.Wait()
 	for name, err := range errs {
-		if h := d.host(name); h.state.Dead {
+		switch h := d.host(name); {
+		case d.startedMeanwhile(ctx, h, err):
+			delete(errs, name)
+		case h.state.Dead:
 			h.failed = err
 			delete(errs, name)
 		}
 	}
 	if len(errs) > 0 {
+		for name, err := range errs {
+			errs[name] = fmt.Errorf("%w (if its data is lost for good: --declare-dead %s, and it is not read)", err, name)
+		}
 		return fetched, &HostsError{Phase: PhaseSurvey, Errs: errs}
 	}
 	return fetched, nil
+}
+
+// startedMeanwhile tells of a member that its supervisor starts over and over: until
+// it is fenced it counts as one that runs, and is read then.
+func (d *driver) startedMeanwhile(ctx context.Context, h *host, err error) bool {
+	if d.book != nil {
+		return false
+	}
+	if !isRefusal(err, protocol.Running) {
+		dead := h.state.Dead
+		d.state(ctx, h)
+		h.state.Dead = dead
+	}
+	if h.state.Unreachable != "" || h.state.Stopped && !isRefusal(err, protocol.Running) {
+		return false
+	}
+	h.state.Stopped, h.state.Unclear, h.digest = false, "it was started while it was read", ""
+	return true
 }
 
 func (d *driver) fetch(ctx context.Context, h *host) (bool, error) {
@@ -162,7 +186,8 @@ func (d *driver) findings(ctx context.Context, repos *repositories) (*recovery.F
 	req := recovery.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Logger: d.logger,
 		Progress: func(phase string, done, total int64) { d.told.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
-		if h.digest != "" {
+		// What was read of a host that is gone since cannot be brought from there.
+		if h.digest != "" && !h.passedBy() {
 			req.Digests = append(req.Digests, recovery.Digest{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.digest) }})
 		}
 	}

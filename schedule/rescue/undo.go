@@ -34,7 +34,7 @@ func undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	case last == nil:
 		return nil, fmt.Errorf("%w: %s holds no recovery that is under way or done", ErrNothingToUndo, d.cfg.StateDir)
 	}
-	d.run, d.book, d.known, d.wentOn = last.ID(), last, known, known.undoing
+	d.run, d.book, d.known, d.wentOn, d.takesBack = last.ID(), last, known, known.undoing, true
 	if err := d.reach(); err != nil {
 		return nil, err
 	}
@@ -47,6 +47,9 @@ func undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	}
 	if held := d.holders(); held != nil && !req.TakeOver {
 		return nil, held
+	}
+	if err := d.newest(); err != nil {
+		return nil, err
 	}
 	if all := d.away(); len(all) > 0 {
 		return nil, &HostsError{Phase: PhaseLook, Errs: all}
@@ -64,11 +67,23 @@ func undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	return d.putBack(ctx)
 }
 
+// newest refuses to go under a later recovery, begun elsewhere: its cluster would be
+// stopped, and what came before could not be put back.
+func (d *driver) newest() error {
+	for _, h := range d.hosts {
+		if i := slices.Index(h.state.Aside, d.run); i >= 0 && i < len(h.state.Aside)-1 {
+			last := h.state.Aside[len(h.state.Aside)-1]
+			return fmt.Errorf("run %s cannot be undone: on %s run %s has set data aside after it. Nothing was changed; undo that one first, where it was begun", d.run, h.Member, last)
+		}
+	}
+	return nil
+}
+
 // askUndo warns where the new cluster has taken writes, which would be set aside
 // with it.
 func (d *driver) askUndo(ctx context.Context) error {
 	q := Question{Kind: AskUndo, Text: fmt.Sprintf("Take run %s back: stop the new members of cluster %s, put the old data back, and start the old members?", d.run, d.cfg.Cluster)}
-	if d.known.begun(PhaseStart, "*") {
+	if d.known.begun(PhaseRebuild, "*") { // a host that was rebooted since may have started it
 		why, err := d.written(ctx)
 		if err != nil {
 			return err
@@ -94,11 +109,9 @@ func (d *driver) written(ctx context.Context) (string, error) {
 	}
 	left := was.Left
 	if !done { // no client was let on it
-		all, err := d.rebuilt()
-		if err != nil {
-			return "", err
+		if all, err := d.rebuilt(); err == nil {
+			left = all[sortedKeys(all)[0]].Restore.RevisionAfter
 		}
-		left = all[sortedKeys(all)[0]].Restore.RevisionAfter
 	}
 	q, err := d.quorum(ctx, urls)
 	switch {
@@ -108,8 +121,10 @@ func (d *driver) written(ctx context.Context) (string, error) {
 		return "", nil
 	case !q.Serves:
 		return "the new cluster was proved and let clients on, and cannot be asked now whether it has taken writes: what it has taken is set aside with its data, and missing in the old one", nil
-	case q.ClusterID != d.known.decision.NewClusterID:
+	case d.known.decision.Plan != nil && q.ClusterID == d.known.decision.Plan.ClusterID:
 		return "", nil // it is the old one that answers
+	case q.ClusterID != d.known.decision.NewClusterID:
+		return fmt.Sprintf("it is cluster %s that serves, neither the one that this run made nor the one before: it would be stopped, and set aside where it lies on these hosts", q.ClusterID), nil
 	case q.Revision > left:
 		return fmt.Sprintf("the new cluster has taken writes: it is at revision %d, and was left at %d. They are set aside with its data, and missing in the old one", q.Revision, left), nil
 	}
@@ -224,6 +239,9 @@ func (d *driver) oldMembers(asides []*host) []*host {
 
 func (d *driver) putBackHost(ctx context.Context, h *host) (outcome, error) {
 	done, err := act(ctx, d, PhasePutBack, h, h.client.Undo)
+	if err != nil && h.state.Dead && ctx.Err() == nil && !isRefusal(err, protocol.NotFound) {
+		return outcome{result: HostUndo{Member: h.Member, Failed: err.Error()}, detail: "declared dead, and not put back"}, nil
+	}
 	if isRefusal(err, protocol.NotFound) {
 		// An earlier command may have put it back, and have been killed before it knew.
 		var a restore.Aside
@@ -242,6 +260,9 @@ func (d *driver) putBackHost(ctx context.Context, h *host) (outcome, error) {
 	u := HostUndo{Member: h.Member, Kept: done.Kept}
 	if done.Aside != nil {
 		u.PutBack = done.Aside.DataDir
+	}
+	if done.Flags != nil {
+		u.Flags = done.Flags.In
 	}
 	d.warnAll(h, done.Warnings)
 	return outcome{result: u, detail: u.PutBack}, nil
@@ -274,7 +295,7 @@ func (d *driver) startOld(ctx context.Context, old []*host) (warnings []string, 
 	failed := map[string]string{}
 	err = d.each(ctx, PhaseUndoStart, old, false, func(ctx context.Context, h *host) (outcome, error) {
 		out, err := d.startAgain(ctx, h)
-		if err != nil && !slices.Contains(d.known.decision.Ran, h.Member) && ctx.Err() == nil {
+		if err != nil && (h.state.Dead || !slices.Contains(d.known.decision.Ran, h.Member)) && ctx.Err() == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			failed[h.Member] = err.Error()
@@ -283,7 +304,11 @@ func (d *driver) startOld(ctx context.Context, old []*host) (warnings []string, 
 		return out, err
 	})
 	for _, name := range sortedKeys(failed) {
-		w := fmt.Sprintf("%s was stopped before the recovery, and does not start: %s", name, failed[name])
+		why := "was stopped before the recovery"
+		if d.host(name).state.Dead {
+			why = "is declared dead"
+		}
+		w := fmt.Sprintf("%s %s, and does not start: %s", name, why, failed[name])
 		d.told.warn(w)
 		warnings = append(warnings, w)
 	}
@@ -305,6 +330,9 @@ func (d *driver) undoReport(old []*host, told []lineage.Done, incomplete, warnin
 		u.Started = done && len(s.Warnings) == 0 && slices.Contains(old, h)
 		if u.Dead = h.passedBy(); u.Dead {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s was passed by: should its host come back, it may have a member of cluster %s that was taken back", h.Member, d.known.decision.NewClusterID))
+		}
+		if u.Failed != "" {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s is declared dead, and its old data was not put back: %s", h.Member, u.Failed))
 		}
 		for _, k := range u.Kept {
 			r.Next = append(r.Next, fmt.Sprintf("%s: what the new cluster had is in %s; remove it when you don't need it", h.Member, k))

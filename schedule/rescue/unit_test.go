@@ -53,7 +53,7 @@ func TestWorse(t *testing.T) {
 // known of it, what comes out lies 1e9 beyond all that was seen; and nothing is
 // raised where nothing is lost.
 func TestBump(t *testing.T) {
-	if b := bumpOf(planned("m1", true, 0), asked{}); b.Mode != restore.BumpOff {
+	if b := bumpOf(planned("m1", true, 0), asked{}); b.Mode != restore.BumpNone {
 		t.Errorf("%+v", b)
 	}
 	for _, a := range []asked{{}, {Target: walreplay.Target{Kind: walreplay.AtIndex, Index: 20}}} {

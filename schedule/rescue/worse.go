@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 )
 
@@ -32,7 +31,7 @@ func (d *decision) worse(p *Prospect) (reasons []string) {
 	}) {
 		add("the members would be %s", initialCluster(p.Members))
 	}
-	if p.Bump.Mode != restore.BumpOff && d.Bump.Mode == restore.BumpOff && now.Proven {
+	if raises(p.Bump) && !raises(d.Bump) && now.Proven {
 		add("the revision would be raised")
 	}
 	return reasons

@@ -45,6 +45,9 @@ func Open(dir string) (*Log, error) {
 	return l, l.readIdentity()
 }
 
+// Newest is the name of the file that the member wrote last.
+func (l *Log) Newest() string { return l.names[len(l.names)-1].String() }
+
 // readIdentity reads the head of the newest segment that has one.
 func (l *Log) readIdentity() error {
 	for i := len(l.names) - 1; i >= 0; i-- {

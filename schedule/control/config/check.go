@@ -46,6 +46,7 @@ func (c *Config) contradictions(places *agent.Places) (all []fault) {
 		{"member.data-dir", m.DataDir}, {"member.wal-dir", m.WALDir}, {"state-dir", c.StateDir}, {"audit-file", c.AuditFile},
 		{"listen.cert", c.Listen.Cert}, {"listen.key", c.Listen.Key}, {"listen.client-ca", c.Listen.ClientCA},
 		{"member.store.log-file", m.Store.LogFile}, {"member.static-pod.manifest", m.StaticPod.Manifest}, {"member.static-pod.aside-dir", m.StaticPod.AsideDir},
+		{"member.systemd.environment-file", m.Systemd.EnvironmentFile},
 	} {
 		if k.path != "" && !filepath.IsAbs(k.path) {
 			add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)

@@ -41,6 +41,9 @@ func (c *Config) clientFaults(places *agent.Places) (all []fault) {
 				add(k.key, "want a time to wait, such as 3m")
 			}
 		}
+		if cl.Systemd.EnvironmentFile != "" {
+			add("systemd.environment-file", "is for the member: a client has no flags of etcd")
+		}
 		if strings.ContainsAny(cl.Process, "/ ") {
 			add("process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
 		}

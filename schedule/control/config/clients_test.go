@@ -49,6 +49,7 @@ func TestClientFaults(t *testing.T) {
 		{"start-timeout: 1m", "start-timeout: 0s", "want a time to wait"},
 		{"systemd: {unit: kubelet.service}", "systemd: {}", "clients[1].systemd.unit"},
 		{"unit: kubelet", "unit: --kubelet", "looks like an option"},
+		{"unit: kubelet.service", "unit: kubelet.service, environment-file: /etc/default/kubelet", "is for the member"},
 		{"start: [/a], ", "", "clients[2].command.start"},
 		{"command: {start", "static-pod: {manifest: /m}\n    command: {start", "is for kind static-pod"},
 		{"/kube-apiserver.yaml", "/etcd.yaml", "is the member's, or another client's"},

@@ -118,6 +118,10 @@ type SystemdMember struct {
 	Unit string `yaml:"unit"`
 	// Systemctl is the program. Default: found in PATH.
 	Systemctl string `yaml:"systemctl"`
+	// EnvironmentFile is what the unit reads etcd's ETCD_ variables from, such as
+	// /etc/default/etcd: those about the members can be brought in line there after a
+	// recovery. For the member only. Default: none; that is done by hand.
+	EnvironmentFile string `yaml:"environment-file"`
 }
 
 // StaticPodMember is a manifest that the kubelet watches, as kubeadm writes it.

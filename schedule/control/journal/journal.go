@@ -42,6 +42,10 @@ const (
 	Quiescing Step = "quiesce"
 	ClientAt  Step = "client"
 	Resumed   Step = "resume-done"
+	// Flagging begins to bring etcd's flags in line: Flags says where. Unflagged says
+	// that the old ones are back.
+	Flagging  Step = "flags"
+	Unflagged Step = "flags-undone"
 )
 
 // Entry is one line.
@@ -53,6 +57,7 @@ type Entry struct {
 	Built *Built         `json:"built,omitempty"`
 	// Clients are those of Quiescing and ClientAt.
 	Clients []Client `json:"clients,omitempty"`
+	Flags   *Flags   `json:"flags,omitempty"`
 }
 
 // Aside is a set-aside, as far as it got.
@@ -75,6 +80,8 @@ type Journal struct {
 	taken []Built // undone
 
 	quiesce *Quiesce // not resumed
+
+	flags []Flags // not undone, oldest first
 }
 
 // Open opens the journal in a folder, which it makes, and locks it: one process
@@ -151,6 +158,8 @@ func (j *Journal) apply(e Entry) {
 		}
 	case Building, Superseded:
 		j.build(e)
+	case Flagging, Unflagged:
+		j.flag(e)
 	default: // it is about clients
 	}
 }

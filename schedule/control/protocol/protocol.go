@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/config"
+	"github.com/requorum/requorum/schedule/control/flagfile"
 	"github.com/requorum/requorum/schedule/control/member"
 )
 
@@ -25,11 +26,12 @@ const (
 	Rebuild  Verb = "rebuild"
 	Quiesce  Verb = "quiesce"
 	Resume   Verb = "resume"
+	Flags    Verb = "flags"
 )
 
 // Verbs are all of them.
 func Verbs() []Verb {
-	return []Verb{Observe, Stop, Start, SetAside, Undo, Copy, Rebuild, Quiesce, Resume}
+	return []Verb{Observe, Stop, Start, SetAside, Undo, Copy, Rebuild, Quiesce, Resume, Flags}
 }
 
 // Role is the organisational unit that a certificate needs for a verb. One may
@@ -47,6 +49,7 @@ const (
 	RebuildPath  = "/v1/rebuild"
 	QuiescePath  = "/v1/quiesce"
 	ResumePath   = "/v1/resume"
+	FlagsPath    = "/v1/flags"
 )
 
 // Clock is where a control process is in its own time, which no clock of a host
@@ -81,11 +84,12 @@ type Header struct {
 const Window = 30 * time.Second
 
 // Action is a request that changes something. Plan and Source are for Rebuild
-// alone.
+// alone, and Flags for Flags.
 type Action struct {
 	Header
 	Plan   json.RawMessage `json:"plan,omitempty"`
 	Source json.RawMessage `json:"source,omitempty"`
+	Flags  *flagfile.Flags `json:"flags,omitempty"`
 }
 
 // Member is the answer of Observe.
@@ -104,6 +108,11 @@ type Member struct {
 	Runs bool `json:"runs"`
 	// Run has the member now.
 	Run string `json:"run,omitempty"`
+	// Cluster is the ID of the one whose log lies in the directories; empty where
+	// there is none that can be read.
+	Cluster string `json:"cluster_id,omitempty"`
+	// Flags are those about the members that etcd is started with.
+	Flags *flagfile.Found `json:"flags,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
 	Aside []restore.Aside `json:"aside,omitempty"`
 	// Clients are the configured ones, in the order in which Quiesce stops them.
@@ -131,6 +140,8 @@ type Done struct {
 	Clients []ClientState `json:"clients,omitempty"`
 	// Result is that of Rebuild.
 	Result json.RawMessage `json:"result,omitempty"`
+	// Flags are what was brought in line, of Flags; of Undo, what was put back.
+	Flags *FlagsDone `json:"flags,omitempty"`
 	// Warnings are what the operator should know of an action that was done.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -48,8 +48,8 @@ func (s *session) build(ctx context.Context, w *way, state *walreplay.Rebuilt, b
 	result, err := restore.Execute(ctx, plan, state, restore.ExecOptions{
 		Only: s.Member, Owner: owner, Logger: s.logger,
 		// What lies there beside a member is left alone; a member that could start is
-		// somebody's, and refused.
-		SetAside: restore.CheckStartable(s.DataDir, s.WALDir) != nil,
+		// somebody's, and refused, unless this run built it by a plan that was given up.
+		SetAside: restore.CheckStartable(s.DataDir, s.WALDir) != nil || s.Built != nil,
 	})
 	if err != nil {
 		return err

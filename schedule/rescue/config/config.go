@@ -7,6 +7,8 @@
 // what to write. No password, no key and no credential stands in it.
 package config
 
+import "github.com/requorum/requorum/store"
+
 // Guide is the page that has all keys.
 const Guide = "docs/quorum-loss.md"
 
@@ -62,6 +64,12 @@ type Etcd struct {
 	User   string `yaml:"user"`
 	// PasswordFile is a file whose first line is the password of User.
 	PasswordFile string `yaml:"password-file"`
+
+	// Dial says it all in the place of the keys above, where no file is read; nil
+	// otherwise. Its Endpoints are not looked at.
+	Dial *store.ClientConfig `yaml:"-"`
+	// Endpoints are client URLs of members that no host is known of.
+	Endpoints []string `yaml:"-"`
 }
 
 // Host is a host that has a member, or is to get one.
@@ -75,7 +83,7 @@ type Host struct {
 	ClientURLs []string `yaml:"client-urls"`
 }
 
-// File is the name of the cluster file.
+// File is the name of the cluster file, or says that there is none.
 func (c *Config) File() string { return c.file }
 
 // Host gives the one of a member, nil where there is none.

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/requorum/requorum/store"
 )
 
 const good = `cluster: production
@@ -59,5 +61,26 @@ func TestFaults(t *testing.T) {
 	}
 	if _, err := Parse([]byte("cluster: x\n"), "c.yaml"); err == nil || !strings.Contains(err.Error(), "hosts") || !strings.Contains(err.Error(), "control.ca") {
 		t.Errorf("%v", err)
+	}
+}
+
+// What is given without a file is held to the same as a file, and says what is wrong
+// in the words of whoever gave it.
+func TestGiven(t *testing.T) {
+	whole := Config{
+		Cluster: "production", Control: Control{CA: "ca.crt", Cert: "/op.crt", Key: "/op.key"}, StateDir: "/state",
+		Etcd: Etcd{User: "root", Dial: &store.ClientConfig{User: "root", Password: "x"}}, Hosts: []Host{{Member: "m1", Control: "10.0.0.1:2391"}},
+	}
+	c, err := Given(whole, strings.ToUpper)
+	if err != nil || !filepath.IsAbs(c.Control.CA) || c.StateDir != "/state" || c.File() == "" {
+		t.Errorf("%+v %v", c, err)
+	}
+	bad := whole
+	bad.StateDir, bad.Control.Key, bad.Hosts = "", "", append(bad.Hosts, Host{Member: "m1", Control: "x"})
+	_, err = Given(bad, strings.ToUpper)
+	for _, want := range []string{"STATE-DIR: is not given", "CONTROL.KEY: is not given", "HOSTS[1].MEMBER: m1", "HOSTS[1].CONTROL"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -36,16 +36,15 @@ func Parse(data []byte, name string) (*Config, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	c.derive()
-	return c, nil
-}
-
-// derive makes paths whole: relative ones are the file's neighbours.
-func (c *Config) derive() {
 	if c.StateDir == "" {
 		c.StateDir = filepath.Base(c.file) + ".recovery"
 	}
-	dir := filepath.Dir(c.file)
+	c.derive(filepath.Dir(c.file))
+	return c, nil
+}
+
+// derive makes paths whole: relative ones are meant in a folder.
+func (c *Config) derive(dir string) {
 	all := []*string{&c.StateDir, &c.Control.CA, &c.Control.Cert, &c.Control.Key, &c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile}
 	for i := range c.IdentityFiles {
 		all = append(all, &c.IdentityFiles[i])
@@ -83,7 +82,7 @@ func (c *Config) faults() (all []fault) {
 	if (c.Etcd.Cert == "") != (c.Etcd.Key == "") {
 		add("etcd.cert", "cert and key go together")
 	}
-	if (c.Etcd.User == "") != (c.Etcd.PasswordFile == "") {
+	if c.Etcd.Dial == nil && (c.Etcd.User == "") != (c.Etcd.PasswordFile == "") {
 		add("etcd.user", "user and password-file go together")
 	}
 	if len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0 {
