@@ -100,6 +100,14 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 		Repositories: []*repository.Repository{repo}, NewCluster: uint64(plan.ClusterID), OldCluster: before.ClusterID,
 		Branch: repository.Branch{Timeline: before, RaftIndex: last}, Reason: "recovered by a test", Members: []string{"m1"},
 	}
+	// The agent sees the new log before the member runs, and leaves it to the recovery
+	// to open the timeline, with its parent.
+	within(t, 30*time.Second, "the agent waits for the new member", func() bool {
+		return strings.Contains(archiverState(a).LastError, "has not answered since")
+	})
+	if ids, err := repo.TimelineIDs(t.Context()); err != nil || slices.ContainsFunc(ids, func(id repository.TimelineID) bool { return id.ClusterID == request.NewCluster }) {
+		t.Fatalf("timelines %v, %v: one of cluster %x is there before it runs", ids, err, request.NewCluster)
+	}
 	opened := lineage.Open(t.Context(), request)
 	old.Restart(t, 0)
 	old.WaitReady(t)

@@ -57,23 +57,25 @@ type session struct {
 	rolledBack  uint64    // the member's log has to come back to here
 
 	// Where the archive stands.
-	timeline  repository.TimelineID
-	archived  segment.Header // scratch of choose
-	end       point          // of the archive
-	tip       point          // of the archive and the spooled lane behind it: what is cut next comes after it
-	joined    bool           // the log was compared up to tip, so the chain goes on
-	fresh     bool           // there is no log yet that could be joined to
-	advanced  time.Time      // when end moved last, as seen from here
-	ahead     *segment.Header
-	waiting   waiting // for the log to come to ahead
-	gapSince  time.Time
-	crossing  *Gap // of the anchor whose put is under way
-	unwritten []segment.GapRecord
-	mustLook  bool   // before the next put
-	listed    bool   // since the repository is back
-	passed    uint64 // the name of level 0 that begins there is of a damaged segment
-	branched  *Gap   // of a timeline that has just been opened
-	fill      *filler
+	// identified says that the member has answered, as the one whose log it is.
+	identified bool
+	timeline   repository.TimelineID
+	archived   segment.Header // scratch of choose
+	end        point          // of the archive
+	tip        point          // of the archive and the spooled lane behind it: what is cut next comes after it
+	joined     bool           // the log was compared up to tip, so the chain goes on
+	fresh      bool           // there is no log yet that could be joined to
+	advanced   time.Time      // when end moved last, as seen from here
+	ahead      *segment.Header
+	waiting    waiting // for the log to come to ahead
+	gapSince   time.Time
+	crossing   *Gap // of the anchor whose put is under way
+	unwritten  []segment.GapRecord
+	mustLook   bool   // before the next put
+	listed     bool   // since the repository is back
+	passed     uint64 // the name of level 0 that begins there is of a damaged segment
+	branched   *Gap   // of a timeline that has just been opened
+	fill       *filler
 
 	role      Role
 	queue     queue

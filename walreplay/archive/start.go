@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -90,7 +92,18 @@ func (s *session) identify(ctx context.Context) error {
 	if got := (Identity{status.ClusterID, status.MemberID}); err == nil && got != s.id {
 		return &IdentityError{Log: s.id, Answer: got, Endpoint: status.Endpoint}
 	}
+	s.identified = err == nil
 	return nil // why it does not answer, the loop tells
+}
+
+// unstarted tells of a member that a restore or a recovery built, and that does not
+// answer: it may never have run. Who built it opens its timeline, which has a parent.
+func (s *session) unstarted() bool {
+	if s.identified || s.DataDir == "" {
+		return false
+	}
+	records, err := fs.Glob(os.DirFS(s.DataDir), "member/requorum-*.json")
+	return err == nil && len(records) > 0
 }
 
 // join finds the place in the archive that the log goes on from.

@@ -243,6 +243,9 @@ func (s *session) begin(ctx context.Context, id repository.TimelineID) error {
 
 // openFirst opens the first timeline of a cluster.
 func (s *session) openFirst(ctx context.Context) error {
+	if s.unstarted() {
+		return s.tell(fmt.Errorf("%s was restored, and has not answered since: its timeline is opened once it does, so that what it goes on from can be recorded first", s.id))
+	}
 	t := repository.Timeline{
 		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: 1}, Created: s.Now().UTC(),
 		Reason: "first archive of this cluster here", Members: s.memberNames(ctx),
