@@ -113,7 +113,7 @@ func hostIntent(p *rescue.Prospect) []string {
 		all = append(all, h.Member+": "+strings.Join(steps, ", "))
 	}
 	for _, name := range p.Left {
-		all = append(all, name+": gets no new member, and stays stopped with its data as it is")
+		all = append(all, name+": gets no new member, and stays stopped with its data set aside, so that no reboot starts it")
 	}
 	return append(all, "then: all members are proved to serve the same, the old timeline ends, clients start, a full snapshot is taken")
 }
@@ -184,7 +184,7 @@ func (g *globals) printHostReport(h rescue.HostReport) {
 	case h.Dead:
 		g.printf("%s: declared dead, passed by\n", h.Member)
 	case h.Left:
-		g.printf("%s: no new member; it stays stopped, with its data as it is\n", h.Member)
+		g.printf("%s: no new member; it stays stopped, and what was there is set aside\n", h.Member)
 	}
 	if a := h.Aside; a != nil && a.Folder != "" {
 		g.printf("%s: the old data is in %s\n", h.Member, a.Folder)

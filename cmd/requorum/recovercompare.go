@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
@@ -41,36 +39,30 @@ func differing(c *rebuild.Comparison) error {
 		what = strings.Join(rebuild.Owners(c.Outcomes), " or ")
 		next = "Name a further data directory or a repository (--repo), so that a third one tells; or choose: " + name(c.Outcomes)
 	}
-	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. %w. %s", rebuild.Differing(c.Outcomes), errNotBuilt, next)}
+	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", rebuild.Differing(c.Outcomes), next)}
 }
 
-var errNotBuilt = errors.New("nothing was changed")
-
-// comparison says beforehand what the result will be compared with.
+// comparison says beforehand what the result will be compared with; empty where
+// there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
 	s := l.plan.Candidate(l.plan.Chosen).Source
-	if !rebuild.Unguarded(s) {
-		return ""
+	if rivals := s.Rivals(s.Index); l.shared == nil && len(rivals) > 0 {
+		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.prospect().Size()))
 	}
-	if rivals := rebuild.Rivals(s, s.Index); len(rivals) > 0 {
-		return fmt.Sprintf("before anything is built: what comes out is compared with what the database of %s gives, since a database has no checksums", rivals[0].Base.Owner)
-	}
-	return unguarded(s)
-}
-
-func unguarded(s *recovery.Source) string {
-	return fmt.Sprintf("the database of %s has no checksums, and there is no other one to compare with: its structure is checked, damage inside keys and values would go unnoticed", s.Base.Owner)
+	return ""
 }
 
 // printCompared says what came out of the comparison; where that is damage, loudly.
 func (g *globals) printCompared(c *rebuild.Comparison) {
 	switch {
 	case c == nil:
+	case c.Differ() && c.Trusted():
+		g.printItem("WARNING: ", c.String()+". Its database was not used")
 	case c.Differ():
-		g.printItem("WARNING: ", c.String())
-	case len(c.Outcomes) == 1 && !c.Outcomes[0].Checksummed:
-		g.printItem("Warning: ", c.String())
-	default:
+		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Outcomes[0].Owner))
+	case len(c.Outcomes) > 1:
 		g.printf("Compared: %s\n", c)
+	case len(c.Failed) > 0: // of one that has no other the plan has told
+		g.printItem("WARNING: ", c.String())
 	}
 }

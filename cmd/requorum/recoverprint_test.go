@@ -89,6 +89,26 @@ func TestPrintProspect(t *testing.T) {
 		"m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
 }
 
+// What stands beside UNPROVEN is not said again as a warning, and each line of a
+// warning is a line.
+func TestPrintWarnings(t *testing.T) {
+	t.Parallel()
+	plan := twoHistories()
+	plan.Chosen, plan.Why = "m2", "only one log was read"
+	plan.Warnings = []string{"unproven: only one log was read"}
+	p := &rescue.Prospect{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
+	text := printed(t, func(g *globals) error { return g.printProspect(p) })
+	expectLines(t, text, "UNPROVEN: only one log was read", "Warning: one\n         two\n")
+	if n := strings.Count(text, "only one log was read"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, text)
+	}
+	text = printed(t, func(g *globals) error {
+		newRescueEvents(g, nil).Warn("one\ntwo \x1b[2J")
+		return nil
+	})
+	expectLines(t, text, "WARNING: one\n         two ")
+}
+
 func TestPrintRescued(t *testing.T) {
 	t.Parallel()
 	plan := twoHistories()

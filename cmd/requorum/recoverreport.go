@@ -17,7 +17,7 @@ type recoveryReport struct {
 	Plan     *recovery.Plan              `json:"plan"`
 	Findings *recovery.Findings          `json:"findings,omitempty"` // absent where an earlier run had found them
 	Members  []recovery.NewMember        `json:"new_members,omitempty"`
-	Host     *restore.Readiness          `json:"host,omitempty"`      // with --dry-run
+	Host     *restore.Readiness          `json:"host,omitempty"` // with --dry-run
 	Compared *rebuild.Comparison         `json:"cross_check,omitempty"`
 	Restore  *restore.Result             `json:"restore,omitempty"`   // what was built
 	Snapshot *restore.SnapshotFileResult `json:"snapshot,omitempty"`  // with --to-snapshot

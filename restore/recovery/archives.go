@@ -96,7 +96,7 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 		if m.Timeline != to.Timeline {
 			continue
 		}
-		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members}
+		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted()}
 		if m.Synthetic() {
 			full.Taken = m.Synthesis.Observed
 		}

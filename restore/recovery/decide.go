@@ -292,6 +292,9 @@ func (d *decision) warn(c *Candidate) {
 	if c.Kind == FromJoined {
 		add("it is put together: %s", c.Source.describe())
 	}
+	if c.Source.Unguarded() && len(c.Source.Rivals(c.Source.Index)) == 0 {
+		add("the database of %s has no checksums, and there is no other one to compare with: its structure is checked, damage inside keys and values would go unnoticed", c.Source.Base.Owner)
+	}
 	if v := d.rulesOf(c); v != "" {
 		add("authentication is on, the cluster is of etcd %s, and which patch its members ran is in no log: etcd older than 3.4.44, 3.5.30 or 3.6.11 permitted some requests by other rules than later ones. If theirs was older, say so with --source-version (what etcd --version tells, such as %s.20): otherwise such a request may be replayed differently", v, v)
 	}

@@ -155,6 +155,8 @@ type Full struct {
 	Size     int64             `json:"size"`
 	Taken    time.Time         `json:"taken,omitzero"`
 	Members  []snapshot.Member `json:"members"`
+	// Encrypted says that nobody reads it without an identity.
+	Encrypted bool `json:"encrypted,omitempty"`
 }
 
 // Held says that entries up to an index were read from a member's own log.

@@ -87,15 +87,19 @@ func (o *others) last(s *Source) *source {
 
 // useful tells whether it can be worth the while to bring data of two together:
 // where one is a member and the other an archive, which may be nearer or faster,
-// or where neither leads there by itself.
+// where neither leads there by itself, or, once, where a database would begin no way
+// otherwise: what it gives can be compared with what others give.
 func (o *others) useful(alone []Source, base, log *source) bool {
-	if (base.archive == nil) != (log.archive == nil) {
-		return true
+	leads := func(name string) bool {
+		return slices.ContainsFunc(alone, func(s Source) bool { return slices.Equal(s.owners(), []string{name}) })
 	}
-	return !slices.ContainsFunc(alone, func(s Source) bool {
-		owners := s.owners()
-		return len(owners) == 1 && (owners[0] == base.name || owners[0] == log.name)
-	})
+	switch {
+	case (base.archive == nil) != (log.archive == nil), !leads(base.name) && !leads(log.name):
+		return true
+	case leads(base.name) || base.name == o.main.Base.Owner:
+		return false
+	}
+	return !slices.ContainsFunc(o.all, func(s Source) bool { return s.Base.Owner == base.name })
 }
 
 // compare puts first what needs fewer owners, then members before archives, then

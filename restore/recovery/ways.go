@@ -14,6 +14,25 @@ func (p *Plan) NameOf(way *Source) string {
 	return way.name()
 }
 
+// Unguarded tells whether it begins from a member's database. That has no checksums,
+// as a backup and logs have: damage inside a value shows only beside another one.
+func (s *Source) Unguarded() bool { return s.Base.Path != "" }
+
+// Rivals are the ways among the others that begin from another owner's database, at
+// an index or before: what they give is what this one has to give. None where it is
+// not unguarded.
+func (s *Source) Rivals(index uint64) (all []Source) {
+	if !s.Unguarded() {
+		return nil
+	}
+	for _, way := range s.Others {
+		if way.Base.Owner != s.Base.Owner && way.Base.Index <= index {
+			all = append(all, way)
+		}
+	}
+	return all
+}
+
 // promote makes a candidate of a way that is only among the others of one, and that
 // is asked for by its name; nil where there is none.
 func (d *decision) promote(name string) *Candidate {

@@ -10,6 +10,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue/journal"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // carryOut does what was decided, from where the journal says that it is.
@@ -258,12 +259,14 @@ func (d *driver) resumeHost(ctx context.Context, h *host) (outcome, error) {
 }
 
 // asideHosts are those that get a member, and all others that can be reached and
-// have data: what is startable there would come back with a reboot, and a majority
-// of that would serve beside the new cluster.
+// have data, or had an old member: what is startable there would come back with a
+// reboot, and a majority of that would serve beside the new cluster. From an empty
+// directory a member begins a cluster anew.
 func (d *driver) asideHosts() []*host {
 	all := d.getting()
 	for _, h := range d.present() {
-		if !h.empty && !slices.Contains(all, h) {
+		old := slices.ContainsFunc(d.known.decision.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member })
+		if (!h.empty || old) && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}

@@ -113,13 +113,3 @@ func (e *HostsError) Unwrap() []error {
 	}
 	return all
 }
-
-// DifferError says that hosts came to different states. Nothing was started.
-type DifferError struct {
-	Run  string
-	What []string
-}
-
-func (e *DifferError) Error() string {
-	return fmt.Sprintf("run %s: hosts came to different states, and none is started: %s. Put the old data back with --undo", e.Run, strings.Join(e.What, "; "))
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/membership"
+	"github.com/requorum/requorum/schedule/rescue/config"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -225,20 +226,33 @@ func (d *driver) obstacles(p *Prospect) (all []string) {
 	if held := d.holders(); held != nil && !d.req.TakeOver {
 		add("%v", held)
 	}
+	if missing, err := d.lackedRoles(); err != nil {
+		add("%v", err)
+	} else if len(missing) > 0 {
+		add("the certificate %s lacks the roles %s, without which a recovery would stop half-way: have one issued with them (%s)", d.cfg.Control.Cert, strings.Join(missing, ", "), config.Guide)
+	}
+	if clear := d.inTheClear(p); clear != "" {
+		add("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file (without a file: --recipient), the same as the agents'", clear)
+	}
 	if why := d.unfenceable(p); why != "" {
 		add("%s", why)
 	}
 	if p.Plan == nil || p.Plan.Chosen == "" {
 		return all
 	}
-	known := false
+	known, reachable := false, 0
+	for _, m := range p.Members {
+		if h := d.host(m.Name); h != nil && h.state.Unreachable == "" {
+			reachable++
+		}
+	}
 	for _, m := range p.Members {
 		known = known || len(m.ClientURLs) > 0
 		switch h := d.host(m.Name); {
 		case h == nil:
 			add("%s is to get a member, and the cluster file has no host for it: add one (without a file: with --control), or say who the new members are with --members or --replace", m.Name)
 		case h.state.Unreachable != "":
-			add("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, len(p.Members)-1))
+			add("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
 		}
 	}
 	if !known && len(p.Members) > 0 {

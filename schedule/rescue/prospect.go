@@ -88,7 +88,9 @@ type Quorum struct {
 	By        string      `json:"by,omitempty"`
 	ClusterID snapshot.ID `json:"cluster_id,omitzero"`
 	Revision  int64       `json:"revision,omitempty"`
-	Asked     []string    `json:"asked"` // client URLs
+	// Members are those of the cluster that serves, by ID.
+	Members map[snapshot.ID]string `json:"members,omitempty"`
+	Asked   []string               `json:"asked"` // client URLs
 	// Answered: a member said how it is, whether it serves or not.
 	Answered bool `json:"answered"`
 	// Unknown says why it could not be told; empty where it could.

@@ -159,6 +159,10 @@ func (d *driver) barrier(ctx context.Context, cfg store.ClientConfig, q *Quorum)
 	if q.By == "" {
 		q.By = b.Member.Endpoint
 	}
+	q.Members = map[snapshot.ID]string{}
+	for _, m := range survey.Membership {
+		q.Members[snapshot.ID(m.ID)] = m.Name
+	}
 	return nil
 }
 

@@ -42,6 +42,9 @@ func (d *decision) rebuildPlan() protocol.RebuildPlan {
 		InitialCluster: d.InitialCluster, ClusterToken: d.ClusterToken, Learners: d.learners(),
 		Bump: d.Bump, Replay: d.Asked.Replay,
 	}
+	if d.Plan.Named { // then it is that one, and none beside it
+		p.Source.Others = nil
+	}
 	// Of a source that is whole the highest revision is a bound, not one that was
 	// seen.
 	if raises(d.Bump) {
@@ -56,13 +59,16 @@ func (d *driver) rebuild(ctx context.Context) error {
 	dec := d.known.decision
 	plan := dec.rebuildPlan()
 	source := protocol.RebuildSource{Owners: map[string]protocol.Location{}}
-	for _, owner := range owners(dec.candidate().Source) {
+	for _, owner := range owners(&plan.Source) {
 		if h := d.host(owner); h != nil && h.state.Unreachable == "" {
 			source.Owners[owner] = protocol.Location{Address: h.Control, Member: h.Member, Run: d.run}
 		}
 	}
+	beside := d.beside(&plan.Source)
 	err := d.each(ctx, PhaseRebuild, d.getting(), d.otherPlan(plan.ID), func(ctx context.Context, h *host) (outcome, error) {
 		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*protocol.Rebuilt, error) {
+			plan := plan
+			plan.Beside = beside[h.Member]
 			return h.client.RebuildMember(ctx, plan, source)
 		})
 		if err != nil {
@@ -78,7 +84,7 @@ func (d *driver) rebuild(ctx context.Context) error {
 		return err
 	}
 	if what := differences(dec, all); len(what) > 0 {
-		return &DifferError{Run: d.run, What: what}
+		return &DifferError{Run: d.run, What: what, Outcomes: outcomes(dec.Plan, all)}
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package rescue
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -48,6 +50,21 @@ func recoverAll(t *testing.T, s *site) {
 	var serves *QuorumError
 	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &serves) || len(e.questions) != 1 {
 		t.Errorf("again: %v", err)
+	}
+	// A member that was added since would not be stopped by an undo.
+	c := s.client(t, s.hosts[0])
+	added, err := c.MemberAddAsLearner(t.Context(), []string{"http://127.0.0.1:1"})
+	for began := time.Now(); err != nil; added, err = c.MemberAddAsLearner(t.Context(), []string{"http://127.0.0.1:1"}) {
+		if time.Since(began) > 30*time.Second { // members want to have been connected for a while
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	if _, err := Undo(t.Context(), s.request(e)); err == nil || !strings.Contains(err.Error(), "has grown since") || len(e.questions) != 1 {
+		t.Errorf("undo of a cluster that has grown: %v", err)
+	}
+	if _, err := c.MemberRemove(t.Context(), added.Member.ID); err != nil {
+		t.Fatal(err)
 	}
 	u, err := Undo(t.Context(), s.request(e))
 	if err != nil {

@@ -45,10 +45,12 @@ func TestServesThenFenced(t *testing.T) {
 	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &serves) || !strings.Contains(err.Error(), "member add") {
 		t.Fatalf("with a quorum: %v", err)
 	}
-	s.killAll(s.hosts[0])
+	s.killAll(s.hosts[0]) // perhaps the leader
+	s.election = 8 * time.Second
 	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Quorum.Serves || len(p.Obstacles) == 0 || len(p.Unsurveyed) != 2 {
 		t.Fatalf("with two of three: %s, %v", shown(p), err)
 	}
+	s.election = time.Second
 	s.untouched(t)
 	s.killAll(s.hosts[1])
 	// m3 runs and cannot serve: of the others it is proven already.

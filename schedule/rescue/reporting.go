@@ -96,6 +96,9 @@ func (k *known) since(p Phase) time.Duration {
 func (d *driver) after(r *Report) []string {
 	dec := d.known.decision
 	all := slices.Clone(dec.Plan.Warnings)
+	if text := d.alone(); text != "" {
+		all = append(all, text)
+	}
 	for _, m := range r.Proof.Missing {
 		all = append(all, fmt.Sprintf("member %s of the new cluster is not up: %s", m.Name, m.Why))
 	}
@@ -160,14 +163,14 @@ func (d *driver) next(flags []HostFlags) (all []string) {
 func (d *driver) placeholder(name string) string {
 	var aside restore.Aside
 	done, err := d.known.result(PhaseSetAside, name, &aside)
-	if err != nil || !done || aside.DataDir == "" {
+	if err != nil || !done || aside.DataDir == "" || aside.Empty {
 		return ""
 	}
 	what := filepath.Join(aside.DataDir, "member")
 	if aside.WALDir != "" {
 		what += " and the *.wal in " + aside.WALDir
 	}
-	return " (remove " + what + " there: a placeholder, the old data lies beside it)"
+	return " (remove " + what + " there first, which is a placeholder)"
 }
 
 // changed tells whether an old --initial-cluster is another one than the new.

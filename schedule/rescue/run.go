@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue/journal"
 )
 
@@ -239,11 +241,21 @@ func (d *driver) decide(p *Prospect, typed bool) (*decision, error) {
 	if err := out.identify(); err != nil {
 		return nil, err
 	}
-	// What hosts have built by a plan that comes out the same again stays good.
-	if old := d.known.decision; old == nil || old.PlanID == "" || !sameJSON(old.rebuildPlan(), out.rebuildPlan()) {
+	if old := d.known.decision; old == nil || old.PlanID == "" || !sameEnd(old, out) {
 		out.PlanID = randomHex(8)
 	}
 	return out, nil
+}
+
+// sameEnd tells whether what hosts have built by an earlier plan is what a later one
+// comes to: by whatever way, to the same entry, as the same cluster.
+func sameEnd(old, now *decision) bool {
+	end := func(d *decision) protocol.RebuildPlan {
+		p := d.rebuildPlan()
+		p.ID, p.Source = "", recovery.Source{Index: p.Source.Index, Term: p.Source.Term}
+		return p
+	}
+	return sameJSON(end(old), end(now))
 }
 
 // keepDigests moves what was read into the run's own folder.

@@ -1,11 +1,13 @@
 package rescue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/protocol"
@@ -92,7 +94,24 @@ func (d *driver) askUndo(ctx context.Context) error {
 			q.Reasons, q.Type = append(q.Reasons, why), d.cfg.Cluster
 		}
 	}
+	if last := d.undoneSince(); last != "" {
+		q.Reasons = append(q.Reasons, fmt.Sprintf("the last recovery, run %s, is undone already: this is one before it, of %s", last, d.known.first.Format(time.DateTime)))
+		q.Type = d.cfg.Cluster
+	}
 	return d.ask(ctx, q)
+}
+
+// undoneSince is the last run after this one that was undone; empty where none was.
+func (d *driver) undoneSince() string {
+	for _, r := range slices.Backward(d.runs) {
+		if r.ID() == d.run {
+			break
+		}
+		if k, err := read(r); err == nil && k.closed && k.undoing {
+			return r.ID()
+		}
+	}
+	return ""
 }
 
 // written says why the new cluster may hold what the old one does not; empty where
@@ -125,10 +144,35 @@ func (d *driver) written(ctx context.Context) (string, error) {
 		return "", nil // it is the old one that answers
 	case q.ClusterID != d.known.decision.NewClusterID:
 		return fmt.Sprintf("it is cluster %s that serves, neither the one that this run made nor the one before: it would be stopped, and set aside where it lies on these hosts", q.ClusterID), nil
-	case q.Revision > left:
+	}
+	if err := d.grown(q); err != nil {
+		return "", err
+	}
+	if q.Revision > left {
 		return fmt.Sprintf("the new cluster has taken writes: it is at revision %d, and was left at %d. They are set aside with its data, and missing in the old one", q.Revision, left), nil
 	}
 	return "", nil
+}
+
+// grown refuses to undo a cluster that has members by now which are not this run's:
+// nobody would stop them, and they could go on beside the old cluster.
+func (d *driver) grown(q Quorum) error {
+	all, err := d.rebuilt()
+	if err != nil {
+		return err
+	}
+	built := members(all[sortedKeys(all)[0]])
+	var added []string
+	for id, name := range q.Members {
+		if !slices.ContainsFunc(built, func(m restore.Member) bool { return m.ID == id }) {
+			added = append(added, fmt.Sprintf("%s (%s)", cmp.Or(name, "one that was not started yet"), id))
+		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	slices.Sort(added)
+	return fmt.Errorf("run %s: the new cluster has grown since: %s would not be stopped, and could serve on beside the old cluster. Remove them from it first (etcdctl member remove ID), stop etcd there, and undo then", d.run, strings.Join(added, ", "))
 }
 
 // putBack undoes the steps, the last one first. Each may be repeated.

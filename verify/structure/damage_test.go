@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -244,6 +245,19 @@ func TestMemberChangeUnderWay(t *testing.T) {
 				t.Errorf("%q", r.Notes)
 			}
 		})
+	}
+}
+
+// What etcdutl restored keeps the raft configuration of the old cluster until a member
+// is changed, however long it has run.
+func TestRestoredByEtcdutlAndStarted(t *testing.T) {
+	m := sample(t)
+	m.close()
+	m.edit(func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("confState"), []byte(`{"voters":[90,91,92]}`))
+	})
+	if r := sound(t, m.bytes(), Options{}); !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "that etcdutl restored") }) {
+		t.Errorf("%q", r.Notes)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/schedule/rescue"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -17,6 +18,7 @@ const (
 	exitOK       = 0
 	exitFailed   = 1
 	exitUsage    = 2
+	exitDamaged  = 3
 	exitUnproven = 6
 )
 
@@ -40,6 +42,8 @@ type recovered struct {
 	Proven   bool               `json:"proven"`
 	Plan     *recovery.Plan     `json:"plan"`
 	Findings *recovery.Findings `json:"findings"`
+	// CrossCheck is what was rebuilt a second time.
+	CrossCheck *rebuild.Comparison `json:"cross_check"`
 }
 
 // local runs `recover --local` of survivors, given as member=dir.

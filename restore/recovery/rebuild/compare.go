@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/walreplay"
@@ -24,26 +25,9 @@ type Comparison struct {
 	// Failed are ways that could not be gone, and why.
 	Failed []string `json:"failed,omitempty"`
 	Why    string   `json:"why,omitempty"`
+	// Took is how long the further replays took.
+	Took time.Duration `json:"took_nanoseconds,omitempty"`
 }
-
-// Rivals are the ways of a source that begin from other owners' databases, before
-// an index or at it; none where the source's own has checksums: no second replay
-// tells more.
-func Rivals(s *recovery.Source, index uint64) (all []recovery.Source) {
-	if !Unguarded(s) {
-		return nil
-	}
-	for _, way := range s.Others {
-		if way.Base.Owner != s.Base.Owner && way.Base.Index <= index {
-			all = append(all, way)
-		}
-	}
-	return all
-}
-
-// Unguarded tells whether a way begins from a member's database. That has no
-// checksums: damage inside a value is seen only beside another one.
-func Unguarded(s *recovery.Source) bool { return s.Base.Path != "" }
 
 // Compare rebuilds what image is, which State made by this request, from other
 // owners' databases: from one, and where that differs from further ones, until it is
@@ -53,21 +37,21 @@ func Unguarded(s *recovery.Source) bool { return s.Base.Path != "" }
 // A way that cannot be gone is in Failed; the error is ctx's, or a scratch folder's
 // that could not be removed.
 func Compare(ctx context.Context, r Request, image *walreplay.Rebuilt, nameOf func(*recovery.Source) string) (*Comparison, error) {
-	first, hashed := outcomeOf(r.Source.Base.Owner, nameOf(&r.Source), image)
+	if !r.Source.Unguarded() {
+		return &Comparison{Outcomes: []Outcome{{Owner: r.Source.Base.Owner, Source: nameOf(&r.Source), Checksummed: true}}, Why: "all that it was made from has checksums"}, nil
+	}
+	first, err := outcomeOf(ctx, r.Source.Base.Owner, nameOf(&r.Source), image, r.ScratchDir)
+	if err != nil {
+		return nil, err
+	}
 	c := &Comparison{Outcomes: []Outcome{first}}
-	ways := Rivals(&r.Source, first.Index)
-	switch {
-	case !Unguarded(&r.Source) || first.Checksummed:
-		c.Why = "all that it was made from has checksums"
-		return c, nil
-	case !hashed:
-		c.Why = "it has no hash"
-		return c, nil
-	case len(ways) == 0:
+	ways := r.Source.Rivals(first.Index)
+	if len(ways) == 0 {
 		c.Why = "there is no other database that leads there"
 		return c, nil
 	}
-	index := first.Index
+	index, began := first.Index, time.Now()
+	defer func() { c.Took = time.Since(began) }()
 	for _, way := range ways {
 		if slices.ContainsFunc(c.Outcomes, func(o Outcome) bool { return o.Owner == way.Base.Owner }) {
 			continue
@@ -119,14 +103,11 @@ func again(ctx context.Context, r Request, way recovery.Source, index uint64, na
 	if err != nil {
 		return Outcome{}, err
 	}
-	o, hashed := outcomeOf(way.Base.Owner, name, image)
-	if err := image.Close(); err != nil {
-		return o, &leftError{err}
+	o, err := outcomeOf(ctx, way.Base.Owner, name, image, r.ScratchDir)
+	if e := image.Close(); e != nil {
+		err = errors.Join(err, &leftError{e})
 	}
-	if !hashed {
-		return o, errors.New("it has no hash")
-	}
-	return o, nil
+	return o, err
 }
 
 // Differ tells whether two of the outcomes do.

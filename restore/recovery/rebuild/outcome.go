@@ -1,6 +1,12 @@
 package rebuild
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/requorum/requorum/snapshot"
@@ -19,17 +25,56 @@ type Outcome struct {
 	HashKV      snapshot.HashKV `json:"hashkv"`
 }
 
-// outcomeOf is that of an image. hashed is false where nothing was replayed, and
-// the backup that it is had no hash.
-func outcomeOf(owner, source string, image *walreplay.Rebuilt) (o Outcome, hashed bool) {
-	o = Outcome{Owner: owner, Source: source, Checksummed: image.HasHash()}
-	switch {
-	case image.Recipe != nil:
-		o.Index, o.Revision, o.HashKV = image.Recipe.Index, image.Recipe.Revision, image.Recipe.HashKV
-	case image.Base != nil && image.Base.Manifest != nil:
-		o.Index, o.Revision, o.HashKV = image.Base.Index(), image.Base.Facts.Revision, image.Base.Manifest.HashKV
+// outcomeOf is that of an image. That of a backup which is the state itself may have
+// no hash yet: it is read then, by way of a scratch file.
+func outcomeOf(ctx context.Context, owner, source string, image *walreplay.Rebuilt, scratch string) (Outcome, error) {
+	o := Outcome{Owner: owner, Source: source, Checksummed: image.HasHash()}
+	if c := image.Recipe; c != nil {
+		o.Index, o.Revision, o.HashKV = c.Index, c.Revision, c.HashKV
+		return o, nil
 	}
-	return o, o.HashKV.Revision > 0
+	facts, err := image.Facts(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.Index, o.Revision = facts.RaftIndex, facts.Revision
+	if m := image.Base.Manifest; m != nil && m.HashKV.Revision == facts.Revision {
+		o.HashKV = m.HashKV
+		return o, nil
+	}
+	o.HashKV, err = hashOf(ctx, image, scratch)
+	return o, err
+}
+
+func hashOf(ctx context.Context, image *walreplay.Rebuilt, dir string) (_ snapshot.HashKV, err error) {
+	var none snapshot.HashKV
+	scratch, err := walreplay.NewScratchFolder(dir)
+	if err != nil {
+		return none, err
+	}
+	defer func() {
+		if e := scratch.Remove(); e != nil {
+			err = errors.Join(err, &leftError{e})
+		}
+	}()
+	if err := scratch.Needs(image.Size()); err != nil {
+		return none, err
+	}
+	r, err := image.Open(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	f, err := os.OpenFile(filepath.Join(scratch.Path(), "db"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return none, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := io.Copy(f, r)
+	if err != nil {
+		return none, fmt.Errorf("copy %s: %w", image.Name(), err)
+	}
+	return snapshot.ReadHashKV(ctx, f, size)
 }
 
 // Same tells whether two replays came to the same keys.
@@ -63,7 +108,8 @@ func Judge(all []Outcome) (agree, odd []Outcome) {
 	if best < 0 {
 		return nil, nil
 	}
-	return groups[best], slices.Concat(slices.Delete(groups, best, best+1)...)
+	agree = groups[best]
+	return agree, slices.Concat(slices.Delete(groups, best, best+1)...)
 }
 
 // only is the place of the one group of which something holds; -1 where it holds

@@ -11,7 +11,7 @@ import (
 )
 
 // RebuildPlan is Action.Plan of Rebuild: what every host of the new cluster
-// builds. It is the same for all of them.
+// builds. All but Beside is the same for all of them.
 type RebuildPlan struct {
 	// ID names the plan: a member that was built by the plan of this ID is not
 	// built again.
@@ -24,6 +24,10 @@ type RebuildPlan struct {
 	// Source is what is replayed. A host may take another one of Source.Others,
 	// which all end at the same entry.
 	Source recovery.Source `json:"source"`
+	// Beside are owners whose databases other hosts begin from: this one takes
+	// another's where it can, so that what the hosts came to can be compared. It is
+	// what differs between hosts.
+	Beside []string `json:"beside,omitempty"`
 	// Target is where the replay ends; the zero value is the source's end.
 	Target walreplay.Target `json:"target,omitzero"`
 
@@ -60,7 +64,7 @@ type Location struct {
 	Run     string `json:"run"`
 }
 
-// Rebuilt is Done.Result of Rebuild: what was built. All but Brought and Phases
+// Rebuilt is Done.Result of Rebuild: what was built. All but Way, Brought and Phases
 // has to be equal on all hosts.
 type Rebuilt struct {
 	PlanID string `json:"plan_id"`
@@ -70,6 +74,8 @@ type Rebuilt struct {
 	Brought []Brought           `json:"brought"`
 	Phases  []restore.PhaseTime `json:"phases"`
 
+	// Way is which of the plan's sources was replayed, without others.
+	Way *recovery.Source `json:"way,omitempty"`
 	// Index to HashKV are those of the state that was rebuilt: before the bump.
 	Index    uint64          `json:"raft_index"`
 	Term     uint64          `json:"raft_term"`

@@ -81,6 +81,7 @@ func describe(ctx context.Context, w *way, state *walreplay.Rebuilt, built *prot
 	if err != nil {
 		return err
 	}
+	built.Way = &w.source
 	built.Index, built.Term, built.Revision = facts.RaftIndex, facts.RaftTerm, facts.Revision
 	if r := state.Recipe; r != nil {
 		built.Recipe = r

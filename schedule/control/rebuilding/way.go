@@ -215,10 +215,30 @@ func (s *session) order(ctx context.Context) ([]*way, error) {
 		s.compare(ctx, far)
 	}
 	all := slices.Concat(near, far)
+	s.otherFirst(all)
 	if len(all) == 1 && len(why) > 0 {
 		all[0].why = "there is no other way: " + oneLine(errors.Join(why...))
 	}
 	return all, nil
+}
+
+// otherFirst puts first what does not begin from a database that other hosts begin
+// from, where the plan asks for that.
+func (s *session) otherFirst(ways []*way) {
+	besides := func(w *way) bool { return !slices.Contains(s.plan.Beside, w.source.Base.Owner) }
+	if len(s.plan.Beside) == 0 || !slices.ContainsFunc(ways, besides) {
+		return
+	}
+	slices.SortStableFunc(ways, func(a, b *way) int {
+		switch first := besides(a); {
+		case first == besides(b):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
+	ways[0].why = "to compare with the hosts that begin from the database of " + strings.Join(s.plan.Beside, ", ")
 }
 
 // compare puts the ways that will be quickest first, by a sample of each.
