@@ -45,8 +45,11 @@ func differing(c *rebuild.Comparison) error {
 // comparison says beforehand what the result will be compared with; empty where
 // there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
+	if l.shared != nil || l.findings == nil {
+		return "" // it was done when that was decided
+	}
 	s := l.plan.Candidate(l.plan.Chosen).Source
-	if rivals := s.Rivals(s.Index); l.shared == nil && len(rivals) > 0 {
+	if rivals := s.Rivals(s.Index); len(rivals) > 0 {
 		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.prospect().Size()))
 	}
 	return ""

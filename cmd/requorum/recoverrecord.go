@@ -110,8 +110,11 @@ func (o *recoverOptions) readRecord(asked string) (*recoveryRecord, error) {
 // nothing was, the survivors are as they were, or newer than what was decided.
 func (r *recoveryRecord) begun() (bool, error) {
 	for _, s := range r.Survivors {
-		if _, err := os.Lstat(filepath.Join(s.DataDir, "member")); err != nil {
+		switch _, err := os.Lstat(filepath.Join(s.DataDir, "member")); {
+		case errors.Is(err, fs.ErrNotExist):
 			return true, nil // it may be on its way
+		case err != nil:
+			return false, err
 		}
 	}
 	for _, m := range r.Plan.Members {

@@ -215,7 +215,7 @@ func (p *proof) findBeyond(bare []*Remains) {
 // the IDs of members are of one cluster alone.
 func (p *proof) sharesMembers(m *Remains) bool {
 	return slices.ContainsFunc(p.steps, func(s membership.State) bool {
-		return slices.ContainsFunc(s.Members, func(o snapshot.Member) bool { return m.Membership.Find(snapshot.ID(o.ID)) != nil })
+		return slices.ContainsFunc(s.Members, func(o snapshot.Member) bool { return m.Membership.Find(o.ID) != nil })
 	})
 }
 
