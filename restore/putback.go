@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -19,10 +20,9 @@ func (a *Aside) Undo(ctx context.Context, now time.Time) (aside []string, err er
 	err = a.locked(ctx, func() error {
 		// The member first: while a WAL directory of its own is blocked, nothing
 		// starts from either.
-		if !a.Empty {
-			if err := a.undoMember(now, &aside); err != nil {
-				return fmt.Errorf("put back member %s: %w", a.Member, err)
-			}
+		// Where there was no data directory, a member may have been built since.
+		if err := a.undoMember(now, &aside); err != nil {
+			return fmt.Errorf("put back member %s: %w", a.Member, err)
 		}
 		if err := a.undoLog(now, &aside); err != nil {
 			return fmt.Errorf("put back the log of member %s: %w", a.Member, err)
@@ -101,6 +101,25 @@ func (a *Aside) bare(path string) (bool, error) {
 	}
 	log, err := entries(filepath.Join(path, "wal"))
 	return len(inside) == 2 && len(log) == 1, err
+}
+
+// Placeholder tells whether a member's directories hold nothing but what a set-aside
+// left in their place: whose it was, its data is gone from there.
+func Placeholder(dataDir, walDir string) (bool, error) {
+	a := Aside{DataDir: dataDir}
+	state, r, err := memberStateOf(a.live())
+	if err != nil || state != stateUnfinished {
+		return false, err
+	}
+	a.Run, _ = strings.CutPrefix(r.Plan.ID, placedPrefix)
+	if bare, err := a.bare(a.live()); !bare || err != nil || walDir == "" {
+		return bare, err
+	}
+	names, err := foreign(walDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return len(names) == 0 && err == nil, err
 }
 
 func (a *Aside) undoLog(now time.Time, aside *[]string) error {

@@ -105,10 +105,23 @@ func (a *Aside) planLog() error {
 	return err
 }
 
+// Paths are where the data is once it was set aside: the member folder's and, with a
+// WAL directory of its own, the log's. Empty where there was nothing.
+func (a *Aside) Paths() (all []string) {
+	for _, path := range []string{a.Folder, a.Log} {
+		if path != "" {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
 func (a *Aside) live() string { return filepath.Join(a.DataDir, "member") }
 
 // planID is what a blocker and a record of a set-aside name instead of a plan.
-func (a *Aside) planID() string { return "set-aside-" + a.Run }
+func (a *Aside) planID() string { return placedPrefix + a.Run }
+
+const placedPrefix = "set-aside-"
 
 // Do moves what the plan says, by renaming inside the mount: owners, modes and
 // labels stay. In its place it leaves a member folder that no etcd can start
@@ -135,10 +148,7 @@ func (a *Aside) locked(ctx context.Context, work func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	dirs := []string{a.WALDir}
-	if !a.Empty {
-		dirs = append(dirs, a.DataDir)
-	}
+	dirs := []string{a.WALDir, a.DataDir}
 	var open []*site
 	var err error
 	for _, dir := range dirs {

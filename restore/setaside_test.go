@@ -77,6 +77,9 @@ func TestPromise3AsideAndBack(t *testing.T) {
 		if data, err := os.ReadFile(filepath.Join(a.Folder, "snap", "db")); err != nil || string(data) != "the user's" {
 			t.Fatalf("%q %v", data, err)
 		}
+		if want := map[bool]int{false: 1, true: 2}[walDir]; len(a.Paths()) != want {
+			t.Errorf("the data is in %v, want %d places", a.Paths(), want)
+		}
 		for _, wal := range []string{filepath.Join(req.DataDir, "member", "wal"), req.WALDir} {
 			if wal == "" {
 				continue
@@ -100,10 +103,11 @@ func TestPromise3AsideAndBack(t *testing.T) {
 // aside in turn.
 func TestPromise3UndoKeepsTheNew(t *testing.T) {
 	for _, walDir := range []bool{false, true} {
-		for _, had := range []bool{true, false} {
+		for _, gone := range []string{"", "member", "."} { // nothing, the member folder, the data directory
+			had := gone == ""
 			dir := asideRig(t, walDir)
 			if !had {
-				if err := os.RemoveAll(filepath.Join(dir.DataDir, "member")); err != nil {
+				if err := os.RemoveAll(filepath.Join(dir.DataDir, gone)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -186,8 +186,8 @@ func (g *globals) printHostReport(h rescue.HostReport) {
 	case h.Left:
 		g.printf("%s: no new member; it stays stopped, and what was there is set aside\n", h.Member)
 	}
-	if a := h.Aside; a != nil && a.Folder != "" {
-		g.printf("%s: the old data is in %s\n", h.Member, a.Folder)
+	if a := h.Aside; a != nil && len(a.Paths()) > 0 {
+		g.printf("%s: the old data is in %s\n", h.Member, strings.Join(a.Paths(), " and "))
 	}
 	for _, b := range h.Brought {
 		g.printf("%s: %s of %s from %s in %s\n", h.Member, size(b.Bytes), b.Owner, b.From, took(b.Took))

@@ -28,10 +28,47 @@ func markContenders(all []*history, t ties) {
 		}
 	}
 	for _, h := range all {
+		passOn(h, all)
+	}
+	for _, h := range all {
 		if reason := parting(h, all, t); reason != "" {
 			h.why += "; " + reason
 		}
 	}
+}
+
+// passOn lets a history that has ended make way for the one that goes on in its place,
+// where members of that were found as well: old members may have come back. Where only
+// the archive of it was, the operator has to say which it is to be.
+func passOn(h *history, all []*history) {
+	if !h.contender || h.superseded() == nil {
+		return
+	}
+	if o := successor(h, all); o != nil && o.contender {
+		h.contender = false
+		h.why += "; it is not chosen by itself"
+	}
+}
+
+// successor is the history that goes on in the place of one that has ended; nil where
+// it was not found.
+func successor(h *history, all []*history) *history {
+	seen := map[*history]bool{}
+	for at := h; at != nil && !seen[at]; {
+		seen[at] = true
+		ended := at.superseded()
+		if ended == nil {
+			return at
+		}
+		at = nil
+		for _, o := range all {
+			by := ended.Superseded.By
+			if slices.Contains(o.timelines(), by) || len(o.timelines()) == 0 && o.clusterID() == snapshot.ID(by.ClusterID) {
+				at = o
+			}
+		}
+	}
+	return nil
 }
 
 func hasImage(h *history) bool {

@@ -9,8 +9,10 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// newFence tells which old voters cannot come back.
-func newFence(f *Findings, steps []membership.State, dead []string) (Fence, error) {
+// newFence tells which old voters cannot come back. A name that is declared dead may be
+// that of several: a member that was removed, and the one that took its place. It may
+// be a host's that has no member of this cluster: then it counts for nothing.
+func newFence(f *Findings, steps []membership.State, dead, hosts []string) (Fence, error) {
 	out := Fence{Stopped: []string{}, DeclaredDead: []string{}, Open: []string{}}
 	gone := map[snapshot.ID]bool{}
 	var known []snapshot.Member
@@ -22,12 +24,19 @@ func newFence(f *Findings, steps []membership.State, dead []string) (Fence, erro
 		}
 	}
 	for _, name := range dead {
-		i := slices.IndexFunc(known, func(m snapshot.Member) bool { return m.Name == name || m.ID.String() == name })
-		if i < 0 {
+		found := false
+		for _, m := range known {
+			if m.Name != name && m.ID.String() != name {
+				continue
+			}
+			gone[m.ID], found = true, true
+			if called := membership.Name(m); !slices.Contains(out.DeclaredDead, called) {
+				out.DeclaredDead = append(out.DeclaredDead, called)
+			}
+		}
+		if !found && !slices.Contains(hosts, name) {
 			return out, fmt.Errorf("--declare-dead %s: there is no such member: they are %s", name, names(known))
 		}
-		gone[known[i].ID] = true
-		out.DeclaredDead = append(out.DeclaredDead, membership.Name(known[i]))
 	}
 	for _, m := range f.Survivors {
 		if m.MemberID != 0 && !gone[m.MemberID] {

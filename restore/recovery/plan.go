@@ -21,6 +21,9 @@ type DecideRequest struct {
 	Source string
 	// DeclareDead are the names or IDs of members that will never start again.
 	DeclareDead []string
+	// Hosts are names that DeclareDead may have although no member of the cluster that
+	// was found is called so, such as those of an earlier recovery's lost hosts.
+	Hosts []string
 	// Target is the point to recover; the zero value is the newest.
 	Target walreplay.Target
 	// SourceVersion is what the replay will be told of the old members' etcd; empty

@@ -183,6 +183,9 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(protocol.Aside)
+	if files, err := c.Files(t.Context(), protocol.Current); err != nil || len(files) > 0 { // a placeholder is no data
+		t.Errorf("in its place: %v %v", files, err)
+	}
 	if lines := r.audit(t); lines[0].Verb != protocol.Copy || lines[0].Event != control.Allowed {
 		t.Errorf("the audit says %+v", lines[0])
 	}

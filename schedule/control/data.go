@@ -179,6 +179,9 @@ func (s *server) folders(w wanted) (folders, error) {
 	if err := s.idle(); err != nil {
 		return nil, err
 	}
+	if left, err := restore.Placeholder(m.DataDir, m.WALDir); left || err != nil {
+		return nil, err // no folder, so no file
+	}
 	f := folders{"member": path.Join(m.DataDir, "member")}
 	if m.WALDir != "" {
 		f["wal"] = m.WALDir

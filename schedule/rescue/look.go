@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/requorum/requorum/schedule/rescue/journal"
 )
@@ -52,6 +53,9 @@ func look(ctx context.Context, req Request) (_ *Prospect, err error) {
 	}
 	if known != nil && known.undoing && !known.closed {
 		p.Obstacles = append(p.Obstacles, (&UndoneError{d.run}).Error())
+	}
+	if len(p.Unsurveyed) > 0 && chooses(err) {
+		err = fmt.Errorf("%w\nBut %s may run, and what is there is read once that is stopped: without --dry-run the command does so, and asks again then", err, strings.Join(p.Unsurveyed, ", "))
 	}
 	if err != nil && p.Plan == nil {
 		return p, fmt.Errorf("what is left could not be looked through: %w", err)

@@ -87,7 +87,7 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	a := d.asked()
 	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
 	var err error
-	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
+	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
 		// Who the members are may be known only once those are read that still run.
 		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
@@ -103,6 +103,13 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	}
 	d.warnings(p)
 	return err
+}
+
+func (d *driver) hostNames() (all []string) {
+	for _, h := range d.hosts {
+		all = append(all, h.Member)
+	}
+	return all
 }
 
 // askMore asks for a quorum at client URLs that only the plan knows.
@@ -198,6 +205,9 @@ func (d *driver) warnings(p *Prospect) {
 		p.Warnings = append(p.Warnings, p.Plan.Warnings...)
 	}
 	for _, h := range d.hosts {
+		if h.passedBy() && p.Plan != nil && len(p.Plan.Members) > 0 && !slices.ContainsFunc(p.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member }) {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and was no member of the cluster that was found: take it out of the cluster file unless it is to come back", h.Member))
+		}
 		if h.failed != nil {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and what lies on its host was not read: %v", h.Member, h.failed))
 		}

@@ -151,8 +151,8 @@ func (d *driver) next(flags []HostFlags) (all []string) {
 	}
 	for _, h := range d.hosts {
 		var aside restore.Aside
-		if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err == nil && done && aside.Folder != "" {
-			all = append(all, fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, aside.Folder))
+		if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err == nil && done && len(aside.Paths()) > 0 {
+			all = append(all, fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, strings.Join(aside.Paths(), " and ")))
 		}
 	}
 	return all
