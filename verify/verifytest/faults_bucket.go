@@ -124,27 +124,35 @@ func memberFaults() []Fault {
 			return tx.Bucket([]byte("members")).Put(bytes.Clone(k), []byte("{"))
 		}),
 		fault("the raft configuration cannot be decoded", set("meta", "confState", []byte("{"))),
-		fault("the raft configuration has other voters", set("meta", "confState", []byte(`{"voters":[1,2,3]}`))),
+		// All other voters are what etcdutl leaves of the cluster that it restored.
+		fault("the raft configuration has other voters", configure(func(voters []any) (v, learners []any) { return append(voters[:1:1], 1, 2), nil })),
 	}
 }
 
 // demote makes the last voter of the raft configuration a learner there.
-func demote(tx *bbolt.Tx) error {
-	b := tx.Bucket([]byte("meta"))
-	var conf map[string]any
-	if err := json.Unmarshal(b.Get([]byte("confState")), &conf); err != nil {
-		return err
+var demote = configure(func(voters []any) (v, learners []any) { return voters[:len(voters)-1], voters[len(voters)-1:] })
+
+// configure changes the raft configuration.
+func configure(change func(voters []any) (v, learners []any)) func(*bbolt.Tx) error {
+	return func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("meta"))
+		var conf map[string]any
+		d := json.NewDecoder(bytes.NewReader(b.Get([]byte("confState"))))
+		d.UseNumber() // IDs are too long for a float64
+		if err := d.Decode(&conf); err != nil {
+			return err
+		}
+		voters, _ := conf["voters"].([]any)
+		if len(voters) < 2 {
+			return errors.New("fewer than two voters")
+		}
+		conf["voters"], conf["learners"] = change(voters)
+		data, err := json.Marshal(conf)
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte("confState"), data)
 	}
-	voters, _ := conf["voters"].([]any)
-	if len(voters) < 2 {
-		return errors.New("fewer than two voters")
-	}
-	conf["voters"], conf["learners"] = voters[:len(voters)-1], voters[len(voters)-1:]
-	data, err := json.Marshal(conf)
-	if err != nil {
-		return err
-	}
-	return b.Put([]byte("confState"), data)
 }
 
 // manifestFaults: the manifest is sealed anew, and says something else than the
