@@ -23,14 +23,18 @@ type known struct {
 
 // step is how far a phase got.
 type step struct {
-	hosts      map[string]*hostStep // by member; "" is the phase as a whole
-	begun, end time.Time
+	hosts map[string]*hostStep // by member; "" is the phase as a whole
+	begun time.Time
 }
 
 type hostStep struct {
-	begun, ended time.Time
-	done         bool
-	result       json.RawMessage
+	ended  time.Time
+	done   bool
+	result json.RawMessage
+	// at is when the attempt under way was begun; took is the time of those that came
+	// to an end.
+	at   time.Time
+	took time.Duration
 }
 
 // surveyed is what a digest was made of.
@@ -93,17 +97,20 @@ func (k *known) step(e journal.Entry) {
 	}
 	h := s.hosts[e.Host]
 	if h == nil {
-		h = &hostStep{begun: e.Time}
+		h = &hostStep{}
 		s.hosts[e.Host] = h
 	}
 	if e.Event == journal.Begun {
-		h.done = false
+		h.done, h.at = false, e.Time
 		if k.first.IsZero() {
 			k.first = e.Time
 		}
 		return
 	}
-	h.ended, s.end = e.Time, e.Time
+	if !h.at.IsZero() {
+		h.took += max(0, e.Time.Sub(h.at))
+	}
+	h.ended, h.at = e.Time, time.Time{}
 	if e.Event == journal.Done {
 		h.done, h.result = true, e.Data
 	}

@@ -64,7 +64,8 @@ type HostReport struct {
 	Flags   []string            `json:"flags,omitempty"` // that start the member
 }
 
-// PhaseTime is how long a phase took, from its first beginning to its last end.
+// PhaseTime is how long a phase took: all attempts that came to an end, without
+// what was between them.
 type PhaseTime struct {
 	Phase Phase         `json:"phase"`
 	Took  time.Duration `json:"nanoseconds"`

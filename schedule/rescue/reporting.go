@@ -71,10 +71,13 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 func (k *known) times() (all []PhaseTime) {
 	for _, p := range k.order {
 		s := k.steps[p]
-		t := PhaseTime{Phase: p, Took: max(0, s.end.Sub(s.begun))}
+		t := PhaseTime{Phase: p}
+		if h := s.hosts[""]; h != nil {
+			t.Took = h.took
+		}
 		for _, name := range sortedKeys(s.hosts) {
 			if h := s.hosts[name]; name != "" && name != snapshotsKept && h.done {
-				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: max(0, h.ended.Sub(h.begun))})
+				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: h.took})
 			}
 		}
 		all = append(all, t)

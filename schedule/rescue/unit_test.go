@@ -1,12 +1,15 @@
 package rescue
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/schedule/rescue/journal"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -106,5 +109,32 @@ func TestDifferences(t *testing.T) {
 	early := func(b *protocol.Rebuilt) { b.Index = 80 }
 	if got := differences(dec, map[string]*protocol.Rebuilt{"m1": built(early), "m2": built(early)}); len(got) != 1 {
 		t.Errorf("short of the plan: %q", got)
+	}
+}
+
+// TestTimes: a phase that is gone through twice took as long as both, without what
+// came between; an attempt that was killed has no end.
+func TestTimes(t *testing.T) {
+	k, at := newKnown(), time.Unix(1e9, 0)
+	for _, e := range []struct {
+		after int
+		event journal.Event
+		phase Phase
+		host  string
+	}{
+		{0, journal.Begun, PhaseQuiesce, ""}, {0, journal.Begun, PhaseQuiesce, "m1"}, {2, journal.Done, PhaseQuiesce, "m1"}, {3, journal.Done, PhaseQuiesce, ""},
+		{3, journal.Begun, PhaseRebuild, ""}, {20, journal.Begun, PhaseRebuild, ""}, {27, journal.Done, PhaseRebuild, ""},
+		{30, journal.Begun, PhaseQuiesce, ""}, {30, journal.Begun, PhaseQuiesce, "m1"}, {31, journal.Done, PhaseQuiesce, "m1"}, {31, journal.Done, PhaseQuiesce, ""},
+	} {
+		if err := k.take(journal.Entry{Time: at.Add(time.Duration(e.after) * time.Second), Event: e.event, Phase: string(e.phase), Host: e.host}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []PhaseTime{
+		{PhaseQuiesce, 4 * time.Second, []HostTime{{"m1", 3 * time.Second}}},
+		{PhaseRebuild, 7 * time.Second, nil},
+	}
+	if got := k.times(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
