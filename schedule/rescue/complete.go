@@ -125,11 +125,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 	if len(all) == 0 {
 		return stored, errors.Join(errs...)
 	}
-	var endpoints []string
-	for _, m := range d.known.decision.Members {
-		endpoints = append(endpoints, m.ClientURLs...)
-	}
-	cfg, err := d.clientConfig(endpoints)
+	cfg, err := d.clientConfig(d.known.decision.clientURLs())
 	if err != nil {
 		return stored, err
 	}

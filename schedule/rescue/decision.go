@@ -72,6 +72,15 @@ func (d *decision) names() []string {
 	return all
 }
 
+// clientURLs are all of the new members.
+func (d *decision) clientURLs() []string {
+	var all []string
+	for _, m := range d.Members {
+		all = append(all, m.ClientURLs...)
+	}
+	return all
+}
+
 func (d *decision) learners() []string {
 	var all []string
 	for _, m := range d.Members {

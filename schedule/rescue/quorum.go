@@ -34,9 +34,7 @@ func (d *driver) clientURLs(more []snapshot.Member) []string {
 	add(d.cfg.Etcd.Endpoints)
 	for _, r := range d.runs {
 		if k, err := read(r); err == nil && k.decision != nil {
-			for _, m := range k.decision.Members {
-				add(m.ClientURLs)
-			}
+			add(k.decision.clientURLs())
 			if k.decision.Plan != nil {
 				for _, m := range k.decision.Plan.Members {
 					add(m.ClientURLs)

@@ -50,11 +50,7 @@ func (d *driver) incomplete(ctx context.Context, k *known) bool {
 	if k.closed || k.finished == nil || len(k.finished.Incomplete) == 0 {
 		return false
 	}
-	var urls []string
-	for _, m := range k.decision.Members {
-		urls = append(urls, m.ClientURLs...)
-	}
-	q, err := d.quorum(ctx, urls)
+	q, err := d.quorum(ctx, k.decision.clientURLs())
 	return err == nil && q.Serves && q.ClusterID == k.decision.NewClusterID
 }
 

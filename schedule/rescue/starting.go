@@ -83,17 +83,15 @@ func (d *driver) proofRequest(all map[string]*protocol.Rebuilt) (proof.Request, 
 		Started: d.known.steps[PhaseStart].begun, Image: anyImage(all),
 		Waiting: func(w proof.Waiting) { d.told.waiting(PhaseProve, waitingWords(w)) },
 	}
-	var endpoints []string
 	for _, m := range dec.Members {
 		req.ClientURLs[m.Name] = m.ClientURLs
-		endpoints = append(endpoints, m.ClientURLs...)
 	}
 	if first.Restore.Plan.Bump == nil && first.HashKV.Hash != 0 {
 		hash := first.HashKV
 		req.HashKV = &hash
 	}
 	var err error
-	req.Client, err = d.clientConfig(endpoints)
+	req.Client, err = d.clientConfig(dec.clientURLs())
 	return req, err
 }
 

@@ -122,17 +122,13 @@ func (d *driver) written(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var urls []string
-	for _, m := range d.known.decision.Members {
-		urls = append(urls, m.ClientURLs...)
-	}
 	left := was.Left
 	if !done { // no client was let on it
 		if all, err := d.rebuilt(); err == nil {
 			left = all[sortedKeys(all)[0]].Restore.RevisionAfter
 		}
 	}
-	q, err := d.quorum(ctx, urls)
+	q, err := d.quorum(ctx, d.known.decision.clientURLs())
 	switch {
 	case err != nil:
 		return "", err
