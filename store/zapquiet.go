@@ -48,7 +48,8 @@ func (c quietCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 	return checked
 }
 
-// Write drops a line whose error says that a listener was closed.
+// Write drops a line whose error says that a listener was closed. Which of the
+// errors it is depends on which of the nested listeners learns of it first.
 func (c quietCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok && closedListener(err) {
@@ -58,11 +59,15 @@ func (c quietCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return c.Core.Write(entry, fields)
 }
 
+// serverStopping is what a listener ends with that was to serve a member whose
+// stop had already begun; etcd's embed has no variable for it (serve.go).
+const serverStopping = "server is stopping"
+
 func closedListener(err error) bool {
-	for _, closed := range []error{http.ErrServerClosed, cmux.ErrServerClosed, grpc.ErrServerStopped, net.ErrClosed} {
+	for _, closed := range []error{http.ErrServerClosed, cmux.ErrServerClosed, cmux.ErrListenerClosed, grpc.ErrServerStopped, net.ErrClosed} {
 		if errors.Is(err, closed) {
 			return true
 		}
 	}
-	return false
+	return err.Error() == serverStopping
 }

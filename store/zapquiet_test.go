@@ -2,11 +2,43 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/soheilhy/cmux"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
 )
+
+// Each way to say that a listener was closed is left out, also wrapped, and
+// nothing else is.
+func TestQuietLeavesOutClosedListenersOnly(t *testing.T) {
+	core, lines := observer.New(zap.ErrorLevel)
+	log := zap.New(quiet(core)).With(zap.String("member", "m1"))
+	for _, closed := range []error{
+		http.ErrServerClosed, cmux.ErrServerClosed, cmux.ErrListenerClosed, grpc.ErrServerStopped, net.ErrClosed,
+		fmt.Errorf("accept tcp: %w", net.ErrClosed), errors.New("server is stopping"),
+	} {
+		log.Error("setting up serving from embedded etcd failed.", zap.Error(closed))
+	}
+	if n := lines.Len(); n != 0 {
+		t.Errorf("%d lines of closed listeners: %v", n, lines.All())
+	}
+	for _, failed := range []error{errors.New("bind: address already in use"), errors.New("etcdserver: server is stopping soon")} {
+		log.Error("setting up serving from embedded etcd failed.", zap.Error(failed))
+	}
+	log.Error("a line without an error")
+	if n := lines.Len(); n != 3 {
+		t.Errorf("%d of 3 lines that tell of failures: %v", n, lines.All())
+	}
+}
 
 // Closing on purpose is no error: etcd's log stays empty at that level.
 func TestCleanCloseLogsNoErrors(t *testing.T) {
