@@ -28,6 +28,14 @@ const (
 	listAgain = 10 * time.Second
 )
 
+// listsALook is how many listings a look at a repository of one timeline takes,
+// with the one of the jobs' results.
+const listsALook = 12
+
+// ListsADay is how many listings an agent asks of its repository in a day to know
+// what is stored, where nothing changes; each timeline beyond the first adds some.
+const ListsADay = int64(24*time.Hour/listEvery) * listsALook
+
 // alarmCorrupt is etcd's name for it.
 const alarmCorrupt = "CORRUPT"
 

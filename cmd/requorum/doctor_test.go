@@ -19,10 +19,14 @@ func TestCostOfArchiving(t *testing.T) {
 		{10 * time.Second, 8640, 1.86},
 		{time.Minute, 1440, 0.36},
 	} {
-		got := costOf("s3://b/p", c.interval, 3)
+		got := costOf("s3://b/p", c.interval, 3, false)
 		if got.Puts != c.puts || math.Abs(got.MonthUSD-c.month) > 0.005 || math.Abs(got.IdleUSD-0.71) > 0.005 {
 			t.Errorf("%s: %+v", c.interval, got)
 		}
+	}
+	// And docs/agent.md: agents look at what is stored.
+	if got := costOf("s3://b/p", 10*time.Second, 3, true); math.Abs(got.MonthUSD-3.42) > 0.005 || math.Abs(got.IdleUSD-2.27) > 0.005 {
+		t.Errorf("agents: %+v", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -18,8 +19,9 @@ const (
 	month = 30 // days
 )
 
-// costReport is what archiving costs in requests, at most: a cluster that
-// writes all the time, and at times when it does not.
+// costReport is what archiving, and agents that know what is stored, cost in
+// requests, at most: a cluster that writes all the time, and at times when it does
+// not.
 type costReport struct {
 	Repository string        `json:"repository"`
 	Interval   time.Duration `json:"interval"`
@@ -29,17 +31,19 @@ type costReport struct {
 	Gets       int64         `json:"gets_a_day"`  // of those who stand by
 	MergeGets  int64         `json:"merge_gets_a_day"`
 	Lists      int64         `json:"lists_a_day"`
-	Looks      int64         `json:"look_lists_a_day"` // of the archivers' hourly look for holes
-	MonthUSD   float64       `json:"usd_a_month"`      // all of it, by list price, while the cluster writes
-	IdleUSD    float64       `json:"idle_usd_a_month"` // and while it is idle
+	Looks      int64         `json:"look_lists_a_day"`  // of the archivers' hourly look for holes
+	Agents     int64         `json:"agent_lists_a_day"` // of agents, which know what is stored; 0 without them
+	MonthUSD   float64       `json:"usd_a_month"`       // all of it, by list price, while the cluster writes
+	IdleUSD    float64       `json:"idle_usd_a_month"`  // and while it is idle
 }
 
 // costOf reckons: the writer stores one segment an interval, each of the others
 // looks for it as often, and merging reads each twice (its header, then all of
 // it) and lists the last day's once an hour. Once an hour each archiver looks for
 // holes: it lists what is merged, full snapshots and marks, and the small segments
-// of up to two hours, which nobody merged yet.
-func costOf(place string, interval time.Duration, archivers int) costReport {
+// of up to two hours, which nobody merged yet. An agent lists what is stored every
+// few minutes besides.
+func costOf(place string, interval time.Duration, archivers int, agents bool) costReport {
 	c := costReport{Repository: place, Interval: interval, Archivers: archivers}
 	c.Puts = int64(day / interval)
 	c.Gets = int64(archivers-1) * c.Puts
@@ -48,15 +52,21 @@ func costOf(place string, interval time.Duration, archivers int) costReport {
 	const perPage = 1000
 	c.Lists = 24 * int64(archivers) * (c.Puts/perPage + 2) // segments, and marks
 	c.Looks = 24 * int64(archivers) * (2*c.Puts/24/perPage + looksAlways)
-	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists+c.Looks) + getPrice*float64(c.Gets+c.MergeGets))
-	c.IdleUSD = month / 1000.0 * putPrice * float64(c.Alive+c.idleLists())
+	if agents {
+		c.Agents = int64(archivers) * schedule.ListsADay
+	}
+	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists+c.Looks+c.Agents) + getPrice*float64(c.Gets+c.MergeGets))
+	c.IdleUSD = month / 1000.0 * putPrice * float64(c.idle())
 	return c
 }
 
 // looksAlways are the listings of a look that finds nothing new.
 const looksAlways = 4
 
-func (c costReport) idleLists() int64 { return (2 + looksAlways) * 24 * int64(c.Archivers) }
+// idle are the requests of a day without writes.
+func (c costReport) idle() int64 {
+	return c.Alive + (2+looksAlways)*24*int64(c.Archivers) + c.Agents
+}
 
 func (e *examination) printCost(c costReport) error {
 	fmt.Fprintf(e.stdout, "\nRequests of %d archivers to %s, with an interval of %s:\n", c.Archivers, c.Repository, c.Interval)
@@ -69,8 +79,11 @@ func (e *examination) printCost(c costReport) error {
 	row("GET, merging", c.MergeGets, getPrice)
 	row("LIST, merging", c.Lists, putPrice)
 	row("LIST, looking for holes", c.Looks, putPrice)
-	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists+c.Looks), fmt.Sprintf("%.2f", c.MonthUSD))
-	out.row("while nothing is written", fmt.Sprint(c.Alive+c.idleLists()), fmt.Sprintf("%.2f", c.IdleUSD))
+	if c.Agents > 0 {
+		row("LIST, agents' status", c.Agents, putPrice)
+	}
+	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists+c.Looks+c.Agents), fmt.Sprintf("%.2f", c.MonthUSD))
+	out.row("while nothing is written", fmt.Sprint(c.idle()), fmt.Sprintf("%.2f", c.IdleUSD))
 	if err := out.flush(); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 		if interval == 0 {
 			interval = archive.DefaultInterval
 		}
-		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers))
+		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers, e.agent != nil))
 	}
 	return abilities, true
 }
