@@ -12,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/archive"
 )
@@ -101,7 +102,28 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	if result == nil {
 		return err
 	}
+	for _, o := range result.Outcomes {
+		if o.Manifest != nil {
+			g.noteEnded(ctx, o.Sink, o.Manifest)
+		}
+	}
 	return errors.Join(g.printBackup(result), err)
+}
+
+// noteEnded tells the user that the cluster that was backed up should not be
+// serving any more: a recovery has put another in its place.
+func (g *globals) noteEnded(ctx context.Context, s sinks.Sink, m *snapshot.Manifest) {
+	var ended []repository.Superseded
+	repo, err := repository.Open(ctx, s)
+	if err == nil {
+		ended, err = readEnded(ctx, repo, []repository.Timeline{{ID: m.Timeline}})
+	}
+	if err != nil {
+		g.note("backup %s is stored; whether its timeline %s has ended is not known: %v", m.ID, m.Timeline, err)
+	}
+	if how := howEnded(ended, m.Timeline); how != "" {
+		g.note("%s: this backup is of timeline %s, which has ended: %s. Stop the members of that cluster; restore takes this backup only where it is named", s, m.Timeline, how)
+	}
 }
 
 // request checks the options before anything is touched.

@@ -8,7 +8,63 @@ import (
 
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/storetest"
 )
+
+// Promise 6: who backs up a cluster that a recovery has replaced is told so, and
+// restoring the latest goes on to mean the other one.
+func TestPromise6BackupOfEndedTimeline(t *testing.T) {
+	dir := t.TempDir()
+	replaced := storetest.Start(t, storetest.Options{Version: "3.7"})
+	young := storetest.Start(t, storetest.Options{Version: "3.7"})
+	backup := func(c *storetest.Cluster) (ended, *backupReport) {
+		t.Helper()
+		e := runHere(t.Context(), "backup", "--output", "json", "--repo", "file://"+dir, "--endpoints", c.Endpoints()[0])
+		var report backupReport
+		if err := json.Unmarshal([]byte(e.stdout), &report); err != nil || e.code != exitOK {
+			t.Fatal(err, e)
+		}
+		return e, &report
+	}
+	e, first := backup(replaced)
+	if strings.Contains(e.stderr, "has ended") {
+		t.Error(e)
+	}
+	sink, err := disk.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, err := repository.Open(t.Context(), sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As a recovery does.
+	status, err := young.Client(t).Status(t.Context(), young.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := first.Repositories[0].Backup
+	by := repository.TimelineID{ClusterID: status.Header.ClusterId, N: 1}
+	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: by, Created: time.Now(), Reason: "a recovery",
+		Parent: &repository.Branch{Timeline: old.Timeline, RaftIndex: old.Facts.RaftIndex}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: old.Timeline, By: by, Reason: "its quorum was lost", Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	e, _ = backup(replaced)
+	for _, want := range []string{old.Timeline.String(), "has ended", "superseded by " + by.String(), "Stop the members"} {
+		if !strings.Contains(e.stderr, want) {
+			t.Errorf("%q is missing: %v", want, e)
+		}
+	}
+	if e, _ := backup(young); strings.Contains(e.stderr, "has ended") {
+		t.Error(e)
+	}
+	if e := runHere(t.Context(), "show", "latest", "--repo", "file://"+dir); !strings.Contains(e.stdout, by.String()) {
+		t.Error(e)
+	}
+}
 
 // Promise 6: a timeline that a recovery ended is listed as such, with the one that
 // goes on; and when that was taken back, it is the other way round.
