@@ -21,6 +21,10 @@ const (
 	// minute without a byte is no pause, and the stream holds a read
 	// transaction that makes the member's database grow.
 	DefaultStallTimeout = 30 * time.Second
+	// DefaultMinStreamRate is how many bytes a second a snapshot stream has to
+	// bring: no database of a size that matters gets through at less, and the
+	// read transaction does the same harm as in silence.
+	DefaultMinStreamRate = 16 << 10
 	// DefaultCatchUpTimeout is how long WaitApplied waits for a follower.
 	DefaultCatchUpTimeout = 30 * time.Second
 )
@@ -60,6 +64,9 @@ type ClientConfig struct {
 	// StallTimeout bounds the silence on a snapshot stream, CatchUpTimeout a
 	// WaitApplied. Zero is the default.
 	StallTimeout, CatchUpTimeout time.Duration
+	// MinStreamRate is in bytes a second, on average over a StallTimeout of
+	// waiting: a stream that brings less has stalled as well. Zero is the default.
+	MinStreamRate int64
 
 	// Logger hears what is noteworthy and no error; nil is allowed.
 	Logger *slog.Logger
@@ -82,15 +89,16 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	orDefault(&c.KeepAliveTimeout, DefaultKeepAliveTimeout)
 	orDefault(&c.StallTimeout, DefaultStallTimeout)
 	orDefault(&c.CatchUpTimeout, DefaultCatchUpTimeout)
+	orDefault(&c.MinStreamRate, DefaultMinStreamRate)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
 
-func orDefault(d *time.Duration, value time.Duration) {
-	if *d == 0 {
-		*d = value
+func orDefault[T time.Duration | int64](v *T, value T) {
+	if *v == 0 {
+		*v = value
 	}
 }
 
@@ -103,6 +111,9 @@ func (c ClientConfig) validate() error {
 		if d < 0 {
 			return fmt.Errorf("etcd client: %s is negative (%s)", name, d)
 		}
+	}
+	if c.MinStreamRate < 0 {
+		return fmt.Errorf("etcd client: the least rate of a snapshot stream is negative (%d)", c.MinStreamRate)
 	}
 	switch {
 	case (c.Cert == "") != (c.Key == ""):

@@ -14,7 +14,8 @@ import (
 
 // Errors of reading from a chosen member, wrapped with its name.
 var (
-	// ErrStalled says that a snapshot stream brought no byte for StallTimeout.
+	// ErrStalled says that a snapshot stream brought no byte for StallTimeout, or
+	// fewer than MinStreamRate asks for.
 	ErrStalled = errors.New("the snapshot stream stalled")
 	// ErrBehind says that a member did not reach the barrier in time.
 	ErrBehind = errors.New("the member lags behind the cluster")
@@ -34,9 +35,12 @@ type SnapshotStream struct {
 	cancel    context.CancelCauseFunc
 	ctx       context.Context
 	stall     time.Duration
-	watchdog  *time.Timer
-	piece     piece // the message that Next is in; Stream awaits the first
-	next      int   // the part of its blob that Next returns next
+	enough    int64         // bytes that stall has to bring
+	waited    time.Duration // for bytes, since there were enough the last time
+	fresh     int64         // bytes since then
+	watchdog  *time.Timer   // of what is left of stall
+	piece     piece         // the message that Next is in; Stream awaits the first
+	next      int           // the part of its blob that Next returns next
 	received  int64
 	remaining int64
 	version   string
@@ -53,7 +57,7 @@ func (c *Client) Stream(ctx context.Context, member MemberStatus) (*SnapshotStre
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &SnapshotStream{member: member, endpoint: e, cancel: cancel, ctx: ctx, stall: c.config.StallTimeout}
+	s := &SnapshotStream{member: member, endpoint: e, cancel: cancel, ctx: ctx, stall: c.config.StallTimeout, enough: enoughBytes(c.config)}
 	s.watchdog = time.AfterFunc(s.stall, func() { cancel(ErrStalled) })
 	// The first message is awaited here, since only it tells of a login that
 	// has to be renewed or of a missing permission.
@@ -84,9 +88,7 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 	for s.next == len(s.piece.blob) {
 		s.piece.release()
 		s.next = 0
-		s.watchdog.Reset(s.stall)
-		err := s.receive()
-		s.watchdog.Stop()
+		err := s.await()
 		if errors.Is(err, io.EOF) {
 			return nil, s.ended()
 		}
@@ -98,6 +100,28 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 	s.next++
 	s.received += int64(len(part))
 	return part, nil
+}
+
+// enoughBytes is what a stream has to bring in a StallTimeout of waiting.
+func enoughBytes(c ClientConfig) int64 {
+	return max(1, int64(c.StallTimeout.Seconds()*float64(c.MinStreamRate)))
+}
+
+// await is receive, no longer than the stream may be waited for. Only waiting
+// counts: while the reader is busy the member is not asked for anything.
+func (s *SnapshotStream) await() error {
+	began := time.Now()
+	s.watchdog.Reset(s.stall - s.waited)
+	err := s.receive()
+	s.watchdog.Stop()
+	s.waited += time.Since(began)
+	for _, part := range s.piece.blob {
+		s.fresh += int64(len(part))
+	}
+	if s.fresh >= s.enough {
+		s.waited, s.fresh = 0, 0
+	}
+	return err
 }
 
 // receive waits for the next message.
@@ -121,7 +145,7 @@ func (s *SnapshotStream) ended() error {
 // failed names the member and says how far the stream came.
 func (s *SnapshotStream) failed(err error) error {
 	if errors.Is(context.Cause(s.ctx), ErrStalled) {
-		err = fmt.Errorf("%w: no byte for %s; the member is overloaded or unreachable, try again or name another endpoint", ErrStalled, s.stall)
+		err = fmt.Errorf("%w: %d bytes in %s of waiting, where %d are the least; the member is overloaded or unreachable, try again or name another endpoint", ErrStalled, s.fresh, s.stall, s.enough)
 	} else if s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
 	}

@@ -19,6 +19,7 @@ func TestStream(t *testing.T) {
 	storetest.Fill(t, member.Endpoints(), storetest.Load{Keys: 2500, ValueSize: 8 << 10})
 	for name, check := range map[string]func(*testing.T, *storetest.Proxy, store.ClientConfig){
 		"stalls":      streamStalls,
+		"trickles":    streamTrickles,
 		"slow reader": streamSlowReader,
 		"cut":         streamCut,
 		"cancelled":   streamCancelled,
@@ -63,6 +64,38 @@ func streamStalls(t *testing.T, proxy *storetest.Proxy, config store.ClientConfi
 	// A stall before the first byte is noticed too.
 	if _, err := client.Stream(t.Context(), s.Members[0]); !errors.Is(err, store.ErrStalled) {
 		t.Errorf("stalled from the start: %v", err)
+	}
+}
+
+// A member that sends a little all the time holds its read transaction as one does
+// that sends nothing.
+func streamTrickles(t *testing.T, proxy *storetest.Proxy, config store.ClientConfig) {
+	config.StallTimeout, config.MinStreamRate = time.Second, 8<<20
+	client := dial(t, config)
+	stream, err := client.Stream(t.Context(), survey(t, client).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	proxy.StallAfter(1)
+	pumped, ctx := make(chan struct{}), t.Context()
+	defer func() { <-pumped }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer close(pumped)
+		defer proxy.Resume()
+		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C { // 16 KiB each time
+			proxy.Resume()
+			proxy.StallAfter(1)
+		}
+	}()
+	before := proxy.Forwarded()
+	if err := drain(stream); !errors.Is(err, store.ErrStalled) || !strings.Contains(err.Error(), "8388608 are the least") {
+		t.Errorf("got %v", err)
+	}
+	if n := proxy.Forwarded() - before; n < 32<<10 {
+		t.Errorf("%d bytes came: that is silence", n)
 	}
 }
 

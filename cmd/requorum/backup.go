@@ -39,7 +39,7 @@ func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
 	f.BoolVar(&o.readBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
 	f.DurationVar(&o.timeout, "timeout", snapshot.DefaultTimeout, "give up after this time: a long stream makes the member's database grow")
-	f.DurationVar(&o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing for this time")
+	f.DurationVar(&o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing, or hardly anything, for this time")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
 }
 
