@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 // ReadFacts reads what the database in r, of size bytes without a trailing
@@ -41,7 +42,7 @@ type database struct{ *pages.File }
 
 // openDatabase opens a database that ends with ctx.
 func openDatabase(ctx context.Context, r io.ReaderAt, size int64) (*database, error) {
-	f, err := pages.Open(contextReaderAt{ctx, r}, size)
+	f, err := pages.OpenContext(ctx, r, size)
 	if err != nil {
 		return nil, damage(err)
 	}
@@ -155,14 +156,14 @@ func readRevision(db *database, facts *Facts) error {
 	if err != nil {
 		return err
 	}
-	newest := revision{main: 1} // of an empty store
+	newest := rowkey.Key{Revision: rowkey.Revision{Main: 1}} // of an empty store
 	if last != nil {
-		if newest, err = parseRevision(last); err != nil {
+		if newest, err = rowkey.Parse(last); err != nil {
 			return malformed("last key of bucket key: %w", err)
 		}
 	}
 	facts.CompactedRevision = max(scheduled, finished)
-	facts.Revision = max(newest.main, facts.CompactedRevision, 1)
+	facts.Revision = max(newest.Main, facts.CompactedRevision, 1)
 	return nil
 }
 
@@ -172,11 +173,11 @@ func (db *database) compaction(key string) (int64, error) {
 	if err != nil || v == nil {
 		return 0, err
 	}
-	r, err := parseRevision(v)
+	r, err := rowkey.Parse(v)
 	if err != nil {
 		return 0, malformed("%s: %w", key, err)
 	}
-	return r.main, nil
+	return r.Main, nil
 }
 
 // readMembers reads the members, without those that were removed.
@@ -236,18 +237,4 @@ func readAuth(db *database, facts *Facts) error {
 	v, err := db.get("auth", "authEnabled")
 	facts.AuthEnabled = len(v) == 1 && v[0] == 1
 	return err
-}
-
-// contextReaderAt stops reading when the context has ended.
-type contextReaderAt struct {
-	ctx context.Context
-	r   io.ReaderAt
-}
-
-// ReadAt reads on unless the context has ended.
-func (c contextReaderAt) ReadAt(p []byte, off int64) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.ReadAt(p, off)
 }

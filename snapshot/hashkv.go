@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
+	"github.com/requorum/requorum/snapshot/wire"
 )
 
 // ReadHashKV computes the HashKV that etcd would answer with, at the newest
@@ -116,7 +118,7 @@ type keyHasher struct {
 type keyID [2]uint64
 
 type newestChange struct {
-	revision revision
+	revision rowkey.Revision
 	deleted  bool
 }
 
@@ -124,7 +126,7 @@ type newestChange struct {
 func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
 	h.newest = map[keyID]newestChange{}
 	c := keys.Cursor()
-	for k, v, err := c.Seek(revision{main: main}.bytes()); k != nil || err != nil; k, v, err = c.Next() {
+	for k, v, err := c.Seek(rowkey.Revision{Main: main}.Bytes()); k != nil || err != nil; k, v, err = c.Next() {
 		if err != nil {
 			return err
 		}
@@ -132,10 +134,10 @@ func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
 		if err != nil {
 			return err
 		}
-		if r.main > h.last {
+		if r.Main > h.last {
 			return nil
 		}
-		h.newest[id] = newestChange{r, isTombstone(k)}
+		h.newest[id] = newestChange{r.Revision, r.Deleted}
 	}
 	return nil
 }
@@ -149,23 +151,23 @@ func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
 		alive = alive || !n.deleted
 	}
 	err := keys.ForEach(func(k, v []byte) error {
-		r, err := parseRevision(k)
+		r, err := rowkey.Parse(k)
 		if err != nil {
 			return malformed("bucket key: %w", err)
 		}
-		if r.main > h.last {
+		if r.Main > h.last {
 			return nil
 		}
 		keep := true
-		if r.main <= h.compacted {
+		if r.Main <= h.compacted {
 			_, id, err := h.parse(k, v)
 			if err != nil {
 				return err
 			}
 			newest, changed := h.newest[id]
-			keep = !isTombstone(k) && (!changed || newest.revision == r)
+			keep = !r.Deleted && (!changed || newest.revision == r.Revision)
 			alive = alive || keep
-			if isTombstone(k) && r.main == h.compacted {
+			if r.Deleted && r.Main == h.compacted {
 				return nil // left out in any case: older versions have deleted it
 			}
 		}
@@ -185,27 +187,19 @@ func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
 
 // parse reads the revision and the user's key out of an entry of the key
 // bucket, whose value is an mvccpb.KeyValue: the key is its field 1.
-func (h *keyHasher) parse(k, v []byte) (revision, keyID, error) {
-	r, err := parseRevision(k)
+func (h *keyHasher) parse(k, v []byte) (rowkey.Key, keyID, error) {
+	r, err := rowkey.Parse(k)
 	if err != nil {
 		return r, keyID{}, malformed("bucket key: %w", err)
 	}
 	var key []byte
 	for rest := v; len(rest) > 0 && key == nil; {
-		number, kind, n := protowire.ConsumeTag(rest)
+		f, n := wire.Consume(rest)
 		if n < 0 {
-			return r, keyID{}, malformed("value at revision %d.%d: %w", r.main, r.sub, protowire.ParseError(n))
+			return r, keyID{}, malformed("value at revision %d.%d: %w", r.Main, r.Sub, protowire.ParseError(n))
 		}
-		rest = rest[n:]
-		if number == 1 && kind == protowire.BytesType {
-			if key, n = protowire.ConsumeBytes(rest); n >= 0 {
-				break
-			}
-		} else {
-			n = protowire.ConsumeFieldValue(number, kind, rest)
-		}
-		if n < 0 {
-			return r, keyID{}, malformed("value at revision %d.%d: %w", r.main, r.sub, protowire.ParseError(n))
+		if f.Number == 1 {
+			key = f.Bytes
 		}
 		rest = rest[n:]
 	}

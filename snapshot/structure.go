@@ -20,7 +20,7 @@ func CheckStructure(ctx context.Context, name string, r io.ReaderAt, size int64)
 		}
 		return &DamagedError{Object: name, Offset: -1, Err: err}
 	}
-	db, err := pages.Open(contextReaderAt{ctx, r}, size)
+	db, err := pages.OpenContext(ctx, r, size)
 	if err != nil {
 		return endOr(ctx, err, wrap("", err))
 	}

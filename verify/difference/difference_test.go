@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -179,21 +180,21 @@ func TestPromise2Compaction(t *testing.T) {
 func model(c contents, at int64) map[string]string {
 	newest := map[string]string{}
 	for k, v := range c["key"] {
-		r, _ := parseRevision([]byte(k))
+		r, _ := rowkey.Parse([]byte(k))
 		var kv mvccpb.KeyValue
 		if err := proto.Unmarshal(v, &kv); err != nil {
 			panic(err)
 		}
-		if r.main <= at && k > newest[string(kv.Key)] {
+		if r.Main <= at && k > newest[string(kv.Key)] {
 			newest[string(kv.Key)] = k
 		}
 	}
 	out := map[string]string{}
 	for k, v := range c["key"] {
-		r, _ := parseRevision([]byte(k))
+		r, _ := rowkey.Parse([]byte(k))
 		var kv mvccpb.KeyValue
 		_ = proto.Unmarshal(v, &kv)
-		if r.main > at || newest[string(kv.Key)] == k && !isTombstone([]byte(k)) {
+		if r.Main > at || newest[string(kv.Key)] == k && !r.Deleted {
 			out[k] = string(v)
 		}
 	}
@@ -228,8 +229,8 @@ func TestCompactionModel(t *testing.T) {
 			}
 			left := model(whole, finished)
 			for k := range c["key"] {
-				r, _ := parseRevision([]byte(k))
-				if _, keep := left[k]; !keep && r.main <= finished && (!isTombstone([]byte(k)) || r.main != finished || random.IntN(2) != 0) {
+				r, _ := rowkey.Parse([]byte(k))
+				if _, keep := left[k]; !keep && r.Main <= finished && (!r.Deleted || r.Main != finished || random.IntN(2) != 0) {
 					delete(c["key"], k)
 				}
 			}
@@ -239,14 +240,14 @@ func TestCompactionModel(t *testing.T) {
 		a, b := side(), side()
 		if random.IntN(2) == 0 { // alter one row of one of them
 			for _, k := range slices.Sorted(maps.Keys(b["key"])) {
-				if r, _ := parseRevision([]byte(k)); isTombstone([]byte(k)) && r.main <= at || random.IntN(3) > 0 {
+				if r, _ := rowkey.Parse([]byte(k)); r.Deleted && r.Main <= at || random.IntN(3) > 0 {
 					continue // a deletion up to there is not compared
 				}
 				if random.IntN(2) == 0 {
 					delete(b["key"], k)
 				} else {
-					r, _ := parseRevision([]byte(k))
-					b.set("key", k, encode(&mvccpb.KeyValue{Key: []byte("/0"), Value: []byte("altered"), ModRevision: r.main}))
+					r, _ := rowkey.Parse([]byte(k))
+					b.set("key", k, encode(&mvccpb.KeyValue{Key: []byte("/0"), Value: []byte("altered"), ModRevision: r.Main}))
 				}
 				break
 			}

@@ -1,11 +1,12 @@
 package difference
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 // filter passes over the rows of the key bucket that a compaction would delete:
@@ -18,7 +19,7 @@ type filter struct {
 	// newest has, of each key that changed between the compaction that the side
 	// has finished and at, the last change up to at. No other key has two rows up
 	// to there.
-	newest map[keyID]revision
+	newest map[keyID]rowkey.Revision
 }
 
 // keyID stands for a user's key: 128 bits of hashes with random seeds.
@@ -29,26 +30,26 @@ func (c *comparison) filterFor(s *side, at int64) (*filter, error) {
 	if at <= s.finished {
 		return f, nil
 	}
-	f.newest = map[keyID]revision{}
+	f.newest = map[keyID]rowkey.Revision{}
 	b, err := s.db.Bucket([]byte("key"))
 	if err != nil || b == nil {
 		return f, damage(s.Name, err)
 	}
 	cursor := b.Cursor()
-	from := binary.BigEndian.AppendUint64(nil, uint64(s.finished+1))
+	from := rowkey.Revision{Main: s.finished + 1}.Bytes()
 	for k, v, err := cursor.Seek(from); k != nil || err != nil; k, v, err = cursor.Next() {
 		if err != nil {
 			return nil, damage(s.Name, err)
 		}
-		r, ok := parseRevision(k)
-		if !ok {
+		r, err := rowkey.Parse(k)
+		if err != nil {
 			continue // it is compared as it is
 		}
-		if r.main > at {
+		if r.Main > at {
 			break
 		}
 		if id, ok := f.id(v); ok {
-			f.newest[id] = r
+			f.newest[id] = r.Revision
 		}
 		if err := c.step(0); err != nil {
 			return nil, err
@@ -70,18 +71,18 @@ func (f *filter) next(c *comparison, r *rows) error {
 }
 
 func (f *filter) drops(r *rows) bool {
-	rev, ok := parseRevision(r.key)
+	row, err := rowkey.Parse(r.key)
 	switch {
-	case !ok || rev.main > f.at:
+	case err != nil || row.Main > f.at:
 		return false
-	case isTombstone(r.key):
+	case row.Deleted:
 		return true
 	case len(f.newest) == 0:
 		return false
 	}
 	id, ok := f.id(r.value)
 	newest, changed := f.newest[id]
-	return ok && changed && newest != rev
+	return ok && changed && newest != row.Revision
 }
 
 // id is that of the user's key in a row; false where the row cannot be decoded,

@@ -2,34 +2,14 @@ package difference
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
-
-// revision is what a row of the key bucket is called by: `main _ sub`, eight
-// bytes, one and eight, and a t behind it where the key was deleted.
-type revision struct{ main, sub int64 }
-
-func parseRevision(b []byte) (revision, bool) {
-	if len(b) != 17 && !isTombstone(b) || b[8] != '_' {
-		return revision{}, false
-	}
-	r := revision{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[9:]))}
-	return r, r.main >= 0 && r.sub >= 0
-}
-
-func isTombstone(b []byte) bool { return len(b) == 18 && b[17] == 't' }
-
-func (r revision) String() string {
-	if r.sub == 0 {
-		return fmt.Sprint(r.main)
-	}
-	return fmt.Sprintf("%d.%d", r.main, r.sub)
-}
 
 // compactions compares what both sides have compacted. The log gives that; how
 // much of it a member has deleted, it does not.
@@ -83,8 +63,8 @@ func (c *comparison) keys() error {
 
 // key says how a row of the key bucket differs.
 func (c *comparison) key(p pair) {
-	rev, ok := parseRevision(p.key)
-	if !ok {
+	row, err := rowkey.Parse(p.key)
+	if err != nil {
 		c.found(fmt.Sprintf("bucket key, row %x", p.key), fmt.Sprintf("the row is no revision, and %s", c.how(p)))
 		return
 	}
@@ -96,15 +76,15 @@ func (c *comparison) key(p pair) {
 		}
 		kvs[i] = &mvccpb.KeyValue{}
 		if err := proto.Unmarshal(p.values[i], kvs[i]); err != nil {
-			c.found(fmt.Sprintf("revision %s", rev), fmt.Sprintf("%s has a row there that cannot be decoded, and %s", c.sides[i].Name, c.how(p)))
+			c.found(fmt.Sprintf("revision %s", row), fmt.Sprintf("%s has a row there that cannot be decoded, and %s", c.sides[i].Name, c.how(p)))
 			return
 		}
 		if where == "" {
-			where = fmt.Sprintf("key %q, revision %s", kvs[i].Key, rev)
+			where = fmt.Sprintf("key %q, revision %s", kvs[i].Key, row)
 		}
 	}
 	what := "this write"
-	if isTombstone(p.key) {
+	if row.Deleted {
 		what = "this deletion"
 	}
 	switch {

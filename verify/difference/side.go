@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 // side is an open database.
@@ -19,7 +19,7 @@ type side struct {
 }
 
 func openSide(ctx context.Context, s Side) (*side, error) {
-	db, err := pages.Open(contextReaderAt{ctx, s.R}, s.Size)
+	db, err := pages.OpenContext(ctx, s.R, s.Size)
 	if err != nil {
 		return nil, damage(s.Name, err)
 	}
@@ -39,11 +39,11 @@ func openSide(ctx context.Context, s Side) (*side, error) {
 		if v == nil {
 			continue
 		}
-		r, ok := parseRevision(v)
-		if !ok {
+		r, err := rowkey.Parse(v)
+		if err != nil {
 			return nil, &snapshot.DamagedError{Object: s.Name, Offset: -1, Err: fmt.Errorf("%s in bucket meta is no revision", key)}
 		}
-		*at = r.main
+		*at = r.Main
 	}
 	storage, err := meta.Get([]byte("storageVersion"))
 	o.storage = storage != nil
@@ -66,18 +66,4 @@ func damage(name string, err error) error {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	return nil
-}
-
-// contextReaderAt stops reading when the context has ended.
-type contextReaderAt struct {
-	ctx context.Context
-	r   io.ReaderAt
-}
-
-// ReadAt reads on unless the context has ended.
-func (c contextReaderAt) ReadAt(p []byte, off int64) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.ReadAt(p, off)
 }

@@ -29,7 +29,7 @@ func chooseRows(ctx context.Context, db *pages.File, o Options) (*chosen, error)
 	var last chosenRow
 	err := eachRow(ctx, db, func(r row) error {
 		s.rows++
-		last = chosenRow{r.main, r.key}
+		last = chosenRow{r.Main, r.key}
 		at := s.rows - 1
 		if at >= int64(o.Reads) {
 			at = random.Int64N(s.rows)

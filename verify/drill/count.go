@@ -26,8 +26,8 @@ func (e *expected) count(ctx context.Context, db *pages.File) error {
 			settle(probes, r)
 		}
 		id := keyID{maphash.Bytes(seeds[0], r.key), maphash.Bytes(seeds[1], r.key)}
-		if _, there := living[id]; there == r.deleted {
-			if r.deleted {
+		if _, there := living[id]; there == r.Deleted {
+			if r.Deleted {
 				delete(living, id)
 				e.spanOf(r.key).keys--
 			} else {
@@ -41,7 +41,7 @@ func (e *expected) count(ctx context.Context, db *pages.File) error {
 			delete(l.keys, string(r.key))
 		}
 		e.noteOrphan(r)
-		if l := e.leases[r.leased]; l != nil && l.chosen && !r.deleted {
+		if l := e.leases[r.leased]; l != nil && l.chosen && !r.Deleted {
 			attached[string(r.key)] = l
 			l.keys[string(r.key)] = struct{}{}
 		}
@@ -56,15 +56,15 @@ func (e *expected) count(ctx context.Context, db *pages.File) error {
 const mostChanges = 10_000
 
 func (e *expected) keepChange(r row) {
-	if r.main <= e.changesFrom {
+	if r.Main <= e.changesFrom {
 		return
 	}
 	if len(e.changes) == mostChanges {
-		e.changes, e.changesFrom = nil, r.main
+		e.changes, e.changesFrom = nil, r.Main
 		return
 	}
-	c := change{key: string(r.key), deleted: r.deleted, at: r.main}
-	if !r.deleted {
+	c := change{key: string(r.key), deleted: r.Deleted, at: r.Main}
+	if !r.Deleted {
 		c.state = stateOf(r)
 	}
 	e.changes = append(e.changes, c)
@@ -76,7 +76,7 @@ const mostOrphans = 1000
 // noteOrphan keeps the keys whose newest row names a lease that is not there.
 func (e *expected) noteOrphan(r row) {
 	delete(e.orphans, string(r.key))
-	if r.leased != 0 && !r.deleted && e.leases[r.leased] == nil && len(e.orphans) < mostOrphans {
+	if r.leased != 0 && !r.Deleted && e.leases[r.leased] == nil && len(e.orphans) < mostOrphans {
 		e.orphans[string(r.key)] = r.leased
 	}
 }
@@ -85,8 +85,8 @@ func (e *expected) noteOrphan(r row) {
 func settle(probes []*probe, r row) {
 	for _, p := range probes {
 		switch {
-		case r.main > p.revision:
-		case r.deleted:
+		case r.Main > p.revision:
+		case r.Deleted:
 			p.want = nil
 		default:
 			s := stateOf(r)

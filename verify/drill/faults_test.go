@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -87,7 +88,7 @@ func changeRows(change func(*mvccpb.KeyValue)) func(*testing.T, *bbolt.Tx) error
 		}
 		changed := 0
 		for key, k := range newest {
-			if count[key] < 2 || len(k) > positionSize {
+			if count[key] < 2 || len(k) > rowkey.Size {
 				continue
 			}
 			var kv mvccpb.KeyValue

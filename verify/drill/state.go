@@ -18,7 +18,7 @@ type state struct {
 // stateOf is what a row says. The modification is the row's own place: what it
 // says of itself has to agree when it is served.
 func stateOf(r row) state {
-	return state{create: r.create, mod: r.main, version: r.version, lease: r.leased, size: len(r.value), sum: sha256.Sum256(r.value)}
+	return state{create: r.create, mod: r.Main, version: r.version, lease: r.leased, size: len(r.value), sum: sha256.Sum256(r.value)}
 }
 
 func served(kv *mvccpb.KeyValue) state {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -217,8 +218,8 @@ func (c *check) checkMissingBuckets() {
 // and cut where it is long.
 func shown(key []byte) string {
 	const most = 64
-	if r, ok := parseRowKey(key); ok {
-		return r.String()
+	if r, err := rowkey.Parse(key); err == nil {
+		return "revision " + r.String()
 	}
 	if len(key) > most {
 		return strconv.Quote(string(key[:most])) + "…"

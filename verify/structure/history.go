@@ -3,6 +3,8 @@ package structure
 import (
 	"fmt"
 	"math"
+
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 // history follows the rows of the bucket key in their order, and judges each
@@ -72,11 +74,11 @@ func (h *history) gap(r *row) bool {
 }
 
 func (h *history) gapText(r *row) string {
-	at := rowKey{main: r.main, sub: r.sub}
+	at := rowkey.Revision{Main: r.main, Sub: r.sub}
 	if h.main > h.compacted {
-		return fmt.Sprintf("it follows %s: rows are missing between them", rowKey{main: h.main, sub: h.sub})
+		return fmt.Sprintf("it follows revision %s: rows are missing between them", rowkey.Revision{Main: h.main, Sub: h.sub})
 	}
-	return fmt.Sprintf("%s is the first after the compacted revision %d: rows are missing between them", at, h.compacted)
+	return fmt.Sprintf("revision %s is the first after the compacted revision %d: rows are missing between them", at, h.compacted)
 }
 
 // judge says what is wrong with a row that follows another one of the same key,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -161,8 +162,8 @@ func (k *keyReader) decode(b *batch, l leaf, page loaded, p pages.Page) {
 	n := p.Len()
 	// Most leaves are sums of their own, or none of their rows is.
 	rest := sort.Search(n, func(i int) bool {
-		r, ok := parseRowKey(p.Element(i).Key)
-		return ok && r.main > k.limit
+		r, err := rowkey.Parse(p.Element(i).Key)
+		return err == nil && r.Main > k.limit
 	})
 	content := p.Content(rest, n)
 	b.rest.crc = crc32.Update(b.rest.crc, castagnoli, content)
@@ -182,8 +183,8 @@ func (k *keyReader) decode(b *batch, l leaf, page loaded, p pages.Page) {
 
 // row decodes a row, and checks what needs no other one.
 func (k *keyReader) row(f *findings, page uint64, e pages.Element) row {
-	at, ok := parseRowKey(e.Key)
-	r := row{main: at.main, sub: at.sub}
+	at, err := rowkey.Parse(e.Key)
+	r := row{main: at.Main, sub: at.Sub}
 	fault := func(format string, args ...any) row {
 		if f.room() {
 			f.add(report.KindRow, fmt.Sprintf("%s, bucket key, %s", pageAt(page), shown(e.Key)), format, args...)
@@ -196,10 +197,9 @@ func (k *keyReader) row(f *findings, page uint64, e pages.Element) row {
 	switch {
 	case e.Bucket:
 		return fault("it is a bucket")
-	case !ok:
-		r.main, r.sub = 0, 0
+	case err != nil:
 		return fault("it is no revision")
-	case len(e.Value) == 0 && !at.deleted:
+	case len(e.Value) == 0 && !at.Deleted:
 		r.id, r.flags = k.hasher.id(nil), bump
 		return r
 	}
@@ -208,14 +208,14 @@ func (k *keyReader) row(f *findings, page uint64, e pages.Element) row {
 		return fault("it cannot be decoded: %v", err)
 	}
 	r.id, r.create, r.version = k.hasher.id(kv.key), kv.create, kv.version
-	if at.deleted {
+	if at.Deleted {
 		r.flags |= deleted
 	}
 	if kv.leaseID != 0 && !k.noLease && !k.db.hasLease(kv.leaseID) {
 		r.flags |= noLease
 	}
 	if text := faultOf(at, &kv); text != "" {
-		f.add(report.KindHistory, whereRow(kv.key, at), "%s", text)
+		f.add(report.KindHistory, whereRow(kv.key, at.Revision), "%s", text)
 		if len(kv.key) == 0 {
 			r.flags |= broken
 		}
@@ -243,8 +243,8 @@ func (k *keyReader) judge(h *history, b *batch) {
 				k.found.more++
 				continue
 			}
-			at := rowKey{main: r.main, sub: r.sub}
-			where := "bucket key, " + at.String()
+			at := rowkey.Revision{Main: r.main, Sub: r.sub}
+			where := "bucket key, revision " + at.String()
 			if text == ofKey {
 				where = whereRow(k.keyOf(r.id, r.main), at)
 			}
@@ -271,7 +271,7 @@ func (k *keyReader) checkLeases(h *history) {
 			k.found.more++
 			continue
 		}
-		k.found.add(report.KindLease, whereRow(k.keyOf(s.id, s.main), rowKey{main: s.main}), "the key hangs on a lease that does not exist")
+		k.found.add(report.KindLease, whereRow(k.keyOf(s.id, s.main), rowkey.Revision{Main: s.main}), "the key hangs on a lease that does not exist")
 	}
 	k.compared("the lease of each key against %d leases", len(k.db.leases))
 }
@@ -288,9 +288,9 @@ func (k *keyReader) keyOf(id keyID, main int64) []byte {
 		return nil
 	}
 	c := b.Cursor()
-	for key, value, err := c.Seek(rowKeyBytes(main, 0)); key != nil && err == nil; key, value, err = c.Next() {
-		r, ok := parseRowKey(key)
-		if !ok || r.main != main {
+	for key, value, err := c.Seek(rowkey.Revision{Main: main}.Bytes()); key != nil && err == nil; key, value, err = c.Next() {
+		r, err := rowkey.Parse(key)
+		if err != nil || r.Main != main {
 			break
 		}
 		if kv, err := parseKeyValue(value, true); err == nil && k.hasher.id(kv.key) == id {
@@ -300,13 +300,13 @@ func (k *keyReader) keyOf(id keyID, main int64) []byte {
 	return nil
 }
 
-func whereRow(key []byte, at rowKey) string {
+func whereRow(key []byte, at rowkey.Revision) string {
 	if key == nil {
-		return "bucket key, " + at.String()
+		return "bucket key, revision " + at.String()
 	}
 	const most = 200
 	if len(key) > most {
-		return fmt.Sprintf("key %q…, %s", key[:most], at)
+		return fmt.Sprintf("key %q…, revision %s", key[:most], at)
 	}
-	return fmt.Sprintf("key %q, %s", key, at)
+	return fmt.Sprintf("key %q, revision %s", key, at)
 }

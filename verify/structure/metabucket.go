@@ -7,6 +7,7 @@ import (
 
 	"github.com/coreos/go-semver/semver"
 
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -43,12 +44,12 @@ func (c *check) metaRow(where string, key, value []byte) {
 		*to = binary.BigEndian.Uint64(value)
 	}
 	revision := func(to *int64) {
-		r, ok := parseRowKey(value)
-		if !ok || r.deleted || r.sub != 0 {
+		r, err := rowkey.Parse(value)
+		if err != nil || r.Deleted || r.Sub != 0 {
 			c.found.add(report.KindRow, where, "%s is no revision: %x", key, value)
 			return
 		}
-		*to = r.main
+		*to = r.Main
 	}
 	switch string(key) {
 	case "consistent_index":

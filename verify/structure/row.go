@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 // keyID stands for a user's key: 96 bits of a hash with random seeds. Of a billion
@@ -111,26 +113,26 @@ func parseKeyValue(b []byte, newer bool) (kv keyValue, err error) {
 
 // faultOf says what is wrong with a row alone, without those before it; empty
 // when nothing is.
-func faultOf(r rowKey, kv *keyValue) string {
+func faultOf(r rowkey.Key, kv *keyValue) string {
 	if len(kv.key) == 0 {
 		return "it has no key"
 	}
-	if r.deleted {
+	if r.Deleted {
 		if kv.create != 0 || kv.mod != 0 || kv.version != 0 || kv.leaseID != 0 || kv.hasValue {
 			return "a deletion that holds more than the key"
 		}
 		return ""
 	}
 	switch {
-	case kv.mod != r.main:
+	case kv.mod != r.Main:
 		return fmt.Sprintf("its mod revision is %d", kv.mod)
-	case kv.create < 1 || kv.create > r.main:
+	case kv.create < 1 || kv.create > r.Main:
 		return fmt.Sprintf("its create revision is %d", kv.create)
 	case kv.version < 1:
 		return fmt.Sprintf("its version is %d", kv.version)
-	case kv.version == 1 && kv.create != r.main:
+	case kv.version == 1 && kv.create != r.Main:
 		return fmt.Sprintf("it is version 1, and was created at revision %d", kv.create)
-	case kv.version-1 > r.main-kv.create:
+	case kv.version-1 > r.Main-kv.create:
 		return fmt.Sprintf("version %d cannot be reached since revision %d, where it was created", kv.version, kv.create)
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -31,7 +32,7 @@ func drillFaults() []Fault {
 		return Fault{Name: name, Rung: report.Drill, Kinds: kinds, Inject: alone(edit(change)), Database: true, Alone: true}
 	}
 	return []Fault{
-		fault("the last revision there can be: no write goes through", set("meta", "scheduledCompactRev", rowKey(math.MaxInt64, 0)), report.KindServe, report.KindBoot),
+		fault("the last revision there can be: no write goes through", set("meta", "scheduledCompactRev", rowkey.Revision{Main: math.MaxInt64}.Bytes()), report.KindServe, report.KindBoot),
 		fault("a storage version that no etcd can bring up to its own", set("meta", "storageVersion", []byte("2.0.0")), report.KindBoot),
 		fault("only learners: nobody can vote", onlyLearners, report.KindBoot),
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -60,7 +61,7 @@ func rowFaults() []Fault {
 				return err
 			}
 			f.kv.Version++
-			return putMessage(tx, "key", rowKey(revisionOf(f.row), 1), f.kv)
+			return putMessage(tx, "key", rowkey.Revision{Main: revisionOf(f.row), Sub: 1}.Bytes(), f.kv)
 		}),
 		history("the deletion of a key that is not there", row(deletions, func(f found) { f.kv.Key = []byte("/app/never") })),
 		history("a deletion that holds a value", row(deletions, func(f found) { f.kv.Value = []byte("value") })),
@@ -70,10 +71,10 @@ func rowFaults() []Fault {
 				return err
 			}
 			f.kv = &mvccpb.KeyValue{Key: []byte("/app/000"), Value: []byte("old"), CreateRevision: 2, ModRevision: 2, Version: 1}
-			f.row = rowKey(2, 0)
+			f.row = rowkey.Revision{Main: 2}.Bytes()
 			return f.store(tx)
 		}),
-		history("a finished compaction above the scheduled one", set("meta", "finishedCompactRev", rowKey(100000, 0))),
+		history("a finished compaction above the scheduled one", set("meta", "finishedCompactRev", rowkey.Revision{Main: 100000}.Bytes())),
 		structure("a value altered, with the hash that the cluster gave", keepingHash(alteredValue), report.KindHash),
 		structure("a row gone that the compaction might have removed, with the hash that the cluster gave", keepingHash(edit(dropOld)), report.KindHash),
 	}

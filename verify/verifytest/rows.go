@@ -9,18 +9,14 @@ import (
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/rowkey"
 )
 
 var errNothing = errors.New("nothing fits: nothing was altered")
 
-// rowKey is a row's key, revisionOf its revision.
-func rowKey(main, sub int64) []byte {
-	return binary.BigEndian.AppendUint64(append(binary.BigEndian.AppendUint64(nil, uint64(main)), '_'), uint64(sub))
-}
-
+// revisionOf is the revision of a row's key.
 func revisionOf(row []byte) int64 { return int64(binary.BigEndian.Uint64(row)) }
-
-const rowKeySize = 17 // of a row that is no deletion
 
 // found is a row of the bucket key.
 type found struct {
@@ -28,7 +24,7 @@ type found struct {
 	kv  *mvccpb.KeyValue
 }
 
-func (f found) deletion() bool { return len(f.row) > rowKeySize }
+func (f found) deletion() bool { return len(f.row) > rowkey.Size }
 
 // rowsOf are all rows, by revision.
 func rowsOf(tx *bbolt.Tx) ([]found, error) {

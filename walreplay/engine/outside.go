@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/wire"
 )
 
 // Fields of InternalRaftRequest that are no requests, and of the v2 API's
@@ -34,26 +36,16 @@ func lookAt(data []byte) (outside, error) {
 	var inner []byte
 	bare := false
 	for rest := data; len(rest) > 0; {
-		field, kind, n := protowire.ConsumeTag(rest)
+		f, n := wire.Consume(rest)
 		if n < 0 {
 			return o, malformed(protowire.ParseError(n))
 		}
 		rest = rest[n:]
-		var value []byte
-		if kind == protowire.BytesType {
-			value, n = protowire.ConsumeBytes(rest)
-		} else {
-			n = protowire.ConsumeFieldValue(field, kind, rest)
-		}
-		if n < 0 {
-			return o, malformed(protowire.ParseError(n))
-		}
-		rest = rest[n:]
-		switch {
+		switch field := f.Number; {
 		case field == fieldID, field == fieldHeader:
 		case field == fieldV2:
-			inner = append([]byte{}, value...) // not nil
-		case field <= lastV2Field && kind == protowire.VarintType:
+			inner = append([]byte{}, f.Bytes...) // not nil
+		case field <= lastV2Field && f.Kind == protowire.VarintType:
 			bare = true
 		case o.request != 0 && o.request != field && !bare:
 			// A bare v2 request has several; its numbers may still come.

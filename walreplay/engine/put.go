@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/wire"
 )
 
 // put is a plain put, of which a log has more than of all else: a request with
@@ -33,19 +35,19 @@ func parsePut(data []byte) (p put, ok bool) {
 	var id uint64
 	var header, found bool
 	for len(data) > 0 {
-		f, n := nextField(data)
+		f, n := wire.Consume(data)
 		if n < 0 {
 			return p, false
 		}
 		data = data[n:]
 		switch {
-		case f.number == fieldID && f.kind == protowire.VarintType:
-			id = f.varint // the last one counts
-		case f.number == fieldHeader && f.kind == protowire.BytesType && plainHeader(f.bytes):
+		case f.Number == fieldID && f.Kind == protowire.VarintType:
+			id = f.Varint // the last one counts
+		case f.Number == fieldHeader && f.Kind == protowire.BytesType && plainHeader(f.Bytes):
 			header = true
-		case f.number == fieldPut && f.kind == protowire.BytesType && !found:
+		case f.Number == fieldPut && f.Kind == protowire.BytesType && !found:
 			found = true
-			if !p.parse(f.bytes) {
+			if !p.parse(f.Bytes) {
 				return p, false
 			}
 		default:
@@ -57,8 +59,8 @@ func parsePut(data []byte) (p put, ok bool) {
 
 func plainHeader(data []byte) bool {
 	for len(data) > 0 {
-		f, n := nextField(data)
-		if n < 0 || f.kind != protowire.VarintType || f.number != headerID && f.number != headerAuthRevision {
+		f, n := wire.Consume(data)
+		if n < 0 || f.Kind != protowire.VarintType || f.Number != headerID && f.Number != headerAuthRevision {
 			return false
 		}
 		data = data[n:]
@@ -68,18 +70,18 @@ func plainHeader(data []byte) bool {
 
 func (p *put) parse(data []byte) bool {
 	for len(data) > 0 {
-		f, n := nextField(data)
+		f, n := wire.Consume(data)
 		if n < 0 {
 			return false
 		}
 		data = data[n:]
 		switch {
-		case f.number == putKey && f.kind == protowire.BytesType:
-			p.key = f.bytes
-		case f.number == putValue && f.kind == protowire.BytesType:
-			p.value = f.bytes
-		case f.number == putLease && f.kind == protowire.VarintType:
-			p.lease = int64(f.varint)
+		case f.Number == putKey && f.Kind == protowire.BytesType:
+			p.key = f.Bytes
+		case f.Number == putValue && f.Kind == protowire.BytesType:
+			p.value = f.Bytes
+		case f.Number == putLease && f.Kind == protowire.VarintType:
+			p.lease = int64(f.Varint)
 		default:
 			return false
 		}
@@ -87,34 +89,4 @@ func (p *put) parse(data []byte) bool {
 	// etcd's index may keep the key, and would keep the block of the log with it.
 	p.key = bytes.Clone(p.key)
 	return true
-}
-
-// field is a field of a protobuf message: a number or bytes.
-type field struct {
-	number protowire.Number
-	kind   protowire.Type
-	varint uint64
-	bytes  []byte
-}
-
-// nextField tells how long the field is, below 0 when it is none, or of another
-// kind than the two.
-func nextField(data []byte) (f field, length int) {
-	number, kind, n := protowire.ConsumeTag(data)
-	if n < 0 {
-		return f, n
-	}
-	f.number, f.kind = number, kind
-	m := -1
-	switch kind {
-	case protowire.VarintType:
-		f.varint, m = protowire.ConsumeVarint(data[n:])
-	case protowire.BytesType:
-		f.bytes, m = protowire.ConsumeBytes(data[n:])
-	default:
-	}
-	if m < 0 {
-		return f, m
-	}
-	return f, n + m
 }

@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/wire"
 )
 
 // v2Request is what matters of a request of the v2 API, which etcd 3.4 and 3.5
@@ -36,36 +38,22 @@ const (
 func parseV2(data []byte) (v2Request, error) {
 	var r v2Request
 	for rest := data; len(rest) > 0; {
-		field, kind, n := protowire.ConsumeTag(rest)
+		f, n := wire.Consume(rest)
 		if n < 0 {
 			return r, malformed(protowire.ParseError(n))
 		}
 		rest = rest[n:]
-		var text []byte
-		var number uint64
-		switch kind {
-		case protowire.BytesType:
-			text, n = protowire.ConsumeBytes(rest)
-		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(rest)
-		default:
-			n = protowire.ConsumeFieldValue(field, kind, rest)
-		}
-		if n < 0 {
-			return r, malformed(protowire.ParseError(n))
-		}
-		rest = rest[n:]
-		switch field {
+		switch f.Number {
 		case v2Method:
-			r.method = string(text)
+			r.method = string(f.Bytes)
 		case v2Path:
-			r.path = string(text)
+			r.path = string(f.Bytes)
 		case v2Value:
-			r.value = string(text)
+			r.value = string(f.Bytes)
 		case v2PrevValue:
-			r.conditional = r.conditional || len(text) > 0
+			r.conditional = r.conditional || len(f.Bytes) > 0
 		case v2PrevIndex:
-			r.conditional = r.conditional || number > 0
+			r.conditional = r.conditional || f.Varint > 0
 		case v2PrevExist: // set or not is what matters
 			r.conditional = true
 		default: // concerns the v2 store only

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/requorum/requorum/snapshot/wire"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -55,24 +56,16 @@ func refuseNewer(e raftlog.Entry) error {
 func clusterVersion(b []byte, depth int) string {
 	var path, value []byte
 	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
+		f, n := wire.Consume(b)
 		if n < 0 {
 			return ""
 		}
 		b = b[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(field, kind, b); n < 0 {
-				return ""
-			}
-			b = b[n:]
+		if f.Kind != protowire.BytesType {
 			continue
 		}
-		data, n := protowire.ConsumeBytes(b)
-		if n < 0 {
-			return ""
-		}
-		b = b[n:]
-		switch field {
+		data := f.Bytes
+		switch f.Number {
 		case fieldVersionSet:
 			if _, _, n := protowire.ConsumeTag(data); n > 0 {
 				if v, m := protowire.ConsumeString(data[n:]); m >= 0 {

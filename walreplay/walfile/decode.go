@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/requorum/requorum/snapshot/wire"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -28,30 +29,15 @@ type hardState struct{ term, commit uint64 }
 // to raft 3.6) and protobuf (from 3.7 on) write the same fields, but not the
 // same bytes: the one leaves out empty data, the other zeros.
 
-// fields calls f for each field of a message. Numbers come in number, bytes in
-// data, which points into b.
-func fields(b []byte, f func(field protowire.Number, kind protowire.Type, number uint64, data []byte) error) error {
+// fields calls do for each field of a message.
+func fields(b []byte, do func(wire.Field) error) error {
 	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
+		f, n := wire.Consume(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
 		b = b[n:]
-		var number uint64
-		var data []byte
-		switch kind {
-		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			data, n = protowire.ConsumeBytes(b)
-		default:
-			n = protowire.ConsumeFieldValue(field, kind, b)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		b = b[n:]
-		if err := f(field, kind, number, data); err != nil {
+		if err := do(f); err != nil {
 			return err
 		}
 	}
@@ -75,18 +61,18 @@ func parseEntry(b []byte) (raftlog.Entry, error) {
 func parseAnyEntry(b []byte) (raftlog.Entry, error) {
 	var e raftlog.Entry
 	var kind uint64
-	err := fields(b, func(field protowire.Number, wire protowire.Type, number uint64, data []byte) error {
+	err := fields(b, func(f wire.Field) error {
 		switch {
-		case field == 1 && wire == protowire.VarintType:
-			kind = number
-		case field == 2 && wire == protowire.VarintType:
-			e.Term = number
-		case field == 3 && wire == protowire.VarintType:
-			e.Index = number
-		case field == 4 && wire == protowire.BytesType:
-			e.Data = data
+		case f.Number == 1 && f.Kind == protowire.VarintType:
+			kind = f.Varint
+		case f.Number == 2 && f.Kind == protowire.VarintType:
+			e.Term = f.Varint
+		case f.Number == 3 && f.Kind == protowire.VarintType:
+			e.Index = f.Varint
+		case f.Number == 4 && f.Kind == protowire.BytesType:
+			e.Data = f.Bytes
 		default:
-			return unknownField("a raft entry", field)
+			return unknownField("a raft entry", f.Number)
 		}
 		return nil
 	})
@@ -108,15 +94,15 @@ func parseAnyEntry(b []byte) (raftlog.Entry, error) {
 
 func parseState(b []byte) (hardState, error) {
 	var s hardState
-	err := fields(b, func(field protowire.Number, _ protowire.Type, number uint64, _ []byte) error {
-		switch field {
+	err := fields(b, func(f wire.Field) error {
+		switch f.Number {
 		case 1:
-			s.term = number
+			s.term = f.Varint
 		case 2: // the vote
 		case 3:
-			s.commit = number
+			s.commit = f.Varint
 		default:
-			return unknownField("a raft hard state", field)
+			return unknownField("a raft hard state", f.Number)
 		}
 		return nil
 	})
@@ -125,15 +111,15 @@ func parseState(b []byte) (hardState, error) {
 
 func parseMark(b []byte) (Mark, error) {
 	var m Mark
-	err := fields(b, func(field protowire.Number, _ protowire.Type, number uint64, _ []byte) error {
-		switch field {
+	err := fields(b, func(f wire.Field) error {
+		switch f.Number {
 		case 1:
-			m.Index = number
+			m.Index = f.Varint
 		case 2:
-			m.Term = number
+			m.Term = f.Varint
 		case 3: // the membership at the snapshot
 		default:
-			return unknownField("a snapshot record", field)
+			return unknownField("a snapshot record", f.Number)
 		}
 		return nil
 	})
@@ -142,14 +128,14 @@ func parseMark(b []byte) (Mark, error) {
 
 func parseIdentity(b []byte) (Identity, error) {
 	var i Identity
-	err := fields(b, func(field protowire.Number, _ protowire.Type, number uint64, _ []byte) error {
-		switch field {
+	err := fields(b, func(f wire.Field) error {
+		switch f.Number {
 		case 1:
-			i.MemberID = number
+			i.MemberID = f.Varint
 		case 2:
-			i.ClusterID = number
+			i.ClusterID = f.Varint
 		default:
-			return unknownField("a metadata record", field)
+			return unknownField("a metadata record", f.Number)
 		}
 		return nil
 	})

@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/wire"
 )
 
 // bufferSize is how much is read at once.
@@ -145,14 +147,14 @@ func decodeRecord(b []byte) (frame, error) {
 		return f, nil
 	}
 	var f frame
-	err := fields(b, func(field protowire.Number, wire protowire.Type, number uint64, data []byte) error {
+	err := fields(b, func(field wire.Field) error {
 		switch {
-		case field == 1 && wire == protowire.VarintType:
-			f.kind = int64(number)
-		case field == 2 && wire == protowire.VarintType:
-			f.crc = uint32(number)
-		case field == 3 && wire == protowire.BytesType:
-			f.data = data
+		case field.Number == 1 && field.Kind == protowire.VarintType:
+			f.kind = int64(field.Varint)
+		case field.Number == 2 && field.Kind == protowire.VarintType:
+			f.crc = uint32(field.Varint)
+		case field.Number == 3 && field.Kind == protowire.BytesType:
+			f.data = field.Bytes
 		}
 		return nil
 	})

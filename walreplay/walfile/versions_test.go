@@ -108,11 +108,6 @@ func TestVersions(t *testing.T) {
 				t.Fatalf("%d entries were followed", len(got))
 			}
 			wantEntries(t, got, want[:len(got)])
-			for _, e := range want {
-				if _, err := MinimalVersion(e); err != nil {
-					t.Fatalf("%s: %v", e, err)
-				}
-			}
 		})
 	}
 }

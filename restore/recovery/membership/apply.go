@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/wire"
 	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -186,18 +187,12 @@ func v2Attributes(data []byte) (id snapshot.ID, value []byte, ok bool) {
 func bytesFields(b []byte) map[protowire.Number][]byte {
 	all := map[protowire.Number][]byte{}
 	for len(b) > 0 {
-		field, kind, n := protowire.ConsumeTag(b)
+		f, n := wire.Consume(b)
 		if n < 0 {
 			return nil
 		}
-		b = b[n:]
-		if kind == protowire.BytesType {
-			all[field], n = protowire.ConsumeBytes(b)
-		} else {
-			n = protowire.ConsumeFieldValue(field, kind, b)
-		}
-		if n < 0 {
-			return nil
+		if f.Kind == protowire.BytesType {
+			all[f.Number] = f.Bytes
 		}
 		b = b[n:]
 	}
