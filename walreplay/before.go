@@ -38,7 +38,8 @@ func (c Change) String() string {
 
 // resolveBefore finds the last change of a key: it replays from the newest image
 // to the end of the log and, where nothing changed there, from older ones up to
-// where it has looked already.
+// where it has looked already. Where the log has more that no replay leads to, the
+// change that was found need not be the last one: it is told, and refused.
 func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error {
 	begin, last := h.end()
 	if p.Base != nil {
@@ -53,10 +54,10 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 	end := last
 	for b := begin; b != nil; b = h.older(b) {
 		if h.Reach(b) < last {
-			return h.notFound(p, b, fmt.Sprintf("it did not change in entries %d to %d, and entries %d to %d, which may have changed it, are missing", last+1, end, h.Reach(b)+1, last))
+			return h.notFound(p, b, end, fmt.Sprintf("it did not change in entries %d to %d, and entries %d to %d, which may have changed it, are missing", last+1, end, h.Reach(b)+1, last))
 		}
 		if b.Index() == last && p.Base != nil {
-			return h.notFound(p, b, fmt.Sprintf("no log goes on from %s, which was asked for", b.Name))
+			return h.notFound(p, b, end, fmt.Sprintf("no log goes on from %s, which was asked for", b.Name))
 		}
 		if b.Index() == last {
 			continue // an image without an entry after it shows no change
@@ -66,10 +67,16 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 			return err
 		}
 		p.Reached = max(p.Reached, reached)
+		if lost := h.behind(end); lost != "" && change != nil {
+			return &NotCoveredError{
+				Target: p.Target, History: h.Name,
+				Reason: fmt.Sprintf("%s, and a later change may be among all these; %s, as far as is known: --index %d restores the point before that", lost, change, change.Index-1),
+			}
+		}
 		if change == nil {
 			last = b.Index()
 			if p.Base != nil {
-				return h.notFound(p, b, fmt.Sprintf("it did not change in entries %d to %d", last+1, end))
+				return h.notFound(p, b, end, fmt.Sprintf("it did not change in entries %d to %d", last+1, end))
 			}
 			continue
 		}
@@ -80,9 +87,9 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 		return nil
 	}
 	if last == end {
-		return h.notFound(p, begin, "no log tells of changes")
+		return h.notFound(p, begin, end, "no log tells of changes")
 	}
-	return h.notFound(p, nil, fmt.Sprintf("it did not change in entries %d to %d, and no log from before them is there", last+1, end))
+	return h.notFound(p, nil, end, fmt.Sprintf("it did not change in entries %d to %d, and no full snapshot with a log that goes on from before them is there", last+1, end))
 }
 
 // older is the next image before b that is of an older state, or nil.
@@ -90,8 +97,11 @@ func (h *History) older(b *Base) *Base {
 	return h.newest(func(o *Base) bool { return o.Index() < b.Index() })
 }
 
-func (h *History) notFound(p *Point, before *Base, reason string) error {
+func (h *History) notFound(p *Point, before *Base, end uint64, reason string) error {
 	e := &NotCoveredError{Target: p.Target, History: h.Name, Reason: reason}
+	if lost := h.behind(end); lost != "" {
+		e.Reason += "; " + lost
+	}
 	if before != nil {
 		e.Before = h.nearReach(before)
 	}

@@ -118,14 +118,24 @@ func (h *History) resolveLatest(p *Point) error {
 	if err := h.damageBehind(p.Base, p.Last, 0); err != nil {
 		return err
 	}
-	for _, s := range h.log.stretches() {
-		if s.First > p.Last+1 {
-			p.Notes = append(p.Notes, fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing and no full snapshot was taken after them: these later entries cannot be restored",
-				s.First, s.Last, p.Last+1, s.First-1))
-			break
-		}
+	if lost := h.behind(p.Last); lost != "" {
+		p.Notes = append(p.Notes, lost+" and no full snapshot was taken after them: these later entries cannot be restored")
 	}
 	return nil
+}
+
+// behind says what the log holds behind an entry from which no replay leads to
+// it; empty where there is nothing.
+func (h *History) behind(last uint64) string {
+	for _, s := range h.log.stretches() {
+		switch {
+		case s.First > last+1:
+			return fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing", s.First, s.Last, last+1, s.First-1)
+		case s.Last > last:
+			return fmt.Sprintf("the log goes on with entries %d to %d, but does not join what is before them", s.First, s.Last)
+		}
+	}
+	return ""
 }
 
 func (h *History) resolveIndex(p *Point) error {

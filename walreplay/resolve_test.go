@@ -11,6 +11,8 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // story is a log with two backups: 1 join, 2 version, 3 put a (rev 2), 4 put b
@@ -351,6 +353,78 @@ func TestBeforeKeepsToItsImage(t *testing.T) {
 	var refused *NotCoveredError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "no log goes on from backup b8") {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// Promise 4: where the log goes on behind a hole that no full snapshot closes, a
+// later change may be there: the one that is known is told, and is not taken for
+// the last.
+func TestPromise4BeforeAHoleIsNotTheLast(t *testing.T) {
+	w := story(t)
+	w.archive(4, 7, true, 7)
+	w.archive(8, 10, false, 10)
+	w.archive(12, 12, true, 12) // 11 is missing, and 12 changes a
+	h := w.history()
+	for key, want := range map[string]string{
+		"c":     `key "c" was last changed at revision 6, raft index 10, between 2026-01-02T15:00:07Z and 2026-01-02T15:00:10Z, as far as is known: --index 9 restores`,
+		"a":     `key "a" was last changed at revision 4, raft index 6`,
+		"never": "did not change in entries 4 to 10",
+	} {
+		p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: key}, "", w.options())
+		var refused *NotCoveredError
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "with entries 12 to 12, but 11 to 11 are missing") {
+			t.Errorf("%s: %+v, %v", key, p, err)
+		}
+	}
+	// A snapshot behind the hole makes what is behind it searchable; what it
+	// does not tell is refused as before.
+	w.backup(11)
+	p, err := w.history().Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", w.options())
+	if err != nil || p.Change.Index != 12 {
+		t.Errorf("behind the hole: %+v, %v", p, err)
+	}
+}
+
+// Promise 4: a clock that was set back shows times twice. Which pass is meant
+// nobody knows, however close the observations around the time are; clocks that
+// differ by less than a second are no such thing.
+func TestPromise4AtATimeThatCameTwice(t *testing.T) {
+	for _, c := range []struct {
+		times []float64 // of entries 4 to 12, in seconds
+		at    float64
+		want  string
+	}{
+		// Back by a minute at entry 6, and over the same time again at 10.
+		{[]float64{100, 101, 41, 60, 80, 99, 100.4, 100.6, 110}, 100.5, "at about raft index 5 and again at about 10"},
+		{[]float64{100, 100.5, 41, 60, 80, 99, 100.4, 100.6, 110}, 100.4, "at about raft index 5 and again at about 10"},
+		{[]float64{100, 101, 41, 60, 80, 99, 100.4, 100.6, 110}, 70, ""}, // only once, but nobody looked near it
+		{[]float64{100, 101, 41, 60, 80, 99, 100.4, 101.4, 110}, 105, ""},
+		// Two archivers, a third of a second apart.
+		{[]float64{98, 99, 99.5, 100.2, 100.4, 100.1, 100.3, 101, 102}, 100.25, "9"},
+	} {
+		w := story(t)
+		b := segment.Batch{Entries: w.entries[3:12]}
+		for i, s := range c.times {
+			b.Marks = append(b.Marks, raftlog.Mark{Index: uint64(4 + i), Term: 2, Time: clockStart.Add(time.Duration(s*1000) * time.Millisecond), Member: 1})
+		}
+		h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: clockStart}, segment.Options{Tool: "test"})
+		if err == nil {
+			err = segment.Put(t.Context(), w.repo.Sink(), h, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := Target{Kind: AtTime, Time: clockStart.Add(time.Duration(c.at*1000) * time.Millisecond)}
+		p, err := w.history().Resolve(t.Context(), target, "", w.options())
+		var refused *NotCoveredError
+		if got := fmt.Sprint(err); err == nil && fmt.Sprint(p.Last) != c.want || err != nil && (!errors.As(err, &refused) || c.want == "9" || !strings.Contains(got, c.want)) {
+			t.Errorf("at %v of %v: %+v, %v", c.at, c.times, p, err)
+		}
+		if target.Nearest = true; err != nil {
+			if _, err := w.history().Resolve(t.Context(), target, "", w.options()); err != nil {
+				t.Errorf("the nearest observation to %v of %v: %v", c.at, c.times, err)
+			}
+		}
 	}
 }
 
