@@ -204,6 +204,10 @@ func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, e
 	return before, after, nil
 }
 
+func (a *archived) spread(ctx context.Context, first, last uint64) (time.Duration, error) {
+	return a.log.Spread(ctx, first, last, exact)
+}
+
 // errNoChain says that the archive has no chain value at an index.
 var errNoChain = errors.New("the archived log does not hold it")
 

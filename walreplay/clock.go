@@ -26,6 +26,9 @@ type clock interface {
 	around(ctx context.Context, t time.Time) (before, after *Seen, err error)
 	// of are the last observation below index and the first one at or above it.
 	of(ctx context.Context, index uint64) (before, after *Seen, err error)
+	// spread is the time between the earliest and the latest observation of the
+	// entries from first to last, or one that is longer than exact.
+	spread(ctx context.Context, first, last uint64) (time.Duration, error)
 }
 
 // resolveTime finds the index of a time. The state at a time between two
@@ -45,9 +48,17 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 	if err != nil {
 		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
 	}
+	twice, err := h.cameTwice(ctx, before, after)
+	if err != nil {
+		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
+	}
 	switch {
 	case before == nil && after == nil:
 		return 0, nil, refuse("nothing in it tells when an entry was written", nil, nil)
+	case twice && !t.Nearest:
+		return 0, nil, refuse(fmt.Sprintf("the archivers' clocks showed that time at about raft index %d and again at about %d (one was set back, or two disagree): name the one that is meant with --index, or take the nearer observation with --at-nearest",
+			after.Index, before.Index), after, before)
+	case twice:
 	case before != nil && before.Time.Equal(t.Time):
 		return before.Index, before, nil
 	case before != nil && after != nil && (before.Index == after.Index || after.Time.Sub(before.Time) <= exact):
@@ -67,6 +78,17 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 	low, high := min(before.Index, after.Index), max(before.Index, after.Index)
 	return 0, nil, refuse(fmt.Sprintf("entries %d to %d were written at some time in the %s between two observations: name one of them with --index, or take the nearer observation with --at-nearest",
 		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
+}
+
+// cameTwice tells that the observations around a time are of two passes of a clock
+// that was set back: the earlier one has the higher index, and what lies between
+// took longer than two observations of one time may be apart.
+func (h *History) cameTwice(ctx context.Context, before, after *Seen) (bool, error) {
+	if before == nil || after == nil || before.Index <= after.Index {
+		return false, nil
+	}
+	took, err := h.clock.spread(ctx, after.Index, before.Index)
+	return took > exact, err
 }
 
 // Observed is when a live member was first seen at an index, by the clock of the

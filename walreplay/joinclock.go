@@ -69,6 +69,18 @@ func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *Seen
 	return before, after, nil
 }
 
+// spread counts each archive by its own clock, up to the end of its part.
+func (c *joinedClock) spread(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
+	for _, o := range c.clocks {
+		one, err := o.spread(ctx, first, min(last, o.until))
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, one)
+	}
+	return longest, nil
+}
+
 // around leaves out what was seen behind the part. At a time when the cluster was
 // further than that, the last observation in the part is the nearest.
 func (p partClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
