@@ -120,7 +120,7 @@ func (o *pointOptions) target(now time.Time) (t walreplay.Target, err error) {
 	case "before":
 		t = walreplay.Target{Kind: walreplay.BeforeKey, Key: o.before}
 		if o.before == "" {
-			err = errors.New("--before wants a key; for all keys give --before-prefix ''")
+			err = errors.New("--before wants a key")
 		}
 	case "before-prefix":
 		t = walreplay.Target{Kind: walreplay.BeforePrefix, Key: o.beforePrefix}
@@ -140,8 +140,8 @@ func parseInstant(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04"} {
-		if t, err := time.ParseInLocation(layout, s, time.Local); err == nil {
-			return t, nil
+		if wall, err := time.Parse(layout, s); err == nil {
+			return onTheWall(wall, time.Local, s)
 		}
 	}
 	if ago, ok := strings.CutPrefix(s, "-"); ok {
@@ -150,4 +150,30 @@ func parseInstant(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("--at %s: want a time such as 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, or -10m", s)
+}
+
+// onTheWall is when the clocks of a zone showed a time. Where its offset changes
+// they show some twice and some never: to guess would restore a state up to an
+// hour off.
+func onTheWall(wall time.Time, zone *time.Location, s string) (time.Time, error) {
+	const shown = time.DateTime
+	var could, did []time.Time
+	for _, near := range []time.Duration{-24 * time.Hour, 24 * time.Hour} { // before a change, and behind it
+		_, offset := wall.Add(near).In(zone).Zone()
+		t := wall.Add(-time.Duration(offset) * time.Second).In(zone)
+		if len(could) > 0 && could[0].Equal(t) {
+			continue
+		}
+		could = append(could, t)
+		if t.Format(shown) == wall.Format(shown) {
+			did = append(did, t)
+		}
+	}
+	switch {
+	case len(did) == 1:
+		return did[0], nil
+	case len(did) > 1:
+		return time.Time{}, fmt.Errorf("--at %s: the clocks were set back and showed that twice: say which, %s or %s", s, did[0].Format(time.RFC3339), did[1].Format(time.RFC3339))
+	}
+	return time.Time{}, fmt.Errorf("--at %s: the clocks were set forward and never showed that: give the time with its zone, such as %s or %s", s, could[0].Format(time.RFC3339), could[1].Format(time.RFC3339))
 }
