@@ -180,7 +180,9 @@ func (h *History) withGaps(ranges []Range) []Range {
 		}
 	}
 	for _, r := range ranges {
-		gap(r.FirstIndex - 1)
+		if r.FirstIndex > 0 { // 0: the database of a 3.4 that nobody had written to
+			gap(r.FirstIndex - 1)
+		}
 		all = append(all, r)
 		next = max(next, r.LastIndex+1)
 	}

@@ -125,7 +125,7 @@ func (s *session) snapshotTaken(err error) {
 		return
 	}
 	s.position.Gap = nil
-	s.full = max(s.full, gap.First-1, 1) // at least there: the next look tells
+	s.full, s.some = max(s.full, gap.First-1), true // at least there: the next look tells
 	for _, h := range s.holes {
 		h.due = h.due && h.Last >= gap.First
 	}

@@ -206,7 +206,7 @@ func (s *session) settled() bool {
 // recoverable is the last entry that a full snapshot and the log behind it lead
 // to, as far as holes are known; 0 where there is no full snapshot.
 func (s *session) recoverable() uint64 {
-	if s.searches > 0 && s.full == 0 {
+	if s.searches > 0 && !s.some {
 		return 0
 	}
 	last := s.end.index

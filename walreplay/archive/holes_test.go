@@ -659,6 +659,26 @@ func TestSeveralHolesAreReported(t *testing.T) {
 	})
 }
 
+// The full snapshot of a 3.4 that nobody had written to yet knows no raft index. It
+// is one all the same: the log from its first entry on follows it.
+func TestFullSnapshotBeforeTheFirstWrite(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		r.full(0, 0)
+		r.load(20)
+		a := r.start(0)
+		r.waitArchived(a, 20, time.Minute)
+		time.Sleep(time.Minute)
+		if s := a.State(); s.Recoverable != s.Archived || s.BehindEntries != 0 || s.Checked.IsZero() {
+			t.Errorf("%s, recoverable to %d of %d, %d entries behind", s, s.Recoverable, s.Archived, s.BehindEntries)
+		}
+		for _, one := range r.ranges() {
+			if one.Gap || one.FirstIndex != 0 || one.LastIndex < 20 {
+				t.Errorf("%+v", one)
+			}
+		}
+	})
+}
+
 // Without a full snapshot nothing can be restored, and the state says so; who
 // has seen one come need not wait an hour for that to end.
 func TestNothingIsRecoverableWithoutAFullSnapshot(t *testing.T) {

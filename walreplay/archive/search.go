@@ -13,7 +13,8 @@ import (
 // found is what one look through the archive told.
 type found struct {
 	end     uint64 // of the archive, as it was known when the look began
-	full    uint64 // index of the newest full snapshot; 0 where there is none
+	full    uint64 // index of the newest full snapshot
+	some    bool   // there is a full snapshot
 	last    uint64 // the last entry that there is
 	missing []segment.Run
 	records []repository.GapName
@@ -51,11 +52,11 @@ func lookThrough(ctx context.Context, repo *repository.Repository, id repository
 	ctx, cancel := context.WithTimeout(ctx, branchLimit)
 	defer cancel()
 	f.end = end
-	if f.full, _, f.err = newestFull(ctx, repo, id); f.err != nil {
+	if f.full, _, f.some, f.err = newestFull(ctx, repo, id); f.err != nil {
 		return f
 	}
 	from := uint64(0)
-	if f.full > 0 {
+	if f.some {
 		from = f.full + 1
 	}
 	if f.missing, f.last, f.err = cover.Missing(ctx, from); f.err == nil && len(f.missing) > 0 {
@@ -81,7 +82,7 @@ func (s *session) searched(f found) error {
 		// next session goes on from what is left.
 		return errAgain
 	}
-	s.full, s.holes = f.full, s.assess(f, now)
+	s.full, s.some, s.holes = f.full, f.some, s.assess(f, now)
 	s.forgetFilled(f)
 	s.tellHoles()
 	s.publish() // who sees that it was looked through sees what was found

@@ -102,6 +102,7 @@ type session struct {
 	stored    uint64 // the last entry that was seen to be stored
 	holes     []*hole
 	full      uint64    // the index of the newest full snapshot, when the archive was looked through
+	some      bool      // whether there was one
 	dueSince  time.Time // since when a full snapshot is due
 
 	position position

@@ -134,7 +134,7 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*trial,
 	if lane := s.spool.firstLane(id); len(lane) > 0 {
 		return &trial{timeline: id, end: lane[len(lane)-1]}, nil
 	}
-	index, term, err := newestFull(ctx, s.repo, id)
+	index, term, _, err := newestFull(ctx, s.repo, id)
 	if err != nil || index == 0 {
 		return nil, err
 	}
@@ -298,11 +298,13 @@ func (s *session) openBranch(ctx context.Context, parent *trial, n int, reason s
 // follow the clocks of several writers.
 const recentFulls = 8
 
-// newestFull is the furthest state that a full snapshot of a timeline holds.
-func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (index, term uint64, err error) {
+// newestFull is the furthest state that a full snapshot of a timeline holds, and
+// whether there is one at all: a database of 3.4 that nobody wrote to yet knows no
+// index, and counts as one at 0.
+func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (index, term uint64, is bool, err error) {
 	fulls, err := repo.Fulls(ctx, id)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, false, err
 	}
 	fulls = slices.DeleteFunc(fulls, func(f repository.Full) bool { return !f.Complete })
 	for _, f := range fulls[max(0, len(fulls)-recentFulls):] {
@@ -311,14 +313,16 @@ func newestFull(ctx context.Context, repo *repository.Repository, id repository.
 		switch {
 		case errors.As(err, &damaged), errors.Is(err, snapshot.ErrNewerFormat), errors.Is(err, sinks.ErrNotFound):
 		case err != nil:
-			return 0, 0, err
+			return 0, 0, false, err
 		case !slices.ContainsFunc(f.Objects, func(o sinks.Object) bool { return o.Name == m.Object.Name && o.Size == m.Object.StoredSize }):
 			// It was lost, or cut short.
-		case m.Facts.RaftIndex > index:
-			index, term = m.Facts.RaftIndex, m.Facts.RaftTerm
+		default:
+			if is = true; m.Facts.RaftIndex > index {
+				index, term = m.Facts.RaftIndex, m.Facts.RaftTerm
+			}
 		}
 	}
-	return index, term, nil
+	return index, term, is, nil
 }
 
 // Reached is how far the archived log of a timeline goes: the last entry's
