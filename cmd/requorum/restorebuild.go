@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
@@ -99,7 +100,7 @@ func (o *buildOptions) readPlan() (*restore.Plan, error) {
 	}
 	data, err := os.ReadFile(o.plan)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, o.checkPlanFolder()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--plan: %w", err)
@@ -114,6 +115,18 @@ func (o *buildOptions) readPlan() (*restore.Plan, error) {
 		}
 	}
 	return plan, nil
+}
+
+// checkPlanFolder refuses a plan that cannot be written before hours of replay.
+func (o *buildOptions) checkPlanFolder() error {
+	dir, err := above(o.plan)
+	if err == nil {
+		err = unix.Access(dir, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("--plan %s: it cannot be written to the folder %s: %w: name a file elsewhere", o.plan, dir, err)
+	}
+	return nil
 }
 
 // agrees tells whether an option says what the plan says, as it does when the

@@ -79,6 +79,7 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 // printSnapshotFile tells what was written.
 func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
 	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
+	g.printAsked(r.Plan.Source)
 	g.printBump(r.Plan.Bump)
 	for _, a := range r.AlarmsCleared {
 		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)

@@ -168,6 +168,7 @@ func (g *globals) printBuilt(r *restore.Result) {
 		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
 	}
 	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
+	g.printAsked(p.Source)
 	for _, m := range r.Members {
 		for _, path := range m.SetAside {
 			g.printf("%s: set aside %s\n", m.Name, path)
@@ -181,6 +182,19 @@ func (g *globals) printBuilt(r *restore.Result) {
 		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
 	}
 	g.printNotes(p.Notes)
+}
+
+// printAsked holds what was asked for against what it came to: a time is as exact
+// as the observations around it.
+func (g *globals) printAsked(s restore.Source) {
+	if s.Target == "" || s.Recipe == nil {
+		return
+	}
+	written := ""
+	if s.Recipe.Time != "" {
+		written = ", the last entry written " + s.Recipe.Time
+	}
+	g.printf("  for %s: raft index %d%s\n", s.Target, s.Recipe.Index, written)
 }
 
 // printStart tells how to start what was built.

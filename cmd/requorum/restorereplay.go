@@ -167,8 +167,14 @@ func (s *restoreSource) rebuild(ctx context.Context, g *globals, o *restoreOptio
 		return s.nameOlder(ctx, g, err)
 	}
 	s.image = s.rebuilt
-	if s.point != nil && s.rebuilt.Recipe != nil && s.rebuilt.Recipe.Index < s.history.Reach(s.rebuilt.Base) && s.point.MaxRevision > 0 {
+	if s.point == nil || s.point.MaxRevision == 0 || s.rebuilt.Recipe == nil {
+		return nil
+	}
+	if c := s.rebuilt.Recipe; c.Index < s.history.Reach(s.rebuilt.Base) {
 		s.highest = max(s.highest, s.point.MaxRevision+1) // the entry that was not replayed made it
+	} else {
+		s.notes = append(s.notes, fmt.Sprintf("what can be replayed ends at raft index %d, before the cluster went on to revision %d: changes of leases, users or alarms that may have followed at revision %d are not in it",
+			c.Index, c.Revision+1, c.Revision))
 	}
 	return nil
 }
