@@ -17,6 +17,17 @@ import (
 // no warning.
 const applyFailed = "failed to apply request"
 
+// isHistory tells whether a warning is of what the members met too.
+func isHistory(message string) bool {
+	switch message {
+	case applyFailed,
+		"ignored grant role request to a user",                          // who has that role already
+		"request auth revision is less than current node auth revision": // refused
+		return true
+	}
+	return false
+}
+
 // newLogger is what etcd's parts log to: warnings and errors go to logger, and
 // where etcd would end the process it panics with an error instead. A goroutine
 // of etcd's own is ended, and background told why.
@@ -78,7 +89,7 @@ func (h *refusals) With(fields []zapcore.Field) zapcore.Core { return &refusals{
 
 // Check makes refused requests a detail.
 func (h *refusals) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if entry.Message == applyFailed {
+	if isHistory(entry.Message) {
 		entry.Level = zapcore.DebugLevel
 	}
 	return h.Core.Check(entry, checked)

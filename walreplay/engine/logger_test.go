@@ -21,6 +21,12 @@ func TestRefusedRequestsAreNoWarning(t *testing.T) {
 		applyAll(t, e, logOf(t, 1, add))
 		again := &pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "alice", Options: &authpb.UserAddOptions{NoPassword: true}}}
 		applyAll(t, e, logOf(t, 2, again))
+		role := &pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "reader"}}
+		grant := &pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "alice", Role: "reader"}}
+		applyAll(t, e, logOf(t, 3, role, grant, grant))
+		if told := strings.Contains(out.String(), "ignored grant role"); told != (level == slog.LevelDebug) {
+			t.Errorf("at level %s, of a role that was granted twice: %s", level, out.String())
+		}
 		if told := strings.Contains(out.String(), applyFailed); told != (level == slog.LevelDebug) || strings.Contains(out.String(), "level=WARN") {
 			t.Errorf("at level %s: %s", level, out.String())
 		}
