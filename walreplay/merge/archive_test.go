@@ -32,6 +32,7 @@ type archive struct {
 	marks   []raftlog.Mark
 	sum     raftlog.Sum
 	anchor  bool // the next segment begins a chain
+	m       *merge.Merger
 }
 
 func newArchive(t *testing.T) *archive {
@@ -158,6 +159,7 @@ type watched struct {
 	deleted []string
 	locked  func(name string) bool
 	denied  bool
+	rival   func(name string) // called before an object is created
 }
 
 func (w *watched) call() error {
@@ -177,6 +179,9 @@ var errKilled = fmt.Errorf("killed")
 func (w *watched) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
 	if err := w.call(); err != nil {
 		return nil, err
+	}
+	if w.rival != nil {
+		w.rival(name)
 	}
 	return w.Sink.Create(ctx, name, o)
 }

@@ -93,8 +93,9 @@ func (e *NoIdentityError) Unwrap() error { return e.Err }
 type Merger struct {
 	Config
 	claimant *repository.Claimant
-	headers  map[string]facts
+	headers  map[string]remembered
 	locked   map[string]time.Time // since when it is known, by this host's clock
+	unheld   map[string]time.Time // what names alone call superseded; since when it is known
 	stamped  map[string]bool      // alive marks with a stamp
 }
 
@@ -112,12 +113,8 @@ func New(c Config) *Merger {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Merger{Config: c, claimant: c.Repo.Claimant(job, c.Holder, c.Patience), headers: map[string]facts{}, locked: map[string]time.Time{}, stamped: map[string]bool{}}
+	return &Merger{Config: c, claimant: c.Repo.Claimant(job, c.Holder, c.Patience), headers: map[string]remembered{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, stamped: map[string]bool{}}
 }
-
-// Merge does what is due now, once. A caller that calls again and again keeps a
-// Merger instead.
-func Merge(ctx context.Context, c Config) (Report, error) { return New(c).Merge(ctx) }
 
 // Merge does what is due now, if it is this host's. It returns what it did
 // also with an error. A *NoIdentityError stays until the configuration

@@ -329,11 +329,11 @@ func TestMergeEncrypted(t *testing.T) {
 			t.Fatal("merged without an identity")
 		}
 		c := merge.Config{Repo: a.repo, Timeline: timeline, Holder: "a", Identities: []age.Identity{id}}
-		if _, err := merge.Merge(t.Context(), c); err == nil || !strings.Contains(err.Error(), "recipients") {
+		if _, err := merge.New(c).Merge(t.Context()); err == nil || !strings.Contains(err.Error(), "recipients") {
 			t.Fatalf("encrypted entries were to be stored in plain text: %v", err)
 		}
 		c.Codec = a.codec
-		r, err := merge.Merge(t.Context(), c)
+		r, err := merge.New(c).Merge(t.Context())
 		if err != nil || len(r.Merged) != 1 || !r.Merged[0].Object.Encrypted() {
 			t.Fatalf("got %+v, %v", r, err)
 		}
@@ -420,6 +420,18 @@ func TestPromise5Marks(t *testing.T) {
 		}
 		if d := left[2][1].Time.Sub(left[2][0].Time); d < 72*time.Hour {
 			t.Fatalf("the first and the last are %s apart", d)
+		}
+		// The last one says how long the member was there: it stays when it is old.
+		a.run(21, 1, 0)
+		for i := range 120 {
+			put(30, 1, nil)
+			time.Sleep(time.Duration(i%2) * time.Hour)
+		}
+		a.merge(m)
+		for _, want := range []segment.Alive{left[1][2], left[2][1]} {
+			if _, err := segment.ReadMark(t.Context(), a.repo, repository.MarkName{Timeline: timeline, Index: 20, Time: want.Time, Member: want.Member}); err != nil {
+				t.Errorf("the last mark of member %d: %v", want.Member, err)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,11 +29,30 @@ type facts struct {
 	anchor        bool
 	encrypted     bool
 	marks         int
+	firstMark     int64 // the earliest of their times, in nanoseconds; and the latest
+	lastMark      int64
 	raw           int64
 }
 
 func factsOf(h segment.Header) facts {
-	return facts{h.LastIndex, h.FirstTerm, h.LastTerm, h.Before, h.After, h.Anchor, h.Object.Encrypted(), h.Marks, h.Object.RawSize}
+	return facts{
+		h.LastIndex, h.FirstTerm, h.LastTerm, h.Before, h.After, h.Anchor, h.Object.Encrypted(),
+		h.Marks, h.FirstMark.UnixNano(), h.LastMark.UnixNano(), h.Object.RawSize,
+	}
+}
+
+// remembered is what the header of an object said. Another one may have taken its
+// name since: what was lost is archived anew, and cut elsewhere.
+type remembered struct {
+	size int64
+	came time.Time // as it is listed
+	facts
+}
+
+// remember is what is known of a listed object.
+func (m *Merger) remember(o sinks.Object) (facts, bool) {
+	r, ok := m.headers[o.Name]
+	return r.facts, ok && r.size == o.Size && r.came.Equal(o.ModTime)
 }
 
 // item is a segment with what its header says.
@@ -50,7 +70,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Rep
 	for _, s := range segments {
 		name := s.Object.Name
 		mu.Lock()
-		_, known := m.headers[name]
+		_, known := m.remember(s.Object)
 		mu.Unlock()
 		if known {
 			continue
@@ -61,7 +81,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Rep
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				m.headers[name] = factsOf(h)
+				m.headers[name] = remembered{s.Object.Size, s.Object.ModTime, factsOf(h)}
 			case unusable(err):
 				r.Damaged = append(r.Damaged, err)
 			case !errors.Is(err, sinks.ErrNotFound):
@@ -80,7 +100,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Rep
 // known are those of segments whose headers were read, and whether all were.
 func (m *Merger) known(segments []repository.Segment) (items []item, all bool) {
 	for _, s := range segments {
-		if f, ok := m.headers[s.Object.Name]; ok {
+		if f, ok := m.remember(s.Object); ok {
 			items = append(items, item{s, f})
 		}
 	}
@@ -145,9 +165,11 @@ func (m *Merger) forget(l *listing) {
 			delete(m.headers, name)
 		}
 	}
-	for name := range m.locked {
-		if !there[name] {
-			delete(m.locked, name)
+	for _, known := range []map[string]time.Time{m.locked, m.unheld} {
+		for name := range known {
+			if !there[name] {
+				delete(known, name)
+			}
 		}
 	}
 	for _, mark := range l.marks {

@@ -22,6 +22,9 @@ func (m *Merger) removeSuperseded(ctx context.Context, all *listing, r *Report) 
 			r.Locked++
 			continue
 		}
+		if recent(m.unheld, pair.segment.Object.Name) {
+			continue
+		}
 		name := pair.by.Object.Name
 		if byHolder[name] == nil {
 			order = append(order, pair.by)
@@ -58,6 +61,7 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 	chain := sums(h, batch.Entries)
 	for _, i := range items {
 		if !holds(h, chain, batch.Marks, i) {
+			m.unheld[i.Object.Name] = time.Now()
 			continue
 		}
 		switch err := m.Repo.Sink().Delete(ctx, i.Object.Name); {
@@ -74,8 +78,9 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 }
 
 // holds tells whether a segment that was read holds all of i: the chain's value
-// on both sides is the same, so the entries between are, and the marks of these
-// entries, and of the one before them, are as many at least.
+// on both sides is the same, so the entries between are; and of the marks of these
+// entries, and of the one before them, as many at least are there, from the time of
+// i's first to that of its last.
 func holds(h segment.Header, chain []raftlog.Sum, marks []raftlog.Mark, i item) bool {
 	if i.First < h.FirstIndex || i.last > h.LastIndex {
 		return false
@@ -85,18 +90,22 @@ func holds(h segment.Header, chain []raftlog.Sum, marks []raftlog.Mark, i item) 
 	}
 	count := 0
 	for _, mark := range marks {
-		if i.First-1 <= mark.Index && mark.Index <= i.last {
+		at := mark.Time.UnixNano()
+		if i.First-1 <= mark.Index && mark.Index <= i.last && i.firstMark <= at && at <= i.lastMark {
 			count++
 		}
 	}
 	return count >= i.marks
 }
 
-// lockedFor is how long a segment that was found locked is left alone:
-// retentions are counted in days.
+// lockedFor is how long a segment that was found locked is left alone: retentions
+// are counted in days. So is one that the larger one around it does not hold: to
+// find that out takes a read of all of that.
 const lockedFor = 24 * time.Hour
 
-func (m *Merger) isLocked(name string) bool {
-	since, ok := m.locked[name]
+func (m *Merger) isLocked(name string) bool { return recent(m.locked, name) }
+
+func recent(known map[string]time.Time, name string) bool {
+	since, ok := known[name]
 	return ok && time.Since(since) < lockedFor
 }

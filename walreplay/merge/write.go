@@ -75,7 +75,6 @@ func (m *Merger) mergeRun(ctx context.Context, level int, run []item, r *Report)
 		return -1, err
 	}
 	m.Logger.Info("log segments merged", "object", h.Name(), "sources", len(run), "entries", h.Entries, "bytes", len(object))
-	m.headers[h.Name()] = factsOf(h)
 	r.Merged = append(r.Merged, h)
 	r.Sources += len(run)
 	return -1, nil
