@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -186,25 +187,67 @@ func TestAliveMarks(t *testing.T) {
 		}
 		r.gone.away.Store(false)
 		time.Sleep(time.Minute)
-		if n := len(r.openLog(1).Alive()); n < len(first)+5 {
-			t.Errorf("%d marks, %d before the repository went away", n, len(first))
+		all := r.openLog(1).Alive()
+		if len(all) < len(first)+5 {
+			t.Errorf("%d marks, %d before the repository went away", len(all), len(first))
+		}
+		// Not one is lost, nor that whose put failed first; and none is written twice.
+		for i, m := range all[1:] {
+			if d := m.Time.Sub(all[i].Time); d < 55*time.Second || d > 65*time.Second {
+				t.Errorf("%s between the marks at %s and %s", d, all[i].Time, m.Time)
+			}
 		}
 	})
 }
 
-// Stamps are taken from a follower only, and rarely.
+// An alive mark says that nothing happened. There is none while something does,
+// stored or not; nor of a member that does not answer any more.
+func TestNoAliveMarksUnderLoad(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(180)
+		r.gone.away.Store(true)
+		r.load(180)
+		r.gone.away.Store(false)
+		r.load(180)
+		last := r.cluster.members[0].last()
+		r.waitArchived(a, last, 30*time.Second)
+		if marks := r.openLog(1).Alive(); len(marks) > 0 {
+			t.Errorf("marks under load: %+v", marks)
+		}
+		time.Sleep(3 * time.Minute)
+		before := r.openLog(1).Alive()
+		if len(before) == 0 || before[0].Index != last {
+			t.Fatalf("marks of a quiet cluster: %+v", before)
+		}
+		r.cluster.mu.Lock()
+		r.cluster.members[0].down = true
+		r.cluster.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		if n := len(r.openLog(1).Alive()); n > len(before)+1 {
+			t.Errorf("%d marks of a member that is down", n-len(before))
+		}
+	})
+}
+
+// Stamps are taken from a follower only, rarely, and where they are wanted.
 func TestStamps(t *testing.T) {
-	inFakeTime(t, 2, func(t *testing.T, r *rig) {
-		for i := range 2 {
+	inFakeTime(t, 4, func(t *testing.T, r *rig) {
+		r.cluster.members[2].learner = true
+		for i := range 3 {
 			r.start(i, func(c *Config) { c.Stamp = time.Hour })
 		}
+		r.start(3)
 		r.load(10)
 		time.Sleep(150 * time.Minute)
 		r.cluster.mu.Lock()
-		leader, follower := r.cluster.members[0].hashes, r.cluster.members[1].hashes
+		var asked []int
+		for _, m := range r.cluster.members {
+			asked = append(asked, m.hashes)
+		}
 		r.cluster.mu.Unlock()
-		if leader != 0 || follower != 2 {
-			t.Errorf("the leader was asked %d times, the follower %d times", leader, follower)
+		if !slices.Equal(asked, []int{0, 2, 0, 0}) {
+			t.Errorf("the leader, the follower, the learner, and one that nobody wants a stamp of were asked %v times", asked)
 		}
 		stamps := 0
 		for a, err := range segment.ReadMarks(context.Background(), r.repo(), timelineN(1)) {
@@ -213,7 +256,7 @@ func TestStamps(t *testing.T) {
 			}
 			if a.Stamp != nil {
 				stamps++
-				if a.Stamp.Hash != 7 || a.Stamp.HashRevision != 41 {
+				if a.Stamp.Hash != 7 || a.Stamp.HashRevision != 41 || a.Stamp.CompactedRevision != 1 {
 					t.Errorf("stamp %+v", a.Stamp)
 				}
 			}

@@ -42,6 +42,8 @@ type fakeMember struct {
 	down     bool
 	frozen   bool // the file as it is read does not grow any more
 	leader   bool
+	learner  bool
+	refuses  error  // that its client ends with
 	cutOff   bool   // it sees no leader
 	ahead    uint64 // what it knows to be in the log, where it applies that late
 	hashes   int
@@ -256,13 +258,16 @@ func (a asked) Status(_ context.Context, _ Identity) (store.MemberStatus, error)
 	if m.down {
 		return store.MemberStatus{}, errors.New("connection refused")
 	}
+	if m.refuses != nil {
+		return store.MemberStatus{}, m.refuses
+	}
 	leader := uint64(1)
 	if m.cutOff {
 		leader = 0
 	}
 	return store.MemberStatus{
 		Endpoint: "http://fake", ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
-		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, RaftIndex: max(m.applied, m.ahead),
+		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, IsLearner: m.learner, RaftIndex: max(m.applied, m.ahead),
 	}, nil
 }
 

@@ -139,20 +139,26 @@ func TestFillTakesNothingRefused(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		r.holed()
 		m := r.cluster.members[1]
-		used := false
+		var before segment.Header // the one before the hole: from there on the log is read
+		for _, h := range r.openLog(1).Headers() {
+			if h.LastIndex == 20 {
+				before = h
+			}
+		}
+		var used *cutLog
 		r.start(1, func(c *Config) {
 			c.open = func(from uint64) (Log, error) {
 				l, err := m.open(from)
-				if err != nil || from != 21 {
+				if err != nil || from != before.FirstIndex {
 					return l, err
 				}
-				used = true
-				return &cutLog{fakeLog: l.(*fakeLog), refused: testEntry(30, 2, "refused"), recorded: 25}, nil
+				used = &cutLog{fakeLog: l.(*fakeLog), refused: testEntry(30, 2, "refused"), recorded: 25}
+				return used, nil
 			}
 		})
 		r.waitFor("fill", time.Minute, func() bool { return len(r.openLog(1).Spans()) == 1 })
-		if !used {
-			t.Fatal("no log was opened to fill the hole")
+		if used == nil || used.polls < 2 {
+			t.Fatal("no such log was read to fill the hole")
 		}
 		r.sameAs(1, m.entries)
 	})

@@ -8,26 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/requorum/requorum/store/storetest"
 )
-
-// small mounts a file system of so many bytes for the time of the test.
-func small(t *testing.T, size string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		if os.Getenv("REQUORUM_CI") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("SKIPPED: mounting a small file system takes root: " + err.Error())
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // Promise 2, on a real file system: nothing can be written to the spool's disk, not
 // even where the archive stands. With the repository back everything is stored, by
@@ -35,7 +17,7 @@ func small(t *testing.T, size string) string {
 func TestPromise2SpoolOnASmallDisk(t *testing.T) {
 	for name, restart := range map[string]bool{"same process": false, "next process": true} {
 		t.Run(name, func(t *testing.T) {
-			dir := small(t, "2m")
+			dir := storetest.SmallDisk(t, "2m")
 			inFakeTime(t, 1, func(t *testing.T, r *rig) {
 				m := r.cluster.members[0]
 				a := r.start(0, func(c *Config) { c.SpoolDir = dir })

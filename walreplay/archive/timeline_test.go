@@ -3,6 +3,9 @@ package archive
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -471,5 +474,71 @@ func TestPromise6RestoredClusterBeginsAnew(t *testing.T) {
 		r.waitArchived(a, 40, 10*time.Second)
 		a.stop()
 		r.sameAs(1, r.cluster.members[0].entries)
+	})
+}
+
+// Design, Timelines: the first descriptor says who the members were as well, and
+// why it was opened.
+func TestPromise6FirstDescriptor(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(5)
+		r.waitArchived(a, 20, 10*time.Second)
+		tl := r.timeline(1)
+		if !slices.Equal(tl.Members, []string{"m1", "m2", "m3"}) || tl.Parent != nil || tl.Reason == "" || tl.Created.IsZero() {
+			t.Errorf("%+v", tl)
+		}
+	})
+}
+
+// A machine that was set back was so with all that its archiver remembered. That
+// the archive ends with a segment of this very member tells it all the same.
+func TestRolledBackWithItsArchiver(t *testing.T) {
+	inFakeTime(t, 3, func(t *testing.T, r *rig) {
+		a := r.start(0)
+		r.load(10)
+		r.waitArchived(a, 40, 10*time.Second)
+		a.stop()
+		r.cluster.mu.Lock()
+		m := r.cluster.members[0]
+		m.entries = m.entries[:20:20]
+		m.version, m.applied = m.version+1, 20
+		r.cluster.mu.Unlock()
+		b := r.start(0) // with a spool folder that knows nothing
+		r.waitFor("the alarm", time.Minute, func() bool { return b.has(AlarmRolledBack) })
+		r.cluster.catchUp(0, 1)
+		r.load(10)
+		r.waitArchived(b, 80, 30*time.Second)
+		r.waitFor("the end of the alarm", time.Minute, func() bool { return !b.has(AlarmRolledBack) })
+		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
+			t.Errorf("timelines %v", ids)
+		}
+		r.sameAs(1, r.cluster.members[1].entries)
+	})
+}
+
+// A member that a restore built, and that never answered, opens no timeline: who
+// restored it records what it goes on from. Once it answers, it does.
+func TestPromise6RestoredAndNotStarted(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, "member"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "member", "requorum-restored.json"), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m := r.cluster.members[0]
+		r.cluster.commit(20, "x")
+		m.recorded, m.down = 20, true
+		a := r.start(0, func(c *Config) { c.DataDir = dir })
+		time.Sleep(time.Minute)
+		if ids, err := r.repo().TimelineIDs(context.Background()); err != nil || len(ids) != 0 {
+			t.Fatalf("timelines %v, %v", ids, err)
+		}
+		r.cluster.mu.Lock()
+		m.down = false
+		r.cluster.mu.Unlock()
+		r.waitArchived(a, 20, time.Minute)
 	})
 }
