@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +171,84 @@ func TestClaimDamaged(t *testing.T) {
 			t.Fatalf("got %+v, %v, %v", claim, held, err)
 		}
 	})
+}
+
+// A claim that was copied to another slot is nobody's: its holder never set out
+// for that one.
+func TestClaimThatWasMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinktest.NewMemory()
+		r := claimRepo(t, s)
+		b := r.Claimant("job", "b", patience)
+		if _, held, err := b.Try(t.Context(), "other", ""); !held || err != nil {
+			t.Fatal(held, err)
+		}
+		data, err := sinks.Get(t.Context(), s, repository.ClaimName("job", "other", 1), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sinks.Put(t.Context(), s, repository.ClaimName("job", "slot", 1), data, sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if try(t, b, "") {
+			t.Fatal("it holds what it never claimed")
+		}
+		if _, err := r.ReadClaim(t.Context(), "job", "slot", 1); !errors.Is(err, repository.ErrAltered) {
+			t.Fatalf("got %v, want ErrAltered", err)
+		}
+		time.Sleep(patience)
+		if !try(t, b, "") {
+			t.Fatal("the slot is blocked")
+		}
+	})
+}
+
+// Design, Claims: of those that all saw the slot free before any of them wrote, the
+// conditional put lets one have it.
+func TestClaimRaceForOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowPuts{Sink: sinktest.NewMemory()}
+		r := claimRepo(t, s)
+		for attempt := 1; attempt <= 2; attempt++ {
+			s.started.Store(0)
+			var held atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 5 {
+				c := r.Claimant("job", fmt.Sprint("holder", attempt, i), 0)
+				wg.Go(func() {
+					claim, is, err := c.Try(t.Context(), "slot", "")
+					if err != nil {
+						t.Error(err)
+					}
+					if is {
+						held.Add(1)
+						if claim.Attempt != attempt {
+							t.Errorf("attempt %d, want %d", claim.Attempt, attempt)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if s.started.Load() != 5 {
+				t.Fatalf("%d of 5 tried to write", s.started.Load())
+			}
+			if held.Load() != 1 {
+				t.Fatalf("attempt %d: %d hold the slot", attempt, held.Load())
+			}
+		}
+	})
+}
+
+// slowPuts takes a minute to begin with an object.
+type slowPuts struct {
+	sinks.Sink
+	started atomic.Int64
+}
+
+func (s *slowPuts) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
+	s.started.Add(1)
+	time.Sleep(time.Minute)
+	return s.Sink.Create(ctx, name, o)
 }
 
 func TestRemoveClaims(t *testing.T) {

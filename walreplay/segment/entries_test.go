@@ -1,15 +1,19 @@
 package segment
 
 import (
+	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -183,6 +187,45 @@ func TestEntriesOfDeletedSegments(t *testing.T) {
 	if !errors.As(err, &missing) || missing.First != 3 {
 		t.Errorf("gone: %v", err)
 	}
+}
+
+// A listing may show what is gone for longer than a reader looks: others that hold
+// the same stand in.
+func TestEntriesOfASegmentThatStaysListed(t *testing.T) {
+	s := &ghost{Sink: sinktest.NewMemory()}
+	l := stored(t, s, append(run("a", 0, 1, 10, 20, 30), piece{"a", 1, 10, 19, 1, nil})...)
+	s.name = repository.SegmentName{Timeline: testTimeline, Level: 1, First: 10, Last: 19}.String()
+	wantEntries(t, l, "a", 1, 29)
+	if s.met < 2 {
+		t.Errorf("it was looked for %d times, and not again", s.met)
+	}
+	// Where nothing stands in, they are missing.
+	s.name = l.Headers()[0].Name()
+	_, err := collect(t, l, 1, 29)
+	var missing *MissingError
+	if !errors.As(err, &missing) || missing.First != 1 || !errors.Is(err, sinks.ErrNotFound) {
+		t.Errorf("gone: %v", err)
+	}
+}
+
+// ghost lists an object that it does not give.
+type ghost struct {
+	sinks.Sink
+	name string
+	mu   sync.Mutex
+	met  int
+}
+
+func (g *ghost) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if name == g.name {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if length < 0 { // the header alone can still be had from a cache
+			g.met++
+			return nil, sinks.ErrNotFound
+		}
+	}
+	return g.Sink.Open(ctx, name, offset, length)
 }
 
 // What is stored anew under a name that was freed is not taken for what was
