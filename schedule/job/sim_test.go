@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -30,68 +29,6 @@ func newRepo(t *testing.T) (*sinktest.Memory, *repository.Repository) {
 		t.Fatal(err)
 	}
 	return m, r
-}
-
-var errDead = errors.New("this process was killed")
-
-// host is what a process sees of the sink: it can be killed, be stalled (nothing
-// gets through until it wakes up), or lose the network.
-type host struct {
-	sinks.Sink
-	dead    atomic.Bool
-	away    atomic.Bool
-	stalled atomic.Pointer[chan struct{}]
-	ops     atomic.Int64
-	lists   atomic.Int64
-}
-
-func (h *host) gate(ctx context.Context) error {
-	if c := h.stalled.Load(); c != nil {
-		<-*c // whatever ctx says: nothing of the process runs
-	}
-	switch {
-	case h.dead.Load():
-		return errDead
-	case h.away.Load():
-		return errors.New("no route to host")
-	}
-	h.ops.Add(1)
-	return ctx.Err()
-}
-
-func (h *host) Stat(ctx context.Context, name string) (sinks.Object, error) {
-	if err := h.gate(ctx); err != nil {
-		return sinks.Object{}, err
-	}
-	return h.Sink.Stat(ctx, name)
-}
-
-func (h *host) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
-	if err := h.gate(ctx); err != nil {
-		return nil, err
-	}
-	w, err := h.Sink.Create(ctx, name, o)
-	return &hostWriter{w, h}, err
-}
-
-func (h *host) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
-	h.lists.Add(1)
-	if err := h.gate(ctx); err != nil {
-		return func(yield func(sinks.Object, error) bool) { yield(sinks.Object{}, err) }
-	}
-	return h.Sink.List(ctx, prefix, after)
-}
-
-type hostWriter struct {
-	sinks.Writer
-	host *host
-}
-
-func (w *hostWriter) Commit(ctx context.Context) (sinks.Object, error) {
-	if err := w.host.gate(ctx); err != nil {
-		return sinks.Object{}, err
-	}
-	return w.Writer.Commit(ctx)
 }
 
 // agent is one process of the simulation.
@@ -180,66 +117,6 @@ func results(t *testing.T, s sinks.Sink, job string) map[string]repository.JobRe
 		}
 	}
 	return all
-}
-
-// writes watches what is stored, and fails the test where a result or a claim
-// changes or is stored twice.
-type writes struct {
-	*sinktest.Memory
-	mu     sync.Mutex
-	taken  map[string]int
-	sorted []string // Memory sorts at each listing, which takes months of its own
-}
-
-func (w *writes) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i, _ := slices.BinarySearch(w.sorted, max(prefix, after))
-	var found []string
-	for ; i < len(w.sorted) && strings.HasPrefix(w.sorted[i], prefix); i++ {
-		if w.sorted[i] > after {
-			found = append(found, w.sorted[i])
-		}
-	}
-	return func(yield func(sinks.Object, error) bool) {
-		for _, name := range found {
-			if !yield(sinks.Object{Name: name}, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (w *writes) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
-	inner, err := w.Memory.Create(ctx, name, o)
-	return &watchedWriter{inner, w, name}, err
-}
-
-type watchedWriter struct {
-	sinks.Writer
-	w    *writes
-	name string
-}
-
-func (c *watchedWriter) Commit(ctx context.Context) (sinks.Object, error) {
-	obj, err := c.Writer.Commit(ctx)
-	if err == nil {
-		c.w.mu.Lock()
-		c.w.taken[c.name]++
-		i, _ := slices.BinarySearch(c.w.sorted, c.name)
-		c.w.sorted = slices.Insert(c.w.sorted, i, c.name)
-		c.w.mu.Unlock()
-	}
-	return obj, err
-}
-
-// effects stand for what a job stores under a name that follows from job and
-// slot: who comes second gets nothing.
-type effects struct {
-	mu     sync.Mutex
-	first  map[string]string // slot → who
-	second int
-	runs   map[string]int
 }
 
 // Promises 1 to 3 and 5: five agents whose clocks differ share the slots of three

@@ -2,7 +2,6 @@ package drill
 
 import (
 	"maps"
-	"os"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ func TestPromise1HealthyImagesPass(t *testing.T) {
 		"3.6-learner-nothing-in-it":   {version: "3.6", voters: 1, learners: 1},
 		"3.7-no-space-and-short-ones": {version: "3.7", voters: 1, noSpace: true, load: storetest.Load{Keys: 100, Leases: 20, LeaseTTL: 1}},
 	}
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		maps.Copy(kinds, map[string]kind{
 			"3.6-learner":       {version: "3.6", voters: 1, learners: 1, load: storetest.Load{Keys: 300, Overwrites: 100, Deletes: 50, Leases: 3, Users: 1, Compact: true}},
 			"3.7-no-space":      {version: "3.7", voters: 1, noSpace: true, load: storetest.Load{Keys: 100, Leases: 2}},

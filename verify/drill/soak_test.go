@@ -20,7 +20,7 @@ import (
 // Promise 1, the long form: images taken while everything that etcd knows goes
 // on, with users, alarms and members that come and go, give no false alarm.
 func TestPromise1NoFalseAlarmUnderMixedLoads(t *testing.T) {
-	if os.Getenv("REQUORUM_SOAK") != "1" {
+	if !storetest.Soak() {
 		t.Skip("a long test: set REQUORUM_SOAK=1")
 	}
 	for seed, version := range storetest.Versions() {

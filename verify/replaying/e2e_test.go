@@ -26,17 +26,6 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// soak tells that everything is to run.
-func soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
-
-// versions are all in the long form.
-func versions(short ...string) []string {
-	if soak() {
-		return storetest.Versions()
-	}
-	return short
-}
-
 // loaded is a cluster under load with backups and, once it was stopped, its log.
 type loaded struct {
 	*rig
@@ -126,7 +115,7 @@ func load(t *testing.T, version string) *loaded {
 // The replay rung with real members, under a load of every kind of operation:
 // no false alarm, and what was altered is found with its key and revision.
 func TestPromise7RealMembers(t *testing.T) {
-	for _, version := range versions("3.4", "3.7") {
+	for _, version := range storetest.Some("3.4", "3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := load(t, version)
@@ -233,7 +222,7 @@ func sums(t *testing.T, dir string) map[string]string {
 // A member whose database has become another one than the others', and which the
 // second backup is read from, is found with the first key and revision.
 func TestDivergentMember(t *testing.T) {
-	for _, version := range versions("3.6") {
+	for _, version := range storetest.Some("3.6") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := &loaded{cluster: storetest.Start(t, storetest.Options{Version: version, Members: 3})}
@@ -302,7 +291,7 @@ func (l *loaded) takeAs(t *testing.T, config store.ClientConfig, member int) *sn
 
 // A cluster that is upgraded between two backups gives no false alarm.
 func TestUpgradedMembers(t *testing.T) {
-	if !soak() {
+	if !storetest.Soak() {
 		t.Skip("upgrades a cluster member by member: REQUORUM_SOAK=1 runs it")
 	}
 	all := storetest.Versions()

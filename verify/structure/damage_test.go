@@ -2,19 +2,13 @@ package structure
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -24,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/rowkey"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -65,11 +59,11 @@ func TestContentDamage(t *testing.T) {
 	change := func(tx *bolt.Tx, main, sub int64, do func(*mvccpb.KeyValue)) error {
 		b := tx.Bucket([]byte("key"))
 		var row mvccpb.KeyValue
-		if err := proto.Unmarshal(b.Get(rowKeyBytes(main, sub)), &row); err != nil {
+		if err := proto.Unmarshal(b.Get(rowkey.Revision{Main: main, Sub: sub}.Bytes()), &row); err != nil {
 			return err
 		}
 		do(&row)
-		return b.Put(rowKeyBytes(main, sub), kv(&row))
+		return b.Put(rowkey.Revision{Main: main, Sub: sub}.Bytes(), kv(&row))
 	}
 	put := func(bucket, key string, value []byte) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {
@@ -126,28 +120,28 @@ func TestContentDamage(t *testing.T) {
 		{"twice in a revision", func(tx *bolt.Tx) error {
 			return change(tx, 304, 1, func(r *mvccpb.KeyValue) { r.Key, r.Lease = []byte("two-1"), 0 })
 		}, report.KindHistory, `key "two-1", revision 304.1: the key is changed twice`, 0},
-		{"a revision is gone", del("key", string(rowKeyBytes(301, 0))), report.KindHistory, "revision 302: it follows revision 300", 0},
-		{"the first revision after the compaction is gone", del("key", string(rowKeyBytes(201, 0))), report.KindHistory, "the first after the compacted revision 200", 1},
-		{"a change of a transaction is gone", del("key", string(rowKeyBytes(304, 0))), report.KindHistory, "revision 304.1: it follows revision 303", 0},
-		{"a deletion is gone", del("key", string(append(rowKeyBytes(305, 0), 't'))), report.KindHistory, "makes a key anew", 1},
-		{"a deletion of nothing", put("key", string(append(rowKeyBytes(308, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-3")})),
+		{"a revision is gone", del("key", string(rowkey.Revision{Main: 301}.Bytes())), report.KindHistory, "revision 302: it follows revision 300", 0},
+		{"the first revision after the compaction is gone", del("key", string(rowkey.Revision{Main: 201}.Bytes())), report.KindHistory, "the first after the compacted revision 200", 1},
+		{"a change of a transaction is gone", del("key", string(rowkey.Revision{Main: 304}.Bytes())), report.KindHistory, "revision 304.1: it follows revision 303", 0},
+		{"a deletion is gone", del("key", string(append(rowkey.Revision{Main: 305}.Bytes(), 't'))), report.KindHistory, "makes a key anew", 1},
+		{"a deletion of nothing", put("key", string(append(rowkey.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-3")})),
 			report.KindHistory, `key "key-3", revision 308: it deletes a key that is not there`, 0},
-		{"a deletion with a version", put("key", string(append(rowKeyBytes(308, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-4"), Version: 2})),
+		{"a deletion with a version", put("key", string(append(rowkey.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-4"), Version: 2})),
 			report.KindHistory, "holds more than the key", 0},
-		{"a row that compaction had to remove", put("key", string(rowKeyBytes(100, 0)), kv(&mvccpb.KeyValue{Key: []byte("key-38"), CreateRevision: 40, ModRevision: 100, Version: 2})),
+		{"a row that compaction had to remove", put("key", string(rowkey.Revision{Main: 100}.Bytes()), kv(&mvccpb.KeyValue{Key: []byte("key-38"), CreateRevision: 40, ModRevision: 100, Version: 2})),
 			report.KindHistory, "had to remove the key's row at revision 100", 0},
-		{"a deletion that compaction had to remove", put("key", string(append(rowKeyBytes(100, 0), 't')), kv(&mvccpb.KeyValue{Key: []byte("gone")})),
+		{"a deletion that compaction had to remove", put("key", string(append(rowkey.Revision{Main: 100}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("gone")})),
 			report.KindHistory, "had to remove this deletion", 0},
-		{"an unknown compaction", put("meta", "finishedCompactRev", rowKeyBytes(250, 0)), report.KindHistory, "and the last one that was scheduled is of 200", 51},
-		{"a row without a key", put("key", string(rowKeyBytes(308, 0)), kv(&mvccpb.KeyValue{CreateRevision: 308, ModRevision: 308, Version: 1})), report.KindHistory, "it has no key", 0},
-		{"a value that is no message", put("key", string(rowKeyBytes(308, 0)), []byte("\xff\xff")), report.KindRow, "revision 308: it cannot be decoded", 0},
-		{"fields out of order", put("key", string(rowKeyBytes(308, 0)), append(kv(&mvccpb.KeyValue{Version: 1}), kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308})...)),
+		{"an unknown compaction", put("meta", "finishedCompactRev", rowkey.Revision{Main: 250}.Bytes()), report.KindHistory, "and the last one that was scheduled is of 200", 51},
+		{"a row without a key", put("key", string(rowkey.Revision{Main: 308}.Bytes()), kv(&mvccpb.KeyValue{CreateRevision: 308, ModRevision: 308, Version: 1})), report.KindHistory, "it has no key", 0},
+		{"a value that is no message", put("key", string(rowkey.Revision{Main: 308}.Bytes()), []byte("\xff\xff")), report.KindRow, "revision 308: it cannot be decoded", 0},
+		{"fields out of order", put("key", string(rowkey.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Version: 1}), kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308})...)),
 			report.KindRow, "comes after field", 0},
-		{"an unknown field", put("key", string(rowKeyBytes(308, 0)), append(kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308, Version: 1}), 0x38, 1)),
+		{"an unknown field", put("key", string(rowkey.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308, Version: 1}), 0x38, 1)),
 			report.KindRow, "unknown field 7", 0},
 		{"a row that is no revision", put("key", "x", nil), report.KindRow, "it is no revision", 0},
 		{"a bucket inside the key bucket", func(tx *bolt.Tx) error {
-			_, err := tx.Bucket([]byte("key")).CreateBucket(rowKeyBytes(308, 0))
+			_, err := tx.Bucket([]byte("key")).CreateBucket(rowkey.Revision{Main: 308}.Bytes())
 			return err
 		}, report.KindRow, "it is a bucket", 0},
 		{"a key on no lease", func(tx *bolt.Tx) error { return change(tx, 307, 0, func(r *mvccpb.KeyValue) { r.Lease = 78 }) },
@@ -337,9 +331,9 @@ func TestManifest(t *testing.T) {
 	must(t, os.WriteFile(m.path, db, 0o600))
 	m.edit(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
-		v := bytes.Clone(b.Get(rowKeyBytes(307, 0)))
+		v := bytes.Clone(b.Get(rowkey.Revision{Main: 307}.Bytes()))
 		v[len(v)-1]++
-		return b.Put(rowKeyBytes(307, 0), v)
+		return b.Put(rowkey.Revision{Main: 307}.Bytes(), v)
 	})
 	db = m.bytes()
 	man = manifest()
@@ -349,136 +343,6 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// Promise 1: each way to break a page is found, and names it.
-func TestPageDamage(t *testing.T) {
-	m := sample(t)
-	for i := range 3000 {
-		m.put("more-"+strconv.Itoa(i), string(make([]byte, 200)))
-	}
-	m.close()
-	compact := func() []byte { // without a free page, so that all pages count
-		src, err := bolt.Open(m.path, 0o600, &bolt.Options{ReadOnly: true})
-		must(t, err)
-		path := m.path + ".compact"
-		dst, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: 4096})
-		must(t, err)
-		must(t, bolt.Compact(dst, src, 0))
-		must(t, errors.Join(src.Close(), dst.Close()))
-		return (&made{t: t, path: path}).bytes()
-	}()
-	sound(t, compact, Options{})
-	le := binary.LittleEndian
-	var leaf, branch int // offsets of the first leaf with many rows and of a branch
-	for at := 8192; at < len(compact); at += 4096 {
-		h := pages.ParseHeader(compact[at:])
-		if h.Kind == 2 && h.Count > 3 && h.More == 0 && leaf == 0 && bytes.Contains(compact[at:at+4096], []byte("more-")) {
-			leaf = at
-		}
-		if h.Kind == 1 && h.Count > 3 {
-			branch = at
-		}
-	}
-	if leaf == 0 || branch == 0 {
-		t.Fatal("no pages to break")
-	}
-	resum := func(b []byte) { // a meta page's sum
-		sum := fnv.New64a()
-		sum.Write(b[16 : 16+56])
-		le.PutUint64(b[16+56:], sum.Sum64())
-	}
-	for name, test := range map[string]struct {
-		do   func([]byte)
-		text string
-	}{
-		"meta page 0":        {func(b []byte) { b[16+40] ^= 1 }, "page 0: meta page"},
-		"meta page 1":        {func(b []byte) { b[4096+16+8] ^= 1 }, "page 1: meta page"},
-		"meta page's number": {func(b []byte) { b[4096] = 7 }, "page 1: meta page: it says that it is page 7"},
-		"meta page's kind":   {func(b []byte) { b[8] = 2 }, "not a meta page"},
-		"both meta pages":    {func(b []byte) { b[20] ^= 1; b[4096+20] ^= 1 }, "not a bbolt database"},
-		"more pages than the file": {func(b []byte) {
-			le.PutUint64(b[4096+16+40:], 1<<40)
-			le.PutUint64(b[4096+16+48:], 1<<40)
-			resum(b[4096:])
-		}, "the file ends here"},
-		"leaf's number":             {func(b []byte) { b[leaf]++ }, "it says that it is page"},
-		"leaf's kind":               {func(b []byte) { b[leaf+8] = 8 }, "neither a branch nor a leaf"},
-		"leaf becomes a branch":     {func(b []byte) { b[leaf+8] = 1 }, fmt.Sprintf("page %d", leaf/4096)},
-		"leaf's count":              {func(b []byte) { le.PutUint16(b[leaf+10:], 0xffff) }, "do not fit"},
-		"leaf's count falls":        {func(b []byte) { b[leaf+10]-- }, "begins at byte"},
-		"leaf extends over others":  {func(b []byte) { b[leaf+12] = 1 }, "extends over 1 more pages, and has"},
-		"leaf extends beyond":       {func(b []byte) { le.PutUint32(b[leaf+12:], 1<<20) }, "beyond the end"},
-		"leaf's flags":              {func(b []byte) { b[leaf+16] = 4 }, "unknown flags"},
-		"leaf's position":           {func(b []byte) { b[leaf+16+4] ^= 4 }, "begins at byte"},
-		"leaf's key size":           {func(b []byte) { b[leaf+16+8]++ }, "begins at byte"},
-		"leaf's empty key":          {func(b []byte) { b[leaf+16+8] = 0 }, "an empty key"},
-		"leaf's value size":         {func(b []byte) { b[leaf+16+12] ^= 1 }, "begins at byte"},
-		"leaf without rows":         {func(b []byte) { le.PutUint16(b[leaf+10:], 0) }, "without rows below a branch"},
-		"leaf's key":                {func(b []byte) { b[leaf+16+int(le.Uint32(b[leaf+16+4:]))+7] ^= 0x80 }, "out of order"},
-		"leaf is another one":       {func(b []byte) { copy(b[leaf+4096+8:], b[leaf+8:leaf+4096]) }, "bucket key"},
-		"leaf of zeros":             {func(b []byte) { clear(b[leaf : leaf+4096]) }, "it says that it is page 0"},
-		"branch's kind":             {func(b []byte) { b[branch+8] = 2 }, fmt.Sprintf("page %d", branch/4096)},
-		"branch of zeros":           {func(b []byte) { clear(b[branch : branch+4096]) }, "it says that it is page 0"},
-		"branch refers beyond":      {func(b []byte) { b[branch+16+8+7] = 1 }, "the pages that can hold data"},
-		"branch refers to meta":     {func(b []byte) { le.PutUint64(b[branch+16+8:], 1) }, "page 1: bucket key: it is a child of page"},
-		"branch refers to itself":   {func(b []byte) { le.PutUint64(b[branch+16+16+8:], uint64(branch/4096)) }, "it is used twice"},
-		"branch refers twice":       {func(b []byte) { copy(b[branch+16+8:branch+16+16], b[branch+16+16+8:branch+16+32]) }, "it is used twice"},
-		"branch's children swapped": {swapChildren(branch), "belongs into a later page"},
-		"branch's key":              {func(b []byte) { b[branch+16+32+int(le.Uint32(b[branch+16+32:]))+6] ^= 0x80 }, "out of order"},
-		"freelist's number":         {func(b []byte) { b[freelistAt(t, b)]++ }, "freelist: it says that it is page"},
-		"freelist's kind":           {func(b []byte) { b[freelistAt(t, b)+8] = 2 }, "is not a freelist"},
-		"freelist's count":          {func(b []byte) { le.PutUint16(b[freelistAt(t, b)+10:], 0xfffe) }, "do not fit"},
-		"freelist names a used one": {func(b []byte) {
-			at := freelistAt(t, b)
-			n := le.Uint16(b[at+10:])
-			le.PutUint64(b[at+16+int(n)*8:], uint64(leaf/4096))
-			le.PutUint16(b[at+10:], n+1)
-		}, "the freelist has it as free"},
-		"freelist names one twice": {func(b []byte) {
-			at := freelistAt(t, b)
-			le.PutUint64(b[at+16:], le.Uint64(b[at+24:]))
-		}, "twice"},
-		"freelist names one beyond": {func(b []byte) { le.PutUint64(b[freelistAt(t, b)+16:], 1<<40) }, "freelist: it names page"},
-		"freelist forgets one":      {func(b []byte) { at := freelistAt(t, b); b[at+10]-- }, "in no bucket, and not on the freelist: lost"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			db := bytes.Clone(compact)
-			test.do(db)
-			if bytes.Equal(db, compact) {
-				t.Fatal("nothing was changed")
-			}
-			r := checkBytes(t, db, Options{})
-			if !hasFinding(r, report.KindPage, test.text) {
-				t.Errorf("not found: %q", r.Findings)
-			}
-			if r.HashKV.Hash != 0 && name[:4] != "meta" && name[:4] != "free" {
-				t.Errorf("a hash of a broken database: %+v", r.HashKV)
-			}
-			if len(r.Findings) > 3 {
-				t.Errorf("%d findings of one fault: %q", len(r.Findings), r.Findings)
-			}
-		})
-	}
-	cut := compact[:len(compact)-1]
-	if r := checkBytes(t, cut, Options{}); !hasFinding(r, report.KindPage, "the file ends here") {
-		t.Errorf("cut off: %q", r.Findings)
-	}
-}
-
-func swapChildren(branch int) func([]byte) {
-	return func(b []byte) {
-		one, two := b[branch+16+8:branch+16+16], b[branch+16+16+8:branch+16+32]
-		for i := range one {
-			one[i], two[i] = two[i], one[i]
-		}
-	}
-}
-
-func freelistAt(t *testing.T, db []byte) int {
-	f, err := pages.Open(bytes.NewReader(db), int64(len(db)))
-	must(t, err)
-	return int(f.Meta().Freelist) * 4096
-}
-
 // Findings are bounded, and the others counted.
 func TestFindingsAreBounded(t *testing.T) {
 	m := sample(t)
@@ -486,7 +350,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	m.edit(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
 		for i := range int64(50) {
-			if err := b.Put(rowKeyBytes(1000+2*i, 0), []byte("\xff")); err != nil {
+			if err := b.Put(rowkey.Revision{Main: 1000 + 2*i}.Bytes(), []byte("\xff")); err != nil {
 				return err
 			}
 		}
@@ -497,46 +361,4 @@ func TestFindingsAreBounded(t *testing.T) {
 	if all.More != 0 || len(few.Findings) != 7 || few.More != int64(len(all.Findings)-7) || fmt.Sprint(few.Findings) != fmt.Sprint(all.Findings[:7]) {
 		t.Errorf("%d and %d more, of %d", len(few.Findings), few.More, len(all.Findings))
 	}
-}
-
-// A source that fails, and a context that ends, are errors and not damage,
-// wherever it happens.
-func TestSourceFails(t *testing.T) {
-	m := sample(t)
-	db := m.close()
-	away := errors.New("the place is away")
-	for n := 0; ; n++ {
-		r, err := Check(t.Context(), &failing{r: bytes.NewReader(db), left: n, err: away}, int64(len(db)), Options{})
-		if err == nil {
-			if n < 10 || len(r.Findings) > 0 {
-				t.Errorf("%d reads were made to fail, %q", n, r.Findings)
-			}
-			break
-		}
-		if !errors.Is(err, away) && !errors.Is(err, context.Canceled) {
-			t.Fatalf("read %d: %v", n, err)
-		}
-	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), -time.Second, away)
-	defer cancel()
-	if _, err := Check(ctx, bytes.NewReader(db), int64(len(db)), Options{}); !errors.Is(err, away) {
-		t.Errorf("%v", err)
-	}
-}
-
-type failing struct {
-	r    io.ReaderAt
-	mu   sync.Mutex
-	left int
-	err  error
-}
-
-func (f *failing) ReadAt(p []byte, off int64) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.left == 0 {
-		return 0, f.err
-	}
-	f.left--
-	return f.r.ReadAt(p, off)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // peakReader looks at the heap while the database is read.
@@ -66,7 +68,7 @@ func TestFlatMemory(t *testing.T) {
 		return took
 	}
 	times := 1
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		times = 4
 	}
 	// Buffers of the workers, and rows on their way: whatever the size.

@@ -23,7 +23,7 @@ import (
 func TestEachVersionIsSound(t *testing.T) {
 	o := storetest.MixedOptions{Ops: 800, Seed: 7, Observations: 4}
 	versions := []string{"3.4", "3.7"}
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		o.Ops, versions = 20_000, storetest.Versions()
 	}
 	for _, version := range versions {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -83,7 +84,7 @@ func expectHealthy(t testing.TB, r *report.Report) {
 func inForms(t *testing.T, f Fault, forms map[Form]*Repo, table *table) {
 	done := false
 	for _, form := range []Form{Plain, Encrypted} {
-		if !f.Fits(forms[form]) || done && !soak() {
+		if !f.Fits(forms[form]) || done && !storetest.Soak() {
 			continue
 		}
 		done = true
@@ -96,7 +97,7 @@ func inForms(t *testing.T, f Fault, forms map[Form]*Repo, table *table) {
 		}
 		rungs := []report.Rung{f.Rung}
 		switch {
-		case soak():
+		case storetest.Soak():
 			rungs = report.Rungs()
 		case slices.Contains(f.Kinds, report.KindPage), slices.Contains(f.Kinds, report.KindRow):
 			// etcd's applier, which the next rung is done with, would end this process.

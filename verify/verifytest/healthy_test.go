@@ -16,7 +16,7 @@ import (
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	repositories := uint64(8)
-	if soak() {
+	if storetest.Soak() {
 		repositories = 56
 	}
 	for seed := range repositories {

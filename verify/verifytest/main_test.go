@@ -33,5 +33,3 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-func soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }

@@ -1,0 +1,133 @@
+package snapshot_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+)
+
+// source is a bundled cluster with something in it.
+type source struct {
+	cluster *store.LocalCluster
+	client  *store.Client
+	kv      *clientv3.Client
+}
+
+func newSource(t *testing.T, members int) *source {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := store.StartCluster(ctx, store.ClusterConfig{
+		DataDir: t.TempDir(), Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	s := &source{cluster: c}
+	if s.client, err = store.Dial(ctx, store.ClientConfig{Endpoints: c.Endpoints()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.client.Close() })
+	if s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.kv.Close() })
+	s.put(t, 10)
+	return s
+}
+
+func (s *source) put(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := s.kv.Put(t.Context(), fmt.Sprintf("key%03d", i), strings.Repeat("v", 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *source) take(t *testing.T, req snapshot.Request) (*snapshot.Result, error) {
+	t.Helper()
+	req.Client, req.Tool = s.client, "test"
+	return snapshot.Take(t.Context(), req)
+}
+
+func newDisk(t *testing.T) sinks.Sink {
+	t.Helper()
+	d, err := disk.New(filepath.Join(t.TempDir(), "repo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func freeURL(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+func catalogOf(t *testing.T, s sinks.Sink) *snapshot.Catalog {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := snapshot.ReadCatalog(t.Context(), repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// snapshotObjects counts the objects below full/, manifests and all.
+func snapshotObjects(t *testing.T, s sinks.Sink) (n int) {
+	t.Helper()
+	for o, err := range s.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(o.Name, "/full/") {
+			n++
+		}
+	}
+	return n
+}
+
+// restorable reads a backup whole, with all checks.
+func restorable(t *testing.T, s sinks.Sink, m *snapshot.Manifest, identities ...age.Identity) {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := snapshot.OpenStored(repo, m, identities...)
+	r, err := image.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n, err := io.Copy(io.Discard, r)
+	if err != nil || n != image.Size() {
+		t.Fatalf("read %d of %d bytes: %v", n, image.Size(), err)
+	}
+}
