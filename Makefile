@@ -39,6 +39,7 @@ lint:
 	.tools/build lint
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "not formatted: $$unformatted"; exit 1; }
 	$(GO) vet ./...
+	GOOS=darwin $(GO) build ./... # what users have on their desks; tests are for Linux
 	cd .tools/depguard && $(GO) test -count 1 ./... # that the rules about imports trip
 	$(BIN)/golangci-lint run ./...
 	.tools/vulnerabilities

@@ -18,6 +18,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.uber.org/zap"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // runChild runs a job in a process of its own and tells whether it was killed.
@@ -240,7 +242,7 @@ func TestPromise1KilledTwice(t *testing.T) {
 	image := makeDB(t, dbOptions{keys: 50, valueSize: 100, clusterVersion: "3.5.0"})
 	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	rounds := 3
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		rounds = 40
 	}
 	for _, l := range layouts {
@@ -266,7 +268,7 @@ func TestPromise1KilledAtAnyTime(t *testing.T) {
 	l := layouts[5]
 	whole := execute(t, l.prepare(t, fastDir(t), image), ExecOptions{}).Took()
 	rounds, kills := 10, 0
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		rounds = 100
 	}
 	for range rounds {

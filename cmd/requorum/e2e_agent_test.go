@@ -246,7 +246,7 @@ func expectPruned(t testing.TB, u *user, server *sinktest.S3Server, repo string)
 	if len(plan.Let) > 6 { // two a minute, and one on the edge
 		t.Errorf("%d of %d full snapshots should have been let go: %+v", len(plan.Let), backups, plan.Let)
 	}
-	if soak() && pruned == 0 {
+	if storetest.Soak() && pruned == 0 {
 		t.Error("nothing was pruned")
 	}
 }

@@ -10,54 +10,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 )
-
-// built is the real binary: what a user runs, to be killed and measured. It is
-// made once for all tests that want it.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// cleaning removes the built binary after all tests.
-type cleaning struct{ *testing.M }
-
-func (m cleaning) Run() int {
-	defer func() { os.RemoveAll(built.dir) }()
-	return m.M.Run()
-}
-
-func binary(t testing.TB) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "requorum-e2e-"); built.err != nil {
-			return
-		}
-		cmd := exec.Command("go", "build", "-o", built.dir, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "requorum")
-}
-
-// soak tells whether the long forms are asked for.
-func soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
 
 // short is a count for `make test`, or one for `make soak`.
 func short(n, long int) int {
-	if soak() {
+	if storetest.Soak() {
 		return long
 	}
 	return n
@@ -74,19 +38,8 @@ type user struct {
 // newUser has nothing of the tester's environment that steers requorum.
 func newUser(t testing.TB, env ...string) *user {
 	t.Helper()
-	u := &user{binary: binary(t), dir: t.TempDir()}
-	for _, e := range os.Environ() {
-		steers := false
-		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME="} {
-			steers = steers || strings.HasPrefix(e, prefix)
-		}
-		if !steers {
-			u.env = append(u.env, e)
-		}
-	}
-	u.env = append(u.env, "HOME="+u.dir, "AWS_EC2_METADATA_DISABLED=true")
-	u.env = append(u.env, env...)
-	return u
+	dir := t.TempDir()
+	return &user{binary: binarytest.Path(t), dir: dir, env: binarytest.Environment(dir, env...)}
 }
 
 func (u *user) path(elem ...string) string { return filepath.Join(append([]string{u.dir}, elem...)...) }
@@ -131,7 +84,7 @@ func (u *user) start(t testing.TB, args ...string) *running {
 	r := &running{cmd: exec.Command(u.binary, args...), started: time.Now()}
 	r.cmd.Dir, r.cmd.Env = u.dir, u.env
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -229,13 +182,9 @@ func (u *user) list(t testing.TB, repo string) catalogReport {
 // needs skips a test, loudly, for want of something.
 func needs(t testing.TB, have bool, what string) {
 	t.Helper()
-	if have {
-		return
+	if !have {
+		storetest.Unavailable(t, what)
 	}
-	if os.Getenv("REQUORUM_CI") == "1" {
-		t.Fatalf("cannot run, and REQUORUM_CI=1 wants it to: %s", what)
-	}
-	t.Skipf("SKIPPED: %s", what)
 }
 
 // debianZstd is the zstd that everybody has: a second reader of what requorum

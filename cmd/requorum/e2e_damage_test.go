@@ -151,7 +151,7 @@ func TestFlippedBit(t *testing.T) {
 // flips are the places to flip a bit at.
 func flips(size int) []int {
 	var places []int
-	if soak() {
+	if storetest.Soak() {
 		for i := range size {
 			places = append(places, i)
 		}

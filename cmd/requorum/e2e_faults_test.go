@@ -1,13 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -199,26 +197,12 @@ func TestOneRepositoryOfTwoFails(t *testing.T) {
 	}
 }
 
-// small mounts a file system of so many MiB, as root.
-func small(t *testing.T, mib int) string {
-	t.Helper()
-	dir := t.TempDir()
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib))
-	needs(t, err == nil, fmt.Sprintf("mounting a small file system takes root: %v", err))
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // TestBackupDiskFull: a disk that is full midway fails the backup, by name,
 // and keeps nothing of it.
 func TestBackupDiskFull(t *testing.T) {
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	u := newUser(t)
-	disk := small(t, 16)
+	disk := storetest.SmallDisk(t, "16m")
 	repo := filepath.Join(disk, "repo")
 	e := u.must(t, exitFailed, append(backupArgs(c.Endpoints(), []string{repo}), "--retry-for", "2s")...)
 	if !strings.Contains(e.stderr, "no space left") || !strings.Contains(e.stderr, disk) {
@@ -235,9 +219,7 @@ func TestBackupDiskFull(t *testing.T) {
 	u.must(t, exitIncomplete, append(backupArgs(c.Endpoints(), []string{repo, good}), "--retry-for", "2s")...)
 	expectListedRestore(t, u, good, map[string]bool{}, "beside a full disk")
 	// With room again, the next one needs no cleaning.
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=200m"); err != nil {
-		t.Fatal(err)
-	}
+	storetest.GrowDisk(t, disk, "200m")
 	u.backup(t, c.Endpoints(), []string{repo})
 }
 
@@ -252,13 +234,13 @@ func TestRestoreDiskFull(t *testing.T) {
 		return []string{"restore", "--repo", repo, "--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", dataDirs(dir)}
 	}
 
-	tight := small(t, 60)
+	tight := storetest.SmallDisk(t, "60m")
 	e := u.must(t, exitFailed, args(tight)...)
 	if !strings.Contains(e.stderr, "not enough space") || len(tree(t, tight)) != 0 {
 		t.Errorf("left %v: %s", tree(t, tight), e)
 	}
 
-	wide := small(t, 400)
+	wide := storetest.SmallDisk(t, "400m")
 	dir := filepath.Join(wide, "etcd")
 	slow := u.start(t, append(args(dir), "--limit-download", "15MiB")...)
 	filler := filepath.Join(wide, "filler")

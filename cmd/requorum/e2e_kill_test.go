@@ -73,7 +73,7 @@ func TestKilledBackup(t *testing.T) {
 			return
 		}
 	}
-	if soak() && leftovers == 0 {
+	if storetest.Soak() && leftovers == 0 {
 		t.Error("no kill came between an object and its manifest: the moments are wrong")
 	}
 	t.Logf("%d kills; objects without a manifest were listed %d times", kills, leftovers)
@@ -189,7 +189,7 @@ func TestKilledRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if soak() && (seen[refuses] == 0 || seen[servesOld] == 0) {
+	if storetest.Soak() && (seen[refuses] == 0 || seen[servesOld] == 0) {
 		t.Errorf("the moments are wrong: %v", seen)
 	}
 	t.Logf("after %d kills: %v", kills, seen)

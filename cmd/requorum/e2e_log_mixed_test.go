@@ -13,7 +13,7 @@ import (
 // logVersions are the versions of the tests of the log: two in the short form,
 // the oldest and the newest; the tests of the single packages have them all.
 func logVersions() []string {
-	if soak() {
+	if storetest.Soak() {
 		return storetest.Versions()
 	}
 	return []string{"3.4", "3.7"}
@@ -28,7 +28,7 @@ func logVersions() []string {
 func TestLogMixed(t *testing.T) {
 	for _, version := range logVersions() {
 		t.Run(version, func(t *testing.T) {
-			if !soak() { // the long form is a load that wants the machine alone
+			if !storetest.Soak() { // the long form is a load that wants the machine alone
 				t.Parallel()
 			}
 			mixedLog(t, version)
@@ -109,7 +109,7 @@ func mixedLog(t *testing.T, version string) {
 		expectSameBuckets(t, "the log of "+c.Member(i).Name, version, end, db)
 		own++
 		for n, o := range result.Observed {
-			if !soak() && n%len(result.Observed) != i {
+			if !storetest.Soak() && n%len(result.Observed) != i {
 				continue // each member at another revision
 			}
 			own++

@@ -53,7 +53,7 @@ func TestLogPoints(t *testing.T) {
 			h := writeHistory(t, u, c, repo)
 			restores := 0
 			for n, way := range ways {
-				if !soak() && n%len(storetest.Versions()) != i {
+				if !storetest.Soak() && n%len(storetest.Versions()) != i {
 					continue
 				}
 				restores++
@@ -62,7 +62,7 @@ func TestLogPoints(t *testing.T) {
 				})
 			}
 			figure(t, "restores into three members", restores)
-			if version == "3.7" || soak() {
+			if version == "3.7" || storetest.Soak() {
 				expectObserved(t, u.rebuild(t, "--repo", repo, "--revision", fmt.Sprint(h.observed.Revision)), "in the compacted past", h.observed)
 				expectRefused(t, u, repo)
 			}
@@ -207,7 +207,7 @@ func TestLogFlippedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at := range whole {
-			if !soak() && at%(len(whole)/200+1) != 0 {
+			if !storetest.Soak() && at%(len(whole)/200+1) != 0 {
 				continue
 			}
 			flips++

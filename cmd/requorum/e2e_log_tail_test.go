@@ -21,7 +21,7 @@ const lostPrefix = "/never-committed/"
 // saved.
 func TestLogOverwrittenTail(t *testing.T) {
 	versions := []string{"3.7"}
-	if soak() {
+	if storetest.Soak() {
 		versions = storetest.Versions()
 	}
 	for _, version := range versions {

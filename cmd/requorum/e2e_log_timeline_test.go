@@ -169,7 +169,7 @@ func sameToken(t *testing.T, version string) {
 // is another timeline.
 func TestLogForceNewCluster(t *testing.T) {
 	versions := []string{"3.6"}
-	if soak() {
+	if storetest.Soak() {
 		versions = storetest.Versions()
 	}
 	for _, version := range versions {

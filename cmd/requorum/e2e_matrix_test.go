@@ -28,7 +28,7 @@ type target struct {
 // has each source with each place, each target version with each size but two,
 // and every size with both places; the long form has all.
 func targets(source string) []target {
-	if !soak() {
+	if !storetest.Soak() {
 		return map[string][]target{
 			"3.4": {{"3.5", 3, "disk"}, {"3.7", 1, "s3"}},
 			"3.5": {{"3.5", 1, "s3"}, {"3.6", 5, "disk"}},
@@ -90,7 +90,7 @@ func matrixFrom(t *testing.T, server *sinktest.S3Server, version string) {
 	}
 	for i, to := range targets(version) {
 		t.Run(fmt.Sprintf("to-%s-with-%d-members-from-%s", to.version, to.members, to.place), func(t *testing.T) {
-			if i == 0 || soak() {
+			if i == 0 || storetest.Soak() {
 				t.Run("unbumped", func(t *testing.T) { expectUnbumped(t, u, repos[to.place], src, to.version, m, want) })
 			}
 			expectRestored(t, u, repos[to.place], src, to, acks, ended)

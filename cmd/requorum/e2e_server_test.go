@@ -54,7 +54,7 @@ func startOnce(t testing.TB, version, name, dataDir, initialCluster, state strin
 	}
 	defer out.Close()
 	s.cmd.Stdout, s.cmd.Stderr = out, out
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

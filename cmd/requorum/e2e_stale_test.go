@@ -11,7 +11,7 @@ import (
 
 // staleVersions are those that the tests of cut-off members run with.
 func staleVersions() []string {
-	if soak() {
+	if storetest.Soak() {
 		return storetest.Versions()
 	}
 	return []string{"3.5", "3.7"}

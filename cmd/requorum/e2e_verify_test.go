@@ -1,13 +1,9 @@
 package main
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -86,39 +82,12 @@ func verifyVersion(t *testing.T, version string) {
 	u.verify(t, exitOK, "--data-dir", member.DataDir, "--rung", "checksum")
 	u.verify(t, exitIncomplete, "--data-dir", member.DataDir)
 	c.StopAll()
-	before := fingerprint(t, member.DataDir)
+	before := storetest.Fingerprint(t, member.DataDir)
 	stopped := u.verify(t, exitOK, "--data-dir", member.DataDir)
 	if n := len(stopped.Checks); n < 2 || n > 3 { // with *.snap files, if there are any yet
 		t.Errorf("%+v", stopped.Checks)
 	}
-	if after := fingerprint(t, member.DataDir); !maps.Equal(before, after) {
+	if after := storetest.Fingerprint(t, member.DataDir); !maps.Equal(before, after) {
 		t.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
-}
-
-// fingerprint is each file's mode, size, time and content.
-func fingerprint(t testing.TB, dir string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		var data []byte
-		if info.Mode().IsRegular() {
-			if data, err = os.ReadFile(path); err != nil {
-				return err
-			}
-		}
-		all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sha256.Sum256(data))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
 }

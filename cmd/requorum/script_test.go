@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store"
@@ -21,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(cleaning{m}, map[string]func(){"requorum": main})
+	testscript.Main(binarytest.M{M: m}, map[string]func(){"requorum": main})
 }
 
 // TestScripts runs the command lines in testdata/script as a user would type

@@ -1,7 +1,6 @@
 package storetest_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 // end. The versions between are in the long form, and in what uses such loads.
 func TestMixedOnEachVersion(t *testing.T) {
 	versions := []string{"3.4", "3.7"}
-	if os.Getenv("REQUORUM_SOAK") == "1" {
+	if storetest.Soak() {
 		versions = storetest.Versions()
 	}
 	for _, version := range versions {

@@ -28,8 +28,7 @@ func startProcess(binary, log string, args []string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	// Go on arm64: 3.4 wants to be told that this is meant.
 	p.cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
-	// A test binary that is killed must not leave servers behind.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = WithParent(syscall.SIGKILL)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", binary, err)
 	}

@@ -34,7 +34,7 @@ func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
 		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10))
 	var said bytes.Buffer
 	s.tracer.Stderr = &said
-	s.tracer.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	s.tracer.SysProcAttr = WithParent(syscall.SIGTERM)
 	if err := s.tracer.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/control/client"
 )
 
@@ -40,7 +41,7 @@ func (h *Host) StartControl(t testing.TB) {
 	if !h.control.ended() {
 		t.Fatalf("the control process of %s runs already", h.Name)
 	}
-	h.control = h.space.start(t, filepath.Join(h.dir, "control.log"), h.hostEnv(), Binary(t),
+	h.control = h.space.start(t, filepath.Join(h.dir, "control.log"), h.hostEnv(), binarytest.Path(t),
 		"agent", "control", "--config", filepath.Join(h.dir, "control.yaml"))
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // process is one that the harness started on a host.
@@ -29,7 +31,7 @@ func (n namespace) start(t testing.TB, log string, env []string, program string,
 	defer out.Close() // the process has its own
 	p := &process{cmd: n.command(program, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = out, out, env
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("%s on host %s: %v", program, n, err)
 	}

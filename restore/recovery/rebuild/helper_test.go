@@ -3,10 +3,8 @@ package rebuild
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,30 +199,6 @@ func flip(t *testing.T, s recovery.Survivor) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// fingerprint is over all files of the survivors: names, bytes, times.
-func fingerprint(t *testing.T, survivors ...recovery.Survivor) string {
-	t.Helper()
-	sum := sha256.New()
-	for _, s := range survivors {
-		err := filepath.WalkDir(s.DataDir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			fmt.Fprintf(sum, "%s %v %v %x\n", path, info.Mode(), info.ModTime(), sha256.Sum256(data))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
 // equal leaves out how the hashes were obtained.

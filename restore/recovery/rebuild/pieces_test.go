@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -148,7 +150,7 @@ func (m *leftover) checkEnd(t *testing.T, out *walreplay.Rebuilt) {
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	m := leave(t)
-	before := fingerprint(t, m.old, m.late, m.bare)
+	before := storetest.Fingerprint(t, m.old.DataDir, m.late.DataDir, m.bare.DataDir)
 	t.Run("survivors", m.survivors)
 	t.Run("archives", m.archives)
 	t.Run("targets", m.targets)
@@ -156,7 +158,7 @@ func TestPieces(t *testing.T) {
 	t.Run("options", m.options)
 	t.Run("no log", m.noLog)
 	t.Run("refused", m.refused)
-	if fingerprint(t, m.old, m.late, m.bare) != before {
+	if !maps.Equal(storetest.Fingerprint(t, m.old.DataDir, m.late.DataDir, m.bare.DataDir), before) {
 		t.Error("a survivor's file was changed")
 	}
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control"
 	"github.com/requorum/requorum/schedule/control/config"
@@ -165,15 +163,7 @@ func testKilled(t *testing.T, f *faults) {
 
 // testNoRoom: the room is looked at before anything is copied.
 func testNoRoom(t *testing.T, f *faults) {
-	folder := t.TempDir()
-	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size=64m"); err != nil {
-		storetest.Unavailable(t, "mounting a small file system takes root: "+err.Error())
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	folder := storetest.SmallDisk(t, "64m")
 	h := f.host(t, 0, folder, "").setAside(run1)
 	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
 	failsWith(t, h, err, "not enough space", folder, "short")

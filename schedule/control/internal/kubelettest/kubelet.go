@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // end stands at the end of each manifest: one without it was read half-written.
@@ -160,7 +162,7 @@ func (k *Kubelet) want(wanted map[string][]string) {
 
 func (k *Kubelet) start(name string, command []string) {
 	p := &process{cmd: exec.CommandContext(k.life, command[0], command[1:]...), ended: make(chan struct{})}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	if err := p.cmd.Start(); err != nil {
 		k.fault(err.Error())
 		return

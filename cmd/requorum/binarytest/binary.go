@@ -1,7 +1,8 @@
-package recovertest
+// Package binarytest has the real binary for tests: what a user runs, to be killed
+// and measured.
+package binarytest
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,29 +12,27 @@ import (
 	"testing"
 )
 
-// built is the binary that users run, made once for all tests.
+// built is made once for all tests of a package that want it.
 var built struct {
 	once sync.Once
 	dir  string
 	err  error
 }
 
-// Main runs a package's tests, several side by side because they mostly wait, and
-// removes the binary after them: for TestMain.
-func Main(m *testing.M) int {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err) // there is no such flag any more
-	}
+// M runs a package's tests, and removes the binary after them: for TestMain.
+type M struct{ *testing.M }
+
+// Run is that of testing.M.
+func (m M) Run() int {
 	defer func() { _ = os.RemoveAll(built.dir) }() // in the system's temporary folder
-	return m.Run()
+	return m.M.Run()
 }
 
-// Binary is the path of requorum.
-func Binary(t testing.TB) string {
+// Path is the path of requorum.
+func Path(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "requorum-recovertest-"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "requorum-binary-"); built.err != nil {
 			return
 		}
 		cmd := exec.Command("go", "build", "-o", built.dir, "github.com/requorum/requorum/cmd/requorum")
@@ -48,8 +47,9 @@ func Binary(t testing.TB) string {
 	return filepath.Join(built.dir, "requorum")
 }
 
-// environment has nothing of the tester's that steers requorum or etcd.
-func environment(home string, more ...string) []string {
+// Environment has nothing of the tester's that steers requorum or etcd; more is
+// added.
+func Environment(home string, more ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
 		steers := false

@@ -1,0 +1,85 @@
+package restore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestCheckFileIdle: the database of a running member is noticed, also through a
+// link, and nothing in its directory changes.
+func TestCheckFileIdle(t *testing.T) {
+	c := storetest.Start(t, storetest.Options{Version: "3.6"})
+	member := filepath.Join(c.Member(0).DataDir, "member")
+	db := filepath.Join(member, "snap", "db")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(db, link); err != nil {
+		t.Fatal(err)
+	}
+	list := func() string {
+		return names(t, member) + " | " + names(t, filepath.Join(member, "snap")) + " | " + names(t, filepath.Join(member, "wal"))
+	}
+	before := list()
+	for _, path := range []string{db, link} {
+		if err := CheckFileIdle(path); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "endpoint") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want ErrInUse", path, err)
+		}
+	}
+	if now := list(); now != before {
+		t.Errorf("the directory held %s, now %s", before, now)
+	}
+	c.WaitReady(t)
+	c.StopAll()
+	stopped := tree(t, member)
+	for _, path := range []string{db, link} {
+		if err := CheckFileIdle(path); err != nil {
+			t.Errorf("%s of a stopped member: %v", path, err)
+		}
+	}
+	sameTree(t, "stopped", tree(t, member), stopped)
+}
+
+// TestCheckFileIdleByTheLog: a member that has its log open, and its database
+// not yet, is running as well.
+func TestCheckFileIdleByTheLog(t *testing.T) {
+	dir := t.TempDir()
+	db := filepath.Join(dir, "member", "snap", "db")
+	segment := filepath.Join(dir, "member", "wal", firstSegment)
+	write(t, db, "x")
+	write(t, segment, "x")
+	if err := CheckFileIdle(db); err != nil {
+		t.Errorf("idle: %v", err)
+	}
+	f, err := os.OpenFile(segment, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(db, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{db, link} {
+		if err := CheckFileIdle(path); !errors.Is(err, ErrInUse) {
+			t.Errorf("%s: %v, want ErrInUse", path, err)
+		}
+	}
+	// A plain file, whatever lies around it, and what is no file.
+	plain := filepath.Join(dir, "member", "backup.db")
+	write(t, plain, "x")
+	if err := errors.Join(CheckFileIdle(plain), CheckFileIdle(dir)); err != nil {
+		t.Errorf("idle: %v", err)
+	}
+	if err := CheckFileIdle(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing: %v", err)
+	}
+}
