@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Operator runs requorum as somebody at a shell would.
@@ -24,7 +27,7 @@ type Operator struct {
 func NewOperator(t testing.TB, env ...string) *Operator {
 	t.Helper()
 	dir := t.TempDir()
-	return &Operator{binary: Binary(t), Dir: dir, env: environment(dir, env...)}
+	return &Operator{binary: binarytest.Path(t), Dir: dir, env: binarytest.Environment(dir, env...)}
 }
 
 // Ended is how a command ended.
@@ -96,7 +99,7 @@ func (o *Operator) Start(t testing.TB, args ...string) *Running {
 	r := &Running{cmd: exec.Command(o.binary, args...), started: time.Now(), done: make(chan struct{})}
 	r.cmd.Dir, r.cmd.Env = o.Dir, o.env
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	r.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
