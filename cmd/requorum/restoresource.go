@@ -175,11 +175,14 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	if s.recipe != nil {
 		return nil
 	}
-	base := ""
 	if named {
-		base = s.manifest.ID
+		return s.resolve(ctx, g, o, target, s.manifest.ID)
 	}
-	return s.resolve(ctx, g, o, target, base)
+	here := target
+	if o.timeline == "" && s.predates(target, timeline) {
+		here.Nearest = false // what is nearest lies in another timeline
+	}
+	return s.nameParent(ctx, s.resolve(ctx, g, o, here, ""), target, timeline)
 }
 
 // needsRebuild tells whether the log has to be replayed now. A plan that is only
