@@ -78,11 +78,14 @@ func (g *globals) lookAtCluster(ctx context.Context, req rescue.Request) error {
 	}
 	shown := errors.Join(g.printProspect(p), g.unchanged())
 	var nothing *recovery.NothingError
-	if errors.As(err, &nothing) && len(p.Unsurveyed) > 0 {
-		err = nil // what there is, is in members that still run
+	if errors.As(err, &nothing) && (len(p.Unsurveyed) > 0 || len(p.Obstacles) > 0) {
+		err = nil // what there is, may be in members that still run, or that are not reached
 	}
 	if n := len(p.Obstacles); err == nil && n > 0 {
 		err = fmt.Errorf("it would be refused now, for %d %s: see the obstacles", n, plural(n, "reason", "reasons"))
+		if p.Unnamed {
+			err = usageError{err}
+		}
 	}
 	return orUnproven(p.Plan, shown, asked(err))
 }
@@ -113,7 +116,13 @@ func asked(err error) error {
 	var fence *rescue.FenceError
 	var contradiction *rescue.ContradictionError
 	var held *rescue.HeldError
+	var obstacles *rescue.ObstacleError
+	var credentials *rescue.CredentialsError
 	switch {
+	case errors.As(err, &credentials):
+		return usageError{err}
+	case errors.As(err, &obstacles) && obstacles.Unnamed:
+		return usageError{err}
 	case errors.As(err, &fence), errors.As(err, &contradiction), errors.As(err, &held):
 		return usageError{err}
 	}

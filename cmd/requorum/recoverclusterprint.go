@@ -55,7 +55,10 @@ func (g *globals) printHosts(p *rescue.Prospect) {
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 	for _, h := range p.Hosts {
-		if h.Unreachable != "" {
+		switch {
+		case h.Answers:
+			g.printf("  %s: its control process cannot be worked with: %s\n", h.Member, h.Unreachable)
+		case h.Unreachable != "":
 			g.printf("  %s: its control process does not answer: %s\n", h.Member, h.Unreachable)
 		}
 		if h.Unclear != "" {
@@ -136,6 +139,16 @@ func (g *globals) printStaleFlags(p *rescue.Prospect) {
 func (g *globals) printRescued(r *rescue.Report) error {
 	if g.output == "json" {
 		return g.printJSON(r)
+	}
+	if r.GivenUp != "" {
+		for _, h := range r.Hosts {
+			g.printf("%s: clients that run %s had stopped are started again\n", h.Member, r.GivenUp)
+		}
+		fmt.Fprintf(g.stdout, "Run %s is given up: cluster %s serves, and nothing of it had been set aside.\n", r.GivenUp, r.Cluster)
+		return nil
+	}
+	if r.Inherited != "" {
+		fmt.Fprintf(g.stdout, "Run %s had been begun elsewhere, and was completed from here.\n", r.Inherited)
 	}
 	if r.WentOn {
 		fmt.Fprintf(g.stdout, "Run %s had been begun before, and went on.\n", r.Run)

@@ -157,14 +157,14 @@ func (g *globals) printItem(mark, text string) {
 
 func (g *globals) printFence(f recovery.Fence) {
 	word := "Old members"
-	if !f.Enough {
+	if !f.Enough && !f.Closes {
 		word = "OLD MEMBERS COULD COME BACK"
 	}
 	g.printf("%s: %s\n", word, f.Why)
 	for _, list := range []struct {
 		what  string
 		names []string
-	}{{"stopped", f.Stopped}, {"declared dead", f.DeclaredDead}, {"not known to be stopped", f.Open}} {
+	}{{"stopped", f.Stopped}, {"declared dead", f.DeclaredDead}, {"to be stopped first", f.Stopping}, {"not known to be stopped", f.Open}} {
 		if len(list.names) > 0 {
 			g.printf("  %s: %s\n", list.what, strings.Join(list.names, ", "))
 		}
@@ -225,8 +225,12 @@ func (g *globals) printSite(host *restore.Readiness) {
 
 // printLost ends what was done: what the outcome is worth.
 func (g *globals) printLost(p *recovery.Plan) {
-	if p.Proven {
+	switch {
+	case p.Proven:
 		g.printf("Proven: %s\nLost: %s\n", p.Why, p.Loss.Text)
+		return
+	case p.Chosen == "": // it was chosen elsewhere
+		g.printf("Lost: %s (%s)\n", p.Loss.Text, p.Why)
 		return
 	}
 	g.printf("UNPROVEN: %s\nLost: %s\n", p.Why, p.Loss.Text)

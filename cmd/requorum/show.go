@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
@@ -177,7 +178,7 @@ func lastRevision(r walreplay.Range) string {
 // byHand is how to get the plain etcd snapshot with ordinary tools.
 func byHand(m *snapshot.Manifest) string {
 	object := path.Base(m.Object.Name)
-	if slices.Equal(m.Object.Recipients, []string{"passphrase"}) {
+	if codec.IsPassphrase(m.Object.Recipients) {
 		return "age -d " + object + " | zstd -d -o snapshot.db"
 	}
 	if m.Object.Encrypted() {

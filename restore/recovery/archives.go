@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 
 	"filippo.io/age"
@@ -96,7 +97,7 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 		if m.Timeline != to.Timeline {
 			continue
 		}
-		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted()}
+		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted(), Passphrase: codec.IsPassphrase(m.Object.Recipients)}
 		if m.Synthetic() {
 			full.Taken = m.Synthesis.Observed
 		}
@@ -178,10 +179,29 @@ func (a *archived) cutAfter(index, term uint64) {
 	a.archive.Stretches, a.archive.LastTerm = kept, term
 }
 
+// follow looks at the entries from an index on. Where they go on from the newest full
+// snapshot, they tell who the members are at the end.
+func (a *archived) follow(watched map[uint64]bool, first uint64) *follower {
+	f := &follower{log: &Log{}, watched: watched, committed: math.MaxUint64}
+	if m := a.archive.membership(); first <= m.Index+1 && a.goesOn(m.Index) {
+		f.state, f.from = m, m.Index
+	}
+	return f
+}
+
+// goesOn tells whether the log after an index was archived without a gap.
+func (a *archived) goesOn(index uint64) bool {
+	n := len(a.archive.Stretches)
+	return n == 0 || a.archive.Stretches[n-1].First <= index+1
+}
+
 // finish takes over what went by, from an index on.
 func (a *archived) finish(f *follower, first uint64, err error) {
 	a.archive.Forced, a.archive.Terms, a.archive.Changed = f.log.Forced, f.log.Terms, f.log.Changed
 	if err == nil {
+		if f.from > 0 && f.problem == nil {
+			a.archive.members = f.state
+		}
 		return
 	}
 	var identity *codec.IdentityError

@@ -180,13 +180,24 @@ func parting(h *history, all []*history, t ties) string {
 	return ""
 }
 
-// remembered is the newest membership that any member tells, though changes may
-// have been missed: no proof, but all that is known of whom to build and to fence.
+// remembered is the newest membership that any member tells, or else any archive,
+// though changes may have been missed: no proof, but all that is known of whom to
+// build and to fence.
 func (h *history) remembered() []membership.State {
 	var newest membership.State
 	for _, s := range h.survivors() {
 		if m := s.member.Membership; m.Known() && m.Index >= newest.Index {
 			newest = m
+		}
+	}
+	if !newest.Known() {
+		for _, s := range h.sources {
+			if s.archive == nil {
+				continue
+			}
+			if m := s.archive.membership(); m.Known() && m.Index >= newest.Index {
+				newest = m
+			}
 		}
 	}
 	if !newest.Known() {
@@ -221,9 +232,10 @@ func (h *history) memberships() []membership.State {
 			if c := h.cut[s]; c.by != nil {
 				steps = slices.DeleteFunc(slices.Clone(steps), func(m membership.State) bool { return m.Index > c.index })
 			}
+		case s.archive != nil && s.archive.members.Known() && h.cut[s].by == nil:
+			steps = []membership.State{s.archive.members}
 		case s.archive != nil && len(h.survivors()) == 0 && len(s.archive.Fulls) > 0:
-			f := s.archive.Fulls[len(s.archive.Fulls)-1]
-			steps = []membership.State{membership.Of(snapshot.Facts{RaftIndex: f.Index, Members: f.Members})}
+			steps = []membership.State{s.archive.membership()}
 		}
 		if len(steps) == 0 {
 			continue

@@ -222,7 +222,7 @@ func (d *decision) settle(c *Candidate) error {
 	d.bump(c)
 	d.warn(c)
 	var err error
-	p.Fence, err = newFence(d.findings, steps, d.req.DeclareDead, d.req.Hosts)
+	p.Fence, err = newFence(d.findings, steps, &d.req)
 	return err
 }
 
@@ -233,7 +233,7 @@ func (d *decision) settleBare(c *Candidate) error {
 	for _, m := range d.bare {
 		if m.Name == c.Name {
 			p.Members = m.Membership.Members
-			p.Fence, err = newFence(d.findings, m.Steps, d.req.DeclareDead, d.req.Hosts)
+			p.Fence, err = newFence(d.findings, m.Steps, &d.req)
 		}
 	}
 	d.bump(c)

@@ -12,7 +12,7 @@ import (
 // newFence tells which old voters cannot come back. A name that is declared dead may be
 // that of several: a member that was removed, and the one that took its place. It may
 // be a host's that has no member of this cluster: then it counts for nothing.
-func newFence(f *Findings, steps []membership.State, dead, hosts []string) (Fence, error) {
+func newFence(f *Findings, steps []membership.State, req *DecideRequest) (Fence, error) {
 	out := Fence{Stopped: []string{}, DeclaredDead: []string{}, Open: []string{}}
 	gone := map[snapshot.ID]bool{}
 	var known []snapshot.Member
@@ -23,7 +23,7 @@ func newFence(f *Findings, steps []membership.State, dead, hosts []string) (Fenc
 			}
 		}
 	}
-	for _, name := range dead {
+	for _, name := range req.DeclareDead {
 		found := false
 		for _, m := range known {
 			if m.Name != name && m.ID.String() != name {
@@ -34,7 +34,7 @@ func newFence(f *Findings, steps []membership.State, dead, hosts []string) (Fenc
 				out.DeclaredDead = append(out.DeclaredDead, called)
 			}
 		}
-		if !found && !slices.Contains(hosts, name) {
+		if !found && !slices.Contains(req.Hosts, name) {
 			return out, fmt.Errorf("--declare-dead %s: there is no such member: they are %s", name, names(known))
 		}
 	}
@@ -48,18 +48,19 @@ func newFence(f *Findings, steps []membership.State, dead, hosts []string) (Fenc
 		out.Why = "who the voters of the old cluster were is not known: make sure yourself that none of them can start again"
 		return out, nil
 	}
-	out.Enough = true
+	out.Enough, out.Closes = true, true
 	for _, s := range steps {
 		for _, voters := range s.Quorums() {
-			out.weigh(s, voters, gone)
+			out.weigh(s, voters, gone, req.Stopping)
 		}
 	}
 	return out, nil
 }
 
-// weigh looks whether enough of some voters cannot come back.
-func (f *Fence) weigh(s membership.State, voters []snapshot.ID, gone map[snapshot.ID]bool) {
-	n := 0
+// weigh looks whether enough of some voters cannot come back, or will not be able to
+// once those are stopped that can be.
+func (f *Fence) weigh(s membership.State, voters []snapshot.ID, gone map[snapshot.ID]bool, stopping []string) {
+	n, will := 0, 0
 	for _, id := range voters {
 		if gone[id] {
 			n++
@@ -69,21 +70,36 @@ func (f *Fence) weigh(s membership.State, voters []snapshot.ID, gone map[snapsho
 		if m := s.Find(id); m != nil {
 			name = membership.Name(*m)
 		}
-		if !slices.Contains(f.Open, name) {
-			f.Open = append(f.Open, name)
+		list := &f.Open
+		if slices.Contains(stopping, name) {
+			list = &f.Stopping
+			will++
+		}
+		if !slices.Contains(*list, name) {
+			*list = append(*list, name)
 		}
 	}
 	need := membership.Majority(len(voters))
+	f.Enough = f.Enough && n >= need
 	switch {
-	case n < need:
-		f.Enough = false
-		f.Why = fmt.Sprintf("of %d old voters %d are known to be stopped or dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. Stop them, or if their hosts are gone for good: --declare-dead %s",
-			len(voters), n, need, strings.Join(f.Open, ", "), strings.Join(f.Open, ","))
+	case n+will < need:
+		f.Closes = false
+		f.Why = fmt.Sprintf("of %d old voters %d are known to be stopped or dead, %sand %d are needed: %s could come back on the old addresses and serve beside the new cluster. Stop them, or if their hosts are gone for good: --declare-dead %s",
+			len(voters), n, more(will), need, strings.Join(f.Open, ", "), strings.Join(f.Open, ","))
+	case n < need && f.Closes:
+		f.Why = fmt.Sprintf("%d of %d old voters are stopped or declared dead, and %d are needed: %s may run, and are stopped first", n, len(voters), need, strings.Join(f.Stopping, ", "))
 	case f.Enough && n == len(voters):
 		f.Why = fmt.Sprintf("all old voters (%d) are stopped or declared dead", n)
 	case f.Enough:
 		f.Why = fmt.Sprintf("%d of %d old voters are stopped or declared dead: the others are no majority", n, len(voters))
 	}
+}
+
+func more(will int) string {
+	if will == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d more can be stopped, ", will)
 }
 
 func names(all []snapshot.Member) string {

@@ -144,6 +144,17 @@ type Archive struct {
 	// Unreadable says why the log was not compared with the members'.
 	Unreadable string    `json:"unreadable,omitempty"`
 	Findings   []Finding `json:"findings,omitempty"`
+
+	members membership.State // at the end of the log; unknown where that was not followed
+}
+
+// membership is the newest that is known of: after the last change that was followed,
+// or of the newest full snapshot.
+func (a *Archive) membership() membership.State {
+	if n := len(a.Fulls); n > 0 && !a.members.Known() {
+		return membership.Of(snapshot.Facts{RaftIndex: a.Fulls[n-1].Index, Members: a.Fulls[n-1].Members})
+	}
+	return a.members
 }
 
 // Full is a full snapshot in a repository.
@@ -157,6 +168,8 @@ type Full struct {
 	Members  []snapshot.Member `json:"members"`
 	// Encrypted says that nobody reads it without an identity.
 	Encrypted bool `json:"encrypted,omitempty"`
+	// Passphrase says that what opens it is a passphrase, and no key.
+	Passphrase bool `json:"passphrase,omitempty"`
 }
 
 // Held says that entries up to an index were read from a member's own log.

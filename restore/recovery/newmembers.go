@@ -54,7 +54,7 @@ type NewMember struct {
 // *restore.RequestError, and says what to ask for instead.
 func (p *Plan) NewMembers(r MembersRequest) ([]NewMember, error) {
 	if len(p.Members) == 0 {
-		return nil, badRequest("who the members of the old cluster were is not known: say who the new ones are (--initial-cluster)")
+		return nil, badRequest("who the members of the old cluster were is not known: add a data directory or a repository that tells, or say who the new ones are (--initial-cluster, with --local)")
 	}
 	n := newcomers{}
 	for _, m := range p.Members {

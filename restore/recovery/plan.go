@@ -24,6 +24,9 @@ type DecideRequest struct {
 	// Hosts are names that DeclareDead may have although no member of the cluster that
 	// was found is called so, such as those of an earlier recovery's lost hosts.
 	Hosts []string
+	// Stopping are the names of old members that may run, and that who carries it out
+	// stops before anything else.
+	Stopping []string
 	// Target is the point to recover; the zero value is the newest.
 	Target walreplay.Target
 	// SourceVersion is what the replay will be told of the old members' etcd; empty
@@ -166,9 +169,13 @@ type Bump struct {
 type Fence struct {
 	Stopped      []string `json:"stopped"`       // their directories were looked at, and nothing runs on them
 	DeclaredDead []string `json:"declared_dead"` // by the operator
-	Open         []string `json:"open"`          // neither
-	Enough       bool     `json:"enough"`
-	Why          string   `json:"why"`
+	// Stopping may run, and are stopped before anything else; Open are the rest.
+	Stopping []string `json:"to_be_stopped,omitempty"`
+	Open     []string `json:"open"`
+	Enough   bool     `json:"enough"`
+	// Closes says that it will be enough once Stopping are stopped.
+	Closes bool   `json:"closes"`
+	Why    string `json:"why"`
 }
 
 // Candidate is the one of a name, nil where there is none.

@@ -29,7 +29,7 @@ import (
 //	    [conf=(remove:ID@I,add:ID@I,learner:ID@I,force:ID@I)] [alt=I] [cluster=C] [id=N]
 //	    [bad-db] [broken] [no-log]
 //	    alt=I: from index I on the data is another than others' of the same term
-//	archive C-N log=(…) [fulls=(I,…)] [alt=I] [parent=C-N] [superseded=C-N] [held=(ID@I)] [seen=I]
+//	archive C-N log=(…) [fulls=(I,…)] [voters=(1,2,3)] [conf=(…)] [alt=I] [parent=C-N] [superseded=C-N] [held=(ID@I)] [seen=I]
 //	decide [source=NAME] [dead=(m2,…)] [index=I]
 //	others [source=NAME] [index=I]
 //	    the other ways to where the chosen candidate ends
@@ -172,13 +172,7 @@ func (s *scenario) addSurvivor(t *testing.T, d *datadriven.TestData) {
 	db := Database{Path: "/" + name + "/db", Index: number(t, d, "db", 0), Revision: 1}
 	db.Term = termAt(all, db.Index)
 	db.Revision = int64(db.Index)
-	for _, kind := range []string{"voters", "learners"} {
-		for _, v := range values(d, kind) {
-			var member uint64
-			fmt.Sscan(v, &member)
-			db.facts.Members = append(db.facts.Members, snapshot.Member{ID: snapshot.ID(member), Name: fmt.Sprint("m", member), IsLearner: kind == "learners"})
-		}
-	}
+	db.facts.Members = membersOf(d)
 	db.facts.RaftIndex = db.Index
 	if d.HasArg("bad-db") {
 		db.Damage = "a page is damaged"
@@ -197,6 +191,18 @@ func (s *scenario) addSurvivor(t *testing.T, d *datadriven.TestData) {
 	s.members = append(s.members, dir)
 }
 
+// membersOf are those that the arguments list.
+func membersOf(d *datadriven.TestData) (all []snapshot.Member) {
+	for _, kind := range []string{"voters", "learners"} {
+		for _, v := range values(d, kind) {
+			var member uint64
+			fmt.Sscan(v, &member)
+			all = append(all, snapshot.Member{ID: snapshot.ID(member), Name: fmt.Sprint("m", member), IsLearner: kind == "learners"})
+		}
+	}
+	return all
+}
+
 func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	id := timeline(t, d.CmdArgs[0].Key)
@@ -209,7 +215,7 @@ func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 	for _, v := range values(d, "fulls") {
 		var index uint64
 		fmt.Sscan(v, &index)
-		a.Fulls = append(a.Fulls, Full{ID: "b" + v, Index: index, Term: max(1, termAt(all, index)), Revision: int64(index)})
+		a.Fulls = append(a.Fulls, Full{ID: "b" + v, Index: index, Term: max(1, termAt(all, index)), Revision: int64(index), Members: membersOf(d)})
 	}
 	if p := values(d, "parent"); len(p) > 0 {
 		a.Parent = &repository.Branch{Timeline: timeline(t, p[0])}
@@ -276,7 +282,7 @@ func (s *scenario) findings(t *testing.T) *Findings {
 		add(d.Name, d.follow(watched))
 	}
 	for _, a := range y.archives {
-		add(a.archive.Name, &follower{log: &Log{}, watched: watched})
+		add(a.archive.Name, a.follow(watched, 1))
 	}
 	pairs, errs, err := join.Logs(t.Context(), logs, func(i int, e join.Entry) { followers[i].visit(e) })
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/join"
@@ -119,8 +120,12 @@ func (y *survey) compare(ctx context.Context) error {
 		if first == 0 || len(a.archive.Stretches) == 0 {
 			continue // nothing to compare it with
 		}
-		f := &follower{log: &Log{}, watched: watched}
-		add(a.archive.Name, a.entries(ctx, first), f, func(err error) { a.finish(f, first, err) })
+		from := first
+		if n := len(a.archive.Fulls); n > 0 && y.membersUnknown() {
+			from = min(from, a.archive.Fulls[n-1].Index+1)
+		}
+		f := a.follow(watched, from)
+		add(a.archive.Name, a.entries(ctx, from), f, func(err error) { a.finish(f, from, err) })
 	}
 	pairs, errs, err := join.Logs(ctx, logs, func(i int, e join.Entry) {
 		followers[i].visit(e)
@@ -139,6 +144,12 @@ func (y *survey) compare(ctx context.Context) error {
 	}
 	y.relate(names, pairs)
 	return nil
+}
+
+// membersUnknown tells whether a member's log tells nobody who the members were: its
+// database is gone, and it does not begin with the first entry.
+func (y *survey) membersUnknown() bool {
+	return slices.ContainsFunc(y.members, func(d *memberDir) bool { return d.remains.Log != nil && !d.begins() })
 }
 
 // progressEvery is how many entries are read between two reports.

@@ -99,7 +99,8 @@ type Encryption struct {
 	//
 	// Default: none.
 	RecipientsFiles []string `yaml:"recipients-files"`
-	// Files with age identities. Merging, structure, replay, drill and synthetic
+	// Files with age identities. No passphrase, which would cost 128 MiB and some tenths
+	// of a second for each segment. Merging, structure, replay, drill and synthetic
 	// need one where there are recipients; keep it off the members' hosts if you
 	// can, on a verifier of its own.
 	//

@@ -150,14 +150,14 @@ func (s *server) resumeOrder() []clients.Client {
 }
 
 func (s *server) resumeClient(ctx context.Context, run string, c clients.Client) error {
-	begun, done, act, limit := protocol.ClientStarting, protocol.ClientStarted, c.Start, c.Config.StartTimeout
+	begun, done, act := protocol.ClientStarting, protocol.ClientStarted, c.Start
 	if c.Config.Restart {
-		begun, done, act, limit = protocol.ClientRestarting, protocol.ClientRestarted, c.Restart, c.Config.StopTimeout+c.Config.StartTimeout
+		begun, done, act = protocol.ClientRestarting, protocol.ClientRestarted, c.Restart
 	}
 	if err := s.clientAt(run, c, begun); err != nil {
 		return err
 	}
-	limited, cancel := withTimeout(ctx, "start", time.Duration(limit))
+	limited, cancel := withTimeout(ctx, "start", timeout(c, begun))
 	defer cancel()
 	if err := act(limited); err != nil {
 		return err
@@ -191,11 +191,25 @@ func (s *server) clientStates(ctx context.Context, known *journal.Quiesce) []pro
 	if known != nil {
 		for i := range states {
 			if k := known.Client(states[i].Name); k != nil {
-				states[i].Phase, states[i].Ran = k.Phase, &k.Ran
+				states[i].Phase, states[i].Ran, states[i].Timeout = k.Phase, &k.Ran, timeout(s.Clients[i], k.Phase)
 			}
 		}
 	}
 	return states
+}
+
+// timeout is what a phase that is under way may take at most.
+func timeout(c clients.Client, phase protocol.ClientPhase) time.Duration {
+	switch phase {
+	case protocol.ClientStopping:
+		return time.Duration(c.Config.StopTimeout)
+	case protocol.ClientStarting:
+		return time.Duration(c.Config.StartTimeout)
+	case protocol.ClientRestarting:
+		return time.Duration(c.Config.StopTimeout + c.Config.StartTimeout)
+	default:
+		return 0
+	}
 }
 
 // triedClients looks whether each client could be stopped and started.

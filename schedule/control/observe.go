@@ -19,7 +19,8 @@ func (s *server) member(c *call) {
 	_ = errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Time{})) // a survey reads a whole log
 	ctx := c.r.Context()
 	m := s.Config.Member
-	answer := protocol.Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: s.Journal.Run()}
+	answer := protocol.Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: s.Journal.Run(),
+		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
 	quiesced := s.Journal.Quiesce()
 	if answer.Clients = s.clientStates(ctx, quiesced); quiesced != nil {
 		answer.Quiesced = quiesced.Run
@@ -38,6 +39,9 @@ func (s *server) member(c *call) {
 	var err error
 	if answer.Stopped, err = s.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, member.ErrRuns)
+	}
+	if b := s.Journal.Newest(); b != nil && c.r.URL.Query().Get("built") == "true" {
+		answer.Built = &protocol.Built{Run: b.Run, Old: b.Old, New: b.New, Result: b.Result}
 	}
 	if answer.Stopped != nil && s.Hooks.Survey != nil && c.r.URL.Query().Get("survey") == "true" {
 		found, err := s.Hooks.Survey(ctx, m.DataDir, m.WALDir)

@@ -36,7 +36,7 @@ func Listen(ctx context.Context, cfg *config.Config, hooks Hooks, logger *slog.L
 	if err := tried(ctx, controller, cfg); err != nil {
 		logger.Warn("the member cannot be controlled now", "error", err)
 	}
-	all, err := clients.New(cfg.Clients)
+	all, err := clients.New(cfg.Clients, cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func Check(ctx context.Context, cfg *config.Config) error {
 	if err == nil {
 		err = tried(ctx, controller, cfg)
 	}
-	all, clientsErr := clients.New(cfg.Clients)
+	all, clientsErr := clients.New(cfg.Clients, cfg.StateDir)
 	return errors.Join(err, clientsErr, triedClients(ctx, all), listenConfig(cfg).Check())
 }
 

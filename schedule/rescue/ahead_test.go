@@ -53,3 +53,31 @@ func TestInTheClear(t *testing.T) {
 		t.Errorf("with recipients: %q", got)
 	}
 }
+
+// TestPassphrase: what only a passphrase opens is told before anything is stopped, and
+// not where another way leads to the same entry.
+func TestPassphrase(t *testing.T) {
+	t.Parallel()
+	from := func(backup string) recovery.Source { return recovery.Source{Base: recovery.Base{Backup: backup}} }
+	closed, open, own := from("closed"), from("open"), from("")
+	for _, c := range []struct {
+		name   string
+		way    recovery.Source
+		others []recovery.Source
+		want   string
+	}{
+		{"a passphrase", closed, nil, "closed"},
+		{"a key", open, nil, ""},
+		{"another way", closed, []recovery.Source{own}, ""},
+		{"no other way", closed, []recovery.Source{closed}, "closed"},
+	} {
+		c.way.Others = c.others
+		p := &Prospect{
+			Plan:     &recovery.Plan{Chosen: "archive:1-1", Candidates: []recovery.Candidate{{Name: "archive:1-1", Source: &c.way}}},
+			Findings: &recovery.Findings{Archives: []recovery.Archive{{Fulls: []recovery.Full{{ID: "closed", Passphrase: true}, {ID: "open"}}}}},
+		}
+		if got := p.passphrase(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -180,12 +180,15 @@ func (d *driver) settled(ctx context.Context, p *Prospect) error {
 		return nil
 	}
 	if err := d.survey(ctx, p); err != nil {
+		if chooses(err) {
+			err = fmt.Errorf("%w\nMembers and clients stay stopped as they are: run the same command again with what is missing, or with --undo to start again what ran", err)
+		}
 		return err
 	}
 	if !p.Plan.Fence.Enough {
 		return &FenceError{Run: d.run, Why: p.Plan.Fence.Why}
 	}
-	if all := d.obstacles(p); len(all) > 0 {
+	if all, _ := d.obstacles(p); len(all) > 0 {
 		return fmt.Errorf("run %s does not go on as things are: %w", d.run, errors.New(strings.Join(all, "\n")))
 	}
 	reasons := old.worse(p)

@@ -24,6 +24,9 @@ type decision struct {
 	Ran []string `json:"ran,omitempty"`
 	// TakesOver are runs of drivers elsewhere that this one takes hosts over from.
 	TakesOver []string `json:"takes_over,omitempty"`
+	// Inherited is the run of a driver elsewhere that built the new members, where this
+	// one only completes it.
+	Inherited string `json:"inherited,omitempty"`
 
 	// Final says that the plan is made of all that can be read; before that it is
 	// what the operator was shown when he let the members be stopped.

@@ -117,7 +117,11 @@ func (d *driver) alone() string {
 	if err != nil {
 		return "" // the report says why
 	}
-	s := d.known.decision.candidate().Source
+	c := d.known.decision.candidate()
+	if c == nil {
+		return "" // another driver's decision
+	}
+	s := c.Source
 	if len(s.Rivals(s.Index)) == 0 {
 		return "" // the plan has said so
 	}

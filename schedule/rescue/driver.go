@@ -39,6 +39,7 @@ type driver struct {
 	patience     time.Duration
 	proveTimeout time.Duration
 	election     time.Duration
+	watchAfter   time.Duration
 	elected      time.Time // until when members that answer may elect a leader
 }
 
@@ -47,7 +48,7 @@ func newDriver(req Request) (*driver, error) {
 		return nil, errors.New("recover: no cluster file is given")
 	}
 	d := &driver{req: req, cfg: req.Config, told: &told{events: req.Events}, logger: req.Logger, now: time.Now, known: newKnown(), patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
-		election: cmp.Or(req.election, electionTime)}
+		election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}
@@ -68,6 +69,9 @@ func randomHex(n int) string {
 
 // reach makes the clients of the hosts, which know the run.
 func (d *driver) reach() error {
+	if err := d.credentials(); err != nil {
+		return err
+	}
 	for _, h := range d.cfg.Hosts {
 		c, err := d.client(h, d.run, "")
 		if err != nil {

@@ -31,7 +31,12 @@ func (e *QuorumError) Error() string {
 }
 
 // ObstacleError says why a recovery cannot be begun. Nothing was changed.
-type ObstacleError struct{ Obstacles []string }
+type ObstacleError struct {
+	Obstacles []string
+	// Unnamed says that naming members would end all of them: those that are dead, or
+	// those of the new cluster.
+	Unnamed bool
+}
 
 func (e *ObstacleError) Error() string {
 	return "nothing was changed: " + strings.Join(e.Obstacles, "\n")
@@ -74,11 +79,26 @@ func (e *ContradictionError) Error() string {
 type HeldError struct {
 	Holder string
 	Hosts  []string
+	// Serves says that the cluster does, so that only clients may be waiting.
+	Serves bool
 }
 
 func (e *HeldError) Error() string {
+	if e.Serves {
+		return fmt.Sprintf("the cluster serves, and run %s, begun elsewhere, still has %s, so that clients there may be stopped: go on with it where it was begun, or, if that machine is lost, complete it from here with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
+	}
 	return fmt.Sprintf("run %s, begun elsewhere, has %s: go on with it where it was begun, or, if it will not go on, take over with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
 }
+
+// CredentialsError says that the operator's certificate, key or CA cannot be used.
+type CredentialsError struct {
+	Key  string // of the cluster file
+	File string // that
+	Err  error
+}
+
+func (e *CredentialsError) Error() string { return fmt.Sprintf("%s: %s: %v", e.File, e.Key, e.Err) }
+func (e *CredentialsError) Unwrap() error { return e.Err }
 
 // UndoneError says that a run is being undone, so that it cannot go on.
 type UndoneError struct{ Run string }

@@ -62,7 +62,7 @@ func (d *driver) state(ctx context.Context, h *host) {
 	h.state = HostState{Member: h.Member, Address: h.Control}
 	m, err := h.client.Member(ctx, false)
 	if err != nil {
-		h.state.Unreachable = err.Error()
+		h.state.Unreachable, h.state.Answers = err.Error(), client.Answered(err)
 		return
 	}
 	h.state.Kind, h.state.DataDir, h.state.Holder, h.state.Manual, h.state.Clients = m.Kind, m.DataDir, m.Run, m.Manual, m.Clients

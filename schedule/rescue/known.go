@@ -142,5 +142,16 @@ func (k *known) result(p Phase, host string, v any) (bool, error) {
 	return true, nil
 }
 
+// startFailed is what the journal calls it that members did not start again in an undo,
+// which a member that crashes never does. No member is called so.
+const startFailed = "(failed)"
+
+// putBack tells of an undo that has put back all data, and told the repositories, and
+// where members did not start again: that is all that is left of it.
+func (k *known) putBack() bool {
+	told := !k.begun(PhaseLineage, "*") && !k.begun(PhaseSupersede, "*") || k.done(PhaseReinstate, "")
+	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && told
+}
+
 // over tells whether nothing is under way any more.
 func (k *known) over() bool { return k.closed || k.finished != nil && !k.undoing }

@@ -24,7 +24,7 @@ func look(ctx context.Context, req Request) (_ *Prospect, err error) {
 		return nil, err
 	}
 	d.run = newRunID(d.now())
-	if last != nil && !known.over() {
+	if last != nil && !known.over() && !known.putBack() {
 		d.run, d.known = last.ID(), known
 	}
 	if d.folder, err = os.MkdirTemp("", "requorum-look-"); err != nil {
@@ -46,12 +46,20 @@ func look(ctx context.Context, req Request) (_ *Prospect, err error) {
 	if d.known.decision != nil {
 		p.Run, p.Reached = d.run, d.reached()
 	} else {
-		if stops := d.quorumStops(p.Quorum); stops != nil && !req.Force {
-			p.Obstacles = append(p.Obstacles, stops.Error())
+		if completes, why := d.wouldComplete(ctx, p.Quorum); completes != "" {
+			p.Warnings = append(p.Warnings, completes)
+		} else {
+			if stops := d.quorumStops(p.Quorum); why != nil {
+				p.Obstacles = append(p.Obstacles, why.Error())
+			} else if stops != nil && !req.Force {
+				p.Obstacles = append(p.Obstacles, stops.Error())
+			}
+			all, unnamed := d.obstacles(p)
+			p.Unnamed = unnamed && len(p.Obstacles) == 0
+			p.Obstacles = append(p.Obstacles, all...)
 		}
-		p.Obstacles = append(p.Obstacles, d.obstacles(p)...)
 	}
-	if known != nil && known.undoing && !known.closed {
+	if known != nil && known.undoing && !known.closed && !known.putBack() {
 		p.Obstacles = append(p.Obstacles, (&UndoneError{d.run}).Error())
 	}
 	if len(p.Unsurveyed) > 0 && chooses(err) {

@@ -87,10 +87,10 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	a := d.asked()
 	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
 	var err error
-	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Target: a.Target, SourceVersion: a.Replay.SourceVersion})
+	p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
 		// Who the members are may be known only once those are read that still run.
-		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
+		p.Plan, err = recovery.Decide(p.Findings, recovery.DecideRequest{Source: a.Source, Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	}
 	if p.Plan == nil {
 		return err
@@ -220,13 +220,23 @@ func (d *driver) warnings(p *Prospect) {
 	}
 }
 
-// obstacles are what a recovery would not begin because of, without the quorum.
-func (d *driver) obstacles(p *Prospect) (all []string) {
+// obstacles are what a recovery would not begin because of, without the quorum. unnamed
+// tells that there are some, and that naming members would end all of them: those that
+// are dead, or those of the new cluster.
+func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
+	named := 0
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	name := func(format string, args ...any) {
+		add(format, args...)
+		named++
+	}
+	defer func() { unnamed = len(all) > 0 && named == len(all) }()
 	for _, h := range d.hosts {
 		switch s := h.state; {
+		case s.Answers && !s.Dead:
+			add("the control process of %s cannot be worked with, though somebody answers at %s: %s. Mend control or hosts[].control in %s, or the certificates on the host (docs/agent-control.md); that host is not gone", h.Member, h.Control, s.Unreachable, d.cfg.File())
 		case s.Unreachable != "" && !s.Dead:
-			add("the control process of %s cannot be reached: %s. Start it there, or, if that host is gone for good: --declare-dead %s", h.Member, s.Unreachable, h.Member)
+			name("the control process of %s cannot be reached: %s. Start it there, or, if that host is gone for good: --declare-dead %s", h.Member, s.Unreachable, h.Member)
 		case s.Dead && s.Runs:
 			add("%s is declared dead, and runs: leave it out of --declare-dead, or stop it", h.Member)
 		case len(s.Manual) > 0:
@@ -244,11 +254,15 @@ func (d *driver) obstacles(p *Prospect) (all []string) {
 	if clear := d.inTheClear(p); clear != "" {
 		add("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file (without a file: --recipient), the same as the agents'", clear)
 	}
-	if why := d.unfenceable(p); why != "" {
-		add("%s", why)
+	answers := slices.ContainsFunc(d.hosts, func(h *host) bool { return h.state.Answers && !h.state.Dead })
+	if why := d.unfenceable(p); why != "" && !answers {
+		name("%s", why)
 	}
 	if p.Plan == nil || p.Plan.Chosen == "" {
-		return all
+		return all, false
+	}
+	if backup := p.passphrase(); backup != "" {
+		add("%s begins with backup %s, which is encrypted with a passphrase, and the hosts' control processes take keys only: a passphrase costs 128 MiB of memory and some tenths of a second for each object. Write it in the clear on one machine (requorum restore %s --repo URL --passphrase-file FILE --to-snapshot state.db), and build each member from that (restore --file state.db --initial-cluster …). Encrypt to a key from now on (age-keygen, --recipient)", p.Plan.Chosen, backup, backup)
 	}
 	known, reachable := false, 0
 	for _, m := range p.Members {
@@ -260,9 +274,9 @@ func (d *driver) obstacles(p *Prospect) (all []string) {
 		known = known || len(m.ClientURLs) > 0
 		switch h := d.host(m.Name); {
 		case h == nil:
-			add("%s is to get a member, and the cluster file has no host for it: add one (without a file: with --control), or say who the new members are with --members or --replace", m.Name)
+			name("%s is to get a member, and the cluster file has no host for it: add one (without a file: with --control), or say who the new members are with --members or --replace", m.Name)
 		case h.state.Unreachable != "":
-			add("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
+			name("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
 		}
 	}
 	if !known && len(p.Members) > 0 {
@@ -273,7 +287,7 @@ func (d *driver) obstacles(p *Prospect) (all []string) {
 		p.Plan.Bump.Raise && a.Bump.Mode == restore.BumpBy && lowest(p.Plan, a)+a.Bump.Amount <= p.Plan.Bump.HighestKnown {
 		add("--bump-revision would leave the new cluster at revisions that clients may have seen with another content (up to %d): leave it out, or give more", p.Plan.Bump.HighestKnown)
 	}
-	return all
+	return all, false
 }
 
 // unfenceable says why not even stopping all that can be reached would do; empty

@@ -38,7 +38,9 @@ type Prospect struct {
 	// Obstacles say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Obstacles []string `json:"obstacles,omitempty"`
-	Warnings  []string `json:"warnings,omitempty"`
+	// Unnamed says that naming members would end all obstacles, as in *ObstacleError.
+	Unnamed  bool     `json:"unnamed,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // HostState is one host of the cluster file.
@@ -48,8 +50,11 @@ type HostState struct {
 	Kind    config.Kind `json:"kind,omitempty"`
 	// Unreachable says why the control process does not answer; empty where it does.
 	Unreachable string `json:"unreachable,omitempty"`
-	Stopped     bool   `json:"stopped"` // and that is proved
-	Runs        bool   `json:"runs"`
+	// Answers says that somebody does there, whom one cannot work with: the certificates
+	// or the address are wrong, and the host is not gone.
+	Answers bool `json:"answers,omitempty"`
+	Stopped bool `json:"stopped"` // and that is proved
+	Runs    bool `json:"runs"`
 	// Unclear says why neither is known.
 	Unclear string `json:"unclear,omitempty"`
 	DataDir string `json:"data_dir,omitempty"`
@@ -69,6 +74,8 @@ func (h HostState) Word() string {
 	switch {
 	case h.Unreachable != "" && h.Dead:
 		return "declared dead"
+	case h.Answers:
+		return "unusable"
 	case h.Unreachable != "":
 		return "unreachable"
 	case len(h.Manual) > 0:

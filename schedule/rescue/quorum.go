@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -217,9 +218,9 @@ func speaksTLS(ctx context.Context, endpoint string) bool {
 	defer cancel()
 	// Only that it is TLS counts: nothing is sent, and nothing that is read believed.
 	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", u.Host) //nolint:gosec // as said
-	var alert tls.AlertError
+	var alert *net.OpError
 	if err != nil {
-		return errors.As(err, &alert)
+		return errors.As(err, &alert) && alert.Op == "remote error"
 	}
 	_ = c.Close() // nothing was sent
 	return true

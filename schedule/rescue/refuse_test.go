@@ -132,8 +132,8 @@ func TestHostGone(t *testing.T) {
 	refused := func(part string) {
 		t.Helper()
 		var o *ObstacleError
-		if _, err := Run(t.Context(), req); !errors.As(err, &o) || !strings.Contains(err.Error(), part) {
-			t.Fatalf("%v: want %q", err, part)
+		if _, err := Run(t.Context(), req); !errors.As(err, &o) || !strings.Contains(err.Error(), part) || !o.Unnamed {
+			t.Fatalf("%v: want %q, and that members have to be named", err, part)
 		}
 		s.untouched(t)
 	}

@@ -16,10 +16,15 @@ type Report struct {
 	Cluster string `json:"cluster"`
 	Run     string `json:"run"`
 	// WentOn says that the run had been begun by an earlier command.
-	WentOn bool           `json:"went_on,omitempty"`
-	Plan   *recovery.Plan `json:"plan"`
-	Proven bool           `json:"proven"`
-	Lost   recovery.Loss  `json:"lost"`
+	WentOn bool `json:"went_on,omitempty"`
+	// Inherited is the run of a lost driver elsewhere that this one only completed.
+	// GivenUp is one that had set nothing aside: clients were started again, and all
+	// but the hosts is empty.
+	Inherited string         `json:"inherited,omitempty"`
+	GivenUp   string         `json:"given_up,omitempty"`
+	Plan      *recovery.Plan `json:"plan"`
+	Proven    bool           `json:"proven"`
+	Lost      recovery.Loss  `json:"lost"`
 
 	OldClusterID snapshot.ID `json:"old_cluster_id,omitzero"`
 	NewClusterID snapshot.ID `json:"new_cluster_id"`

@@ -22,7 +22,7 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 	}
 	first := all[sortedKeys(all)[0]]
 	r := &Report{
-		Cluster: d.cfg.Cluster, Run: d.run, WentOn: d.wentOn, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
+		Cluster: d.cfg.Cluster, Run: d.run, WentOn: d.wentOn, Inherited: dec.Inherited, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
 		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
 		Phases: k.times(), Began: k.first, Incomplete: incomplete,
@@ -76,7 +76,7 @@ func (k *known) times() (all []PhaseTime) {
 			t.Took = h.took
 		}
 		for _, name := range sortedKeys(s.hosts) {
-			if h := s.hosts[name]; name != "" && name != snapshotsKept && h.done {
+			if h := s.hosts[name]; name != "" && name != snapshotsKept && name != startFailed && h.done {
 				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: h.took})
 			}
 		}

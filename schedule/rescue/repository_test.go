@@ -23,20 +23,7 @@ func TestRepositories(t *testing.T) {
 	url := "file://" + dir
 	s := newSite(t, "3.6", 3, url)
 	want := s.fill(t, "a", 20)
-	// A backup of before.
-	c, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: []string{s.hosts[0].clientURL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	sink, err := place.Open(t.Context(), url, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sink.Close()
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	s.backup(t, url)
 	s.killAll()
 	e := &heard{t: t}
 	away := dir + ".away"
@@ -103,4 +90,22 @@ func reopened(t *testing.T, url string) *repository.Repository {
 	}
 	t.Cleanup(func() { o.sink.Close() })
 	return o.repo
+}
+
+// backup takes a full snapshot, which makes the repository.
+func (s *site) backup(t *testing.T, url string) {
+	t.Helper()
+	c, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: []string{s.hosts[0].clientURL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sink, err := place.Open(t.Context(), url, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
+		t.Fatal(err)
+	}
 }

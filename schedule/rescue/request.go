@@ -53,5 +53,5 @@ type Request struct {
 	Logger *slog.Logger // may be nil
 
 	// For tests; zero is the default.
-	patience, proveTimeout, election time.Duration
+	patience, proveTimeout, election, watchAfter time.Duration
 }

@@ -331,6 +331,7 @@ type heard struct {
 	steps     []string // "phase host", as they were ended
 	notes     []string
 	begun     func(Phase, string) // hears the beginning of each step
+	waits     func(Phase, string) // hears what is waited for
 }
 
 func (e *heard) Begin(p Phase, host string) {
@@ -347,7 +348,11 @@ func (e *heard) End(p Phase, host, _ string, _ time.Duration, err error) {
 	}
 }
 func (e *heard) Progress(Phase, string, string, int64, int64) {}
-func (e *heard) Waiting(Phase, string)                        {}
+func (e *heard) Waiting(p Phase, text string) {
+	if e.waits != nil {
+		e.waits(p, text)
+	}
+}
 func (e *heard) Note(text string) {
 	e.notes = append(e.notes, text)
 	e.t.Log(text)

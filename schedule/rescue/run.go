@@ -38,6 +38,12 @@ func run(ctx context.Context, req Request) (_ *Report, err error) {
 		return nil, err
 	case last == nil || known.over() && !d.incomplete(ctx, known):
 		return d.begin(ctx, folder)
+	case known.putBack():
+		d.told.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
+		if _, err := last.Add(journal.Entry{Event: journal.Undone}, nil); err != nil {
+			return nil, err
+		}
+		return d.begin(ctx, folder)
 	case known.undoing:
 		return nil, &UndoneError{last.ID()}
 	}
@@ -77,6 +83,10 @@ func (d *driver) begin(ctx context.Context, folder *journal.Folder) (_ *Report, 
 	}
 	defer d.close()
 	p, err := d.prospect(ctx)
+	var serves *QuorumError
+	if errors.As(err, &serves) && serves.Quorum.Serves && d.req.TakeOver && d.holders() != nil {
+		return d.completeOther(ctx, folder, serves.Quorum)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +133,18 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 		return nil, err
 	}
 	if p.Quorum.Serves && !d.req.Force {
+		if held := d.holders(); held != nil && !d.req.TakeOver {
+			held.Serves = true
+			return nil, held
+		}
 		return nil, d.quorumStops(p.Quorum)
 	}
 	if held := d.holders(); held != nil && !d.req.TakeOver {
 		return nil, held
 	}
 	// What cannot be reached is told before logs are read, which may take long.
-	if all := d.obstacles(p); len(all) > 0 {
-		return nil, &ObstacleError{all}
+	if all, unnamed := d.obstacles(p); len(all) > 0 {
+		return nil, &ObstacleError{all, unnamed}
 	}
 	err = d.survey(ctx, p)
 	if err != nil && (len(p.Unsurveyed) == 0 || !chooses(err)) {
@@ -139,8 +153,8 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 	if stops := d.quorumStops(p.Quorum); stops != nil && !d.req.Force {
 		return nil, stops
 	}
-	if all := d.obstacles(p); len(all) > 0 {
-		return nil, &ObstacleError{all}
+	if all, unnamed := d.obstacles(p); len(all) > 0 {
+		return nil, &ObstacleError{all, unnamed}
 	}
 	return p, nil
 }
@@ -351,7 +365,10 @@ func (d *driver) away() map[string]error {
 	all := map[string]error{}
 	for _, h := range d.hosts {
 		if h.lost() {
-			all[h.Member] = fmt.Errorf("%s (if that host is gone for good: --declare-dead %s)", h.state.Unreachable, h.Member)
+			all[h.Member] = errors.New(h.state.Unreachable)
+			if !h.state.Answers {
+				all[h.Member] = fmt.Errorf("%s (if that host is gone for good: --declare-dead %s)", h.state.Unreachable, h.Member)
+			}
 		}
 	}
 	return all

@@ -129,6 +129,7 @@ func act[T any](ctx context.Context, d *driver, p Phase, h *host, do func(contex
 			d.told.waiting(p, h.Member+": "+text)
 		}
 	}
+	defer d.patiently(ctx, p, h)()
 	for {
 		v, err := do(ctx)
 		if err == nil || ctx.Err() != nil {

@@ -36,6 +36,9 @@ func undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	case last == nil:
 		return nil, fmt.Errorf("%w: %s holds no recovery that is under way or done", ErrNothingToUndo, d.cfg.StateDir)
 	}
+	if r := known.decision.Inherited; r != "" {
+		return nil, fmt.Errorf("%w from here: what run %s completed was begun by run %s, whose journal is where that was begun. Undo it there, or, by hand, on each host: stop etcd, and put back what is set aside in its data directory", ErrNothingToUndo, last.ID(), r)
+	}
 	d.run, d.book, d.known, d.wentOn, d.takesBack = last.ID(), last, known, known.undoing, true
 	if err := d.reach(); err != nil {
 		return nil, err
@@ -217,6 +220,9 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 		d.told.warn(incomplete[0])
 	}
 	warnings, err := d.startOld(ctx, old)
+	if err != nil && ctx.Err() == nil {
+		err = errors.Join(err, d.write(journal.Entry{Event: journal.Done, Phase: string(PhaseUndoStart), Host: startFailed}, nil))
+	}
 	if err != nil {
 		return nil, err
 	}

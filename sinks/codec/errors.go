@@ -44,7 +44,7 @@ func (e *IdentityError) Error() string {
 		to = "to recipients that its description does not name"
 	case e.Recipients[0] == passphraseName:
 		to = "with a passphrase"
-		next = "give the passphrase (--passphrase-file FILE)"
+		next = "give the passphrase (--passphrase-file FILE); agents, and a recovery through them, take keys only"
 	}
 	switch e.Given {
 	case 0:

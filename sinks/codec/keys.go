@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -77,7 +78,7 @@ func parseIdentity(s string) (age.Identity, error) {
 	case strings.HasPrefix(s, "AGE-PLUGIN-"):
 		return nil, errors.New("identities of age plugins are not supported")
 	}
-	return nil, errors.New("not an age secret key: one starts with AGE-SECRET-KEY-")
+	return nil, errors.New("not an age secret key: one starts with AGE-SECRET-KEY- (a passphrase is none)")
 }
 
 func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T, error) {
@@ -110,6 +111,12 @@ func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T,
 		return nil, fmt.Errorf("file of %s %s: there are none in it", what, path)
 	}
 	return keys, nil
+}
+
+// IsPassphrase tells whether an object with these recipients is opened by a passphrase,
+// and by no key.
+func IsPassphrase(recipients []string) bool {
+	return slices.Equal(recipients, []string{passphraseName})
 }
 
 // PassphraseRecipient encrypts with a passphrase. It cannot be combined with

@@ -19,6 +19,7 @@ const (
 	exitFailed   = 1
 	exitUsage    = 2
 	exitDamaged  = 3
+	exitNothing  = 4
 	exitUnproven = 6
 )
 

@@ -110,16 +110,34 @@ func (e *RefusedError) Error() string {
 // Member asks for the state; with survey also for what the data directory of a
 // stopped member holds, which reads all of its log.
 func (c *Client) Member(ctx context.Context, survey bool) (*protocol.Member, error) {
-	path := protocol.MemberPath
 	if survey {
-		path += "?survey=true"
+		return c.member(ctx, "?survey=true")
 	}
+	return c.member(ctx, "")
+}
+
+// Built asks for the last rebuild that was not undone, and what it came to; both are
+// nil where the host remembers none.
+func (c *Client) Built(ctx context.Context) (*protocol.Built, *protocol.Rebuilt, error) {
+	m, err := c.member(ctx, "?built=true")
+	if err != nil || m.Built == nil {
+		return nil, nil, err
+	}
+	var result protocol.Rebuilt
+	if err := json.Unmarshal(m.Built.Result, &result); err != nil {
+		return nil, nil, fmt.Errorf("control of member %s: what run %s built: %w", c.options.Member, m.Built.Run, err)
+	}
+	return m.Built, &result, nil
+}
+
+func (c *Client) member(ctx context.Context, query string) (*protocol.Member, error) {
+	path := protocol.MemberPath + query
 	var m protocol.Member
 	if err := c.ask(ctx, http.MethodGet, path, nil, &m); err != nil {
 		return nil, err
 	}
 	if m.Name != c.options.Member {
-		return nil, fmt.Errorf("at %s there is the control of member %q, not of %q: look at the addresses", c.options.Address, m.Name, c.options.Member)
+		return nil, &OtherMemberError{Address: c.options.Address, Is: m.Name, Wants: c.options.Member}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +224,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body, answer any)
 	defer resp.Body.Close()
 	d := json.NewDecoder(io.LimitReader(resp.Body, answerLimit))
 	if err := d.Decode(answer); err != nil {
-		return fmt.Errorf("control of member %s: its answer: %w", c.options.Member, err)
+		return fmt.Errorf("control of member %s: the answer of %s: %w: %w", c.options.Member, c.options.Address, err, errStrange)
 	}
 	return nil
 }
@@ -238,7 +256,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	defer resp.Body.Close()
 	refused := &RefusedError{Member: c.options.Member}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, answerLimit)).Decode(&refused.Refusal); err != nil || refused.Code == "" {
-		return nil, fmt.Errorf("control of member %s: %s, and no reason that could be read: is %s the control process?", c.options.Member, resp.Status, c.options.Address)
+		return nil, fmt.Errorf("control of member %s: %s answers %s, and no reason that could be read: %w", c.options.Member, c.options.Address, resp.Status, errStrange)
 	}
 	return nil, refused
 }

@@ -13,6 +13,7 @@ import (
 type command struct {
 	evidence
 	config.CommandMember
+	log string // what Start leaves behind writes there
 }
 
 // Check finds the programs, asks the status program, and looks for the process.
@@ -79,7 +80,7 @@ func (c *command) Start(ctx context.Context) error {
 	if c.started() == nil {
 		return nil
 	}
-	if _, err := supervisor.Run(ctx, c.CommandMember.Start); err != nil {
+	if err := supervisor.Start(ctx, c.CommandMember.Start, c.log); err != nil {
 		return fmt.Errorf("the start program: %w", err)
 	}
 	return supervisor.Until(ctx, c.started)

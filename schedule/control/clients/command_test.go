@@ -24,7 +24,7 @@ func newCommand(t *testing.T, mode string) (c *command, exe string, calls func()
 		write(t, path, fmt.Sprintf("#!/bin/sh\ndir=%q\n%s", dir, text), 0o700)
 		return []string{path}
 	}
-	c = &command{evidence: evidence{process: filepath.Base(exe)}, CommandMember: config.CommandMember{
+	c = &command{evidence: evidence{process: filepath.Base(exe)}, log: filepath.Join(dir, "client.log"), CommandMember: config.CommandMember{
 		Start:  script("start", fmt.Sprintf("echo start >>$dir/calls\nsetsid %q client %s >$dir/log 2>&1 &\necho $! >$dir/pid\n", exe, mode)),
 		Stop:   script("stop", "echo stop >>$dir/calls\nkill $(cat $dir/pid)\n"),
 		Status: script("status", "test -f $dir/pid && kill -0 $(cat $dir/pid) 2>/dev/null && exit 0\nexit 3\n"),

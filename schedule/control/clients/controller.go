@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/requorum/requorum/schedule/control/config"
 	"github.com/requorum/requorum/schedule/control/protocol"
@@ -47,8 +48,9 @@ type Client struct {
 	Config config.Client
 }
 
-// New gives those that a configuration names, in its order.
-func New(all []config.Client) ([]Client, error) {
+// New gives those that a configuration names, in its order. stateDir is the folder for
+// what programs print that were started.
+func New(all []config.Client, stateDir string) ([]Client, error) {
 	var clients []Client
 	for _, c := range all {
 		e := evidence{process: c.Process}
@@ -59,7 +61,7 @@ func New(all []config.Client) ([]Client, error) {
 		case config.StaticPod:
 			client.controller = newStaticPod(c.StaticPod, e)
 		case config.Command:
-			client.controller = &command{evidence: e, CommandMember: c.Command}
+			client.controller = &command{evidence: e, CommandMember: c.Command, log: filepath.Join(stateDir, "client-"+c.Name+".log")}
 		default:
 			return nil, fmt.Errorf("client %s: kind %q is unknown", c.Name, c.Kind)
 		}

@@ -46,6 +46,19 @@ func (j *Journal) Built(run string) *Built {
 	return j.find(func(b Built) bool { return b.Run == run })
 }
 
+// Newest is the last rebuild that came to its end and was not undone; nil where there
+// is none.
+func (j *Journal) Newest() *Built {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, b := range slices.Backward(j.built) {
+		if b.Done {
+			return &b
+		}
+	}
+	return nil
+}
+
 // Superseding is the rebuild that put another cluster in the place of this one;
 // nil where none did that was not undone.
 func (j *Journal) Superseding(cluster snapshot.ID) *Built {

@@ -96,13 +96,26 @@ func Open(folder string) (*Journal, error) {
 		return nil, fmt.Errorf("the journal: %w", err)
 	}
 	j.file = f
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := takeLock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal %s is in use by another control process: %w", j.path, err), f.Close())
 	}
 	if err := j.read(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
+}
+
+// lockPatience is longer than a program that was just started holds a copy of a file
+// that has been closed.
+const lockPatience = time.Second
+
+func takeLock(f *os.File) error {
+	for began := time.Now(); ; time.Sleep(lockPatience / 20) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {
+			return err
+		}
+	}
 }
 
 // Close releases the lock.

@@ -13,6 +13,7 @@ import (
 type command struct {
 	evidence
 	config.CommandMember
+	log string // what Start leaves behind writes there
 }
 
 // Check finds the programs, and asks the status program.
@@ -68,7 +69,7 @@ func (c *command) Start(ctx context.Context) error {
 	if runs, err := c.running(); err != nil || runs {
 		return err
 	}
-	if _, err := supervisor.Run(ctx, c.CommandMember.Start); err != nil {
+	if err := supervisor.Start(ctx, c.CommandMember.Start, c.log); err != nil {
 		return fmt.Errorf("start the member: %w", err)
 	}
 	return supervisor.Until(ctx, c.started)

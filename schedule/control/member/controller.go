@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func Manual(c Controller) *ManualError {
 }
 
 // New gives the controller of the member that a configuration names. stateDir is
-// the folder for a pid file.
+// the folder for a pid file, and for what a started member prints.
 func New(m config.Member, stateDir string) (Controller, error) {
 	e := evidence{dataDir: m.DataDir, walDir: m.WALDir}
 	switch m.Kind {
@@ -76,7 +77,7 @@ func New(m config.Member, stateDir string) (Controller, error) {
 	case config.StaticPod:
 		return newStaticPod(m.StaticPod, e), nil
 	case config.Command:
-		return &command{evidence: e, CommandMember: m.Command}, nil
+		return &command{evidence: e, CommandMember: m.Command, log: filepath.Join(stateDir, m.Name+".log")}, nil
 	case config.K3s, config.RKE2, config.Talos:
 		return &distribution{evidence: e, kind: m.Kind}, nil
 	}

@@ -1,6 +1,10 @@
 package protocol
 
-import "github.com/requorum/requorum/schedule/control/config"
+import (
+	"time"
+
+	"github.com/requorum/requorum/schedule/control/config"
+)
 
 // ClientPhase is how far a recovery got with a client.
 type ClientPhase string
@@ -34,4 +38,6 @@ type ClientState struct {
 	// ran before that: what did not is not started by Resume.
 	Phase ClientPhase `json:"phase,omitempty"`
 	Ran   *bool       `json:"ran,omitempty"`
+	// Timeout is what Phase may take at most, where it is one that is under way.
+	Timeout time.Duration `json:"timeout_ns,omitempty"`
 }

@@ -106,6 +106,9 @@ type Member struct {
 	// Runs says that a process was found; without it and without Stopped it is
 	// unknown.
 	Runs bool `json:"runs"`
+	// StopTimeout and StartTimeout are what Stop and Start may take at most.
+	StopTimeout  time.Duration `json:"stop_timeout_ns"`
+	StartTimeout time.Duration `json:"start_timeout_ns"`
 	// Run has the member now.
 	Run string `json:"run,omitempty"`
 	// Cluster is the ID of the one whose log lies in the directories; empty where
@@ -115,6 +118,9 @@ type Member struct {
 	Flags *flagfile.Found `json:"flags,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
 	Aside []restore.Aside `json:"aside,omitempty"`
+	// Built is the last rebuild that was not undone, where that is asked for; nil where
+	// there is none.
+	Built *Built `json:"built,omitempty"`
 	// Clients are the configured ones, in the order in which Quiesce stops them.
 	Clients []ClientState `json:"clients,omitempty"`
 	// Quiesced is the run that stopped clients, or began to, and has not resumed them.

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/requorum/requorum/restore"
@@ -86,6 +87,15 @@ type Rebuilt struct {
 	Image *proof.Image `json:"image,omitempty"`
 	// Earlier says that an earlier request of the same run had built it.
 	Earlier bool `json:"earlier,omitempty"`
+}
+
+// Built is a rebuild that a host remembers: which run did it, and what it came to.
+type Built struct {
+	Run string      `json:"run"`
+	Old snapshot.ID `json:"old_cluster_id"`
+	New snapshot.ID `json:"new_cluster_id"`
+	// Result is a Rebuilt, as it was answered then.
+	Result json.RawMessage `json:"result"`
 }
 
 // Brought is one owner's data that a rebuild read.

@@ -51,6 +51,39 @@ func Run(ctx context.Context, argv []string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = stderr.Close() }()
+	if err := run(ctx, argv, stdout, stderr); err != nil {
+		return nil, err
+	}
+	if _, err := stdout.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(stdout, readLimit))
+}
+
+// Start runs a program that leaves behind what it starts, to its own end. What both
+// write is added to a file that others can't read, so that a daemon's output is where it
+// can be seen, and be rotated.
+func Start(ctx context.Context, argv []string, log string) error {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("for the output of %s: %w", argv[0], err)
+	}
+	defer func() { _ = out.Close() }() // the program's own end tells how it went
+	if err := run(ctx, argv, out, out); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: it has to end by itself once what it starts runs (setsid PROGRAM &); what it wrote is in %s", err, log)
+		}
+		return err
+	}
+	return nil
+}
+
+// run runs a program to its end.
+func run(ctx context.Context, argv []string, stdout, stderr *os.File) error {
+	from, err := stderr.Seek(0, io.SeekEnd) // what is before it is of another time
+	if err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Dir = "/"
@@ -58,20 +91,17 @@ func Run(ctx context.Context, argv []string) ([]byte, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err = cmd.Run()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s did not end in time: %w", argv[0], context.Cause(ctx))
+		return fmt.Errorf("%s did not end in time: %w", argv[0], context.Cause(ctx))
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		said, readErr := end(stderr)
-		return nil, errors.Join(&ExitError{Argv: argv, Code: exit.ExitCode(), Said: said}, readErr)
+		said, readErr := end(stderr, from)
+		return errors.Join(&ExitError{Argv: argv, Code: exit.ExitCode(), Said: said}, readErr)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", argv[0], err)
+		return fmt.Errorf("run %s: %w", argv[0], err)
 	}
-	if _, err := stdout.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(stdout, readLimit))
+	return nil
 }
 
 // Ask is Run for a question: it takes 20 seconds at most.
@@ -92,13 +122,13 @@ func unnamedFile() (*os.File, error) {
 	return f, nil
 }
 
-// end is the end of what was written, in one line.
-func end(f *os.File) (string, error) {
+// end is the end of what was written from an offset on, in one line.
+func end(f *os.File, from int64) (string, error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return "", err
 	}
-	text := make([]byte, min(size, saidLimit))
+	text := make([]byte, min(max(0, size-from), saidLimit))
 	if _, err := f.ReadAt(text, size-int64(len(text))); err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}

@@ -1,0 +1,194 @@
+package recovertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// TestBucketAndSurvivor recovers from an S3 bucket and one survivor's log, where
+// neither is enough: the log begins after entries that only the bucket has, since
+// the member was fed by a leader's snapshot, its database is gone, and it ends after
+// the archive does. Every host, two of them set up anew, brings the rest over from
+// the bucket. Afterwards what is restored from the bucket is the new cluster's
+// (promise 6 of the design), and points from before the recovery are found, and
+// named, in the timeline that it goes on from.
+func TestBucketAndSurvivor(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Options{Version: "3.7", Repository: OnS3, EtcdArgs: []string{"--snapshot-count=50", "--snapshot-catchup-entries=10"}})
+	m1, lost := s.Host(0), s.Members()[1:]
+	first := LightLoad(t, "/first/", Writes(300), func() {}, s.Client(t, lost...))
+	s.waitStored(t, first)
+	// The drill, while all is well: the members are to be stopped, and none is to be
+	// declared dead.
+	if p := s.look(t, exitFailed, s.Hosts()); !p.Plan.Fence.Closes || p.Plan.Fence.Enough || len(p.Plan.Fence.Stopping) != 3 || strings.Contains(p.Plan.Fence.Why, "declare-dead") {
+		t.Errorf("the fence of a dry run: %+v", p.Plan.Fence)
+	}
+	at := "--at " + time.Now().UTC().Format(time.RFC3339Nano) + " --at-nearest"
+	s.rejoin(t, m1, lost)
+	joined := LightLoad(t, "/joined/", Writes(20), func() {}, s.Client(t, m1))
+	s.waitStored(t, joined) // the bucket and the log of m1 have that in common
+	for _, h := range s.Members() {
+		h.KillAgent()
+	}
+	second := LightLoad(t, "/second/", Writes(50), s.Strike(t), s.Client(t, s.Members()...))
+	second = within(second, m1.log(t))
+	s.Lose(t, lost...)
+	if err := os.Remove(filepath.Join(m1.DataDir, "member", "snap", "db")); err != nil {
+		t.Fatal(err)
+	}
+	old := s.Archived(t)
+	for _, h := range lost { // set up again, with nothing on their disks
+		h.Up(t)
+	}
+	r := s.recover(t, exitUnproven, s.Hosts(), "--declare-dead", "m2,m3", "--accept-loss", s.Cluster)
+	for _, h := range r.Hosts {
+		if !broughtFrom(h, "s3://") || h.Member != m1.Name && !broughtFrom(h, m1.Name) {
+			t.Errorf("%s brought over: %+v", h.Member, h.Brought)
+		}
+	}
+	s.nothingMissing(t, "/first/", first, s.Members()...)
+	s.nothingMissing(t, "/joined/", joined, s.Members()...)
+	s.nothingMissing(t, "/second/", second, s.Members()...)
+
+	for _, h := range s.Members() {
+		h.StartAgent(t)
+	}
+	c := s.Client(t, s.Members()...)
+	if _, err := c.Delete(t.Context(), "/first/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	third := LightLoad(t, "/third/", Writes(50), func() {}, c)
+	s.waitStored(t, third)
+	s.Must(t, exitOK, "verify", "latest", "--rung", "structure", "--repo", s.Repository)
+	c = s.restored(t)
+	wantKeys(t, c, "the new timeline", "/first/", 0)
+	for prefix, l := range map[string]*Load{"/second/": second, "/third/": third} {
+		if missing := l.Missing(t, prefix, c); len(missing) > 0 {
+			t.Errorf("restored from the new timeline, it lacks %v", missing)
+		}
+	}
+
+	parent := "--timeline " + old.Timeline.String()
+	for _, point := range []string{at, fmt.Sprint("--revision ", old.LastRevision), "--before /joined/0/000007"} {
+		e := s.Must(t, exitNothing, append([]string{"restore", "--repo", s.Repository, "--to-snapshot", filepath.Join(s.Dir, "none.db")}, strings.Fields(point)...)...)
+		if !strings.Contains(e.Stderr, parent) {
+			t.Errorf("which timeline has that point is not said: %s", e)
+		}
+	}
+	c = s.restored(t, strings.Fields(parent+" "+at)...)
+	if missing := first.Missing(t, "/first/", c); len(missing) > 0 {
+		t.Errorf("restored from the old timeline, it lacks %v", missing)
+	}
+	wantKeys(t, c, "the old timeline", "/third/", 0)
+}
+
+// rejoin replaces a member by one of the same name that the others feed with a
+// snapshot: what they compacted before is not in its log.
+func (s *Site) rejoin(t *testing.T, h *Host, others []*Host) {
+	t.Helper()
+	h.KillEtcd(t)
+	c := s.Client(t, others...)
+	members, err := c.MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members.Members {
+		if m.Name == h.Name {
+			settled(t, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, m.ID); return err })
+		}
+	}
+	if err := os.RemoveAll(h.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, func(ctx context.Context) error { _, err := c.MemberAdd(ctx, []string{h.PeerURL}); return err })
+	h.StartEtcd(t, "--initial-cluster-state", "existing")
+	s.WaitReady(t, h)
+}
+
+// settled repeats a change of the membership that members refuse until they have
+// been connected for a while.
+func settled(t *testing.T, change func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := change(ctx)
+	for errors.Is(err, rpctypes.ErrUnhealthy) && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+		err = change(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitStored waits until the repository has all that was acknowledged, in whatever
+// timeline.
+func (s *Site) waitStored(t *testing.T, l *Load) {
+	t.Helper()
+	want := int64(0)
+	for _, a := range l.Acks() {
+		want = max(want, a.Revision)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		all := s.ranges(t)
+		if slices.ContainsFunc(all, func(r walreplay.Range) bool { return !r.Gap && r.LastRevision >= want }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute the repository holds %+v, want revision %d", all, want)
+		}
+	}
+}
+
+// ranges are those of all timelines, gaps among them.
+func (s *Site) ranges(t *testing.T) []walreplay.Range {
+	t.Helper()
+	var list struct {
+		Ranges []walreplay.Range `json:"ranges"`
+	}
+	s.Must(t, exitOK, "list", "--output", "json", "--repo", s.Repository).Decode(t, &list)
+	return list.Ranges
+}
+
+// broughtFrom tells whether a host rebuilt its member of something from there.
+func broughtFrom(h rescue.HostReport, from string) bool {
+	for _, b := range h.Brought {
+		if strings.HasPrefix(b.From, from) || b.Owner == from {
+			return true
+		}
+	}
+	return false
+}
+
+// restored is a client of a member that is restored from the repository.
+func (s *Site) restored(t *testing.T, args ...string) *clientv3.Client {
+	t.Helper()
+	into, dirs, initialCluster := into(t, "r1")
+	s.Must(t, exitOK, append(append([]string{"restore", "--repo", s.Repository}, into...), args...)...)
+	return storetest.StartFromDataDirs(t, s.options.Version, dirs, initialCluster).Client(t)
+}
+
+func wantKeys(t *testing.T, c *clientv3.Client, where, prefix string, n int64) {
+	t.Helper()
+	got, err := c.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Count != n {
+		t.Errorf("%s has %d keys %s, want %d", where, got.Count, prefix, n)
+	}
+}
