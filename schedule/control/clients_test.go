@@ -68,13 +68,29 @@ func (n *node) pod(t *testing.T, name string, restart bool) {
 		Name: name, Kind: config.StaticPod, Process: unique, Restart: restart, StopTimeout: patience, StartTimeout: patience,
 		StaticPod: config.StaticPodMember{Manifest: manifest, AsideDir: filepath.Join(n.base, "aside"), CRISocket: "unix:///x", Crictl: n.crictl, Container: unique},
 	})
+	n.awaitRunning(t, unique)
+}
+
+// awaitRunning waits until a program has its name: between fork and exec it has its
+// parent's.
+func (n *node) awaitRunning(t *testing.T, program string) {
+	t.Helper()
 	for range 1000 {
-		if n.running(t, unique) == 1 {
+		if n.running(t, program) == 1 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("the kubelet does not start " + name)
+	t.Fatal(program + " does not start")
+}
+
+// start runs the start program of a client, and waits until it runs.
+func (n *node) start(t *testing.T, c config.Client) {
+	t.Helper()
+	if out, err := exec.Command(c.Command.Start[0]).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n.awaitRunning(t, c.Process)
 }
 
 // command adds a client that scripts start and stop, which write down when.
@@ -99,9 +115,7 @@ func (n *node) command(t *testing.T, name string, runs bool) {
 		}
 	})
 	if runs {
-		if out, err := exec.Command(c.Command.Start[0]).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		n.start(t, c)
 	}
 	n.clients = append(n.clients, c)
 }
@@ -196,9 +210,7 @@ func TestQuiesceAndResume(t *testing.T) {
 		}
 	}
 	// Somebody starts one meanwhile: it is stopped again.
-	if out, err := exec.Command(n.clients[0].Command.Start[0]).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	n.start(t, n.clients[0])
 	if done, err = c.Quiesce(t.Context()); err != nil || !done.Clients[0].Stopped {
 		t.Fatalf("%+v %v", done, err)
 	}
