@@ -20,18 +20,19 @@ func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.T
 	}
 	seen := []repository.TimelineID{timeline}
 	for {
-		parent, ok := s.parent(timeline)
-		if !ok || slices.Contains(seen, parent) {
+		branch := s.branch(timeline)
+		if branch == nil || slices.Contains(seen, branch.Timeline) {
 			return err
 		}
-		hint, has := s.inParent(ctx, t, timeline, parent)
+		hint, has := s.inParent(ctx, t, timeline, branch, not.Before == nil)
 		if hint != "" {
 			err = fmt.Errorf("%w\n%s", err, hint)
 		}
 		if has {
 			return err
 		}
-		seen, timeline = append(seen, parent), parent
+		timeline = branch.Timeline
+		seen = append(seen, timeline)
 	}
 }
 
@@ -42,19 +43,22 @@ func (s *restoreSource) predates(t walreplay.Target, timeline repository.Timelin
 	})
 }
 
-// parent is the timeline that one goes on from.
-func (s *restoreSource) parent(of repository.TimelineID) (repository.TimelineID, bool) {
+// branch is where a timeline leaves the one that it goes on from; nil where there is
+// none.
+func (s *restoreSource) branch(of repository.TimelineID) *repository.Branch {
 	for _, t := range s.catalog.Timelines {
-		if t.ID == of && t.Parent != nil {
-			return t.Parent.Timeline, true
+		if t.ID == of {
+			return t.Parent
 		}
 	}
-	return repository.TimelineID{}, false
+	return nil
 }
 
 // inParent says what the parent has of a point, and whether it has it; nothing where
-// it cannot be read: then it is no help.
-func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child, parent repository.TimelineID) (hint string, has bool) {
+// it cannot be read: then it is no help. What is nearest is told on request: where the
+// child has a point before it, that one is nearer.
+func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child repository.TimelineID, branch *repository.Branch, nearest bool) (hint string, has bool) {
+	parent := branch.Timeline
 	if t.NeedsReplay() && t.Kind != walreplay.AtRevision {
 		return fmt.Sprintf("%s goes on from timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
 	}
@@ -63,13 +67,23 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child,
 		return "", false
 	}
 	defer h.Close() //nolint:errcheck // only read
-	_, err = h.Resolve(ctx, t, "", walreplay.Options{})
+	point, err := h.Resolve(ctx, t, "", walreplay.Options{})
 	var not *walreplay.NotCoveredError
 	switch {
+	case err == nil && behind(point, branch):
+		return fmt.Sprintf("Timeline %s has that point, but behind raft index %d, which is where %s left it: that is another history (--timeline %s restores it)", parent, branch.RaftIndex, child, parent), true
 	case err == nil:
 		return fmt.Sprintf("Timeline %s, which %s goes on from, has that point: --timeline %s restores it", parent, child, parent), true
-	case errors.As(err, &not) && not.Before != nil:
+	case nearest && errors.As(err, &not) && not.Before != nil:
 		return fmt.Sprintf("Timeline %s, which %s goes on from, has the nearest point before it: %s (--timeline %s --index %d)", parent, child, not.Before, parent, not.Before.Index), true
 	}
 	return "", false
+}
+
+// behind tells of a point that comes after the one at which a timeline was left.
+func behind(p *walreplay.Point, left *repository.Branch) bool {
+	if p.Target.Kind == walreplay.AtRevision { // the index is known only once it is replayed
+		return left.Revision > 0 && p.Target.Revision > left.Revision
+	}
+	return left.RaftIndex > 0 && p.Last > left.RaftIndex
 }
