@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/schedule/rescue"
 	"github.com/requorum/requorum/schedule/rescue/config"
+	"github.com/requorum/requorum/sinks/place"
 )
 
 // known is what a recovery without a cluster file is about. It is kept in the state
@@ -37,20 +37,16 @@ type given struct {
 	Repositories []string `json:"repositories,omitempty"`
 }
 
-// givenHere are those of this command; repositories have whole URLs.
+// givenHere are those of this command; repositories have the one URL of their place.
 func (o *recoverOptions) givenHere() (given, error) {
 	s := given{Cluster: o.known.cluster, Port: o.known.port}
 	s.Control = slices.Sorted(slices.Values(o.known.control))
 	for _, u := range o.repo.urls {
-		if !strings.Contains(u, "://") {
-			path, err := filepath.Abs(u)
-			if err != nil {
-				return s, err
-			}
-			u = "file://" + path
+		if err := place.Check(u); err != nil {
+			return s, usageError{fmt.Errorf("--repo: %w", err)}
 		}
-		s.Repositories = append(s.Repositories, u)
 	}
+	s.Repositories = placeNames(o.repo.urls)
 	if s.Cluster != "" && !plainName.MatchString(s.Cluster) {
 		return s, usageError{fmt.Errorf("--cluster %s: want letters, digits, dots, underscores and hyphens", s.Cluster)}
 	}
@@ -98,6 +94,7 @@ func findKept(base string, g given, undo bool) (*known, error) {
 		if err := json.Unmarshal(data, &k); err != nil {
 			return nil, fmt.Errorf("what a recovery was about: %s: %w", path, err)
 		}
+		k.Given.Repositories = placeNames(k.Given.Repositories)
 		if reflect.DeepEqual(k.Given, g) && (newest == nil || k.Time.After(newest.Time)) {
 			newest, dir = &k, filepath.Dir(path)
 		}

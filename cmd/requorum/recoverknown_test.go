@@ -60,6 +60,34 @@ func TestFindKept(t *testing.T) {
 	}
 }
 
+// TestGivenAgain: a repository's URL with its query in another order, or a path in place
+// of its URL, is the same option.
+func TestGivenAgain(t *testing.T) {
+	base, dir := t.TempDir(), t.TempDir()
+	of := func(urls ...string) given {
+		t.Helper()
+		g, err := (&recoverOptions{repo: repoFlags{urls: urls}}).givenHere()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	k := known{Cluster: "c", Given: given{Repositories: []string{"s3://bucket/p?region=x&endpoint=https://10.0.0.1", "file://" + dir}}} // as the operator wrote them
+	if err := k.keep(filepath.Join(base, "c")); err != nil {
+		t.Fatal(err)
+	}
+	same := of("s3://bucket/p?endpoint=https%3A%2F%2F10.0.0.1&region=x", dir)
+	if got, err := findKept(base, same, true); err != nil || got == nil || got.Given.Repositories[0] != same.Repositories[0] {
+		t.Errorf("%+v %v, want %+v", got, err, same)
+	}
+	if got, err := findKept(base, of("s3://bucket/p?endpoint=https://10.0.0.2&region=x", dir), true); err != nil || got != nil {
+		t.Errorf("another server: %+v %v", got, err)
+	}
+	if _, err := (&recoverOptions{repo: repoFlags{urls: []string{"s3://bucket?secret-key=hunter2"}}}).givenHere(); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a secret: %v", err)
+	}
+}
+
 // TestStateBase: the folder is not the one that the operator happens to work in.
 func TestStateBase(t *testing.T) {
 	for _, c := range []struct{ xdg, home, want string }{

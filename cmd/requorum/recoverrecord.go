@@ -66,7 +66,7 @@ func (o *recoverOptions) recordPath() (string, error) {
 // asked is the same for two commands that ask for the same.
 func (o *recoverOptions) asked() (string, error) {
 	data, err := json.Marshal([]any{
-		o.local, o.repo.urls, o.source, o.declareDead, o.replace, o.members, o.point.asked(),
+		o.local, placeNames(o.repo.urls), o.source, o.declareDead, o.replace, o.members, o.point.asked(),
 		o.req.InitialCluster, o.req.ClusterToken, o.learners, o.req.DataDir, o.req.WALDir, o.name, o.plan, o.bump, o.req.TargetVersion, o.req.Engine,
 	})
 	sum := sha256.Sum256(data)

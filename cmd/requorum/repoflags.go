@@ -97,6 +97,14 @@ func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository
 	return repo, nil
 }
 
+// placeNames are URLs of repositories in the one way in which their places are written.
+func placeNames(urls []string) (all []string) {
+	for _, u := range urls {
+		all = append(all, place.Name(u))
+	}
+	return all
+}
+
 // openPlace opens the sink of one --repo; a URL that names no place is wrong usage.
 func openPlace(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
 	s, err := place.Open(ctx, raw, retryFor)

@@ -30,6 +30,27 @@ func Check(raw string) error {
 	return err
 }
 
+// Name is the one way in which a place is written, whatever the order of what stands
+// in its URL: what its sink's String gives. Of a URL that names no place it leaves out
+// what may be secret.
+func Name(raw string) string {
+	path, bucket, err := parse(raw)
+	if err == nil && bucket != nil {
+		return bucket.String()
+	}
+	if err == nil {
+		var s *disk.Sink
+		if s, err = disk.New(path); err == nil {
+			return s.String()
+		}
+	}
+	head, _, _ := strings.Cut(raw, "?")
+	if strings.Contains(head, "@") {
+		return "a URL of no repository"
+	}
+	return head
+}
+
 // Open opens the sink at file:///path, at a path, or at s3://bucket/prefix?….
 // retryFor is how long S3 tries one request again; 0 is that sink's default. An
 // error of the URL itself has ErrURL within. The caller closes the sink.

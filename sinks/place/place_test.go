@@ -14,6 +14,7 @@ func TestOpen(t *testing.T) {
 		"file://" + dir:                        "file://" + dir,
 		filepath.Join(dir, "a"):                "file://" + dir + "/a",
 		"s3://bucket/prefix?region=eu-north-1": "s3://bucket/prefix?region=eu-north-1",
+		"s3://bucket/?region=eu-north-1&endpoint=https%3A%2F%2F10.0.0.1": "s3://bucket?endpoint=https%3A%2F%2F10.0.0.1&region=eu-north-1",
 	} {
 		s, err := Open(t.Context(), raw, time.Minute)
 		if err != nil {
@@ -25,6 +26,9 @@ func TestOpen(t *testing.T) {
 		}
 		if err := Check(raw); err != nil {
 			t.Error(err)
+		}
+		if got := Name(raw); got != want {
+			t.Errorf("%s: its name is %s, want %s", raw, got, want)
 		}
 	}
 }
@@ -50,6 +54,9 @@ func TestRefused(t *testing.T) {
 		}
 		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
+		}
+		if name := Name(raw); strings.Contains(name, "hunter2") {
+			t.Errorf("%s: its name is %s", raw, name)
 		}
 		if checked := Check(raw); checked == nil || checked.Error() != err.Error() {
 			t.Errorf("%s: Check says %v", raw, checked)
