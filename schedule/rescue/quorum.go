@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/requorum/requorum/schedule/control/client"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 )
@@ -218,9 +218,8 @@ func speaksTLS(ctx context.Context, endpoint string) bool {
 	defer cancel()
 	// Only that it is TLS counts: nothing is sent, and nothing that is read believed.
 	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", u.Host) //nolint:gosec // as said
-	var alert *net.OpError
 	if err != nil {
-		return errors.As(err, &alert) && alert.Op == "remote error"
+		return client.Alerted(err)
 	}
 	_ = c.Close() // nothing was sent
 	return true

@@ -26,13 +26,24 @@ var errStrange = errors.New("is it the control process?")
 // else. Such a host is not gone.
 func Answered(err error) bool {
 	var (
-		refused  *RefusedError
-		other    *OtherMemberError
-		alert    *net.OpError // how crypto/tls gives the other side's alerts
-		verify   *tls.CertificateVerificationError
-		no       tls.RecordHeaderError
-		answered = errors.As(err, &refused) || errors.As(err, &other) || errors.As(err, &alert) && alert.Op == "remote error" || errors.As(err, &verify) || errors.As(err, &no)
+		refused *RefusedError
+		other   *OtherMemberError
+		verify  *tls.CertificateVerificationError
+		no      tls.RecordHeaderError
 	)
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &refused), errors.As(err, &other), errors.As(err, &verify), errors.As(err, &no), errors.Is(err, errStrange), Alerted(err):
+		return true
+	}
 	// net/http has no type for it.
-	return answered || errors.Is(err, errStrange) || err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+	return strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
+// Alerted tells of an alert of the other side, as crypto/tls gives it: somebody speaks
+// TLS there, and not with us.
+func Alerted(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error"
 }
