@@ -30,7 +30,19 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 	if report == nil {
 		return g.notRecovered(ctx, req, err)
 	}
-	return orUnproven(report.Plan, g.printRescued(report), err)
+	if err := orUnproven(report.Plan, g.printRescued(report), err); err != nil {
+		return err
+	}
+	return unprovenElsewhere(report)
+}
+
+// unprovenElsewhere is for a run that was only completed here: that it had raised the
+// revision is what is left of its plan, and is done where nothing is proven.
+func unprovenElsewhere(r *rescue.Report) error {
+	if r.Inherited == "" || r.RevisionAfter == r.RevisionBefore {
+		return nil
+	}
+	return fmt.Errorf("%w: run %s raised the revision, as where acknowledged writes may be missing", errUnproven, r.Inherited)
 }
 
 // rescueRequest is what the options ask for.

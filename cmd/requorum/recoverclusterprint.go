@@ -49,12 +49,26 @@ func (g *globals) printProspect(p *rescue.Prospect) error {
 }
 
 func (g *globals) printHosts(p *rescue.Prospect) {
-	out := newTable(g.stdout, "  HOST OF", "CONTROL", "KIND", "STATE", "DATA DIRECTORY")
+	asked := slices.ContainsFunc(p.Hosts, func(h rescue.HostState) bool { return h.Repositories != nil || h.Unasked != "" })
+	columns := []string{"  HOST OF", "CONTROL", "KIND", "STATE", "DATA DIRECTORY"}
+	if asked {
+		columns = append(columns, "REPOSITORIES")
+	}
+	out := newTable(g.stdout, columns...)
 	for _, h := range p.Hosts {
-		out.row("  "+h.Member, h.Address, orDash(string(h.Kind)), h.Word(), orDash(h.DataDir))
+		cells := []string{"  " + h.Member, h.Address, orDash(string(h.Kind)), h.Word(), orDash(h.DataDir)}
+		if asked {
+			cells = append(cells, h.RepositoriesWord())
+		}
+		out.row(cells...)
 	}
 	out.flush() //nolint:errcheck // the user's own terminal or pipe
 	for _, h := range p.Hosts {
+		for _, r := range h.Repositories {
+			if why := r.Unreadable(); why != "" {
+				g.printItem("  "+h.Member+": ", "does not read "+r.URL+": "+why)
+			}
+		}
 		switch {
 		case h.Answers:
 			g.printf("  %s: its control process cannot be worked with: %s\n", h.Member, h.Unreachable)
@@ -145,6 +159,7 @@ func (g *globals) printRescued(r *rescue.Report) error {
 			g.printf("%s: clients that run %s had stopped are started again\n", h.Member, r.GivenUp)
 		}
 		fmt.Fprintf(g.stdout, "Run %s is given up: cluster %s serves, and nothing of it had been set aside.\n", r.GivenUp, r.Cluster)
+		g.printAfter(r.Incomplete, r.Warnings, r.Next)
 		return nil
 	}
 	if r.Inherited != "" {

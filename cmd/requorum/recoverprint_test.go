@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue"
 	"github.com/requorum/requorum/schedule/rescue/lineage"
 	"github.com/requorum/requorum/schedule/rescue/proof"
@@ -78,6 +79,7 @@ func TestPrintProspect(t *testing.T) {
 			{Member: "m1", Address: "10.0.0.1:2391", Kind: "systemd", Stopped: true, DataDir: "/var/lib/etcd"},
 			{Member: "m2", Address: "10.0.0.2:2391", Kind: "systemd", Runs: true, DataDir: "/var/lib/etcd"},
 			{Member: "m3", Address: "10.0.0.3:2391", Unreachable: "no route to host"},
+			{Member: "m4", Address: "10.0.0.4:2391", Stopped: true, Repositories: []protocol.Repository{{URL: "file:///r"}, {URL: "s3://b", Error: "access denied"}}},
 		},
 		Quorum: rescue.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
 		Members: []recovery.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
@@ -86,7 +88,7 @@ func TestPrintProspect(t *testing.T) {
 	text := printed(t, func(g *globals) error { return g.printProspect(p) })
 	expectLines(t, text, "Cluster production", "unreachable", "its control process does not answer: no route to host", "does not serve",
 		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: its control process does not answer",
-		"m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
+		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
 }
 
 // What stands beside UNPROVEN is not said again as a warning, and each line of a

@@ -41,7 +41,7 @@ func (s *server) member(c *call) {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, member.ErrRuns)
 	}
 	if b := s.Journal.Newest(); b != nil && c.r.URL.Query().Get("built") == "true" {
-		answer.Built = &protocol.Built{Run: b.Run, Old: b.Old, New: b.New, Result: b.Result}
+		answer.Built = &protocol.Built{Run: b.Run, Old: b.Old, New: b.New, Ago: max(0, time.Since(b.At)), Result: b.Result}
 	}
 	if answer.Stopped != nil && s.Hooks.Survey != nil && c.r.URL.Query().Get("survey") == "true" {
 		found, err := s.Hooks.Survey(ctx, m.DataDir, m.WALDir)

@@ -30,6 +30,10 @@ type Hooks struct {
 	// Digest writes what a recovery's survey needs of the directories of a stopped
 	// member, and reads only; nil where this process cannot.
 	Digest func(ctx context.Context, w io.Writer, s recovery.Survivor) error
+	// Repositories says what can be read here of the repositories that the
+	// configuration names; nil where this process reads none. It takes some seconds at
+	// most.
+	Repositories func(ctx context.Context, pieces []protocol.Stored) []protocol.Repository
 	// MayStart fails where a member of this cluster must not be started, such as one
 	// whose timeline was superseded: its error names that timeline. takenBack are
 	// clusters that had taken its place, and whose rebuild was undone on this host:
@@ -99,6 +103,8 @@ func routes(path string) (route, bool) {
 		return route{protocol.Observe, http.MethodGet, (*server).member}, true
 	case protocol.SurveyPath:
 		return route{protocol.Observe, http.MethodGet, (*server).survey}, true
+	case protocol.RepositoriesPath:
+		return route{protocol.Observe, http.MethodGet, (*server).repositories}, true
 	case protocol.DataPath:
 		return route{protocol.Copy, http.MethodGet, (*server).data}, true
 	case protocol.StopPath:

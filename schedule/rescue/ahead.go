@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/schedule/rescue/config"
 )
 
 // credentials fails where the operator's files could not convince any host.
@@ -34,6 +36,19 @@ func (d *driver) credentials() error {
 		return wrong("control.cert", fmt.Errorf("%s counts from %s on: look at this machine's clock", c.Cert, from.Format(time.RFC3339)))
 	}
 	return nil
+}
+
+// lacks says what the operator has not given that the end of a recovery needs.
+func (d *driver) lacks(p *Prospect) (all []string) {
+	if missing, err := d.lackedRoles(); err != nil {
+		all = append(all, err.Error())
+	} else if len(missing) > 0 {
+		all = append(all, fmt.Sprintf("the certificate %s lacks the roles %s, without which a recovery would stop half-way: have one issued with them (%s)", d.cfg.Control.Cert, strings.Join(missing, ", "), config.Guide))
+	}
+	if clear := d.inTheClear(p); clear != "" {
+		all = append(all, fmt.Sprintf("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file (without a file: --recipient), the same as the agents'", clear))
+	}
+	return all
 }
 
 // lackedRoles are those that the operator's certificate has not and that a recovery,

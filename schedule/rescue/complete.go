@@ -104,7 +104,7 @@ const snapshotsKept = "(stored)"
 
 func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err error) {
 	var all []sinks.Sink
-	var urls []string
+	var names []string
 	var errs []error
 	defer func() {
 		for _, s := range all {
@@ -112,7 +112,8 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 		}
 	}()
 	for _, u := range d.cfg.Repositories {
-		if slices.ContainsFunc(stored, func(s Stored) bool { return s.Repository == u && s.Error == "" }) {
+		name := place.Name(u)
+		if slices.ContainsFunc(stored, func(s Stored) bool { return place.Name(s.Repository) == name && s.Error == "" }) {
 			continue
 		}
 		s, err := place.Open(ctx, u, repositoryPatience)
@@ -120,7 +121,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 			errs = append(errs, err)
 			continue
 		}
-		all, urls = append(all, sinks.Retry(s, sinks.RetryPolicy{For: repositoryPatience, Logger: d.logger})), append(urls, u)
+		all, names = append(all, sinks.Retry(s, sinks.RetryPolicy{For: repositoryPatience, Logger: d.logger})), append(names, name)
 	}
 	if len(all) == 0 {
 		return stored, errors.Join(errs...)
@@ -145,7 +146,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 	if result != nil {
 		for i, o := range result.Outcomes {
 			if o.Err == nil {
-				stored = append(stored, Stored{Repository: urls[i], Backup: o.Manifest.ID})
+				stored = append(stored, Stored{Repository: names[i], Backup: o.Manifest.ID})
 			}
 		}
 	}

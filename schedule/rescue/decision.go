@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
@@ -27,6 +28,9 @@ type decision struct {
 	// Inherited is the run of a driver elsewhere that built the new members, where this
 	// one only completes it.
 	Inherited string `json:"inherited,omitempty"`
+	// Built is when the first host had built its member, where that was Inherited: no
+	// member was started before.
+	Built time.Time `json:"built_at,omitzero"`
 
 	// Final says that the plan is made of all that can be read; before that it is
 	// what the operator was shown when he let the members be stopped.

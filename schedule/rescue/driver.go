@@ -32,6 +32,7 @@ type driver struct {
 	hosts  []*host
 	folder string // of digests
 	wentOn bool
+	before *journal.Run // an undo that is as good as done, and is over once this run begins
 
 	takesBack bool // it is an undo
 
@@ -134,7 +135,7 @@ func (d *driver) ended(id string) bool {
 	for _, r := range d.runs {
 		if r.ID() == id {
 			k, err := read(r)
-			return err == nil && k.over()
+			return err == nil && (k.over() || k.putBack())
 		}
 	}
 	return false

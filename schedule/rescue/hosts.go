@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule/control/client"
 	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue/config"
@@ -24,6 +25,7 @@ type host struct {
 	digest string   // the file of its digest; empty where there is none
 	read   surveyed // what that is of
 	failed error    // why it could not be surveyed
+	asides []restore.Aside
 }
 
 // passedBy: it is gone for good, as the operator says.
@@ -70,6 +72,7 @@ func (d *driver) state(ctx context.Context, h *host) {
 	if m.Stopped == nil && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}
+	h.asides = m.Aside
 	for _, a := range m.Aside {
 		h.state.Aside = append(h.state.Aside, a.Run)
 	}

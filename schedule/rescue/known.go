@@ -153,5 +153,13 @@ func (k *known) putBack() bool {
 	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && told
 }
 
+// inheriting tells of a run that was killed while it wrote down what it inherits: it has
+// changed nothing, and what it would have completed is under way where that was begun.
+func (k *known) inheriting() bool {
+	return k.decision != nil && k.decision.Inherited != "" && !k.begun(PhaseStart, "*")
+}
+
 // over tells whether nothing is under way any more.
-func (k *known) over() bool { return k.closed || k.finished != nil && !k.undoing }
+func (k *known) over() bool {
+	return k.closed || k.inheriting() || k.finished != nil && !k.undoing
+}

@@ -11,7 +11,6 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/membership"
-	"github.com/requorum/requorum/schedule/rescue/config"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -101,6 +100,10 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	if err == nil {
 		err = d.settle(p, a)
 	}
+	if aerr := d.askRepositories(ctx, p); aerr != nil {
+		return errors.Join(err, aerr)
+	}
+	d.show(p)
 	d.warnings(p)
 	return err
 }
@@ -212,6 +215,16 @@ func (d *driver) warnings(p *Prospect) {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and what lies on its host was not read: %v", h.Member, h.failed))
 		}
 	}
+	for _, w := range d.withheldFrom(p) {
+		if text := w.warning(p); text != "" {
+			p.Warnings = append(p.Warnings, text)
+		}
+	}
+	for _, h := range d.hosts {
+		if h.state.Unasked != "" {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("whether %s could build from a repository was not told: %s", h.Member, h.state.Unasked))
+		}
+	}
 	if len(p.Unsurveyed) > 0 {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s may run, and can be read only once stopped: the plan is made anew then", strings.Join(p.Unsurveyed, ", ")))
 	}
@@ -246,13 +259,8 @@ func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
 	if held := d.holders(); held != nil && !d.req.TakeOver {
 		add("%v", held)
 	}
-	if missing, err := d.lackedRoles(); err != nil {
-		add("%v", err)
-	} else if len(missing) > 0 {
-		add("the certificate %s lacks the roles %s, without which a recovery would stop half-way: have one issued with them (%s)", d.cfg.Control.Cert, strings.Join(missing, ", "), config.Guide)
-	}
-	if clear := d.inTheClear(p); clear != "" {
-		add("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file (without a file: --recipient), the same as the agents'", clear)
+	for _, text := range d.lacks(p) {
+		add("%s", text)
 	}
 	answers := slices.ContainsFunc(d.hosts, func(h *host) bool { return h.state.Answers && !h.state.Dead })
 	if why := d.unfenceable(p); why != "" && !answers {
@@ -263,6 +271,12 @@ func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
 	}
 	if backup := p.passphrase(); backup != "" {
 		add("%s begins with backup %s, which is encrypted with a passphrase, and the hosts' control processes take keys only: a passphrase costs 128 MiB of memory and some tenths of a second for each object. Write it in the clear on one machine (requorum restore %s --repo URL --passphrase-file FILE --to-snapshot state.db), and build each member from that (restore --file state.db --initial-cluster …). Encrypt to a key from now on (age-keygen, --recipient)", p.Plan.Chosen, backup, backup)
+	} else {
+		for _, w := range d.withheldFrom(p) {
+			if text := w.obstacle(p); text != "" {
+				add("%s", text)
+			}
+		}
 	}
 	known, reachable := false, 0
 	for _, m := range p.Members {

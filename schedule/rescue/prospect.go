@@ -1,6 +1,8 @@
 package rescue
 
 import (
+	"fmt"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/control/config"
@@ -67,6 +69,11 @@ type HostState struct {
 	// Flags are those of etcd's about the members, as the host has them.
 	Flags *flagfile.Found `json:"etcd_flags,omitempty"`
 	Dead  bool            `json:"declared_dead,omitempty"`
+	// Repositories are those that the host's own configuration names, and what it can
+	// read there of what the plan may have it build from; nil where it was not asked,
+	// because nothing may have to. Unasked says why it could not be.
+	Repositories []protocol.Repository `json:"repositories"`
+	Unasked      string                `json:"repositories_unasked,omitempty"`
 }
 
 // Word says a host's state in a word or two.
@@ -86,6 +93,30 @@ func (h HostState) Word() string {
 		return "stopped"
 	}
 	return "unclear"
+}
+
+// RepositoriesWord says how many of its repositories the host can read.
+func (h HostState) RepositoriesWord() string {
+	read := 0
+	for _, r := range h.Repositories {
+		if r.Unreadable() == "" {
+			read++
+		}
+	}
+	switch n := len(h.Repositories); {
+	case h.Unasked != "":
+		return "unknown"
+	case h.Repositories == nil:
+		return "-"
+	case n == 0:
+		return "none"
+	case read == n:
+		return "readable"
+	case read == 0:
+		return "unreadable"
+	default:
+		return fmt.Sprintf("%d of %d readable", read, n)
+	}
 }
 
 // Quorum is whether the cluster serves.

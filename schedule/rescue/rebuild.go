@@ -10,6 +10,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // owners are those whose data a source may be made of, archives among them.
@@ -132,14 +133,25 @@ func (d *driver) rebuilt() (map[string]*protocol.Rebuilt, error) {
 	return all, nil
 }
 
-// differences compares what the hosts came to with the first one.
+// differences compares what the hosts came to with the first one, and with the plan.
 func differences(dec *decision, all map[string]*protocol.Rebuilt) (what []string) {
+	what = unlike(dec.NewClusterID, all)
+	first := all[sortedKeys(all)[0]]
+	if dec.Asked.Target == (decision{}).Asked.Target && first.Index != dec.candidate().Source.Index {
+		what = append(what, fmt.Sprintf("all came to raft index %d, and %d was planned", first.Index, dec.candidate().Source.Index))
+	}
+	return what
+}
+
+// unlike compares what the hosts came to with the first one, and with the cluster that
+// they were to build.
+func unlike(cluster snapshot.ID, all map[string]*protocol.Rebuilt) (what []string) {
 	names := sortedKeys(all)
 	first := all[names[0]]
 	for _, name := range names {
 		b := all[name]
-		if b.Restore.Plan.ClusterID != dec.NewClusterID {
-			what = append(what, fmt.Sprintf("%s built a member of cluster %s instead of %s", name, b.Restore.Plan.ClusterID, dec.NewClusterID))
+		if b.Restore.Plan.ClusterID != cluster {
+			what = append(what, fmt.Sprintf("%s built a member of cluster %s instead of %s", name, b.Restore.Plan.ClusterID, cluster))
 		}
 		differ := func(of string, got, want any) {
 			if got != want {
@@ -157,9 +169,6 @@ func differences(dec *decision, all map[string]*protocol.Rebuilt) (what []string
 		if b.Recipe != nil && first.Recipe != nil && b.Recipe.BaseIndex == first.Recipe.BaseIndex {
 			differ("the replayed log's chain", b.Recipe.Replayed, first.Recipe.Replayed)
 		}
-	}
-	if dec.Asked.Target == (decision{}).Asked.Target && first.Index != dec.candidate().Source.Index {
-		what = append(what, fmt.Sprintf("all came to raft index %d, and %d was planned", first.Index, dec.candidate().Source.Index))
 	}
 	return what
 }

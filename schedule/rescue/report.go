@@ -19,7 +19,7 @@ type Report struct {
 	WentOn bool `json:"went_on,omitempty"`
 	// Inherited is the run of a lost driver elsewhere that this one only completed.
 	// GivenUp is one that had set nothing aside: clients were started again, and all
-	// but the hosts is empty.
+	// but the hosts and warnings is empty.
 	Inherited string         `json:"inherited,omitempty"`
 	GivenUp   string         `json:"given_up,omitempty"`
 	Plan      *recovery.Plan `json:"plan"`

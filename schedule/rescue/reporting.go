@@ -153,9 +153,8 @@ func (d *driver) next(flags []HostFlags) (all []string) {
 		all = append(all, "to have "+name+" back: etcdctl --endpoints="+endpoint+" member add "+name+" --learner --peer-urls="+url+promote)
 	}
 	for _, h := range d.hosts {
-		var aside restore.Aside
-		if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err == nil && done && len(aside.Paths()) > 0 {
-			all = append(all, fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, strings.Join(aside.Paths(), " and ")))
+		if text := d.oldData(h); text != "" {
+			all = append(all, text)
 		}
 	}
 	return all

@@ -79,11 +79,7 @@ func (r *repositories) opened() (all []*repository.Repository) {
 func (r *repositories) unread() (all []recovery.Unread) {
 	for _, o := range r.all {
 		if o.err != nil {
-			name := o.url
-			if o.sink != nil {
-				name = o.sink.String()
-			}
-			all = append(all, recovery.Unread{Repository: name, Reason: o.err.Error()})
+			all = append(all, recovery.Unread{Repository: place.Name(o.url), Reason: o.err.Error()})
 		}
 	}
 	return all

@@ -20,7 +20,7 @@ import (
 func TestRepositories(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "backups")
-	url := "file://" + dir
+	url := "file:///" + dir // with a slash too many, which is the same place
 	s := newSite(t, "3.6", 3, url)
 	want := s.fill(t, "a", 20)
 	s.backup(t, url)
@@ -45,7 +45,7 @@ func TestRepositories(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err = Run(t.Context(), s.request(e))
-	if err != nil || len(e.questions) != 1 || len(r.Snapshots) != 1 || len(r.Lineage) != 1 {
+	if err != nil || len(e.questions) != 1 || len(r.Snapshots) != 1 || len(r.Lineage) != 1 || r.Snapshots[0].Repository != "file://"+dir || r.Lineage[0].Repository != "file://"+dir {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	repo := reopened(t, url)
@@ -78,6 +78,15 @@ func TestRepositories(t *testing.T) {
 	s.check(t, want, s.hosts...)
 	if m, ended, err := repo.Superseded(t.Context(), old); err != nil || ended {
 		t.Errorf("after the undo: %+v %t, %v", m, ended, err)
+	}
+}
+
+// TestUnreadNames: a repository that cannot be opened has the name that it would have
+// otherwise.
+func TestUnreadNames(t *testing.T) {
+	r := repositories{all: []*opened{{url: "s3://bucket/p?region=x&endpoint=https://10.0.0.1", err: errors.New("away")}}}
+	if all := r.unread(); len(all) != 1 || all[0].Repository != "s3://bucket/p?endpoint=https%3A%2F%2F10.0.0.1&region=x" {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -40,9 +40,7 @@ func run(ctx context.Context, req Request) (_ *Report, err error) {
 		return d.begin(ctx, folder)
 	case known.putBack():
 		d.told.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
-		if _, err := last.Add(journal.Entry{Event: journal.Undone}, nil); err != nil {
-			return nil, err
-		}
+		d.before = last
 		return d.begin(ctx, folder)
 	case known.undoing:
 		return nil, &UndoneError{last.ID()}
@@ -111,6 +109,11 @@ func (d *driver) begin(ctx context.Context, folder *journal.Folder) (_ *Report, 
 	}
 	if err := d.write(journal.Entry{Event: journal.Decided}, decided); err != nil {
 		return nil, err
+	}
+	if d.before != nil {
+		if _, err := d.before.Add(journal.Entry{Event: journal.Undone}, nil); err != nil {
+			return nil, err
+		}
 	}
 	for _, h := range d.hosts {
 		if err := d.remember(h); err != nil {
@@ -348,6 +351,11 @@ func (d *driver) goOn(ctx context.Context, book *journal.Run, k *known) (*Report
 		return nil, errors.Join(held, fmt.Errorf("run %s is under way here as well: take it back with --undo before taking over another one", d.run))
 	}
 	if d.known.begun(PhaseStart, "*") {
+		if d.letOn(d.run) && !d.known.done(PhaseProve, "") { // by one elsewhere, which took over
+			if err := d.alreadyProved(d.run); err != nil {
+				return nil, err
+			}
+		}
 		return d.carryOut(ctx, p)
 	}
 	// Hosts that were started anew may have let new members find each other.

@@ -83,6 +83,9 @@ func (d *driver) proofRequest(all map[string]*protocol.Rebuilt) (proof.Request, 
 		Started: d.known.steps[PhaseStart].begun, Image: anyImage(all),
 		Waiting: func(w proof.Waiting) { d.told.waiting(PhaseProve, waitingWords(w)) },
 	}
+	if dec.Inherited != "" {
+		req.Started = dec.Built
+	}
 	for _, m := range dec.Members {
 		req.ClientURLs[m.Name] = m.ClientURLs
 	}

@@ -131,6 +131,7 @@ func (d *driver) written(ctx context.Context) (string, error) {
 			left = all[sortedKeys(all)[0]].Restore.RevisionAfter
 		}
 	}
+	done = done || d.letOn(d.run) // by one elsewhere, which took over
 	q, err := d.quorum(ctx, d.known.decision.clientURLs())
 	switch {
 	case err != nil:
@@ -223,10 +224,10 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 	if err != nil && ctx.Err() == nil {
 		err = errors.Join(err, d.write(journal.Entry{Event: journal.Done, Phase: string(PhaseUndoStart), Host: startFailed}, nil))
 	}
-	if err != nil {
-		return nil, err
+	if ctx.Err() == nil { // a member that does not start is no reason to keep clients from the others
+		err = errors.Join(err, d.each(ctx, PhaseUndoResume, d.present(), false, d.resumeHost))
 	}
-	if err := d.each(ctx, PhaseUndoResume, d.present(), false, d.resumeHost); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	r, err := d.undoReport(old, told, incomplete, warnings)
@@ -260,7 +261,7 @@ func (d *driver) lastToUndo() (*journal.Run, *known, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("journal of run %s: %w", r.ID(), err)
 		}
-		if !k.closed && k.decision != nil {
+		if !k.closed && k.decision != nil && !k.inheriting() {
 			return r, k, nil
 		}
 	}

@@ -35,13 +35,14 @@ state-dir: %q
 	return text
 }
 
-// StartControl starts `requorum agent control`. It does not wait: see WaitControl.
-func (h *Host) StartControl(t testing.TB) {
+// StartControl starts `requorum agent control`, with env beside the host's
+// environment. It does not wait: see WaitControl.
+func (h *Host) StartControl(t testing.TB, env ...string) {
 	t.Helper()
 	if !h.control.ended() {
 		t.Fatalf("the control process of %s runs already", h.Name)
 	}
-	h.control = h.space.start(t, filepath.Join(h.dir, "control.log"), h.hostEnv(), binarytest.Path(t),
+	h.control = h.space.start(t, filepath.Join(h.dir, "control.log"), append(h.hostEnv(), env...), binarytest.Path(t),
 		"agent", "control", "--config", filepath.Join(h.dir, "control.yaml"))
 }
 

@@ -54,7 +54,9 @@ func TestBucketAndSurvivor(t *testing.T) {
 	for _, h := range lost { // set up again, with nothing on their disks
 		h.Up(t)
 	}
-	r := s.recover(t, exitUnproven, s.Hosts(), "--declare-dead", "m2,m3", "--accept-loss", s.Cluster)
+	given := []string{"--declare-dead", "m2,m3", "--accept-loss", s.Cluster}
+	s.withoutCredentials(t, lost[1], given)
+	r := s.recover(t, exitUnproven, s.Hosts(), given...)
 	for _, h := range r.Hosts {
 		if !broughtFrom(h, "s3://") || h.Member != m1.Name && !broughtFrom(h, m1.Name) {
 			t.Errorf("%s brought over: %+v", h.Member, h.Brought)
@@ -94,6 +96,30 @@ func TestBucketAndSurvivor(t *testing.T) {
 		t.Errorf("restored from the old timeline, it lacks %v", missing)
 	}
 	wantKeys(t, c, "the old timeline", "/third/", 0)
+}
+
+// withoutCredentials: a host whose control process has the wrong key to the bucket, and
+// needs it, is named before anything is stopped or set aside.
+func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
+	t.Helper()
+	restart := func(env ...string) {
+		t.Helper()
+		h.KillControl()
+		h.StartControl(t, env...)
+		h.WaitControl(t)
+	}
+	restart("AWS_SECRET_ACCESS_KEY=another")
+	e := s.Must(t, exitFailed, s.recovering(t, s.Hosts(), given...)...)
+	if !strings.Contains(e.Stderr, "nothing was changed: the control process of "+h.Name+" cannot read") || !strings.Contains(e.Stderr, "s3://") {
+		t.Errorf("what is refused: %s", e)
+	}
+	p := s.look(t, exitFailed, s.Hosts(), given...)
+	for i, word := range []string{"readable", "readable", "unreadable"} {
+		if got := p.Hosts[i].RepositoriesWord(); got != word || len(p.Obstacles) != 1 {
+			t.Errorf("%s: %s, want %s; obstacles: %q", p.Hosts[i].Member, got, word, p.Obstacles)
+		}
+	}
+	restart()
 }
 
 // rejoin replaces a member by one of the same name that the others feed with a

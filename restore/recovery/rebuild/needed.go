@@ -29,7 +29,7 @@ func Needed(s recovery.Source) []Need {
 		all = append(all, Need{Owner: s.Base.Owner, Base: true, File: filepath.Base(s.Base.Path)})
 	}
 	for _, piece := range withWitness(&s) {
-		if _, archived := timelineOf(piece.Owner); archived {
+		if _, archived := TimelineOf(piece.Owner); archived {
 			continue
 		}
 		first := piece.First

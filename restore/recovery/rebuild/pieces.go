@@ -80,7 +80,7 @@ func nameOf(s *recovery.Source) string {
 
 // log is the history that has a piece.
 func (p *pieces) log(ctx context.Context, piece recovery.Piece) (*walreplay.History, error) {
-	if t, ok := timelineOf(piece.Owner); ok {
+	if t, ok := TimelineOf(piece.Owner); ok {
 		return p.archive(ctx, t, p.repositoryOf(piece.Owner), func(h *walreplay.History) error {
 			if !h.Holds(piece.First, piece.Last) {
 				return fmt.Errorf("%s does not hold all of the entries %d to %d", h.Name, piece.First, piece.Last)

@@ -21,9 +21,9 @@ type stored struct {
 	archives map[repository.TimelineID]*walreplay.History
 }
 
-// timelineOf reads the name that a survey gives to an archive: a timeline, and
+// TimelineOf reads the name that a survey gives to an archive: a timeline, and
 // with several repositories a number behind it.
-func timelineOf(owner string) (t repository.TimelineID, ok bool) {
+func TimelineOf(owner string) (t repository.TimelineID, ok bool) {
 	name, ok := strings.CutPrefix(owner, recovery.ArchivePrefix)
 	if !ok {
 		return t, false

@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/snapshot"
 )
@@ -18,13 +19,14 @@ type Built struct {
 	// by then.
 	Result json.RawMessage `json:"result,omitempty"`
 	Done   bool            `json:"-"`
+	At     time.Time       `json:"-"` // when the entry was written
 }
 
 // build keeps one rebuild for each run: a later plan of the run takes the place of
 // an earlier one.
 func (j *Journal) build(e Entry) {
 	b := *e.Built
-	b.Run, b.Done = e.Run, e.Step == Superseded
+	b.Run, b.Done, b.At = e.Run, e.Step == Superseded, e.Time
 	j.built = append(slices.DeleteFunc(j.built, func(o Built) bool { return o.Run == e.Run }), b)
 	if b.Done {
 		j.taken = slices.DeleteFunc(j.taken, func(o Built) bool { return o.Old == b.Old && o.New == b.New })

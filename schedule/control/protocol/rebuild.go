@@ -94,6 +94,8 @@ type Built struct {
 	Run string      `json:"run"`
 	Old snapshot.ID `json:"old_cluster_id"`
 	New snapshot.ID `json:"new_cluster_id"`
+	// Ago is how long ago it came to its end, by the host's clock.
+	Ago time.Duration `json:"ago_ns"`
 	// Result is a Rebuilt, as it was answered then.
 	Result json.RawMessage `json:"result"`
 }

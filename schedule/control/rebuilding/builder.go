@@ -20,7 +20,7 @@ type Builder struct {
 
 	// What tests shorten.
 	pieceSize int64         // copied in one request
-	askFor    time.Duration // the repositories, before a start
+	askFor    time.Duration // the repositories, where nothing is read of them yet
 	stall     time.Duration // how long a copy may stand still
 	wait      time.Duration // between attempts at a piece
 }
@@ -36,9 +36,10 @@ func New(cfg *config.Config, logger *slog.Logger) *Builder {
 // Hooks are those of a control process that has this builder.
 func (b *Builder) Hooks() control.Hooks {
 	return control.Hooks{
-		Survey:   survey,
-		Digest:   digest,
-		MayStart: b.mayStart,
+		Survey:       survey,
+		Digest:       digest,
+		Repositories: b.Repositories,
+		MayStart:     b.mayStart,
 		Rebuild: func(ctx context.Context, r control.Rebuild) (any, error) {
 			built, err := b.Rebuild(ctx, r)
 			if err != nil {

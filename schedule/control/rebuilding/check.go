@@ -8,24 +8,25 @@ import (
 	"fmt"
 	"slices"
 
+	"filippo.io/age"
+
 	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/sinks/repository"
 )
 
 // Check tries what a rebuild needs of the configuration, without changing anything.
 // Warnings are what only some recoveries would fail for: a repository that is away
-// now, and a certificate with which no other host sends its data.
+// now, or encrypted to another key, and a certificate with which no other host sends
+// its data.
 func (b *Builder) Check(ctx context.Context) (warnings []string, err error) {
 	_, identitiesErr := b.identities()
 	_, ownerErr := b.owner()
-	ctx, cancel := context.WithTimeout(ctx, b.askFor)
-	defer cancel()
-	for i, url := range b.config.Repositories {
-		repo, err := open(ctx, url, 0)
-		if err == nil {
-			err = repo.meter.Close()
-		}
-		if err != nil {
-			warnings = append(warnings, fmt.Sprintf("repositories[%d] cannot be read: %v", i, err))
+	tried := b.tryAll(ctx, func(ctx context.Context, repo *repository.Repository, identities []age.Identity) ([]protocol.Lack, error) {
+		return nil, readNewest(ctx, repo, identities)
+	})
+	for i, r := range tried {
+		if r.Error != "" && identitiesErr == nil {
+			warnings = append(warnings, fmt.Sprintf("repositories[%d] cannot be read: %s", i, r.Error))
 		}
 	}
 	if why := b.noClient(); why != "" {

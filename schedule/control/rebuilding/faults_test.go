@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -45,6 +46,7 @@ func TestFaults(t *testing.T) {
 		{"OtherRole", testOtherRole},
 		{"OtherRepository", testOtherRepository},
 		{"RepositoryAway", testRepositoryAway},
+		{"NoRepositoryNeeded", testNoRepositoryNeeded},
 		{"OtherCluster", testOtherCluster},
 		{"OtherPlan", testOtherPlan},
 		{"NoRoom", testNoRoom},
@@ -305,6 +307,38 @@ func testRepositoryAway(t *testing.T, f *faults) {
 	if len(r.Brought) != 1 || r.Brought[0].From != f.other.address {
 		t.Errorf("%+v", r.Brought)
 	}
+}
+
+// testNoRepositoryNeeded: a repository that does not answer, and a key that is missing,
+// hold up no host that builds from members' data: neither is asked for.
+func testNoRepositoryNeeded(t *testing.T, f *faults) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{})
+	go func() {
+		if c, err := silent.Accept(); err == nil {
+			close(asked)
+			_ = c.Close()
+		}
+	}()
+	defer silent.Close()
+	h := f.empty(t)
+	h.cfg.Repositories = []string{"s3://bucket/prefix?region=x&endpoint=http://" + silent.Addr().String()}
+	h.cfg.IdentityFiles = []string{filepath.Join(t.TempDir(), "none")}
+	if _, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-asked:
+		t.Error("the repository was asked")
+	default:
+	}
+	h = f.empty(t)
+	h.cfg.IdentityFiles = []string{filepath.Join(t.TempDir(), "none")}
+	_, err = h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
+	failsWith(t, h, err, "identity-files")
 }
 
 // testOtherCluster: neither one nor the other cluster may be another than the

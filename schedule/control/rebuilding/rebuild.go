@@ -31,6 +31,7 @@ type session struct {
 	*Builder
 	*request
 	folder       string
+	looked       bool // for the repositories
 	repositories []*opened
 	unopened     error // of repositories
 	identities   []age.Identity
@@ -53,10 +54,6 @@ func (b *Builder) Rebuild(ctx context.Context, r control.Rebuild) (_ *protocol.R
 	if err := os.MkdirAll(s.folder, 0o700); err != nil {
 		return nil, fmt.Errorf("rebuild member %s: a folder to gather in: %w", q.Member, err)
 	}
-	if s.identities, err = b.identities(); err != nil {
-		return nil, err
-	}
-	s.repositories, s.unopened = b.openAll(ctx)
 	defer func() { err = errors.Join(err, s.close()) }()
 	built, err := s.rebuild(ctx)
 	if err != nil {

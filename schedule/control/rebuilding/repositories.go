@@ -40,6 +40,19 @@ func open(ctx context.Context, url string, retry time.Duration) (*opened, error)
 	return &opened{repo, m}, nil
 }
 
+// openRepositories opens those of the configuration, and reads the keys to what is
+// encrypted there. It is called where a way needs them: neither one that is away nor
+// a key that is missing is to hold up a host that builds from members' data.
+func (s *session) openRepositories(ctx context.Context) {
+	if s.looked {
+		return
+	}
+	s.looked = true
+	if s.identities, s.unopened = s.Builder.identities(); s.unopened == nil {
+		s.repositories, s.unopened = s.openAll(ctx)
+	}
+}
+
 // openAll opens those of the configuration that are there; why says what is wrong
 // with the others.
 func (b *Builder) openAll(ctx context.Context) (all []*opened, why error) {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/rebuild"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -22,29 +22,24 @@ type stored struct {
 	bytes int64
 }
 
-// stored finds a source's pieces in the repositories of the configuration, by the
-// one that it names or by its timeline.
+// stored finds a source's pieces in the repositories of the configuration: in the one
+// that it names before the others, which may be copies of it, or the same one by
+// another URL.
 func (s *session) stored(ctx context.Context, source recovery.Source) (*stored, error) {
 	timelines := map[repository.TimelineID][]recovery.Piece{}
 	if source.Base.Backup != "" {
 		timelines[source.Base.Timeline] = nil
 	}
 	for _, p := range source.Log {
-		name, is := strings.CutPrefix(p.Owner, archived)
+		t, is := rebuild.TimelineOf(p.Owner)
 		if !is {
 			continue
 		}
-		t, err := repository.ParseTimelineID(name)
-		if err != nil {
-			return nil, fmt.Errorf("the plan: %w", err)
-		}
 		timelines[t] = append(timelines[t], p)
 	}
+	s.openRepositories(ctx)
 	var why []error
-	for _, o := range s.repositories {
-		if name := source.Base.Repository; name != "" && name != o.String() {
-			continue
-		}
+	for _, o := range namedFirst(s.repositories, source.Base.Repository) {
 		found, err := look(ctx, o, source, timelines)
 		if err == nil {
 			return found, nil
@@ -57,6 +52,16 @@ func (s *session) stored(ctx context.Context, source recovery.Source) (*stored, 
 	}
 	return nil, fmt.Errorf("the repository %s: %w", name, errors.Join(append(why, s.unopened,
 		errors.New("this host reads those that its own configuration names (repositories in the file of agent control)"))...))
+}
+
+// namedFirst puts the repository of a URL before the others.
+func namedFirst(all []*opened, name string) []*opened {
+	all = slices.Clone(all)
+	if i := slices.IndexFunc(all, func(o *opened) bool { return o.String() == name }); i > 0 {
+		named := all[i]
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, named)
+	}
+	return all
 }
 
 func look(ctx context.Context, o *opened, source recovery.Source, timelines map[repository.TimelineID][]recovery.Piece) (*stored, error) {

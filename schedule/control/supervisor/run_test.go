@@ -17,11 +17,20 @@ func TestStartKeepsWhatADaemonPrints(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	log, may, pid := filepath.Join(dir, "m1.log"), filepath.Join(dir, "may"), filepath.Join(dir, "pid")
-	daemon := "(until [ -e " + may + " ]; do sleep 0.02; done; echo late) & echo $! >" + pid
+	daemon := "echo early; (until [ -e " + may + " ]; do sleep 0.02; done; echo late) & echo $! >" + pid
 	if err := Start(t.Context(), []string{"sh", "-c", daemon}, log); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command("sh", "-c", "kill $(cat "+pid+")").Run() }) // it may have ended
+	if i, err := os.Stat(log); err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", i, err)
+	}
+	if data, err := os.ReadFile(log); err != nil || string(data) != "early\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := os.Truncate(log, 0); err != nil { // as logrotate's copytruncate does
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(may, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,166 @@
+package rescue
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/schedule/rescue/config"
+	"github.com/requorum/requorum/schedule/rescue/journal"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+)
+
+// TestRepositoryUnreadable: what a host cannot read of a repository, by its own
+// configuration, is known before anything is stopped. Where it has to build from there
+// the recovery is refused; where a member's data gives the same, the plan says so.
+func TestRepositoryUnreadable(t *testing.T) {
+	t.Parallel()
+	url := "file://" + filepath.Join(t.TempDir(), "repo")
+	s := newSite(t, "3.6", 3, url)
+	s.fill(t, "a", 20)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(s.dir, "identity")
+	if err := os.WriteFile(file, []byte(identity.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.config.IdentityFiles, s.config.Recipients = []string{file}, []string{identity.Recipient().String()}
+	s.backupTo(t, url, identity.Recipient())
+	s.killAll()
+	configure := func(h *testHost, repository string, identities ...string) {
+		h.end()
+		h.cfg.Repositories, h.cfg.IdentityFiles = []string{repository}, identities
+		h.control(t)
+	}
+	configure(s.hosts[0], url, file)
+	configure(s.hosts[1], filepath.Join(s.dir, "none"), file)
+	configure(s.hosts[2], url)
+
+	p, err := Look(t.Context(), s.request(nil))
+	if err != nil || len(p.Obstacles) > 0 {
+		t.Fatalf("with the members' data: %v, %s", err, shown(p))
+	}
+	var archived string
+	for _, c := range p.Plan.Candidates {
+		if strings.HasPrefix(c.Name, "archive:") {
+			archived = c.Name
+		}
+	}
+	req := s.request(&heard{t: t})
+	req.Source = archived
+	p, err = Look(t.Context(), req)
+	if err != nil || len(p.Obstacles) != 2 || p.Unnamed || !strings.Contains(p.Obstacles[0], "of m2 cannot read backup") || !strings.Contains(p.Obstacles[0], "no repository there") ||
+		!strings.Contains(p.Obstacles[1], "of m3 cannot read backup") || !strings.Contains(p.Obstacles[1], "no identity was given") {
+		t.Errorf("from %s: %v, %s", archived, err, shown(p))
+	}
+	var words []string
+	for _, h := range p.Hosts {
+		words = append(words, h.RepositoriesWord())
+	}
+	if !slices.Equal(words, []string{"readable", "unreadable", "unreadable"}) {
+		t.Errorf("the hosts: %q", words)
+	}
+	var obstacles *ObstacleError
+	if _, err := Run(t.Context(), req); !errors.As(err, &obstacles) || obstacles.Unnamed || !strings.Contains(err.Error(), url) {
+		t.Errorf("from %s: %v", archived, err)
+	}
+	s.untouched(t)
+
+	// Its disk is lost, so that all of it comes from elsewhere.
+	if err := os.RemoveAll(s.hosts[1].dataDir()); err != nil {
+		t.Fatal(err)
+	}
+	p, err = Look(t.Context(), s.request(nil))
+	warnings := strings.Join(p.Warnings, "\n")
+	if err != nil || len(p.Obstacles) > 0 || !strings.Contains(warnings, "of m2 cannot read") || !strings.Contains(warnings, "builds its member from the data of "+p.Plan.Chosen) || strings.Contains(warnings, "of m3 cannot read") {
+		t.Errorf("with an empty host: %v, %s", err, shown(p))
+	}
+
+	configure(s.hosts[1], url, file)
+	configure(s.hosts[2], url, file)
+	if p, err = Look(t.Context(), req); err != nil || len(p.Obstacles) > 0 {
+		t.Errorf("once it is mended: %v, %s", err, shown(p))
+	}
+}
+
+// TestWithheld: what a host cannot read is an obstacle where no other way is left and
+// nothing that is still to be read can open one; otherwise what it changes is said.
+func TestWithheld(t *testing.T) {
+	timeline := repository.TimelineID{ClusterID: 7, N: 1}
+	archived := recovery.Source{Base: recovery.Base{Owner: recovery.ArchivePrefix + timeline.String() + "@2", Backup: "20260102T030405Z-abcdef", Timeline: timeline}}
+	lacks := []protocol.Lack{{Piece: protocol.Stored{Timeline: timeline, Backup: archived.Base.Backup}, Why: "no key"}}
+	of := func(member string) recovery.Source {
+		return recovery.Source{Base: recovery.Base{Owner: member, Path: "db"}}
+	}
+	for _, c := range []struct {
+		name         string
+		ways         []recovery.Source
+		named        bool
+		unsurveyed   []string
+		repositories []protocol.Repository
+		built        bool
+		obstacle     string
+		warning      string
+	}{
+		{"no repository", []recovery.Source{archived}, false, nil, []protocol.Repository{}, false, "names no repository", ""},
+		{"no key", []recovery.Source{archived}, false, nil, []protocol.Repository{{URL: "s3://b", Lacks: lacks}}, false, "s3://b: no key", ""},
+		{"one of two", []recovery.Source{archived}, false, nil, []protocol.Repository{{URL: "s3://b", Lacks: lacks}, {URL: "s3://c"}}, false, "", ""},
+		{"built already", []recovery.Source{archived}, false, nil, []protocol.Repository{}, true, "", ""},
+		{"more is to be read", []recovery.Source{archived}, false, []string{"m3"}, []protocol.Repository{}, false, "", "unless what m3 holds"},
+		{"more is to be read, and it was named", []recovery.Source{archived}, true, []string{"m3"}, []protocol.Repository{}, false, "names no repository", ""},
+		{"a member has it", []recovery.Source{archived, of("m1")}, false, nil, []protocol.Repository{{URL: "s3://b", Error: "away"}}, false, "", "(s3://b: away): it builds its member from the data of m1"},
+		{"a member has it, and another was named", []recovery.Source{archived, of("m1")}, true, nil, []protocol.Repository{{URL: "s3://b", Error: "away"}}, false, "s3://b: away", ""},
+		{"it has it itself", []recovery.Source{of("m1"), archived, of("m2")}, false, nil, []protocol.Repository{{URL: "s3://b", Error: "away"}}, false, "", ""},
+		{"it was not asked", []recovery.Source{archived}, false, nil, nil, false, "", ""},
+	} {
+		source := c.ways[0]
+		source.Others = c.ways[1:]
+		p := &Prospect{Unsurveyed: c.unsurveyed, Plan: &recovery.Plan{Chosen: "it", Named: c.named, Candidates: []recovery.Candidate{{Name: "it", Source: &source}}}}
+		d := &driver{known: newKnown(), hosts: []*host{{Host: config.Host{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
+		if c.built {
+			if err := d.known.take(journal.Entry{Event: journal.Done, Phase: string(PhaseRebuild), Host: "m2"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var obstacle, warning string
+		for _, w := range d.withheldFrom(p) {
+			obstacle, warning = obstacle+w.obstacle(p), warning+w.warning(p)
+		}
+		if (obstacle == "") != (c.obstacle == "") || !strings.Contains(obstacle, c.obstacle) || (warning == "") != (c.warning == "") || !strings.Contains(warning, c.warning) {
+			t.Errorf("%s: refused %q, want %q; warned %q, want %q", c.name, obstacle, c.obstacle, warning, c.warning)
+		}
+	}
+}
+
+// backupTo takes a full snapshot, encrypted to a key.
+func (s *site) backupTo(t *testing.T, url string, key age.Recipient) {
+	t.Helper()
+	c, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: []string{s.hosts[0].clientURL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sink, err := place.Open(t.Context(), url, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test", Codec: codec.Options{Recipients: []age.Recipient{key}}}); err != nil {
+		t.Fatal(err)
+	}
+}
