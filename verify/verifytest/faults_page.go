@@ -133,10 +133,10 @@ func pageFaults() []Fault {
 			m.onMetas(func(meta []byte) { binary.LittleEndian.PutUint64(meta[16:], leaf) })
 			return fmt.Sprint("page ", leaf)
 		}), report.KindPage, report.KindBucket),
-		pageFault("the end of the file missing", func(m *image) string {
+		varying(pageFault("the end of the file missing", func(m *image) string {
 			m.data = m.data[:len(m.data)-m.pageSize]
 			return "a page"
-		}),
+		})),
 		structure("page: one lost", onFreelist(func(m *image) string {
 			list := m.freelist()
 			m.setCount(list, m.count(list)-1)
