@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -285,17 +287,7 @@ func TestRemovedMemberAndLearner(t *testing.T) {
 
 func remove(t *testing.T, client *clientv3.Client, id uint64) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		_, err := client.MemberRemove(t.Context(), id)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) { // a young cluster refuses for 5 s
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	storetest.Reconfigure(t, func(ctx context.Context) error { _, err := client.MemberRemove(ctx, id); return err }, rpctypes.ErrMemberNotFound)
 }
 
 func waitEqual(t *testing.T, c *storetest.Cluster, a, b int) {

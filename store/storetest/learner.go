@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // AddLearner adds a learner to the cluster, waits until it has caught up, and
@@ -15,21 +18,14 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 		t.Fatal(err)
 	}
 	i := len(c.members) - 1
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		_, err := client.MemberAddAsLearner(t.Context(), []string{c.members[i].PeerURL})
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) { // a young cluster refuses for 5 s
-			t.Fatalf("adding a learner: %v", err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	Reconfigure(t, func(ctx context.Context) error {
+		_, err := client.MemberAddAsLearner(ctx, []string{c.members[i].PeerURL})
+		return err
+	}, rpctypes.ErrPeerURLExist)
 	if err := c.launch(i); err != nil {
 		t.Fatal(err)
 	}
-	for {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
 		if err == nil {
 			if resp, err := client.Status(t.Context(), c.members[i].ClientURL); err == nil && resp.RaftAppliedIndex >= leader.RaftAppliedIndex {
@@ -39,6 +35,5 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 		if time.Now().After(deadline) {
 			t.Fatalf("the learner did not catch up; the end of its log:\n%s", tail(c.members[i].Log, 20))
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -267,17 +268,16 @@ func (m *mixed) downgrade() {
 
 // grow adds a learner, promotes it and gives it another address.
 func (m *mixed) grow() (number int, id uint64) {
-	ctx := m.t.Context()
 	number = m.cluster.AddLearner(m.t)
-	list, err := m.client.MemberList(ctx)
+	list, err := m.client.MemberList(m.t.Context())
 	m.must(err)
 	for _, x := range list.Members {
 		if x.IsLearner {
 			id = x.ID
 		}
 	}
-	m.eventually(func() error { _, err := m.client.MemberPromote(ctx, id); return err })
-	m.eventually(func() error {
+	storetest.Reconfigure(m.t, func(ctx context.Context) error { _, err := m.client.MemberPromote(ctx, id); return err }, rpctypes.ErrMemberNotLearner)
+	storetest.Reconfigure(m.t, func(ctx context.Context) error {
 		_, err := m.client.MemberUpdate(ctx, id, []string{m.cluster.Member(number).PeerURL, "http://127.0.0.1:1"})
 		return err
 	})
@@ -286,23 +286,23 @@ func (m *mixed) grow() (number int, id uint64) {
 
 // shrink removes it again.
 func (m *mixed) shrink(number int, id uint64) {
-	m.eventually(func() error { _, err := m.client.MemberRemove(m.t.Context(), id); return err })
+	storetest.Reconfigure(m.t, func(ctx context.Context) error { _, err := m.client.MemberRemove(ctx, id); return err }, rpctypes.ErrMemberNotFound)
 	m.cluster.Kill(number)
 }
 
-// eventually tries again what etcd refuses to a young or changing cluster.
-func (m *mixed) eventually(f func() error) {
+// eventually tries again what a member refuses that has just started.
+func (m *mixed) eventually(f func(context.Context) error) {
 	m.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		err := f()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
+		err := f(ctx)
+		cancel()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
 			m.t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 

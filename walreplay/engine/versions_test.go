@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func TestPromise1EqualsMembers(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.Restart(t, 0)
-				second.eventually(func() error { _, err := client.Put(t.Context(), "goes", "on"); return err })
+				second.eventually(func(ctx context.Context) error { _, err := client.Put(ctx, "goes", "on"); return err })
 				(&mixed{t, c, client, "second/"}).keys()
 				_, err = client.AuthEnable(t.Context())
 				second.must(err)

@@ -2,7 +2,6 @@ package recovertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,31 +133,15 @@ func (s *Site) rejoin(t *testing.T, h *Host, others []*Host) {
 	}
 	for _, m := range members.Members {
 		if m.Name == h.Name {
-			settled(t, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, m.ID); return err })
+			storetest.Reconfigure(t, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, m.ID); return err }, rpctypes.ErrMemberNotFound)
 		}
 	}
 	if err := os.RemoveAll(h.DataDir); err != nil {
 		t.Fatal(err)
 	}
-	settled(t, func(ctx context.Context) error { _, err := c.MemberAdd(ctx, []string{h.PeerURL}); return err })
+	storetest.Reconfigure(t, func(ctx context.Context) error { _, err := c.MemberAdd(ctx, []string{h.PeerURL}); return err }, rpctypes.ErrPeerURLExist)
 	h.StartEtcd(t, "--initial-cluster-state", "existing")
 	s.WaitReady(t, h)
-}
-
-// settled repeats a change of the membership that members refuse until they have
-// been connected for a while.
-func settled(t *testing.T, change func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	err := change(ctx)
-	for errors.Is(err, rpctypes.ErrUnhealthy) && ctx.Err() == nil {
-		time.Sleep(100 * time.Millisecond)
-		err = change(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // waitStored waits until the repository has all that was acknowledged, in whatever
