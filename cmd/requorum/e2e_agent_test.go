@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -54,7 +55,7 @@ listen: {address: %s}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{&archiver{user: u, member: m, output: &lines{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
+	a := &agent{&archiver{user: u, member: m, output: &binarytest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
 	a.start(t)
 	t.Cleanup(a.kill)
 	return a

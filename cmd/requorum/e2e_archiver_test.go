@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -19,29 +18,11 @@ type archiver struct {
 	args   []string
 	member *storetest.Member
 	spool  string
-	output *lines
+	output *binarytest.Output
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it has
 	err   error         // how; read after ended
-}
-
-// lines is the output of a process that is read while it runs.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // archive starts an archiver beside a member: with intervals so short that
@@ -50,7 +31,7 @@ func (l *lines) String() string {
 func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
 	t.Helper()
 	m := c.Member(member)
-	a := &archiver{user: u, member: m, output: &lines{}, spool: u.path("spool-" + m.Name)}
+	a := &archiver{user: u, member: m, output: &binarytest.Output{}, spool: u.path("spool-" + m.Name)}
 	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
 		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
 	a.start(t)

@@ -31,7 +31,7 @@ func TestDriverLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.backupTo(t, url, key.Recipient())
+	s.backup(t, url, key.Recipient())
 	s.config.Recipients = []string{key.Recipient().String()}
 	for _, h := range s.hosts {
 		h.quickClient(t)

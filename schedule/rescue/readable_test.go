@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"filippo.io/age"
 
@@ -15,12 +14,7 @@ import (
 	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/schedule/rescue/config"
 	"github.com/requorum/requorum/schedule/rescue/journal"
-	"github.com/requorum/requorum/sinks"
-	"github.com/requorum/requorum/sinks/codec"
-	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
 )
 
 // TestRepositoryUnreadable: what a host cannot read of a repository, by its own
@@ -40,7 +34,7 @@ func TestRepositoryUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.config.IdentityFiles, s.config.Recipients = []string{file}, []string{identity.Recipient().String()}
-	s.backupTo(t, url, identity.Recipient())
+	s.backup(t, url, identity.Recipient())
 	s.killAll()
 	configure := func(h *testHost, repository string, identities ...string) {
 		h.end()
@@ -144,23 +138,5 @@ func TestWithheld(t *testing.T) {
 		if (obstacle == "") != (c.obstacle == "") || !strings.Contains(obstacle, c.obstacle) || (warning == "") != (c.warning == "") || !strings.Contains(warning, c.warning) {
 			t.Errorf("%s: refused %q, want %q; warned %q, want %q", c.name, obstacle, c.obstacle, warning, c.warning)
 		}
-	}
-}
-
-// backupTo takes a full snapshot, encrypted to a key.
-func (s *site) backupTo(t *testing.T, url string, key age.Recipient) {
-	t.Helper()
-	c, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: []string{s.hosts[0].clientURL}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	sink, err := place.Open(t.Context(), url, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sink.Close()
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test", Codec: codec.Options{Recipients: []age.Recipient{key}}}); err != nil {
-		t.Fatal(err)
 	}
 }

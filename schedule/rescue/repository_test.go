@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
+
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -101,8 +104,9 @@ func reopened(t *testing.T, url string) *repository.Repository {
 	return o.repo
 }
 
-// backup takes a full snapshot, which makes the repository.
-func (s *site) backup(t *testing.T, url string) {
+// backup takes a full snapshot, encrypted to keys where some are given, which makes
+// the repository.
+func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
 	t.Helper()
 	c, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: []string{s.hosts[0].clientURL}})
 	if err != nil {
@@ -114,7 +118,7 @@ func (s *site) backup(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer sink.Close()
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
+	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test", Codec: codec.Options{Recipients: keys}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,13 +1,11 @@
 package recovertest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -69,28 +67,10 @@ func (o *Operator) Must(t testing.TB, code int, args ...string) Ended {
 // Running is a command under way.
 type Running struct {
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr binarytest.Output
 	started        time.Time
 	done           chan struct{}
 	err            error // read after done
-}
-
-// output can be read while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // Start starts a command. It is killed with the test.
