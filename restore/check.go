@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // Readiness is what a plan finds on this host.
@@ -101,7 +106,13 @@ type finding struct {
 
 func look(m Member) (*finding, error) {
 	s := &finding{logReady: true}
-	var err error
+	err := checkInside(m.DataDir)
+	if err == nil && m.WALDir != "" {
+		err = checkInside(m.WALDir)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if s.dataThere, err = directory(m.DataDir); err != nil {
 		return nil, err
 	}
@@ -136,7 +147,7 @@ func (s *finding) allowed(p *Plan, m Member) (MemberSite, error) {
 		err := fmt.Errorf("%s %w (%s): set that aside with --set-aside, or name another directory", dir, ErrExists, strings.Join(names, ", "))
 		if dir == m.DataDir && (s.state == stateDone || s.state == stateSealed) {
 			err = fmt.Errorf("%w; plan %s, made at %s from %s, was restored there", err,
-				s.record.Plan.ID, s.record.Plan.CreatedAt.Format("2006-01-02 15:04:05 MST"), s.record.Plan.Source.Name)
+				s.record.Plan.ID, s.record.Plan.CreatedAt.UTC().Format("2006-01-02T15:04:05Z"), s.record.Plan.Source.Name)
 		}
 		problems = append(problems, err)
 	}
@@ -225,7 +236,7 @@ func checkPaths(members []Member) error {
 // directory tells whether there is a folder of that name; what is no folder is
 // an error.
 func directory(path string) (bool, error) {
-	info, err := os.Stat(path)
+	info, err := safedir.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if there, err := exists(path); err != nil || there {
 			return false, fmt.Errorf("%s is a symbolic link to nowhere: %w", path, errors.Join(ErrExists, err))
@@ -244,11 +255,11 @@ func directory(path string) (bool, error) {
 // checkSwappable refuses a member folder that cannot be renamed within its data
 // directory, or whose content lies elsewhere.
 func checkSwappable(dataDir, member string) error {
-	parent, err := os.Stat(dataDir)
+	parent, err := safedir.Stat(dataDir)
 	if err != nil {
 		return err
 	}
-	info, err := os.Lstat(member)
+	info, err := safedir.Lstat(member)
 	switch {
 	case err != nil:
 		return err
@@ -284,4 +295,145 @@ func without(names []string, name string) []string {
 		}
 	}
 	return out
+}
+
+// FileSystem is what a restore needs on one file system, with the old
+// directories kept.
+type FileSystem struct {
+	Path   string `json:"path"` // one of the directories on it
+	Device uint64 `json:"device"`
+	Need   int64  `json:"need_bytes"`
+	Free   int64  `json:"free_bytes"`
+}
+
+// needs are the bytes that go to each directory of the members.
+func (p *Plan) needs(members []Member) map[string]int64 {
+	out := map[string]int64{}
+	for i, m := range members {
+		out[m.DataDir] += p.BytesDB
+		if m.WALDir != "" {
+			out[m.WALDir] += p.BytesWAL
+		} else {
+			out[m.DataDir] += p.BytesWAL
+		}
+		if p.Engine == EngineEtcdutl && i == 0 {
+			out[m.DataDir] += p.Source.Size // the plain file that etcdutl reads
+		}
+	}
+	return out
+}
+
+// fileSystems adds up what goes to each file system.
+func fileSystems(needs map[string]int64) ([]FileSystem, error) {
+	var out []FileSystem
+	for _, path := range sortedKeys(needs) {
+		at, dev, err := ancestor(path)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(out, func(f FileSystem) bool { return f.Device == dev })
+		if i < 0 {
+			free, err := freeBytes(at)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, FileSystem{Path: path, Device: dev, Free: free})
+			i = len(out) - 1
+		}
+		out[i].Need += needs[path]
+	}
+	return out, nil
+}
+
+func (f FileSystem) check() error {
+	if f.Need <= f.Free {
+		return nil
+	}
+	return fmt.Errorf("file system of %s: %w: %s needed, %s free, %s short", f.Path, ErrNoSpace, humanize.IBytes(uint64(f.Need)), humanize.IBytes(uint64(max(f.Free, 0))), humanize.IBytes(uint64(f.Need-f.Free)))
+}
+
+// ancestor is the nearest folder on the way up that exists, and its device.
+func ancestor(path string) (string, uint64, error) {
+	for {
+		info, err := safedir.Stat(path)
+		if err == nil {
+			st, ok := info.Sys().(*syscall.Stat_t)
+			if !ok {
+				return path, 0, nil
+			}
+			return path, uint64(st.Dev), nil //nolint:unconvert // its type differs between systems
+		}
+		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return "", 0, err
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+func sortedKeys(m map[string]int64) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// checkInside refuses to build in a repository, and inside a member's data directory:
+// what a running etcd has there would be taken for something to be set aside, or filled
+// around. A folder that is there already below a repository may be a member's, whose data
+// a recovery has set aside by now: it is not refused.
+func checkInside(path string) error {
+	var real string
+	var isFolder bool
+	for at := path; ; at = filepath.Dir(at) { // what is to be made has no links yet
+		dir, err := safedir.OpenDir(at)
+		if err == nil {
+			rest, err := filepath.Rel(at, path)
+			real, isFolder = filepath.Join(dir.Name(), rest), at == path
+			if err := errors.Join(err, dir.Close()); err != nil {
+				return err
+			}
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || at == filepath.Dir(at) {
+			return err
+		}
+	}
+	there := func(elem ...string) bool {
+		is, err := exists(filepath.Join(elem...))
+		return is && err == nil
+	}
+	for dir := real; ; dir = filepath.Dir(dir) {
+		if there(dir, repository.MarkerName) && (dir == real || !isFolder) {
+			return badRequest("restore: %s is in the repository %s: name a place outside of it", path, dir)
+		}
+		if there(dir, "snap", "db") || there(dir, "wal") && filepath.Base(dir) == "member" {
+			return badRequest("restore: %s is inside the data directory %s of a member: name the data directory itself, or another place", path, filepath.Dir(dir))
+		}
+		if dir != real && (there(dir, "member", "snap") || there(dir, "member", "wal")) {
+			return badRequest("restore: %s is inside %s, which is the data directory of a member: name another place", path, dir)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// Alike gives a file the owner, mode and SELinux label of another one.
+func Alike(path, like string) error {
+	f, err := safedir.Open(like)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	t := traits{}
+	if err == nil {
+		t.fileMode, t.owner = info.Mode().Perm(), ownerOf(info)
+		t.label, err = labelOf(f)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return t.apply(path)
 }

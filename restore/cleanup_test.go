@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -90,6 +91,38 @@ func TestEarlierRunIsCompleted(t *testing.T) {
 				t.Errorf("%s is %s %s", name, c, why)
 			}
 		}
+	}
+}
+
+// TestStrangerBesideAWALDirectory: a file that somebody puts into a member's own log
+// folder, while its log lies elsewhere, stays, and so does the blocker, by which
+// another run completes the restore: without the folder.
+func TestStrangerBesideAWALDirectory(t *testing.T) {
+	dir := t.TempDir()
+	req := three(small(t), filepath.Join(dir, "data"))
+	req.WALDir = filepath.Join(dir, "wal", "{name}")
+	p := plan(t, req)
+	own := filepath.Join(dir, "data", "m3", "member", "wal")
+	stranger := filepath.Join(own, "x")
+	_, err := Execute(t.Context(), p, req.Image, ExecOptions{step: func(name string) {
+		if name == "unblock m3" {
+			write(t, stranger, "x")
+		}
+	}})
+	if err == nil || !strings.Contains(err.Error(), own+" holds x") {
+		t.Errorf("%v", err)
+	}
+	if b, err := readBlocker(own); err != nil || b == nil {
+		t.Errorf("the blocker is gone: %v", err)
+	}
+	if err := os.Remove(stranger); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Execute(t.Context(), p, req.Image, ExecOptions{}); err != nil || !r.CompletedEarlier {
+		t.Errorf("run again: %+v, %v", r, err)
+	}
+	if there, err := exists(own); err != nil || there {
+		t.Errorf("the empty log folder is left: %v", err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestEnginesAgree restores the same plan with etcd's library and with ours.
@@ -23,7 +25,7 @@ import (
 //     leaves that of the old cluster,
 //   - it writes the cluster version into the .snap file, for 3.5 to see.
 func TestEnginesAgree(t *testing.T) {
-	for _, source := range []string{"3.4", "3.5", "3.6", "3.7"} {
+	for _, source := range storetest.Some(storetest.SnapshotVersions()...) {
 		for _, bump := range []BumpMode{BumpAuto, BumpOff} {
 			t.Run(source+" bump "+string(bump), func(t *testing.T) {
 				t.Parallel()

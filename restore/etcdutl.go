@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // etcdutlCan refuses what etcd's own library has no way to do.
@@ -60,7 +62,7 @@ func (r *run) buildWithEtcdutl(ctx context.Context) error {
 		}
 	}
 	done()
-	return os.Remove(plain)
+	return safedir.Remove(plain)
 }
 
 func (r *run) restoreWithEtcdutl(t *target, plain string, amount uint64) (err error) {
@@ -86,19 +88,19 @@ func (r *run) restoreWithEtcdutl(t *target, plain string, amount uint64) (err er
 	if err := etcdutl.NewV3(zap.NewNop()).Restore(cfg); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(t.built()); err != nil {
+	if err := safedir.RemoveAll(t.built()); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(out, "member"), t.built()); err != nil {
+	if err := safedir.Rename(filepath.Join(out, "member"), t.built()); err != nil {
 		return err
 	}
-	return os.Remove(out)
+	return safedir.Remove(out)
 }
 
 // writePlain writes the image as `etcdctl snapshot save` would.
 func (r *run) writePlain(ctx context.Context, path string) error {
 	defer r.phase(PhaseWrite)()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := safedir.Create(path)
 	if err != nil {
 		return err
 	}
@@ -120,7 +122,10 @@ func lastKeyRevision(path string) (rev int64, err error) {
 			err = fmt.Errorf("its pages are damaged: %v", p)
 		}
 	}()
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		ReadOnly: true, Timeout: time.Second,
+		OpenFile: func(name string, _ int, _ os.FileMode) (*os.File, error) { return safedir.Open(name) },
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -228,13 +229,13 @@ func TestPublishFailsAndIsTakenBack(t *testing.T) {
 // TestNoExchange: a file system that cannot swap is told so in words, with the
 // user's member where it was; without something to swap it works.
 func TestNoExchange(t *testing.T) {
-	none := func(string, string) error { return errNoExchange }
+	none := func(string, string) error { return safedir.ErrNoExchange }
 	dir := t.TempDir()
 	l := layout{existing: true}
 	req := l.prepare(t, dir, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.5.0"}))
 	before := tree(t, dir)
 	_, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{swap: none})
-	if !errors.Is(err, errNoExchange) || !strings.Contains(err.Error(), "move") {
+	if !errors.Is(err, safedir.ErrNoExchange) || !strings.Contains(err.Error(), "move") {
 		t.Errorf("%v", err)
 	}
 	sameTree(t, "refused", tree(t, dir), before)

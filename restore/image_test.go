@@ -189,6 +189,10 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == attackerArgument {
+		attacker()
+		return
+	}
 	wal.SegmentSizeBytes = smallSegment
 	var err error
 	if servedDir, err = os.MkdirTemp("", "requorum-restore-"); err != nil {

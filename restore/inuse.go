@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // CheckFileIdle fails with ErrInUse while an etcd runs on the database file at
@@ -16,14 +18,15 @@ import (
 // files read-only and changes nothing. Any other file, such as one of
 // `etcdctl snapshot save`, is idle.
 func CheckFileIdle(path string) error {
-	real, err := filepath.EvalSymlinks(path)
+	if info, err := safedir.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return err // a reader says what is wrong with what is no file
+	}
+	f, err := safedir.Open(path)
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
-		return err // a reader says what is wrong with what is no file
-	}
-	busy, err := databaseInUse(real)
+	real := f.Name() // without links
+	busy, err := databaseInUse(f)
 	if err != nil {
 		return err
 	}
@@ -55,7 +58,11 @@ func CheckMemberIdle(dataDir, walDir string) error {
 // log open. It opens them read-only and changes nothing.
 func checkStopped(member, walDir string) error {
 	db := filepath.Join(member, "snap", "db")
-	busy, err := databaseInUse(db)
+	busy := false
+	f, err := safedir.Open(db)
+	if err == nil {
+		busy, err = databaseInUse(f)
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -72,19 +79,16 @@ func checkStopped(member, walDir string) error {
 	return nil
 }
 
-// databaseInUse asks for the lock that bbolt keeps on an open database.
-func databaseInUse(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+// databaseInUse asks for the lock that bbolt keeps on an open database, and closes
+// the file.
+func databaseInUse(f *os.File) (bool, error) {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	busy := errors.Is(err, unix.EWOULDBLOCK)
 	if busy {
 		err = nil
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return false, fmt.Errorf("ask for the lock of %s: %w", path, err)
+		return false, fmt.Errorf("ask for the lock of %s: %w", f.Name(), err)
 	}
 	return busy, nil
 }
@@ -101,7 +105,7 @@ func segmentInUse(walDir string) (string, error) {
 			continue
 		}
 		path := filepath.Join(walDir, name)
-		f, err := os.Open(path)
+		f, err := safedir.Open(path)
 		if err != nil {
 			return "", err
 		}

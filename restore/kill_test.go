@@ -307,6 +307,15 @@ func (l layout) checkKilled(t *testing.T, dir, image, when string) {
 	if seen[complete] > 0 && seen[complete]+seen[blocked] != len(members) {
 		t.Errorf("%s: a member is free before all are in place: %v", when, seen)
 	}
+	if l.wal {
+		for _, name := range members {
+			own := filepath.Join(dir, "data", name, "member", "wal")
+			there, err := exists(own)
+			if b, err2 := readBlocker(own); err != nil || err2 != nil || there && b == nil && names(t, own) == "" {
+				t.Errorf("%s: member %s has an empty log folder beside its own WAL directory: %v %v", when, name, err, err2)
+			}
+		}
+	}
 	want := 0
 	if l.existing {
 		want = 9

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // Owner is who the new files belong to.
@@ -71,61 +73,141 @@ type traits struct {
 func traitsFrom(owner *Owner, member string, others ...string) (traits, error) {
 	t := traits{owner: owner, dirMode: 0o700, fileMode: 0o600}
 	for _, path := range append([]string{member}, others...) {
-		info, err := os.Stat(path)
+		dir, err := safedir.OpenDir(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return t, err
 		}
-		if t.owner == nil {
-			t.owner = ownerOf(info)
+		f, err := dir.File()
+		if err == nil {
+			err = errors.Join(t.like(f, path == member), f.Close())
 		}
-		if path == member {
-			t.dirMode = info.Mode().Perm() | 0o700
-			if db, err := os.Stat(filepath.Join(member, "snap", "db")); err == nil {
-				t.fileMode = db.Mode().Perm() | 0o600
-			}
-		}
-		t.label, err = labelOf(path)
-		return t, err
+		return t, errors.Join(err, dir.Close())
 	}
 	return t, nil
 }
 
-// apply gives the traits to a folder and all that is in it.
-func (t traits) apply(root string) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		mode := t.fileMode
-		if d.IsDir() {
-			mode = t.dirMode
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			return err
-		}
-		if err := t.applyOwner(path); err != nil {
-			return err
-		}
-		return setLabel(path, t.label)
-	})
-}
-
-func (t traits) applyOwner(path string) error {
-	if t.owner == nil {
-		return nil
-	}
-	info, err := os.Lstat(path)
+func (t *traits) like(dir *os.File, member bool) error {
+	info, err := dir.Stat()
 	if err != nil {
 		return err
 	}
-	if has := ownerOf(info); has != nil && *has == *t.owner {
+	if t.owner == nil {
+		t.owner = ownerOf(info)
+	}
+	if member {
+		t.dirMode = info.Mode().Perm() | 0o700
+		if db, err := safedir.Lstat(filepath.Join(dir.Name(), "snap", "db")); err == nil && db.Mode().IsRegular() {
+			t.fileMode = db.Mode().Perm() | 0o600
+		}
+	}
+	t.label, err = labelOf(dir)
+	return err
+}
+
+// apply gives the traits to all that is in a folder, and then to itself: whoever
+// gets it finds nothing in it that is still to be changed.
+func (t traits) apply(root string) error {
+	return safedir.Walk(root, t.applyTo)
+}
+
+// applyTo gives the traits to one open file or folder.
+func (t traits) applyTo(f *os.File, info fs.FileInfo) error {
+	mode := t.fileMode
+	if info.IsDir() {
+		mode = t.dirMode
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	if err := setLabel(f, t.label); err != nil {
+		return err
+	}
+	return t.applyOwner(f, info)
+}
+
+func (t traits) applyOwner(f *os.File, info fs.FileInfo) error {
+	if has := ownerOf(info); t.owner == nil || has != nil && *has == *t.owner {
 		return nil
 	}
-	if err := os.Lchown(path, t.owner.UID, t.owner.GID); err != nil {
+	if err := f.Chown(t.owner.UID, t.owner.GID); err != nil {
 		return fmt.Errorf("%w: run as root, or as the user that etcd runs as", err)
 	}
 	return nil
+}
+
+// applyToDir gives them to a folder that is open, with mode or without.
+func (t traits) applyToDir(dir *safedir.Dir, apply func(traits, *os.File, fs.FileInfo) error) error {
+	f, err := dir.File()
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = apply(t, f, info)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// writeFileSynced writes a file whole or not at all, over an older one.
+func writeFileSynced(path string, data []byte) error {
+	tmp := path + ".tmp"
+	// What a run that was killed left there is not written to: it may be a link.
+	if err := safedir.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := safedir.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, safedir.Remove(tmp))
+	}
+	if err := safedir.Rename(tmp, path); err != nil {
+		return errors.Join(err, safedir.Remove(tmp))
+	}
+	return safedir.Sync(filepath.Dir(path))
+}
+
+// syncTree makes a folder with all that is in it durable.
+func syncTree(root string) error {
+	return safedir.Walk(root, func(f *os.File, _ fs.FileInfo) error { return f.Sync() })
+}
+
+// move renames and makes both folders' names durable.
+func move(from, to string) error {
+	if err := safedir.Rename(from, to); err != nil {
+		return err
+	}
+	if err := safedir.Sync(filepath.Dir(to)); err != nil {
+		return err
+	}
+	if filepath.Dir(from) == filepath.Dir(to) {
+		return nil
+	}
+	return safedir.Sync(filepath.Dir(from))
+}
+
+// exists tells whether there is anything of that name.
+func exists(path string) (bool, error) {
+	_, err := safedir.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// entries are the names in a folder; none when the folder is not there.
+func entries(path string) ([]string, error) {
+	names, err := safedir.Names(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
 }

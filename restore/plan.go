@@ -1,11 +1,47 @@
+// Package restore builds the data directories of a new etcd cluster from one
+// database image: a stored full snapshot, a file of `etcdctl snapshot save`,
+// or a member's bare db file.
+//
+// It promises:
+//
+//  1. Nothing that a member would start from exists until all members of this
+//     host are on disk and synced, however the run ends. Everything is built in
+//     a folder aside; what is renamed to its place holds a WAL file that every
+//     etcd refuses (the blocker), until the last member is in place.
+//  2. No moment exists in which a member finds a data directory without a WAL,
+//     from which it would bootstrap an empty cluster.
+//  3. Nothing of the user's is deleted or overwritten. An existing directory is
+//     refused, or set aside whole, in the same mount.
+//  4. The same plan gives the same cluster on every host: token, IDs, revision.
+//  5. A run that was killed needs no cleaning: the next one with the same
+//     request completes it or starts anew.
+//  6. Clients that remember a later revision are told "compacted" instead of
+//     waiting in silence: the revision is bumped when a restore goes back.
+//
+// It is owed: members that are stopped while their directories are replaced
+// (a running one is noticed by its locks and refused), and an Image whose Open
+// returns io.EOF only when all checks passed.
+//
+// The steps: NewPlan decides everything and touches nothing, Plan.Check looks
+// at this host, Execute builds and publishes.
 package restore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/requorum/requorum/snapshot"
 )
@@ -68,7 +104,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	}
 	token := req.ClusterToken
 	if token == "" {
-		token = "requorum-" + randomHex(8)
+		token = "requorum-" + randomID()
 	}
 	members, clusterID, err := planMembers(req, token)
 	if err != nil {
@@ -80,7 +116,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	}
 	p := &Plan{
 		Format:        PlanFormat,
-		ID:            randomHex(8),
+		ID:            randomID(),
 		CreatedAt:     time.Now().UTC().Truncate(time.Second),
 		Source:        sourceOf(req.Image, req.Repository, req.BackupID, facts),
 		ClusterToken:  token,
@@ -93,7 +129,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		TargetVersion: req.TargetVersion,
 		BytesWAL:      walBytes(),
 	}
-	p.Source.Target = req.Target
+	p.Source.Target, p.Source.Timeline = req.Target, req.Timeline
 	if _, err := p.local(req.Only); err != nil {
 		return nil, err
 	}
@@ -214,4 +250,174 @@ func (p *Plan) onHost(opts ExecOptions) *Plan {
 		c.Owner = opts.Owner
 	}
 	return &c
+}
+
+// MarshalJSON writes the plan with a last field "sha256": the SHA-256, in hex, of
+// the same JSON without that field, its keys sorted, without spaces. It shows
+// that a plan was edited or cut, not who wrote it.
+func (p *Plan) MarshalJSON() ([]byte, error) {
+	type fields Plan // without this method
+	data, err := json.Marshal((*fields)(p))
+	if err != nil {
+		return nil, err
+	}
+	sum, err := planSum(data)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(struct {
+		*fields
+		SHA256 string `json:"sha256"`
+	}{(*fields)(p), sum})
+}
+
+// planSum is the checksum of a plan's JSON, however it is laid out, and also
+// when it comes from a version with other fields.
+func planSum(data []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var all map[string]any
+	if err := dec.Decode(&all); err != nil {
+		return "", err
+	}
+	delete(all, "sha256")
+	var canonical bytes.Buffer
+	enc := json.NewEncoder(&canonical)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(all); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(bytes.TrimSuffix(canonical.Bytes(), []byte("\n")))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Marshal writes the plan as JSON, for a file that other hosts read.
+func (p *Plan) Marshal() ([]byte, error) {
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("restore: write plan %s: %w", p.ID, err)
+	}
+	return append(b, '\n'), nil
+}
+
+// ParsePlan reads what Marshal wrote. Unknown fields and formats, a plan that was
+// altered since, and IDs that do not follow from the token and the URLs, are
+// refused: half of a plan would be another cluster.
+func ParsePlan(data []byte) (*Plan, error) {
+	var file struct {
+		Plan
+		SHA256 string `json:"sha256"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&file); err != nil {
+		return nil, fmt.Errorf("restore: read the plan: %w", err)
+	}
+	p := &file.Plan
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("restore: plan %s was altered: something follows its end: write it anew", p.ID)
+	}
+	if p.Format != PlanFormat {
+		return nil, fmt.Errorf("restore: plan %s has the format %d, this program reads %d: use the version that wrote it", p.ID, p.Format, PlanFormat)
+	}
+	sum, err := planSum(data)
+	if err != nil {
+		return nil, fmt.Errorf("restore: read plan %s: %w", p.ID, err)
+	}
+	if sum != file.SHA256 {
+		return nil, fmt.Errorf("restore: plan %s was altered: its SHA-256 is %s, it says %q: use the file as it was written, or write a new plan", p.ID, sum, file.SHA256)
+	}
+	var learners []string
+	for _, m := range p.Members {
+		if m.Learner {
+			learners = append(learners, m.Name)
+		}
+		if !filepath.IsAbs(m.DataDir) || m.WALDir != "" && !filepath.IsAbs(m.WALDir) {
+			return nil, fmt.Errorf("restore: plan %s: the paths of member %s are not absolute", p.ID, m.Name)
+		}
+	}
+	cluster, err := newCluster(p.InitialCluster(), p.ClusterToken, learners)
+	if err != nil {
+		return nil, fmt.Errorf("plan %s: %w", p.ID, err)
+	}
+	for _, m := range cluster.Members() {
+		if planned := p.member(m.Name); planned == nil || planned.ID != snapshot.ID(m.ID) || snapshot.ID(cluster.ID()) != p.ClusterID {
+			return nil, fmt.Errorf("restore: plan %s was altered: the IDs of member %s and the cluster do not follow from its token and peer URLs", p.ID, m.Name)
+		}
+	}
+	return p, nil
+}
+
+// defaultQuota is etcd's --quota-backend-bytes when it is not given.
+const defaultQuota = 2 << 30
+
+func sortByName(ms []Member) {
+	slices.SortFunc(ms, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// planNotes are the sentences that a user should read before a restore.
+func planNotes(p *Plan) []string {
+	return append(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms)...)
+}
+
+// memberNotes are about the new cluster's members.
+func memberNotes(members []Member) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+
+	var voters int
+	var learners []string
+	for _, m := range members {
+		if m.Learner {
+			learners = append(learners, m.Name)
+		} else {
+			voters++
+		}
+	}
+	switch tolerates := (voters - 1) / 2; {
+	case voters == 1:
+		add("a single voter tolerates no failure")
+	case voters%2 == 0:
+		add("%d voters tolerate %d failures, as many as %d would, and need %d to agree: an odd number is better", voters, tolerates, voters-1, voters/2+1)
+	}
+	if len(learners) > 0 {
+		add("%s will be learners: they receive the log, do not vote, and serve no linearizable reads until `etcdctl member promote`", strings.Join(learners, ", "))
+	}
+	if len(learners) > 1 {
+		add("etcd 3.6 and newer refuse to start with %d learners unless --max-learners allows them", len(learners))
+	}
+	return notes
+}
+
+// imageNotes are about the image, and hold for a snapshot file as well.
+func imageNotes(source Source, oldest string, alarms []snapshot.Alarm) []string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+
+	add("the result needs etcd %s or newer", oldest)
+	if source.Size >= defaultQuota {
+		add("the database has %s, etcd's quota is %s unless told otherwise: start with a larger --quota-backend-bytes, or the NOSPACE alarm comes back at once", humanize.IBytes(uint64(source.Size)), humanize.IBytes(defaultQuota))
+	}
+	for _, a := range alarms {
+		switch a.Type {
+		case "CORRUPT":
+			add("the alarm CORRUPT of member %s is cleared: the source had found members that disagree, so check the data before you rely on it", a.MemberID)
+		default:
+			add("the alarm %s of member %s is cleared: it would block writes; where the quota is still too small, it comes back", a.Type, a.MemberID)
+		}
+	}
+	if source.Facts.AuthEnabled {
+		add("authentication is on in the image: users, roles and passwords are those of the backup")
+	}
+	switch {
+	case source.Summed:
+	case source.Recipe != nil:
+		add("what was begun from has no checksum (a bare db file): its structure is checked, damage inside keys and values would stay unnoticed")
+	default:
+		add("the image has no checksum (a bare db file): its structure is checked, damage inside keys and values would stay unnoticed; and what its member had only in its log is not in it")
+	}
+	if source.Recipe != nil && source.Recipe.Unproven != "" {
+		add("unproven: %s", source.Recipe.Unproven)
+	}
+	return notes
 }

@@ -1,35 +1,18 @@
 package restore
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/store/safedir"
 )
-
-// exchange swaps two names in one step. errNoExchange where the file system
-// has no such thing.
-func exchange(a, b string) error {
-	return rename("exchange", a, b, unix.RENAME_EXCHANGE)
-}
-
-// renameNew renames, and fails with os.ErrExist where the new name is taken;
-// errNoExchange where the file system cannot promise that.
-func renameNew(from, to string) error {
-	return rename("rename", from, to, unix.RENAME_NOREPLACE)
-}
-
-func rename(op, from, to string, flags uint) error {
-	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, flags)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EXDEV) {
-		return errNoExchange
-	}
-	if err != nil {
-		return &os.LinkError{Op: op, Old: from, New: to, Err: err}
-	}
-	return nil
-}
 
 // clone makes dst a copy of src that shares its blocks; false where the file
 // system cannot, and dst is as it was.
@@ -49,8 +32,18 @@ func logInUse(f *os.File) (bool, error) {
 
 // freeBytes is what an ordinary user may still write to the file system.
 func freeBytes(path string) (free int64, err error) {
+	dir, err := safedir.OpenDir(path)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close() //nolint:errcheck // it was only read
+	f, err := dir.File()
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close() //nolint:errcheck // nothing is buffered
 	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	return int64(st.Bavail) * st.Bsize, nil
@@ -60,4 +53,39 @@ func freeBytes(path string) (free int64, err error) {
 // for it. What fails here fails in the sync at the end.
 func beginWriteback(f *os.File, offset, length int64) {
 	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
+}
+
+const selinuxName = "security.selinux"
+
+func ownerOf(info fs.FileInfo) *Owner {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return &Owner{int(st.Uid), int(st.Gid)}
+	}
+	return nil
+}
+
+// labelOf reads the SELinux label; nil where there is none.
+func labelOf(f *os.File) ([]byte, error) {
+	buf := make([]byte, 1024)
+	n, err := unix.Fgetxattr(int(f.Fd()), selinuxName, buf)
+	switch {
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the SELinux label of %s: %w", f.Name(), err)
+	}
+	return buf[:n], nil
+}
+
+func setLabel(f *os.File, label []byte) error {
+	if label == nil {
+		return nil
+	}
+	if has, err := labelOf(f); err == nil && bytes.Equal(has, label) {
+		return nil
+	}
+	if err := unix.Fsetxattr(int(f.Fd()), selinuxName, label, 0); err != nil {
+		return fmt.Errorf("set the SELinux label of %s: %w", f.Name(), err)
+	}
+	return nil
 }

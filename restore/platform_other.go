@@ -11,10 +11,6 @@ import (
 // Elsewhere than on Linux a restore works into new directories only: nothing
 // is set aside, the space is not checked, owners and labels are left alone.
 
-func exchange(string, string) error { return errNoExchange }
-
-func renameNew(string, string) error { return errNoExchange }
-
 func clone(*os.File, *os.File) bool { return false }
 
 func logInUse(*os.File) (bool, error) { return false, nil }
@@ -23,8 +19,8 @@ func freeBytes(string) (int64, error) { return math.MaxInt64, nil }
 
 func ownerOf(fs.FileInfo) *Owner { return nil }
 
-func labelOf(string) ([]byte, error) { return nil, nil }
+func labelOf(*os.File) ([]byte, error) { return nil, nil }
 
-func setLabel(string, []byte) error { return nil }
+func setLabel(*os.File, []byte) error { return nil }
 
 func beginWriteback(*os.File, int64, int64) {}

@@ -1,15 +1,21 @@
 package restore
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
-)
 
-// errNoExchange says that a file system cannot swap two names.
-var errNoExchange = errors.New("this file system cannot swap two folders in one step")
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/store/safedir"
+)
 
 // publish puts all members in place, blocked: the separate WAL directories
 // first, so that a member folder never stands without a WAL. A context that
@@ -73,10 +79,10 @@ func (r *run) publishWAL(t *target) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(aside, 0o700); err != nil {
+	if err := safedir.Mkdir(aside); err != nil {
 		return err
 	}
-	r.onUndo(func() error { return os.Remove(aside) })
+	r.onUndo(func() error { return safedir.Remove(aside) })
 	for _, name := range names {
 		from, to := filepath.Join(t.WALDir, name), filepath.Join(aside, name)
 		r.opts.step("set aside " + name + " of the WAL directory of " + t.Name)
@@ -136,7 +142,7 @@ func (r *run) swapUsers(t *target) error {
 	r.onUndo(func() error { return move(aside, t.built()) })
 	r.opts.step("swap the member folders of " + t.Name)
 	if err := r.swap(aside, t.live()); err != nil {
-		if errors.Is(err, errNoExchange) {
+		if errors.Is(err, safedir.ErrNoExchange) {
 			return fmt.Errorf("%s: %w: with etcd stopped, move %s to a name of your choice, and run again", t.DataDir, err, t.live())
 		}
 		return err
@@ -151,7 +157,13 @@ func (r *run) swapUsers(t *target) error {
 func (r *run) replaceUnfinished(t *target) error {
 	r.opts.step("replace the unfinished member folder of " + t.Name)
 	err := r.swap(t.built(), t.live())
-	if !errors.Is(err, errNoExchange) {
+	if err == nil {
+		// What is in staging now will be removed.
+		if at, inodeErr := inodeOf(t.built()); inodeErr != nil || at != t.inode {
+			return errors.Join(inodeErr, r.swap(t.built(), t.live()), t.changed())
+		}
+	}
+	if !errors.Is(err, safedir.ErrNoExchange) {
 		return err
 	}
 	// The moment without a member folder is no worse than what was there before
@@ -159,6 +171,9 @@ func (r *run) replaceUnfinished(t *target) error {
 	old := filepath.Join(t.data.staging(), "unfinished")
 	if err := move(t.live(), old); err != nil {
 		return err
+	}
+	if at, err := inodeOf(old); err != nil || at != t.inode {
+		return errors.Join(err, move(old, t.live()), t.changed())
 	}
 	r.opts.step("put the member folder of " + t.Name + " in the place of the unfinished one")
 	return move(t.built(), t.live())
@@ -168,7 +183,7 @@ func (r *run) swap(a, b string) error {
 	if err := r.opts.swap(a, b); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(a)), syncDir(filepath.Dir(b)))
+	return errors.Join(safedir.Sync(filepath.Dir(a)), safedir.Sync(filepath.Dir(b)))
 }
 
 // freeName adds a number where a name is taken.
@@ -185,3 +200,94 @@ func freeName(path string) (string, error) {
 }
 
 func (r *run) onUndo(f func() error) { r.undo = append(r.undo, f) }
+
+// blockerName makes a WAL folder unusable for every etcd while it is there. It
+// has the form of a segment's name, so that etcd finds a WAL (and does not
+// bootstrap an empty cluster from its flags), and sorts after every segment, so
+// that etcd always reads it.
+const blockerName = "ffffffffffffffff-ffffffffffffffff.wal"
+
+// blocker is what the file says, to people and to the next run.
+type blocker struct {
+	What     string `json:"what"`
+	Plan     string `json:"plan"`
+	Member   string `json:"member"`
+	DataDir  string `json:"data_dir"`
+	WhatToDo string `json:"what_to_do"`
+	WhatNot  string `json:"what_not_to_do"`
+}
+
+func newBlocker(p *Plan, m Member) blocker {
+	return blocker{
+		What:     "an unfinished restore: etcd refuses to start from this folder, so that no half-built cluster serves",
+		Plan:     p.ID,
+		Member:   m.Name,
+		DataDir:  m.DataDir,
+		WhatToDo: "run `requorum restore` again with the same flags: it completes the restore or starts it anew",
+		WhatNot:  "don't delete this file to get etcd started, unless you moved back what lies under a set-aside name",
+	}
+}
+
+// blockerRecordType is a record type that no etcd knows.
+const blockerRecordType = 0x7271
+
+// encode frames the text as a WAL record that cannot be read over: its type is
+// unknown and its checksum wrong. (Plain text would look like a torn write,
+// which etcd repairs by cutting it off. A gap in the sequence of names alone is
+// not noticed after segment 0.)
+func (b blocker) encode() ([]byte, error) {
+	text, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	text = append(append([]byte{'\n'}, text...), '\n')
+	for {
+		record, err := proto.Marshal(&walpb.Record{Type: proto.Int64(blockerRecordType), Crc: proto.Uint32(0xbad0bad0), Data: text})
+		if err != nil {
+			return nil, err
+		}
+		// Frames are whole multiples of 8 bytes. Zeros as padding could fill the
+		// rest of a sector, which is the other thing that etcd takes for a torn
+		// write: so pad with text.
+		if len(record)%8 == 0 {
+			return append(binary.LittleEndian.AppendUint64(nil, uint64(len(record))), record...), nil
+		}
+		text = append(text, '\n')
+	}
+}
+
+// writeBlocker puts a blocker into a folder, over an older one, whole or not
+// at all, and syncs both.
+func writeBlocker(walDir string, b blocker) error {
+	data, err := b.encode()
+	if err != nil {
+		return fmt.Errorf("block %s: %w", walDir, err)
+	}
+	return writeFileSynced(filepath.Join(walDir, blockerName), data)
+}
+
+// readBlocker reads the blocker of a folder; nil when there is none.
+func readBlocker(walDir string) (*blocker, error) {
+	path := filepath.Join(walDir, blockerName)
+	data, err := safedir.ReadFile(path, sinks.SmallFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	start, end := bytes.IndexByte(data, '{'), bytes.LastIndexByte(data, '}')
+	var b blocker
+	if start < 0 || end < start || json.Unmarshal(data[start:end+1], &b) != nil || b.Plan == "" {
+		return nil, fmt.Errorf("%s has the name of a restore's blocker and is none: look at it and move it away", path)
+	}
+	return &b, nil
+}
+
+// removeBlocker makes a WAL folder usable, durably.
+func removeBlocker(walDir string) error {
+	if err := safedir.Remove(filepath.Join(walDir, blockerName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unblock %s: %w", walDir, err)
+	}
+	return safedir.Sync(walDir)
+}

@@ -3,8 +3,13 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"math"
+	"path/filepath"
 	"strings"
 
+	"github.com/coreos/go-semver/semver"
+
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -24,6 +29,9 @@ type Request struct {
 	// Repository is the URL, without secrets, that the image was found in, and
 	// BackupID its name there. Both are empty for a file.
 	Repository, BackupID string
+	// Timeline is the backup's there, and is kept in the plan: the new cluster's
+	// history goes on from it.
+	Timeline repository.TimelineID `json:",omitzero"`
 	// Target is the point that was asked for, in the user's words, where the
 	// image is one that was rebuilt or chosen for it; Notes are sentences about
 	// it for the plan.
@@ -118,4 +126,233 @@ func checkTemplate(flag, path string) error {
 		return nil
 	}
 	return fmt.Errorf("restore: %s %s: only {name} stands for something, %s does not", flag, path, rest[start:start+end+1])
+}
+
+// DefaultBump is added to the highest known revision when a restore goes back.
+// Clients may have seen revisions that no backup and no log reached; a cluster
+// at 10,000 writes a second needs 27 hours to use this many.
+const DefaultBump = 1_000_000_000
+
+// BumpMode says how the revision of the new cluster is chosen.
+type BumpMode string
+
+const (
+	// BumpAuto goes DefaultBump beyond the highest known revision.
+	BumpAuto BumpMode = ""
+	// BumpBy adds BumpRequest.Amount to the image's revision.
+	BumpBy BumpMode = "by"
+	// BumpOff keeps the image's revision. It is right only when no client saw a
+	// later one, and refused where a later one is known.
+	BumpOff BumpMode = "off"
+	// BumpNone keeps the image's revision, which is known to be the last that any
+	// client saw: a recovery that lost nothing.
+	BumpNone BumpMode = "none"
+)
+
+// BumpRequest asks for a bump of the revision.
+type BumpRequest struct {
+	Mode   BumpMode `json:"mode,omitempty"`
+	Amount int64    `json:"amount,omitempty"` // for BumpBy
+}
+
+func (b BumpRequest) check() error {
+	switch {
+	case b.Mode != BumpAuto && b.Mode != BumpBy && b.Mode != BumpOff && b.Mode != BumpNone:
+		return fmt.Errorf("restore: unknown bump mode %q", b.Mode)
+	case b.Mode == BumpBy && b.Amount <= 0:
+		return fmt.Errorf("restore: a revision bump of %d: want a positive amount, or none at all", b.Amount)
+	case b.Mode != BumpBy && b.Amount != 0:
+		return fmt.Errorf("restore: a revision bump of %d was given without asking for it", b.Amount)
+	}
+	return nil
+}
+
+// Bump is how the revision rises, and why. All revisions up to the new one are
+// marked compacted: a watch or a list from the past ends with "compacted", and
+// its client lists anew.
+type Bump struct {
+	// Mode is how it was asked for.
+	Mode BumpMode `json:"mode,omitempty"`
+	// From is the image's own revision, HighestKnown that of its lineage (0 if
+	// unknown). NewRevision is From + Amount.
+	From          int64  `json:"from"`
+	HighestKnown  int64  `json:"highest_known,omitempty"`
+	Amount        int64  `json:"amount"`
+	NewRevision   int64  `json:"new_revision"`
+	MarkCompacted bool   `json:"mark_compacted"`
+	Reason        string `json:"reason"`
+}
+
+// planBump decides the bump, nil for none, and what the user should know of it.
+func planBump(req BumpRequest, facts snapshot.Facts, highest int64) (*Bump, []string, error) {
+	if req.Mode == BumpNone {
+		return nil, nil, nil
+	}
+	if req.Mode == BumpOff && highest > facts.Revision {
+		return nil, nil, badRequest("restore: the image's revision %d cannot be kept (--bump-revision off): its lineage is known to have reached %d, so clients that saw a later revision would keep watches that stay silent and caches that stay wrong: --bump-revision auto goes beyond it",
+			facts.Revision, highest)
+	}
+	if req.Mode == BumpOff {
+		note := "the revision is not bumped, as asked: clients that saw a revision after " +
+			fmt.Sprint(facts.Revision) + " keep watches that stay silent and caches that stay wrong; restart all of them"
+		return nil, []string{note}, nil
+	}
+	b := &Bump{Mode: req.Mode, From: facts.Revision, HighestKnown: highest, MarkCompacted: true}
+	base := max(facts.Revision, highest)
+	if req.Mode == BumpBy {
+		b.Amount, b.Reason = req.Amount, "asked for by amount"
+		base = facts.Revision
+	} else {
+		b.Amount = base - facts.Revision + DefaultBump
+		b.Reason = "clients may have seen revisions after " + fmt.Sprint(base)
+		if highest > facts.Revision {
+			b.Reason = fmt.Sprintf("the cluster may have gone on to revision %d, and %s", highest, b.Reason)
+		}
+	}
+	if req.Mode == BumpBy && req.Amount <= highest-facts.Revision {
+		return nil, nil, badRequest("restore: --bump-revision %d bumps revision %d to %d, and its lineage is known to have reached %d: clients would miss changes: give more than %d, or --bump-revision auto",
+			req.Amount, facts.Revision, facts.Revision+req.Amount, highest, highest-facts.Revision)
+	}
+	if base > math.MaxInt64-max(b.Amount, DefaultBump) {
+		return nil, nil, badRequest("restore: revision %d cannot be bumped by %d: it would overflow: give --bump-revision with a smaller amount", facts.Revision, b.Amount)
+	}
+	b.NewRevision = facts.Revision + b.Amount
+	return b, nil, nil
+}
+
+// Timeline describes the new cluster's history, and where it leaves the one that it
+// was restored from; without Created. It is false for a plan whose image did not come
+// from a timeline of a repository.
+func (p *Plan) Timeline() (repository.Timeline, bool) {
+	if p.Source.Timeline.N == 0 {
+		return repository.Timeline{}, false
+	}
+	facts := p.Source.Facts
+	t := repository.Timeline{
+		ID:     repository.TimelineID{ClusterID: uint64(p.ClusterID), N: 1},
+		Reason: fmt.Sprintf("restored from backup %s by plan %s", p.Source.BackupID, p.ID),
+		Parent: &repository.Branch{Timeline: p.Source.Timeline, Backup: p.Source.BackupID, RaftIndex: facts.RaftIndex, Revision: facts.Revision},
+	}
+	if r := p.Source.Recipe; r != nil {
+		t.Reason = fmt.Sprintf("restored from backup %s and the log to raft index %d by plan %s", p.Source.BackupID, r.Index, p.ID)
+		if r.Chain != nil {
+			t.Parent.Chain = r.Chain.String()
+		}
+	}
+	for _, m := range p.Members {
+		t.Members = append(t.Members, m.Name)
+	}
+	return t, true
+}
+
+// Origin tells what a member's cluster was restored from: by the record that a
+// restore leaves in the data directory, where it is of that cluster.
+func Origin(dataDir string, clusterID uint64) (repository.Timeline, bool) {
+	r, err := readRecord(filepath.Join(dataDir, "member", recordName))
+	if err != nil || r == nil || uint64(r.Plan.ClusterID) != clusterID {
+		return repository.Timeline{}, false
+	}
+	return r.Plan.Timeline()
+}
+
+// oldestBuilt is the oldest etcd that the directories built here are made for.
+const oldestBuilt = "3.5"
+
+// planTarget says which is the oldest etcd that can start the result, and
+// refuses a target below it. A database is served by the storage version that
+// it was written in and newer ones: 3.6 and 3.7 refuse a newer one, 3.5 would
+// boot it and break at its next upgrade.
+func planTarget(target string, facts snapshot.Facts) (oldest string, err error) {
+	v := mustVersion(oldestBuilt)
+	for what, s := range map[string]string{"storage": facts.StorageVersion, "cluster": facts.ClusterVersion} {
+		if s == "" {
+			continue
+		}
+		w, err := parseVersion(s)
+		if err != nil {
+			return "", fmt.Errorf("restore: the image's %s version: %w", what, err)
+		}
+		if v.LessThan(w) {
+			v = w
+		}
+	}
+	oldest = fmt.Sprintf("%d.%d", v.Major, v.Minor)
+	if target == "" {
+		return oldest, nil
+	}
+	t, err := parseVersion(target)
+	if err != nil {
+		return "", badRequest("restore: --target-version: %w", err)
+	}
+	if !t.LessThan(v) {
+		return oldest, nil
+	}
+	next := fmt.Sprintf("start the result with etcd %s or newer, and use etcd's own downgrade from there", oldest)
+	if facts.StorageVersion == "" && t.LessThan(mustVersion(oldestBuilt)) {
+		next = "write a snapshot file (--to-snapshot) and restore it with that version's own etcdctl"
+	}
+	return "", fmt.Errorf("restore: etcd %d.%d from an image of %s: %w: %s", t.Major, t.Minor, oldest, ErrTooOld, next)
+}
+
+// parseVersion takes "3.5", "3.5.1" and "v3.5"; only major and minor count.
+func parseVersion(s string) (semver.Version, error) {
+	full := strings.TrimPrefix(s, "v")
+	if strings.Count(full, ".") == 1 {
+		full += ".0"
+	}
+	v, err := semver.NewVersion(full)
+	if err != nil {
+		return semver.Version{}, fmt.Errorf("%q is no version such as 3.6: %w", s, err)
+	}
+	return semver.Version{Major: v.Major, Minor: v.Minor}, nil
+}
+
+func mustVersion(s string) semver.Version {
+	v, err := parseVersion(s)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// ClusterID is the ID that a cluster of these members and this token gets: the
+// same that a plan has. initialCluster is as in Request.
+func ClusterID(initialCluster, token string) (snapshot.ID, error) {
+	cluster, err := newCluster(initialCluster, token, nil)
+	if err != nil {
+		return 0, &RequestError{err}
+	}
+	return snapshot.ID(cluster.ID()), nil
+}
+
+// Errors to tell apart, wrapped with the object, the place and the next step.
+var (
+	// ErrExists says that a directory or file is there already and that the
+	// request does not allow to set it aside.
+	ErrExists = errors.New("exists already")
+	// ErrInUse says that a running etcd, or another restore, holds a directory.
+	ErrInUse = errors.New("is in use")
+	// ErrNoSpace says that a file system has not the room that the plan needs.
+	ErrNoSpace = errors.New("not enough space")
+	// ErrTooOld says that the target version cannot serve the image.
+	ErrTooOld = errors.New("the target version is older than the data")
+	// ErrOtherImage says that a plan was made for another image.
+	ErrOtherImage = errors.New("the plan was made for another image")
+	// ErrUnfinished says that a run ended when members were in place already, and
+	// that the same request completes it.
+	ErrUnfinished = errors.New("run again to complete it")
+	// ErrCannot says that the etcdutl engine has no way to do what is asked.
+	ErrCannot = errors.New("the etcdutl engine cannot do this")
+)
+
+// RequestError says that a request contradicts itself, lacks something, or asks
+// for what must not be: it has to be put in other words. Nothing was changed.
+type RequestError struct{ Err error }
+
+func (e *RequestError) Error() string { return e.Err.Error() }
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// badRequest is a RequestError with these words.
+func badRequest(format string, args ...any) error {
+	return &RequestError{fmt.Errorf(format, args...)}
 }

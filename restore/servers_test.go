@@ -29,7 +29,7 @@ func memberNames(n int) []string {
 // into clusters of each size, starts them with real servers of the same and of
 // newer versions, and looks at them as clients do.
 func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		source, target string
 		members        int
 		learners       []string
@@ -47,6 +47,9 @@ func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
 		{"3.7", "3.7", 4, []string{"m1"}, EngineRequorum},
 		{"3.6", "3.6", 3, nil, EngineEtcdutl},
 	} {
+		if testing.Short() && i%3 != 1 {
+			continue
+		}
 		t.Run(fmt.Sprintf("%s-to-%s-%d-%s-%s", c.source, c.target, c.members, strings.Join(c.learners, "+"), c.engine), func(t *testing.T) {
 			t.Parallel()
 			from := realImage(t, c.source)
@@ -168,7 +171,11 @@ func sameHash(ctx context.Context, t *testing.T, cluster *storetest.Cluster, vot
 // TestSeparateWALDirectoryStarts starts a member whose log lies elsewhere.
 func TestSeparateWALDirectoryStarts(t *testing.T) {
 	t.Parallel()
-	for _, version := range []string{"3.5", "3.6", "3.7"} {
+	versions := []string{"3.5", "3.6", "3.7"}
+	if testing.Short() {
+		versions = versions[2:]
+	}
+	for _, version := range versions {
 		dir := t.TempDir()
 		from := realImage(t, "3.5")
 		req := Request{

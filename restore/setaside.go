@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // SetAsideRequest names a member whose data is to be set aside without a new
@@ -191,7 +193,7 @@ func (a *Aside) doLog() error {
 	if a.Log == "" {
 		return nil
 	}
-	if err := os.Mkdir(a.Log, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := safedir.Mkdir(a.Log); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return moveKnown(a.WALDir, a.Log, a.LogFiles)
@@ -243,11 +245,16 @@ func (a *Aside) doMember() error {
 
 // placeBlocked makes a member folder that nothing can start from.
 func (a *Aside) placeBlocked(path string) error {
-	built := filepath.Join(a.DataDir, stagingName, "blocked")
-	if err := os.RemoveAll(built); err != nil { // of a run that was killed: ours alone
+	stage, err := safedir.Private(filepath.Join(a.DataDir, stagingName))
+	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(built, "wal"), 0o700); err != nil {
+	defer stage.Close() //nolint:errcheck // a descriptor of a folder
+	built := filepath.Join(stage.Pinned(), "blocked")
+	if err := safedir.RemoveAll(built); err != nil { // of a run that was killed: ours alone
+		return err
+	}
+	if err := safedir.MkdirAll(filepath.Join(built, "wal")); err != nil {
 		return err
 	}
 	if err := writeBlocker(filepath.Join(built, "wal"), a.blocker()); err != nil {
@@ -285,15 +292,15 @@ func (a *Aside) blocker() blocker {
 }
 
 func swapDirs(x, y string) error {
-	err := exchange(x, y)
-	if errors.Is(err, errNoExchange) {
+	err := safedir.Exchange(x, y)
+	if errors.Is(err, safedir.ErrNoExchange) {
 		return fmt.Errorf("%s: %w: with etcd stopped, move %s to a name of your choice, and run again", filepath.Dir(y), err, y)
 	}
-	return errors.Join(err, syncDir(filepath.Dir(y)))
+	return errors.Join(err, safedir.Sync(filepath.Dir(y)))
 }
 
 func inodeOf(path string) (uint64, error) {
-	info, err := os.Lstat(path)
+	info, err := safedir.Lstat(path)
 	if err != nil {
 		return 0, err
 	}
@@ -302,4 +309,189 @@ func inodeOf(path string) (uint64, error) {
 		return 0, fmt.Errorf("%s: this system tells no inodes", path)
 	}
 	return st.Ino, nil
+}
+
+// Undo puts back what Do moved. What was built in its place meanwhile is the
+// user's as well: it is set aside in turn, and the paths that it got are
+// returned. Done again, it completes what was begun; undone before it was done,
+// it changes nothing. It fails with ErrInUse while an etcd or a restore has the
+// directories.
+func (a *Aside) Undo(ctx context.Context, now time.Time) (aside []string, err error) {
+	err = a.locked(ctx, func() error {
+		// The member first: while a WAL directory of its own is blocked, nothing
+		// starts from either.
+		// Where there was no data directory, a member may have been built since.
+		if err := a.undoMember(now, &aside); err != nil {
+			return fmt.Errorf("put back member %s: %w", a.Member, err)
+		}
+		if err := a.undoLog(now, &aside); err != nil {
+			return fmt.Errorf("put back the log of member %s: %w", a.Member, err)
+		}
+		return nil
+	})
+	return aside, err
+}
+
+func (a *Aside) undoMember(now time.Time, aside *[]string) error {
+	if a.Folder == "" {
+		state, r, err := memberStateOf(a.live())
+		if err != nil || state == stateUnfinished && r.Plan.ID != a.planID() {
+			return err // an unfinished restore: nothing starts from it
+		}
+		// There was nothing: what lies there now goes out of the way.
+		return a.clear(a.live(), now, aside)
+	}
+	back, err := inodeOf(a.live())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err != nil || back != a.Inode {
+		at, err := inodeOf(a.Folder)
+		if err != nil || at != a.Inode {
+			return errors.Join(err, fmt.Errorf("neither %s nor %s is the folder that was set aside: look for it, and move it to %s with etcd stopped", a.live(), a.Folder, a.live()))
+		}
+		there, err := exists(a.live())
+		if err != nil {
+			return err
+		}
+		if !there {
+			return move(a.Folder, a.live())
+		}
+		if err := swapDirs(a.Folder, a.live()); err != nil {
+			return err
+		}
+	}
+	return a.clear(a.Folder, now, aside)
+}
+
+// clear takes away what stands at a path: our own placeholder for good, anything
+// else under a set-aside name of its own.
+func (a *Aside) clear(path string, now time.Time, aside *[]string) error {
+	there, err := exists(path)
+	if err != nil || !there {
+		return err
+	}
+	ours, err := a.bare(path)
+	if err != nil {
+		return err
+	}
+	if ours {
+		return errors.Join(
+			safedir.Remove(filepath.Join(path, "wal", blockerName)), safedir.Remove(filepath.Join(path, "wal")),
+			safedir.Remove(filepath.Join(path, unfinishedName)), safedir.Remove(path), safedir.Sync(a.DataDir))
+	}
+	to, err := freeName(filepath.Join(a.DataDir, memberAsidePrefix+stamp(now)))
+	if err != nil {
+		return err
+	}
+	*aside = append(*aside, to)
+	return move(path, to)
+}
+
+// bare tells whether a folder is our placeholder with nothing else in it. An etcd
+// that was refused leaves files of its own there: then it is kept whole.
+func (a *Aside) bare(path string) (bool, error) {
+	ours, err := a.placed(path)
+	if err != nil || !ours {
+		return false, err
+	}
+	inside, err := entries(path)
+	if err != nil {
+		return false, err
+	}
+	log, err := entries(filepath.Join(path, "wal"))
+	return len(inside) == 2 && len(log) == 1, err
+}
+
+// Placeholder tells whether a member's directories hold nothing but what a set-aside
+// left in their place: whose it was, its data is gone from there.
+func Placeholder(dataDir, walDir string) (bool, error) {
+	a := Aside{DataDir: dataDir}
+	state, r, err := memberStateOf(a.live())
+	if err != nil || state != stateUnfinished {
+		return false, err
+	}
+	a.Run, _ = strings.CutPrefix(r.Plan.ID, placedPrefix)
+	if bare, err := a.bare(a.live()); !bare || err != nil || walDir == "" {
+		return bare, err
+	}
+	names, err := foreign(walDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return len(names) == 0 && err == nil, err
+}
+
+func (a *Aside) undoLog(now time.Time, aside *[]string) error {
+	if a.WALDir == "" {
+		return nil
+	}
+	if there, err := exists(a.WALDir); err != nil || !there {
+		return err
+	}
+	names, err := foreign(a.WALDir)
+	if err != nil {
+		return err
+	}
+	newer := map[string]uint64{}
+	for _, name := range names {
+		at, err := inodeOf(filepath.Join(a.WALDir, name))
+		if err != nil {
+			return err
+		}
+		if at != a.LogFiles[name] {
+			newer[name] = at
+		}
+	}
+	if len(newer) > 0 {
+		if err := a.clearLog(newer, now, aside); err != nil {
+			return err
+		}
+	}
+	if a.Log != "" {
+		if there, err := exists(a.Log); err != nil {
+			return err
+		} else if there {
+			if err := errors.Join(moveKnown(a.Log, a.WALDir, a.LogFiles), safedir.Remove(a.Log)); err != nil {
+				return err
+			}
+		}
+	}
+	if a.Blocked {
+		return nil
+	}
+	return removeBlocker(a.WALDir)
+}
+
+// clearLog sets aside a log that was made after ours had gone.
+func (a *Aside) clearLog(files map[string]uint64, now time.Time, aside *[]string) error {
+	if err := writeBlocker(a.WALDir, a.blocker()); err != nil {
+		return err
+	}
+	to, err := freeName(filepath.Join(a.WALDir, setAsidePrefix+stamp(now)))
+	if err != nil {
+		return err
+	}
+	if err := safedir.Mkdir(to); err != nil {
+		return err
+	}
+	*aside = append(*aside, to)
+	return moveKnown(a.WALDir, to, files)
+}
+
+// View makes folder, which it makes as well, look like the data directory before
+// the set-aside, by a link: for those who read a data directory. walDir is empty
+// where the log is in it. What is removed with folder is the link alone. Where
+// nothing was set aside, the data directory is one without a member.
+func (a *Aside) View(folder string) (dataDir, walDir string, err error) {
+	if err := safedir.MkdirAll(folder); err != nil {
+		return "", "", fmt.Errorf("a view of what was set aside: %w", err)
+	}
+	link := filepath.Join(folder, "member")
+	if target, err := safedir.Readlink(link); a.Folder != "" && (err != nil || target != a.Folder) {
+		if err := safedir.Symlink(a.Folder, link); err != nil {
+			return "", "", fmt.Errorf("a view of what was set aside: %w", err)
+		}
+	}
+	return folder, a.Log, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -149,6 +150,7 @@ func TestAsideInBetween(t *testing.T) {
 		"half of the log moved": func(a *Aside) error { return a.halfLog(a.WALDir, a.Log) },
 		"the log moved":         func(a *Aside) error { return a.doLog() },
 		"a half-built placeholder": func(a *Aside) error {
+			write(t, filepath.Join(a.DataDir, stagingName, safedir.LockName), "")
 			return errors.Join(a.doLog(), os.MkdirAll(filepath.Join(a.DataDir, stagingName, "blocked", "wal"), 0o700))
 		},
 		"the placeholder beside": func(a *Aside) error { return errors.Join(a.doLog(), a.placeBlocked(a.Folder)) },

@@ -3,14 +3,15 @@ package restore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -18,7 +19,6 @@ const (
 	// stagingName is the folder, inside a data or WAL directory, in which it is
 	// built: within the directory, so that a mount point works too.
 	stagingName = ".requorum"
-	lockName    = "lock"
 	// besidePattern names the stand-in, beside a directory that does not exist
 	// yet, which is renamed to it. %s is the directory's name.
 	besidePattern = ".%s.requorum"
@@ -37,9 +37,14 @@ const BringPrefix = ".requorum-bring-"
 type site struct {
 	final string // where the member will look for it
 	root  string // final, or its stand-in while final does not exist
+	dir   *safedir.Dir
+	stage *safedir.Dir // the folder that it is built in: nobody else gets into it
 	lock  *os.File
-	made  []string // parent folders that had to be made, outermost first
+	made  []*safedir.Dir // parent folders that had to be made, outermost first
 }
+
+// lockTries is how often the staging folder may be replaced while it is locked.
+const lockTries = 100
 
 // openSite locks a directory for this run, making the stand-in where there is
 // no directory yet. With an error, too, the site it returns is to be closed.
@@ -51,15 +56,23 @@ func openSite(final string) (*site, error) {
 	}
 	if !there {
 		s.root = besideOf(final)
+		if err := s.makeParents(); err != nil {
+			return s, err
+		}
 	}
-	if err := s.makeParents(); err != nil {
-		return s, err
-	}
-	if err := os.MkdirAll(s.staging(), 0o700); err != nil {
-		return s, fmt.Errorf("build in %s: %w", s.root, err)
-	}
-	if s.lock, err = lockFile(filepath.Join(s.staging(), lockName)); err != nil {
-		return s, err
+	for try := 1; s.lock == nil; try++ {
+		if try > lockTries {
+			return s, fmt.Errorf("%s is replaced again and again: stop what works in %s, then run again", filepath.Join(s.root, stagingName), s.root)
+		}
+		if err := errors.Join(s.forget(), s.openRoot(!there)); err != nil {
+			return s, fmt.Errorf("build in %s: %w", s.root, err)
+		}
+		if s.lock, _, err = s.stage.Lock(); err != nil {
+			if errors.Is(err, safedir.ErrLocked) {
+				err = fmt.Errorf("%s %w by another restore (%w)", s.root, ErrInUse, err)
+			}
+			return s, err
+		}
 	}
 	if s.root == final {
 		// A run that was killed before final existed may have left its stand-in.
@@ -71,8 +84,57 @@ func openSite(final string) (*site, error) {
 	return s, err
 }
 
+// openRoot opens the directory and its staging folder, and makes the stand-in
+// where it is one.
+func (s *site) openRoot(beside bool) (err error) {
+	if beside {
+		err := safedir.Mkdir(s.root)
+		if errors.Is(err, fs.ErrExist) {
+			_, err = isBeside(s.root)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if s.dir, err = safedir.OpenDir(s.root); err != nil {
+		return err
+	}
+	s.stage, err = safedir.Private(filepath.Join(s.root, stagingName))
+	return err
+}
+
+// isBeside fails where a folder of a stand-in's name has something in it, and not
+// a restore's staging folder. Without an error it tells whether that is there.
+func isBeside(path string) (staging bool, err error) {
+	stage, err := safedir.OpenPrivate(filepath.Join(path, stagingName))
+	if err == nil {
+		return true, stage.Close()
+	}
+	names, listErr := safedir.Names(path)
+	if listErr != nil {
+		return false, listErr
+	}
+	if len(names) > 0 {
+		return false, fmt.Errorf("%s is in the way, and no restore of this user left it: look at it, and move it away: %w", path, err)
+	}
+	return false, nil
+}
+
+// forget closes what is open.
+func (s *site) forget() error {
+	var errs []error
+	for _, d := range []*safedir.Dir{s.stage, s.dir} {
+		if d != nil {
+			errs = append(errs, d.Close())
+		}
+	}
+	s.stage, s.dir = nil, nil
+	return errors.Join(errs...)
+}
+
 // makeParents makes the folders above a directory that does not exist yet.
 func (s *site) makeParents() error {
+	var missing []string
 	for dir := filepath.Dir(s.root); ; dir = filepath.Dir(dir) {
 		there, err := exists(dir)
 		if err != nil {
@@ -81,13 +143,22 @@ func (s *site) makeParents() error {
 		if there {
 			break
 		}
-		s.made = append([]string{dir}, s.made...)
+		missing = append(missing, dir)
 	}
-	for _, dir := range s.made {
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	for _, dir := range slices.Backward(missing) {
+		switch err := safedir.Mkdir(dir); {
+		case errors.Is(err, fs.ErrExist): // by somebody else, just now
+		case err != nil:
 			return err
+		default:
+			// Empty and ours: it is the one that was made, whatever happened to its name.
+			made, err := safedir.OpenPrivate(dir)
+			if err != nil {
+				return err
+			}
+			s.made = append(s.made, made)
 		}
-		if err := syncDir(filepath.Dir(dir)); err != nil {
+		if err := safedir.Sync(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	}
@@ -100,49 +171,37 @@ func besideOf(final string) string {
 
 // removeBeside removes the stand-in of a dead run.
 func removeBeside(final string) error {
-	beside := besideOf(final)
-	there, err := exists(beside)
+	s := &site{final: final, root: besideOf(final)}
+	there, err := exists(s.root)
 	if err != nil || !there {
 		return err
 	}
-	lock, err := lockFile(filepath.Join(beside, stagingName, lockName))
-	if errors.Is(err, os.ErrNotExist) { // killed before it had a lock
-		return os.RemoveAll(beside)
-	}
-	if err != nil {
+	if staging, err := isBeside(s.root); err != nil {
 		return err
+	} else if !staging { // killed before it had a lock
+		return safedir.Remove(s.root)
 	}
-	return errors.Join(os.RemoveAll(beside), lock.Close())
+	if err := s.openRoot(false); err != nil {
+		return errors.Join(err, s.forget())
+	}
+	var gone bool
+	if s.lock, gone, err = s.stage.Lock(); err != nil || gone {
+		if errors.Is(err, safedir.ErrLocked) {
+			err = fmt.Errorf("%s %w by another restore (%w)", s.root, ErrInUse, err)
+		}
+		return errors.Join(err, s.forget())
+	}
+	return s.close(true)
 }
 
-// lockFile takes the lock or fails with ErrInUse. The kernel releases it when
-// the process ends, however that happens.
-func lockFile(path string) (*os.File, error) {
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			err = fmt.Errorf("%s %w by another restore (%w)", filepath.Dir(filepath.Dir(path)), ErrInUse, err)
-			return nil, errors.Join(err, f.Close())
-		}
-		// The run before may have removed the file between our two calls: then
-		// this lock is on a file that nobody else can see.
-		mine, err := f.Stat()
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		if now, err := os.Stat(path); err == nil && os.SameFile(mine, now) {
-			return f, nil
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
+// staging is the folder that it is built in, as this process gets there even where
+// that was given another name.
+func (s *site) staging() string {
+	if s.stage != nil && s.stage.Pinned() != s.stage.Name() {
+		return s.stage.Pinned()
 	}
+	return filepath.Join(s.root, stagingName)
 }
-
-func (s *site) staging() string { return filepath.Join(s.root, stagingName) }
 
 // fresh tells whether the directory does not exist yet under its own name.
 func (s *site) fresh() bool { return s.root != s.final }
@@ -162,60 +221,57 @@ func (s *site) settle() error {
 
 // sweep removes what a dead run left in staging: it was never in use.
 func (s *site) sweep() error {
-	names, err := entries(s.staging())
-	if err != nil {
+	err := s.stage.Empty(safedir.LockName)
+	if err != nil || !s.fresh() {
 		return err
 	}
-	for _, name := range names {
-		if name != lockName {
-			if err := os.RemoveAll(filepath.Join(s.staging(), name)); err != nil {
-				return err
-			}
-		}
-	}
-	if !s.fresh() {
-		return nil
-	}
 	// The stand-in itself is all ours.
-	names, err = entries(s.root)
-	for _, name := range names {
-		if name != stagingName {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(s.root, name)))
-		}
-	}
-	return err
+	return s.dir.Empty(stagingName)
 }
 
 // close releases the lock. With clean the staging folder goes, and the whole
 // stand-in if it was not settled; otherwise only where nothing else is in it.
 func (s *site) close(clean bool) error {
-	if s.lock == nil {
-		return nil
-	}
 	var err error
-	if clean {
-		ours := s.staging()
+	switch {
+	case s.lock == nil:
+		return s.forget()
+	case clean:
 		if s.fresh() {
-			ours = s.root
+			err = s.dir.Empty(stagingName)
 		}
-		err = os.RemoveAll(ours)
-	} else {
-		_ = os.Remove(filepath.Join(s.staging(), lockName))
-		_ = os.Remove(s.staging()) // fails, as it should, when it is not empty
-		if s.fresh() {
-			_ = os.Remove(s.root)
+		// The lock file goes last: without it the next run would not know the folder.
+		if err = errors.Join(err, s.stage.Empty(safedir.LockName)); err == nil {
+			err = s.removeStaging()
+		}
+	default:
+		if names, listErr := s.stage.Names(); listErr == nil && len(names) == 1 {
+			_ = s.removeStaging() // the next run would go on with it
 		}
 	}
-	err = errors.Join(err, s.lock.Close())
+	err = errors.Join(err, safedir.Unlock(s.lock), s.forget())
 	s.lock = nil
 	return err
 }
 
+// removeStaging removes the empty staging folder, and an empty stand-in.
+func (s *site) removeStaging() error {
+	if err := errors.Join(s.stage.Remove(safedir.LockName), s.dir.Remove(stagingName)); err != nil {
+		return fmt.Errorf("remove %s: %w", filepath.Join(s.root, stagingName), err)
+	}
+	if !s.fresh() {
+		return nil
+	}
+	return safedir.Remove(s.root)
+}
+
 // unmake removes the parents that were made, where nothing came to be in them.
 func (s *site) unmake() {
-	for i := len(s.made) - 1; i >= 0; i-- {
-		_ = os.Remove(s.made[i])
+	for _, d := range slices.Backward(s.made) {
+		_ = safedir.Remove(d.Name())
+		_ = d.Close()
 	}
+	s.made = nil
 }
 
 // stamp is a time as it stands in the name of what was set aside.
@@ -246,4 +302,97 @@ func sameDevice(a, b os.FileInfo) bool {
 	x, okA := a.Sys().(*syscall.Stat_t)
 	y, okB := b.Sys().(*syscall.Stat_t)
 	return okA && okB && x.Dev == y.Dev
+}
+
+// target is a member on this host, with the directories it goes to.
+type target struct {
+	Member
+	data *site
+	wal  *site // nil without a separate WAL directory
+
+	state memberState // what lies in place
+	inode uint64      // of that folder
+	aside []string    // what was set aside, for the result
+}
+
+// built is where the member folder lies until it is published, and builtWAL
+// where etcd's WAL code writes the log.
+func (t *target) built() string { return filepath.Join(t.data.staging(), "member") }
+
+func (t *target) builtWAL() string {
+	if t.wal != nil {
+		return filepath.Join(t.wal.staging(), "wal")
+	}
+	return filepath.Join(t.built(), "wal")
+}
+
+// live is the member folder where etcd looks for it.
+func (t *target) live() string { return filepath.Join(t.data.final, "member") }
+
+// openTargets locks the directories of all members.
+func openTargets(members []Member) (ts []*target, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeTargets(ts, false))
+			ts = nil
+		}
+	}()
+	for _, m := range members {
+		t := &target{Member: m}
+		ts = append(ts, t)
+		if t.data, err = openSite(m.DataDir); err != nil {
+			return ts, fmt.Errorf("data directory of member %s: %w", m.Name, err)
+		}
+		if m.WALDir == "" {
+			continue
+		}
+		if t.wal, err = openSite(m.WALDir); err != nil {
+			return ts, fmt.Errorf("WAL directory of member %s: %w", m.Name, err)
+		}
+	}
+	return ts, nil
+}
+
+// survey looks at what lies in place.
+func (t *target) survey() (err error) {
+	t.state, _, err = memberStateOf(t.live())
+	if err != nil {
+		return fmt.Errorf("data directory of member %s: %w", t.Name, err)
+	}
+	if t.state != stateAbsent {
+		t.inode, err = inodeOf(t.live())
+	}
+	return err
+}
+
+func (t *target) changed() error {
+	return fmt.Errorf("%s is not the folder that was looked at: something else works there: stop it, then run again", t.live())
+}
+
+func (t *target) sites() []*site {
+	if t.wal == nil {
+		return []*site{t.data}
+	}
+	return []*site{t.data, t.wal}
+}
+
+// closeTargets ends a run: see site.close. Parents go last, as several members
+// may share one.
+func closeTargets(ts []*target, clean bool) error {
+	var errs []error
+	for _, t := range ts {
+		for _, s := range t.sites() {
+			if s != nil {
+				errs = append(errs, s.close(clean))
+			}
+		}
+	}
+	for i := len(ts) - 1; i >= 0; i-- {
+		for _, s := range ts[i].sites() {
+			if s != nil {
+				s.unmake()
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // SnapshotFileRequest asks for one plain snapshot file instead of data
@@ -73,7 +74,7 @@ func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*Snapsho
 	}
 	p := &SnapshotFilePlan{
 		Format:        PlanFormat,
-		ID:            randomHex(8),
+		ID:            randomID(),
 		CreatedAt:     time.Now().UTC().Truncate(time.Second),
 		Source:        sourceOf(req.Image, req.Repository, req.BackupID, facts),
 		Owner:         req.Owner,
@@ -110,6 +111,9 @@ func (p *SnapshotFilePlan) Check(context.Context) ([]FileSystem, error) {
 		err = fmt.Errorf("%s %w: name another file", p.Path, ErrExists)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := checkInside(p.Path); err != nil {
 		return nil, err
 	}
 	folder := filepath.Dir(p.Path)
@@ -194,7 +198,7 @@ func WriteSnapshotFile(ctx context.Context, p *SnapshotFilePlan, image snapshot.
 
 func (r *run) writeOne(ctx context.Context, path string) error {
 	defer r.phase(PhaseWrite)()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := safedir.Create(path)
 	if err != nil {
 		return err
 	}
@@ -208,7 +212,7 @@ func (r *run) writeOne(ctx context.Context, path string) error {
 // appendSum puts the SHA-256 of a database behind it, as etcd's own snapshots
 // have it, and syncs the file. The size is the new one.
 func appendSum(ctx context.Context, path string) (sum string, size int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := safedir.OpenWritable(path)
 	if err != nil {
 		return "", 0, err
 	}
@@ -244,9 +248,9 @@ func (c *contextReader) Read(p []byte) (int, error) {
 // publishFile gives a file its name, in one step, and fails where that is
 // taken. Where a rename cannot promise that, a hard link does.
 func publishFile(from, to string) error {
-	err := renameNew(from, to)
-	if errors.Is(err, errNoExchange) {
-		err = os.Link(from, to)
+	err := safedir.RenameNew(from, to)
+	if errors.Is(err, safedir.ErrNoExchange) {
+		err = safedir.Link(from, to)
 	}
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s %w: name another file", to, ErrExists)
@@ -254,11 +258,12 @@ func publishFile(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", to, err)
 	}
-	return syncDir(filepath.Dir(to))
+	return safedir.Sync(filepath.Dir(to))
 }
 
-func randomHex(n int) string {
-	b := make([]byte, n)
+// randomID is 16 hexadecimal digits.
+func randomID() string {
+	b := make([]byte, 8)
 	rand.Read(b) // never fails: it ends the process instead
 	return hex.EncodeToString(b)
 }

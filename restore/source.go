@@ -2,9 +2,14 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -13,7 +18,10 @@ type Source struct {
 	Name       string `json:"name"`
 	Repository string `json:"repository,omitempty"`
 	BackupID   string `json:"backup_id,omitempty"`
-	Size       int64  `json:"size"` // of the database, in bytes
+	// Timeline is the one of that backup in the repository; zero for an image that
+	// came from none.
+	Timeline repository.TimelineID `json:"timeline,omitzero"`
+	Size     int64                 `json:"size"` // of the database, in bytes
 	// DatabaseSHA256 is the sum over the database's bytes; empty where the
 	// image has none (a bare db file).
 	DatabaseSHA256 string `json:"database_sha256,omitempty"`
@@ -115,4 +123,59 @@ func (p *Plan) ofImage(image snapshot.Image) *Plan {
 	c.BytesDB += image.Size() - c.Source.Size
 	c.Source.Size = image.Size()
 	return &c
+}
+
+// checkStructure goes through all pages of a database that came without a sum.
+func checkStructure(ctx context.Context, image snapshot.Image, path string) (err error) {
+	f, err := safedir.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return snapshot.CheckStructure(ctx, image.Name(), f, image.Size())
+}
+
+// ErrNotStartable says that a member must not be started as its directories are.
+var ErrNotStartable = errors.New("is nothing that a member could start from")
+
+// CheckStartable fails with ErrNotStartable where a data directory, with its
+// separate WAL directory or "", has no log: an etcd that was started there would
+// begin an empty cluster, or join one as a member that has forgotten what it
+// acknowledged. And where a restore or a recovery is under way there, so that
+// etcd would refuse. It changes nothing.
+func CheckStartable(dataDir, walDir string) error {
+	member := filepath.Join(dataDir, "member")
+	logs := []string{filepath.Join(member, "wal")}
+	if walDir != "" {
+		logs = append(logs, walDir)
+	}
+	for _, dir := range logs {
+		b, err := readBlocker(dir)
+		if err != nil {
+			return err
+		}
+		if b != nil {
+			return fmt.Errorf("%s %w: %s: %s", dir, ErrNotStartable, b.What, b.WhatToDo)
+		}
+	}
+	log := logs[len(logs)-1]
+	names, err := entries(log)
+	if err != nil {
+		return err
+	}
+	segments := 0
+	for _, name := range names {
+		if strings.HasSuffix(name, ".wal") {
+			segments++
+		}
+	}
+	if segments == 0 {
+		return fmt.Errorf("%s %w: it holds no segment of a log", log, ErrNotStartable)
+	}
+	db := filepath.Join(member, "snap", "db")
+	there, err := exists(db)
+	if err == nil && !there {
+		err = fmt.Errorf("%s %w: there is no %s", dataDir, ErrNotStartable, db)
+	}
+	return err
 }

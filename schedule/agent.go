@@ -1,24 +1,53 @@
+// Package schedule is the agent: what runs beside each etcd member, archives its
+// log, does jobs on a schedule, and tells somebody when something is wrong
+// before it is needed.
+//
+// It promises:
+//
+//  1. The log is archived whatever else fails: neither a job, nor a repository
+//     or a member that is away, nor a configuration that cannot be honoured
+//     ends it.
+//  2. What is wrong is a problem in the status until it is over, with the reason
+//     and the next step; what is promised and does not hold makes the agent not
+//     ready. A position that does not advance is a problem, not only an error
+//     that was counted.
+//  3. Of several agents of one repository each slot of a job is done by one,
+//     without anything but the repository.
+//  4. It changes nothing in the cluster and proposes nothing to it.
+//  5. When its context ends, it ends within Grace: what was read is in the
+//     repository or the spool, and a job that was under way is left to another
+//     agent.
+//
+// What it asks of the machine: jobs that replay run in a process of their own,
+// with a memory limit; the agent itself stays below 256 MiB.
 package schedule
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
+	"filippo.io/age"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/requorum/requorum/schedule/api"
 	"github.com/requorum/requorum/schedule/config"
-	"github.com/requorum/requorum/schedule/metrics"
-	"github.com/requorum/requorum/schedule/priority"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Grace is how long the agent takes to end at most.
@@ -63,23 +92,43 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 }
 
 // Run works until ctx ends. Its error is why it could not go on: the listener
-// failed, or the process's priority could not be set. It may be called once.
-func (a *Agent) Run(ctx context.Context) error {
+// failed. It may be called once.
+func (a *Agent) Run(ctx context.Context) (err error) {
 	t := a.term()
-	if err := setPriority(t.cfg.Resources); err != nil {
-		return errors.Join(err, t.close())
-	}
 	handler, err := a.handler()
 	if err != nil {
 		return errors.Join(err, t.close())
 	}
-	p := &port{handler: handler, logger: a.Logger, failed: make(chan error, 2)}
-	if err := p.open(ctx, t.listen()); err != nil {
+	// Both outlive a configuration, so that one is replaced by another without the
+	// agent seeming to be gone.
+	serving, stop := context.WithCancel(ctx)
+	var ports sync.WaitGroup
+	defer ports.Wait()
+	defer stop()
+	failed := make(chan error, 2)
+	answer := func(on net.Listener, handler http.Handler) {
+		a.Logger.Info("listening", "address", on.Addr().String())
+		ports.Go(func() {
+			if err := web.Serve(serving, on, handler, a.Logger); err != nil {
+				failed <- err
+			}
+		})
+	}
+	listen := t.cfg.Listen
+	port, err := web.Listen(ctx, listen)
+	if err != nil {
 		return errors.Join(err, t.close())
 	}
-	defer p.close()
+	answer(port, web.Current(listen, handler, a.Logger))
+	if listen.Socket != "" {
+		socket, err := web.ListenSocket(ctx, listen.Socket, a.Logger)
+		if err != nil {
+			return errors.Join(err, t.close())
+		}
+		answer(socket, handler)
+	}
 	for {
-		next, err := a.serve(ctx, t, p)
+		next, err := a.serve(ctx, t, failed)
 		if next == nil || err != nil {
 			return err
 		}
@@ -90,21 +139,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// setPriority lets the process stand back, as far as it does not already.
-func setPriority(r config.Resources) error {
-	ionice := r.IONice
-	if ionice == config.NoIONice {
-		ionice = ""
-	}
-	if err := priority.Set(r.Nice, ionice); err != nil {
-		return fmt.Errorf("resources: %w", err)
-	}
-	return nil
-}
-
-// serve works with a configuration until ctx ends, or another one is to be taken
-// up, which is returned.
-func (a *Agent) serve(ctx context.Context, t *term, p *port) (next *term, err error) {
+// serve works with a configuration until ctx ends, a listener fails, or another
+// configuration is to be taken up, which is returned.
+func (a *Agent) serve(ctx context.Context, t *term, failed <-chan error) (next *term, err error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
@@ -113,9 +150,9 @@ func (a *Agent) serve(ctx context.Context, t *term, p *port) (next *term, err er
 	for next == nil && err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case err = <-p.failed:
+		case err = <-failed:
 		case cfg := <-a.reloads:
-			next = a.takeUp(ctx, t, cfg, p)
+			next = a.takeUp(ctx, t, cfg)
 		}
 	}
 	t.end()
@@ -126,34 +163,19 @@ func (a *Agent) serve(ctx context.Context, t *term, p *port) (next *term, err er
 
 // takeUp opens what a new configuration names, but for what can come later; nil
 // where that fails, and the one before goes on.
-func (a *Agent) takeUp(ctx context.Context, before *term, cfg *config.Config, p *port) *term {
-	next, err := a.newTerm(ctx, cfg)
-	if err == nil {
-		if err = a.exchange(ctx, before, next, p); err != nil {
-			err = errors.Join(err, next.close())
-		}
+func (a *Agent) takeUp(ctx context.Context, before *term, cfg *config.Config) (next *term) {
+	var err error
+	if cfg.Listen != before.cfg.Listen {
+		err = errors.New("listen.address and the other keys of listen cannot change while the agent runs: restart it, or leave them as they were")
+	} else {
+		next, err = a.newTerm(ctx, cfg)
 	}
-	a.refuse(err)
+	a.Refuse(err)
 	if err != nil {
 		return nil
 	}
 	a.Logger.Info("configuration read again")
 	return next
-}
-
-// exchange sets what belongs to the whole process; with an error it is as before.
-func (a *Agent) exchange(ctx context.Context, before, next *term, p *port) error {
-	if err := p.move(ctx, next.listen()); err != nil {
-		return err
-	}
-	was, now := before.cfg.Resources, next.cfg.Resources
-	if now.Nice == was.Nice && now.IONice == was.IONice {
-		return nil
-	}
-	if err := setPriority(now); err != nil {
-		return errors.Join(err, p.move(ctx, before.listen()))
-	}
-	return nil
 }
 
 // Reload takes up another configuration: what is under way ends as at the end
@@ -167,9 +189,7 @@ func (a *Agent) Reload(ctx context.Context, cfg *config.Config) {
 
 // Refuse says that a configuration could not be read: the old one goes on, and
 // the status says why. nil takes that back.
-func (a *Agent) Refuse(err error) { a.refuse(err) }
-
-func (a *Agent) refuse(err error) {
+func (a *Agent) Refuse(err error) {
 	a.mu.Lock()
 	a.refused = err
 	a.mu.Unlock()
@@ -185,33 +205,249 @@ func (a *Agent) term() *term {
 }
 
 // Status is what the agent knows. It may be called at any time.
-func (a *Agent) Status() *status.Status { return a.term().describe(time.Now()) }
+func (a *Agent) Status() *web.Status { return a.term().describe(time.Now()) }
 
 // Demand starts a job outside its schedule, and names the slot of the run. It
-// does not wait for it. Errors wrap those of package api.
+// does not wait for it. Errors wrap those of package web.
 func (a *Agent) Demand(ctx context.Context, name string, args json.RawMessage) (string, error) {
 	t := a.term()
 	if err := t.known(name, args); err != nil {
 		return "", err
 	}
-	return t.demand(ctx, name, args)
+	return t.demand(ctx, name, "", args)
 }
 
-// handler answers on the agent's port, whatever configuration holds.
-func (a *Agent) handler() (func(trusted bool) http.Handler, error) {
+// handler answers on the agent's port, and on the socket over which jobs are
+// started, whatever configuration holds.
+func (a *Agent) handler() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	if err := errors.Join(
 		registry.Register(collectors.NewGoCollector()),
 		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		metrics.New(registry, a.Status),
+		web.NewMetrics(registry, a.Status),
 	); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	return once(func(readOnly bool) http.Handler {
-		return api.New(api.Options{
-			Status: a.Status, Demand: a.Demand, Logger: a.Logger, ReadOnly: readOnly,
-			Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
-			Run:     func(ctx context.Context, job, slot string) (*status.Run, error) { return a.term().find(ctx, job, slot) },
-		})
+	return web.New(web.Options{
+		Status: a.Status, Demand: a.Demand, Logger: a.Logger,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
+		Run:     func(ctx context.Context, job, slot string) (*job.Run, error) { return a.term().find(ctx, job, slot) },
 	}), nil
+}
+
+// term is the time of one configuration: from its being taken up to the next
+// one, or to the end of the agent.
+type term struct {
+	*Agent
+	cfg        *config.Config
+	sink       sinks.Sink
+	codec      codec.Options
+	identities []age.Identity
+	trusted    []ed25519.PublicKey
+
+	// What is opened when it can be reached, in the background.
+	mu         sync.Mutex
+	client     *client.Client
+	repo       *repository.Repository
+	archiver   *archive.Archiver
+	runner     *job.Runner
+	waiting    string           // why this agent does no jobs
+	failures   map[string]error // why something is not open yet, by what
+	seen       observations
+	asked      asked     // the last full snapshot that was due by size
+	firstAsked time.Time // when the first full snapshot was asked for
+	afterFull  string    // the full snapshot that was given to structure last
+	lookedAt   string    // the newest full snapshot that the archiver was told of
+	ended      bool      // another term follows, or none
+
+	// exclusive tells that the repository decides between several writers.
+	exclusive bool
+
+	longest   map[string]time.Duration                  // between two slots, by job
+	heartbeat *heartbeat                                // nil where nothing is pinged
+	mergers   map[repository.TimelineID]*segment.Merger // of the job merge alone
+	relist    chan struct{}                             // asks for a look at the repository soon
+}
+
+// newTerm opens what needs no network, so that a configuration which cannot be
+// honoured is refused while the old one goes on.
+func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) {
+	t := &term{Agent: a, cfg: cfg, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1)}
+	if err := errors.Join(cfg.Check()...); err != nil {
+		return nil, err
+	}
+	var err error
+	if t.codec, err = cfg.Codec(); err != nil {
+		return nil, err
+	}
+	if t.identities, err = cfg.Identities(); err != nil {
+		return nil, err
+	}
+	if t.trusted, err = cfg.TrustedKeys(); err != nil {
+		return nil, err
+	}
+	if _, err := cfg.SigningKey(); err != nil {
+		return nil, err
+	}
+	url, err := cfg.HeartbeatURL()
+	if err != nil {
+		return nil, err
+	}
+	if url != "" {
+		if t.heartbeat, err = newHeartbeat(url, cfg.Heartbeat, t.Logger, t.Status); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range t.entries() {
+		if err := e.Check(); err != nil {
+			return nil, err
+		}
+	}
+	t.longest = periods(cfg)
+	cfg.Logger = a.Logger
+	if t.sink, err = cfg.OpenSink(ctx); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// periods are the longest times between two slots of each job.
+func periods(cfg *config.Config) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, j := range cfg.Jobs.All() {
+		_, all[j.Name] = config.Periods(j.Timing.Schedule, cfg.Zone())
+	}
+	return all
+}
+
+// end says that nothing new is begun in this term.
+func (t *term) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+// close gives back what the term has open, when run has returned.
+func (t *term) close() error {
+	t.mu.Lock()
+	client := t.client
+	t.mu.Unlock()
+	var err error
+	if client != nil {
+		err = client.Close()
+	}
+	return errors.Join(err, t.sink.Close())
+}
+
+// run works until ctx ends. Nothing that is away keeps the rest from working.
+func (t *term) run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() {
+		if !t.cfg.HasCluster() || t.connect(ctx) != nil {
+			return
+		}
+		all.Go(func() { t.watchCluster(ctx) })
+		if t.cfg.Archiving() {
+			all.Go(func() { t.archive(ctx) })
+			all.Go(func() { t.sampleRecoveryPoint(ctx) })
+		}
+	})
+	all.Go(func() {
+		if t.openRepository(ctx) != nil {
+			return
+		}
+		all.Go(func() { t.watchRepository(ctx) })
+		all.Go(func() { t.doJobs(ctx) })
+	})
+	all.Go(func() { t.watchHost(ctx) })
+	if t.heartbeat != nil {
+		all.Go(func() { t.heartbeat.run(ctx) })
+	}
+	all.Wait()
+}
+
+// tryAgain is how soon what cannot be opened is tried again, at first and after a
+// while: each try of a repository is a few requests.
+const tryAgain, tryAgainLater = 2 * time.Second, 10 * time.Second
+
+// until tries something until it works, or ctx ends; why it does not yet is in
+// the status, and in the log when it changes.
+func (t *term) until(ctx context.Context, what string, try func() error) error {
+	told := ""
+	for pause := tryAgain; ; pause = min(2*pause, tryAgainLater) {
+		err := try()
+		t.mu.Lock()
+		if err == nil {
+			delete(t.failures, what)
+		} else {
+			t.failures[what] = err
+		}
+		t.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if text := err.Error(); text != told {
+			t.Logger.Warn(what+" cannot be reached yet", "err", err)
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// connect waits until the cluster lets the agent log in.
+func (t *term) connect(ctx context.Context) error {
+	return t.until(ctx, "etcd", func() error {
+		cfg, err := t.cfg.ClientConfig() // the password may have been mended
+		if err != nil {
+			return err
+		}
+		cfg.Logger = t.Logger
+		client, err := client.Dial(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.client = client
+		return nil
+	})
+}
+
+// openRepository waits until the repository is there, and makes it where there
+// is none yet.
+func (t *term) openRepository(ctx context.Context) error {
+	return t.until(ctx, "repository", func() error {
+		abilities, err := t.sink.Abilities(ctx)
+		if err != nil {
+			return err
+		}
+		if !abilities.ExclusiveCreate && t.cfg.Repository.Writer == "" {
+			return fmt.Errorf("%s does not decide between several writers of one name: name the one agent that writes in repository.writer, or use a server with conditional puts", t.sink)
+		}
+		repo, err := repository.Init(ctx, t.sink, time.Now())
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.repo, t.exclusive = repo, abilities.ExclusiveCreate
+		if w := t.cfg.Repository.Writer; !abilities.ExclusiveCreate && w != t.cfg.Name {
+			t.waiting = fmt.Sprintf("%s does not decide between several writers of one name, and repository.writer names agent %s as the one that writes", t.sink, w)
+		}
+		return nil
+	})
+}
+
+// opened are the parts that are open by now; any may be nil.
+func (t *term) opened() (*client.Client, *repository.Repository, *archive.Archiver) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.client, t.repo, t.archiver
 }

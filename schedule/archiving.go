@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/requorum/requorum/schedule/due"
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -68,7 +69,7 @@ func (t *term) archiveOnce(ctx context.Context) error {
 	client, _, _ := t.opened()
 	c := t.cfg.Archive
 	var archiver *archive.Archiver
-	keeper := &due.Keeper{Sink: t.sink, Take: t.takeDue, Tell: t.tellFirst}
+	keeper := &Keeper{Sink: t.sink, Take: t.takeDue, Tell: t.tellFirst}
 	archiver, err := archive.New(archive.Config{
 		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
 		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,
@@ -76,6 +77,9 @@ func (t *term) archiveOnce(ctx context.Context) error {
 		Takeover: c.Takeover.Std(), Stamp: c.Stamp.Std(), Logger: t.Logger,
 		OnGap:  keeper.Cover,
 		Events: t.archiveEvent,
+		Origin: func(cluster uint64) (repository.Timeline, bool) {
+			return restore.Origin(t.cfg.Member.DataDir, cluster)
+		},
 	})
 	if err != nil {
 		return err
@@ -103,7 +107,7 @@ func (t *term) archiveOnce(ctx context.Context) error {
 // another agent takes it is in order.
 func (t *term) tellFirst(text string) {
 	level := slog.LevelWarn
-	if text == due.ErrOther.Error() {
+	if text == archive.ErrElsewhere.Error() {
 		level = slog.LevelInfo
 	}
 	t.Logger.Log(context.Background(), level, "the first full snapshot is not taken here yet", "why", text)

@@ -14,9 +14,8 @@ import (
 	"filippo.io/age"
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/schedule/child"
 	"github.com/requorum/requorum/schedule/config"
-	"github.com/requorum/requorum/schedule/synthetic"
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
@@ -38,10 +37,10 @@ type childRequest struct {
 }
 
 type verifyRequest struct {
-	Rung     report.Rung `json:"rung"`
-	Backup   string      `json:"backup"`
-	Timeline string      `json:"timeline,omitempty"` // where to look; empty for anywhere
-	Sample   float64     `json:"sample"`             // percent; 0 is all
+	Level    report.Level `json:"level"`
+	Backup   string       `json:"backup"`
+	Timeline string       `json:"timeline,omitempty"` // where to look; empty for anywhere
+	Sample   float64      `json:"sample"`             // percent; 0 is all
 }
 
 // verifyAnswer is what came out.
@@ -73,15 +72,13 @@ type syntheticAnswer struct {
 // child runs a job's process, and gives its answer.
 func (t *term) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
 	req.Tool, req.Config, req.Name = t.Tool, t.cfg.Source(), t.cfg.File()
-	r := t.cfg.Resources
-	return child.Run(ctx, child.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, progress,
-		child.Limits{Memory: int64(r.JobMemory)}) // it has the priorities of this process
+	return job.RunProcess(ctx, job.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, progress, int64(t.cfg.Resources.JobMemory)) // it has the priorities of this process
 }
 
 // ServeJob is a job's process: it does what stands on its input, and answers on
 // its output.
 func ServeJob(ctx context.Context, in io.Reader, out io.Writer) error {
-	return child.Serve(ctx, in, out, serveJob)
+	return job.ServeProcess(ctx, in, out, serveJob)
 }
 
 func serveJob(ctx context.Context, request json.RawMessage, progress func(phase string, done, total int64)) (any, error) {
@@ -136,7 +133,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 		return nil, err
 	}
 	r, seen, err := verify.Repository(ctx, repo, verify.Request{
-		Backup: v.Backup, Timeline: v.Timeline, Rung: v.Rung, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
+		Backup: v.Backup, Timeline: v.Timeline, Level: v.Level, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
 		Identities: identities, Trusted: trusted,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
@@ -146,7 +143,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	written, err := verdict.Write(ctx, repo, verify.Verdict(r, seen), key)
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen), key)
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}
@@ -154,7 +151,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(v, r, written.Sequence, early), nil
+	return answerOf(v, r, sequence, early), nil
 }
 
 // answerOf is what a report comes to; early are the checks that have nothing to
@@ -175,13 +172,13 @@ func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[str
 		}
 		switch {
 		case c.Status != report.Unchecked:
-		case c.Rung == report.Replay && early[c.Object]:
-			rest = fmt.Sprintf("; of %s the rung %s has to wait: %s: %s", c.Object, c.Rung, nothingYet, report.Printable(c.Reason))
+		case c.Level == report.Replay && (c.NotYet || early[c.Object]):
+			rest = fmt.Sprintf("; of %s the level %s has to wait: %s: %s", c.Object, c.Level, nothingYet, report.Printable(c.Reason))
 		case answer.Unchecked == "":
 			answer.Unchecked = c.Object + ": " + report.Printable(c.Reason)
 		}
 	}
-	answer.Text = fmt.Sprintf("%s passed the rung %s: %s read", answer.Of, v.Rung, humanize.IBytes(uint64(answer.Bytes)))
+	answer.Text = fmt.Sprintf("%s passed the level %s: %s read", answer.Of, v.Level, humanize.IBytes(uint64(answer.Bytes)))
 	if rest != "" {
 		answer.Text = fmt.Sprintf("%s was verified: %s read%s", answer.Of, humanize.IBytes(uint64(answer.Bytes)), rest)
 	}
@@ -196,7 +193,7 @@ func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report
 	early := map[string]bool{}
 	var catalog *snapshot.Catalog
 	for _, c := range r.Checks {
-		if c.Status != report.Unchecked || c.Rung != report.Replay {
+		if c.Status != report.Unchecked || c.Level != report.Replay {
 			continue
 		}
 		if catalog == nil {
@@ -209,11 +206,11 @@ func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report
 		if i < 0 {
 			continue
 		}
-		plan, err := replaying.PlanOf(ctx, repo, catalog, catalog.Manifests[i], replaying.Options{Identities: identities})
+		has, err := replaying.HasBase(ctx, repo, catalog, catalog.Manifests[i], identities...)
 		if err != nil {
 			return nil, err
 		}
-		early[c.Object] = plan.Base == nil
+		early[c.Object] = !has
 	}
 	return early, nil
 }
@@ -240,14 +237,14 @@ func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Re
 	if err != nil {
 		return nil, err
 	}
-	m, err := synthetic.Make(ctx, synthetic.Options{
+	m, err := job.MakeSynthetic(ctx, job.SyntheticOptions{
 		Repo: repo, Timeline: s.Timeline, ID: s.ID, Attempt: s.Attempt, Identities: identities, TrustedKeys: trusted, Codec: codecOptions,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Labels: map[string]string{"agent": cfg.Name, "slot": s.Slot}, Progress: progress,
 	})
 	switch {
 	case errors.Is(err, snapshot.ErrTaken):
 		return &syntheticAnswer{Taken: true}, nil
-	case errors.Is(err, synthetic.ErrNothingNew), errors.Is(err, synthetic.ErrNoBase):
+	case errors.Is(err, job.ErrNothingNew), errors.Is(err, job.ErrNoBase):
 		return &syntheticAnswer{Nothing: err.Error()}, nil
 	case err != nil:
 		return nil, err

@@ -26,8 +26,8 @@ func TestChildRefuses(t *testing.T) {
 	expect("no repository", childRequest{Verify: &verifyRequest{}}, repository.ErrNoRepository.Error())
 	newLibrary(t, dir)
 	expect("nothing asked for", childRequest{}, "asks for nothing")
-	expect("no such backup", childRequest{Verify: &verifyRequest{Backup: "20260101T000000Z-000000", Rung: "checksum"}}, "20260101T000000Z-000000")
-	expect("no such rung", childRequest{Verify: &verifyRequest{Backup: "latest", Rung: "ladder"}}, "ladder")
+	expect("no such backup", childRequest{Verify: &verifyRequest{Backup: "20260101T000000Z-000000", Level: "checksum"}}, "20260101T000000Z-000000")
+	expect("no such level", childRequest{Verify: &verifyRequest{Backup: "latest", Level: "ladder"}}, "ladder")
 	if _, err := serveJob(t.Context(), json.RawMessage(`{"config": "eDogMQ=="}`), nil); err == nil || !strings.Contains(err.Error(), "x") {
 		t.Errorf("a configuration that is none: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestVerifyWhatWasLetGo(t *testing.T) {
 	cfg := parse(t, beside)
 	cfg.Resources.ScratchDir = t.TempDir()
 	ask := func(backup string) (*verifyAnswer, error) {
-		return serveVerify(t.Context(), cfg, s.repo, childRequest{Tool: "test", Verify: &verifyRequest{Rung: report.Checksum, Backup: backup}}, func(string, int64, int64) {})
+		return serveVerify(t.Context(), cfg, s.repo, childRequest{Tool: "test", Verify: &verifyRequest{Level: report.Checksum, Backup: backup}}, func(string, int64, int64) {})
 	}
 	must(t, s.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: timelineA, Backup: m.ID, Reason: "test", Created: time.Now()}))
 	must(t, sink.Delete(t.Context(), repository.ManifestName(timelineA, m.ID)))

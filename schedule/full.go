@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,12 +11,12 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/requorum/requorum/schedule/companions"
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -57,7 +58,7 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 	c := t.cfg.Jobs.Full
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: client, Sinks: []sinks.Sink{t.sink}, Codec: t.codec, Tool: t.Tool, Labels: labels,
-		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Companions: attached,
+		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: attached,
 		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
 	})
@@ -71,15 +72,6 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 		archiver.LookAgain()
 	}
 	m := result.Outcomes[0].Manifest
-	if t.cfg.Jobs.Structure.Enabled && t.cfg.Jobs.Structure.AfterFull {
-		arg, err := json.Marshal(arguments{Backup: m.ID})
-		if err == nil {
-			_, err = t.demand(ctx, jobStructure, arg)
-		}
-		if err != nil {
-			t.Logger.Warn("the new full snapshot is not verified at once", "backup", m.ID, "err", err)
-		}
-	}
 	return job.Result{
 		Backup: m.ID, Bytes: m.Object.StoredSize,
 		Text: fmt.Sprintf("backup %s of revision %d from %s: %s stored as %s", m.ID, m.Facts.Revision, memberOf(m),
@@ -116,12 +108,12 @@ func memberOf(m *snapshot.Manifest) string {
 }
 
 // attachments are the files that are stored with a full snapshot.
-func (t *term) attachments() ([]snapshot.CompanionSource, error) {
-	var specs []companions.Spec
-	for _, c := range t.cfg.Companions {
-		specs = append(specs, companions.Spec{Name: c.Name, Path: c.Path})
+func (t *term) attachments() ([]snapshot.AttachmentSource, error) {
+	var specs []job.Attachment
+	for _, c := range t.cfg.Attachments {
+		specs = append(specs, job.Attachment{Name: c.Name, Path: c.Path})
 	}
-	return companions.Sources(specs)
+	return job.Attachments(specs)
 }
 
 // takeDue takes a full snapshot that the archive needs, and waits for it.
@@ -130,7 +122,7 @@ func (t *term) takeDue(ctx context.Context, timeline repository.TimelineID) erro
 	if err != nil {
 		return err
 	}
-	slot, err := t.demand(ctx, jobFull, arg)
+	slot, err := t.demand(ctx, jobFull, "", arg)
 	if err != nil {
 		return err
 	}
@@ -168,39 +160,139 @@ func (t *term) await(ctx context.Context, name, slot string) error {
 	}
 }
 
-// hold is how long this agent leaves a full snapshot to others, by what its own
-// member is doing.
-func (t *term) hold() (time.Duration, string) {
-	m, known := t.local()
-	switch {
-	case !t.cfg.Archiving(): // only by its log it is known which member is the own one
-		return 0, ""
-	case !known:
-		return unfitHold, "its member does not answer"
-	case !t.seesVoter():
-		return unfitHold, "no voting member answers it"
-	case m.Unfit != "":
-		return unfitHold, "its member is not to be read now: " + m.Unfit
-	case m.Role == roleLeader:
-		return leaderHold, "its member is the leader"
-	case m.Role == roleFollower:
-		return followerHold, "a learner goes first"
-	}
-	return 0, ""
-}
-
 // seesVoter tells that a member answers which can confirm what the cluster has
 // acknowledged: a learner cannot.
 func (t *term) seesVoter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.seen.cluster.Members, func(m status.Member) bool {
+	return slices.ContainsFunc(t.seen.cluster.Members, func(m web.Member) bool {
 		return m.Error == "" && (m.Role == roleLeader || m.Role == roleFollower)
 	})
 }
 
-const (
-	followerHold = 2 * time.Second
-	leaderHold   = 5 * time.Second
-	unfitHold    = 25 * time.Second
-)
+// askAgain is how soon a full snapshot that is due by size is asked for again where
+// the one that was asked for did not come.
+const askAgain = 30 * time.Minute
+
+// asked is what was asked for last.
+type asked struct {
+	newest    string // the newest full snapshot then
+	job, slot string
+	at        time.Time
+}
+
+// demandBySize asks for a full snapshot where the log since the last one takes
+// longer to replay than a restore should. The agent that writes the archive does:
+// of several one.
+func (t *term) demandBySize(ctx context.Context) {
+	_, _, archiver := t.opened()
+	if archiver != nil && archiver.State().Role == archive.Writer {
+		t.askBySize(ctx)
+	}
+}
+
+// firstAfter is how long the archiver has to ask for a timeline's first full snapshot
+// itself, which knows the timeline.
+const firstAfter = time.Minute
+
+// demandFirst asks for the first full snapshot where no archiver does: none runs
+// here, or it cannot begin. The agent that runs the job does.
+func (t *term) demandFirst(ctx context.Context) {
+	client, _, archiver := t.opened()
+	if archiver != nil && archiver.State().Timeline.ClusterID != 0 {
+		return
+	}
+	t.mu.Lock()
+	due := t.seen.newest == nil && !t.seen.repository.Listed.IsZero() && t.seen.cluster.Error == "" && t.seen.cluster.ID != "" &&
+		t.cfg.Jobs.Full.Runs() && time.Since(t.started) > firstAfter && time.Since(t.firstAsked) > askAgain
+	runner := t.runner
+	t.mu.Unlock()
+	if !due || client == nil || runner == nil || !runner.Runs(jobFull) {
+		return
+	}
+	arg, _ := json.Marshal(arguments{Reason: "there is none yet"}) // of plain text it cannot fail
+	_, err := t.demand(ctx, jobFull, "", arg)
+	t.mu.Lock()
+	t.firstAsked = time.Now()
+	t.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		t.Logger.Warn("there is no full snapshot, and none could be asked for", "err", err)
+	}
+}
+
+// demandAfterFull has a new full snapshot verified, whichever agent took it: those that
+// take them need no identity, and those that verify need not take any. The slot follows
+// from the snapshot, so that of several agents one does it.
+func (t *term) demandAfterFull(ctx context.Context, s *stock, newest *snapshot.Manifest) {
+	j := t.cfg.Jobs.Structure
+	t.mu.Lock()
+	runner := t.runner
+	t.mu.Unlock()
+	if !j.Runs() || !j.AfterFull || runner == nil || !runner.Runs(jobStructure) || newest == nil || newest.Synthetic() || newest.ID == t.afterFull {
+		return
+	}
+	if _, proved := s.chain.Newest(newest, report.Structure); proved {
+		return
+	}
+	if _, damaged := s.chain.Damaged(newest); damaged {
+		return
+	}
+	arg, _ := json.Marshal(arguments{Backup: newest.ID}) // of plain text it cannot fail
+	sum := sha256.Sum256([]byte(newest.Timeline.String() + "/" + newest.ID))
+	_, err := t.demand(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), arg)
+	if err == nil {
+		t.afterFull = newest.ID
+	}
+	if err != nil && ctx.Err() == nil {
+		t.Logger.Warn("the new full snapshot is not verified at once", "backup", newest.ID, "err", err)
+	}
+}
+
+func (t *term) askBySize(ctx context.Context) {
+	t.mu.Lock()
+	newest, bytes, entries, last := t.seen.newest, t.seen.logBytes, t.seen.entries, t.asked
+	t.mu.Unlock()
+	if newest == nil {
+		return
+	}
+	name, reason := t.dueBySize(bytes, entries)
+	if name == "" || newest.ID == last.newest && name == last.job && !t.mayAskAgain(ctx, last) {
+		return
+	}
+	var arg json.RawMessage
+	if name == jobFull {
+		arg, _ = json.Marshal(arguments{Reason: reason}) // of plain text it cannot fail
+	}
+	slot, err := t.demand(ctx, name, "", arg)
+	if err != nil {
+		t.Logger.Warn("a full snapshot is due and could not be asked for", "reason", reason, "err", err)
+		return
+	}
+	t.Logger.Info("a full snapshot is due", "job_name", name, "reason", reason, "slot", slot)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.asked = asked{newest: newest.ID, job: name, slot: slot, at: time.Now()}
+}
+
+// dueBySize is the job that so much log asks for, and why; empty where none. Where
+// it is enough for both, the synthetic one was due before, and did not come.
+func (t *term) dueBySize(bytes int64, entries uint64) (name, reason string) {
+	j := t.cfg.Jobs
+	switch {
+	case j.Full.Runs() && j.Full.MaxLog > 0 && bytes >= int64(j.Full.MaxLog):
+		return jobFull, fmt.Sprintf("%s of log since the last full snapshot", humanize.IBytes(uint64(bytes)))
+	case j.Synthetic.Runs() && j.Synthetic.Entries > 0 && entries >= j.Synthetic.Entries:
+		return jobSynthetic, fmt.Sprintf("%d entries of log since the last full snapshot", entries)
+	}
+	return "", ""
+}
+
+// mayAskAgain tells that what was asked for has ended, a while ago, and gave no
+// newer full snapshot.
+func (t *term) mayAskAgain(ctx context.Context, last asked) bool {
+	if time.Since(last.at) < askAgain {
+		return false
+	}
+	run, err := t.find(ctx, last.job, last.slot)
+	return err == nil && (run == nil || !run.Finished.IsZero())
+}

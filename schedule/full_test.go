@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,28 +12,27 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // withRunner lets jobs run, of which do takes the place of full and synthetic.
 func withRunner(t *testing.T, term *term, do func(context.Context, *job.Task) (job.Result, error)) {
 	t.Helper()
 	must(t, term.openRepository(t.Context()))
-	board, err := job.NewBoard(term.repo, term.cfg.Name, job.BoardOptions{Exclusive: term.exclusive, Writer: term.cfg.Repository.Writer})
-	must(t, err)
 	entries := term.entries()
 	for i, e := range entries {
-		entries[i].Schedule, entries[i].Hold = "", nil
-		if e.Name == jobFull || e.Name == jobSynthetic {
+		entries[i].Schedule = ""
+		if do != nil && (e.Name == jobFull || e.Name == jobSynthetic) {
 			entries[i].Do = do
 		}
 	}
-	term.board = board
-	term.runner, err = job.NewRunner(board, entries, term.Logger)
+	var err error
+	term.runner, err = job.NewRunner(term.repo, job.Options{Agent: term.cfg.Name, Exclusive: term.exclusive, Writer: term.cfg.Repository.Writer, Logger: term.Logger}, entries)
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -43,37 +43,6 @@ func withRunner(t *testing.T, term *term, do func(context.Context, *job.Task) (j
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
-}
-
-// Which member an agent stands beside decides how long it leaves a full snapshot
-// to the others.
-func TestHold(t *testing.T) {
-	term := termOn(t, beside, memory())
-	for _, c := range []struct {
-		member status.Member
-		want   time.Duration
-		why    string
-	}{
-		{status.Member{}, unfitHold, "does not answer"},
-		{status.Member{Local: true, Error: "refused"}, unfitHold, "does not answer"},
-		{status.Member{Local: true, Role: roleLearner}, 0, ""},
-		{status.Member{Local: true, Role: roleFollower}, followerHold, "learner"},
-		{status.Member{Local: true, Role: roleLeader}, leaderHold, "leader"},
-		{status.Member{Local: true, Role: roleLearner, Unfit: "it defragments"}, unfitHold, "it defragments"},
-	} {
-		term.seen.cluster.Members = []status.Member{{Role: roleLeader}, c.member}
-		if wait, why := term.hold(); wait != c.want || !strings.Contains(why, c.why) {
-			t.Errorf("%+v: %s, %q", c.member, wait, why)
-		}
-	}
-	if followerHold >= leaderHold || leaderHold >= unfitHold {
-		t.Error("the order of holds")
-	}
-	for _, text := range []string{verifier, strings.Replace(beside, "archive: {spool-dir: /nowhere/spool}", "archive: {enabled: false}", 1)} {
-		if wait, why := termOn(t, text, memory()).hold(); wait != 0 || why != "" {
-			t.Errorf("without a log nobody knows the own member: %s, %q", wait, why)
-		}
-	}
 }
 
 // The archive's demand is a run like any other, and its end is waited for.
@@ -110,13 +79,13 @@ func TestTakeDue(t *testing.T) {
 }
 
 // A run that cannot be claimed is given up, and so is waiting for it; one whose
-// result cannot be read for a while is waited for.
+// result cannot be written for a while is waited for.
 func TestAwaitRepositoryAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		term := termOn(t, beside, sink)
 		withRunner(t, term, func(context.Context, *job.Task) (job.Result, error) {
-			sink.Add(sinktest.Fail(sinktest.Open, 1, errors.New("away")).Of("jobs/full"), sinktest.Fail(sinktest.Open, 2, errors.New("away")).Of("jobs/full"))
+			sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("away")).Of("jobs/full"), sinktest.Fail(sinktest.Commit, 2, errors.New("away")).Of("jobs/full"))
 			return job.Result{}, nil
 		})
 		must(t, term.takeDue(t.Context(), timelineA))
@@ -135,7 +104,7 @@ func TestAwaitRepositoryAway(t *testing.T) {
 // asked for did not come, within the hour.
 func TestAskBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		term := termOn(t, strings.Replace(beside, "archive:", "jobs: {synthetic: {enabled: true, entries: 1000}, full: {max-log: 1MiB}}\narchive:", 1), memory())
+		term := termOn(t, strings.Replace(beside, "archive:", "jobs: {synthetic: {run: lease, entries: 1000}, full: {max-log: 1MiB}}\narchive:", 1), memory())
 		var mu sync.Mutex // of what follows
 		runs := map[string]int{}
 		var fail error
@@ -220,7 +189,7 @@ func TestTakenIsDone(t *testing.T) {
 	}
 }
 
-// Where no archiver asks for the first full snapshot, one of the agents does, once.
+// Where no archiver asks for the first full snapshot, the agent that runs the jobs does, once.
 func TestDemandFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
@@ -229,9 +198,10 @@ func TestDemandFirst(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			term := termOn(t, strings.Replace(beside, "name: m1", "name: "+name, 1), sink)
 			must(t, term.openRepository(t.Context()))
-			must(t, term.newRunner())
-			term.client = &store.Client{}
+			term.client = &client.Client{}
 			term.seen.cluster.ID = "00000000000000c1"
+			withRunner(t, term, func(context.Context, *job.Task) (job.Result, error) { return job.Result{}, nil })
+			synctest.Wait()
 			terms = append(terms, term)
 		}
 		look := func() (asked int) {
@@ -259,32 +229,75 @@ func TestDemandFirst(t *testing.T) {
 	})
 }
 
-// An agent that only learners answer leaves full snapshots to others, and says so.
+// An agent that only learners answer says so.
 func TestOnlyLearnersAnswer(t *testing.T) {
 	term := termOn(t, beside, memory())
-	learner := status.Member{ID: "1", Name: "m4", Role: roleLearner, Local: true}
+	learner := web.Member{ID: "1", Name: "m4", Role: roleLearner, Local: true}
 	found := func() (texts []string) {
-		s := &status.Status{Time: time.Now(), Cluster: term.seen.cluster}
+		s := &web.Status{Time: time.Now(), Cluster: term.seen.cluster}
 		term.describeProblems(s, term.seen)
 		for _, p := range s.Problems {
-			if p.Kind == status.KindCluster {
+			if p.Kind == web.KindCluster {
 				texts = append(texts, p.Text)
 			}
 		}
 		return texts
 	}
-	term.seen.cluster = status.Cluster{ID: "c", Asked: time.Now(), Members: []status.Member{learner, {Name: "m1", Error: "no endpoint leads to it"}}}
-	if wait, why := term.hold(); wait != unfitHold || !strings.Contains(why, "no voting member") {
-		t.Errorf("held for %s: %s", wait, why)
-	}
+	term.seen.cluster = web.Cluster{ID: "c", Asked: time.Now(), Members: []web.Member{learner, {Name: "m1", Error: "no endpoint leads to it"}}}
 	if texts := found(); len(texts) != 1 || !strings.Contains(texts[0], "only learners") {
 		t.Errorf("problems: %q", texts)
 	}
-	term.seen.cluster.Members[1] = status.Member{ID: "2", Name: "m1", Role: roleFollower}
-	if wait, why := term.hold(); wait != 0 {
-		t.Errorf("with a voter, held for %s: %s", wait, why)
-	}
+	term.seen.cluster.Members[1] = web.Member{ID: "2", Name: "m1", Role: roleFollower}
 	if texts := found(); len(texts) != 0 {
 		t.Errorf("problems with a voter: %q", texts)
 	}
+}
+
+// A full snapshot is verified after it was taken, whoever took it, by one of the agents
+// that verify.
+func TestDemandAfterFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		shelf := newShelf(t, sink)
+		takes := strings.Replace(beside, "archive:", "jobs: {structure: {run: off}}\narchive:", 1)
+		proves := strings.Replace(beside, "archive:", "jobs: {structure: {run: here}}\narchive:", 1)
+		var terms []*term
+		for name, text := range map[string]string{"taker": takes, "a": proves, "b": proves} {
+			term := termOn(t, strings.Replace(text, "name: m1", "name: "+name, 1), sink)
+			withRunner(t, term, nil)
+			terms = append(terms, term)
+		}
+		look := func() (asked []string) {
+			time.Sleep(listEvery)
+			for _, term := range terms {
+				var known *stock
+				must(t, term.lookAtStock(t.Context(), &known))
+				if term.afterFull != "" {
+					asked = append(asked, term.cfg.Name)
+				}
+			}
+			time.Sleep(listEvery)
+			return asked
+		}
+		if asked := look(); len(asked) != 0 {
+			t.Errorf("without a full snapshot %v asked", asked)
+		}
+		shelf.log(timelineA, 5, time.Now())
+		m := shelf.full(timelineA, time.Now(), false)
+		for range 2 {
+			if asked := look(); len(asked) != 2 || slices.Contains(asked, "taker") {
+				t.Errorf("%v asked, want a and b", asked)
+			}
+			if n := count(t, sink, "claims/structure/"); n != 1 {
+				t.Errorf("%d attempts, want one of a and b", n)
+			}
+		}
+		shelf.verdict(m, report.Structure, report.Passed)
+		for _, term := range terms {
+			term.afterFull = ""
+		}
+		if asked := look(); len(asked) != 0 {
+			t.Errorf("%v asked for what is proved", asked)
+		}
+	})
 }

@@ -18,7 +18,6 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/requorum/requorum/schedule/canary"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
@@ -99,11 +98,11 @@ func TestWatchCanary(t *testing.T) {
 			t.Errorf("the repository is away: %v", err)
 		}
 		must(t, term.openRepository(t.Context()))
-		if err := seen(hostEvery + time.Second); !errors.Is(err, canary.ErrUnopened) {
+		if err := seen(hostEvery + time.Second); !errors.Is(err, errUnopened) {
 			t.Errorf("an identity that does not fit: %v", err)
 		}
 		sink.Add(sinktest.Fail(sinktest.Open, 1, errors.New("away")).Of("canary/"))
-		if err := seen(canaryEvery); !errors.Is(err, canary.ErrUnopened) {
+		if err := seen(canaryEvery); !errors.Is(err, errUnopened) {
 			t.Errorf("the repository is away: %v", err)
 		}
 		sink.AllFired(t)
@@ -126,7 +125,7 @@ func TestSpaces(t *testing.T) {
 	if all := term.spaces(); len(all) != 2 || all[1].key != "resources.scratch-dir" || all[1].need != 2<<40 {
 		t.Errorf("%+v", all)
 	}
-	term = termOn(t, strings.Replace(verifier, "divergence: {enabled: false}", "divergence: {enabled: false}, structure: {enabled: false}", 1), memory())
+	term = termOn(t, strings.Replace(verifier, "divergence: {run: off}", "divergence: {run: off}, structure: {run: off}", 1), memory())
 	term.seen.newest = &snapshot.Manifest{}
 	if all := term.spaces(); len(all) != 0 {
 		t.Errorf("nothing is unpacked here: %+v", all)

@@ -10,11 +10,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/requorum/requorum/schedule/api"
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/retention"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // The names of the jobs, as they stand in the configuration and in the repository.
@@ -47,32 +52,18 @@ func (t *term) entries() []job.Entry {
 	for _, j := range t.cfg.Jobs.All() {
 		e := job.Entry{
 			Spec: job.Spec{Name: j.Name, Schedule: j.Timing.Schedule, Zone: t.cfg.Zone(), Jitter: j.Timing.Jitter.Std()},
-			Do:   t.bounded(j.Timing.Timeout.Std(), work[j.Name]),
+			Here: j.Timing.Run == config.RunHere, Timeout: j.Timing.Timeout.Std(),
+			Do: func(ctx context.Context, task *job.Task) (job.Result, error) {
+				defer t.lookSoon()
+				return work[j.Name](ctx, task)
+			},
 		}
-		if !j.Timing.Enabled {
-			e.Off = fmt.Sprintf("jobs.%s.enabled is false in this agent's configuration", j.Name)
-		}
-		if j.Name == jobFull {
-			e.Hold = t.hold
+		if !j.Timing.Runs() {
+			e.Off = fmt.Sprintf("jobs.%s.run is off in this agent's configuration", j.Name)
 		}
 		all = append(all, e)
 	}
 	return all
-}
-
-// bounded ends a run that takes too long, and has the repository looked at for
-// what it left.
-func (t *term) bounded(limit time.Duration, work func(context.Context, *job.Task) (job.Result, error)) func(context.Context, *job.Task) (job.Result, error) {
-	return func(ctx context.Context, task *job.Task) (job.Result, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s (jobs.%s.timeout)", limit, task.Job))
-		defer cancel()
-		defer t.lookSoon()
-		result, err := work(ctx, task)
-		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return result, err
-	}
 }
 
 // doJobs runs the jobs until ctx ends.
@@ -91,39 +82,47 @@ func (t *term) doJobs(ctx context.Context) {
 
 func (t *term) newRunner() error {
 	_, repo, _ := t.opened()
-	board, err := job.NewBoard(repo, t.cfg.Name, job.BoardOptions{Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer})
-	if err != nil {
-		return err
-	}
-	runner, err := job.NewRunner(board, t.entries(), t.Logger)
+	runner, err := job.NewRunner(repo, job.Options{
+		Agent: t.cfg.Name, Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer, Prefer: t.writes, Logger: t.Logger,
+	}, t.entries())
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.board, t.runner = board, runner
+	t.runner = runner
 	return nil
 }
 
-// demand is as Agent.Demand.
-func (t *term) demand(ctx context.Context, name string, args json.RawMessage) (string, error) {
+// writes tells that no other agent is known to write the archive: the one that does
+// should run the jobs as well, unless it does not reach the cluster.
+func (t *term) writes() bool {
+	if t.cfg.HasCluster() && !t.seesVoter() {
+		return false
+	}
+	_, _, archiver := t.opened()
+	return archiver == nil || archiver.State().Role != archive.Follower
+}
+
+// demand is as Agent.Demand, of a slot that may be given.
+func (t *term) demand(ctx context.Context, name, slot string, args json.RawMessage) (string, error) {
 	t.mu.Lock()
 	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]
 	t.mu.Unlock()
 	off, known := t.off(name)
 	switch {
 	case !known:
-		return "", fmt.Errorf("%w as %q: there are %s", api.ErrUnknownJob, name, strings.Join(t.names(), ", "))
+		return "", fmt.Errorf("%w as %q: there are %s", web.ErrUnknownJob, name, strings.Join(t.names(), ", "))
 	case off != "":
-		return "", fmt.Errorf("%w: %s", api.ErrRefused, off)
+		return "", fmt.Errorf("%w: %s", web.ErrRefused, off)
 	case waiting != "":
-		return "", fmt.Errorf("%w: %s", api.ErrRefused, waiting)
+		return "", fmt.Errorf("%w: %s", web.ErrRefused, waiting)
 	case ended:
-		return "", fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", api.ErrRefused)
+		return "", fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", web.ErrRefused)
 	case failed != nil:
-		return "", fmt.Errorf("%w: no jobs run here: %w", api.ErrRefused, failed)
+		return "", fmt.Errorf("%w: no jobs run here: %w", web.ErrRefused, failed)
 	case runner == nil:
-		return "", fmt.Errorf("%w: the repository was not reached yet", api.ErrRefused)
+		return "", fmt.Errorf("%w: the repository was not reached yet", web.ErrRefused)
 	}
 	if _, err := parseArguments(name, args); err != nil {
 		return "", err
@@ -131,9 +130,9 @@ func (t *term) demand(ctx context.Context, name string, args json.RawMessage) (s
 	if len(args) == 0 {
 		args = nil
 	}
-	slot, err := runner.Demand(ctx, name, args)
+	slot, err := runner.Demand(ctx, name, slot, args)
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", api.ErrRefused, err)
+		err = fmt.Errorf("%w: %w", web.ErrRefused, err)
 	}
 	return slot, err
 }
@@ -148,20 +147,20 @@ func (t *term) known(name string, args json.RawMessage) error {
 	t.mu.Lock()
 	r := t.seen.repository
 	t.mu.Unlock()
-	if r.Listed.IsZero() || slices.ContainsFunc(r.Backups, func(b status.Backup) bool { return strings.HasPrefix(b.ID, a.Backup) }) {
+	if r.Listed.IsZero() || slices.ContainsFunc(r.Backups, func(b web.Backup) bool { return strings.HasPrefix(b.ID, a.Backup) }) {
 		return nil
 	}
 	t.lookSoon() // another agent may just have taken it
-	return fmt.Errorf("%w for %s: there was no backup %q when the repository was listed at %s; it is listed again now", api.ErrArguments, name, a.Backup, r.Listed.UTC().Format(time.RFC3339))
+	return fmt.Errorf("%w for %s: there was no backup %q when the repository was listed at %s; it is listed again now", web.ErrArguments, name, a.Backup, r.Listed.UTC().Format(time.RFC3339))
 }
 
 // find is a run of a job, however it stands; nil where none of that slot is known.
-func (t *term) find(ctx context.Context, name, slot string) (*status.Run, error) {
+func (t *term) find(ctx context.Context, name, slot string) (*job.Run, error) {
 	t.mu.Lock()
 	runner, ended := t.runner, t.ended
 	t.mu.Unlock()
 	if ended {
-		return nil, fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", api.ErrRefused)
+		return nil, fmt.Errorf("%w: the agent ends, or takes up another configuration: ask again in a moment", web.ErrRefused)
 	}
 	if _, known := t.off(name); runner == nil || !known {
 		return nil, nil
@@ -179,16 +178,12 @@ func (t *term) find(ctx context.Context, name, slot string) (*status.Run, error)
 // off tells why a job does not run here; known is false where there is none of
 // that name.
 func (t *term) off(name string) (why string, known bool) {
-	for _, j := range t.cfg.Jobs.All() {
-		if j.Name != name {
-			continue
-		}
-		if !j.Timing.Enabled {
-			return fmt.Sprintf("jobs.%s.enabled is false in this agent's configuration", name), true
-		}
-		return "", true
+	entries := t.entries()
+	i := slices.IndexFunc(entries, func(e job.Entry) bool { return e.Name == name })
+	if i < 0 {
+		return "", false
 	}
-	return "", false
+	return entries[i].Off, true
 }
 
 func (t *term) names() []string {
@@ -218,19 +213,130 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 	decoder := json.NewDecoder(strings.NewReader(string(args)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&a); err != nil {
-		return a, fmt.Errorf("%w for %s: %w", api.ErrArguments, name, err)
+		return a, fmt.Errorf("%w for %s: %w", web.ErrArguments, name, err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return a, fmt.Errorf("%w for %s: something follows the JSON object", api.ErrArguments, name)
+		return a, fmt.Errorf("%w for %s: something follows the JSON object", web.ErrArguments, name)
 	}
 	verifies := name == jobChecksum || name == jobStructure || name == jobReplay || name == jobDrill
 	switch {
 	case a.Backup != "" && !verifies:
-		return a, fmt.Errorf("%w: backup is for checksum, structure, replay and drill, not for %s", api.ErrArguments, name)
+		return a, fmt.Errorf("%w: backup is for checksum, structure, replay and drill, not for %s", web.ErrArguments, name)
 	case a.Timeline != (repository.TimelineID{}) && name != jobFull:
-		return a, fmt.Errorf("%w: timeline is for %s, not for %s", api.ErrArguments, jobFull, name)
+		return a, fmt.Errorf("%w: timeline is for %s, not for %s", web.ErrArguments, jobFull, name)
 	case a.Reason != "" && name != jobFull:
-		return a, fmt.Errorf("%w: reason is for %s, not for %s", api.ErrArguments, jobFull, name)
+		return a, fmt.Errorf("%w: reason is for %s, not for %s", web.ErrArguments, jobFull, name)
 	}
 	return a, nil
+}
+
+// policy is what retention keeps.
+func (t *term) policy() retention.Policy {
+	r := t.cfg.Retention
+	return retention.Policy{
+		AnyPoint: r.AnyPoint.Std(), Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly,
+		Within: r.Within.Std(), Minimum: r.Minimum, Zone: t.cfg.Zone(), Grace: r.Grace.Std(),
+	}
+}
+
+// prune lets go what retention does not keep.
+func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
+	t.mu.Lock()
+	runner := t.runner
+	t.mu.Unlock()
+	// First: what jobs leave behind goes although retention may refuse to.
+	swept := runner.Sweep(ctx, keepResults)
+	_, repo, _ := t.opened()
+	now := time.Now()
+	inventory, err := retention.Read(ctx, repo, now, t.trusted...)
+	if err != nil {
+		return job.Result{}, errors.Join(err, swept)
+	}
+	plan := retention.NewPlan(inventory, t.policy(), now)
+	if plan.Refused != "" {
+		return job.Result{}, errors.Join(fmt.Errorf("nothing was pruned: %s", plan.Refused), swept)
+	}
+	done, err := retention.Execute(ctx, repo, plan, retention.Options{Trusted: t.trusted, Logger: t.Logger})
+	if err = errors.Join(err, swept); err != nil {
+		return job.Result{}, err
+	}
+	return job.Result{Text: pruned(done)}, nil
+}
+
+// keepResults is how long results of jobs are kept.
+const keepResults = 35 * 24 * time.Hour
+
+func pruned(r retention.Result) string {
+	if r.Backups+r.Objects+r.Segments+r.Swept == 0 {
+		return "nothing was to go"
+	}
+	text := fmt.Sprintf("backups let go: %d; gone: %d objects of backups, %d segments of the log, %d objects that nobody needs any more, which frees %s", r.Backups, r.Objects, r.Segments, r.Swept, humanize.IBytes(uint64(r.BytesGone)))
+	if r.Locked > 0 {
+		text += fmt.Sprintf("; locked, and to go later: %d", r.Locked)
+	}
+	return text
+}
+
+// merging is the holder's name of all agents: which of them does the job is
+// decided already.
+const merging = "agents"
+
+// merge makes large log segments of small ones, in every timeline.
+func (t *term) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
+	_, repo, _ := t.opened()
+	timelines, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return job.Result{}, err
+	}
+	var all segment.MergeReport
+	var errs []error
+	merged := 0
+	for _, id := range timelines {
+		m := t.mergers[id]
+		if m == nil {
+			m = segment.NewMerger(segment.MergeConfig{
+				Repo: repo, Timeline: id, Holder: merging, Identities: t.identities, Codec: t.codec, Tool: t.Tool, Logger: t.Logger,
+			})
+			t.mergers[id] = m
+		}
+		r, err := m.Merge(ctx)
+		merged += len(r.Merged)
+		all.Sources, all.Removed, all.Marks = all.Sources+r.Sources, all.Removed+r.Removed, all.Marks+r.Marks
+		if err != nil {
+			if ctx.Err() != nil {
+				return job.Result{}, err
+			}
+			// What is wrong with an old one keeps nobody from merging the one that goes on.
+			errs = append(errs, fmt.Errorf("timeline %s: %w", id, err))
+			continue
+		}
+		if r.Denied != nil {
+			return job.Result{}, job.Final(fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0, <timeline>/marks and claims, see docs/s3.md", r.Denied))
+		}
+	}
+	if len(errs) > 0 {
+		return job.Result{}, together(errs)
+	}
+	if merged == 0 && all.Removed+all.Marks == 0 {
+		return job.Result{Text: "nothing was to be merged"}, nil
+	}
+	return job.Result{Text: fmt.Sprintf("%d segments became %d; %d superseded ones and %d repeated marks are gone", all.Sources, merged, all.Removed, all.Marks)}, nil
+}
+
+// divergence compares the members' histories.
+func (t *term) divergence(ctx context.Context, _ *job.Task) (job.Result, error) {
+	client, _, _ := t.opened()
+	if client == nil {
+		return job.Result{}, errNoMember
+	}
+	r, err := job.Compare(ctx, client, t.Logger)
+	if err != nil {
+		return job.Result{}, err
+	}
+	detail, err := json.Marshal(r)
+	if err != nil {
+		return job.Result{}, err
+	}
+	// That they differ is a problem of its own, and no failure of the comparison.
+	return job.Result{Text: r.Text(), Detail: detail}, nil
 }

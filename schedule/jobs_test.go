@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/schedule/api"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 )
 
 // What a job does not know is refused before it is begun.
@@ -32,7 +31,7 @@ func TestArguments(t *testing.T) {
 		_, err := parseArguments(c.job, json.RawMessage(c.args))
 		if (err == nil) != (c.want == "") {
 			t.Errorf("%s with %s: %v", c.job, c.args, err)
-		} else if err != nil && (!errors.Is(err, api.ErrArguments) || !strings.Contains(err.Error(), c.want)) {
+		} else if err != nil && (!errors.Is(err, web.ErrArguments) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s with %s: %v", c.job, c.args, err)
 		}
 	}
@@ -56,23 +55,23 @@ func TestDemandRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	expect("unknown", demand("defrag", ""), api.ErrUnknownJob, "there are full, synthetic, checksum")
-	expect("off", demand(jobDrill, ""), api.ErrRefused, "jobs.drill.enabled")
-	expect("too early", demand(jobFull, ""), api.ErrRefused, "not reached yet")
+	expect("unknown", demand("defrag", ""), web.ErrUnknownJob, "there are full, synthetic, checksum")
+	expect("off", demand(jobDrill, ""), web.ErrRefused, "jobs.drill.run")
+	expect("too early", demand(jobFull, ""), web.ErrRefused, "not reached yet")
 	term := a.term()
 	must(t, term.openRepository(t.Context()))
 	must(t, term.newRunner())
-	expect("arguments", demand(jobFull, `{"backup": "x"}`), api.ErrArguments, "backup")
+	expect("arguments", demand(jobFull, `{"backup": "x"}`), web.ErrArguments, "backup")
 	must(t, demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`)) // nothing was listed yet
-	term.seen.repository = status.Repository{Listed: time.Now(), Backups: []status.Backup{{ID: "20260102T000000Z-00000b"}}}
-	expect("a backup that is not there", demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`), api.ErrArguments, "20260101T000000Z-00000a")
+	term.seen.repository = web.Repository{Listed: time.Now(), Backups: []web.Backup{{ID: "20260102T000000Z-00000b"}}}
+	expect("a backup that is not there", demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`), web.ErrArguments, "20260101T000000Z-00000a")
 	must(t, demand(jobStructure, `{"backup": "20260102"}`))
 	must(t, demand(jobStructure, `{"backup": "latest"}`))
 	var last error
 	for range 20 {
 		last = demand(jobFull, "")
 	}
-	expect("too many", last, api.ErrRefused, "waiting already")
+	expect("too many", last, web.ErrRefused, "waiting already")
 	if run, err := a.term().find(t.Context(), jobFull, "nonsense"); run != nil || err != nil {
 		t.Errorf("no slot: %+v, %v", run, err)
 	}
@@ -83,10 +82,10 @@ func TestDemandRefused(t *testing.T) {
 		t.Errorf("no run: %+v, %v", run, err)
 	}
 	term.failures["jobs"] = errors.New("the board is broken")
-	expect("no board", demand(jobFull, ""), api.ErrRefused, "the board is broken")
+	expect("no board", demand(jobFull, ""), web.ErrRefused, "the board is broken")
 	term.end()
-	expect("the end", demand(jobFull, ""), api.ErrRefused, "in a moment")
-	if _, err := term.find(t.Context(), jobFull, "20260101T000000Z"); !errors.Is(err, api.ErrRefused) {
+	expect("the end", demand(jobFull, ""), web.ErrRefused, "in a moment")
+	if _, err := term.find(t.Context(), jobFull, "20260101T000000Z"); !errors.Is(err, web.ErrRefused) {
 		t.Errorf("find at the end: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -10,107 +9,100 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/job"
-	"github.com/requorum/requorum/schedule/status"
-	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
-// told is a teller that cannot deliver.
-type told struct{ since time.Time }
-
-func (told) Run(context.Context) error { return nil }
-func (w told) Problem() (status.Problem, bool) {
-	return status.Problem{Kind: status.KindHeartbeat, Severity: status.Warning, Since: w.since, Text: "the heartbeat cannot be delivered", Next: "look at the service"}, !w.since.IsZero()
-}
-
 // case of a problem: what is so that it is there.
 type trouble struct {
 	kind     string
-	severity status.Severity
+	severity web.Severity
 	text     string // a part of it
-	make     func(t *term, s *status.Status, seen *observations)
+	make     func(t *term, s *web.Status, seen *observations)
 }
 
 func troubles(now time.Time) map[string]trouble {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	failed := func(name, text string) func(*term, *status.Status, *observations) {
-		return func(_ *term, s *status.Status, _ *observations) {
-			s.Jobs = []status.Job{{Name: name, LastFailure: &status.Run{Slot: "20260102T000000Z", Agent: "m2", Text: text, Finished: ago(time.Minute)}, LastSuccess: &status.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(time.Hour)}}}
+	failed := func(name, text string) func(*term, *web.Status, *observations) {
+		return func(_ *term, s *web.Status, _ *observations) {
+			s.Jobs = []job.Status{{Name: name, LastFailure: &job.Run{Slot: "20260102T000000Z", Agent: "m2", Text: text, Finished: ago(time.Minute)}, LastSuccess: &job.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(time.Hour)}}}
 		}
 	}
-	backup := func(b status.Backup, more ...status.Backup) func(*term, *status.Status, *observations) {
-		return func(_ *term, s *status.Status, _ *observations) {
-			s.Repository.Listed, s.Repository.Backups = now, append([]status.Backup{b}, more...)
+	backup := func(b web.Backup, more ...web.Backup) func(*term, *web.Status, *observations) {
+		return func(_ *term, s *web.Status, _ *observations) {
+			s.Repository.Listed, s.Repository.Backups = now, append([]web.Backup{b}, more...)
 		}
 	}
-	certificate := func(c status.Certificate) func(*term, *status.Status, *observations) {
-		return func(_ *term, _ *status.Status, seen *observations) { seen.certificates = []status.Certificate{c} }
+	certificate := func(c web.Certificate) func(*term, *web.Status, *observations) {
+		return func(_ *term, _ *web.Status, seen *observations) { seen.certificates = []web.Certificate{c} }
 	}
-	opening := func(what string) func(*term, *status.Status, *observations) {
-		return func(t *term, _ *status.Status, _ *observations) { t.failures[what] = errors.New("no route to host") }
+	opening := func(what string) func(*term, *web.Status, *observations) {
+		return func(t *term, _ *web.Status, _ *observations) { t.failures[what] = errors.New("no route to host") }
 	}
 	all := map[string]trouble{
-		"a refused reload": {status.KindConfig, status.Warning, "line 7", func(t *term, _ *status.Status, _ *observations) { t.Refuse(errors.New("line 7: what is this")) }},
-		"etcd":             {status.KindCluster, status.Critical, "no route to host", opening("etcd")},
-		"repository":       {status.KindRepository, status.Critical, "no route to host", opening("repository")},
-		"archive":          {status.KindMember, status.Critical, "no route to host", opening("archive")},
-		"jobs":             {status.KindJob, status.Critical, "no route to host", opening("jobs")},
-		"recovery point": {status.KindRecoveryPoint, status.Critical, "would be lost", func(_ *term, s *status.Status, _ *observations) {
-			s.RPO = status.RPO{Known: true, Until: ago(time.Hour), Seconds: 3600}
+		"a refused reload": {web.KindConfig, web.Warning, "line 7", func(t *term, _ *web.Status, _ *observations) { t.Refuse(errors.New("line 7: what is this")) }},
+		"etcd":             {web.KindCluster, web.Critical, "no route to host", opening("etcd")},
+		"repository":       {web.KindRepository, web.Critical, "no route to host", opening("repository")},
+		"archive":          {web.KindMember, web.Critical, "no route to host", opening("archive")},
+		"jobs":             {web.KindJob, web.Critical, "no route to host", opening("jobs")},
+		"recovery point": {web.KindRecoveryPoint, web.Critical, "would be lost", func(_ *term, s *web.Status, _ *observations) {
+			s.RPO = web.RPO{Known: true, Until: ago(time.Hour), Seconds: 3600}
 		}},
-		"no recovery point": {status.KindRecoveryPoint, status.Critical, "everything would be lost", func(_ *term, s *status.Status, seen *observations) {
-			s.RPO, seen.repository.Listed = status.RPO{Text: "everything would be lost"}, now
+		"no recovery point": {web.KindRecoveryPoint, web.Critical, "everything would be lost", func(_ *term, s *web.Status, seen *observations) {
+			s.RPO, seen.repository.Listed = web.RPO{Text: "everything would be lost"}, now
 		}},
-		"listing": {status.KindRepository, status.Critical, "denied", func(_ *term, _ *status.Status, seen *observations) { seen.repository.Error = "list: denied" }},
-		"nobody writes": {status.KindWriter, status.Warning, "20 min", func(_ *term, s *status.Status, _ *observations) {
+		"listing": {web.KindRepository, web.Critical, "denied", func(_ *term, _ *web.Status, seen *observations) { seen.repository.Error = "list: denied" }},
+		"nobody writes": {web.KindWriter, web.Warning, "20 min", func(_ *term, s *web.Status, _ *observations) {
 			s.Archive = &archive.State{Role: archive.Follower, Behind: 20 * time.Minute}
 		}},
-		"survey":    {status.KindCluster, status.Critical, "no member answers", func(_ *term, s *status.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
-		"no leader": {status.KindCluster, status.Critical, "quorum", func(_ *term, _ *status.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
-		"a member": {status.KindRemote, status.Warning, "member m3: refused", func(_ *term, s *status.Status, _ *observations) {
-			s.Cluster.Members = []status.Member{{Name: "m3", Endpoint: "http://m3", Error: "refused"}}
+		"survey":    {web.KindCluster, web.Critical, "no member answers", func(_ *term, s *web.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
+		"no leader": {web.KindCluster, web.Critical, "quorum", func(_ *term, _ *web.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
+		"a member": {web.KindRemote, web.Warning, "member m3: refused", func(_ *term, s *web.Status, _ *observations) {
+			s.Cluster.Members = []web.Member{{Name: "m3", Endpoint: "http://m3", Error: "refused"}}
 		}},
-		"corrupt": {status.KindCorrupt, status.Critical, "00a1", func(_ *term, _ *status.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
-		"divergent": {status.KindDivergent, status.Critical, "revision 9", func(_ *term, s *status.Status, _ *observations) {
+		"corrupt": {web.KindCorrupt, web.Critical, "00a1", func(_ *term, _ *web.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
+		"divergent": {web.KindDivergent, web.Critical, "revision 9", func(_ *term, s *web.Status, _ *observations) {
 			s.Cluster.Divergent, s.Cluster.ComparedRevision = []string{"m2"}, 9
 		}},
-		"full failed":       {status.KindJob, status.Critical, "job full failed on m2: it is broken", failed(jobFull, "it is broken")},
-		"merge failed":      {status.KindJob, status.Warning, "job merge failed on m2", failed(jobMerge, "it is broken")},
-		"prune failed":      {status.KindRetention, status.Warning, "job prune failed on m2", failed(jobPrune, "denied")},
-		"damage":            {status.KindVerify, status.Critical, "job checksum failed on m2: damage", failed(jobChecksum, damageIn+"backup x")},
-		"not verified once": {status.KindJob, status.Warning, "job checksum failed on m2: timeout", failed(jobChecksum, "timeout")},
-		"late": {status.KindLate, status.Warning, "job full was last done 3 days ago", func(_ *term, s *status.Status, _ *observations) {
-			s.Jobs = []status.Job{{Name: jobFull, LastSuccess: &status.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(73 * time.Hour)}}}
+		"full failed":       {web.KindJob, web.Critical, "job full failed on m2: it is broken", failed(jobFull, "it is broken")},
+		"merge failed":      {web.KindJob, web.Warning, "job merge failed on m2", failed(jobMerge, "it is broken")},
+		"prune failed":      {web.KindRetention, web.Warning, "job prune failed on m2", failed(jobPrune, "denied")},
+		"damage":            {web.KindVerify, web.Critical, "job checksum failed on m2: damage", failed(jobChecksum, damageIn+"backup x")},
+		"not verified once": {web.KindJob, web.Warning, "job checksum failed on m2: timeout", failed(jobChecksum, "timeout")},
+		"late": {web.KindLate, web.Warning, "job full was last done 3 days ago", func(_ *term, s *web.Status, _ *observations) {
+			s.Jobs = []job.Status{{Name: jobFull, LastSuccess: &job.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(73 * time.Hour)}}}
 		}},
-		"never done": {status.KindLate, status.Warning, "job full has not been done since this agent started, 4 days ago", func(t *term, s *status.Status, _ *observations) {
+		"never done": {web.KindLate, web.Warning, "job full has not been done since this agent started, 4 days ago", func(t *term, s *web.Status, _ *observations) {
 			t.started = ago(100 * time.Hour)
-			s.Jobs = []status.Job{{Name: jobFull}}
+			s.Jobs = []job.Status{{Name: jobFull}}
 		}},
-		"damaged backup":        {status.KindVerify, status.Critical, "backup b1 is damaged: bits", backup(status.Backup{ID: "b1", Damaged: "bits", Time: ago(time.Hour)}, status.Backup{ID: "b0", Proved: report.Structure, Time: ago(2 * time.Hour)})},
-		"an old damaged backup": {status.KindVerify, status.Warning, "backup b1 is damaged: bits", backup(status.Backup{ID: "b1", Damaged: "bits", Time: ago(2 * time.Hour)}, status.Backup{ID: "b2", Proved: report.Replay, Time: ago(time.Hour)})},
-		"unverified":            {status.KindUnverified, status.Critical, "is 3 days old", backup(status.Backup{ID: "b1", Proved: report.Structure, Time: ago(80 * time.Hour)})},
-		"checksum is not enough": {status.KindUnverified, status.Critical, "no backup has passed", func(t *term, s *status.Status, seen *observations) {
+		"damaged backup":        {web.KindVerify, web.Critical, "backup b1 is damaged: bits", backup(web.Backup{ID: "b1", Damaged: "bits", Time: ago(time.Hour)}, web.Backup{ID: "b0", Proved: report.Structure, Time: ago(2 * time.Hour)})},
+		"an old damaged backup": {web.KindVerify, web.Warning, "backup b1 is damaged: bits", backup(web.Backup{ID: "b1", Damaged: "bits", Time: ago(2 * time.Hour)}, web.Backup{ID: "b2", Proved: report.Replay, Time: ago(time.Hour)})},
+		"unverified":            {web.KindUnverified, web.Critical, "is 3 days old", backup(web.Backup{ID: "b1", Proved: report.Structure, Time: ago(80 * time.Hour)})},
+		"checksum is not enough": {web.KindUnverified, web.Critical, "no backup has passed", func(t *term, s *web.Status, seen *observations) {
 			t.started = ago(49 * time.Hour)
-			backup(status.Backup{ID: "b1", Proved: report.Checksum, Time: ago(time.Hour)})(t, s, seen)
+			backup(web.Backup{ID: "b1", Proved: report.Checksum, Time: ago(time.Hour)})(t, s, seen)
 		}},
-		"unreadable certificate": {status.KindCertificate, status.Critical, "permission", certificate(status.Certificate{Use: "etcd client", Place: "/a.crt", Error: "permission denied"})},
-		"expired certificate":    {status.KindCertificate, status.Critical, "expired on 2026-", certificate(status.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(time.Hour)})},
-		"expiring certificate":   {status.KindCertificate, status.Warning, "expires in 9 days", certificate(status.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(-9 * 24 * time.Hour)})},
-		"canary":                 {status.KindCanary, status.Critical, "do not open", func(_ *term, _ *status.Status, seen *observations) { seen.canary = errors.New("they do not open it") }},
-		"space": {status.KindSpace, status.Warning, "/spool has 1.0 KiB free, and may need 2.0 KiB", func(_ *term, _ *status.Status, seen *observations) {
+		"unreadable certificate": {web.KindCertificate, web.Critical, "permission", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Error: "permission denied"})},
+		"expired certificate":    {web.KindCertificate, web.Critical, "expired on 2026-", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(time.Hour)})},
+		"expiring certificate":   {web.KindCertificate, web.Warning, "expires in 9 days", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(-9 * 24 * time.Hour)})},
+		"canary":                 {web.KindCanary, web.Critical, "do not open", func(_ *term, _ *web.Status, seen *observations) { seen.canary = errors.New("they do not open it") }},
+		"space": {web.KindSpace, web.Warning, "/spool has 1.0 KiB free, and may need 2.0 KiB", func(_ *term, _ *web.Status, seen *observations) {
 			seen.folders = []folder{{"archive.spool-dir", "/spool", 1024, 2048}}
 		}},
-		"teller": {status.KindHeartbeat, status.Warning, "heartbeat", func(t *term, _ *status.Status, _ *observations) { t.tellers = []teller{told{ago(time.Minute)}} }},
+		"heartbeat": {web.KindHeartbeat, web.Warning, "heartbeat", func(t *term, _ *web.Status, _ *observations) {
+			t.heartbeat = &heartbeat{trouble: "it answers 502", since: ago(time.Minute)}
+		}},
 	}
 	for alarm := range afterAlarm {
-		severity := status.Critical
+		severity := web.Critical
 		if milder[alarm] {
-			severity = status.Warning
+			severity = web.Warning
 		}
-		all["alarm "+string(alarm)] = trouble{string(alarm), severity, "why", func(_ *term, s *status.Status, _ *observations) {
+		all["alarm "+string(alarm)] = trouble{string(alarm), severity, "why", func(_ *term, s *web.Status, _ *observations) {
 			s.Archive = &archive.State{Role: archive.Writer, Alarms: []archive.RaisedAlarm{{Alarm: alarm, Since: ago(time.Hour), Text: "why"}}}
 		}}
 	}
@@ -125,8 +117,8 @@ func TestPromise2Problems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			term := termOn(t, beside, memory())
 			term.started = now.Add(-time.Hour)
-			s, seen := &status.Status{Time: now}, observations{}
-			s.RPO = status.RPO{Known: true, Until: now}
+			s, seen := &web.Status{Time: now}, observations{}
+			s.RPO = web.RPO{Known: true, Until: now}
 			term.describeProblems(s, seen)
 			if len(s.Problems) > 0 {
 				t.Fatalf("in order: %+v", s.Problems)
@@ -140,7 +132,7 @@ func TestPromise2Problems(t *testing.T) {
 			if p.Kind != c.kind || p.Severity != c.severity || !strings.Contains(p.Text, c.text) || p.Next == "" || p.Since.IsZero() || p.Since.After(now) || p.Since.Location() != time.UTC {
 				t.Errorf("%+v", p)
 			}
-			if ready, _ := s.Ready(); ready != (c.severity == status.Warning) {
+			if ready, _ := s.Ready(); ready != (c.severity == web.Warning) {
 				t.Errorf("ready: %v", ready)
 			}
 			noNull(t, s.Problems)
@@ -148,9 +140,9 @@ func TestPromise2Problems(t *testing.T) {
 		kinds[c.kind] = true
 	}
 	for _, kind := range []string{
-		status.KindCluster, status.KindMember, status.KindRemote, status.KindRepository, status.KindRecoveryPoint, status.KindJob, status.KindLate, status.KindVerify,
-		status.KindUnverified, status.KindDivergent, status.KindCorrupt, status.KindRetention, status.KindCertificate, status.KindCanary, status.KindWriter,
-		status.KindSpace, status.KindConfig, status.KindHeartbeat,
+		web.KindCluster, web.KindMember, web.KindRemote, web.KindRepository, web.KindRecoveryPoint, web.KindJob, web.KindLate, web.KindVerify,
+		web.KindUnverified, web.KindDivergent, web.KindCorrupt, web.KindRetention, web.KindCertificate, web.KindCanary, web.KindWriter,
+		web.KindSpace, web.KindConfig, web.KindHeartbeat,
 	} {
 		if !kinds[kind] {
 			t.Errorf("no problem of kind %s", kind)
@@ -162,34 +154,34 @@ func TestPromise2Problems(t *testing.T) {
 // what a fresh agent does not know yet.
 func TestNoProblems(t *testing.T) {
 	now := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
-	for name, make := range map[string]func(t *term, s *status.Status, seen *observations){
-		"succeeded since": func(_ *term, s *status.Status, _ *observations) {
-			s.Jobs = []status.Job{{Name: jobFull, LastFailure: &status.Run{Slot: "20260101T000000Z"}, LastSuccess: &status.Run{Slot: "20260101T000000Z-demand-aaaaaa", OK: true, Finished: now}}}
+	for name, make := range map[string]func(t *term, s *web.Status, seen *observations){
+		"succeeded since": func(_ *term, s *web.Status, _ *observations) {
+			s.Jobs = []job.Status{{Name: jobFull, LastFailure: &job.Run{Slot: "20260101T000000Z"}, LastSuccess: &job.Run{Slot: "20260101T000000Z-demand-aaaaaa", OK: true, Finished: now}}}
 		},
-		"off": func(_ *term, s *status.Status, _ *observations) {
-			s.Jobs = []status.Job{{Name: jobFull, Off: "it is", LastFailure: &status.Run{Slot: "20260101T000000Z"}}}
+		"off": func(_ *term, s *web.Status, _ *observations) {
+			s.Jobs = []job.Status{{Name: jobFull, Off: "it is", LastFailure: &job.Run{Slot: "20260101T000000Z"}}}
 		},
-		"on demand only": func(t *term, s *status.Status, _ *observations) {
+		"on demand only": func(t *term, s *web.Status, _ *observations) {
 			t.started = now.Add(-24 * 365 * time.Hour)
-			s.Jobs = []status.Job{{Name: jobStructure}}
+			s.Jobs = []job.Status{{Name: jobStructure}}
 		},
-		"an election": func(_ *term, _ *status.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
-		"a fresh agent": func(t *term, s *status.Status, seen *observations) {
+		"an election": func(_ *term, _ *web.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
+		"a fresh agent": func(t *term, s *web.Status, seen *observations) {
 			t.started = now.Add(-20 * time.Second)
 			s.Archive = &archive.State{Role: archive.Starting}
-			s.RPO = status.RPO{Known: true, Until: now.Add(-9 * time.Hour), Seconds: 9 * 3600}
+			s.RPO = web.RPO{Known: true, Until: now.Add(-9 * time.Hour), Seconds: 9 * 3600}
 			seen.newest = &snapshot.Manifest{}
 		},
-		"seen by listings": func(_ *term, s *status.Status, _ *observations) {
-			s.RPO = status.RPO{Known: true, Until: now.Add(-9 * time.Minute), Seconds: 9 * 60}
+		"seen by listings": func(_ *term, s *web.Status, _ *observations) {
+			s.RPO = web.RPO{Known: true, Until: now.Add(-9 * time.Minute), Seconds: 9 * 60}
 		},
-		"not listed yet": func(_ *term, s *status.Status, _ *observations) { s.RPO = status.RPO{Text: "not listed"} },
-		"a teller":       func(t *term, _ *status.Status, _ *observations) { t.tellers = []teller{told{}} },
+		"not listed yet": func(_ *term, s *web.Status, _ *observations) { s.RPO = web.RPO{Text: "not listed"} },
+		"a heartbeat":    func(t *term, _ *web.Status, _ *observations) { t.heartbeat = &heartbeat{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			term := termOn(t, beside, memory())
 			term.started = now.Add(-time.Hour)
-			s, seen := &status.Status{Time: now, RPO: status.RPO{Known: true, Until: now}}, observations{}
+			s, seen := &web.Status{Time: now, RPO: web.RPO{Known: true, Until: now}}, observations{}
 			make(term, s, &seen)
 			term.describeProblems(s, seen)
 			if len(s.Problems) > 0 {
@@ -204,14 +196,14 @@ func TestNoProblems(t *testing.T) {
 func TestProblemsSince(t *testing.T) {
 	begin := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
 	b := &problemBook{}
-	warning := problem{status.Problem{Kind: "w", Severity: status.Warning, Since: begin.Add(-time.Hour)}, ""}
+	warning := problem{web.Problem{Kind: "w", Severity: web.Warning, Since: begin.Add(-time.Hour)}, ""}
 	one := func(subject string) problem {
-		return problem{status.Problem{Kind: "c", Severity: status.Critical}, subject}
+		return problem{web.Problem{Kind: "c", Severity: web.Critical}, subject}
 	}
 	look := func(minutes int, all ...problem) (since []int) {
 		t.Helper()
 		found := b.found(all, begin.Add(time.Duration(minutes)*time.Minute))
-		if !slices.IsSortedFunc(found, func(x, y status.Problem) int { return strings.Compare(string(x.Severity), string(y.Severity)) }) {
+		if !slices.IsSortedFunc(found, func(x, y web.Problem) int { return strings.Compare(string(x.Severity), string(y.Severity)) }) {
 			t.Errorf("the order is %+v", found)
 		}
 		for _, p := range found {
@@ -244,8 +236,8 @@ func TestDescribeConcurrently(t *testing.T) {
 		defer close(done)
 		for i := range 200 {
 			term.mu.Lock()
-			term.seen.cluster.Members = []status.Member{{Name: "m1", Local: true, Role: roleLeader}}
-			term.seen.local = store.MemberStatus{MemberID: uint64(i)}
+			term.seen.cluster.Members = []web.Member{{Name: "m1", Local: true, Role: roleLeader}}
+			term.seen.local = client.MemberStatus{MemberID: uint64(i)}
 			term.seen.repository.Error = "away"
 			term.mu.Unlock()
 			term.Refuse(errors.New("x"))
@@ -269,9 +261,9 @@ func TestNamesake(t *testing.T) {
 		sink := memory()
 		term := termOn(t, beside, sink)
 		must(t, term.openRepository(t.Context()))
-		must(t, term.newRunner())
-		named := func() (found []status.Problem) {
-			s := &status.Status{Time: time.Now()}
+		withRunner(t, term, nil)
+		named := func() (found []web.Problem) {
+			s := &web.Status{Time: time.Now()}
 			term.describeProblems(s, observations{})
 			for _, p := range s.Problems {
 				if strings.Contains(p.Text, "is called m1 as well") {
@@ -284,18 +276,9 @@ func TestNamesake(t *testing.T) {
 		if p := named(); len(p) != 0 {
 			t.Errorf("alone: %+v", p)
 		}
-		other, err := job.NewBoard(term.repo, "m1", job.BoardOptions{Exclusive: true})
-		must(t, err)
-		slot := repository.SlotName(time.Now())
-		task, held, err := other.Claim(t.Context(), jobFull, slot)
-		if err != nil || !held {
-			t.Fatal(held, err)
-		}
-		defer task.Abandon()
-		if _, held, err := term.board.Claim(t.Context(), jobFull, slot); err != nil || held {
-			t.Fatal(held, err)
-		}
-		if p := named(); len(p) != 1 || p[0].Kind != status.KindConfig || p[0].Next == "" {
+		withRunner(t, termOn(t, beside, sink), nil)
+		time.Sleep(2 * job.Heartbeat)
+		if p := named(); len(p) != 1 || p[0].Kind != web.KindConfig || p[0].Next == "" {
 			t.Errorf("beside another: %+v", p)
 		}
 	})

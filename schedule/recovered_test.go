@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/schedule/rescue/lineage"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -56,7 +56,7 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 		"http://127.0.0.1:1", member.ClientURL, "{data-dir: /nowhere}", fmt.Sprintf("{data-dir: %q}", member.DataDir),
 		"file:///nowhere", "file://"+place, "{spool-dir: /nowhere/spool}", fmt.Sprintf("{spool-dir: %q, interval: 1s}", filepath.Join(dir, "spool")),
 		"resources: {", fmt.Sprintf("resources: {scratch-dir: %q, ", filepath.Join(dir, "scratch")),
-	).Replace(beside) + "jobs: {full: {enabled: false}, divergence: {enabled: false}}\n"
+	).Replace(beside) + "jobs: {full: {run: off}, divergence: {run: off}}\n"
 	log := &lines{}
 	a, stop := start(t, text, log)
 	write := func(n int) uint64 {
@@ -96,7 +96,7 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 	must(t, err)
 	repo, err := repository.Open(t.Context(), sink)
 	must(t, err)
-	request := lineage.Request{
+	request := recovery.TimelinesRequest{
 		Repositories: []*repository.Repository{repo}, NewCluster: uint64(plan.ClusterID), OldCluster: before.ClusterID,
 		Branch: repository.Branch{Timeline: before, RaftIndex: last}, Reason: "recovered by a test", Members: []string{"m1"},
 	}
@@ -108,10 +108,10 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 	if ids, err := repo.TimelineIDs(t.Context()); err != nil || slices.ContainsFunc(ids, func(id repository.TimelineID) bool { return id.ClusterID == request.NewCluster }) {
 		t.Fatalf("timelines %v, %v: one of cluster %x is there before it runs", ids, err, request.NewCluster)
 	}
-	opened := lineage.Open(t.Context(), request)
+	opened := recovery.OpenTimelines(t.Context(), request)
 	old.Restart(t, 0)
 	old.WaitReady(t)
-	if done := lineage.Supersede(t.Context(), request); done[0].Failed != "" || len(done[0].Superseded) != 1 {
+	if done := recovery.SupersedeTimelines(t.Context(), request); done[0].Failed != "" || len(done[0].Superseded) != 1 {
 		t.Fatalf("%+v", done)
 	}
 	after := opened[0].Timeline
@@ -128,7 +128,7 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 
 	// An old member comes back at its place.
 	alarmed := func() bool {
-		return slices.ContainsFunc(a.Status().Problems, func(p status.Problem) bool { return strings.Contains(p.Text, "superseded by "+after.String()) })
+		return slices.ContainsFunc(a.Status().Problems, func(p web.Problem) bool { return strings.Contains(p.Text, "superseded by "+after.String()) })
 	}
 	if alarmed() {
 		t.Errorf("alarmed beside the new member: %+v", a.Status().Problems)

@@ -20,7 +20,6 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
-	"github.com/requorum/requorum/walreplay/merge"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -43,8 +42,8 @@ func TestMain(m *testing.M) {
 const verifier = `
 name: v1
 repository: {url: "file:///nowhere"}
-jobs: {full: {enabled: false}, divergence: {enabled: false}}
-resources: {nice: 0, ionice: none}
+jobs: {full: {run: off}, divergence: {run: off}}
+resources: {job-memory: 1GiB}
 listen: {address: "127.0.0.1:0"}
 `
 
@@ -55,7 +54,7 @@ etcd: {endpoints: ["http://127.0.0.1:1"]}
 member: {data-dir: /nowhere}
 repository: {url: "file:///nowhere"}
 archive: {spool-dir: /nowhere/spool}
-resources: {nice: 0, ionice: none}
+resources: {job-memory: 1GiB}
 listen: {address: "127.0.0.1:0"}
 `
 
@@ -78,7 +77,7 @@ func termOn(t testing.TB, text string, sink sinks.Sink) *term {
 	t.Helper()
 	cfg := parse(t, text)
 	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Command: []string{os.Args[0], jobArgument}}, started: time.Now(), reloads: make(chan *config.Config)}
-	term := &term{Agent: a, cfg: cfg, sink: sink, failures: map[string]error{}, mergers: map[repository.TimelineID]*merge.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
+	term := &term{Agent: a, cfg: cfg, sink: sink, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
 	a.current = term
 	return term
 }
@@ -174,18 +173,18 @@ func (s *shelf) log(id repository.TimelineID, n int, mark time.Time) {
 	s.sums[id], s.ends[id] = h.After, last
 }
 
-// verdict says that a backup reached a rung, or was found damaged at it.
-func (s *shelf) verdict(m *snapshot.Manifest, reached report.Rung, status report.Status, phases ...report.Phase) {
+// verdict says that a backup reached a level, or was found damaged at it.
+func (s *shelf) verdict(m *snapshot.Manifest, reached report.Level, status report.Status, phases ...report.Phase) {
 	s.Helper()
 	subject := verdict.Subject{Timeline: m.Timeline, Backup: m.ID, Status: status, Objects: verdict.ObjectsOf(m), Reached: reached, Phases: phases}
 	if status == report.Damaged {
 		subject.Findings = []report.Finding{{Kind: report.KindObject, Text: "bits are flipped"}, {Kind: report.KindObject, Text: "more of them"}}
 	}
-	_, err := verdict.Write(s.Context(), s.repo, verdict.Verdict{Started: time.Now(), Finished: time.Now(), Tool: "test", Rung: cmpRung(reached), Subjects: []verdict.Subject{subject}}, nil)
+	_, err := verdict.Write(s.Context(), s.repo, []verdict.Verdict{{Started: time.Now(), Finished: time.Now(), Tool: "test", Level: cmpLevel(reached), Subject: subject}}, nil)
 	must(s, err)
 }
 
-func cmpRung(r report.Rung) report.Rung {
+func cmpLevel(r report.Level) report.Level {
 	if r == "" {
 		return report.Checksum
 	}

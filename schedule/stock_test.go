@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/drill"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -33,7 +33,7 @@ func TestStockDescribe(t *testing.T) {
 	must(t, s.repo.WritePin(t.Context(), repository.Pin{Timeline: timelineA, Backup: passed.ID, Created: now}))
 	must(t, s.sink.Delete(t.Context(), gone.Object.Name))
 
-	var r status.Repository
+	var r web.Repository
 	stock := s.stock()
 	stock.describe(&r)
 	if len(r.Backups) != 4 {
@@ -132,7 +132,7 @@ func TestRTO(t *testing.T) {
 	// Looking up what to expect, and clearing away, is no part of a recovery.
 	s.verdict(m, report.Drill, report.Passed,
 		report.Phase{Name: "build", Took: 40 * time.Second}, report.Phase{Name: "boot", Took: 3 * time.Second},
-		report.Phase{Name: drill.PhaseServe, Took: time.Hour}, report.Phase{Name: drill.PhaseRemove, Took: time.Hour}, report.Phase{Name: drill.PhaseExpect, Took: time.Hour})
+		report.Phase{Name: serve.PhaseServe, Took: time.Hour}, report.Phase{Name: serve.PhaseRemove, Took: time.Hour}, report.Phase{Name: serve.PhaseExpect, Took: time.Hour})
 	s.verdict(m, report.Structure, report.Passed, report.Phase{Name: "structure", Took: time.Hour})
 	s.verdict(m, report.Structure, report.Damaged, report.Phase{Name: "build", Took: time.Hour})
 	if r := s.stock().rto(500_000, now.Add(2*time.Hour)); !r.Known || r.Seconds != 43 || r.Measured.IsZero() || !strings.HasPrefix(r.Text, "A drill restored the newest point in 43 s, ") || !strings.HasSuffix(r.Text, " ago.") {
@@ -149,7 +149,7 @@ func TestRPO(t *testing.T) {
 	sink := memory()
 	s := newShelf(t, sink)
 	term := termOn(t, verifier, sink)
-	rpo := func() status.RPO {
+	rpo := func() web.RPO {
 		st := term.describe(now)
 		noNull(t, st)
 		data, err := json.Marshal(st)
@@ -222,7 +222,7 @@ func TestRPOWithoutALog(t *testing.T) {
 		archived repository.TimelineID
 		known    bool
 	}{{repository.TimelineID{}, true}, {timelineA, true}, {repository.TimelineID{ClusterID: 9, N: 1}, false}} {
-		r := term.rpo(now, &status.Status{Archive: &archive.State{Timeline: c.archived}}, seen)
+		r := term.rpo(now, &web.Status{Archive: &archive.State{Timeline: c.archived}}, seen)
 		if r.Known != c.known || c.known && r.Seconds != 3600 {
 			t.Errorf("archived in %s: %+v", c.archived, r)
 		}

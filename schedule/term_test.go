@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/requorum/requorum/schedule/api"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -63,15 +62,15 @@ func TestPromise3OneWriter(t *testing.T) {
 					}
 					problem := ""
 					for _, p := range st.Problems {
-						if p.Kind == status.KindRepository {
+						if p.Kind == web.KindRepository {
 							problem = p.Text
 						}
 					}
 					if strings.Contains(problem, "repository.writer") != refused {
 						t.Errorf("the problem %q", problem)
 					}
-					_, err := term.demand(t.Context(), jobPrune, nil)
-					if works := c.writer == "v1" || name == "nobody, excluded"; (err == nil) != works || err != nil && !errors.Is(err, api.ErrRefused) {
+					_, err := term.demand(t.Context(), jobPrune, "", nil)
+					if works := c.writer == "v1" || name == "nobody, excluded"; (err == nil) != works || err != nil && !errors.Is(err, web.ErrRefused) {
 						t.Errorf("a job: %v", err)
 					} else if claims := count(t, sink, "claims/"); (claims > 0) != works {
 						t.Errorf("%d claims", claims)
@@ -125,19 +124,19 @@ func TestPromise5EndsWithinGrace(t *testing.T) {
 		term.Logger = slog.New(slog.NewTextHandler(log, nil))
 		took := running(t, term, func() {
 			time.Sleep(time.Second)
-			if s := term.describe(time.Now()); len(s.Problems) != 1 || s.Problems[0].Kind != status.KindRepository || s.Problems[0].Next == "" {
+			if s := term.describe(time.Now()); len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRepository || s.Problems[0].Next == "" {
 				t.Errorf("%+v", s.Problems)
 			}
 			time.Sleep(time.Minute)
-			if s := term.describe(time.Now()); s.Repository.Listed.IsZero() || len(s.Problems) != 0 {
-				t.Errorf("it is back: listed %s, %+v", s.Repository.Listed, s.Problems)
+			if s := term.describe(time.Now()); s.Repository.Listed.IsZero() || len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRecoveryPoint {
+				t.Errorf("it is back, and empty, which is no state to be ready in: listed %s, %+v", s.Repository.Listed, s.Problems)
 			}
 			sink.AllFired(t)
 			// From now on nothing answers, until the context of a call ends.
 			for _, op := range []sinktest.Op{sinktest.Create, sinktest.Commit, sinktest.Open, sinktest.Stat, sinktest.List, sinktest.Delete} {
 				sink.Add(sinktest.Delay(op, 1, 1000*time.Hour).Always())
 			}
-			if _, err := term.demand(t.Context(), jobPrune, nil); err != nil {
+			if _, err := term.demand(t.Context(), jobPrune, "", nil); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * time.Minute)
@@ -163,7 +162,7 @@ func TestIdleRequests(t *testing.T) {
 		sink := memory()
 		s := newShelf(t, sink)
 		s.full(timelineA, time.Now(), false)
-		text := strings.Replace(verifier, "divergence: {enabled: false}", "divergence: {enabled: false}, merge: {enabled: false}, checksum: {enabled: false}, structure: {enabled: false}, prune: {enabled: false}", 1)
+		text := strings.Replace(verifier, "divergence: {run: off}", "divergence: {run: off}, merge: {run: off}, checksum: {run: off}, structure: {run: off}, prune: {run: off}", 1)
 		term := termOn(t, text, sink)
 		running(t, term, func() {
 			time.Sleep(time.Hour)

@@ -136,7 +136,7 @@ func (t *term) newestOf(s *stock) *snapshot.Manifest {
 // verify verifies one target after the other, each in a process of its own, so
 // that what one took is given back. Damage in one keeps none of the others from
 // being looked at.
-func (t *term) verify(ctx context.Context, task *job.Task, rung report.Rung, sample float64, due targetsOf) (job.Result, error) {
+func (t *term) verify(ctx context.Context, task *job.Task, level report.Level, sample float64, due targetsOf) (job.Result, error) {
 	targets, why, err := t.chosen(ctx, task, due)
 	if err != nil {
 		return job.Result{}, err
@@ -144,7 +144,7 @@ func (t *term) verify(ctx context.Context, task *job.Task, rung report.Rung, sam
 	all := job.Result{Text: why}
 	var damaged, unchecked []error
 	for _, one := range targets {
-		r, err := t.verifyOne(ctx, task, verifyRequest{Rung: rung, Backup: one.backup, Timeline: one.timeline, Sample: sample})
+		r, err := t.verifyOne(ctx, task, verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline, Sample: sample})
 		if err != nil {
 			return all, together(append(damaged, err))
 		}
@@ -160,7 +160,7 @@ func (t *term) verify(ctx context.Context, task *job.Task, rung report.Rung, sam
 		return all, job.Final(together(append(damaged, unchecked...)))
 	}
 	if len(targets) > 1 && len(unchecked) == 0 {
-		all.Text = fmt.Sprintf("%d full snapshots, and the log behind the newest, passed the rung %s: %s read", len(targets), rung, humanize.IBytes(uint64(all.Bytes)))
+		all.Text = fmt.Sprintf("%d full snapshots, and the log behind the newest, passed the level %s: %s read", len(targets), level, humanize.IBytes(uint64(all.Bytes)))
 	}
 	return all, together(unchecked)
 }

@@ -95,8 +95,8 @@ func TestChosen(t *testing.T) {
 // What a report comes to: damage before all, then what could not be looked at; and
 // what has nothing to be compared with yet is neither.
 func TestAnswerOf(t *testing.T) {
-	check := func(rung report.Rung, object string, status report.Status, text string) report.Check {
-		c := report.Check{Rung: rung, Object: object, Status: status, Bytes: 1 << 20}
+	check := func(level report.Level, object string, status report.Status, text string) report.Check {
+		c := report.Check{Level: level, Object: object, Status: status, Bytes: 1 << 20}
 		if status == report.Damaged {
 			c.Findings = []report.Finding{{Text: text}}
 		} else {
@@ -108,16 +108,16 @@ func TestAnswerOf(t *testing.T) {
 	r := &report.Report{Checks: []report.Check{
 		check(report.Checksum, "t/full/a", report.Passed, ""), check(report.Replay, "t/full/a", report.Unchecked, "the first\none"),
 	}}
-	a := answerOf(&verifyRequest{Backup: verify.Latest, Rung: report.Replay}, r, 7, early)
-	if a.Damaged != "" || a.Unchecked != "" || a.Verdict != 7 || a.Bytes != 2<<20 || !strings.Contains(a.Text, nothingYet) || strings.Contains(a.Text, "\n") || strings.Contains(a.Text, "passed the rung replay") {
+	a := answerOf(&verifyRequest{Backup: verify.Latest, Level: report.Replay}, r, 7, early)
+	if a.Damaged != "" || a.Unchecked != "" || a.Verdict != 7 || a.Bytes != 2<<20 || !strings.Contains(a.Text, nothingYet) || strings.Contains(a.Text, "\n") || strings.Contains(a.Text, "passed the level replay") {
 		t.Errorf("too early: %+v", a)
 	}
-	a = answerOf(&verifyRequest{Backup: "b", Rung: report.Replay}, r, 7, nil)
+	a = answerOf(&verifyRequest{Backup: "b", Level: report.Replay}, r, 7, nil)
 	if a.Unchecked != `t/full/a: the first\none` || a.Of != "backup b" {
 		t.Errorf("unchecked: %+v", a)
 	}
 	r.Checks = append(r.Checks, check(report.Structure, "t/full/b", report.Damaged, "bad"), check(report.Structure, "t/full/c", report.Damaged, "worse"))
-	a = answerOf(&verifyRequest{Backup: verify.All, Rung: report.Replay}, r, 7, early)
+	a = answerOf(&verifyRequest{Backup: verify.All, Level: report.Replay}, r, 7, early)
 	if a.Damaged != "t/full/b: bad" || a.Unchecked != "" || a.Of != "the repository" {
 		t.Errorf("damaged: %+v", a)
 	}
@@ -244,9 +244,9 @@ func TestVerifyingJobs(t *testing.T) {
 	l.puts(3)
 	second := l.full()
 	l.archive(0)
-	words(run(structure, ""), "passed the rung structure")
-	words(run(replay, ""), "the newest backup, with the log behind it, passed the rung replay")
-	words(run(checksum, ""), "passed the rung checksum")
+	words(run(structure, ""), "passed the level structure")
+	words(run(replay, ""), "the newest backup, with the log behind it, passed the level replay")
+	words(run(checksum, ""), "passed the level checksum")
 	if w := proofOf(t, l.repo, second); w != report.Replay {
 		t.Errorf("it reached %q", w)
 	}
@@ -271,7 +271,7 @@ func TestVerifyingJobs(t *testing.T) {
 	must(t, os.WriteFile(path, data, 0o600))
 	r := run(checksum, damageIn+"backup "+damaged.ID)
 	_, err = checksum(&job.Task{Job: jobChecksum, Arg: fmt.Appendf(nil, `{"backup": %q}`, damaged.ID)})
-	if err == nil || r.Verdict == 0 || r.Bytes == 0 || !settles(t, l.repo, err) {
+	if err == nil || r.Verdict == 0 || r.Bytes == 0 || !job.IsFinal(err) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if w := proofOf(t, l.repo, newest); w != report.Checksum {
@@ -281,35 +281,19 @@ func TestVerifyingJobs(t *testing.T) {
 	// What could not be looked at: the process's own room is missing.
 	must(t, os.RemoveAll(filepath.Join(dir, "scratch")))
 	must(t, os.WriteFile(filepath.Join(dir, "scratch"), nil, 0o600))
-	if _, err := structure(&job.Task{Job: jobStructure}); err == nil || !strings.Contains(err.Error(), "scratch") || settles(t, l.repo, err) {
+	if _, err := structure(&job.Task{Job: jobStructure}); err == nil || !strings.Contains(err.Error(), "scratch") || job.IsFinal(err) {
 		t.Errorf("no scratch folder: %v", err)
 	}
 }
 
-// settles tells whether a slot ends with the first attempt that fails so.
-func settles(t *testing.T, repo *repository.Repository, cause error) bool {
-	t.Helper()
-	board, err := job.NewBoard(repo, "m1", job.BoardOptions{Exclusive: true})
-	must(t, err)
-	slot := repository.SlotName(time.Now().Add(-time.Duration(len(cause.Error())) * time.Hour)) // another one for each cause
-	task, won, err := board.Claim(t.Context(), "test", slot)
-	if err != nil || !won {
-		t.Fatal(won, err)
-	}
-	must(t, task.Fail(t.Context(), job.Result{}, cause))
-	_, found, err := board.Find(t.Context(), "test", slot)
-	must(t, err)
-	return found
-}
-
-func proofOf(t *testing.T, repo *repository.Repository, m *snapshot.Manifest) report.Rung {
+func proofOf(t *testing.T, repo *repository.Repository, m *snapshot.Manifest) report.Level {
 	t.Helper()
 	chain, err := verdict.ReadAll(t.Context(), repo)
 	must(t, err)
 	m, err = snapshot.ReadManifest(t.Context(), repo, m.Timeline, m.ID)
 	must(t, err)
 	w, _ := chain.Best(m)
-	return w.Reached
+	return w.Verdict.Reached
 }
 
 // Errors of several backups are one line, and each is found in it.

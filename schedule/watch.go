@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 const (
@@ -30,11 +32,12 @@ const (
 
 // listsALook is how many listings a look at a repository of one timeline takes,
 // with the one of the jobs' results.
-const listsALook = 12
+const listsALook = 13
 
 // ListsADay is how many listings an agent asks of its repository in a day to know
 // what is stored, where nothing changes; each timeline beyond the first adds some.
-const ListsADay = int64(24*time.Hour/listEvery) * listsALook
+// With them counts what the lease of the jobs costs: a listing or a put each minute.
+const ListsADay = int64(24*time.Hour/listEvery)*listsALook + int64(24*time.Hour/job.Heartbeat)
 
 // alarmCorrupt is etcd's name for it.
 const alarmCorrupt = "CORRUPT"
@@ -47,21 +50,21 @@ const (
 
 // observations are what was seen last, each with when. Under term.mu.
 type observations struct {
-	cluster    status.Cluster
-	leaderless time.Time          // since when no member sees a leader
-	silent     time.Time          // since when none answers
-	corrupt    []string           // members that etcd's own alarm is about
-	local      store.MemberStatus // the one that the agent stands beside
-	unfit      string             // why nothing large is to be read from it
+	cluster    web.Cluster
+	leaderless time.Time           // since when no member sees a leader
+	silent     time.Time           // since when none answers
+	corrupt    []string            // members that etcd's own alarm is about
+	local      client.MemberStatus // the one that the agent stands beside
+	unfit      string              // why nothing large is to be read from it
 
-	repository status.Repository
-	rto        status.RTO
+	repository web.Repository
+	rto        web.RTO
 	newest     *snapshot.Manifest
 	held       map[repository.TimelineID]time.Time // by full snapshots, see stock.held
 	logBytes   int64                               // of the log since the newest full snapshot
 	entries    uint64
 
-	certificates []status.Certificate
+	certificates []web.Certificate
 	folders      []folder
 	canary       error
 }
@@ -72,14 +75,13 @@ func (t *term) watchCluster(ctx context.Context) {
 	began := time.Now()
 	every(ctx, time.Second, func() {
 		// At the beginning the member is being looked for.
-		_, known := t.local()
-		looking := t.cfg.HasMember() && !known && time.Since(began) < surveyEvery
+		looking := t.cfg.HasMember() && !t.localAnswers() && time.Since(began) < surveyEvery
 		if !looking && time.Since(surveyed) < surveyEvery {
 			return
 		}
 		surveyed = time.Now()
 		t.survey(ctx)
-		if _, known := t.local(); known && time.Since(fitAt) >= fitEvery {
+		if t.localAnswers() && time.Since(fitAt) >= fitEvery {
 			t.lookFit(ctx)
 			fitAt = time.Now()
 		}
@@ -101,9 +103,9 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 }
 
 func (t *term) survey(ctx context.Context) {
-	client, _, archiver := t.opened()
+	cli, _, archiver := t.opened()
 	now := time.Now()
-	survey, err := client.Survey(ctx)
+	survey, err := cli.Survey(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -126,10 +128,10 @@ func (t *term) survey(ctx context.Context) {
 	c.Members, t.seen.corrupt = c.Members[:0:0], nil
 	leader := false
 	for _, m := range survey.Members {
-		one := status.Member{Endpoint: m.Endpoint}
+		one := web.Member{Endpoint: m.Endpoint}
 		if m.Err != nil {
 			one.Error = m.Err.Error()
-			if i := slices.IndexFunc(survey.Membership, func(info store.MemberInfo) bool { return slices.Contains(info.ClientURLs, m.Endpoint) }); i >= 0 {
+			if i := slices.IndexFunc(survey.Membership, func(info client.MemberInfo) bool { return slices.Contains(info.ClientURLs, m.Endpoint) }); i >= 0 {
 				one.ID, one.Name = snapshot.ID(survey.Membership[i].ID).String(), survey.Membership[i].Name
 			}
 			c.Members = append(c.Members, one)
@@ -155,9 +157,9 @@ func (t *term) survey(ctx context.Context) {
 	slices.Sort(t.seen.corrupt)
 	t.seen.corrupt = slices.Compact(t.seen.corrupt)
 	for _, info := range survey.Membership {
-		known := slices.ContainsFunc(c.Members, func(m status.Member) bool { return m.ID == snapshot.ID(info.ID).String() })
+		known := slices.ContainsFunc(c.Members, func(m web.Member) bool { return m.ID == snapshot.ID(info.ID).String() })
 		if !known {
-			c.Members = append(c.Members, status.Member{ID: snapshot.ID(info.ID).String(), Name: info.Name, Error: "no endpoint leads to it"})
+			c.Members = append(c.Members, web.Member{ID: snapshot.ID(info.ID).String(), Name: info.Name, Error: "no endpoint leads to it"})
 		}
 	}
 	if leader {
@@ -167,7 +169,7 @@ func (t *term) survey(ctx context.Context) {
 	}
 }
 
-func roleOf(m store.MemberStatus) string {
+func roleOf(m client.MemberStatus) string {
 	switch {
 	case m.IsLeader:
 		return roleLeader
@@ -178,20 +180,16 @@ func roleOf(m store.MemberStatus) string {
 }
 
 // isLocal compares with the archiver's own words for its member.
-func isLocal(local string, m store.MemberStatus) bool {
+func isLocal(local string, m client.MemberStatus) bool {
 	return local == fmt.Sprintf("member %x of cluster %x", m.MemberID, m.ClusterID)
 }
 
-// local is the member that the agent stands beside, as it last answered.
-func (t *term) local() (status.Member, bool) {
+// localAnswers tells that the member which the agent stands beside is known and
+// answered last.
+func (t *term) localAnswers() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, m := range t.seen.cluster.Members {
-		if m.Local && m.Error == "" {
-			return m, true
-		}
-	}
-	return status.Member{}, false
+	return slices.ContainsFunc(t.seen.cluster.Members, func(m web.Member) bool { return m.Local && m.Error == "" })
 }
 
 // lookFit asks whether the local member is to be read now.
@@ -203,13 +201,13 @@ func (t *term) lookFit(ctx context.Context) {
 		return
 	}
 	client, _, _ := t.opened()
-	f, err := client.Fitness(ctx, m)
+	unfit, err := client.Unfit(ctx, m)
 	if err != nil {
 		return // of ctx
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen.unfit = f.Unfit
+	t.seen.unfit = unfit
 }
 
 // lookSoon asks for a look at the repository now, since something changed.
@@ -253,7 +251,7 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	if err := (*s).look(ctx, time.Now()); err != nil {
 		return err
 	}
-	var r status.Repository
+	var r web.Repository
 	(*s).describe(&r)
 	newest := (*s).newest()
 	logBytes, entries := (*s).since(newest)
@@ -261,7 +259,7 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	t.seen.repository = r
 	t.seen.newest, t.seen.logBytes, t.seen.entries, t.seen.held = newest, logBytes, entries, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
-	board, archiver := t.board, t.archiver
+	runner, archiver := t.runner, t.archiver
 	if archiver != nil && newest != nil && newest.ID != t.lookedAt {
 		archiver.LookAgain() // another agent may have taken it
 		t.lookedAt = newest.ID
@@ -269,12 +267,110 @@ func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
 	t.mu.Unlock()
 	t.demandBySize(ctx)
 	t.demandFirst(ctx)
-	if board == nil {
+	t.demandAfterFull(ctx, *s, newest)
+	if runner == nil {
 		return nil
 	}
-	_, err = board.History(ctx)
+	err = runner.History(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
+}
+
+// serversEvery is how often the members' certificates are looked at.
+const serversEvery = time.Hour
+
+// canaryEvery is how often it is looked whether the identities are the right ones.
+const canaryEvery = 15 * time.Minute
+
+// folder is one that the agent writes to.
+type folder struct {
+	key, dir   string
+	free, need int64
+}
+
+// watchHost looks at certificates and space now and then.
+func (t *term) watchHost(ctx context.Context) {
+	var servers []web.Certificate
+	var serversAt, canaryAt time.Time
+	every(ctx, hostEvery, func() {
+		if client, _, _ := t.opened(); client != nil && time.Since(serversAt) >= serversEvery {
+			servers = servers[:0:0]
+			for _, c := range client.ServerCertificates(ctx) {
+				if c.Err == nil { // that a member does not answer is told elsewhere
+					servers = append(servers, web.Certificate{Use: "etcd server", Place: c.Endpoint, Expires: c.Expires})
+				}
+			}
+			serversAt = time.Now()
+		}
+		var own []web.Certificate
+		for _, c := range t.cfg.Certificates() {
+			one := web.Certificate{Use: c.Use, Place: c.File, Expires: c.Expires}
+			if c.Err != nil {
+				one.Error = c.Err.Error()
+			}
+			own = append(own, one)
+		}
+		spaces := t.spaces()
+		t.mu.Lock()
+		t.seen.certificates, t.seen.folders = slices.Concat(own, servers), spaces
+		t.mu.Unlock()
+		if time.Since(canaryAt) >= canaryEvery && t.lookAtCanary(ctx) {
+			canaryAt = time.Now()
+		}
+	})
+}
+
+// spaces are the folders that could run full, with what they may need.
+func (t *term) spaces() []folder {
+	t.mu.Lock()
+	newest := t.seen.newest
+	t.mu.Unlock()
+	var all []folder
+	add := func(key, dir string, need int64) {
+		if free, known, err := safedir.Free(dir); err == nil && known {
+			all = append(all, folder{key, dir, free, need})
+		}
+	}
+	if t.cfg.Archiving() {
+		_, _, archiver := t.opened()
+		need := int64(t.cfg.Archive.SpoolLimit)
+		if archiver != nil {
+			need -= archiver.State().Spooled
+		}
+		add("archive.spool-dir", t.cfg.Archive.SpoolDir, need)
+	}
+	if newest != nil && t.unpacks() {
+		add("resources.scratch-dir", t.cfg.Resources.ScratchDir, 2*newest.Object.RawSize)
+	}
+	return all
+}
+
+// unpacks tells whether any job that runs here unpacks a database.
+func (t *term) unpacks() bool {
+	j := t.cfg.Jobs
+	return j.Structure.Runs() || j.Replay.Runs() || j.Drill.Runs() || j.Synthetic.Runs()
+}
+
+// lookAtCanary finds out whether what is encrypted here can be opened: a lost
+// identity is found before the disaster. It is false where that could not be told.
+func (t *term) lookAtCanary(ctx context.Context) bool {
+	_, repo, _ := t.opened()
+	if len(t.codec.Recipients) == 0 {
+		return true
+	}
+	if repo == nil {
+		return false
+	}
+	err := checkCanary(ctx, repo, t.codec.Recipients, t.identities)
+	found := errors.Is(err, errUnopened) || errors.Is(err, errForeign)
+	if err != nil && !found {
+		// What was known stays: that the repository is away is a problem of its own.
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen.canary = err
+	return true
 }

@@ -5,15 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
-)
-
-// What a FanOut keeps in memory at most, whatever the number of targets:
-// fanOutChunks × fanOutChunk bytes. Enough to let the targets' uploads run
-// beside each other, too little to matter.
-const (
-	fanOutChunk  = 256 << 10
-	fanOutChunks = 8
 )
 
 // Target is one place that a FanOut writes to.
@@ -31,148 +22,107 @@ type Result struct {
 }
 
 // FanOut writes one stream to several sinks in one pass. A target that fails
-// is aborted at once and the others go on. Each target has a goroutine of its
-// own, so that slow ones overlap; the slowest sets the pace.
+// is aborted at once and the others go on. Each Write goes to all at once, and waits
+// for all: a sink at the end of a line has a buffer of its own.
 //
 // It is used by one goroutine, and ended with Commit or Abort.
 type FanOut struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	lanes   []*lane
-	running int         // lanes with a goroutine, failed ones included
-	free    chan *chunk // the only source of chunks: bounds the memory
-	current *chunk      // being filled
-	alive   atomic.Int32
-	dead    chan struct{} // closed when no target is left
-	commit  context.Context
+	targets []*destination
 	closed  bool
 }
 
-// chunk is a piece of the stream, shared by all lanes.
-type chunk struct {
-	data  []byte
-	users atomic.Int32
+// destination is one target of a FanOut, and its object on the way.
+type destination struct {
+	Result
+	writer   Writer // nil where Create failed
+	abortErr error
 }
 
 // NewFanOut starts the object on every target, in parallel. It fails only when
 // no target could start; a target that could not is told of by Commit. The end
-// of ctx aborts all targets.
+// of ctx ends all targets, which the next call aborts.
 func NewFanOut(ctx context.Context, targets []Target) (*FanOut, error) {
 	if len(targets) == 0 {
 		return nil, errors.New("write to several sinks: none was given")
 	}
-	f := &FanOut{free: make(chan *chunk, fanOutChunks), dead: make(chan struct{})}
+	f := &FanOut{}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
-	for range fanOutChunks {
-		f.free <- &chunk{}
-	}
-	var started sync.WaitGroup
 	for _, target := range targets {
-		l := &lane{target: target, queue: make(chan *chunk, fanOutChunks), done: make(chan struct{})}
-		f.lanes = append(f.lanes, l)
-		started.Go(func() {
-			if l.writer, l.err = target.Sink.Create(f.ctx, target.Name, target.Options); l.err != nil {
-				l.writer = nil
-			}
-		})
+		f.targets = append(f.targets, &destination{Result: Result{Target: target}})
 	}
-	started.Wait()
-	for _, l := range f.lanes {
-		if l.err == nil {
-			f.running++
+	f.each(func(d *destination) {
+		if d.writer, d.Err = d.Target.Sink.Create(f.ctx, d.Target.Name, d.Target.Options); d.Err != nil {
+			d.writer = nil
 		}
-	}
-	if f.running == 0 {
+	})
+	if err := f.failure(); err != nil {
 		f.cancel(nil)
-		return nil, f.failure()
-	}
-	f.alive.Store(int32(f.running))
-	for _, l := range f.lanes {
-		if l.err != nil {
-			close(l.done)
-			continue
-		}
-		go l.run(f)
+		return nil, err
 	}
 	return f, nil
 }
 
-// Write takes p, and returns once it is copied; what a target makes of it
-// shows later. It fails when no target is left, with all their errors.
+// each does something with all targets that have not failed, in parallel.
+func (f *FanOut) each(do func(*destination)) {
+	var all sync.WaitGroup
+	for _, d := range f.targets {
+		if d.Err == nil {
+			all.Go(func() { do(d) })
+		}
+	}
+	all.Wait()
+}
+
+// Write gives p to all targets that are left. It fails when there is none, with all
+// their errors.
 func (f *FanOut) Write(p []byte) (int, error) {
 	if f.closed {
 		return 0, ErrClosed
 	}
-	written := 0
-	for {
-		select {
-		case <-f.dead:
-			return written, f.failure()
-		default:
+	f.each(func(d *destination) {
+		err := context.Cause(f.ctx)
+		if err == nil {
+			_, err = d.writer.Write(p)
 		}
-		if written == len(p) {
-			return written, nil
+		if err != nil {
+			f.fail(d, err)
 		}
-		if f.current == nil {
-			select {
-			case f.current = <-f.free:
-			case <-f.dead:
-				return written, f.failure()
-			}
-			if f.current.data == nil {
-				f.current.data = make([]byte, 0, fanOutChunk)
-			}
-		}
-		data := f.current.data
-		n := copy(data[len(data):cap(data)], p[written:])
-		f.current.data = data[:len(data)+n]
-		written += n
-		if len(f.current.data) == cap(data) {
-			f.flush()
-		}
+	})
+	if err := f.failure(); err != nil {
+		return 0, err
 	}
-}
-
-// flush hands the current chunk to the lanes. A queue has room for every chunk
-// there is, so this never waits.
-func (f *FanOut) flush() {
-	c := f.current
-	f.current = nil
-	if c == nil {
-		return
-	}
-	c.users.Store(int32(f.running))
-	for _, l := range f.lanes {
-		if l.writer != nil {
-			l.queue <- c
-		}
-	}
+	return len(p), nil
 }
 
 // Commit commits each target that is left, in parallel, and tells what became
 // of each, in the order of NewFanOut. The end of ctx aborts what is not
 // committed yet. A second call, or one after Abort, is ErrClosed throughout.
 func (f *FanOut) Commit(ctx context.Context) []Result {
-	results := make([]Result, len(f.lanes))
+	results := make([]Result, len(f.targets))
 	if f.closed {
-		for i, l := range f.lanes {
-			results[i] = Result{Target: l.target, Err: ErrClosed}
+		for i, d := range f.targets {
+			results[i] = Result{Target: d.Target, Err: ErrClosed}
 		}
 		return results
 	}
 	f.closed = true
-	f.commit = ctx
-	f.flush()
 	stop := context.AfterFunc(ctx, func() { f.cancel(ctx.Err()) })
-	for _, l := range f.lanes {
-		close(l.queue)
-	}
-	for i, l := range f.lanes {
-		<-l.done
-		results[i] = Result{Target: l.target, Object: l.object, Err: l.err}
-	}
+	f.each(func(d *destination) {
+		err := context.Cause(f.ctx)
+		if err == nil {
+			d.Object, err = d.writer.Commit(ctx)
+		}
+		if err != nil {
+			f.fail(d, err)
+		}
+	})
 	stop()
 	f.cancel(nil)
+	for i, d := range f.targets {
+		results[i] = d.Result
+	}
 	return results
 }
 
@@ -184,19 +134,35 @@ func (f *FanOut) Abort() error {
 	}
 	f.closed = true
 	f.cancel(context.Canceled)
+	f.each(func(d *destination) { f.fail(d, context.Canceled) })
 	var errs []error
-	for _, l := range f.lanes {
-		<-l.done
-		errs = append(errs, l.abortErr)
+	for _, d := range f.targets {
+		errs = append(errs, d.abortErr)
 	}
 	return errors.Join(errs...)
 }
 
-// failure joins the errors of all lanes, each of which has failed.
+// fail aborts a target. An error of its Abort is for FanOut.Abort to return; it
+// is also shown beside the one that led to it, which Commit returns.
+func (f *FanOut) fail(d *destination, err error) {
+	if cause := context.Cause(f.ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err) // why it was cancelled
+	}
+	d.abortErr = d.writer.Abort()
+	d.Object, d.Err = Object{}, err
+	if d.abortErr != nil {
+		d.Err = fmt.Errorf("%w; and aborting it failed: %w", err, d.abortErr)
+	}
+}
+
+// failure joins the errors of all targets; nil where one is left.
 func (f *FanOut) failure() error {
 	var errs []error
-	for _, l := range f.lanes {
-		errs = append(errs, l.err)
+	for _, d := range f.targets {
+		if d.Err == nil {
+			return nil
+		}
+		errs = append(errs, d.Err)
 	}
 	return fmt.Errorf("no target is left: %w", errors.Join(errs...))
 }

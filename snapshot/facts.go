@@ -11,10 +11,10 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease/leasepb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/requorum/requorum/snapshot/pages"
-	"github.com/requorum/requorum/snapshot/rowkey"
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // ReadFacts reads what the database in r, of size bytes without a trailing
@@ -38,11 +38,11 @@ func ReadFacts(ctx context.Context, r io.ReaderAt, size int64) (Facts, error) {
 }
 
 // database is an etcd database whose buckets are looked up by name.
-type database struct{ *pages.File }
+type database struct{ *boltfile.File }
 
 // openDatabase opens a database that ends with ctx.
 func openDatabase(ctx context.Context, r io.ReaderAt, size int64) (*database, error) {
-	f, err := pages.OpenContext(ctx, r, size)
+	f, err := boltfile.Open(ctx, r, size)
 	if err != nil {
 		return nil, damage(err)
 	}
@@ -63,13 +63,13 @@ func malformed(format string, args ...any) error {
 // failures of the place that they come from as they are.
 func damage(err error) error {
 	var (
-		page    *pages.PageError
+		page    *boltfile.PageError
 		content *contentError
 	)
 	switch {
 	case errors.As(err, &page):
 		return &DamagedError{Object: "the database", Offset: page.Offset, Err: err}
-	case errors.As(err, &content), errors.Is(err, pages.ErrNotDatabase):
+	case errors.As(err, &content), errors.Is(err, boltfile.ErrNotDatabase):
 		return &DamagedError{Object: "the database", Offset: -1, Err: err}
 	}
 	return err
@@ -156,9 +156,9 @@ func readRevision(db *database, facts *Facts) error {
 	if err != nil {
 		return err
 	}
-	newest := rowkey.Key{Revision: rowkey.Revision{Main: 1}} // of an empty store
+	newest := boltfile.Row{Revision: boltfile.Revision{Main: 1}} // of an empty store
 	if last != nil {
-		if newest, err = rowkey.Parse(last); err != nil {
+		if newest, err = boltfile.ParseRow(last); err != nil {
 			return malformed("last key of bucket key: %w", err)
 		}
 	}
@@ -173,7 +173,7 @@ func (db *database) compaction(key string) (int64, error) {
 	if err != nil || v == nil {
 		return 0, err
 	}
-	r, err := rowkey.Parse(v)
+	r, err := boltfile.ParseRow(v)
 	if err != nil {
 		return 0, malformed("%s: %w", key, err)
 	}
@@ -237,4 +237,86 @@ func readAuth(db *database, facts *Facts) error {
 	v, err := db.get("auth", "authEnabled")
 	facts.AuthEnabled = len(v) == 1 && v[0] == 1
 	return err
+}
+
+// Lease is a lease of a database, in seconds.
+type Lease struct {
+	ID  int64 `json:"id"`
+	TTL int64 `json:"ttl"` // that a member gives it
+	// Left is what it lives from a start on: less than TTL where its cluster noted how
+	// much was left (--experimental-enable-lease-checkpoint).
+	Left int64 `json:"left"`
+}
+
+// MinLeaseTTL is what members raise shorter leases to, in seconds: one and a half
+// times etcd's election timeout of a second, rounded up.
+const MinLeaseTTL = 2
+
+// EachLease calls do for all leases of a database, by ID. An error of do ends it.
+func EachLease(db *boltfile.File, do func(Lease) error) error {
+	bucket, err := db.Bucket([]byte("lease"))
+	if err != nil || bucket == nil {
+		return err
+	}
+	return bucket.ForEach(func(k, v []byte) error {
+		var l leasepb.Lease
+		if err := proto.Unmarshal(v, &l); err != nil || len(k) != 8 {
+			return fmt.Errorf("lease %x cannot be decoded: %w", k, err)
+		}
+		if key := int64(binary.BigEndian.Uint64(k)); key != l.ID {
+			return fmt.Errorf("lease %016x is kept as lease %016x", l.ID, key)
+		}
+		one := Lease{ID: l.ID, TTL: max(l.TTL, MinLeaseTTL)}
+		one.Left = one.TTL
+		if l.RemainingTTL > 0 {
+			one.Left = min(l.RemainingTTL, one.TTL)
+		}
+		return do(one)
+	})
+}
+
+// CheckStructure goes through all pages of the database in r, of size bytes
+// without a trailing SHA-256, that hold content: for one that came without a
+// sum, such as a db file that was copied from a running member and may be torn.
+// Damage inside keys and values is not seen. What is found is a *DamagedError
+// of the object name; a failure of r is returned as such.
+func CheckStructure(ctx context.Context, name string, r io.ReaderAt, size int64) error {
+	wrap := func(what string, err error) error {
+		if what != "" {
+			err = fmt.Errorf("bucket %q: %w", what, err)
+		}
+		return &DamagedError{Object: name, Offset: -1, Err: err}
+	}
+	db, err := boltfile.Open(ctx, r, size)
+	if err != nil {
+		return endOr(ctx, err, wrap("", err))
+	}
+	root := db.Root().Cursor()
+	for key, value, err := root.First(); key != nil || err != nil; key, value, err = root.Next() {
+		if err != nil {
+			return endOr(ctx, err, wrap("", err))
+		}
+		if value != nil {
+			continue
+		}
+		b, err := db.Bucket(key)
+		if err == nil && b == nil {
+			err = malformed("is none")
+		}
+		if err == nil {
+			err = b.ForEach(func(_, _ []byte) error { return ctx.Err() })
+		}
+		if err != nil {
+			return endOr(ctx, err, wrap(string(key), err))
+		}
+	}
+	return nil
+}
+
+// endOr is err itself where the context has ended, and damage otherwise.
+func endOr(ctx context.Context, err, damage error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return damage
 }

@@ -17,6 +17,23 @@ const Latest = "latest"
 // that choosing between them is not for a program.
 var ErrAmbiguous = errors.New("more than one backup matches")
 
+// SeparateError says that several timelines of a repository have a newest backup, and
+// none goes on from another. It wraps ErrAmbiguous.
+type SeparateError struct {
+	Timelines []repository.TimelineID
+	catalog   *Catalog
+}
+
+func (e *SeparateError) Error() string {
+	text := ErrAmbiguous.Error() + ": these are separate histories; choose one with --timeline, or give an ID:"
+	for _, t := range e.Timelines {
+		text += "\n  " + e.catalog.Summary(t)
+	}
+	return text
+}
+
+func (e *SeparateError) Unwrap() error { return ErrAmbiguous }
+
 // DamagedManifestError says that the backup that was asked for, or the newest
 // one where that was asked for, has a damaged manifest. It wraps the
 // *DamagedError.
@@ -32,8 +49,10 @@ func (e *DamagedManifestError) Unwrap() error { return e.Err }
 // One that went on after another had branched off, as its backups or, where
 // c.Archived tells, its log show, is not continued by that one; nor is one whose
 // branch was a recovery that was taken back.
-// Where there is more than one, the error is ErrAmbiguous: their histories
-// differ, and which one is right only the user can know. Where the newest
+// Where there is more than one, it is the one that is still observed, as c.Archived
+// tells, if no other was ever observed or was backed up since. Otherwise the error is
+// a *SeparateError: their histories differ, and which one is right only the user can
+// know. Where the newest
 // backup has a damaged manifest the error is a *DamagedManifestError: an older
 // one must not pass for the newest.
 func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
@@ -51,11 +70,14 @@ func (c *Catalog) Find(ref, timeline string) (*Manifest, error) {
 	}
 	switch {
 	case timeline != "":
-		return nil, fmt.Errorf("%w: there is no timeline %s", ErrNoBackup, timeline)
+		return nil, fmt.Errorf("%w: there is no timeline %s; 'requorum list' shows them", ErrNoBackup, timeline)
 	case len(candidates) == 0:
 		return nil, fmt.Errorf("%w: the repository has no backup", ErrNoBackup)
 	case len(candidates) > 1:
-		return nil, fmt.Errorf("%w: timelines %s are separate histories; choose one with --timeline, or give an ID", ErrAmbiguous, timelineNames(candidates))
+		if t, only := c.onlyObserved(candidates); only {
+			return c.findNewest(t)
+		}
+		return nil, &SeparateError{candidates, c}
 	}
 	return c.findNewest(candidates[0])
 }
@@ -76,9 +98,47 @@ func (c *Catalog) findNewest(t repository.TimelineID) (*Manifest, error) {
 	return m, nil
 }
 
+// onlyObserved is the one timeline of several whose log is archived, where that went
+// on for as long as any other was backed up. It is not one that was restored from
+// another that is still backed up: that may be a test of a cluster without agents.
+func (c *Catalog) onlyObserved(all []repository.TimelineID) (only repository.TimelineID, is bool) {
+	for _, t := range all {
+		if !c.Archived[t].Seen.IsZero() {
+			if is {
+				return repository.TimelineID{}, false
+			}
+			only, is = t, true
+		}
+	}
+	for _, t := range all {
+		m := c.newestRead(t)
+		if !is || t == only || m == nil {
+			continue
+		}
+		if m.Started.After(c.Archived[only].Seen.Add(clockMargin)) || c.descends(only, t) {
+			return repository.TimelineID{}, false
+		}
+	}
+	return only, is
+}
+
+// descends tells whether the history of t goes on from another timeline's.
+func (c *Catalog) descends(t, from repository.TimelineID) bool {
+	for range c.Timelines { // so that descriptors in a circle end
+		i := slices.IndexFunc(c.Timelines, func(o repository.Timeline) bool { return o.ID == t })
+		if i < 0 || c.Timelines[i].Parent == nil {
+			return false
+		}
+		if t = c.Timelines[i].Parent.Timeline; t == from {
+			return true
+		}
+	}
+	return false
+}
+
 // hasBackup tells whether a timeline has a backup, damaged or not.
 func (c *Catalog) hasBackup(t repository.TimelineID) bool {
-	return c.Newest(t) != nil || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
+	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, func(u UnreadBackups) bool { return u.Timeline == t }) || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
 }
 
 // clockMargin is by how much the clocks of those who back up and of those who
@@ -188,14 +248,6 @@ func (c *Catalog) OlderThanDamaged(d DamagedBackup) *Manifest {
 func startedAt(id string) string {
 	stamp, _, _ := strings.Cut(id, "-")
 	return stamp
-}
-
-func timelineNames(all []repository.TimelineID) string {
-	var names []string
-	for _, t := range all {
-		names = append(names, t.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 func backupNames(all []*Manifest) string {

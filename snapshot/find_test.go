@@ -2,11 +2,12 @@ package snapshot
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 func tl(n int) repository.TimelineID { return repository.TimelineID{ClusterID: uint64(n), N: 1} }
@@ -55,6 +56,13 @@ func TestFind(t *testing.T) {
 		return &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(1): a}}
 	}
 
+	later := archived(Archived{Seen: opened.Add(time.Second)})
+	since := *chain.Manifests[2]
+	since.Started = opened.Add(2 * time.Hour)
+	later.Manifests = append(slices.Clone(chain.Manifests[:2]), &since)
+	archivedBoth := archived(Archived{Seen: opened.Add(time.Second)})
+	archivedBoth.Archived[tl(2)] = Archived{Seen: opened.Add(time.Minute)}
+
 	// The child was a recovery that was taken back.
 	undone := &Catalog{Timelines: both, Manifests: chain.Manifests, Archived: map[repository.TimelineID]Archived{tl(2): {Superseded: true, Undone: true}}}
 
@@ -73,8 +81,10 @@ func TestFind(t *testing.T) {
 		{"promise 6: nor does it when clocks differ", skewed, Latest, "", "", ErrAmbiguous},
 		{"a synthetic snapshot is no sign of life", synthetic, Latest, "", "20260103T000000Z-cccccc", nil},
 		{"restored from an older backup than the newest", wentBack, Latest, "", "20260103T000000Z-cccccc", nil},
-		{"promise 6: nor does it hide one that only archives", archived(Archived{Seen: opened.Add(time.Second)}), Latest, "", "", ErrAmbiguous},
+		{"promise 6: nor does it hide one that only archives", archived(Archived{Seen: opened.Add(time.Second)}), Latest, "", "20260102T000000Z-bbbbbb", nil},
 		{"which is found by its timeline", archived(Archived{Seen: opened.Add(time.Second)}), Latest, tl(1).String(), "20260102T000000Z-bbbbbb", nil},
+		{"promise 6: one that archives, and another that was backed up since", later, Latest, "", "", ErrAmbiguous},
+		{"promise 6: two that archive", archivedBoth, Latest, "", "", ErrAmbiguous},
 		{"restored from before the end of the log", archived(Archived{Seen: opened.Add(-time.Second)}), Latest, "", "20260103T000000Z-cccccc", nil},
 		{"a recovery ended it", archived(Archived{Seen: opened.Add(time.Hour), Superseded: true}), Latest, "", "20260103T000000Z-cccccc", nil},
 		{"promise 6: a recovery that was taken back does not continue it", undone, Latest, "", "20260102T000000Z-bbbbbb", nil},
@@ -132,15 +142,15 @@ func TestOlder(t *testing.T) {
 func TestPromise6RestartedHistoryIsNoticed(t *testing.T) {
 	last := &Manifest{Facts: Facts{RaftIndex: 100, RaftTerm: 5, Revision: 50}}
 	for _, c := range []struct {
-		b    store.Barrier
+		b    client.Barrier
 		want bool
 	}{
-		{store.Barrier{Index: 100, Term: 5, Revision: 50}, false},
-		{store.Barrier{Index: 101, Term: 5, Revision: 50}, false},
-		{store.Barrier{Index: 200, Term: 9, Revision: 80}, false},
-		{store.Barrier{Index: 99, Term: 5, Revision: 50}, true},
-		{store.Barrier{Index: 200, Term: 4, Revision: 80}, true},
-		{store.Barrier{Index: 200, Term: 9, Revision: 49}, true},
+		{client.Barrier{Index: 100, Term: 5, Revision: 50}, false},
+		{client.Barrier{Index: 101, Term: 5, Revision: 50}, false},
+		{client.Barrier{Index: 200, Term: 9, Revision: 80}, false},
+		{client.Barrier{Index: 99, Term: 5, Revision: 50}, true},
+		{client.Barrier{Index: 200, Term: 4, Revision: 80}, true},
+		{client.Barrier{Index: 200, Term: 9, Revision: 49}, true},
 	} {
 		if got := restarted(backupPoint(last), c.b); got != c.want {
 			t.Errorf("restarted(%+v) = %v, want %v", c.b, got, c.want)

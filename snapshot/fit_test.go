@@ -2,94 +2,117 @@ package snapshot_test
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// The member that would be read first is defragmented for long, or its process
-// stands still: another one is read, the leader if need be. Where none is fit the
-// backup waits as long as it was told to, and then reads one that is not.
-func TestTakeReadsUnfitLast(t *testing.T) {
-	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 2})
+// listener is called with the message of each line of a log.
+type listener func(message string)
+
+func (listener) Enabled(context.Context, slog.Level) bool { return true }
+func (l listener) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l listener) WithGroup(string) slog.Handler          { return l }
+func (l listener) Handle(_ context.Context, r slog.Record) error {
+	l(r.Message)
+	return nil
+}
+
+// takeWhen takes a backup and calls on with each line of its log, and with each
+// phase of waiting for a member that is fit.
+func takeWhen(t *testing.T, client *client.Client, fit time.Duration, on func(event string)) *snapshot.Manifest {
+	t.Helper()
+	result, err := snapshot.Take(t.Context(), snapshot.Request{
+		Client: client, Tool: "test", Sinks: []sinks.Sink{newDisk(t)}, Fit: fit, Logger: slog.New(listener(on)),
+		Progress: func(p snapshot.Progress) {
+			if p.Phase == "fit" {
+				on("waits")
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Outcomes[0].Manifest
+}
+
+func fitClient(t *testing.T, members int) (*storetest.Cluster, *client.Client) {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: members})
 	c.Fill(t, storetest.Load{Keys: 200})
-	client, err := store.Dial(t.Context(), c.ClientConfig())
+	// A busy machine thaws a member late: keepalive would end the connection by then,
+	// and with it the only member's stream.
+	config := c.ClientConfig()
+	config.KeepAliveTimeout = 5 * time.Minute
+	client, err := client.Dial(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	s, err := client.Survey(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	return c, client
+}
+
+// The member that would be read first stops answering: another one is read.
+func TestTakeReadsUnfitLast(t *testing.T) {
+	c, client := fitClient(t, 3)
+	first := takeWhen(t, client, 0, func(string) {}).Source
+	if first.IsLeader {
+		t.Fatal("all are well, and the leader was read")
 	}
-	follower := -1
-	for i := range 2 {
-		for _, m := range s.Members {
-			if m.Endpoint == c.Endpoints()[i] && !m.IsLeader {
-				follower = i
-			}
-		}
-	}
-	take := func(fit time.Duration, phases *[]string) *snapshot.Manifest {
-		result, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Tool: "test", Sinks: []sinks.Sink{newDisk(t)}, Fit: fit,
-			Progress: func(p snapshot.Progress) {
-				if phases != nil && p.Phase == "fit" {
-					*phases = append(*phases, p.Phase)
+	frozen, unfit := false, 0
+	m := takeWhen(t, client, 0, func(event string) {
+		switch event {
+		case "barrier":
+			for i, endpoint := range c.Endpoints() {
+				if endpoint == first.Endpoint {
+					c.Freeze(t, i)
+					frozen = true
 				}
-			}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result.Outcomes[0].Manifest
-	}
-	if m := take(0, nil); m.Source.IsLeader {
-		t.Error("all are well, and the leader was read")
-	}
-	slow := c.SlowDisk(t, follower, 150*time.Millisecond)
-	etcd := c.Client(t)
-	for range 10 {
-		if _, err := etcd.Put(t.Context(), "slow", "value"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if m := take(0, nil); !m.Source.IsLeader {
-		t.Error("the follower's disk is slow, and it was read")
-	}
-	other := c.SlowDisk(t, 1-follower, 150*time.Millisecond)
-	write, stop := context.WithCancel(t.Context())
-	defer stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for write.Err() == nil {
-			if _, err := etcd.Put(write, "slow", "value"); err != nil && !errors.Is(err, context.Canceled) {
-				t.Error(err)
 			}
+		case "member unfit to be read now":
+			unfit++
 		}
-	}()
-	time.Sleep(time.Second)
-	var phases []string
-	begun := time.Now()
-	take(2*time.Second, &phases)
-	if took := time.Since(begun); took < 2*time.Second || len(phases) == 0 {
-		t.Errorf("none was fit, and the backup was done after %s (%v)", took, phases)
+	})
+	if !frozen || unfit == 0 || m.Source.Endpoint == first.Endpoint {
+		t.Errorf("frozen %v, seen to be unfit %d times, read from %s after %s", frozen, unfit, m.Source.Endpoint, first.Endpoint)
 	}
-	// One becomes fit while the backup waits for it.
-	phases = nil
-	time.AfterFunc(2*time.Second, func() { other.Stop(t) })
-	begun = time.Now()
-	if m := take(time.Minute, &phases); !m.Source.IsLeader || len(phases) == 0 {
-		t.Errorf("read from the leader %v, having waited %d times", m.Source.IsLeader, len(phases))
+}
+
+// Where no member is fit the backup waits for one, as long as it was told to, and
+// then reads one that is not.
+func TestTakeWaitsForFit(t *testing.T) {
+	c, client := fitClient(t, 1)
+	waits := 0
+	takeWhen(t, client, time.Minute, func(event string) {
+		switch event {
+		case "barrier":
+			c.Freeze(t, 0)
+		case "waits":
+			waits++
+			c.Thaw(t, 0)
+		}
+	})
+	if waits == 0 {
+		t.Error("the only member was frozen, and nobody waited")
 	}
-	if took := time.Since(begun); took > 30*time.Second {
-		t.Errorf("the backup took %s", took)
+	waits, unfit := 0, 0
+	takeWhen(t, client, time.Nanosecond, func(event string) {
+		switch event {
+		case "barrier":
+			c.Freeze(t, 0)
+		case "waits":
+			waits++
+		case "member unfit to be read now":
+			unfit++
+			c.Thaw(t, 0) // it was judged, and is read although it was unfit
+		}
+	})
+	if waits != 0 || unfit != 1 {
+		t.Errorf("read after having waited %d times and judged %d times, with no time to wait", waits, unfit)
 	}
-	stop()
-	<-done
-	slow.Stop(t)
 }

@@ -8,11 +8,9 @@ import (
 	"hash/maphash"
 	"io"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/coreos/go-semver/semver"
 
-	"github.com/requorum/requorum/snapshot/pages"
-	"github.com/requorum/requorum/snapshot/rowkey"
-	"github.com/requorum/requorum/snapshot/wire"
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // ReadHashKV computes the HashKV that etcd would answer with, at the newest
@@ -55,6 +53,15 @@ func ReadHashKVCompacted(ctx context.Context, r io.ReaderAt, size, compacted int
 	}
 	hash, err := hashKV(db, 0, compacted)
 	return hash, damage(err)
+}
+
+// HashesOtherwise tells whether an etcd of a version leaves other deletions at the
+// compacted revision out of its HashKV than ReadHashKV: those up to 3.5.15 and 3.4.33
+// do. Of a version that cannot be read it is not known.
+func HashesOtherwise(version string) bool {
+	v, err := semver.NewVersion(version)
+	return err == nil && (v.LessThan(semver.Version{Major: 3, Minor: 4, Patch: 34}) ||
+		v.Minor == 5 && v.LessThan(semver.Version{Major: 3, Minor: 5, Patch: 16}))
 }
 
 // ErrNoRevision says that a database has no state at a revision any more, or
@@ -118,15 +125,15 @@ type keyHasher struct {
 type keyID [2]uint64
 
 type newestChange struct {
-	revision rowkey.Revision
+	revision boltfile.Revision
 	deleted  bool
 }
 
 // findNewest fills in h.newest from the revisions from main on.
-func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
+func (h *keyHasher) findNewest(keys *boltfile.Bucket, main int64) error {
 	h.newest = map[keyID]newestChange{}
 	c := keys.Cursor()
-	for k, v, err := c.Seek(rowkey.Revision{Main: main}.Bytes()); k != nil || err != nil; k, v, err = c.Next() {
+	for k, v, err := c.Seek(boltfile.Revision{Main: main}.Bytes()); k != nil || err != nil; k, v, err = c.Next() {
 		if err != nil {
 			return err
 		}
@@ -142,7 +149,7 @@ func (h *keyHasher) findNewest(keys *pages.Bucket, main int64) error {
 	return nil
 }
 
-func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
+func (h *keyHasher) sum(keys *boltfile.Bucket) (uint32, error) {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	kept := crc32.Checksum([]byte("key"), castagnoli)
 	all := kept // in case that no key is alive
@@ -151,7 +158,7 @@ func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
 		alive = alive || !n.deleted
 	}
 	err := keys.ForEach(func(k, v []byte) error {
-		r, err := rowkey.Parse(k)
+		r, err := boltfile.ParseRow(k)
 		if err != nil {
 			return malformed("bucket key: %w", err)
 		}
@@ -185,23 +192,15 @@ func (h *keyHasher) sum(keys *pages.Bucket) (uint32, error) {
 	return kept, err
 }
 
-// parse reads the revision and the user's key out of an entry of the key
-// bucket, whose value is an mvccpb.KeyValue: the key is its field 1.
-func (h *keyHasher) parse(k, v []byte) (rowkey.Key, keyID, error) {
-	r, err := rowkey.Parse(k)
+// parse reads the revision and the user's key out of an entry of the key bucket.
+func (h *keyHasher) parse(k, v []byte) (boltfile.Row, keyID, error) {
+	r, err := boltfile.ParseRow(k)
 	if err != nil {
 		return r, keyID{}, malformed("bucket key: %w", err)
 	}
-	var key []byte
-	for rest := v; len(rest) > 0 && key == nil; {
-		f, n := wire.Consume(rest)
-		if n < 0 {
-			return r, keyID{}, malformed("value at revision %d.%d: %w", r.Main, r.Sub, protowire.ParseError(n))
-		}
-		if f.Number == 1 {
-			key = f.Bytes
-		}
-		rest = rest[n:]
+	key, err := boltfile.KeyOf(v)
+	if err != nil {
+		return r, keyID{}, malformed("value at revision %d.%d: %w", r.Main, r.Sub, err)
 	}
 	return r, keyID{maphash.Bytes(h.seeds[0], key), maphash.Bytes(h.seeds[1], key)}, nil
 }

@@ -6,10 +6,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/client"
 )
 
 // Manifest describes one full snapshot. It is written after everything that it
@@ -27,8 +35,8 @@ type Manifest struct {
 
 	// Object is the stored snapshot: its codecs, sizes and hashes.
 	Object StoredObject `json:"object"`
-	// Companions are files that were stored with the snapshot.
-	Companions []Companion `json:"companions,omitempty"`
+	// Attachments are files that were stored with the snapshot.
+	Attachments []Attachment `json:"attachments,omitempty"`
 	// DatabaseSHA256 is the sum over the database alone, as etcd appended it
 	// to the stream; Object.RawSHA256 covers the database and this trailer.
 	DatabaseSHA256 string `json:"database_sha256"`
@@ -118,9 +126,9 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	m := &Manifest{}
 	data, err := repo.ReadSealed(ctx, name, m)
 	switch {
-	case errors.Is(err, repository.ErrAltered):
+	case errors.Is(err, repository.ErrAltered) && m.Format <= manifestFormat:
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
-	case err != nil:
+	case err != nil && m.Format <= manifestFormat:
 		return nil, err
 	case m.Format != manifestFormat || m.Kind != KindFull:
 		return nil, fmt.Errorf("%s in %s: %w: kind %q, format %d; this one reads kind %q, format %d", name, repo, ErrNewerFormat, m.Kind, m.Format, KindFull, manifestFormat)
@@ -131,7 +139,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	case !ownObject(m):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
 	}
-	if err := m.checkCompanionNames(); err != nil {
+	if err := errors.Join(m.checkAttachmentNames(), m.checkBounds()); err != nil {
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
 	}
 	sum := sha256.Sum256(data)
@@ -144,4 +152,296 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 func ownObject(m *Manifest) bool {
 	t, id, _, encrypted, err := repository.ParseSnapshotName(m.Object.Name)
 	return err == nil && t == m.Timeline && id == m.ID && encrypted == m.Object.Encrypted()
+}
+
+// Bounds of a manifest, beside those of every document.
+const (
+	maxLabels     = 64
+	maxLabelKey   = 128  // bytes
+	maxLabelValue = 1024 // bytes
+	maxLabelBytes = 8192 // of all labels: what else a manifest holds has its place, too
+	maxListed     = 256  // members, alarms, attachments, recipients
+)
+
+// ValidLabels refuses labels that a manifest cannot have.
+func ValidLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return fmt.Errorf("%d labels, more than the %d that a backup can have", len(labels), maxLabels)
+	}
+	total := 0
+	for k, v := range labels {
+		total += len(k) + len(v)
+		switch {
+		case total > maxLabelBytes:
+			return fmt.Errorf("the labels have more than %d bytes together, which is what a backup can have", maxLabelBytes)
+		case k == "" || len(k) > maxLabelKey || len(v) > maxLabelValue:
+			return fmt.Errorf("label %.40q: want 1 to %d bytes, and a value of at most %d", k, maxLabelKey, maxLabelValue)
+		case !printable(k) || !printable(v):
+			return fmt.Errorf("label %.40q: control characters, and bytes that are no UTF-8, are not allowed", k)
+		}
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// checkBounds refuses a manifest that nobody writes: it would take more memory than
+// its bytes tell.
+func (m *Manifest) checkBounds() error {
+	if n := max(len(m.Facts.Members), len(m.Facts.Alarms), len(m.Attachments), len(m.Object.Recipients)); n > maxListed {
+		return fmt.Errorf("it lists %d members, alarms, attachments or recipients: more than %d", n, maxListed)
+	}
+	return ValidLabels(m.Labels)
+}
+
+// ID is etcd's ID of a member or a cluster. As text it is 16 hexadecimal
+// digits, as in etcdctl's tables and etcd's own log.
+type ID uint64
+
+func (id ID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// MarshalText writes the 16 hexadecimal digits.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads hexadecimal digits, as MarshalText and etcdctl write
+// them.
+func (id *ID) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 16, 64)
+	if err != nil {
+		return fmt.Errorf("ID %q is not a hexadecimal number of 64 bits", text)
+	}
+	*id = ID(n)
+	return nil
+}
+
+// Synthesis says how a full snapshot was made that no member was read for: an
+// earlier one, and the log after it. The snapshot's facts, sums and HashKV are
+// those of the database that came out.
+type Synthesis struct {
+	// Base is the backup that was begun from, BaseIndex its raft index, and
+	// BaseDatabaseSHA256 its manifest's database_sha256.
+	Base               string `json:"base"`
+	BaseIndex          uint64 `json:"base_index"`
+	BaseDatabaseSHA256 string `json:"base_database_sha256"`
+	// Origin is the backup, read from a member, that the row of bases goes back
+	// to, and Generation how many were made since: 1 where Base is that one.
+	Origin     string `json:"origin"`
+	Generation int    `json:"generation"`
+
+	// Entries is how many entries of the log were replayed. ReplayedChain is the
+	// chain over these alone, and ArchiveChain the archive's own value at the
+	// snapshot's raft index, empty where it has none.
+	Entries       uint64 `json:"entries"`
+	ReplayedChain string `json:"replayed_chain"`
+	ArchiveChain  string `json:"archive_chain,omitempty"`
+
+	// Observed is when a live member was first seen at the snapshot's raft index;
+	// zero where none was. When the snapshot was made tells nothing of that.
+	Observed time.Time `json:"observed,omitzero"`
+
+	// StampsEqual is how many hashes that live members served were compared and
+	// are equal, StampsPassed how many could not be compared.
+	StampsEqual  int `json:"stamps_equal"`
+	StampsPassed int `json:"stamps_passed"`
+
+	// How leases were replayed.
+	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`
+	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
+}
+
+// Synthetic tells whether the snapshot was made without reading a member.
+func (m *Manifest) Synthetic() bool { return m.Synthesis != nil }
+
+// MadeFrom says for people where the snapshot came from: a member's name, or ID,
+// or "synthetic from" the backup that it was made from.
+func (m *Manifest) MadeFrom() string {
+	switch {
+	case m.Synthetic():
+		return "synthetic from " + m.Synthesis.Base
+	case m.Source.Name != "":
+		return m.Source.Name
+	}
+	return m.Source.MemberID.String()
+}
+
+// describe makes each target's manifest from the bytes that its repository
+// gives back. A repository that gives other bytes back has failed; a member
+// whose bytes are not what the cluster had committed is a memberError.
+func (t *taking) describe(ctx context.Context, member client.MemberStatus, up *upload, id string, started time.Time) error {
+	t.Progress(Progress{Phase: "check"})
+	key := up.identity()
+	// Counting and hashing go by the revision of the stored bytes.
+	var hash HashKV
+	var keys Keys
+	asked := false
+	for i, target := range up.targets {
+		if target.err != nil {
+			continue
+		}
+		m := &Manifest{
+			Format: manifestFormat, Kind: KindFull, ID: id, Timeline: target.timeline.ID, Tool: t.Tool,
+			Started: started, Labels: t.Labels,
+			Object:         StoredObject{Name: up.names[i], Encoding: up.codec.Description()},
+			DatabaseSHA256: up.sum,
+			Source: Source{ClusterID: ID(member.ClusterID), Endpoint: member.Endpoint, MemberID: ID(member.MemberID), Name: member.Name,
+				Version: member.Version, IsLeader: member.IsLeader, IsLearner: member.IsLearner},
+			Barrier: &Barrier{RaftIndex: t.barrier.Index, RaftTerm: t.barrier.Term, Revision: t.barrier.Revision,
+				Member: ID(t.barrier.Member.MemberID), Method: t.barrier.Method},
+		}
+		stored := OpenStored(target.repo, m, key...)
+		if target.err = t.readFacts(ctx, stored, m); target.err != nil {
+			target.err = errors.Join(target.err, removeObject(target, m.Object.Name))
+			continue
+		}
+		if err := t.checkFacts(member, m.Facts); err != nil {
+			return &memberError{err}
+		}
+		if !asked {
+			hash, keys, asked = t.askHash(ctx, member, m.Facts), t.askKeys(ctx, member, m.Facts), true
+		}
+		m.HashKV, m.Keys = hash, keys
+		target.manifest = m
+	}
+	return t.anyLeft()
+}
+
+// readFacts fills in what the stored bytes say, and reads all of them if that
+// was asked for.
+func (t *taking) readFacts(ctx context.Context, stored *Stored, m *Manifest) error {
+	r, err := stored.ReaderAt(ctx)
+	if err != nil {
+		return fmt.Errorf("read the stored snapshot back: %w", err)
+	}
+	if m.Facts, err = ReadFacts(ctx, r, stored.Size()); err != nil {
+		return fmt.Errorf("read the stored snapshot back: %w", stored.damage(err))
+	}
+	if !t.ReadBack {
+		return nil
+	}
+	all, err := stored.Open(ctx)
+	if err != nil {
+		return fmt.Errorf("read the stored snapshot back: %w", err)
+	}
+	counter := &progressWriter{report: func(n int64) {
+		t.Progress(Progress{Phase: "read back", Done: n, Total: stored.Size()})
+	}}
+	_, err = io.Copy(counter, all)
+	if err := errors.Join(err, all.Close()); err != nil {
+		return fmt.Errorf("read the stored snapshot back: %w", err)
+	}
+	m.ReadBack = true
+	return nil
+}
+
+// checkFacts holds the stored bytes against the barrier, whatever the member
+// said of itself: an address may lead to another member each time.
+func (t *taking) checkFacts(member client.MemberStatus, f Facts) error {
+	// 3.4 keeps consistent_index with changes of keys only, so its bytes can
+	// show an index below the one they hold; the revision is exact.
+	if t.barrier.Method == client.MethodMemberList && f.RaftIndex < t.barrier.Index {
+		return fmt.Errorf("%w: it ends at raft index %d, the cluster was at %d", ErrStale, f.RaftIndex, t.barrier.Index)
+	}
+	if f.Revision < t.barrier.Revision {
+		return fmt.Errorf("%w: it ends at revision %d, the cluster was at %d", ErrStale, f.Revision, t.barrier.Revision)
+	}
+	known := func(m Member) bool {
+		return slices.ContainsFunc(t.survey.Membership, func(s client.MemberInfo) bool { return ID(s.ID) == m.ID })
+	}
+	if len(f.Members) > 0 && !slices.ContainsFunc(f.Members, known) {
+		return fmt.Errorf("the snapshot that %s sent is of another cluster: none of its members (%s, …) is one of this cluster", member.Endpoint, f.Members[0].ID)
+	}
+	return nil
+}
+
+func (t *taking) askHash(ctx context.Context, member client.MemberStatus, f Facts) HashKV {
+	if !t.HashKV {
+		return HashKV{Obtained: "not asked for: it makes the member pause"}
+	}
+	h, err := t.Client.HashKV(ctx, member, f.Revision)
+	if err != nil {
+		return HashKV{Obtained: "not known: " + err.Error()}
+	}
+	return HashKV{
+		Obtained: "from member " + memberName(member) + " after the snapshot",
+		Hash:     h.Hash, Revision: f.Revision, CompactedRevision: h.CompactRevision,
+	}
+}
+
+func (t *taking) askKeys(ctx context.Context, member client.MemberStatus, f Facts) Keys {
+	n, err := t.Client.CountKeys(ctx, member, f.Revision)
+	if err != nil {
+		return Keys{Obtained: "not known: " + err.Error()}
+	}
+	return Keys{Obtained: "counted by member " + memberName(member) + " after the snapshot", Count: &n}
+}
+
+// writeManifests makes the backup exist in every repository that holds the
+// object. A repository where that fails is left without the object.
+func (t *taking) writeManifests(ctx context.Context) error {
+	finished := t.Now().UTC()
+	t.forTargets(func(target *target) error {
+		target.manifest.Finished = finished
+		err := target.writeManifest(ctx, finished)
+		if err == nil {
+			return nil
+		}
+		return target.settleManifest(fmt.Errorf("write the manifest: %w", err))
+	})
+	return nil
+}
+
+// settleManifest finds out what became of a manifest whose writing failed. The
+// object may go only when no manifest names it for sure: one without its object
+// would be a backup that cannot be restored.
+func (t *target) settleManifest(failure error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	m := t.manifest
+	there, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
+	switch {
+	case err == nil && there.Object.Name == m.Object.Name: // no two write one object: it is this one
+		return nil
+	case err == nil:
+		t.manifest = nil
+		return errors.Join(fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.sink, ErrTaken, there.Object.Name), removeBackup(t, m))
+	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
+		t.manifest = nil
+		return errors.Join(failure, removeBackup(t, m))
+	}
+	t.manifest = nil
+	return fmt.Errorf("%w; whether backup %s counts is not known: look with 'requorum list' once the repository answers", failure, m.ID)
+}
+
+func (t *target) writeManifest(ctx context.Context, now time.Time) error {
+	if t.fresh {
+		t.timeline.Created = now
+		opened, err := t.repo.EnsureTimeline(ctx, t.timeline)
+		if err != nil {
+			return err
+		}
+		t.timeline = opened
+	}
+	// A host that stood still for a day finds its object gone: who prunes takes one
+	// without a manifest for abandoned.
+	if _, err := t.sink.Stat(ctx, t.manifest.Object.Name); err != nil {
+		return fmt.Errorf("look whether the snapshot is still there: %w", err)
+	}
+	if err := t.manifest.checkBounds(); err != nil {
+		return err
+	}
+	return t.repo.WriteDocument(ctx, repository.ManifestName(t.timeline.ID, t.manifest.ID), t.manifest)
+}
+
+// progressWriter counts bytes and throws them away.
+type progressWriter struct {
+	n      int64
+	report func(int64)
+}
+
+func (w *progressWriter) Write(p []byte) (int, error) {
+	w.n += int64(len(p))
+	w.report(w.n)
+	return len(p), nil
 }

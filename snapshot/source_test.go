@@ -18,12 +18,13 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // source is a bundled cluster with something in it.
 type source struct {
 	cluster *store.LocalCluster
-	client  *store.Client
+	client  *client.Client
 	kv      *clientv3.Client
 }
 
@@ -39,7 +40,7 @@ func newSource(t *testing.T, members int) *source {
 	}
 	t.Cleanup(c.Kill)
 	s := &source{cluster: c}
-	if s.client, err = store.Dial(ctx, store.ClientConfig{Endpoints: c.Endpoints()}); err != nil {
+	if s.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })

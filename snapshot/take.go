@@ -1,3 +1,18 @@
+// Package snapshot takes consistent full snapshots of an etcd cluster, keeps
+// them described in repositories, and opens them again.
+//
+// It promises:
+//
+//  1. A backup exists once its manifest does, and the manifest is written after
+//     everything that it describes was stored and read back from where it is.
+//     What is interrupted or fails leaves no manifest.
+//  2. A snapshot holds every write that the cluster had acknowledged before
+//     Take was called: its stored bytes reach the barrier, or it is no backup.
+//  3. An Image's reader returns io.EOF only after every check passed that the
+//     image allows; damage is a *DamagedError that names the object.
+//  4. Memory stays flat, whatever the database's size; nothing is written to a
+//     temporary file.
+//  5. Histories that differ are never ranked against each other.
 package snapshot
 
 import (
@@ -5,13 +20,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // DefaultTimeout ends a backup that takes longer. A stream holds a read
@@ -21,7 +38,7 @@ const DefaultTimeout = 10 * time.Minute
 
 // Request says what to take a full snapshot of, and where to keep it.
 type Request struct {
-	Client *store.Client
+	Client *client.Client
 	// Sinks hold a repository each, or get one with this backup. At least one.
 	Sinks  []sinks.Sink
 	Codec  codec.Options
@@ -35,10 +52,10 @@ type Request struct {
 	// object, so that no manifest describes another attempt's bytes; where an
 	// object of that number is there already, the next free number is taken.
 	Attempt int
-	// Companions are files to be stored with the backup, which then needs
+	// Attachments are files to be stored with the backup, which then needs
 	// recipients. One that cannot be stored whole fails the backup: it is
 	// complete or absent.
-	Companions []CompanionSource
+	Attachments []AttachmentSource
 	// HashKV asks the member for its HashKV at the snapshot's revision
 	// afterwards. The member serves nothing else while it computes that: about
 	// a second for 1.4 GB.
@@ -49,7 +66,7 @@ type Request struct {
 	// Timeout bounds the reading from one member; DefaultTimeout where zero.
 	Timeout time.Duration
 	// Fit is how long to wait for a member that is fit to be read (see
-	// store.Fitness) where none is; not at all where zero. Unfit ones are the
+	// client.Client.Unfit) where none is; not at all where zero. Unfit ones are the
 	// last to be read in any case, and are read where there are no others: a
 	// backup that burdens a member is better than none.
 	Fit time.Duration
@@ -59,9 +76,14 @@ type Request struct {
 	// Timeline is where the backup belongs, for a caller that has followed the
 	// log and knows; it must have been opened. Chosen where zero.
 	Timeline repository.TimelineID
-	Progress func(Progress) // may be nil; called from one goroutine
-	Logger   *slog.Logger   // may be nil
-	Now      func() time.Time
+	// Parent is where the cluster was restored from, for one that the repository does
+	// not know; nil where nobody said so. NewLineage allows it to be neither known nor
+	// restored from there: see CheckLineage.
+	Parent     *repository.Branch
+	NewLineage bool
+	Progress   func(Progress) // may be nil; called from one goroutine
+	Logger     *slog.Logger   // may be nil
+	Now        func() time.Time
 }
 
 // ReachedFunc tells the last archived entry of a timeline, with its term and
@@ -71,7 +93,7 @@ type ReachedFunc func(context.Context, *repository.Repository, repository.Timeli
 
 // Progress of a backup.
 type Progress struct {
-	Phase string // "barrier", "fit" (waiting for a member), "stream", "check", "companions", "read back"
+	Phase string // "barrier", "fit" (waiting for a member), "stream", "check", "attachments", "read back"
 	Done  int64  // bytes of the database in this phase
 	Total int64  // 0 where not known yet
 }
@@ -139,8 +161,8 @@ func withCause(ctx context.Context, err error) error {
 // taking is one backup under way.
 type taking struct {
 	Request
-	survey  store.Survey
-	barrier store.Barrier
+	survey  client.Survey
+	barrier client.Barrier
 	targets []*target
 	result  Result
 }
@@ -177,7 +199,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 	t.branchTimelines()
 	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member), "method", t.barrier.Method)
 
-	if err := t.checkCompanions(ctx); err != nil {
+	if err := t.checkAttachments(ctx); err != nil {
 		return nil, err
 	}
 	candidates, err := t.candidates(ctx)
@@ -216,7 +238,7 @@ func (e *memberError) Unwrap() error { return e.err }
 
 // takeFrom reads one member and stores what it gave. Unless it returns nil,
 // no repository shows anything of it.
-func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error {
+func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus) error {
 	if err := t.Client.WaitApplied(ctx, member, t.barrier); err != nil {
 		return &memberError{err}
 	}
@@ -250,7 +272,7 @@ func (t *taking) takeFrom(ctx context.Context, member store.MemberStatus) error 
 	if err := t.describe(ctx, member, up, id, started); err != nil {
 		return errors.Join(err, up.remove())
 	}
-	if err := t.storeCompanions(ctx, up); err != nil {
+	if err := t.storeAttachments(ctx, up); err != nil {
 		return err
 	}
 	if err := t.writeManifests(ctx); err != nil {
@@ -294,7 +316,7 @@ func (t *taking) forTargets(f func(*target) error) {
 	wg.Wait()
 }
 
-func memberName(m store.MemberStatus) string {
+func memberName(m client.MemberStatus) string {
 	if m.Name != "" {
 		return m.Name
 	}
@@ -302,4 +324,153 @@ func memberName(m store.MemberStatus) string {
 		return ID(m.MemberID).String()
 	}
 	return ""
+}
+
+// askFit is how often members are asked again whether one of them is fit.
+const askFit = time.Second
+
+// candidates are the members to read, best first and unfit ones last. Where all
+// are unfit it waits for one, as long as the request says: what it asks then
+// still has the barrier to reach.
+func (t *taking) candidates(ctx context.Context) ([]client.MemberStatus, error) {
+	end := time.Now().Add(t.Fit)
+	for {
+		list := t.Client.Candidates(t.survey, t.barrier)
+		if len(list) < 2 && t.Fit == 0 {
+			return list, nil // there is nothing to choose
+		}
+		fit, err := t.fit(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		// All fit ones keep their order, and so do the others behind them.
+		ordered := slices.Concat(pick(list, fit, true), pick(list, fit, false))
+		if slices.Contains(fit, true) || !time.Now().Before(end) {
+			return ordered, nil
+		}
+		t.Progress(Progress{Phase: "fit"})
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for a member that is fit to be read: %w", context.Cause(ctx))
+		case <-time.After(askFit):
+		}
+		// Another one may answer by now, or lead. Nobody does: they are asked as
+		// they were.
+		if survey, err := t.Client.Survey(ctx); err == nil {
+			t.survey = survey
+		}
+	}
+}
+
+// fit tells of each member whether it is fit.
+func (t *taking) fit(ctx context.Context, list []client.MemberStatus) ([]bool, error) {
+	why := make([]string, len(list))
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, member := range list {
+		wg.Go(func() { why[i], errs[i] = t.Client.Unfit(ctx, member) })
+	}
+	wg.Wait()
+	fit := make([]bool, len(list))
+	for i, member := range list {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		if fit[i] = why[i] == ""; !fit[i] {
+			t.Logger.Info("member unfit to be read now", "member", memberName(member), "endpoint", member.Endpoint, "reason", why[i])
+		}
+	}
+	return fit, nil
+}
+
+func pick(list []client.MemberStatus, fit []bool, want bool) (picked []client.MemberStatus) {
+	for i, member := range list {
+		if fit[i] == want {
+			picked = append(picked, member)
+		}
+	}
+	return picked
+}
+
+// freeAttempt is the number under which the object of this attempt is written:
+// the attempt's own, or the next one that is free. What has a number already may
+// be an earlier life of this attempt's, or a member's whose bytes did not do and
+// which is locked. ErrTaken where the backup is there.
+func (t *taking) freeAttempt(ctx context.Context, target *target, id string) (int, error) {
+	attempt := max(t.Attempt, 1)
+	if t.ID == "" {
+		return attempt, nil // random: nobody else writes there
+	}
+	used, err := target.repo.Attempts(ctx, target.timeline.ID, id)
+	if err != nil {
+		return 0, err
+	}
+	if used.Complete {
+		return 0, fmt.Errorf("backup %s in %s: %w", id, target.sink, ErrTaken)
+	}
+	for used.Has(attempt) {
+		attempt++
+	}
+	return attempt, nil
+}
+
+// Taken is ErrTaken where a backup has a manifest, and nil where it has none: for
+// a caller who is about to do much work for it. It proves nothing for later.
+func Taken(ctx context.Context, repo *repository.Repository, timeline repository.TimelineID, id string) error {
+	used, err := repo.Attempts(ctx, timeline, id)
+	if err == nil && used.Complete {
+		err = fmt.Errorf("backup %s in %s: %w", id, repo, ErrTaken)
+	}
+	return err
+}
+
+// Errors that a caller may want to tell apart.
+var (
+	// ErrNoBackup says that no backup matches what was asked for.
+	ErrNoBackup = errors.New("no such backup")
+	// ErrNewerFormat says that a newer version of requorum wrote it.
+	ErrNewerFormat = repository.ErrNewerFormat
+	// ErrStale says that a member's snapshot does not hold what the cluster
+	// had committed before: the member is behind or cut off.
+	ErrStale = errors.New("the snapshot is older than what the cluster had committed")
+	// ErrIncomplete says that some repositories have the backup and some do
+	// not. The command line ends with exit code 5 on it.
+	ErrIncomplete = errors.New("the backup is not in all repositories")
+	// ErrTaken says that another attempt has made the backup of that ID already:
+	// nothing was stored, or nothing is left of what was.
+	ErrTaken = errors.New("another attempt has made this backup already")
+)
+
+// MemberFailure is why a member was not, or not successfully, read.
+type MemberFailure struct {
+	Endpoint string
+	Member   string // name or ID, where known
+	Err      error
+}
+
+// NoMemberError says that no member could be read, and why for each.
+type NoMemberError struct {
+	Failures []MemberFailure
+}
+
+func (e *NoMemberError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no member gave a snapshot (%d tried)", len(e.Failures))
+	for _, f := range e.Failures {
+		fmt.Fprintf(&b, "\n  %s", f.Endpoint)
+		if f.Member != "" {
+			fmt.Fprintf(&b, " (%s)", f.Member)
+		}
+		fmt.Fprintf(&b, ": %v", f.Err)
+	}
+	return b.String()
+}
+
+// Unwrap gives errors.Is and errors.As the members' own errors.
+func (e *NoMemberError) Unwrap() []error {
+	var all []error
+	for _, f := range e.Failures {
+		all = append(all, f.Err)
+	}
+	return all
 }

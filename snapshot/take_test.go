@@ -19,6 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // Promise 1: with the manifest the backup exists, whole, and its facts are
@@ -194,7 +195,7 @@ func TestPromise6RestartedClusterGetsItsOwnTimeline(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c, err := store.Dial(ctx, store.ClientConfig{Endpoints: []string{endpoint}})
+		c, err := client.Dial(ctx, client.Config{Endpoints: []string{endpoint}})
 		if err != nil {
 			t.Fatal(err)
 		}

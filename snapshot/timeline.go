@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // recentManifests is how many of the last backups by ID are read to find the
@@ -23,6 +23,9 @@ func (t *taking) chooseTimelines(ctx context.Context) error {
 	}
 	t.forTargets(func(target *target) (err error) {
 		if target.repo, err = repository.Init(ctx, target.sink, t.Now()); err != nil {
+			return err
+		}
+		if err := t.checkLineage(ctx, target.repo, t.survey); err != nil {
 			return err
 		}
 		return target.findTimeline(ctx, t.survey.ClusterID, t.Reached)
@@ -145,11 +148,11 @@ func (t *taking) branchTimelines() {
 			target.timeline.ID = t.Timeline
 			continue
 		}
-		target.chooseTimeline(t.survey, t.barrier)
+		target.chooseTimeline(t.survey, t.barrier, t.Parent)
 	}
 }
 
-func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
+func (t *target) chooseTimeline(survey client.Survey, b client.Barrier, parent *repository.Branch) {
 	var on, behind *knownTimeline
 	for i, k := range t.known {
 		switch {
@@ -169,6 +172,10 @@ func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
 		Reason:  "first backup of this cluster here",
 		Members: memberNames(survey),
 	}
+	if parent != nil {
+		t.timeline.Reason += ", which was restored from timeline " + parent.Timeline.String()
+		t.timeline.Parent = parent
+	}
 	if behind != nil {
 		last := behind.reached
 		t.timeline.ID.N = t.known[len(t.known)-1].id.N + 1
@@ -180,11 +187,11 @@ func (t *target) chooseTimeline(survey store.Survey, b store.Barrier) {
 
 // restarted tells whether a cluster at b cannot be a later state of the one
 // that reached last: neither of the three ever decreases.
-func restarted(last *point, b store.Barrier) bool {
+func restarted(last *point, b client.Barrier) bool {
 	return b.Index < last.index || b.Term < last.term || b.Revision < last.revision
 }
 
-func memberNames(s store.Survey) []string {
+func memberNames(s client.Survey) []string {
 	var names []string
 	for _, m := range s.Membership {
 		names = append(names, m.Name)

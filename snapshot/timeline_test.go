@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // Promise 6: a backup goes to the timeline that the cluster can be a later
@@ -15,7 +15,7 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 	at := func(n int, index uint64) knownTimeline {
 		return knownTimeline{id(n), backupPoint(&Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}})}
 	}
-	cluster := store.Barrier{Index: 100, Term: 3, Revision: 100}
+	cluster := client.Barrier{Index: 100, Term: 3, Revision: 100}
 	for _, c := range []struct {
 		name   string
 		known  []knownTimeline
@@ -33,7 +33,7 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 		{"behind both", []knownTimeline{at(1, 900), at(2, 500)}, id(3), true, ptr(id(2))},
 	} {
 		target := &target{known: c.known}
-		target.chooseTimeline(store.Survey{ClusterID: 7}, cluster)
+		target.chooseTimeline(client.Survey{ClusterID: 7}, cluster, nil)
 		if target.timeline.ID != c.want || target.fresh != c.fresh {
 			t.Errorf("%s: got %s, fresh %v", c.name, target.timeline.ID, target.fresh)
 		}
@@ -47,7 +47,7 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 // last backup and behind the archive has lost what was between them.
 func TestPromise6ArchivedLogCounts(t *testing.T) {
 	id := repository.TimelineID{ClusterID: 7, N: 1}
-	cluster := store.Barrier{Index: 100, Term: 3, Revision: 100}
+	cluster := client.Barrier{Index: 100, Term: 3, Revision: 100}
 	backup := &Manifest{ID: "x", Facts: Facts{RaftIndex: 90, RaftTerm: 2, Revision: 90}}
 	for _, c := range []struct {
 		name        string
@@ -73,7 +73,7 @@ func TestPromise6ArchivedLogCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		target := &target{known: []knownTimeline{k}}
-		target.chooseTimeline(store.Survey{ClusterID: 7}, cluster)
+		target.chooseTimeline(client.Survey{ClusterID: 7}, cluster, nil)
 		if target.fresh != c.fresh {
 			t.Errorf("%s: fresh is %v (%s)", c.name, target.fresh, target.timeline.Reason)
 		}

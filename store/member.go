@@ -1,15 +1,36 @@
+// Package store is the bundled Raft store: etcd itself, embedded. It runs a Member,
+// or a LocalCluster of 1, 3, 5 or 7. A client is in package client below.
+//
+// Errors name the member or its folder, the cause and the next step. The caller
+// closes each Member and LocalCluster.
 package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // Member is a running bundled member: etcd in this process.
@@ -170,3 +191,227 @@ func (m *Member) finish(grace time.Duration) {
 	m.etcd.Close()
 	close(m.closed)
 }
+
+// existing is what a data directory says about the member that it belongs to.
+type existing struct {
+	ClusterID, MemberID  uint64
+	Name                 string // empty where the database does not know it (yet)
+	PeerURLs, ClientURLs []string
+	Members              int // that the database knows
+}
+
+// lockWait is how long a database's lock is waited for. A member that is just
+// ending frees it within that time.
+const lockWait = time.Second
+
+// readExisting looks into a data directory without changing it; nil where it
+// holds no member. etcd takes a directory with a WAL for a member's.
+func readExisting(dataDir, walDir string) (*existing, error) {
+	if walDir == "" {
+		walDir = filepath.Join(dataDir, "member", "wal")
+	}
+	segments, err := safedir.Names(walDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("store: data directory %s: %w", dataDir, err)
+	}
+	segments = slices.DeleteFunc(segments, func(name string) bool { return !strings.HasSuffix(name, ".wal") })
+	if len(segments) == 0 {
+		return nil, nil
+	}
+	var e existing
+	if e.MemberID, e.ClusterID, err = walIdentity(filepath.Join(walDir, segments[0])); err != nil {
+		return nil, fmt.Errorf("store: data directory %s: who it belongs to cannot be read: %w", dataDir, err)
+	}
+	if err := e.readMembers(filepath.Join(dataDir, "member", "snap", "db")); err != nil {
+		return nil, fmt.Errorf("store: data directory %s: %w", dataDir, err)
+	}
+	return &e, nil
+}
+
+// walIdentity reads the metadata record that opens each segment.
+func walIdentity(path string) (memberID, clusterID uint64, err error) {
+	f, err := safedir.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	decoder := wal.NewDecoder(fileutil.NewFileReader(f))
+	for {
+		var record walpb.Record
+		if err := decoder.Decode(&record); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, 0, fmt.Errorf("%s: looking for the metadata record: %w", path, err)
+		}
+		if record.GetType() != wal.MetadataType {
+			continue
+		}
+		var metadata pb.Metadata
+		if err := proto.Unmarshal(record.Data, &metadata); err != nil {
+			return 0, 0, fmt.Errorf("%s: metadata record: %w", path, err)
+		}
+		return metadata.GetNodeID(), metadata.GetClusterID(), nil
+	}
+}
+
+// readMembers looks the member up in its database. A directory whose database
+// is not there yet is one that etcd was stopped in while it made it.
+func (e *existing) readMembers(path string) error {
+	if _, err := safedir.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{
+		ReadOnly: true, Timeout: lockWait,
+		OpenFile: func(name string, _ int, _ os.FileMode) (*os.File, error) { return safedir.Open(name) },
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return fmt.Errorf("%w; stop it first", ErrDataDirInUse)
+	}
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer func() { _ = db.Close() }() // only read
+	return db.View(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket([]byte("members"))
+		if bucket == nil {
+			return nil
+		}
+		return bucket.ForEach(func(key, value []byte) error {
+			var m struct {
+				ID         uint64   `json:"id"`
+				Name       string   `json:"name"`
+				PeerURLs   []string `json:"peerURLs"`
+				ClientURLs []string `json:"clientURLs"`
+			}
+			if err := json.Unmarshal(value, &m); err != nil {
+				return fmt.Errorf("%s: member %s: %w", path, key, err)
+			}
+			e.Members++
+			if m.ID == e.MemberID {
+				e.Name, e.PeerURLs, e.ClientURLs = m.Name, m.PeerURLs, m.ClientURLs
+			}
+			return nil
+		})
+	})
+}
+
+// checkExisting refuses what etcd would start into confusion: under another
+// name a member renames itself in the cluster, so that two have one name.
+func checkExisting(c MemberConfig) error {
+	e, err := readExisting(c.DataDir, c.WALDir)
+	if err != nil || e == nil {
+		return err
+	}
+	if e.Name != "" && e.Name != c.Name {
+		return fmt.Errorf("store: data directory %s belongs to member %q (%x of cluster %x), and %q was asked for; give its own name, or another directory",
+			c.DataDir, e.Name, e.MemberID, e.ClusterID, c.Name)
+	}
+	return nil
+}
+
+func sameURLs(a, b []string) bool {
+	normal := func(urls []string) []string {
+		var out []string
+		for _, u := range urls {
+			out = append(out, strings.TrimSuffix(u, "/"))
+		}
+		slices.Sort(out)
+		return out
+	}
+	return slices.Equal(normal(a), normal(b))
+}
+
+// gate stands in front of an embedded member's clients, so that it can be
+// closed quickly. etcd's own Close waits seconds for watches and other streams
+// to end by themselves; and a server that is stopped under a running request
+// may panic, which here would be our process.
+type gate struct {
+	streams context.Context // ends when the gate closes
+	unary   context.Context // ends when requests had time to finish
+	shut    context.CancelFunc
+	abort   context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+var errGateClosed = errors.New("the member is shutting down")
+
+func newGate() *gate {
+	g := &gate{}
+	g.streams, g.shut = context.WithCancel(context.Background())
+	g.unary, g.abort = context.WithCancel(context.Background())
+	return g
+}
+
+func (g *gate) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			ctx, leave, err := g.enter(ctx, g.unary)
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			ctx, leave, err := g.enter(stream.Context(), g.streams)
+			if err != nil {
+				return err
+			}
+			defer leave()
+			return next(srv, &gatedStream{ServerStream: stream, ctx: ctx})
+		}),
+	}
+}
+
+// enter lets a call in, with a context that also ends with until.
+func (g *gate) enter(ctx, until context.Context) (context.Context, func(), error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, nil, status.Error(codes.Unavailable, errGateClosed.Error())
+	}
+	g.inside.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(until, func() { cancel(errGateClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		g.inside.Done()
+	}, nil
+}
+
+// close lets nobody in any more, ends the streams, and gives requests grace to
+// finish. It reports whether all are out after at most twice that.
+func (g *gate) close(grace time.Duration) bool {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.shut()
+	empty := make(chan struct{})
+	go func() {
+		g.inside.Wait()
+		close(empty)
+	}()
+	for range 2 {
+		select {
+		case <-empty:
+			g.abort()
+			return true
+		case <-time.After(grace):
+			g.abort()
+		}
+	}
+	return false
+}
+
+type gatedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context ends with the gate.
+func (s *gatedStream) Context() context.Context { return s.ctx }

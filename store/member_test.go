@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/internal/ports"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -31,7 +32,7 @@ func memberConfig(t *testing.T, name string) store.MemberConfig {
 
 func startMember(t *testing.T, config store.MemberConfig) *store.Member {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	member, err := store.StartMember(ctx, config)
 	if err != nil {
@@ -64,7 +65,7 @@ func TestMemberExistingDataDir(t *testing.T) {
 	if again.ID() != member.ID() {
 		t.Errorf("started again as %x, was %x", again.ID(), member.ID())
 	}
-	client, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: again.Endpoints()})
+	client, err := client.Dial(t.Context(), client.Config{Endpoints: again.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestMemberRemovedFromCluster(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "member m3") {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the removal went unnoticed")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/soheilhy/cmux"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
@@ -23,7 +22,7 @@ func TestQuietLeavesOutClosedListenersOnly(t *testing.T) {
 	core, lines := observer.New(zap.ErrorLevel)
 	log := zap.New(quiet(core)).With(zap.String("member", "m1"))
 	for _, closed := range []error{
-		http.ErrServerClosed, cmux.ErrServerClosed, cmux.ErrListenerClosed, grpc.ErrServerStopped, net.ErrClosed,
+		http.ErrServerClosed, errors.New("mux: server closed"), errors.New("mux: listener closed"), grpc.ErrServerStopped, net.ErrClosed,
 		fmt.Errorf("accept tcp: %w", net.ErrClosed), errors.New("server is stopping"),
 	} {
 		log.Error("setting up serving from embedded etcd failed.", zap.Error(closed))

@@ -1,15 +1,29 @@
 package verify
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/structure"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // checkDamaged reports a backup that the catalog cannot use.
@@ -42,23 +56,23 @@ func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup
 	if err != nil {
 		return err
 	}
-	const reason = "its manifest or its object cannot be used: see the rung checksum"
+	const reason = "its manifest or its object cannot be used: see the level checksum"
 	e.refuseHigher(name, reason)
 	e.refuseLive(name, reason)
 	return nil
 }
 
-// refuseHigher adds the checks above the rung checksum that were asked for and
+// refuseHigher adds the checks above the level checksum that were asked for and
 // cannot be done.
 func (r *run) refuseHigher(object, reason string) {
-	for _, rung := range report.Rungs() {
-		if r.Rung.Includes(rung) && rung != report.Checksum {
-			r.add(report.Check{Rung: rung, Object: object, Reason: reason})
+	for _, level := range report.Levels() {
+		if r.Level.Includes(level) && level != report.Checksum {
+			r.add(report.Check{Level: level, Object: object, Reason: reason})
 		}
 	}
 }
 
-// checkBackup takes one backup up the rungs. newest says that the log behind it is
+// checkBackup takes one backup up the levels. newest says that the log behind it is
 // looked at too.
 func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest bool) (err error) {
 	name := fullName(m.Timeline, m.ID)
@@ -83,10 +97,10 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 		h.seen = append(h.seen, verdict.SeenBackup(m))
 	}
 	switch {
-	case !h.Rung.Includes(report.Structure):
+	case !h.Level.Includes(report.Structure):
 		return nil
 	case c.Status != report.Passed:
-		reason = "its bytes could not be proved: see the rung checksum"
+		reason = "its bytes could not be proved: see the level checksum"
 	case sealed != nil:
 		reason = sealed.Error()
 	case reason == "" && unpacked.err != nil:
@@ -99,5 +113,234 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	}
 	unpacked.took = c.Took
 	h.copies[m.ID] = unpacked
-	return h.climb(ctx, m, unpacked, newest)
+	return h.runLevels(ctx, m, unpacked, newest)
+}
+
+// readBackup reads a stored snapshot whole, into unpacked where there is one. What
+// cannot be decrypted is sealed: its stored bytes are compared, and that it is
+// sealed is no fault of the backup. Gone tells that the backup was pruned since it
+// was listed.
+func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed error, gone bool) {
+	err := e.readRaw(ctx, c, m, unpacked)
+	var identity *codec.IdentityError
+	if errors.As(err, &identity) {
+		sealed = identity
+		e.sealed.Add(1)
+		c.Compared = "the manifest with its own SHA-256 and place; the object's stored bytes, size and SHA-256, with the manifest. It is encrypted and was not decrypted: its content was compared with nothing"
+		err = e.readStored(ctx, c, m.ID, m.Object)
+	}
+	if m.Object.Encrypted() && sealed == nil && err == nil {
+		e.opened.Add(1)
+	}
+	if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
+		return nil, true
+	}
+	took(c, report.KindObject, m.Object.Name, err)
+	if e.readAttachments(ctx, c, m) {
+		return nil, true
+	}
+	return sealed, false
+}
+
+// readRaw reads it through its codecs, which check the hashes of the stored and
+// of the raw bytes.
+func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) error {
+	c.Compared = "the manifest with its own SHA-256 and place; the object's sizes and SHA-256, stored and raw, every frame of its codecs, and the SHA-256 that etcd sent behind the database, with the manifest and with each other"
+	stored := snapshot.OpenStored(e.repo, m, e.Identities...)
+	var sums snapshot.Sums
+	r, err := stored.OpenSummed(ctx, &sums)
+	if err != nil {
+		return err
+	}
+	defer r.Close() // its end was seen, or an error is on its way
+	to := []io.Writer{&counter{run: &e.run, check: c, phase: "read " + m.ID, total: stored.Size()}}
+	if unpacked != nil {
+		to = append(to, unpacked)
+	}
+	if _, err := io.Copy(io.MultiWriter(to...), r); err != nil {
+		return err
+	}
+	c.Bytes = m.Object.StoredSize
+	if unpacked != nil {
+		unpacked.close(sums.Trailer)
+	}
+	if err := checkTrailer(m, &sums); err != nil {
+		return &snapshot.DamagedError{Object: m.Object.Name, Offset: -1, Err: err}
+	}
+	return nil
+}
+
+// checkTrailer holds the database's sum against the one that the manifest names
+// and against the one that etcd sent behind it.
+func checkTrailer(m *snapshot.Manifest, sums *snapshot.Sums) error {
+	if got := hex.EncodeToString(sums.Database[:]); got != m.DatabaseSHA256 {
+		return fmt.Errorf("the database's SHA-256 is %s, the manifest says %s", got, m.DatabaseSHA256)
+	}
+	if !bytes.Equal(sums.Database[:], sums.Trailer) {
+		return errors.New("what follows the database is not its SHA-256")
+	}
+	return nil
+}
+
+// readStored reads an object of a backup as it is stored.
+func (e *examination) readStored(ctx context.Context, c *report.Check, backup string, o snapshot.StoredObject) error {
+	r, err := e.repo.Sink().Open(ctx, o.Name, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer r.Close() // its end was seen, or an error is on its way
+	sum := sha256.New()
+	count := &counter{run: &e.run, check: c, phase: "read " + backup, total: o.StoredSize}
+	n, err := io.Copy(io.MultiWriter(sum, count), r)
+	if err != nil {
+		return err
+	}
+	return storedAs(o.Name, o.Encoding, n, sum)
+}
+
+// storedAs compares the bytes of an object with its description.
+func storedAs(object string, e codec.Encoding, n int64, sum hash.Hash) error {
+	got := hex.EncodeToString(sum.Sum(nil))
+	switch {
+	case n != e.StoredSize:
+		return &snapshot.DamagedError{Object: object, Offset: -1, Err: fmt.Errorf("%d bytes are stored, not %d", n, e.StoredSize)}
+	case got != e.StoredSHA256:
+		return &snapshot.DamagedError{Object: object, Offset: -1, Err: fmt.Errorf("the stored bytes' SHA-256 is %s, not %s", got, e.StoredSHA256)}
+	}
+	return nil
+}
+
+// counter counts what is read, for the check and for who watches.
+type counter struct {
+	run         *run
+	check       *report.Check
+	phase       string
+	done, total int64
+}
+
+func (w *counter) Write(p []byte) (int, error) {
+	w.done += int64(len(p))
+	w.check.Bytes = w.done
+	w.run.Progress(w.phase, w.done, w.total)
+	return len(p), nil
+}
+
+// readAttachments reads what was stored with a snapshot, as it is stored: all
+// bytes that were sealed are covered by that, and no secret is unpacked. Gone
+// tells that the backup was pruned meanwhile.
+func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *snapshot.Manifest) (gone bool) {
+	if len(m.Attachments) == 0 {
+		return false
+	}
+	c.Compared += fmt.Sprintf("; the stored bytes, size and SHA-256 of %s with the manifest", counted(len(m.Attachments), "attachment", "attachments"))
+	for _, one := range m.Attachments {
+		read := c.Bytes
+		err := e.readStored(ctx, c, m.ID, one.Object)
+		c.Bytes += read
+		if e.prunedMeanwhile(ctx, m.Timeline, m.ID, err) {
+			return true
+		}
+		took(c, report.KindObject, one.Object.Name, err)
+	}
+	return false
+}
+
+// isAttachment tells whether an object is one of a backup's attachments.
+func isAttachment(m *snapshot.Manifest, name string) bool {
+	return slices.ContainsFunc(m.Attachments, func(c snapshot.Attachment) bool { return c.Object.Name == name })
+}
+
+// scratchCopy is a backup unpacked into a file, as etcdctl would have saved it:
+// what looks at pages needs them in any order. It is written while the bytes are
+// compared, so that they are fetched once.
+type scratchCopy struct {
+	file *os.File
+	path string
+	err  error         // of writing: it must not pass for damage of what was read
+	took time.Duration // to read and write it
+}
+
+// fetched is the phase of a recovery that made it.
+func (s *scratchCopy) fetched() report.Phase { return report.Phase{Name: "fetch", Took: s.took} }
+
+// makeCopy makes the file for a backup; where there is no room, or no need, it is
+// nil, with the reason for the former.
+func (e *examination) makeCopy(m *snapshot.Manifest) (_ *scratchCopy, reason string) {
+	if !e.Level.Includes(report.Structure) {
+		return nil, ""
+	}
+	unpacked, err := e.copyOf(m)
+	if err != nil {
+		return nil, fmt.Sprintf("there is nowhere to unpack it: %v", err)
+	}
+	return unpacked, ""
+}
+
+func (e *examination) copyOf(m *snapshot.Manifest) (*scratchCopy, error) {
+	if e.scratch == nil {
+		s, err := walreplay.NewScratchFolder(e.ScratchDir)
+		if err != nil {
+			return nil, err
+		}
+		e.scratch = s
+	}
+	if err := e.scratch.Needs(m.Object.RawSize); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(e.scratch.Path(), m.ID+".db")
+	f, err := safedir.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &scratchCopy{file: f, path: path}, nil
+}
+
+// Write takes the database's next bytes.
+func (s *scratchCopy) Write(p []byte) (int, error) {
+	if s.err == nil {
+		_, s.err = s.file.Write(p)
+	}
+	return len(p), nil
+}
+
+// close ends the database with its SHA-256.
+func (s *scratchCopy) close(sum []byte) { s.Write(sum) } //nolint:errcheck // s.err has it
+
+// remove removes the file, if there is one.
+func (s *scratchCopy) remove() error {
+	if s == nil {
+		return nil
+	}
+	err := s.file.Close()
+	if rm := safedir.Remove(s.path); rm != nil && !errors.Is(rm, os.ErrNotExist) {
+		err = errors.Join(err, rm)
+	}
+	return err
+}
+
+// checkStructure takes the database in a file up the structure level, with a
+// manifest to compare it with where there is one. The result's hash is without a
+// revision where it could not be computed.
+func (r *run) checkStructure(ctx context.Context, name, path string, m *snapshot.Manifest) (result structure.Result, err error) {
+	_, err = r.check(ctx, report.Structure, name, func(c *report.Check) error {
+		f, size, err := openFor(path)
+		if err != nil {
+			took(c, report.KindPage, name, err)
+			return nil
+		}
+		read, err := structure.Check(ctx, f, size, structure.Options{
+			Manifest: m, Progress: func(done, total int64) { r.Progress("check the structure of "+name, done, total) },
+		})
+		if err := errors.Join(err, f.Close()); err != nil {
+			unchecked(c, err)
+			return nil
+		}
+		result = read
+		c.Bytes, c.Findings, c.Compared = result.Bytes, result.Findings, strings.Join(result.Compared, "; ")
+		for _, n := range result.Notes {
+			r.note("%s: %s", name, n)
+		}
+		return nil
+	})
+	return result, err
 }

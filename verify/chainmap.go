@@ -64,6 +64,9 @@ func newChainMap(headers []segment.Header, also []uint64) *chainMap {
 	for i, h := range headers {
 		m.index[h.Name()], m.parent[i] = i, i
 		m.wanted[h.FirstIndex-1], m.wanted[h.LastIndex] = true, true
+		if h.Format == 0 { // known by name, until it was read; it overlaps no other
+			continue
+		}
 		m.point(linked, h.FirstIndex-1, chainPoint{i, h.Before})
 		m.point(linked, h.LastIndex, chainPoint{i, h.After})
 		m.terms[h.FirstIndex], m.terms[h.LastIndex] = h.FirstTerm, h.LastTerm
@@ -155,6 +158,12 @@ func (m *chainMap) add(h segment.Header, w within) {
 	i, known := m.index[h.Name()]
 	if !known {
 		return // it was listed before, and is not any more
+	}
+	if m.headers[i].Format == 0 {
+		m.headers[i] = h
+		m.points[h.FirstIndex-1] = append(m.points[h.FirstIndex-1], chainPoint{i, h.Before})
+		m.points[h.LastIndex] = append(m.points[h.LastIndex], chainPoint{i, h.After})
+		m.terms[h.FirstIndex], m.terms[h.LastIndex] = h.FirstTerm, h.LastTerm
 	}
 	for index, sum := range w.sums {
 		if index != h.LastIndex { // known from the header

@@ -11,7 +11,7 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// fault is one that is injected, and all that the checksum rung says of it.
+// fault is one that is injected, and all that the checksum level says of it.
 type fault struct {
 	name   string
 	inject func(*world)
@@ -29,6 +29,22 @@ var checksumFaults = []fault{
 		[]string{"timeline timelines/" + worldTimeline.String() + ".json"}},
 	{"descriptor gone", func(w *world) { w.remove("timelines/" + worldTimeline.String() + ".json") },
 		[]string{"timeline timelines/" + worldTimeline.String() + ".json"}},
+	{"descriptor of another timeline", func(w *world) {
+		reseal(w, "timelines/"+worldTimeline.String()+".json", func(t *repository.Timeline) { t.ID.N++ })
+	}, []string{"timeline timelines/" + worldTimeline.String() + ".json"}},
+	{"descriptor that names itself as its parent", func(w *world) {
+		reseal(w, "timelines/"+worldTimeline.String()+".json", func(t *repository.Timeline) { t.Parent = &repository.Branch{Timeline: worldTimeline} })
+	}, []string{"timeline timelines/" + worldTimeline.String() + ".json"}},
+	{"log altered before a timeline that branched off", func(w *world) {
+		other := repository.TimelineID{ClusterID: worldTimeline.ClusterID, N: 2}
+		_, err := w.repo.EnsureTimeline(w.Context(), repository.Timeline{ID: other, Created: worldStart, Reason: "restored",
+			Parent: &repository.Branch{Timeline: worldTimeline, RaftIndex: 25, Chain: w.chainAt(24).String()}})
+		w.must(err)
+	}, []string{"fork timelines/"}},
+	{"superseded of another timeline", func(w *world) {
+		w.must(w.repo.Supersede(w.Context(), repository.Superseded{Timeline: worldTimeline, By: repository.TimelineID{ClusterID: 7, N: 1}, Created: worldStart}))
+		reseal(w, repository.SupersededName(worldTimeline), func(s *repository.Superseded) { s.Timeline.N += 5 })
+	}, []string{"mark superseded.json"}},
 	{"superseded flipped", func(w *world) {
 		w.must(w.repo.Supersede(w.Context(), repository.Superseded{Timeline: worldTimeline, By: repository.TimelineID{ClusterID: 7, N: 1}, Created: worldStart}))
 		w.flip(repository.SupersededName(worldTimeline), -10)
@@ -37,6 +53,30 @@ var checksumFaults = []fault{
 	{"manifest flipped", func(w *world) { w.flip(manifestObject(oldBackup), 500) }, []string{"manifest full/" + oldBackup + "/manifest.json"}},
 	{"manifest of another backup", func(w *world) { w.put(manifestObject(oldBackup), w.get(manifestObject(newBackup))) },
 		[]string{"manifest full/" + oldBackup + "/manifest.json"}},
+	{"manifest's sum flipped", func(w *world) { w.flip(manifestObject(oldBackup), 20) }, []string{"manifest full/" + oldBackup + "/manifest.json"}},
+	{"manifest cut", func(w *world) {
+		d := w.get(manifestObject(oldBackup))
+		w.put(manifestObject(oldBackup), d[:len(d)-200])
+	},
+		[]string{"manifest full/" + oldBackup + "/manifest.json"}},
+	{"manifest grown", func(w *world) {
+		w.put(manifestObject(oldBackup), append(bytes.Clone(w.get(manifestObject(oldBackup))), "          "...))
+	}, []string{"manifest full/" + oldBackup + "/manifest.json"}},
+	{"manifest empty", func(w *world) { w.put(manifestObject(oldBackup), nil) }, []string{"manifest full/" + oldBackup + "/manifest.json"}},
+	{"manifest of another backup, with its own ID put in", func(w *world) {
+		w.put(manifestObject(newBackup), w.get(manifestObject(oldBackup)))
+		reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) { m.ID, m.Object.Name = newBackup, snapshotObject(newBackup) })
+	}, []string{"size full/" + newBackup + "/snapshot.zst"}},
+	{"manifest of another cluster", func(w *world) {
+		reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) {
+			m.Timeline.ClusterID++
+			m.Object.Name = repository.SnapshotName(m.Timeline, m.ID, false)
+		})
+	}, []string{"manifest full/" + newBackup + "/manifest.json"}},
+	{"manifest that describes another object", func(w *world) {
+		reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) { m.Object.Name = snapshotObject(oldBackup) })
+	}, []string{"manifest full/" + newBackup + "/manifest.json"}},
+	{"snapshot empty", func(w *world) { w.put(snapshotObject(newBackup), nil) }, []string{"size full/" + newBackup + "/snapshot.zst"}},
 	{"snapshot's first frame flipped", func(w *world) { w.flip(snapshotObject(oldBackup), 20) }, []string{"object full/" + oldBackup + "/snapshot.zst"}},
 	{"snapshot's seek table flipped", func(w *world) { w.flip(snapshotObject(newBackup), -30) }, []string{"object full/" + newBackup + "/snapshot.zst"}},
 	{"snapshot's last byte flipped", func(w *world) { w.flip(snapshotObject(newBackup), -1) }, []string{"object full/" + newBackup + "/snapshot.zst"}},
@@ -59,6 +99,18 @@ var checksumFaults = []fault{
 	}, []string{"fork full/" + newBackup}},
 
 	{"segment's header flipped", func(w *world) { w.flip(l0(31), 100) }, []string{"segment l0/000000000000001f"}},
+	{"segment's first frame flipped", func(w *world) { w.flip(l0(31), 2) }, []string{"segment l0/000000000000001f"}},
+	{"what fills the segment's header up flipped", func(w *world) { w.flip(l0(31), 2040) }, []string{"segment l0/000000000000001f"}},
+	{"segment empty", func(w *world) { w.put(l0(31), nil) }, []string{"segment l0/000000000000001f"}},
+	{"segments swapped", func(w *world) {
+		a, b := w.get(l0(21)), w.get(l0(31))
+		w.put(l0(21), b)
+		w.put(l0(31), a)
+	}, []string{"segment l0/0000000000000015", "segment l0/000000000000001f"}},
+	{"segment of another timeline", func(w *world) {
+		_, data := w.encodeIn(repository.TimelineID{ClusterID: worldTimeline.ClusterID, N: 2}, "a", w.chainAt(30), 31, 40)
+		w.put(l0(31), data)
+	}, []string{"segment l0/000000000000001f"}},
 	{"segment's body flipped", func(w *world) { w.flip(l0(31), 2060) }, []string{"segment l0/000000000000001f"}},
 	{"segment's seek table flipped", func(w *world) { w.flip(l0(31), -5) }, []string{"segment l0/000000000000001f"}},
 	{"segment cut", func(w *world) { d := w.get(l0(31)); w.put(l0(31), d[:len(d)-1]) }, []string{"size l0/000000000000001f"}},
@@ -86,6 +138,13 @@ var checksumFaults = []fault{
 	}, []string{"fork l1/0000000000000001-0000000000000014"}},
 	{"overlap of another history", func(w *world) { w.segment("b", 45, 45, 55, 0) }, []string{"fork l0/000000000000002d"}},
 
+	{"segment of another history that begins a chain of its own", func(w *world) { w.segment("b", 31, 31, 40, 0) }, []string{"fork log"}},
+
+	{"verdict flipped", func(w *world) { w.tell(); w.flip(w.one("verdicts/"), 400) }, []string{"verdict verdicts/"}},
+	{"mark under another name", func(w *world) {
+		w.mark(42, termOf(42), 0)
+		w.put(w.one(worldTimeline.String()+"/marks/000000000000002a"), w.get(w.one(worldTimeline.String()+"/marks/0000000000000023")))
+	}, []string{"mark marks/000000000000002a-"}},
 	{"mark flipped", func(w *world) { w.flip(w.one(worldTimeline.String()+"/marks/"), -10) },
 		[]string{"mark marks/0000000000000023-"}},
 	{"mark of another term", func(w *world) { w.mark(42, 99, 0) }, []string{"mark marks/000000000000002a-"}},
@@ -93,8 +152,6 @@ var checksumFaults = []fault{
 		[]string{"mark gaps/000000000000003c-0000000000000046.json"}},
 	{"claim flipped", func(w *world) { w.flip(w.one("claims/"), -10) }, []string{"claim claims/merge/" + worldTimeline.String() + "-20260102/1.json"}},
 	{"claim moved", func(w *world) { w.put("claims/merge/other/1.json", w.get(w.one("claims/"))) }, []string{"claim claims/merge/other/1.json"}},
-	{"beat flipped", func(w *world) { w.jobs(); w.flip(w.one("claims/full/20260102T010000Z/beat-"), -10) },
-		[]string{"claim claims/full/20260102T010000Z/beat-1-00000001.json"}},
 	{"result flipped", func(w *world) { w.jobs(); w.flip("jobs/full/20260102T010000Z.json", -10) }, []string{"claim jobs/full/20260102T010000Z.json"}},
 	{"result moved", func(w *world) {
 		w.jobs()

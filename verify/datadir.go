@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/structure"
 	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -63,13 +69,13 @@ type dataDir struct {
 	foreign   bool              // the log is of another member than the database
 }
 
-// checkStopped takes a stopped member up the rungs, as long as it stays stopped.
+// checkStopped takes a stopped member up the levels, as long as it stays stopped.
 func (d *dataDir) checkStopped(ctx context.Context) error {
 	d.files = d.look()
 	var read *walfile.Summary
 	steps := []struct {
-		rung report.Rung
-		do   func() error
+		level report.Level
+		do    func() error
 	}{
 		{report.Checksum, func() (err error) { read, err = d.checkLog(ctx); return err }},
 		{report.Checksum, func() error { return d.checkSnaps(ctx, read) }},
@@ -78,7 +84,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 		{report.Replay, func() error { return d.replay(ctx) }},
 	}
 	for _, s := range steps {
-		if !d.Rung.Includes(s.rung) {
+		if !d.Level.Includes(s.level) {
 			break
 		}
 		if err := d.quietly(s.do); err != nil {
@@ -110,11 +116,11 @@ func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err erro
 }
 
 func (d *dataDir) checkDatabase(ctx context.Context, log *walfile.Summary) error {
-	if _, err := os.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
-		d.add(report.Check{Rung: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone"}}})
+	if _, err := safedir.Stat(d.db); errors.Is(err, fs.ErrNotExist) {
+		d.add(report.Check{Level: report.Structure, Object: d.db, Findings: []report.Finding{{Kind: report.KindMissing, Text: "it is gone"}}})
 		return nil
 	}
-	read, err := d.readStructure(ctx, d.db, d.db, nil)
+	read, err := d.checkStructure(ctx, d.db, d.db, nil)
 	if err != nil || log == nil {
 		return err
 	}
@@ -126,7 +132,7 @@ func (d *dataDir) checkDatabase(ctx context.Context, log *walfile.Summary) error
 
 func (d *dataDir) replay(ctx context.Context) error {
 	if d.foreign {
-		d.add(report.Check{Rung: report.Replay, Object: d.dir, Reason: foreignReason})
+		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: foreignReason})
 		return nil
 	}
 	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Progress: d.Progress, Logger: d.Logger})
@@ -135,7 +141,7 @@ func (d *dataDir) replay(ctx context.Context) error {
 	}
 	d.report.Checks = append(d.report.Checks, checks...)
 	if err != nil {
-		d.add(report.Check{Rung: report.Replay, Object: d.dir, Reason: err.Error()})
+		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: err.Error()})
 	}
 	return nil
 }
@@ -194,12 +200,7 @@ func (d *dataDir) compareEnds(ctx context.Context, c *report.Check, log walfile.
 		found(c, report.Finding{Kind: report.KindLogTail, Where: fmt.Sprintf("index %d", log.LastIndex),
 			Text: fmt.Sprintf("the log ends here, but says that the entries up to index %d are committed: its end was cut off", log.Commit)})
 	}
-	image, err := snapshot.OpenFile(d.db)
-	if err != nil {
-		return // the structure rung tells
-	}
-	facts, err := image.Facts(ctx)
-	if err == nil && facts.RaftIndex > log.LastIndex {
+	if facts, ok := d.facts(ctx); ok && facts.RaftIndex > log.LastIndex {
 		found(c, report.Finding{Kind: report.KindLogTail, Where: fmt.Sprintf("index %d", log.LastIndex),
 			Text: fmt.Sprintf("the log ends here, but the database holds the entries up to index %d: its end was cut off, or the two are of different members", facts.RaftIndex)})
 	}
@@ -216,11 +217,11 @@ func (d *dataDir) separateWAL() string {
 // drillRebuilt drills what the directory would be restored to: its database with
 // the log's end.
 func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
-	if !d.Rung.Includes(report.Drill) {
+	if !d.Level.Includes(report.Drill) {
 		return nil
 	}
 	if d.foreign {
-		d.add(report.Check{Rung: report.Drill, Object: d.dir, Reason: foreignReason})
+		d.add(report.Check{Level: report.Drill, Object: d.dir, Reason: foreignReason})
 		return nil
 	}
 	began := time.Now()
@@ -236,7 +237,7 @@ func (d *dataDir) drillRebuilt(ctx context.Context) (err error) {
 		return nil
 	}
 	if err != nil {
-		d.add(report.Check{Rung: report.Drill, Object: d.dir, Reason: fmt.Sprintf("its database and log could not be put together: %v", err)})
+		d.add(report.Check{Level: report.Drill, Object: d.dir, Reason: fmt.Sprintf("its database and log could not be put together: %v", err)})
 		return nil
 	}
 	return d.drill(ctx, drilled{
@@ -262,7 +263,7 @@ func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
 // sizeOf is the size of the files in a folder, as far as they can be asked.
 func sizeOf(dir string) int64 {
 	var sum int64
-	list, err := os.ReadDir(dir)
+	list, err := safedir.ReadDir(dir)
 	if err != nil {
 		return 0 // who reads them tells
 	}
@@ -272,4 +273,183 @@ func sizeOf(dir string) int64 {
 		}
 	}
 	return sum
+}
+
+const foreignReason = "the log is of another member than the database: see the level structure"
+
+// compareOwner holds the member whose log it is against those that the database
+// knows. One that is new catches up through states from before it was added: the
+// database has to be behind the last entry that speaks of it.
+func (d *dataDir) compareOwner(c *report.Check, log *walfile.Summary, db structure.Result) {
+	owner := snapshot.ID(log.Identity.MemberID)
+	if owner == 0 || len(db.Known) == 0 || db.Facts.RaftIndex < d.changed {
+		return
+	}
+	c.Compared += "; the members that it knows with the one whose log it is"
+	if slices.Contains(db.Known, owner) {
+		return
+	}
+	d.foreign = true
+	c.Status = report.Damaged
+	found(c, report.Finding{Kind: report.KindMembership, Object: d.walDir,
+		Text: fmt.Sprintf("the log is of %s, which this database does not know as a member, not even as one that was removed: it is the log of another cluster. Put back the log that was beside this database, or give its folder with --wal-dir; the database alone can be restored with 'requorum restore --file'", log.Identity)})
+}
+
+// changesMember tells an entry that may add a member or remove it.
+func changesMember(e raftlog.Entry, id uint64) bool {
+	switch e.Type {
+	case raftpb.EntryConfChange:
+		var change raftpb.ConfChange
+		return proto.Unmarshal(e.Data, &change) != nil || change.GetNodeId() == id
+	case raftpb.EntryConfChangeV2:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkMemberFolder refuses a folder that is no data directory: a mistyped path
+// must not pass for one that has lost everything.
+func checkMemberFolder(dir, walDir string) error {
+	member := filepath.Join(dir, "member")
+	if isFolder, err := folderAt(member); err != nil {
+		return err
+	} else if !isFolder {
+		return fmt.Errorf("%s: no member's data directory there: want the folder that holds member/", dir)
+	}
+	if walDir == "" {
+		return nil
+	}
+	if isFolder, err := folderAt(walDir); err != nil {
+		return err
+	} else if !isFolder {
+		return fmt.Errorf("%s: no folder there: want the member's --wal-dir", walDir)
+	}
+	return nil
+}
+
+// folderAt tells whether there is a folder; the error is why that is not known.
+func folderAt(path string) (bool, error) {
+	info, err := safedir.Stat(path)
+	var notFolder bool
+	if err != nil {
+		parent, errParent := safedir.Stat(filepath.Dir(path))
+		notFolder = errParent == nil && !parent.IsDir()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), notFolder:
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return info.IsDir(), nil
+}
+
+// checkRunning reads the log of a running member to the end that it has now.
+func (d *dataDir) checkRunning(ctx context.Context) error {
+	_, err := d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
+		t, err := walfile.OpenTail(d.walDir, walfile.TailOptions{})
+		if err != nil {
+			d.tookLog(c, err)
+			return nil
+		}
+		defer t.Close() //nolint:errcheck // reading
+		c.Bytes = sizeOf(d.walDir)
+		first, last, err := d.follow(ctx, t)
+		if err != nil {
+			d.tookLog(c, err)
+		}
+		c.Compared = fmt.Sprintf("every record of the log, from index %d to %d, with the CRC that runs through all its files, and entries with their order", first, last)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.note("a member runs on %s: its database changes all the time, and was not looked at. Stop the member to verify it, or verify a backup of it", d.dir)
+	d.refuseHigher(d.db, "a member runs on it: stop the member to verify its database, or verify a backup of it")
+	return nil
+}
+
+// follow reads on until nothing is new: the first and the last index read.
+func (d *dataDir) follow(ctx context.Context, t *walfile.Tail) (first, last uint64, err error) {
+	for {
+		err := t.Poll(ctx)
+		var gap *walfile.GapError
+		var purged *walfile.PurgedError
+		switch {
+		case errors.As(err, &gap):
+			d.note("the log has no entries between index %d and %d: a leader sent a snapshot in their place", gap.After, gap.Next)
+		case errors.As(err, &purged):
+			d.note("the member purged a part of its log while it was read")
+		case err != nil:
+			return first, last, err
+		}
+		if first == 0 {
+			first = t.First()
+		}
+		if t.Last() == 0 {
+			if err != nil {
+				continue // behind the hole
+			}
+			return first, last, nil
+		}
+		last = t.Last()
+		t.Release(last)
+	}
+}
+
+// quietly does one step on a stopped member's files. Where the member was started
+// meanwhile what was read is of two moments: nothing that the step found counts
+// then, and no later step is done.
+func (d *dataDir) quietly(step func() error) error {
+	if d.disturbed != "" {
+		return nil
+	}
+	checks, notes := len(d.report.Checks), len(d.report.Notes)
+	if err := step(); err != nil {
+		return err
+	}
+	if !d.isDisturbed() {
+		return nil
+	}
+	d.report.Notes = d.report.Notes[:notes]
+	for i, c := range d.report.Checks[checks:] {
+		d.report.Checks[checks+i] = report.Check{Level: c.Level, Status: report.Unchecked, Object: c.Object, Bytes: c.Bytes, Took: c.Took, Reason: d.disturbed}
+	}
+	return nil
+}
+
+// isDisturbed asks whether the member is still stopped, and was all the time.
+func (d *dataDir) isDisturbed() bool {
+	if err := restore.CheckMemberIdle(d.dir, d.walDir); err != nil {
+		d.disturbed = fmt.Sprintf("the member did not stay stopped while its files were read (%v): verify it again while it is, or verify a backup of it", err)
+	} else if !maps.Equal(d.files, d.look()) {
+		d.disturbed = "its files changed while they were read: keep the member stopped and verify it again, or verify a backup of it"
+	}
+	return d.disturbed != ""
+}
+
+// look is the size and time of each file of the database and of the log, as far
+// as they can be asked: who reads them tells.
+func (d *dataDir) look() map[string]string {
+	all := map[string]string{}
+	for _, folder := range []string{d.walDir, filepath.Dir(d.db)} {
+		list, _ := safedir.ReadDir(folder) // see above
+		for _, e := range list {
+			if info, err := e.Info(); err == nil {
+				all[filepath.Join(folder, e.Name())] = fmt.Sprintf("%d %s", info.Size(), info.ModTime())
+			}
+		}
+	}
+	return all
+}
+
+// refuseLeft adds the checks that were asked for and not begun.
+func (d *dataDir) refuseLeft() {
+	for _, level := range report.Levels() {
+		begun := slices.ContainsFunc(d.report.Checks, func(c report.Check) bool { return c.Level == level })
+		if d.Level.Includes(level) && !begun {
+			d.add(report.Check{Level: level, Object: d.dir, Reason: d.disturbed})
+		}
+	}
 }

@@ -88,9 +88,9 @@ func (m *member) fingerprint() map[string]string {
 	return all
 }
 
-func (m *member) verify(rung report.Rung) *report.Report {
+func (m *member) verify(level report.Level) *report.Report {
 	m.Helper()
-	r, err := verify.DataDir(m.Context(), m.dir, "", verify.Request{Rung: rung, ScratchDir: m.TempDir()})
+	r, err := verify.DataDir(m.Context(), m.dir, "", verify.Request{Level: level, ScratchDir: m.TempDir()})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (m *member) verify(rung report.Rung) *report.Report {
 func statuses(r *report.Report) string {
 	var all []string
 	for _, c := range r.Checks {
-		all = append(all, fmt.Sprintf("%s %s", c.Rung, c.Status))
+		all = append(all, fmt.Sprintf("%s %s", c.Level, c.Status))
 	}
 	return strings.Join(all, ", ")
 }
@@ -153,7 +153,7 @@ func TestPromise3RunningMemberIsNotTouched(t *testing.T) {
 	}()
 	for range 5 {
 		sinktest.AsNobody(t, func() {
-			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Rung: report.Structure, ScratchDir: scratch})
+			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Level: report.Structure, ScratchDir: scratch})
 			if err != nil {
 				t.Error(err)
 				return
@@ -222,7 +222,7 @@ func TestMemberWithoutLogFolder(t *testing.T) {
 		t.Errorf("%s: %+v", got, r.Checks)
 	}
 	for _, c := range r.Checks {
-		if c.Rung == "" || c.Status == "" || c.Object == "" {
+		if c.Level == "" || c.Status == "" || c.Object == "" {
 			t.Errorf("a check of nothing: %+v", c)
 		}
 	}
@@ -253,12 +253,12 @@ func TestFile(t *testing.T) {
 	}
 	sum := sha256.Sum256(db)
 	path := filepath.Join(t.TempDir(), "snapshot.db")
-	check := func(data []byte, rung report.Rung, want string) *report.Report {
+	check := func(data []byte, level report.Level, want string) *report.Report {
 		t.Helper()
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r, err := verify.File(t.Context(), path, verify.Request{Rung: rung, ScratchDir: t.TempDir()})
+		r, err := verify.File(t.Context(), path, verify.Request{Level: level, ScratchDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 					}
 				}
 			}
-			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Rung: report.Drill, ScratchDir: t.TempDir(), Progress: start})
+			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Level: report.Drill, ScratchDir: t.TempDir(), Progress: start})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 			}
 			for _, c := range r.Checks {
 				if c.Status == report.Unchecked && !strings.Contains(c.Reason, test.text) {
-					t.Errorf("%s: reason %q", c.Rung, c.Reason)
+					t.Errorf("%s: reason %q", c.Level, c.Reason)
 				}
 			}
 			if len(r.Findings()) > 0 {

@@ -5,21 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 )
 
 // File proves a file of `etcdctl snapshot save`, or a copy of a member's db. It
-// only reads it. A bare db has no checksum, so that rung is Unchecked.
+// only reads it. A bare db has no checksum, so that level is Unchecked.
 func File(ctx context.Context, path string, req Request) (*report.Report, error) {
 	req, err := req.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	r := &run{Request: req, report: req.newReport(path)}
-	if info, err := os.Stat(path); err != nil {
+	if info, err := safedir.Stat(path); err != nil {
 		return nil, err
 	} else if info.IsDir() {
 		return nil, fmt.Errorf("%s is a folder: want a snapshot file; --data-dir verifies a member's data directory", path)
@@ -30,7 +30,7 @@ func File(ctx context.Context, path string, req Request) (*report.Report, error)
 		r.noteNextStep("restore from another snapshot, not from this file")
 		return r.finish(), nil
 	}
-	if err := r.climbFile(ctx, path, image); err != nil {
+	if err := r.runFileLevels(ctx, path, image); err != nil {
 		return nil, err
 	}
 	r.noteNextStep("restore from another snapshot, not from this file")
@@ -39,20 +39,20 @@ func File(ctx context.Context, path string, req Request) (*report.Report, error)
 
 // refuseFile reports a file that cannot be opened, or is none of a snapshot.
 func (r *run) refuseFile(path string, err error) {
-	c := report.Check{Rung: report.Checksum, Object: path, Compared: "the file's size with that of a snapshot"}
+	c := report.Check{Level: report.Checksum, Object: path, Compared: "the file's size with that of a snapshot"}
 	took(&c, report.KindSize, path, err)
 	if r.add(c).Status == report.Damaged {
-		r.refuseHigher(path, "its bytes are damaged: see the rung checksum")
+		r.refuseHigher(path, "its bytes are damaged: see the level checksum")
 		return
 	}
 	r.refuseHigher(path, err.Error())
 }
 
-// climbFile takes a file up the rungs. Its pages are looked at while it is read
+// runFileLevels takes a file up the levels. Its pages are looked at while it is read
 // for its checksum, so that the disk gives it once; what is wrong with them is
 // told also where the checksum is wrong.
-func (r *run) climbFile(ctx context.Context, path string, image *snapshot.File) error {
-	if !r.Rung.Includes(report.Structure) {
+func (r *run) runFileLevels(ctx context.Context, path string, image *snapshot.File) error {
+	if !r.Level.Includes(report.Structure) {
 		_, err := r.checkSum(ctx, path, image)
 		return err
 	}
@@ -75,22 +75,22 @@ func (r *run) climbFile(ctx context.Context, path string, image *snapshot.File) 
 	damaged := c.Status == report.Damaged
 	for _, b := range beside.report.Checks {
 		if damaged && b.Status == report.Passed {
-			// A rung includes those below it.
-			b.Reason = "its pages show no fault, but its bytes are damaged: see the rung checksum"
+			// A level includes those below it.
+			b.Reason = "its pages show no fault, but its bytes are damaged: see the level checksum"
 		}
 		r.add(b)
 	}
 	for _, n := range beside.report.Notes {
 		r.note("%s", n)
 	}
-	if r.Rung.Includes(report.Replay) {
-		r.note("the replay rung needs an archived log: a single file has none, so that rung was left out; looked at: %s. A repository, or a member's data directory (--data-dir), has one", r.otherRungs())
+	if r.Level.Includes(report.Replay) {
+		r.note("the replay level needs an archived log: a single file has none, so that level was left out; looked at: %s. A repository, or a member's data directory (--data-dir), has one", r.otherLevels())
 	}
-	if !r.Rung.Includes(report.Drill) {
+	if !r.Level.Includes(report.Drill) {
 		return nil
 	}
 	if damaged {
-		r.add(report.Check{Rung: report.Drill, Object: path, Reason: "its bytes are damaged: see the rung checksum"})
+		r.add(report.Check{Level: report.Drill, Object: path, Reason: "its bytes are damaged: see the level checksum"})
 		return nil
 	}
 	return r.drill(ctx, drilled{name: path, image: image})

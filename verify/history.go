@@ -4,19 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"sync"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/serve"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // checkHistories takes the backups and the log of one timeline after the other up
-// the rungs.
+// the levels.
 func (e *examination) checkHistories(ctx context.Context) error {
 	for _, d := range e.damaged {
 		if err := e.checkDamaged(ctx, d); err != nil {
 			return err
+		}
+	}
+	for _, u := range e.catalog.Unread {
+		if e.all || slices.Contains(e.timelines, u.Timeline) {
+			e.add(report.Check{Level: report.Checksum, Status: report.Damaged, Object: u.Timeline.String(), Compared: "how many backups there are with how many are read",
+				Findings: []report.Finding{{Kind: report.KindManifest, Text: u.Err.Error()}}})
 		}
 	}
 	for _, id := range e.timelines {
@@ -27,7 +39,7 @@ func (e *examination) checkHistories(ctx context.Context) error {
 	}
 	if n := len(e.backups); e.sample != nil && n > 0 {
 		// ReadCatalog has done this; what it found damaged is not in e.backups.
-		e.add(report.Check{Rung: report.Checksum, Object: "manifests",
+		e.add(report.Check{Level: report.Checksum, Object: "manifests",
 			Compared: fmt.Sprintf("the manifests of %d backups with their own SHA-256 and place, and the sizes of their objects with them", n)})
 	}
 	return nil
@@ -98,9 +110,245 @@ func (h *history) forget(but ...string) error {
 func (h *history) unpacked() map[string]*snapshot.File {
 	all := map[string]*snapshot.File{}
 	for id, c := range h.copies {
-		if f, err := snapshot.OpenFile(c.path); err == nil { // else it is no database: the structure rung tells
+		if f, err := snapshot.OpenFile(c.path); err == nil { // else it is no database: the structure level tells
 			all[id] = f
 		}
 	}
 	return all
+}
+
+// runLevels takes a backup whose bytes are proved up the higher levels. A level that
+// fails does not keep the next one from being tried: all faults are listed. A
+// drill of the newest backup waits for the log behind it.
+func (h *history) runLevels(ctx context.Context, m *snapshot.Manifest, c *scratchCopy, newest bool) error {
+	name := fullName(m.Timeline, m.ID)
+	read, err := h.checkStructure(ctx, name, c.path, m)
+	if err != nil {
+		return err
+	}
+	if h.Live != nil {
+		if err := h.checkLive(ctx, name, m, c.path, read.HashKV); err != nil {
+			return err
+		}
+	}
+	if !h.Level.Includes(report.Replay) {
+		return h.forget()
+	}
+	if err := h.replayTo(ctx, m); err != nil {
+		return err
+	}
+	next := h.nextBase(m, newest)
+	if err := h.forget(next, m.ID); err != nil {
+		return err
+	}
+	switch {
+	case !h.Level.Includes(report.Drill):
+	case newest:
+		h.newest.backup = m
+	default:
+		if err := h.drillCopy(ctx, m, fmt.Sprintf("from the snapshot, which is what 'requorum restore %s' gives", m.ID)); err != nil {
+			return err
+		}
+	}
+	return h.forget(next)
+}
+
+// nextBase is the copy that is still of use after m was looked at: the next one is
+// proved from m, or where that is synthetic from one before it; and what follows
+// the newest goes on from that.
+func (h *history) nextBase(m *snapshot.Manifest, newest bool) string {
+	if newest || !m.Synthetic() {
+		return m.ID
+	}
+	for _, o := range h.catalog.Manifests {
+		if h.copies[o.ID] != nil && !o.Synthetic() {
+			return o.ID
+		}
+	}
+	return m.ID
+}
+
+// replayTo proves a backup from the one before it, where there is a log.
+func (h *history) replayTo(ctx context.Context, m *snapshot.Manifest) error {
+	if h.cannotReplay(ctx, m) {
+		return nil
+	}
+	check, others, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())
+	check.NotYet = check.NotYet && !h.lostBefore(ctx, m)
+	if err := h.took(ctx, report.Replay, fullName(m.Timeline, m.ID), check, err); err != nil {
+		return err
+	}
+	for _, c := range others {
+		h.addOther(c)
+	}
+	return nil
+}
+
+// addOther adds what the check of one backup showed of another one, unless its own
+// check has found it damaged.
+func (h *history) addOther(c report.Check) {
+	known := func(k report.Check) bool {
+		return k.Level == c.Level && k.Object == c.Object && k.Status == report.Damaged
+	}
+	if !slices.ContainsFunc(h.report.Checks, known) {
+		h.report.Checks = append(h.report.Checks, c)
+	}
+}
+
+func (h *history) replayOptions() replaying.Options {
+	return replaying.Options{ScratchDir: h.ScratchDir, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
+}
+
+// took adds the check of a part of verify. Its error is why it could not be done,
+// unless ctx has ended.
+func (r *run) took(ctx context.Context, level report.Level, object string, c report.Check, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if c.Object == "" {
+		c = report.Check{Level: level, Object: object}
+	}
+	if err != nil {
+		c.Reason = err.Error()
+		if c.Status != report.Damaged {
+			c.Status = report.Unchecked
+		}
+	}
+	r.report.Checks = append(r.report.Checks, c)
+	return nil
+}
+
+// openFor opens a file to be read in any order.
+func openFor(path string) (*os.File, int64, error) {
+	image, err := snapshot.OpenFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, err := safedir.Open(path)
+	return f, image.Size(), err
+}
+
+// newestPoint is what a restore of a timeline's newest point gives: its newest
+// backup, with the log behind it.
+type newestPoint struct {
+	backup *snapshot.Manifest // whose drill waits for the log; nil: none does
+	// rebuilt is what the replay of that log gave, and phases how long it took; nil
+	// where there is nothing to replay, or for the reason in alone.
+	rebuilt *walreplay.Rebuilt
+	phases  []report.Phase
+	alone   string
+}
+
+func (n *newestPoint) close() error {
+	if n.rebuilt == nil {
+		return nil
+	}
+	r := n.rebuilt
+	n.rebuilt = nil
+	return r.Close()
+}
+
+// replayLog replays the log behind the newest backup; checksum is how the level
+// below ended.
+func (h *history) replayLog(ctx context.Context, part logPart, checksum report.Status) error {
+	switch {
+	case !h.Level.Includes(report.Replay):
+		return nil
+	case h.sample != nil:
+		h.note("the log of timeline %s behind the newest backup was not replayed: a sample reads only a part of it", part.timeline)
+		h.newest.alone = "a sample reads only a part of the log behind it"
+		return nil
+	case checksum != report.Passed:
+		h.add(report.Check{Level: report.Replay, Object: logName(part.timeline), Reason: "its bytes could not be proved: see the level checksum"})
+		h.newest.alone = "the log behind it could not be proved: see the level checksum"
+		return nil
+	}
+	n, err := replaying.CheckNewest(ctx, h.repo, h.catalog, part.timeline, h.replayOptions())
+	if n.Rebuilt != nil {
+		h.newest.rebuilt, h.newest.phases = n.Rebuilt, n.Check.Phases
+	} else if n.Behind {
+		h.newest.alone = "the log behind it could not be replayed: see the level replay"
+	}
+	if !n.Behind && err == nil {
+		return nil
+	}
+	return h.took(ctx, report.Replay, logName(part.timeline), n.Check, err)
+}
+
+// drillNewest drills what a restore of the newest point gives, or the backup alone
+// where the log behind it could not be replayed.
+func (h *history) drillNewest(ctx context.Context) error {
+	m := h.newest.backup
+	if m == nil {
+		return nil
+	}
+	const command = "what 'requorum restore --latest' gives of this timeline"
+	r := h.newest.rebuilt
+	if r == nil || r.Base.ID != m.ID {
+		from := fmt.Sprintf("from the snapshot, which is %s, since no log goes beyond it", command)
+		switch {
+		case r != nil:
+			from = fmt.Sprintf("from the snapshot alone, which is not %s, since the log goes on from %s", command, r.Base.Name)
+		case h.newest.alone != "":
+			from = fmt.Sprintf("from the snapshot alone, which is not %s, since %s", command, h.newest.alone)
+		}
+		return h.drillCopy(ctx, m, from)
+	}
+	phases := append([]report.Phase{h.copies[m.ID].fetched()}, h.newest.phases...)
+	if err := h.forget(); err != nil { // the members need the room
+		return err
+	}
+	return h.drill(ctx, drilled{name: fullName(m.Timeline, m.ID), image: r, phases: phases, from: fmt.Sprintf("from %s, which is %s", r.Name(), command)})
+}
+
+// drillCopy drills a backup as it is.
+func (h *history) drillCopy(ctx context.Context, m *snapshot.Manifest, from string) error {
+	c, name := h.copies[m.ID], fullName(m.Timeline, m.ID)
+	image, err := snapshot.OpenFile(c.path)
+	if err != nil {
+		return h.took(ctx, report.Drill, name, report.Check{}, err)
+	}
+	return h.drill(ctx, drilled{name: name, image: image, phases: []report.Phase{c.fetched()}, from: from})
+}
+
+// drilled is what a scratch cluster is built from.
+type drilled struct {
+	name  string // of the check's object
+	image snapshot.Image
+	// from says what the image is, and phases how long it took to get it: a
+	// recovery begins with that.
+	from   string
+	phases []report.Phase
+}
+
+// drill builds a cluster and adds the check.
+func (r *run) drill(ctx context.Context, d drilled) error {
+	c, err := serve.Drill(ctx, d.image, serve.DrillOptions{ScratchDir: r.ScratchDir, Object: d.name, Progress: r.Progress, Logger: r.Logger})
+	c.Phases = append(d.phases, c.Phases...)
+	if d.from != "" {
+		c.Compared = d.from + ": " + c.Compared
+	}
+	return r.took(ctx, report.Drill, d.name, c, err)
+}
+
+// jointProgress tells of parts that are read at the same time as if they were
+// one phase. Its functions may be called by several goroutines.
+type jointProgress struct {
+	tell  func(phase string, done, total int64)
+	phase string
+	total int64
+
+	mu   sync.Mutex
+	done int64
+}
+
+// part is the progress of one part.
+func (j *jointProgress) part() func(phase string, done, total int64) {
+	var before int64
+	return func(_ string, done, _ int64) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.done, before = j.done+done-before, done
+		j.tell(j.phase, j.done, j.total)
+	}
 }

@@ -9,21 +9,21 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify/report"
 )
 
-// Live is a cluster that runs. *store.Client is one.
+// Live is a cluster that runs. *client.Client is one.
 type Live interface {
-	Survey(ctx context.Context) (store.Survey, error)
-	HashKV(ctx context.Context, member store.MemberStatus, revision int64) (store.HashKV, error)
+	Survey(ctx context.Context) (client.Survey, error)
+	HashKV(ctx context.Context, member client.MemberStatus, revision int64) (client.HashKV, error)
 }
 
 // liveSuffix ends the object of a check against a live member.
 const liveSuffix = "/live"
 
 // checkLive asks a member for its hash at a backup's revision, and compares it
-// with the backup's. hash is what the structure rung computed.
+// with the backup's. hash is what the structure level computed.
 func (e *examination) checkLive(ctx context.Context, name string, m *snapshot.Manifest, path string, hash snapshot.HashKV) error {
 	_, err := e.check(ctx, report.Structure, name+liveSuffix, func(c *report.Check) error {
 		if hash.Revision == 0 {
@@ -42,7 +42,7 @@ func (e *examination) checkLive(ctx context.Context, name string, m *snapshot.Ma
 // done.
 func (e *examination) refuseLive(name, reason string) {
 	if e.Live != nil {
-		e.add(report.Check{Rung: report.Structure, Object: name + liveSuffix, Reason: reason})
+		e.add(report.Check{Level: report.Structure, Object: name + liveSuffix, Reason: reason})
 	}
 }
 
@@ -69,7 +69,7 @@ func (e *examination) compareLive(ctx context.Context, c *report.Check, m *snaps
 		return nil
 	}
 	if other, err := e.another(ctx, m.Timeline); err != nil || other != "" {
-		return errors.Join(err, fmt.Errorf("the backup's HashKV is %d, %s gives %d at the same revision. That need not be damage: %s, and a cluster's ID does not tell of which the endpoints are; the rung replay tells whether the backup is sound", hash.Hash, member, got.Hash, cmp.Or(other, "the cluster may be in another timeline")))
+		return errors.Join(err, fmt.Errorf("the backup's HashKV is %d, %s gives %d at the same revision. That need not be damage: %s, and a cluster's ID does not tell of which the endpoints are; the level replay tells whether the backup is sound", hash.Hash, member, got.Hash, cmp.Or(other, "the cluster may be in another timeline")))
 	}
 	found(c, report.Finding{Kind: report.KindHash, Where: fmt.Sprintf("revision %d", hash.Revision),
 		Text: fmt.Sprintf("the backup's HashKV is %d, %s gives %d: either holds something that the cluster did not write", hash.Hash, member, got.Hash)})
@@ -100,27 +100,27 @@ func (e *examination) another(ctx context.Context, t repository.TimelineID) (str
 
 // askable is a member of the backup's cluster to ask: a follower, since it
 // answers nothing else meanwhile, and the leader only where there is no other.
-func (e *examination) askable(ctx context.Context, m *snapshot.Manifest) (store.MemberStatus, error) {
+func (e *examination) askable(ctx context.Context, m *snapshot.Manifest) (client.MemberStatus, error) {
 	survey, err := e.Live.Survey(ctx)
 	if err != nil {
-		return store.MemberStatus{}, err
+		return client.MemberStatus{}, err
 	}
 	if survey.ClusterID != m.Timeline.ClusterID {
-		return store.MemberStatus{}, fmt.Errorf("the endpoints are of cluster %016x, the backup is of timeline %s: give endpoints of its cluster", survey.ClusterID, m.Timeline)
+		return client.MemberStatus{}, fmt.Errorf("the endpoints are of cluster %016x, the backup is of timeline %s: give endpoints of its cluster", survey.ClusterID, m.Timeline)
 	}
-	members := slices.DeleteFunc(slices.Clone(survey.Members), func(s store.MemberStatus) bool {
+	members := slices.DeleteFunc(slices.Clone(survey.Members), func(s client.MemberStatus) bool {
 		return s.Err != nil || s.IsLearner || s.Revision < m.Facts.Revision // learners do not serve it
 	})
 	if len(members) == 0 {
-		return store.MemberStatus{}, fmt.Errorf("no member that answers has reached revision %d", m.Facts.Revision)
+		return client.MemberStatus{}, fmt.Errorf("no member that answers has reached revision %d", m.Facts.Revision)
 	}
-	rank := func(s store.MemberStatus) int {
+	rank := func(s client.MemberStatus) int {
 		if s.IsLeader {
 			return 1
 		}
 		return 0
 	}
-	return slices.MinFunc(members, func(a, b store.MemberStatus) int { return cmp.Compare(rank(a), rank(b)) }), nil
+	return slices.MinFunc(members, func(a, b client.MemberStatus) int { return cmp.Compare(rank(a), rank(b)) }), nil
 }
 
 // hashCompacted is the hash that the database in a file would have, were it

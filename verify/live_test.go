@@ -10,15 +10,15 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 )
 
 // lying is a member that gives another hash.
-type lying struct{ *store.Client }
+type lying struct{ *client.Client }
 
-func (l lying) HashKV(ctx context.Context, m store.MemberStatus, revision int64) (store.HashKV, error) {
+func (l lying) HashKV(ctx context.Context, m client.MemberStatus, revision int64) (client.HashKV, error) {
 	h, err := l.Client.HashKV(ctx, m, revision)
 	h.Hash ^= 1
 	return h, err
@@ -29,15 +29,15 @@ func (l lying) HashKV(ctx context.Context, m store.MemberStatus, revision int64)
 // compared, and that is no damage.
 func TestAgainstLiveMember(t *testing.T) {
 	m := newMember(t)
-	client, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: m.cluster.Endpoints()})
+	cli, err := client.Dial(t.Context(), client.Config{Endpoints: m.cluster.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer cli.Close()
 	sink := sinktest.NewMemory()
 	take := func() {
 		t.Helper()
-		if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
+		if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: cli, Sinks: []sinks.Sink{sink}, Tool: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,24 +70,24 @@ func TestAgainstLiveMember(t *testing.T) {
 			t.Errorf("%s: %+v, want %s and %q", what, c, status, text)
 		}
 	}
-	want("at head", live(client), report.Passed, "compacted at -1")
-	want("another hash", live(lying{client}), report.Damaged, "hash: the backup's HashKV")
+	want("at head", live(cli), report.Passed, "compacted at -1")
+	want("another hash", live(lying{cli}), report.Damaged, "hash: the backup's HashKV")
 	m.load(100)
-	want("after more writes", live(client), report.Passed, "at revision 201")
+	want("after more writes", live(cli), report.Passed, "at revision 201")
 	for _, revision := range []int64{100, 170} {
 		if _, err := m.kv.Compact(t.Context(), revision); err != nil {
 			t.Fatal(err)
 		}
-		want("compacted since", live(client), report.Passed, "revision 201")
+		want("compacted since", live(cli), report.Passed, "revision 201")
 	}
-	want("another hash, compacted", live(lying{client}), report.Damaged, "hash: the backup's HashKV")
+	want("another hash, compacted", live(lying{cli}), report.Damaged, "hash: the backup's HashKV")
 	if _, err := m.kv.Compact(t.Context(), 250); err != nil {
 		t.Fatal(err)
 	}
-	want("compacted beyond it", live(client), report.Unchecked, "verify a newer backup")
+	want("compacted beyond it", live(cli), report.Unchecked, "verify a newer backup")
 
 	other := newMember(t)
-	stranger, err := store.Dial(t.Context(), store.ClientConfig{Endpoints: other.cluster.Endpoints()})
+	stranger, err := client.Dial(t.Context(), client.Config{Endpoints: other.cluster.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,19 +102,19 @@ func TestAgainstLiveMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	take() // of revision 301, which is not compacted
-	want("the same hash with another timeline", live(client), report.Passed, "HashKV of the backup")
-	want("another hash with another timeline", live(lying{client}), report.Unchecked, "timeline "+second.String()+" is of a cluster with the same ID")
+	want("the same hash with another timeline", live(cli), report.Passed, "HashKV of the backup")
+	want("another hash with another timeline", live(lying{cli}), report.Unchecked, "timeline "+second.String()+" is of a cluster with the same ID")
 	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: second, Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	want("another hash, superseded", live(lying{client}), report.Unchecked, "timeline "+first.String()+" has ended, and "+second.String()+" goes on")
+	want("another hash, superseded", live(lying{cli}), report.Unchecked, "timeline "+first.String()+" has ended, and "+second.String()+" goes on")
 
 	// What was asked for and cannot be done is never left out.
-	if _, _, err := verify.Repository(t.Context(), repo, verify.Request{Rung: report.Checksum, Live: client}); err == nil || !strings.Contains(err.Error(), "a live member is asked on the rung structure") {
-		t.Errorf("on the rung checksum: %v", err)
+	if _, _, err := verify.Repository(t.Context(), repo, verify.Request{Level: report.Checksum, Live: cli}); err == nil || !strings.Contains(err.Error(), "a live member is asked on the level structure") {
+		t.Errorf("on the level checksum: %v", err)
 	}
 	spoil(t, sink)
-	want("a damaged backup", live(client), report.Unchecked, "see the rung checksum")
+	want("a damaged backup", live(cli), report.Unchecked, "see the level checksum")
 }
 
 func timelinesOf(t *testing.T, repo *repository.Repository) []repository.TimelineID {

@@ -176,14 +176,14 @@ func (l *logged) drills(backup string) (*report.Report, map[string]report.Check)
 	l.Helper()
 	scratch := l.TempDir()
 	clear(l.sink.opens)
-	r, _, err := verify.Repository(l.Context(), l.repo, verify.Request{Backup: backup, Rung: report.Drill, ScratchDir: scratch})
+	r, _, err := verify.Repository(l.Context(), l.repo, verify.Request{Backup: backup, Level: report.Drill, ScratchDir: scratch})
 	l.must(err)
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		l.Errorf("the scratch folder has %v (%v)", left, err)
 	}
 	all := map[string]report.Check{}
 	for _, c := range r.Checks {
-		if c.Rung == report.Drill {
+		if c.Level == report.Drill {
 			all[c.Object[strings.LastIndex(c.Object, "/")+1:]] = c
 		}
 	}

@@ -3,10 +3,17 @@ package verify
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -17,20 +24,22 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// logCheck is the checksum rung of the archived log of one timeline, from an
+// logCheck is the checksum level of the archived log of one timeline, from an
 // index on.
 type logCheck struct {
 	*examination
 	check *report.Check
 	part  logPart
 
-	log     *segment.Log // as it was listed last
-	headers []segment.Header
-	chain   *chainMap
-	read    map[string]bool // segments that need no more reading
-	whole   map[string]bool // of these, those that were read and are good
-	sealed  int             // of these, those that could not be decrypted
-	marks   int
+	log       *segment.Log // as it was listed last
+	headers   []segment.Header
+	chain     *chainMap
+	read      map[string]bool // segments that need no more reading
+	whole     map[string]bool // of these, those that were read and are good
+	good      int64           // the bytes of these
+	sealed    int             // of these, those that could not be decrypted
+	decrypted int             // of these, those that were
+	marks     int
 	// alive are the entries that marks name, each with one of these marks.
 	alive map[markedEntry]string
 	// letGo is the index up to which records say that the log was let go.
@@ -41,7 +50,14 @@ type logCheck struct {
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
-	log, err := segment.OpenLog(ctx, h.repo, part.timeline, h.Identities...)
+	open := segment.OpenNames // all headers are read with their segments
+	if h.sample != nil {
+		open = segment.OpenLog
+	}
+	log, err := open(ctx, h.repo, part.timeline, h.Identities...)
+	if err == nil && log.HidesReplaced() {
+		log, err = segment.OpenLog(ctx, h.repo, part.timeline, h.Identities...)
+	}
 	if err != nil {
 		if err := h.failed(ctx, logName(part.timeline), err); err != nil {
 			return err
@@ -69,11 +85,11 @@ const rounds = 3
 func (l *logCheck) do(ctx context.Context) error {
 	l.checkMarks(ctx)
 	for round := 0; ; round++ {
-		gone, err := l.readAll(ctx)
+		gone, asNamed, err := l.readAll(ctx)
 		if err != nil {
 			return err
 		}
-		if len(gone) == 0 {
+		if len(gone) == 0 && asNamed {
 			break
 		}
 		if round == rounds {
@@ -85,8 +101,11 @@ func (l *logCheck) do(ctx context.Context) error {
 		}
 		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.Identities...)
 		if err != nil {
-			unchecked(l.check, fmt.Errorf("%d segments are gone since they were listed: %w", len(gone), err))
+			unchecked(l.check, fmt.Errorf("the log could not be listed anew: %w", err))
 			break
+		}
+		if slices.ContainsFunc(l.headers, func(h segment.Header) bool { return h.Format == 0 }) {
+			l.startOver()
 		}
 		l.log = again
 	}
@@ -102,6 +121,18 @@ func (l *logCheck) do(ctx context.Context) error {
 	l.say()
 	l.bind()
 	return nil
+}
+
+// startOver forgets what was read of good segments while only names were known: those
+// that the names left out are compared with them, and of that nothing was kept.
+func (l *logCheck) startOver() {
+	for name := range l.whole {
+		delete(l.read, name)
+	}
+	l.check.Bytes -= l.good
+	l.examination.sealed.Add(-int64(l.sealed))
+	l.opened.Add(-int64(l.decrypted))
+	l.chain, l.whole, l.sealed, l.decrypted, l.good = nil, map[string]bool{}, 0, 0, 0
 }
 
 // inPart are the headers of the part that is looked at.
@@ -212,4 +243,250 @@ func (l *logCheck) bases() []*snapshot.Manifest {
 		}
 	}
 	return all
+}
+
+// What is read of a log at once: enough to hide the round trips, and no more raw
+// bytes than a few segments have. One that is larger than all is read alone.
+const (
+	parallelSegments = 8
+	segmentBytes     = 4 * segment.MaxRaw
+)
+
+// readAll reads the segments that were not read yet. It gives those that are gone since
+// they were listed, and whether those of which only names were known are what names
+// told.
+func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, err error) {
+	l.headers = l.inPart()
+	l.sample.renew(l.part.timeline, l.headers, l.log.Damaged())
+	old := l.chain
+	l.chain = newChainMap(l.headers, l.interesting())
+	if old != nil {
+		l.chain.take(old)
+	}
+	var mu sync.Mutex
+	var done, total int64
+	var unread []segment.Header
+	for _, h := range l.headers {
+		if name := h.Name(); !l.read[name] && !l.sample.leaves(name) {
+			unread = append(unread, h)
+			total += h.Size()
+		}
+	}
+	room := semaphore.NewWeighted(segmentBytes)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelSegments)
+	byNames := slices.ContainsFunc(l.headers, func(h segment.Header) bool { return h.Format == 0 })
+	asNamed = true
+	for _, h := range unread {
+		name := h.Name()
+		weight := min(max(h.Object.RawSize, 0), segmentBytes)
+		if err := room.Acquire(groupCtx, weight); err != nil {
+			break // ctx has ended: Wait tells
+		}
+		group.Go(func() error {
+			defer room.Release(weight)
+			listed := h
+			h, seen, sealed, err := l.readSegment(groupCtx, h)
+			if groupCtx.Err() != nil {
+				return context.Cause(groupCtx)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if errors.Is(err, sinks.ErrNotFound) {
+				gone = append(gone, name)
+				return nil
+			}
+			if listed.Format == 0 && err != nil {
+				asNamed = false // it is read again, when all headers were
+				return nil
+			}
+			l.read[name] = true
+			done += h.Size()
+			l.check.Bytes += h.Size()
+			l.Progress("read the log", done, total)
+			if err != nil {
+				took(l.check, report.KindSegment, name, err)
+				return nil
+			}
+			l.whole[name] = true
+			l.good += h.Size()
+			switch {
+			case sealed:
+				l.sealed++
+				l.examination.sealed.Add(1)
+			case h.Object.Encrypted():
+				l.decrypted++
+				l.opened.Add(1)
+			}
+			l.chain.add(h, seen)
+			return nil
+		})
+	}
+	err = group.Wait()
+	for i := 1; byNames && i < len(l.headers); i++ {
+		a, b := l.headers[i-1], l.headers[i] // as they were read
+		asNamed = asNamed && (a.LastIndex+1 != b.FirstIndex || a.GoesOn(b))
+	}
+	return gone, asNamed, err
+}
+
+// readSegment reads one segment and keeps of it what it has in common with
+// others. Where it cannot be decrypted its stored bytes are compared.
+func (l *logCheck) readSegment(ctx context.Context, listed segment.Header) (h segment.Header, seen within, sealed bool, err error) {
+	if listed.Format == 0 {
+		h, batch, err := l.log.Read(ctx, listed)
+		if isSealed(err) {
+			switch h, err = segment.ReadHeader(ctx, l.repo.Sink(), listed.Name()); {
+			case err == nil && h.LastIndex != listed.LastIndex:
+				err = segment.ErrNotAsNamed
+			case err == nil:
+				err = l.readSealed(ctx, h)
+			}
+			return h, within{}, true, err
+		}
+		if err != nil {
+			return listed, within{}, false, err
+		}
+		return h, l.chain.look(h, batch.Entries), false, nil
+	}
+	h, batch, err := segment.Read(ctx, l.repo.Sink(), listed.Name(), l.Identities...)
+	switch {
+	case isSealed(err):
+		return listed, within{}, true, l.readSealed(ctx, listed)
+	case err != nil:
+		return listed, within{}, false, err
+	case h.Before != listed.Before || h.After != listed.After || h.LastIndex != listed.LastIndex:
+		return listed, within{}, false, &snapshot.DamagedError{Object: h.Name(), Offset: -1, Err: errors.New("it was replaced while it was read")}
+	}
+	return h, l.chain.look(h, batch.Entries), false, nil
+}
+
+// readSealed compares the bytes behind the header with it.
+func (l *logCheck) readSealed(ctx context.Context, h segment.Header) error {
+	r, err := l.repo.Sink().Open(ctx, h.Name(), segment.HeaderSize, -1)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("read %s in %s: %w", h.Name(), l.repo, err)
+	}
+	return storedAs(h.Name(), h.Object, n, sum)
+}
+
+// interesting are indexes at which the entry's term, or the chain's value, has to
+// be known.
+func (l *logCheck) interesting() []uint64 {
+	var all []uint64
+	for _, m := range l.bases() {
+		all = append(all, m.Facts.RaftIndex)
+	}
+	for _, n := range l.log.Alive() {
+		all = append(all, n.Index)
+	}
+	for _, t := range l.catalog.Timelines {
+		if t.Parent != nil && t.Parent.Timeline == l.part.timeline {
+			all = append(all, t.Parent.RaftIndex)
+		}
+	}
+	l.proved(func(_ verdict.Entry, s verdict.Stretch) { all = append(all, s.Last) })
+	return all
+}
+
+// parallelMarks is how many marks are fetched at once: they are waited for, not
+// transferred.
+const parallelMarks = 32
+
+// checkMarks reads the alive marks of the part that is looked at. What they name
+// is compared once the log was read.
+func (l *logCheck) checkMarks(ctx context.Context) {
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(parallelMarks)
+	for _, n := range l.log.Alive() {
+		if n.Index < l.part.from {
+			continue
+		}
+		group.Go(func() error {
+			a, err := segment.ReadMark(ctx, l.repo, n)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, sinks.ErrNotFound): // thinned out, or pruned, meanwhile
+			case err != nil:
+				took(l.check, report.KindMark, n.String(), err)
+			default:
+				l.marks++
+				entry := markedEntry{a.Index, a.Term}
+				if known, ok := l.alive[entry]; !ok || n.String() < known {
+					l.alive[entry] = n.String()
+				}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each error was taken
+}
+
+// markedEntry is an entry as a mark names it.
+type markedEntry struct{ index, term uint64 }
+
+// cannotReplay tells a backup to which the level replay does not apply: its
+// timeline never had a log, and no other backup has the same state. That is no
+// proof that failed, and the level above can be reached without. Where a log is
+// there, or was, and does not do, the check tells why.
+func (h *history) cannotReplay(ctx context.Context, m *snapshot.Manifest) bool {
+	same := func(o *snapshot.Manifest) bool {
+		return o.Timeline == m.Timeline && o.ID != m.ID && o.Facts.RaftIndex == m.Facts.RaftIndex
+	}
+	if slices.ContainsFunc(h.catalog.Manifests, same) || !h.neverHadLog(ctx) {
+		return false
+	}
+	h.note("the replay level needs an archived log: none of timeline %s was ever archived ('requorum archive' does it), so that level was left out; looked at: %s", h.id, h.otherLevels())
+	return true
+}
+
+// neverHadLog tells that there is nothing of a log in the timeline, and that no
+// verdict knows of one. What cannot be asked may have been there.
+func (h *history) neverHadLog(ctx context.Context) bool {
+	if h.hadLog == nil {
+		had := h.unread != nil || h.logIn(ctx, h.id) || (&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).wasThere()
+		h.hadLog = &had
+	}
+	return !*h.hadLog
+}
+
+// lostBefore tells whether a log before m has a gap, or was seen by a verdict and may
+// be gone: then it is not only too early to replay it.
+func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
+	log, err := segment.OpenLog(ctx, h.repo, h.id, h.Identities...)
+	if err != nil || h.unread != nil {
+		return true
+	}
+	lost := slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
+	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s verdict.Stretch) {
+		lost = lost || s.Last < m.Facts.RaftIndex
+	})
+	return lost
+}
+
+// logIn tells whether there is, or may be, any object of a log in a timeline.
+func (e *examination) logIn(ctx context.Context, t repository.TimelineID) bool {
+	if all, err := e.repo.Segments(ctx, t); err != nil || len(all) > 0 {
+		return true
+	}
+	log, err := segment.OpenLog(ctx, e.repo, t, e.Identities...)
+	return err != nil || len(log.Headers())+len(log.Damaged())+len(log.Alive())+len(log.Gaps()) > 0
+}
+
+// otherLevels names those that were asked for, but for the replay.
+func (r *run) otherLevels() string {
+	var names []string
+	for _, level := range report.Levels() {
+		if r.Level.Includes(level) && level != report.Replay {
+			names = append(names, string(level))
+		}
+	}
+	return strings.Join(names, ", ")
 }

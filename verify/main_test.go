@@ -9,13 +9,13 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
-	"github.com/requorum/requorum/verify/drill"
+	"github.com/requorum/requorum/verify/serve"
 )
 
 func TestMain(m *testing.M) {
 	wal.SegmentSizeBytes = 1 << 20 // saves the 128 MiB that etcd's log takes while it is made
-	if len(os.Args) > 1 && os.Args[1] == drill.MembersCommand {
-		if err := drill.Members(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == serve.MembersCommand {
+		if err := serve.Members(context.Background(), os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintf(os.Stderr, "requorum: %v\n", err)
 			os.Exit(1)
 		}

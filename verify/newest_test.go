@@ -59,7 +59,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 		wantDrill(t, drills[old], "fetch", "from the snapshot, which is what 'requorum restore "+old+"' gives", fmt.Sprintf("at revision %d", 1+10))
 		wantDrill(t, drills[newest], "fetch,base,replay,prove", restored,
 			fmt.Sprintf("12 entries of the log to raft index %d", last), fmt.Sprintf("at revision %d", 1+10+15+12))
-		// Every rung has one and the same copy.
+		// Every level has one and the same copy.
 		for _, id := range []string{old, newest} {
 			if n := l.sink.opens[repository.SnapshotName(l.id, id, false)]; n != 1 {
 				t.Errorf("%s was fetched %d times", id, n)
@@ -107,7 +107,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 		l.archive()
 		l.flip(l.last())
 		r, drills := l.drills(verify.Latest)
-		wantDrill(t, drills[id], "fetch", "from the snapshot alone, which is not", "see the rung checksum", fmt.Sprintf("at revision %d", 1+10))
+		wantDrill(t, drills[id], "fetch", "from the snapshot alone, which is not", "see the level checksum", fmt.Sprintf("at revision %d", 1+10))
 		if r.Status() != report.Damaged {
 			t.Errorf("%+v", r.Checks)
 		}
@@ -120,7 +120,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 		l.entries = append(l.entries, raftlog.Entry{Index: uint64(len(l.entries) + 1), Term: 2, Type: raftpb.EntryNormal, Data: []byte("no request")})
 		l.archive()
 		r, drills := l.drills(verify.Latest)
-		wantDrill(t, drills[id], "fetch", "from the snapshot alone, which is not", "see the rung replay")
+		wantDrill(t, drills[id], "fetch", "from the snapshot alone, which is not", "see the level replay")
 		if !slices.ContainsFunc(r.Findings(), func(f report.Finding) bool { return f.Kind == report.KindApply }) {
 			t.Errorf("%+v", r.Checks)
 		}

@@ -12,11 +12,11 @@ import (
 // Plan is what Repository would read. Its JSON form is stable.
 type Plan struct {
 	Repository string         `json:"repository"`
-	Rung       report.Rung    `json:"rung"`
+	Level      report.Level   `json:"level"`
 	Backups    []PlannedPart  `json:"backups"`
 	Logs       []PlannedPart  `json:"logs"`
 	Sample     *report.Sample `json:"sample,omitempty"`
-	// Bytes is what is read from the repository for the checksum rung, but for
+	// Bytes is what is read from the repository for the checksum level, but for
 	// small documents; Scratch about what the unpacked databases take, at most at
 	// one time: of a replay with the one that it begins from, and of a drill with
 	// one for each member.
@@ -43,7 +43,7 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 	if err := e.open(ctx); err != nil {
 		return nil, err
 	}
-	p := &Plan{Repository: repo.String(), Rung: req.Rung, Backups: []PlannedPart{}, Logs: []PlannedPart{}, Sample: e.sample.planned()}
+	p := &Plan{Repository: repo.String(), Level: req.Level, Backups: []PlannedPart{}, Logs: []PlannedPart{}, Sample: e.sample.planned()}
 	for _, m := range e.backups {
 		if e.sample.leaves(m.Object.Name) {
 			continue
@@ -68,17 +68,17 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 // scratchOf is what the unpacked databases take while a backup is looked at.
 func (e *examination) scratchOf(m *snapshot.Manifest) int64 {
 	own := m.Object.RawSize
-	if !e.Rung.Includes(report.Structure) {
+	if !e.Level.Includes(report.Structure) {
 		return 0
 	}
 	sum := own
-	if e.Rung.Includes(report.Replay) {
+	if e.Level.Includes(report.Replay) {
 		sum = max(sum, own+e.baseOf(m))
 	}
-	if slices.ContainsFunc(e.logs, func(l logPart) bool { return l.timeline == m.Timeline }) && e.Rung.Includes(report.Replay) {
+	if slices.ContainsFunc(e.logs, func(l logPart) bool { return l.timeline == m.Timeline }) && e.Level.Includes(report.Replay) {
 		sum = max(sum, 2*own) // the log behind it is applied to a copy
 	}
-	if e.Rung.Includes(report.Drill) {
+	if e.Level.Includes(report.Drill) {
 		sum = max(sum, own+own*int64(max(1, len(m.Facts.Members))))
 	}
 	return sum

@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -123,7 +124,7 @@ func TestPromise1Encrypted(t *testing.T) {
 			t.Errorf("%s: %q does not say that it was not decrypted", c.Object, c.Compared)
 		}
 	}
-	r = w.verify(Request{Rung: report.Structure})
+	r = w.verify(Request{Level: report.Structure})
 	if r.Status() != report.Unchecked {
 		t.Errorf("status %s, want unchecked", r.Status())
 	}
@@ -138,8 +139,9 @@ func TestPromise1Encrypted(t *testing.T) {
 	}
 	w.flip(l0(31), -1)
 	wantKinds(t, w.verify(Request{}), "segment l0/000000000000001f")
-	w.flip(l0(31), -1)
 	w.keys = []age.Identity{key}
+	wantKinds(t, w.verify(Request{}), "segment l0/000000000000001f")
+	w.flip(l0(31), -1)
 	wantKinds(t, w.verify(Request{}))
 }
 
@@ -258,7 +260,7 @@ func TestCancelled(t *testing.T) {
 	w := newWorld(t, onMemory())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
-	r, _, err := Repository(ctx, w.repo, Request{Backup: All, Rung: report.Checksum, Progress: func(string, int64, int64) { cancel(stop) }})
+	r, _, err := Repository(ctx, w.repo, Request{Backup: All, Level: report.Checksum, Progress: func(string, int64, int64) { cancel(stop) }})
 	if r != nil || !errors.Is(err, stop) {
 		t.Errorf("%v, %v", r, err)
 	}
@@ -294,6 +296,7 @@ func TestPromise5ScratchIsRemoved(t *testing.T) {
 	scratch := t.TempDir()
 	left := filepath.Join(scratch, ".requorum-scratch-0123456789ab")
 	w.must(os.Mkdir(left, 0o700))
+	w.must(os.WriteFile(filepath.Join(left, safedir.LockName), nil, 0o600))
 	w.must(os.WriteFile(filepath.Join(left, "x.db"), []byte("left"), 0o600))
 	empty := func(when string) {
 		t.Helper()
@@ -332,7 +335,7 @@ func TestNoScratch(t *testing.T) {
 	var got []string
 	for _, c := range r.Checks {
 		if strings.HasSuffix(c.Object, newBackup) {
-			got = append(got, string(c.Rung)+" "+string(c.Status))
+			got = append(got, string(c.Level)+" "+string(c.Status))
 			if c.Status == report.Unchecked && !strings.Contains(c.Reason, "--scratch-dir") {
 				t.Errorf("%q names no next step", c.Reason)
 			}
@@ -346,7 +349,7 @@ func TestNoScratch(t *testing.T) {
 // Requests that cannot be honoured are refused.
 func TestRequestRefused(t *testing.T) {
 	w := newWorld(t, onMemory())
-	for _, req := range []Request{{Rung: "highest"}, {Sample: -1}, {Sample: 101}, {Sample: math.NaN()}} {
+	for _, req := range []Request{{Level: "highest"}, {Sample: -1}, {Sample: 101}, {Sample: math.NaN()}} {
 		if _, _, err := Repository(t.Context(), w.repo, req); err == nil {
 			t.Errorf("%+v was not refused", req)
 		}

@@ -78,7 +78,6 @@ func TestVerdictsKnow(t *testing.T) {
 		}, nil},
 		{"the backups of a timeline are gone, another one has older ones", func(w *world) { w.move(oldBackup); w.erase(newBackup) },
 			[]string{"missing full/" + oldBackup, "missing full/" + newBackup}},
-		{"the verdict is flipped", func(w *world) { w.flip(w.one("verdicts/"), 200) }, []string{"verdict verdicts/0000000000000001.json"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := provenWorld(t)

@@ -3,13 +3,12 @@ package verify
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/report"
 )
 
 // prunedObject is what reports call the records of pruned backups.
@@ -35,32 +34,6 @@ func (e *examination) prunedBackups(ctx context.Context) (map[backupID]bool, err
 		e.pruned[backupID{t, id}] = true
 	}
 	return e.pruned, nil
-}
-
-// checkPruned reads all records of pruned backups.
-func (e *examination) checkPruned(ctx context.Context) error {
-	names, err := e.repo.PrunedNames(ctx)
-	if err != nil {
-		return e.failed(ctx, prunedObject, err)
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	_, err = e.check(ctx, report.Checksum, prunedObject, func(c *report.Check) error {
-		c.Compared = fmt.Sprintf("%d records of pruned backups with their own SHA-256 and place", len(names))
-		for _, name := range names {
-			_, err := e.repo.ReadPruned(ctx, name)
-			switch {
-			case errors.Is(err, sinks.ErrNotFound): // no verdict names the backup any more
-			case errors.Is(err, repository.ErrAltered):
-				found(c, report.Finding{Kind: report.KindMark, Object: name, Text: err.Error()})
-			case err != nil:
-				unchecked(c, err)
-			}
-		}
-		return nil
-	})
-	return err
 }
 
 // noteIncomplete notes what is there of backups without a manifest: of all, or of
@@ -109,5 +82,50 @@ func (e *examination) prunedMeanwhile(ctx context.Context, t repository.Timeline
 // isPrunedName tells the name of such a record.
 func isPrunedName(name string) bool {
 	_, _, err := repository.ParsePrunedName(name)
+	return err == nil
+}
+
+// logLetGo is the index up to which a record says that the log was let go; 0 where
+// none does. One that is not whole, or belongs elsewhere, says nothing. Log behind
+// the newest full snapshot is never let go while the timeline goes on, so no
+// record excuses that it is missing.
+func (l *logCheck) logLetGo(ctx context.Context) (uint64, error) {
+	names, err := l.repo.PrunedLogs(ctx, l.part.timeline)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		record, err := l.repo.ReadPrunedLog(ctx, name)
+		switch {
+		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound): // checkDocuments tells
+			continue
+		case err != nil:
+			return 0, err
+		}
+		switch _, ended, err := l.repo.Superseded(ctx, l.part.timeline); {
+		case err != nil && !errors.Is(err, repository.ErrAltered):
+			return 0, err
+		case ended:
+			return record.Index, nil
+		}
+		var newest uint64
+		for _, m := range l.bases() {
+			newest = max(newest, m.Facts.RaftIndex)
+		}
+		return min(record.Index, newest), nil
+	}
+	return 0, nil
+}
+
+// isKeptName tells names of pins, and of records that a log was let go.
+func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(name) }
+
+func isPinName(name string) bool {
+	_, _, err := repository.ParsePinName(name)
+	return err == nil && strings.HasPrefix(name, "pins/")
+}
+
+func isPrunedLogName(name string) bool {
+	_, _, err := repository.ParsePrunedLogName(name)
 	return err == nil
 }

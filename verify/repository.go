@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/requorum/requorum/sinks"
@@ -26,7 +27,7 @@ type examination struct {
 	seen    []verdict.Seen
 	// verdicts are those that earlier runs wrote; unread is why they could not be
 	// read.
-	verdicts verdict.Chain
+	verdicts verdict.List
 	unread   error
 	pruned   map[backupID]bool // nil until it is needed
 	// opened and sealed are encrypted objects that were read, with and without an
@@ -102,7 +103,7 @@ func (e *examination) refuseNothing(ctx context.Context) error {
 }
 
 // noteIdentities says that what was given to decrypt with opened nothing: on the
-// rung checksum nothing else would.
+// level checksum nothing else would.
 func (e *examination) noteIdentities() {
 	switch sealed := e.sealed.Load(); {
 	case len(e.Identities) == 0 || e.opened.Load() > 0:
@@ -167,7 +168,7 @@ func (e *examination) checkDescriptor(ctx context.Context, c *report.Check, id r
 	t, err := e.repo.Timeline(ctx, id)
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		found(c, report.Finding{Kind: report.KindTimeline, Text: "it is gone: where this history came from is not known"})
+		found(c, report.Finding{Kind: report.KindTimeline, Text: "it is gone, and no backup makes it anew: put it back from a copy of the repository. Backups and log restore without it; where this history came from is not known"})
 	case errors.Is(err, repository.ErrAltered):
 		found(c, report.Finding{Kind: report.KindTimeline, Text: err.Error()})
 	case err != nil:
@@ -189,7 +190,7 @@ func (e *examination) checkRest(ctx context.Context) error {
 	if !e.all {
 		return e.noteIncomplete(ctx)
 	}
-	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkPruned, e.checkRetention, e.checkClaims, e.checkJobs, e.nameUnknown} {
+	for _, step := range []func(context.Context) error{e.noteIncomplete, e.checkDocuments, e.nameUnknown} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -197,8 +198,152 @@ func (e *examination) checkRest(ctx context.Context) error {
 	return nil
 }
 
+// noteNextSteps says what to do about damage: what can still be relied on in each
+// timeline where it is, and how to get something whole.
+func (e *examination) noteNextSteps() {
+	for _, t := range timelinesOf(e.report.Findings()) {
+		sound := fmt.Sprintf("no backup of timeline %s is proved by a verdict", t)
+		if proved := e.stillProved(t); proved != "" {
+			sound = fmt.Sprintf("%s of timeline %s can be relied on", proved, t)
+		}
+		e.note("next step: %s; take a new full backup (requorum backup)", sound)
+	}
+}
+
+// timelinesOf are those that findings are about, sorted.
+func timelinesOf(all []report.Finding) []repository.TimelineID {
+	var ids []repository.TimelineID
+	for _, f := range all {
+		folder, rest, _ := strings.Cut(f.Object, "/")
+		if folder == "timelines" {
+			folder = strings.TrimSuffix(rest, ".json")
+		}
+		if id, err := repository.ParseTimelineID(folder); err == nil && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b repository.TimelineID) int { return strings.Compare(a.String(), b.String()) })
+	return ids
+}
+
+// stillProved names the newest backup of a timeline that was proved, by this run or
+// by a verdict, and that this run did not find damaged; empty where none was.
+func (e *examination) stillProved(t repository.TimelineID) string {
+	for _, m := range slices.Backward(e.catalog.Manifests) {
+		if m.Timeline != t {
+			continue
+		}
+		status := (&report.Report{Checks: e.checksOf(m)}).Status()
+		if status == report.Damaged {
+			continue
+		}
+		if status == report.Passed {
+			return fmt.Sprintf("backup %s, which passed this run up to the level %s,", m.ID, e.Level)
+		}
+		if w, ok := e.verdicts.Best(m); ok && e.unread == nil {
+			return fmt.Sprintf("backup %s, which the verdict of %s proved up to the level %s,", m.ID, w.Verdict.Finished.Format("2006-01-02"), w.Verdict.Reached)
+		}
+	}
+	return ""
+}
+
+// checksOf are the checks of one backup in this run.
+func (e *examination) checksOf(m *snapshot.Manifest) []report.Check {
+	var own []report.Check
+	name := fullName(m.Timeline, m.ID)
+	for _, c := range e.report.Checks {
+		if c.Object == name || strings.HasPrefix(c.Object, name+"/") {
+			own = append(own, c)
+		}
+	}
+	return own
+}
+
 // fullName is what reports call a backup.
 func fullName(t repository.TimelineID, id string) string { return fmt.Sprintf("%s/full/%s", t, id) }
 
 // logName is what reports call a timeline's log.
 func logName(t repository.TimelineID) string { return t.String() + "/log" }
+
+// selection is what of a repository is looked at.
+type selection struct {
+	all       bool
+	timelines []repository.TimelineID
+	backups   []*snapshot.Manifest
+	damaged   []snapshot.DamagedBackup
+	logs      []logPart
+}
+
+// logPart is the part of a timeline's log from an index on.
+type logPart struct {
+	timeline repository.TimelineID
+	from     uint64 // 0: from its beginning
+}
+
+// choose finds what was asked for. Nothing that matches is snapshot.ErrNoBackup,
+// and more than one history snapshot.ErrAmbiguous.
+func choose(ctx context.Context, repo *repository.Repository, r Request) (*selection, *snapshot.Catalog, error) {
+	if r.Backup == All {
+		c, err := snapshot.ReadCatalog(ctx, repo)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := chooseAll(ctx, repo, c, r.Timeline)
+		return s, c, err
+	}
+	m, c, err := walreplay.NewArchives(repo).Find(ctx, r.Backup, r.Timeline)
+	var damaged *snapshot.DamagedManifestError
+	switch {
+	case errors.As(err, &damaged):
+		s := &selection{timelines: []repository.TimelineID{damaged.Timeline}, damaged: []snapshot.DamagedBackup{damaged.DamagedBackup}}
+		if r.Backup == Latest { // from where on its log goes nobody can tell
+			s.logs = []logPart{{damaged.Timeline, 0}}
+		}
+		return s, c, nil
+	case r.Backup == Latest && errors.Is(err, snapshot.ErrNoBackup): // verdicts may know of some: see refuseNothing
+		s, err := chooseAll(ctx, repo, c, r.Timeline)
+		return s, c, err
+	case err != nil:
+		return nil, nil, err
+	}
+	s := &selection{timelines: []repository.TimelineID{m.Timeline}, backups: []*snapshot.Manifest{m}}
+	if r.Backup == Latest {
+		s.logs = []logPart{{m.Timeline, m.Facts.RaftIndex}}
+	}
+	return s, c, nil
+}
+
+// chooseAll takes everything, or everything in one timeline.
+func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, timeline string) (*selection, error) {
+	ids, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &selection{all: timeline == ""}
+	for _, id := range ids {
+		if timeline != "" && timeline != id.String() {
+			continue
+		}
+		s.timelines = append(s.timelines, id)
+		s.logs = append(s.logs, logPart{timeline: id})
+	}
+	for _, m := range c.Manifests {
+		if slices.Contains(s.timelines, m.Timeline) {
+			s.backups = append(s.backups, m)
+		}
+	}
+	for _, d := range c.Damaged {
+		if slices.Contains(s.timelines, d.Timeline) {
+			s.damaged = append(s.damaged, d)
+		}
+	}
+	if timeline != "" && len(s.timelines) == 0 { // all of it is gone, or it never was
+		id, err := repository.ParseTimelineID(timeline)
+		if err != nil {
+			_, err = c.Find(Latest, timeline)
+			return nil, err
+		}
+		s.timelines = append(s.timelines, id)
+	}
+	return s, nil
+}

@@ -1,12 +1,34 @@
+// Package verify proves that what was stored can be restored: a repository, a
+// snapshot file, or a member's data directory.
+//
+// It promises:
+//
+//  1. A level says what was compared with what, and includes the levels before it.
+//     What was not looked at is not called proved: it is Unchecked, with the
+//     reason.
+//  2. All faults are listed, not only the first.
+//  3. It only reads what it verifies. Files of a data directory are opened
+//     read-only, and not at all locked against a member that runs.
+//  4. Memory is flat: snapshots are streamed, and a log's segments read a few at
+//     a time.
+//  5. What it writes to its scratch folder is removed, however it ends; what a
+//     killed run left, by the next.
+//
+// and is owed in return: sinks that stay open meanwhile.
 package verify
 
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
+
+	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -23,8 +45,8 @@ type run struct {
 // check does one check: do fills in what was compared and found, and sets the
 // reason where it could not be done. Its error ends the whole verification; what
 // only keeps this check from being done does not belong there: see unchecked.
-func (r *run) check(ctx context.Context, rung report.Rung, object string, do func(*report.Check) error) (*report.Check, error) {
-	c := report.Check{Rung: rung, Object: object}
+func (r *run) check(ctx context.Context, level report.Level, object string, do func(*report.Check) error) (*report.Check, error) {
+	c := report.Check{Level: level, Object: object}
 	began := time.Now()
 	err := do(&c)
 	c.Took = time.Since(began)
@@ -44,7 +66,7 @@ func (r *run) failed(ctx context.Context, object string, err error) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		c := report.Check{Rung: report.Checksum, Object: object}
+		c := report.Check{Level: report.Checksum, Object: object}
 		unchecked(&c, err)
 		r.add(c)
 	}
@@ -144,8 +166,88 @@ func byteOf(offset int64) string {
 	return fmt.Sprintf("byte %d", offset)
 }
 
+// noteNextStep says what to do about damage outside of a repository.
+func (r *run) noteNextStep(instead string) {
+	if r.report.Status() == report.Damaged {
+		r.note("next step: %s; take a new full backup (requorum backup)", instead)
+	}
+}
+
 // finish ends the report.
 func (r *run) finish() *report.Report {
 	r.report.Finished = r.Now().UTC()
 	return r.report
+}
+
+// What Request.Backup can be, beside an ID or the first characters of one.
+const (
+	// Latest is the newest backup and the log after it.
+	Latest = snapshot.Latest
+	// All is everything that the repository holds.
+	All = "all"
+)
+
+// Request says what to prove, and how far. The zero value proves the structure
+// of the newest backup and the bytes of the log after it.
+type Request struct {
+	Backup   string // an ID, the first characters of one, Latest (also empty), or All
+	Timeline string // where to look; empty for anywhere
+	Level    report.Level
+
+	// Sample is the part of the bytes to be read, in percent; 0 is all of them.
+	// Names, sizes, manifests and headers are always read. Seed chooses the
+	// objects: the same one chooses the same.
+	Sample float64
+	Seed   uint64
+
+	// Identities open encrypted objects. Without one that fits, their stored bytes
+	// are compared, and what is above is Unchecked.
+	Identities []age.Identity
+	// Trusted are the keys of whom verdicts are believed; with none, everybody's.
+	Trusted []ed25519.PublicKey
+	// ScratchDir is where databases are unpacked; the system's folder for
+	// temporary files where empty.
+	ScratchDir string
+	// Live, where it is not nil, is asked for its hash at each backup's revision.
+	Live Live
+
+	Tool string // such as "requorum 1.2.3"
+	// Progress may be nil. It is called by one goroutine at a time.
+	Progress func(phase string, done, total int64)
+	Logger   *slog.Logger     // may be nil
+	Now      func() time.Time // time.Now where nil
+}
+
+// withDefaults fills in what was left open, and refuses what cannot be.
+func (r Request) withDefaults() (Request, error) {
+	if r.Backup == "" {
+		r.Backup = Latest
+	}
+	if r.Level == "" {
+		r.Level = report.Structure
+	}
+	if _, err := report.ParseLevel(string(r.Level)); err != nil {
+		return r, err
+	}
+	if !(r.Sample >= 0 && r.Sample <= 100) {
+		return r, fmt.Errorf("a sample of %g percent: want more than 0, and at most 100", r.Sample)
+	}
+	if r.Live != nil && !r.Level.Includes(report.Structure) {
+		return r, fmt.Errorf("a live member is asked on the level %s: the level %s does not come to that", report.Structure, r.Level)
+	}
+	if r.ScratchDir == "" {
+		r.ScratchDir = os.TempDir()
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.Progress == nil {
+		r.Progress = func(string, int64, int64) {}
+	}
+	return r, nil
+}
+
+// newReport begins the report on a target.
+func (r Request) newReport(target string) *report.Report {
+	return &report.Report{Target: target, Level: r.Level, Tool: r.Tool, Started: r.Now().UTC(), Checks: []report.Check{}}
 }

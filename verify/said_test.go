@@ -12,7 +12,7 @@ import (
 	"github.com/requorum/requorum/verify/verdict"
 )
 
-// An identity that opens nothing is told, also where the rung needs none.
+// An identity that opens nothing is told, also where the level needs none.
 func TestIdentityThatOpensNothing(t *testing.T) {
 	key, _ := age.GenerateX25519Identity()
 	wrong, err := age.GenerateX25519Identity()
@@ -44,7 +44,7 @@ func TestIdentityThatOpensNothing(t *testing.T) {
 		}
 	}
 	sealed.keys = []age.Identity{wrong}
-	for _, c := range sealed.verify(Request{Rung: report.Structure}).Checks {
+	for _, c := range sealed.verify(Request{Level: report.Structure}).Checks {
 		if strings.Count(c.Reason, "identity")+strings.Count(c.Reason, "--identity") > 3 || strings.Contains(c.Reason, "): give") {
 			t.Errorf("the hint is there twice: %q", c.Reason)
 		}
@@ -82,7 +82,7 @@ func TestFindingsInPlainWords(t *testing.T) {
 func TestNextStep(t *testing.T) {
 	w := newWorld(t, onMemory())
 	r, seen := w.verifySeen(Request{})
-	_, err := verdict.Write(t.Context(), w.repo, Verdict(r, seen), nil)
+	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r, seen), nil)
 	w.must(err)
 	if strings.Contains(strings.Join(r.Notes, "\n"), "next step") {
 		t.Errorf("%q", r.Notes)
@@ -90,7 +90,7 @@ func TestNextStep(t *testing.T) {
 	w.flip(snapshotObject(newBackup), -1)
 	wantNote(t, w.verify(Request{}), "next step: backup "+oldBackup+", which passed this run")
 	r = w.verify(Request{Backup: Latest})
-	if n := r.Notes[len(r.Notes)-1]; !strings.HasPrefix(n, "next step: backup "+oldBackup+", which the verdict of ") || !strings.Contains(n, "up to the rung checksum") || !strings.HasSuffix(n, "take a new full backup (requorum backup)") {
+	if n := r.Notes[len(r.Notes)-1]; !strings.HasPrefix(n, "next step: backup "+oldBackup+", which the verdict of ") || !strings.Contains(n, "up to the level checksum") || !strings.HasSuffix(n, "take a new full backup (requorum backup)") {
 		t.Errorf("%q", r.Notes)
 	}
 	w.flip(snapshotObject(oldBackup), -1)
@@ -99,20 +99,20 @@ func TestNextStep(t *testing.T) {
 
 // A plan counts the databases that a replay and a drill unpack beside the backup,
 // and says of a sample what would be.
-func TestPlanOfTheHigherRungs(t *testing.T) {
+func TestPlanOfTheHigherLevels(t *testing.T) {
 	w := newWorld(t, onMemory())
 	size := int64(len(database(newBackup)))
 	m := reread(w, newBackup)
 	m.Facts.Members = make([]snapshot.Member, 3)
 	w.remove(manifestObject(newBackup))
 	w.must(w.repo.WriteDocument(t.Context(), manifestObject(newBackup), m))
-	for rung, want := range map[report.Rung]int64{report.Checksum: 0, report.Structure: size, report.Replay: 2 * size, report.Drill: 4 * size} {
-		p, err := PlanRepository(t.Context(), w.repo, Request{Rung: rung})
+	for level, want := range map[report.Level]int64{report.Checksum: 0, report.Structure: size, report.Replay: 2 * size, report.Drill: 4 * size} {
+		p, err := PlanRepository(t.Context(), w.repo, Request{Level: level})
 		if err != nil || p.Scratch != want {
-			t.Errorf("%s: %+v, %v, want %d", rung, p, err, want)
+			t.Errorf("%s: %+v, %v, want %d", level, p, err, want)
 		}
 	}
-	if p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All, Rung: report.Replay}); err != nil || p.Scratch != 3*size {
+	if p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All, Level: report.Replay}); err != nil || p.Scratch != 3*size {
 		t.Errorf("%+v, %v", p, err)
 	}
 	p, err := PlanRepository(t.Context(), w.repo, Request{Backup: All, Sample: 20, Seed: 3})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -49,14 +50,7 @@ func (d *dataDir) checkSnaps(ctx context.Context, log *walfile.Summary) error {
 // being written at a crash: etcd goes on with the one before.
 func (d *dataDir) checkSnap(c *report.Check, path string, log *walfile.Summary) {
 	name := strings.TrimSuffix(filepath.Base(path), ".snap")
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > largestSnap {
-		err = fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), largestSnap)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(path)
-	}
+	data, err := safedir.ReadFile(path, largestSnap)
 	if err != nil {
 		unchecked(c, err)
 		return
@@ -120,9 +114,9 @@ func (d *dataDir) checkReceived(ctx context.Context) error {
 
 // beside are the files beside the database whose names end so.
 func (d *dataDir) beside(suffix string) ([]string, error) {
-	list, err := os.ReadDir(filepath.Dir(d.db))
+	list, err := safedir.ReadDir(filepath.Dir(d.db))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // the structure rung tells
+		return nil, nil // the structure level tells
 	}
 	var names []string
 	for _, e := range list {
@@ -132,4 +126,50 @@ func (d *dataDir) beside(suffix string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, err
+}
+
+// compareSnaps holds the database's index against the raft snapshot that etcd
+// begins with: the newest file *.snap that is whole and that the log knows. etcd
+// brings its database up to an index before it writes such a file, so it lags only
+// behind one that a leader sent, and then that leader's database is there too.
+func (d *dataDir) compareSnaps(ctx context.Context, c *report.Check, log *walfile.Summary) {
+	var newest walfile.Mark
+	for _, m := range d.snaps {
+		if m.Index > newest.Index && slices.Contains(log.Snapshots, m) {
+			newest = m
+		}
+	}
+	facts, ok := d.facts(ctx)
+	if newest.Index == 0 || !ok {
+		return
+	}
+	c.Compared += fmt.Sprintf("; its raft index with that of the newest *.snap file that the log knows, %d", newest.Index)
+	if newest.Index <= facts.RaftIndex {
+		return
+	}
+	received := filepath.Join(filepath.Dir(d.db), fmt.Sprintf("%016x.snap.db", newest.Index))
+	switch _, err := safedir.Stat(received); {
+	case err == nil: // etcd takes it for its own when it starts
+		return
+	case !errors.Is(err, fs.ErrNotExist):
+		unchecked(c, err)
+		if c.Status == report.Passed {
+			c.Status = report.Unchecked
+		}
+		return
+	}
+	c.Status = report.Damaged
+	found(c, report.Finding{Kind: report.KindFacts, Where: fmt.Sprintf("index %d", facts.RaftIndex),
+		Text: fmt.Sprintf("the database ends here, and %016x-%016x.snap says that it holds the entries up to index %d: it is an older one than the rest of the folder. Without %s etcd refuses to start (failed to recover v3 backend from snapshot). "+
+			"Where the cluster has a quorum, remove this member and add it anew; else 'requorum restore --from-data-dir' builds a cluster from this database and the log, as far as the level replay passes", newest.Term, newest.Index, newest.Index, filepath.Base(received))})
+}
+
+// facts are those of the member's database, where they can be read.
+func (d *dataDir) facts(ctx context.Context) (snapshot.Facts, bool) {
+	image, err := snapshot.OpenFile(d.db)
+	if err != nil {
+		return snapshot.Facts{}, false // the structure level tells
+	}
+	facts, err := image.Facts(ctx)
+	return facts, err == nil
 }

@@ -27,7 +27,7 @@ func TestOneStepFails(t *testing.T) {
 		{"the records", "pruned", []sinktest.Fault{sinktest.Fail(sinktest.List, 2, sinks.ErrDenied).Of("pruned/")}}, // behind the log, which asks for its own
 		{"the log", logName(worldTimeline), []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("/l")}},
 		{"the log, again", logName(worldTimeline), []sinktest.Fault{
-			sinktest.Fail(sinktest.Open, 2, sinks.ErrNotFound).Of(l0(31)), sinktest.Fail(sinktest.List, 2, sinks.ErrDenied).Of("/l")}},
+			sinktest.Fail(sinktest.Open, 1, sinks.ErrNotFound).Of(l0(31)), sinktest.Fail(sinktest.List, 5, sinks.ErrDenied).Of("/l")}},
 		{"the full snapshots, behind the log", logName(worldTimeline), []sinktest.Fault{sinktest.Fail(sinktest.List, 2, sinks.ErrDenied).Of("/full/")}},
 		{"all names", "objects", []sinktest.Fault{sinktest.Fail(sinktest.List, lists, sinks.ErrDenied)}},
 		{"the verdicts", "verdicts", []sinktest.Fault{sinktest.Fail(sinktest.List, 1, sinks.ErrDenied).Of("verdicts/")}},

@@ -11,9 +11,9 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// Where no log was ever archived the rung replay does not apply: the drill is
+// Where no log was ever archived the level replay does not apply: the drill is
 // reached without it. Where there is any sign of a log that does not do, it is
-// unchecked, and keeps the drill from being the rung that was reached.
+// unchecked, and keeps the drill from being the level that was reached.
 func TestReplayWithoutALog(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -25,7 +25,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			l.must(segment.WriteGap(l.Context(), l.repo, segment.GapRecord{Timeline: l.id, First: 1, Last: 5, Reason: "purged"}))
 		}, false},
 		{"one that a verdict saw", func(l *logged) {
-			v := verdict.Verdict{Rung: report.Checksum, Subjects: []verdict.Subject{{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Stretch{{First: 1, Last: 2, Objects: 1}}}}}
+			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Stretch{{First: 1, Last: 2, Objects: 1}}}}}
 			_, err := verdict.Write(l.Context(), l.repo, v, nil)
 			l.must(err)
 		}, false},
@@ -36,10 +36,10 @@ func TestReplayWithoutALog(t *testing.T) {
 			l.puts(10)
 			id := l.backup()
 			c.prepare(l)
-			r, seen, err := verify.Repository(t.Context(), l.repo, verify.Request{Rung: report.Drill, ScratchDir: t.TempDir()})
+			r, seen, err := verify.Repository(t.Context(), l.repo, verify.Request{Level: report.Drill, ScratchDir: t.TempDir()})
 			l.must(err)
-			noted := strings.Contains(strings.Join(r.Notes, "\n"), "the replay rung needs an archived log")
-			replayed := slices.ContainsFunc(r.Checks, func(c report.Check) bool { return c.Rung == report.Replay })
+			noted := strings.Contains(strings.Join(r.Notes, "\n"), "the replay level needs an archived log")
+			replayed := slices.ContainsFunc(r.Checks, func(c report.Check) bool { return c.Level == report.Replay })
 			if noted != c.left || replayed == c.left || (r.Status() == report.Passed) != c.left {
 				t.Errorf("%s, notes %q: %+v", r.Status(), r.Notes, r.Checks)
 			}
@@ -47,8 +47,8 @@ func TestReplayWithoutALog(t *testing.T) {
 			if c.left {
 				want = report.Drill
 			}
-			subjects := verify.Verdict(r, seen).Subjects
-			i := slices.IndexFunc(subjects, func(s verdict.Subject) bool { return s.Backup == id })
+			subjects := verify.Verdicts(r, seen)
+			i := slices.IndexFunc(subjects, func(s verdict.Verdict) bool { return s.Backup == id })
 			if i < 0 || subjects[i].Reached != want {
 				t.Errorf("reached %+v, want %s", subjects, want)
 			}

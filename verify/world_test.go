@@ -73,7 +73,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// database are pages that nobody looks into on the checksum rung, and their
+// database are pages that nobody looks into on the checksum level, and their
 // SHA-256.
 func database(id string) []byte {
 	raw := bytes.Repeat([]byte(id+" "), 4096)[:16*4096]
@@ -232,7 +232,7 @@ func (w *world) one(prefix string) string {
 	return names[0]
 }
 
-// verify runs the request, for all at the checksum rung where it does not say.
+// verify runs the request, for all at the checksum level where it does not say.
 func (w *world) verify(req Request) *report.Report {
 	w.Helper()
 	r, _ := w.verifySeen(req)
@@ -244,8 +244,8 @@ func (w *world) verifySeen(req Request) (*report.Report, []verdict.Seen) {
 	if req.Backup == "" {
 		req.Backup = All
 	}
-	if req.Rung == "" {
-		req.Rung = report.Checksum
+	if req.Level == "" {
+		req.Level = report.Checksum
 	}
 	req.Identities, req.ScratchDir = w.keys, w.TempDir()
 	r, seen, err := Repository(w.Context(), w.repo, req)
@@ -302,19 +302,25 @@ func (w *world) chainAt(index uint64) raftlog.Sum {
 // encodeAfter makes a segment that goes on from a value.
 func (w *world) encodeAfter(history string, before raftlog.Sum, first, last uint64) (segment.Header, []byte) {
 	w.Helper()
-	h, data, err := segment.Encode(w.Context(), worldTimeline, before, false, segment.Batch{Entries: entriesOf(history, first, last)},
+	return w.encodeIn(worldTimeline, history, before, first, last)
+}
+
+// encodeIn is encodeAfter for a timeline.
+func (w *world) encodeIn(id repository.TimelineID, history string, before raftlog.Sum, first, last uint64) (segment.Header, []byte) {
+	w.Helper()
+	h, data, err := segment.Encode(w.Context(), id, before, false, segment.Batch{Entries: entriesOf(history, first, last)},
 		segment.Meta{Member: 0xa2, Cut: worldStart}, segment.Options{Tool: "requorum test"})
 	w.must(err)
 	return h, data
 }
 
-// jobs writes what an agent leaves of one slot: a claim, a beat, a failed attempt
+// jobs writes what an agent leaves of one slot: the lease, a claim, a failed attempt
 // and a result.
 func (w *world) jobs() {
 	w.Helper()
 	const job, slot = "full", "20260102T010000Z"
 	w.must(w.repo.WriteClaim(w.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Process: "a", Created: worldStart}))
-	w.must(w.repo.WriteBeat(w.Context(), repository.Beat{Job: job, Slot: slot, Attempt: 1, Number: 1, Phase: "reading", Created: worldStart}))
+	w.must(w.repo.WriteLease(w.Context(), repository.Lease{Number: 1, Epoch: 1, Holder: "m1", Process: "a", Created: worldStart}))
 	w.must(w.repo.WriteJobFailed(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "m1", Text: "it went wrong"}))
 	w.must(w.repo.WriteJobResult(w.Context(), repository.JobResult{Job: job, Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done"}))
 }

@@ -25,16 +25,16 @@ func TestWrongBaseIsDamage(t *testing.T) {
 	newest := l.backup()
 	l.archive()
 	for _, backup := range []string{verify.Latest, verify.All} {
-		r, _, err := verify.Repository(t.Context(), l.repo, verify.Request{Backup: backup, Rung: report.Replay, ScratchDir: t.TempDir()})
+		r, _, err := verify.Repository(t.Context(), l.repo, verify.Request{Backup: backup, Level: report.Replay, ScratchDir: t.TempDir()})
 		l.must(err)
 		damaged := 0
 		for _, c := range r.Checks {
 			switch {
-			case c.Status == report.Damaged && c.Rung == report.Replay && strings.HasSuffix(c.Object, wrong):
+			case c.Status == report.Damaged && c.Level == report.Replay && strings.HasSuffix(c.Object, wrong):
 				damaged++
 			case c.Status != report.Passed:
-				t.Errorf("%s: %s %s %s: %s %v", backup, c.Rung, c.Object, c.Status, c.Reason, c.Findings)
-			case c.Rung == report.Replay && strings.HasSuffix(c.Object, newest) && !strings.Contains(c.Compared, "so it is backup "+wrong+" that is wrong"):
+				t.Errorf("%s: %s %s %s: %s %v", backup, c.Level, c.Object, c.Status, c.Reason, c.Findings)
+			case c.Level == report.Replay && strings.HasSuffix(c.Object, newest) && !strings.Contains(c.Compared, "so it is backup "+wrong+" that is wrong"):
 				t.Errorf("%s: compared %q", backup, c.Compared)
 			}
 		}

@@ -39,7 +39,7 @@ func TestArchivesLookAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		requests = counted.Calls(sinktest.Open) - before
-		want, err := Ranges(t.Context(), w.repo, catalog)
+		want, err := NewArchives(w.repo).Ranges(t.Context(), catalog)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v (%v)", got, want, err)
 		}

@@ -2,14 +2,20 @@ package walreplay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Base is a database image that a replay can begin from.
@@ -36,17 +42,11 @@ func (b *Base) near() *Near {
 	return n
 }
 
-// stretch is a part of a log without a hole.
-type stretch struct {
-	First, Last uint64
-	Revision    int64 // known to be reached at Last; 0 where none is
-	Until       time.Time
-}
-
 // entryLog is where entries come from: the archive, a member's WAL, or several
 // of them.
 type entryLog interface {
-	stretches() []stretch // in order, with holes between them
+	// spans are the parts without a hole, in order.
+	spans() []segment.Span
 	// entries yields the entries from first to last in order. The first error is
 	// the end.
 	entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
@@ -85,10 +85,14 @@ func (h *History) base(id string) (*Base, error) {
 	return nil, fmt.Errorf("%w: %s has no full snapshot %s", snapshot.ErrNoBackup, h.Name, id)
 }
 
-// after is the stretch of the log that goes on from b, nil where none does.
-func (h *History) after(b *Base) *stretch {
-	for _, s := range h.log.stretches() {
-		if s.First <= b.Index()+1 && b.Index()+1 <= s.Last {
+// after is the span of the log that goes on from b, nil where none does. A
+// database without its entry's term (etcd 3.4) shows no log to be its own.
+func (h *History) after(b *Base) *segment.Span {
+	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
+		return nil
+	}
+	for _, s := range h.log.spans() {
+		if s.FirstIndex <= b.Index()+1 && b.Index()+1 <= s.LastIndex {
 			return &s
 		}
 	}
@@ -105,7 +109,7 @@ func (h *History) Encrypted(first, last uint64) bool {
 // Reach is the last index that can be replayed to from b.
 func (h *History) Reach(b *Base) uint64 {
 	if s := h.after(b); s != nil {
-		return s.Last
+		return s.LastIndex
 	}
 	return b.Index()
 }
@@ -152,9 +156,9 @@ func (h *History) nearReach(b *Base) *Near {
 	if s == nil {
 		return b.near()
 	}
-	n := &Near{Index: s.Last, Revision: max(s.Revision, b.Facts.Revision), AtLeast: true}
-	if !s.Until.IsZero() {
-		n.Time = instant(s.Until)
+	n := &Near{Index: s.LastIndex, Revision: max(s.LastRevision, b.Facts.Revision), AtLeast: true}
+	if !s.LastMark.IsZero() {
+		n.Time = instant(s.LastMark)
 	}
 	return n
 }
@@ -166,8 +170,269 @@ func (h *History) HighestRevision() int64 {
 	for _, b := range h.bases {
 		highest = max(highest, b.Facts.Revision)
 	}
-	for _, s := range h.log.stretches() {
-		highest = max(highest, s.Revision)
+	for _, s := range h.log.spans() {
+		highest = max(highest, s.LastRevision)
 	}
 	return highest
 }
+
+// historyOf is the history of a timeline whose log is open.
+func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Log, identities ...age.Identity) *History {
+	t := log.Timeline()
+	h := &History{Name: fmt.Sprintf("timeline %s in %s", t, repo), Timeline: t}
+	for _, m := range c.Manifests {
+		if m.Timeline != t {
+			continue
+		}
+		b := &Base{Name: "backup " + m.ID, ID: m.ID, Image: snapshot.OpenStored(repo, m, identities...), Facts: m.Facts, Manifest: m}
+		if b.Taken = m.Started; m.Synthetic() { // the cluster may have been further when that was made
+			b.Taken = m.Synthesis.Observed
+		}
+		h.bases = append(h.bases, b)
+	}
+	a := &archived{log: log, bases: h.bases}
+	h.log, h.clock, h.chainAt = a, a, a.chain
+	return h
+}
+
+// archived is the archive as a log to replay and as a clock.
+type archived struct {
+	log   *segment.Log
+	bases []*Base
+}
+
+func (a *archived) spans() []segment.Span { return a.log.Spans() }
+
+func (a *archived) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return a.log.Entries(ctx, first, last)
+}
+
+func (a *archived) probe(ctx context.Context, first, last uint64) error {
+	return a.log.Probe(ctx, first, last)
+}
+
+// size adds up the raw bytes of the segments of the lowest level there is for
+// each part of the range; where levels overlap it may be up to twice too much.
+func (a *archived) size(first, last uint64) int64 {
+	var sum int64
+	next := first
+	for _, h := range a.log.Headers() {
+		if h.FirstIndex > last || h.LastIndex < next {
+			continue
+		}
+		sum += h.Object.RawSize
+		next = h.LastIndex + 1
+	}
+	return sum
+}
+
+func (a *archived) encrypted(first, last uint64) bool {
+	return slices.ContainsFunc(a.log.Headers(), func(s segment.Header) bool {
+		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
+	})
+}
+
+func (a *archived) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error] {
+	return a.log.AliveMarks(ctx, first, last, newest)
+}
+
+// damageAt is the damage that may hide entries of a range; nil where there is
+// none.
+func (a *archived) damageAt(first, last uint64) error {
+	damaged := a.log.Damaged()
+	for _, d := range damaged {
+		n, err := repository.ParseSegmentName(d.Name)
+		if err != nil {
+			continue
+		}
+		if n.Level == 0 {
+			n.Last = a.lastOf(n, damaged)
+		}
+		if n.First > last || n.Last < first {
+			continue
+		}
+		if later := a.basesBetween(first, n.First); later {
+			continue // what is behind it does not need it
+		}
+		return d.Err
+	}
+	return nil
+}
+
+// lastOf is up to where a segment of level 0 can reach: its name does not tell,
+// but the next one begins behind it, or nobody knows.
+func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) uint64 {
+	last := uint64(math.MaxUint64)
+	next := func(o repository.SegmentName) {
+		if o.Level == 0 && o.First > n.First {
+			last = min(last, o.First-1)
+		}
+	}
+	for _, h := range a.log.Headers() {
+		next(repository.SegmentName{Level: h.Level, First: h.FirstIndex})
+	}
+	for _, d := range damaged {
+		if o, err := repository.ParseSegmentName(d.Name); err == nil {
+			next(o)
+		}
+	}
+	return last
+}
+
+// basesBetween tells whether an image makes the log before it needless.
+func (a *archived) basesBetween(first, last uint64) bool {
+	for _, b := range a.bases {
+		if first <= b.Index() && b.Index() <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// around counts the full snapshots as well: the cluster had not gone beyond one's
+// index before it was begun, and had reached it when it was finished.
+func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
+	low, high, err := a.log.At(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, after = seen(low), seen(high)
+	for _, b := range a.bases {
+		done, began := b.around(t)
+		before, after = further(before, done), nearer(after, began)
+	}
+	return before, after, nil
+}
+
+// around is what a stored backup tells as a clock does.
+func (b *Base) around(t time.Time) (before, after *Seen) {
+	if done := b.Manifest.Finished; !done.After(t) {
+		before = &Seen{b.Index(), done}
+	}
+	if began := b.Taken; !began.Before(t) {
+		after = &Seen{b.Index(), began}
+	}
+	return before, after
+}
+
+func seen(m *raftlog.Mark) *Seen {
+	if m == nil {
+		return nil
+	}
+	return &Seen{m.Index, m.Time}
+}
+
+// of looks at the marks between the segments around an index.
+func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+	for m, err := range a.log.MarksAround(ctx, index) {
+		if err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case m.Index < index && (before == nil || m.Time.After(before.Time)):
+			before = &Seen{m.Index, m.Time}
+		case m.Index >= index && (after == nil || m.Time.Before(after.Time)):
+			after = &Seen{m.Index, m.Time}
+		}
+	}
+	if before != nil && after != nil && after.Time.Before(before.Time) {
+		before = nil // clocks that disagree
+	}
+	return before, after, nil
+}
+
+func (a *archived) spread(ctx context.Context, first, last uint64) (time.Duration, error) {
+	return a.log.Spread(ctx, first, last, exact)
+}
+
+// errNoChain says that the archive has no chain value at an index.
+var errNoChain = errors.New("the archived log does not hold it")
+
+// chain is the archive's chain value at an index, out of the segment that holds
+// it: from the header alone where the segment ends there.
+func (a *archived) chain(ctx context.Context, index uint64) (raftlog.Sum, error) {
+	from, is, err := a.log.Holding(ctx, index)
+	switch {
+	case err != nil:
+		return raftlog.Sum{}, err
+	case !is:
+		return raftlog.Sum{}, errNoChain
+	case from.LastIndex == index:
+		return from.After, nil
+	}
+	sum := from.Before
+	for e, err := range a.log.Entries(ctx, from.FirstIndex, index) {
+		if err != nil {
+			return raftlog.Sum{}, err
+		}
+		sum = sum.Next(e)
+	}
+	return sum, nil
+}
+
+// NotCoveredError says that there is no recoverable point at a target. It is a
+// snapshot.ErrNoBackup to errors.Is: there is nothing to restore.
+type NotCoveredError struct {
+	Target  Target
+	History string // where it was looked for
+	Reason  string
+	// Before and After are the nearest recoverable points; nil where there is
+	// none on that side.
+	Before, After *Near
+}
+
+// Near is a recoverable point near a target.
+type Near struct {
+	Index    uint64
+	Revision int64  // 0 where it is not known
+	AtLeast  bool   // Revision is a lower bound
+	Time     string // empty where it is not known
+	Backup   string // the full snapshot that is exactly there; empty for one in the log
+}
+
+func (n Near) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "raft index %d", n.Index)
+	switch {
+	case n.Revision > 0 && n.AtLeast:
+		fmt.Fprintf(&b, ", revision at least %d", n.Revision)
+	case n.Revision > 0:
+		fmt.Fprintf(&b, ", revision %d", n.Revision)
+	}
+	if n.Time != "" {
+		fmt.Fprintf(&b, ", %s", n.Time)
+	}
+	if n.Backup != "" {
+		fmt.Fprintf(&b, " (%s)", n.Backup)
+	}
+	return b.String()
+}
+
+func (e *NotCoveredError) Error() string {
+	text := fmt.Sprintf("%s cannot be restored from %s: %s", e.Target, e.History, e.Reason)
+	switch {
+	case e.Before != nil && e.After != nil:
+		text += fmt.Sprintf("; the nearest recoverable points are %s before it, and %s after it", e.Before, e.After)
+	case e.Before != nil:
+		text += fmt.Sprintf("; the nearest recoverable point is %s, before it", e.Before)
+	case e.After != nil:
+		text += fmt.Sprintf("; the nearest recoverable point is %s, after it", e.After)
+	}
+	return text
+}
+
+// Is makes it one of "nothing to restore".
+func (e *NotCoveredError) Is(target error) bool { return target == snapshot.ErrNoBackup }
+
+// LogError says that the log could not be replayed on from a good point: it is
+// damaged there, or holds what cannot be applied. Err is the reason.
+type LogError struct {
+	Good Near // the last point before it
+	Err  error
+}
+
+func (e *LogError) Error() string {
+	return fmt.Sprintf("%v; the last good point before it is %s: --index %d restores up to there", e.Err, e.Good, e.Good.Index)
+}
+
+func (e *LogError) Unwrap() error { return e.Err }

@@ -169,7 +169,7 @@ func (w *world) archive(first, last uint64, anchor bool, marked ...uint64) segme
 
 func (w *world) history() *History {
 	w.t.Helper()
-	h, err := OpenArchive(w.t.Context(), w.repo, &snapshot.Catalog{}, w.id)
+	h, err := NewArchives(w.repo).History(w.t.Context(), &snapshot.Catalog{}, w.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,12 +1,17 @@
 package walreplay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"time"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // Part is a part of a history's log: the entries from First to Last.
@@ -70,7 +75,7 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 
 // Holds tells whether the log has all entries from first to last.
 func (h *History) Holds(first, last uint64) bool {
-	return slices.ContainsFunc(h.log.stretches(), func(s stretch) bool { return s.First <= first && last <= s.Last })
+	return slices.ContainsFunc(h.log.spans(), func(s segment.Span) bool { return s.FirstIndex <= first && last <= s.LastIndex })
 }
 
 // entry is one entry of the log.
@@ -133,10 +138,10 @@ func (j *joined) checkBase(ctx context.Context, p Part) error {
 		return j.refuse(index, "%s ends there, and the part of %s has the entries %d to %d", j.base.Name, p.owner(), p.First, p.Last)
 	case index == 0:
 		return nil
-	case own && (term == 0 || !p.History.Holds(index, index)):
-		return nil
 	case term == 0:
-		return j.refuse(index, "%s does not tell its term, as etcd 3.4 writes none: only its owner's log shows that %s goes on from it", j.base.Name, p.owner())
+		return j.refuse(index, "%s does not tell its term: etcd 3.4 wrote it, and a log can be replayed from etcd 3.5 on", j.base.Name)
+	case own && !p.History.Holds(index, index):
+		return nil
 	case !p.History.Holds(index, index):
 		return j.refuse(index, "%s ends there, and the log of %s begins behind that: nothing shows that it goes on from it", j.base.Name, p.owner())
 	}
@@ -166,4 +171,346 @@ func (j *joined) checkNext(ctx context.Context, before, p Part) error {
 		err = j.refuse(before.Last, "%s has %s, and %s has %s, or they differ in what they hold: they are of two histories", before.owner(), one, p.owner(), other)
 	}
 	return err
+}
+
+// joined is several logs as one: each entry is read from the part that has it.
+type joined struct {
+	name  string
+	base  *Base
+	parts []Part
+}
+
+// spans are one, or none where the image is all there is.
+func (j *joined) spans() []segment.Span {
+	if len(j.parts) == 0 {
+		return nil
+	}
+	all := segment.Span{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}
+	for _, p := range j.parts {
+		for _, s := range p.History.log.spans() {
+			if s.LastIndex > p.Last {
+				continue // what it knows may be of behind the part
+			}
+			all.LastRevision = max(all.LastRevision, s.LastRevision)
+			if s.LastIndex == all.LastIndex {
+				all.LastMark = s.LastMark
+			}
+		}
+	}
+	return []segment.Span{all}
+}
+
+func (j *joined) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		next := first
+		for _, p := range j.parts {
+			end := min(p.Last, last)
+			if end < next {
+				continue
+			}
+			for e, err := range p.History.log.entries(ctx, next, end) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+				next = e.Index + 1
+			}
+			if next != end+1 {
+				yield(raftlog.Entry{}, fmt.Errorf("the log of %s ended before raft index %d, and it had held the entries up to %d: it was changed meanwhile", p.owner(), next, end))
+				return
+			}
+		}
+	}
+}
+
+func (j *joined) size(first, last uint64) int64 {
+	var sum int64
+	for _, p := range j.parts {
+		if from, to := max(p.First, first), min(p.Last, last); from <= to {
+			sum += p.History.log.size(from, to)
+		}
+	}
+	return sum
+}
+
+func (j *joined) encrypted(first, last uint64) bool {
+	return slices.ContainsFunc(j.parts, func(p Part) bool {
+		from, to := max(p.First, first), min(p.Last, last)
+		return from <= to && p.History.Encrypted(from, to)
+	})
+}
+
+// chain is that of the archive whose part holds the index.
+func (j *joined) chain(ctx context.Context, index uint64) (raftlog.Sum, error) {
+	for _, p := range j.parts {
+		if p.First <= index && index <= p.Last && p.History.chainAt != nil {
+			return p.History.chainAt(ctx, index)
+		}
+	}
+	return raftlog.Sum{}, errNoChain
+}
+
+// complete adds to a recipe what it was put together from.
+func (j *joined) complete(c *Recipe) {
+	c.Parts = j.recipe(c.Index)
+	if j.base.Manifest == nil {
+		c.Image, c.Base = j.base.ID, ""
+	}
+}
+
+// recipe are the parts as far as they lead to an index.
+func (j *joined) recipe(index uint64) []RecipePart {
+	var all []RecipePart
+	for _, p := range j.parts {
+		if p.First <= index {
+			all = append(all, RecipePart{Owner: p.owner(), First: p.First, Last: min(p.Last, index)})
+		}
+	}
+	return all
+}
+
+// repeats tells whether a recipe is one of this history.
+func (h *History) repeats(recipe *Recipe) error {
+	j, ok := h.log.(*joined)
+	switch {
+	case !ok && len(recipe.Parts) > 0:
+		return fmt.Errorf("what the plan has was put together from %d logs, and %s is one: put the same ones together again", len(recipe.Parts), h.Name)
+	case ok && !slices.Equal(j.recipe(recipe.Index), recipe.Parts):
+		return fmt.Errorf("what the plan has was put together from other parts than %s: %v and not %v", h.Name, recipe.Parts, j.recipe(recipe.Index))
+	}
+	return nil
+}
+
+// following yields the entries after an image, up to last. Where the log holds
+// the image's own last entry too, its term must be the one that the image has:
+// otherwise they are of two histories.
+func (h *History) following(ctx context.Context, b *Base, last uint64) iter.Seq2[raftlog.Entry, error] {
+	first := b.Index() + 1
+	verify := false
+	if s := h.after(b); s != nil && s.FirstIndex < first {
+		first, verify = first-1, true
+	}
+	return func(yield func(raftlog.Entry, error) bool) {
+		for e, err := range h.log.entries(ctx, first, last) {
+			if err == nil && verify {
+				verify = false
+				if e.Term == b.Facts.RaftTerm {
+					continue
+				}
+				err = &snapshot.DamagedError{Object: h.Name, Offset: -1, Err: fmt.Errorf("%s ends with raft index %d of term %d, and the log has %s: they are of two histories", b.Name, b.Index(), b.Facts.RaftTerm, e)}
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Entries yields the log's entries from index first on, up to where a gap or the
+// log's end is; none where the log does not hold first. The first error is the
+// end.
+func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
+	for _, s := range h.log.spans() {
+		if s.FirstIndex <= first && first <= s.LastIndex {
+			return h.log.entries(ctx, first, s.LastIndex)
+		}
+	}
+	return func(func(raftlog.Entry, error) bool) {}
+}
+
+// ahead is more than the engine reads ahead of what it applies.
+const ahead = 1 << 13
+
+// sumRing is the chain over the entries that went by, begun anew, with its last
+// values: a replay that ends before a revision has read further by then.
+type sumRing struct {
+	sum  raftlog.Sum
+	last [ahead]struct {
+		index uint64
+		sum   raftlog.Sum
+	}
+}
+
+// over passes entries on.
+func (r *sumRing) over(entries iter.Seq2[raftlog.Entry, error]) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for e, err := range entries {
+			if err == nil {
+				r.sum = r.sum.Next(e)
+				slot := &r.last[e.Index%ahead]
+				slot.index, slot.sum = e.Index, r.sum
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// at is the value after the entry at index, once the replay has ended.
+func (r *sumRing) at(index uint64) (raftlog.Sum, error) {
+	slot := r.last[index%ahead]
+	if slot.index != index {
+		return raftlog.Sum{}, fmt.Errorf("the replay ended with entry %d, more than %d entries behind what it had read", index, ahead)
+	}
+	return slot.sum, nil
+}
+
+// joinedClock is what the archives among the parts of a joined history observed,
+// each up to the end of its last part, and when the image was taken.
+type joinedClock struct {
+	base   *Base // a stored backup, or nil
+	clocks []partClock
+}
+
+type partClock struct {
+	clock
+	history *History
+	until   uint64
+}
+
+// clock is nil where nothing tells the time.
+func (j *joined) clock() *joinedClock {
+	c := &joinedClock{}
+	if j.base.Manifest != nil {
+		c.base = j.base
+	}
+	for _, p := range j.parts {
+		if p.History.clock == nil {
+			continue
+		}
+		i := slices.IndexFunc(c.clocks, func(o partClock) bool { return o.history == p.History })
+		if i < 0 {
+			i, c.clocks = len(c.clocks), append(c.clocks, partClock{clock: p.History.clock, history: p.History})
+		}
+		c.clocks[i].until = p.Last
+	}
+	if c.base == nil && len(c.clocks) == 0 {
+		return nil
+	}
+	return c
+}
+
+func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
+	if c.base != nil {
+		before, after = c.base.around(t)
+	}
+	for _, o := range c.clocks {
+		low, high, err := o.around(ctx, t)
+		if err != nil {
+			return nil, nil, err
+		}
+		before, after = further(before, low), nearer(after, high)
+	}
+	return before, after, nil
+}
+
+func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+	for _, o := range c.clocks {
+		low, high, err := o.of(ctx, index)
+		if err != nil {
+			return nil, nil, err
+		}
+		before, after = further(before, low), nearer(after, high)
+	}
+	if before != nil && after != nil && after.Time.Before(before.Time) {
+		before = nil // clocks that disagree
+	}
+	return before, after, nil
+}
+
+// spread counts each archive by its own clock, up to the end of its part.
+func (c *joinedClock) spread(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
+	for _, o := range c.clocks {
+		one, err := o.spread(ctx, first, min(last, o.until))
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, one)
+	}
+	return longest, nil
+}
+
+// around leaves out what was seen behind the part. At a time when the cluster was
+// further than that, the last observation in the part is the nearest.
+func (p partClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
+	before, after, err = p.clock.around(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	if before != nil && before.Index > p.until {
+		if before, _, err = p.clock.of(ctx, p.until+1); err != nil {
+			return nil, nil, err
+		}
+		if before != nil && before.Time.After(t) {
+			before = nil // clocks that disagree
+		}
+		return before, nil, nil
+	}
+	return before, p.within(after), nil
+}
+
+func (p partClock) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
+	before, after, err = p.clock.of(ctx, min(index, p.until+1))
+	return before, p.within(after), err
+}
+
+func (p partClock) within(s *Seen) *Seen {
+	if s != nil && s.Index > p.until {
+		return nil
+	}
+	return s
+}
+
+func further(a, b *Seen) *Seen {
+	if a == nil || b != nil && b.Index > a.Index {
+		return b
+	}
+	return a
+}
+
+func nearer(a, b *Seen) *Seen {
+	if a == nil || b != nil && b.Index < a.Index {
+		return b
+	}
+	return a
+}
+
+// marks yields those of all archives among the parts, each up to the end of its
+// last part, by index, then time.
+func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error] {
+	until := map[*History]uint64{}
+	var order []*History
+	for _, p := range j.parts {
+		if !slices.Contains(order, p.History) {
+			order = append(order, p.History)
+		}
+		until[p.History] = p.Last
+	}
+	return func(yield func(segment.Alive, error) bool) {
+		type one struct {
+			mark segment.Alive
+			err  error
+		}
+		var all []one
+		for _, h := range order {
+			if m, ok := h.log.(marked); ok && until[h] >= first {
+				for mark, err := range m.marks(ctx, first, min(last, until[h]), newest) {
+					var damaged *snapshot.DamagedError
+					if err != nil && !errors.As(err, &damaged) {
+						yield(segment.Alive{}, err) // the last, as of one archive
+						return
+					}
+					all = append(all, one{mark, err}) // of a damaged one too: they come first
+				}
+			}
+		}
+		slices.SortStableFunc(all, func(a, b one) int {
+			return cmp.Or(cmp.Compare(a.mark.Index, b.mark.Index), a.mark.Time.Compare(b.mark.Time))
+		})
+		for _, m := range all {
+			if !yield(m.mark, m.err) {
+				return
+			}
+		}
+	}
 }

@@ -14,13 +14,14 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // someLog is somebody's log in memory, with the entries from first on.
 type someLog struct{ all []raftlog.Entry }
 
-func (l *someLog) stretches() []stretch {
-	return []stretch{{First: l.all[0].Index, Last: l.all[len(l.all)-1].Index}}
+func (l *someLog) spans() []segment.Span {
+	return []segment.Span{{FirstIndex: l.all[0].Index, LastIndex: l.all[len(l.all)-1].Index}}
 }
 
 func (l *someLog) size(first, last uint64) int64 { return int64(last-first+1) * 100 }
@@ -101,8 +102,7 @@ func TestJoinedTargets(t *testing.T) {
 		{Target{Kind: AtTime, Time: timeOf(mid)}, mid},
 		{Target{Kind: AtTime, Time: timeOf(mid - 1)}, mid - 1},
 		{Target{Kind: BeforeKey, Key: "late"}, end - 2},
-		{Target{Kind: BeforeKey, Key: "a"}, mid - 1},
-		{Target{Kind: BeforePrefix, Key: "a/"}, end - 1},
+		{Target{Kind: BeforePrefix, Key: "a/"}, mid + 1},
 	} {
 		p, r := w.rebuild(h, c.target)
 		if p.Last > end || r.Recipe == nil || r.Recipe.Index != c.last {
@@ -198,8 +198,6 @@ func TestPromise6JoinRefuses(t *testing.T) {
 	}
 	termless := w.file(at)
 	termless.Facts.RaftTerm = 0
-	witness := w.someones("witness", at, at)
-	witness.bases = []*Base{termless}
 	m1, m2 := w.someones("m1", 1, end), w.someones("m2", 1, end)
 	for _, c := range []struct {
 		name   string
@@ -213,7 +211,6 @@ func TestPromise6JoinRefuses(t *testing.T) {
 		{"another's log from its last entry on", base, []Part{{"", m1, at, end}}, ""},
 		{"two parts of one", base, []Part{{"", m1, at + 1, mid}, {"", m1, mid + 1, end}}, ""},
 		{"two that meet", base, []Part{{"", m1, at + 1, mid}, {"", w.someones("m2", mid, end), mid + 1, end}}, ""},
-		{"no term, its owner's log between", termless, []Part{{"", witness, at, at}, {"", m1, at + 1, end}}, ""},
 		{"the image's term", base, []Part{{"", changed(at, func(e *raftlog.Entry) { e.Term++ }), at + 1, end}}, "two histories"},
 		{"its own log of another term", base, []Part{{"", func() *History {
 			h := changed(at, func(e *raftlog.Entry) { e.Term++ })
@@ -319,7 +316,9 @@ func TestPromise7JoinedStamps(t *testing.T) {
 // endless is a log whose entries are made as they are read.
 type endless struct{ last uint64 }
 
-func (l endless) stretches() []stretch { return []stretch{{First: 1, Last: l.last}} }
+func (l endless) spans() []segment.Span {
+	return []segment.Span{{FirstIndex: 1, LastIndex: l.last}}
+}
 
 func (l endless) size(first, last uint64) int64 { return int64(last-first+1) * 1000 }
 
@@ -358,5 +357,79 @@ func TestJoinedMemoryIsFlat(t *testing.T) {
 	}
 	if n != last || most > before+4<<20 {
 		t.Errorf("%d entries, and the heap went from %d to %d bytes", n, before, most)
+	}
+}
+
+// No log is replayed onto a database of etcd 3.4, which has no term: the backup is
+// restored as it is, and the log behind it is not covered.
+func TestNoLogGoesOnFromEtcd34(t *testing.T) {
+	t.Parallel()
+	w, base, mid, _ := joinedWorld(t)
+	h := w.history()
+	for _, b := range h.bases {
+		b.Facts.RaftTerm = 0
+	}
+	p, err := h.Resolve(t.Context(), Target{Kind: Latest}, "", Options{})
+	if err != nil || !p.AsIs || p.Last != p.Base.Index() {
+		t.Errorf("the latest is %+v, %v; want the backup as it is", p, err)
+	}
+	var uncovered *NotCoveredError
+	if _, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: mid}, "", Options{}); !errors.As(err, &uncovered) || !strings.Contains(err.Error(), "from etcd 3.5 on") {
+		t.Errorf("got %v, want that it is not covered", err)
+	}
+	base.Facts.RaftTerm = 0
+	var refused *JoinError
+	if _, err := Join(t.Context(), "joined", base, []Part{{"m1", w.someones("m1", 2, mid), base.Index() + 1, mid}}); !errors.As(err, &refused) {
+		t.Errorf("got %v, want a *JoinError", err)
+	}
+}
+
+// markedLog has marks too: one of each of its first entries, read with an error or
+// without.
+type markedLog struct {
+	someLog
+	marked []error
+}
+
+func (l *markedLog) marks(context.Context, uint64, uint64, int) iter.Seq2[segment.Alive, error] {
+	return func(yield func(segment.Alive, error) bool) {
+		for i, err := range l.marked {
+			var a segment.Alive
+			if err == nil {
+				a.Index = l.all[i].Index
+			}
+			if !yield(a, err) {
+				return
+			}
+		}
+	}
+}
+
+// A damaged mark is passed on with the others; any other error is the last, also where
+// marks were read before it and other archives follow.
+func TestMarksOfJoinedLogsEndWithAnError(t *testing.T) {
+	history := func(marked ...error) *History {
+		l := &markedLog{marked: marked}
+		for i := range marked {
+			l.all = append(l.all, raftlog.Entry{Index: uint64(i + 1)})
+		}
+		return &History{log: l}
+	}
+	damaged, gone := error(&snapshot.DamagedError{Object: "a mark", Offset: -1, Err: errors.New("altered")}), errors.New("away")
+	for _, test := range []struct {
+		first []error
+		want  []error
+	}{
+		{[]error{nil, damaged, nil}, []error{damaged, nil, nil, nil}},
+		{[]error{nil, gone}, []error{gone}},
+	} {
+		j := &joined{parts: []Part{{History: history(test.first...), First: 1, Last: 5}, {History: history(nil), First: 6, Last: 9}}}
+		var got []error
+		for _, err := range j.marks(t.Context(), 1, 9, 0) {
+			got = append(got, err)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%v: got %v, want %v", test.first, got, test.want)
+		}
 	}
 }

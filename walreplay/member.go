@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -23,7 +24,7 @@ type member struct {
 	log         *walfile.Log
 	memberID    snapshot.ID
 	commit      uint64 // the last index that the member recorded as committed
-	parts       []stretch
+	parts       []segment.Span
 	bytes       int64 // of all files of the log
 	damage      error // that ends the log; nil where it ends by itself
 	notes       []string
@@ -84,7 +85,7 @@ func (h *History) Close() error {
 func (h *History) findImages(ctx context.Context) error {
 	m := h.member
 	folder := filepath.Join(m.dir, "member", "snap")
-	list, err := os.ReadDir(folder)
+	list, err := safedir.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -129,25 +130,23 @@ const most = 32
 // nothing. The log of a restored cluster begins with the same entries, but what
 // was restored is not in it.
 func (h *History) addEmpty(began uint64) error {
-	stretches := h.member.stretches()
-	if len(stretches) == 0 || stretches[0].First != 1 {
+	spans := h.member.spans()
+	if len(spans) == 0 || spans[0].FirstIndex != 1 {
 		return nil
 	}
-	restored, err := filepath.Glob(filepath.Join(escapeGlob(h.member.dir), "member", "requorum-*.json"))
-	if err != nil {
+	names, err := safedir.Names(filepath.Join(h.member.dir, "member"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if began > 0 && began <= most || len(restored) > 0 {
+	restored := slices.ContainsFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, "requorum-") && strings.HasSuffix(name, ".json")
+	})
+	if began > 0 && began <= most || restored {
 		h.member.notes = append(h.member.notes, "the log begins with its first entry, but of a cluster that was itself restored: what it was restored from is not in the log")
 		return nil
 	}
 	h.bases = append(h.bases, &Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}})
 	return nil
-}
-
-// escapeGlob makes a path match itself only.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // snapIndex is the index in the name of a .snap file: term and index in hex.
@@ -193,7 +192,7 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 	}
 }
 
-func (m *member) stretches() []stretch { return m.parts }
+func (m *member) spans() []segment.Span { return m.parts }
 
 // entries ends the log's own iteration, which goes to its end, at last.
 func (m *member) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
@@ -211,4 +210,91 @@ func (m *member) entries(ctx context.Context, first, last uint64) iter.Seq2[raft
 			}
 		}
 	}
+}
+
+// open goes through the log in a folder once.
+func (m *member) open(ctx context.Context, dir string) error {
+	log, err := walfile.Open(dir)
+	if err != nil {
+		return logDamage(err)
+	}
+	m.log = log
+	s, err := log.Summary(ctx)
+	var corrupt *walfile.CorruptError
+	switch {
+	case errors.As(err, &corrupt):
+		m.damage = logDamage(corrupt)
+	case err != nil:
+		return errors.Join(logDamage(err), log.Close())
+	}
+	m.commit, m.memberID = s.Commit, snapshot.ID(s.Identity.MemberID)
+	if s.Torn != nil {
+		m.notes = append(m.notes, "the log ends with a record that was not written to its end, as a crash leaves it: that one was not acknowledged")
+	}
+	m.cut(s)
+	m.bytes, err = sizeOf(dir)
+	return err
+}
+
+// cut makes the parts of the log between its gaps.
+func (m *member) cut(s walfile.Summary) {
+	if s.FirstIndex == 0 {
+		return
+	}
+	next := s.FirstIndex
+	for _, g := range s.Gaps {
+		if g.After >= next {
+			m.parts = append(m.parts, segment.Span{FirstIndex: next, LastIndex: g.After})
+		}
+		next = g.Next
+	}
+	if next <= s.LastIndex {
+		m.parts = append(m.parts, segment.Span{FirstIndex: next, LastIndex: s.LastIndex})
+	}
+}
+
+// damageAt is the damage that ends the log; what lies behind it is not known.
+func (m *member) damageAt(_, last uint64) error {
+	if n := len(m.parts); m.damage == nil || n > 0 && last <= m.parts[n-1].LastIndex {
+		return nil
+	}
+	return m.damage
+}
+
+// size is the range's part of all files: entries are taken to be alike.
+func (m *member) size(first, last uint64) int64 {
+	if len(m.parts) == 0 || last < first {
+		return 0
+	}
+	all := m.parts[len(m.parts)-1].LastIndex - m.parts[0].FirstIndex + 1
+	return int64(float64(m.bytes) * min(1, float64(last-first+1)/float64(all)))
+}
+
+// sizeOf is the size of a log's files, as far as they are written.
+func sizeOf(dir string) (int64, error) {
+	list, err := safedir.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	var sum int64
+	for _, e := range list {
+		if !strings.HasSuffix(e.Name(), ".wal") {
+			continue
+		}
+		info, err := safedir.Stat(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return 0, err
+		}
+		sum += info.Size()
+	}
+	return sum, nil
+}
+
+// logDamage makes what a member's log says of damage what all of requorum says.
+func logDamage(err error) error {
+	var corrupt *walfile.CorruptError
+	if !errors.As(err, &corrupt) {
+		return err
+	}
+	return &snapshot.DamagedError{Object: filepath.Join(corrupt.Dir, corrupt.Segment), Offset: corrupt.Offset, Err: corrupt.Err}
 }

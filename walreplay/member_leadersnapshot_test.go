@@ -3,6 +3,7 @@ package walreplay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,7 +102,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 					t.Errorf("between the log and the leader's snapshot: %v", err)
 				}
 			}
-			if !mapsEqual(before, sums(t, dir)) {
+			if !maps.Equal(before, sums(t, dir)) {
 				t.Error("the survivor's files were changed")
 			}
 		})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"filippo.io/age"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -34,34 +36,32 @@ type Range struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Archives are the archived logs of a repository. Each is opened once; Ranges lists
+// it anew. They are used by one goroutine.
+type Archives struct {
+	repo       *repository.Repository
+	identities []age.Identity
+	logs       map[repository.TimelineID]*segment.Log
+}
+
+// NewArchives reads nothing yet. identities are for encrypted segments.
+func NewArchives(repo *repository.Repository, identities ...age.Identity) *Archives {
+	return &Archives{repo, identities, map[repository.TimelineID]*segment.Log{}}
+}
+
 // Ranges are the parts of every timeline that c lists, in their order: what can
 // be restored, and the gaps between and after it. It lists the log of each and
 // reads headers; a range can still turn out to be damaged inside when it is
 // read.
-func Ranges(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) ([]Range, error) {
-	return NewArchives(repo).Ranges(ctx, c)
-}
-
-// Archives tell the ranges of a repository now and again. They remember the
-// headers that they have read, about 1 KB for each segment that is still there,
-// so that another look takes a listing and a small read for each new segment.
-// They are used by one goroutine.
-type Archives struct {
-	repo *repository.Repository
-	logs map[repository.TimelineID]*segment.Log
-}
-
-// NewArchives reads nothing yet.
-func NewArchives(repo *repository.Repository) *Archives {
-	return &Archives{repo: repo, logs: map[repository.TimelineID]*segment.Log{}}
-}
-
-// Ranges is as the function Ranges.
 func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, error) {
 	all := []Range{}
 	there := map[repository.TimelineID]*segment.Log{}
 	for _, t := range c.Timelines {
+		known := a.logs[t.ID]
 		log, err := a.open(ctx, t.ID)
+		if err == nil && known != nil {
+			err = log.Refresh(ctx)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
 		}
@@ -93,11 +93,29 @@ func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, en
 	return bytes, last - index
 }
 
+// Log is the archived log of a timeline as Ranges saw it last; nil where it saw
+// none.
+func (a *Archives) Log(t repository.TimelineID) *segment.Log { return a.logs[t] }
+
 func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
 	if log := a.logs[t]; log != nil {
-		return log, log.Refresh(ctx)
+		return log, nil
 	}
-	return segment.OpenLog(ctx, a.repo, t)
+	log, err := segment.OpenNames(ctx, a.repo, t, a.identities...)
+	if err == nil {
+		a.logs[t] = log
+	}
+	return log, err
+}
+
+// History is the history of one timeline: its full snapshots that c lists, and its
+// archived log. It lists the log, and reads the headers that segment.OpenNames does.
+func (a *Archives) History(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*History, error) {
+	log, err := a.open(ctx, t)
+	if err != nil {
+		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, a.repo, err)
+	}
+	return historyOf(a.repo, c, log, a.identities...), nil
 }
 
 // Size is what the log segments took, in bytes, when Ranges looked last.
@@ -134,8 +152,8 @@ func (h *History) ranges() []Range {
 // Unbroken tells whether the log leads from b to its end: nothing is missing
 // between, as far as headers tell.
 func (h *History) Unbroken(b *Base) bool {
-	stretches := h.log.stretches()
-	return len(stretches) == 0 || h.Reach(b) >= stretches[len(stretches)-1].Last
+	spans := h.log.spans()
+	return len(spans) == 0 || h.Reach(b) >= spans[len(spans)-1].LastIndex
 }
 
 // know takes over what an image within a range tells of its end.
@@ -154,9 +172,9 @@ func (h *History) extend(r *Range, b *Base, reach uint64) {
 	r.LastIndex, r.LastRevisionExact = reach, false
 	r.know(b, reach)
 	if s := h.after(b); s != nil {
-		r.LastRevision = max(r.LastRevision, s.Revision)
-		if s.Until.After(r.To) {
-			r.To = s.Until
+		r.LastRevision = max(r.LastRevision, s.LastRevision)
+		if s.LastMark.After(r.To) {
+			r.To = s.LastMark
 		}
 	}
 }
@@ -169,8 +187,8 @@ func (h *History) withGaps(ranges []Range) []Range {
 	gap := func(last uint64) {
 		first := max(next, 1)
 		if next == 0 {
-			if stretches := h.log.stretches(); len(stretches) > 0 && stretches[0].First <= last {
-				first = stretches[0].First
+			if spans := h.log.spans(); len(spans) > 0 && spans[0].FirstIndex <= last {
+				first = spans[0].FirstIndex
 			} else {
 				return // before the first snapshot there is nothing to miss
 			}
@@ -180,14 +198,14 @@ func (h *History) withGaps(ranges []Range) []Range {
 		}
 	}
 	for _, r := range ranges {
-		if r.FirstIndex > 0 { // 0: the database of a 3.4 that nobody had written to
+		if r.FirstIndex > 0 { // 0: the empty database before the first entry
 			gap(r.FirstIndex - 1)
 		}
 		all = append(all, r)
 		next = max(next, r.LastIndex+1)
 	}
-	if stretches := h.log.stretches(); len(stretches) > 0 {
-		gap(stretches[len(stretches)-1].Last)
+	if spans := h.log.spans(); len(spans) > 0 {
+		gap(spans[len(spans)-1].LastIndex)
 	}
 	return all
 }
@@ -198,9 +216,9 @@ func (h *History) why(first, last uint64) string {
 		return "a log can only be restored with a full snapshot that it goes on from, and there is none yet"
 	}
 	missing := first
-	for _, s := range h.log.stretches() {
-		if s.First <= missing && missing <= s.Last {
-			missing = s.Last + 1
+	for _, s := range h.log.spans() {
+		if s.FirstIndex <= missing && missing <= s.LastIndex {
+			missing = s.LastIndex + 1
 		}
 	}
 	if missing > last {
@@ -218,9 +236,9 @@ func (h *History) why(first, last uint64) string {
 			}
 		}
 	}
-	for _, s := range h.log.stretches() {
-		if s.First > missing && s.First <= last {
-			return fmt.Sprintf("%s; the log goes on at raft index %d, but points need a full snapshot first", reason, s.First)
+	for _, s := range h.log.spans() {
+		if s.FirstIndex > missing && s.FirstIndex <= last {
+			return fmt.Sprintf("%s; the log goes on at raft index %d, but points need a full snapshot first", reason, s.FirstIndex)
 		}
 	}
 	return reason
@@ -230,11 +248,7 @@ func (h *History) why(first, last uint64) string {
 // have reached, as far as its headers tell; 0 where they tell of none. A segment
 // need not know its revision, and the one that it knows may be older than its
 // last entry: each entry moves it by one at most.
-func highestArchived(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (int64, error) {
-	log, err := segment.OpenLog(ctx, repo, t)
-	if err != nil {
-		return 0, err
-	}
+func highestArchived(log *segment.Log) int64 {
 	var last uint64
 	var known segment.Header // the first that knows the highest revision
 	for _, h := range log.Headers() {
@@ -244,22 +258,21 @@ func highestArchived(ctx context.Context, repo *repository.Repository, t reposit
 		}
 	}
 	if known.Revision == 0 {
-		return 0, nil
+		return 0
 	}
-	return known.Revision + int64(last-known.FirstIndex) + 1, nil
+	return known.Revision + int64(last-known.FirstIndex) + 1
 }
 
 // HighestRevision is the highest revision that anything in a repository can have
-// reached: its full snapshots, and the archived logs. It reads the headers of all
-// logs.
-func HighestRevision(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog) (int64, error) {
+// reached: its full snapshots, and the archived logs.
+func (a *Archives) HighestRevision(ctx context.Context, c *snapshot.Catalog) (int64, error) {
 	highest := c.HighestRevision()
 	for _, t := range c.Timelines {
-		n, err := highestArchived(ctx, repo, t.ID)
+		log, err := a.open(ctx, t.ID)
 		if err != nil {
-			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, repo, err)
+			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
 		}
-		highest = max(highest, n)
+		highest = max(highest, highestArchived(log))
 	}
 	return highest, nil
 }

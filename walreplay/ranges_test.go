@@ -52,7 +52,7 @@ func TestPromise2SyntheticIsNoObservation(t *testing.T) {
 		_, facts := w.at(index)
 		return &snapshot.Manifest{ID: "made", Timeline: w.id, Facts: facts, Started: late, Finished: late, Synthesis: &snapshot.Synthesis{Base: "b", Observed: seen}}
 	}
-	h, err := OpenArchive(t.Context(), w.repo, &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(9, time.Time{})}}, w.id)
+	h, err := NewArchives(w.repo).History(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(9, time.Time{})}}, w.id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestPromise2SyntheticIsNoObservation(t *testing.T) {
 	if err != nil || !seen.Equal(timeOf(4)) {
 		t.Errorf("entry 4 was seen at %s, %v", seen, err)
 	}
-	h, err = OpenArchive(t.Context(), w.repo, &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(4, seen)}}, w.id)
+	h, err = NewArchives(w.repo).History(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(4, seen)}}, w.id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"log/slog"
+	"time"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Rebuild makes the database at a point that Resolve found, in o.ScratchDir. The
@@ -27,7 +32,7 @@ func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt,
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.scratch.remove())
+			err = errors.Join(err, r.scratch.Remove())
 		}
 	}()
 	if p.MaxRevision > 0 && r.stopped.Revision < p.MaxRevision {
@@ -54,6 +59,9 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if out.facts.RaftIndex != r.stopped.Index || out.facts.Revision != r.stopped.Revision {
 		return fmt.Errorf("the rebuilt database says raft index %d, revision %d, the replay said %d, %d: this is a mistake in requorum, please report it",
 			out.facts.RaftIndex, out.facts.Revision, r.stopped.Index, r.stopped.Revision)
+	}
+	if r.noCompactKey {
+		out.Notes = append(out.Notes, noCompactKeyNote)
 	}
 	hash, err := hashOf(ctx, path, file.Size())
 	if err != nil {
@@ -96,7 +104,7 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 }
 
 func hashOf(ctx context.Context, path string, size int64) (_ snapshot.HashKV, err error) {
-	f, err := os.Open(path)
+	f, err := safedir.Open(path)
 	if err != nil {
 		return snapshot.HashKV{}, err
 	}
@@ -132,7 +140,7 @@ func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebui
 		return nil, err
 	}
 	if r.Recipe == nil {
-		err = &OtherStateError{"the number of replayed entries", uint64(0), recipe.Entries}
+		err = otherState("the number of replayed entries", 0, recipe.Entries)
 	} else {
 		err = r.Recipe.Check(recipe)
 	}
@@ -140,4 +148,225 @@ func (h *History) Repeat(ctx context.Context, recipe *Recipe, o Options) (*Rebui
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// Rebuilt is the database at a point. It is a snapshot.Image; where nothing had
+// to be replayed it is the base's own. Close removes it.
+type Rebuilt struct {
+	// Recipe is nil where nothing was replayed.
+	Recipe *Recipe
+	// Base is what was begun from.
+	Base *Base
+	// Phases are how long it took; none where nothing was replayed.
+	Phases []PhaseTime
+	// Stamps are the live hashes that it was compared with.
+	Stamps Stamps
+	// Notes are sentences for the user about what came out.
+	Notes []string
+
+	image   snapshot.Image
+	name    string
+	facts   snapshot.Facts
+	scratch *ScratchFolder
+}
+
+// Name tells the base and the point.
+func (r *Rebuilt) Name() string { return r.name }
+
+// Size is the database's, in bytes.
+func (r *Rebuilt) Size() int64 { return r.image.Size() }
+
+// Open reads the database.
+func (r *Rebuilt) Open(ctx context.Context) (io.ReadCloser, error) { return r.image.Open(ctx) }
+
+// Facts are what the database says.
+func (r *Rebuilt) Facts(context.Context) (snapshot.Facts, error) { return r.facts, nil }
+
+// DatabaseSHA256 is the base's own where nothing was replayed, and empty
+// otherwise: two replays may write different pages.
+func (r *Rebuilt) DatabaseSHA256() string {
+	if s, ok := r.image.(interface{ DatabaseSHA256() string }); ok {
+		return s.DatabaseSHA256()
+	}
+	return ""
+}
+
+// HasHash tells whether every byte that it was made from had a checksum.
+func (r *Rebuilt) HasHash() bool {
+	if r.Recipe != nil && r.Recipe.DataDir == "" && r.Recipe.Image == "" {
+		return true
+	}
+	if s, ok := r.image.(interface{ HasHash() bool }); ok {
+		return s.HasHash()
+	}
+	return r.DatabaseSHA256() != ""
+}
+
+// ReplayRecipe is Recipe, for those that only know an image.
+func (r *Rebuilt) ReplayRecipe() *Recipe { return r.Recipe }
+
+// Path is the rebuilt database's file, until Close; empty where nothing was
+// replayed.
+func (r *Rebuilt) Path() string {
+	if r.scratch == nil {
+		return ""
+	}
+	return r.scratch.database()
+}
+
+// Close removes the scratch folder. The image cannot be read any more then.
+func (r *Rebuilt) Close() error {
+	if r.scratch == nil {
+		return nil
+	}
+	s := r.scratch
+	r.scratch = nil
+	return s.Remove()
+}
+
+// Recipe is how a database was rebuilt, and what came out: enough to do it
+// again elsewhere and to know that it is the same. Its JSON form is stable.
+type Recipe struct {
+	// Base is the backup's ID; empty where DataDir is the source.
+	Base     string                `json:"base,omitempty"`
+	Timeline repository.TimelineID `json:"timeline,omitzero"`
+	// DataDir and WALDir are a stopped member's directories, and Image the file
+	// in them that was begun from: empty for a log from its first entry on. Of a
+	// joined history there is no directory.
+	DataDir string `json:"data_dir,omitempty"`
+	WALDir  string `json:"wal_dir,omitempty"`
+	Image   string `json:"image,omitempty"`
+
+	// Parts are what a joined history replayed, up to Index.
+	Parts []RecipePart `json:"parts,omitempty"`
+
+	BaseIndex uint64 `json:"base_index"`
+	Index     uint64 `json:"index"` // of the last entry that was replayed
+	Term      uint64 `json:"term"`  // and its term
+	Entries   uint64 `json:"entries"`
+	Revision  int64  `json:"revision"`
+	Time      string `json:"time,omitempty"` // when that was, in words
+	// Replayed is the chain over the replayed entries, begun anew at the base;
+	// Chain is the archive's own value at Index, where it has one.
+	Replayed raftlog.Sum  `json:"replayed"`
+	Chain    *raftlog.Sum `json:"chain,omitempty"`
+	// HashKV is that of the rebuilt database.
+	HashKV snapshot.HashKV `json:"hashkv"`
+
+	// How leases were replayed: see engine.Options.
+	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`
+	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
+	// SourceVersion is the etcd whose rules were followed; empty for the newest.
+	SourceVersion string `json:"source_version,omitempty"`
+
+	// Unproven says in words what may be missing or too much; empty where
+	// nothing is, and for a joined history: who put it together knows.
+	Unproven string `json:"unproven,omitempty"`
+}
+
+// RecipePart is a part of somebody's log.
+type RecipePart struct {
+	Owner string `json:"owner"`
+	First uint64 `json:"first_index"`
+	Last  uint64 `json:"last_index"`
+}
+
+func (p RecipePart) String() string {
+	return fmt.Sprintf("entries %d to %d of %s", p.First, p.Last, p.Owner)
+}
+
+// Check holds what this recipe gave against what it gave before. File sizes and
+// pages may differ between two replays; what etcd reads from them may not.
+func (r *Recipe) Check(before *Recipe) error {
+	for _, c := range []struct {
+		what      string
+		got, want any
+	}{
+		{"the raft index", r.Index, before.Index},
+		{"the raft term", r.Term, before.Term},
+		{"the number of replayed entries", r.Entries, before.Entries},
+		{"the chain over the replayed entries", r.Replayed, before.Replayed},
+		{"the revision", r.Revision, before.Revision},
+		{"HashKV", r.HashKV.Hash, before.HashKV.Hash},
+		{"the compacted revision", r.HashKV.CompactedRevision, before.HashKV.CompactedRevision},
+	} {
+		if c.got != c.want {
+			return otherState(c.what, c.got, c.want)
+		}
+	}
+	return nil
+}
+
+// otherState says that a recipe gave another state than it did before.
+func otherState(what string, got, want any) error {
+	return fmt.Errorf("the replay came to another state than the plan's: %s is %v, not %v: the log or the snapshot that it reads here is not the one that the plan was made from", what, got, want)
+}
+
+// Phase is a part of a rebuild.
+type Phase string
+
+// The phases. PhaseBase counts bytes of the image, PhaseReplay entries;
+// PhaseSearch is a replay that looks for a key, in entries, and PhaseProve reads
+// what was rebuilt, uncounted.
+const (
+	PhaseBase   Phase = "base"
+	PhaseSearch Phase = "search"
+	PhaseReplay Phase = "replay"
+	PhaseProve  Phase = "prove"
+)
+
+// Options are how a replay is done.
+type Options struct {
+	// ScratchDir is where a scratch folder is made. It is made itself where it is
+	// not there, and then removed with it.
+	ScratchDir string
+	// MinLeaseTTL and PersistCheckpoints say how the source's members were
+	// configured: see engine.Options. engine.DefaultMinLeaseTTL where zero.
+	MinLeaseTTL        time.Duration
+	PersistCheckpoints bool
+	// SourceVersion is the etcd that the log's entries were applied by, such as
+	// "3.5.9"; where empty, that of the member which the backup was read from.
+	SourceVersion string
+	// Stamps says which of the archive's live hashes are compared with what was
+	// rebuilt. One that differs is a *StampError in a *snapshot.DamagedError.
+	Stamps StampCheck
+	// CheckBase looks at a base's database, of size bytes without a sum, before
+	// etcd's own parts open it: what makes no sense they end the process over, from
+	// goroutines that nobody can rescue. May be nil, for one that is known to be
+	// sound; an image without a manifest has its pages checked in any case.
+	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
+	// Progress may be nil. It is called from one goroutine.
+	Progress func(p Phase, done, total int64)
+	Logger   *slog.Logger // may be nil
+}
+
+func (o Options) progress(p Phase, done, total int64) {
+	if o.Progress != nil {
+		o.Progress(p, done, total)
+	}
+}
+
+func (o Options) minLeaseTTL() time.Duration {
+	if o.MinLeaseTTL == 0 {
+		return engine.DefaultMinLeaseTTL
+	}
+	return o.MinLeaseTTL
+}
+
+// sourceVersion is whose rules the replay from b follows; empty is the newest.
+func (o Options) sourceVersion(b *Base) string {
+	if o.SourceVersion == "" && b.Manifest != nil {
+		return b.Manifest.Source.Version
+	}
+	return o.SourceVersion
+}
+
+func (o Options) engine(b *Base) engine.Options {
+	return engine.Options{MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(b), Logger: o.Logger}
+}
+
+// PhaseTime is how long a phase took.
+type PhaseTime struct {
+	Phase Phase
+	Took  time.Duration
 }

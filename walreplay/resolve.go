@@ -2,7 +2,14 @@ package walreplay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // Point is what a target came to: an image to begin from, and up to where the
@@ -21,8 +28,8 @@ type Point struct {
 	// Time says when the last entry was written, in words; empty where nothing
 	// tells.
 	Time string
-	// Change is what a search for a key found.
-	Change *Change
+	// Found is what a search for the changes of keys found.
+	Found *Found
 	// Reached is the highest revision of this history that was met on the way.
 	Reached int64
 	// Bytes is about the size of the entries to replay.
@@ -100,8 +107,8 @@ func (h *History) complete(ctx context.Context, p *Point) (err error) {
 		p.Revision = p.MaxRevision
 	case p.Revision == 0:
 		p.Revision, p.AtLeast = p.Base.Facts.Revision, p.Entries() > 0
-		if s := h.after(p.Base); s != nil && s.Last == p.Last {
-			p.Revision = max(p.Revision, s.Revision)
+		if s := h.after(p.Base); s != nil && s.LastIndex == p.Last {
+			p.Revision = max(p.Revision, s.LastRevision)
 		}
 	}
 	return nil
@@ -127,12 +134,12 @@ func (h *History) resolveLatest(p *Point) error {
 // behind says what the log holds behind an entry from which no replay leads to
 // it; empty where there is nothing.
 func (h *History) behind(last uint64) string {
-	for _, s := range h.log.stretches() {
+	for _, s := range h.log.spans() {
 		switch {
-		case s.First > last+1:
-			return fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing", s.First, s.Last, last+1, s.First-1)
-		case s.Last > last:
-			return fmt.Sprintf("the log goes on with entries %d to %d, but does not join what is before them", s.First, s.Last)
+		case s.FirstIndex > last+1:
+			return fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing", s.FirstIndex, s.LastIndex, last+1, s.FirstIndex-1)
+		case s.LastIndex > last:
+			return fmt.Sprintf("the log goes on with entries %d to %d, but does not join what is before them", s.FirstIndex, s.LastIndex)
 		}
 	}
 	return ""
@@ -164,10 +171,13 @@ func (h *History) resolveIndex(p *Point) error {
 
 // whyEnds says why the replay from b cannot go further.
 func (h *History) whyEnds(b *Base) string {
+	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
+		return fmt.Sprintf("%s is of etcd 3.4, and a log can be replayed from etcd 3.5 on: restore it as it is, or begin from a later full snapshot", b.Name)
+	}
 	reach := h.Reach(b)
-	for _, s := range h.log.stretches() {
-		if s.First > reach+1 {
-			return fmt.Sprintf("entries %d to %d are missing in the log", reach+1, s.First-1)
+	for _, s := range h.log.spans() {
+		if s.FirstIndex > reach+1 {
+			return fmt.Sprintf("entries %d to %d are missing in the log", reach+1, s.FirstIndex-1)
 		}
 	}
 	if h.after(b) == nil {
@@ -246,4 +256,158 @@ func (h *History) damageBehind(b *Base, last, target uint64) error {
 		return &LogError{Good: *h.nearReach(b), Err: err}
 	}
 	return nil
+}
+
+// Find reads the repository's catalog and finds one backup in it, as
+// snapshot.Catalog.Find does. For the newest state it looks up whether timelines that
+// others branch off went on.
+func (a *Archives) Find(ctx context.Context, ref, timeline string) (*snapshot.Manifest, *snapshot.Catalog, error) {
+	c, err := snapshot.ReadCatalog(ctx, a.repo)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ref == snapshot.Latest && timeline == "" {
+		m, err := a.Newest(ctx, c)
+		return m, c, err
+	}
+	m, err := c.Find(ref, timeline)
+	return m, c, err
+}
+
+// Newest finds the newest state in a catalog of the repository, as
+// snapshot.Catalog.Find does, after it has looked up in c.Archived how far the logs went
+// on which that depends.
+func (a *Archives) Newest(ctx context.Context, c *snapshot.Catalog) (*snapshot.Manifest, error) {
+	if err := a.addArchived(ctx, c); err != nil {
+		return nil, err
+	}
+	m, err := c.Find(snapshot.Latest, "")
+	var several *snapshot.SeparateError
+	if !errors.As(err, &several) {
+		return m, err
+	}
+	for _, t := range several.Timelines {
+		if c.Archived[t], err = a.lastSeen(ctx, t); err != nil {
+			return nil, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
+		}
+	}
+	return c.Find(snapshot.Latest, "")
+}
+
+// addArchived fills in c.Archived for all timelines that others branch off, and
+// for those others: nothing depends on that of the rest.
+func (a *Archives) addArchived(ctx context.Context, c *snapshot.Catalog) error {
+	c.Archived = map[repository.TimelineID]snapshot.Archived{}
+	for _, t := range c.Timelines {
+		var end snapshot.Archived
+		var err error
+		switch {
+		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }):
+			end, err = a.lastSeen(ctx, t.ID)
+		case t.Parent != nil:
+			end, err = ending(ctx, a.repo, t.ID)
+		default:
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("find the end of timeline %s in %s: %w", t.ID, a.repo, err)
+		}
+		c.Archived[t.ID] = end
+	}
+	return nil
+}
+
+// ending tells whether a timeline was ended by a mark.
+func ending(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (snapshot.Archived, error) {
+	ended, is, err := repo.Superseded(ctx, t)
+	if errors.Is(err, repository.ErrAltered) {
+		err = nil // in doubt it went on: the user is asked then
+	}
+	return snapshot.Archived{Superseded: is, Undone: is && ended.Undone}, err
+}
+
+func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snapshot.Archived, error) {
+	end, err := ending(ctx, a.repo, t)
+	if err != nil {
+		return end, err
+	}
+	log, err := a.open(ctx, t)
+	if err != nil {
+		return end, err
+	}
+	for _, h := range log.Headers() {
+		// One without marks was read while catching up, from a member that answered.
+		seen := h.LastMark
+		if h.Level == 0 && h.Cut.After(seen) {
+			seen = h.Cut
+		}
+		if seen.After(end.Seen) {
+			end.Seen = seen
+		}
+	}
+	for _, m := range log.Alive() {
+		if m.Time.After(end.Seen) {
+			end.Seen = m.Time
+		}
+	}
+	return end, nil
+}
+
+// Prospect is the image of a point before it is rebuilt, as far as it is known:
+// for a plan that is only shown. It cannot be read.
+func (p *Point) Prospect() snapshot.Image { return prospect{p} }
+
+// Probe reads the beginnings of what Rebuild reads of an archive: of the image, and of
+// the log what segment.Log's Probe does. What is gone, and identities that do not
+// fit, show that way without a rebuild. The error is as Rebuild's.
+func (h *History) Probe(ctx context.Context, p *Point) error {
+	if err := snapshot.Probe(ctx, p.Base.Image); err != nil {
+		return err
+	}
+	log, ok := h.log.(interface {
+		probe(ctx context.Context, first, last uint64) error
+	})
+	if !ok || p.Entries() == 0 {
+		return nil
+	}
+	err := log.probe(ctx, p.Base.Index()+1, p.Last)
+	if endsLog(err) {
+		err = &LogError{Good: *p.Base.near(), Err: err}
+	}
+	return err
+}
+
+// prospect is what a point will be.
+type prospect struct{ p *Point }
+
+// errProspect says that nothing was rebuilt.
+var errProspect = errors.New("it was not rebuilt: this is only a prospect")
+
+// Name tells the base, and how much is to be replayed.
+func (s prospect) Name() string {
+	if s.p.Entries() == 0 {
+		return s.p.Base.Name
+	}
+	return fmt.Sprintf("%s and up to %d entries of the log", s.p.Base.Name, s.p.Entries())
+}
+
+// Size is at most about this.
+func (s prospect) Size() int64 {
+	return grown(s.p.Base, s.p.Bytes)
+}
+
+// Open always fails.
+func (s prospect) Open(context.Context) (io.ReadCloser, error) { return nil, errProspect }
+
+// HasHash leaves it to the rebuilt image to say that something has none.
+func (s prospect) HasHash() bool { return true }
+
+// Facts are the base's, with the point's index and revision.
+func (s prospect) Facts(context.Context) (snapshot.Facts, error) {
+	f := s.p.Base.Facts
+	if f.PageSize == 0 {
+		f.PageSize = os.Getpagesize()
+	}
+	f.RaftIndex, f.Revision = s.p.Last, max(1, s.p.Revision)
+	return f, nil
 }

@@ -63,11 +63,11 @@ func TestTargets(t *testing.T) {
 		{Target{Kind: AtTime, Time: timeOf(11).Add(500 * time.Millisecond)}, "b8", 11},
 		{Target{Kind: AtTime, Time: timeOf(9), Nearest: true}, "b8", 8},
 		{Target{Kind: AtTime, Time: timeOf(9).Add(time.Millisecond), Nearest: true}, "b8", 10},
-		{Target{Kind: BeforeKey, Key: "a"}, "b8", 11},
+		{Target{Kind: BeforeKey, Key: "a"}, "b3", 5}, // two changes within a minute
 		{Target{Kind: BeforeKey, Key: "b"}, "b3", 6},
 		{Target{Kind: BeforeKey, Key: "c"}, "b8", 9},
 		{Target{Kind: BeforePrefix, Key: "d/"}, "b8", 10},
-		{Target{Kind: BeforePrefix, Key: ""}, "b8", 11},
+		{Target{Kind: BeforePrefix, Key: ""}, "b3", 3},
 	} {
 		t.Run(c.target.String(), func(t *testing.T) {
 			w.t = t
@@ -94,20 +94,20 @@ func TestBeforeTells(t *testing.T) {
 	w.archive(8, 12, false, 12)
 	h := w.history()
 	for key, want := range map[string]string{
-		"a": `key "a" was last changed at revision 8, raft index 12, between 2026-01-02T15:00:07Z and 2026-01-02T15:00:12Z`,
+		"a": `key "a" was last changed from revision 4, raft index 6, before 2026-01-02T15:00:06Z, to revision 8, raft index 12, between 2026-01-02T15:00:07Z and 2026-01-02T15:00:12Z`,
 		"b": `key "b" was last deleted at revision 5, raft index 7, about 2026-01-02T15:00:07Z`,
 	} {
 		p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: key}, "", w.options())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Change.String(); got != want {
+		if got := p.Found.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 	_, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "never"}, "", w.options())
 	var refused *NotCoveredError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "did not change in entries 4 to 12") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), `there is no key "never" in this history`) {
 		t.Errorf("a key that never changed: %v", err)
 	}
 }
@@ -253,14 +253,14 @@ func TestScratchIsRemoved(t *testing.T) {
 	w.archive(4, 12, true)
 	h := w.history()
 	o := w.options()
-	dead, err := newScratch(o.ScratchDir)
+	dead, err := NewScratchFolder(o.ScratchDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := dead.lock.Close(); err != nil { // as the kernel does
 		t.Fatal(err)
 	}
-	living, err := newScratch(o.ScratchDir)
+	living, err := NewScratchFolder(o.ScratchDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestScratchIsRemoved(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v; only the living run's may be there", left, err)
 	}
-	if err := living.remove(); err != nil {
+	if err := living.Remove(); err != nil {
 		t.Error(err)
 	}
 }
@@ -310,8 +310,7 @@ func TestRecipeRepeats(t *testing.T) {
 	}
 	altered := *r.Recipe
 	altered.HashKV.Hash++
-	var other *OtherStateError
-	if _, err := h.Repeat(t.Context(), &altered, w.options()); !errors.As(err, &other) {
+	if _, err := h.Repeat(t.Context(), &altered, w.options()); err == nil || !strings.Contains(err.Error(), "another state") {
 		t.Errorf("another hash: %v", err)
 	}
 }
@@ -368,7 +367,7 @@ func TestPromise4BeforeAHoleIsNotTheLast(t *testing.T) {
 	for key, want := range map[string]string{
 		"c":     `key "c" was last changed at revision 6, raft index 10, between 2026-01-02T15:00:07Z and 2026-01-02T15:00:10Z, as far as is known: --index 9 restores`,
 		"a":     `key "a" was last changed at revision 4, raft index 6`,
-		"never": "did not change in entries 4 to 10",
+		"never": `there is no key "never" in this history`,
 	} {
 		p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: key}, "", w.options())
 		var refused *NotCoveredError
@@ -380,7 +379,7 @@ func TestPromise4BeforeAHoleIsNotTheLast(t *testing.T) {
 	// does not tell is refused as before.
 	w.backup(11)
 	p, err := w.history().Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", w.options())
-	if err != nil || p.Change.Index != 12 {
+	if err != nil || p.Found.Burst.Last.Index != 12 {
 		t.Errorf("behind the hole: %+v, %v", p, err)
 	}
 }
@@ -437,7 +436,7 @@ func TestHighestRevisionIsNotBelowTheLog(t *testing.T) {
 	clear(w.rev[8:])
 	w.archive(8, 12, false)
 	c := &snapshot.Catalog{Timelines: []repository.Timeline{{ID: w.id}}}
-	got, err := HighestRevision(t.Context(), w.repo, c)
+	got, err := NewArchives(w.repo).HighestRevision(t.Context(), c)
 	if err != nil || got < known || got > w.rev[7]+9 {
 		t.Errorf("highest revision %d, want %d at least and not more than the entries can make (%v)", got, known, err)
 	}

@@ -5,12 +5,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // scratchPrefix begins the name of every scratch folder, so that the next run
@@ -27,17 +31,20 @@ var ErrNoSpace = errors.New("not enough space")
 // scratchOption is where the folder is named: by a person, or for an agent's job.
 const scratchOption = "--scratch-dir, or in an agent's configuration with resources.scratch-dir"
 
-// scratch is a folder that lives for as long as this process holds its lock.
-type scratch struct {
-	path string
-	lock *os.File // the folder itself
+// ScratchFolder is a folder for what is written on the way. It lives for as long as
+// this process, or one that inherits the lock, holds that.
+type ScratchFolder struct {
+	path string // for messages: what lies there may be replaced, dir not
+	dir  *safedir.Dir
+	lock *os.File
 	made []string // parents that were made for it, outermost first
 }
 
-// newScratch makes a scratch folder in dir, after it has removed those of runs
+// NewScratchFolder makes a scratch folder in dir, after it has removed those of runs
 // that are dead. Where dir is not there it is made, as a restore into it does:
-// so a run finds what the one before has left, however far that one came.
-func newScratch(dir string) (_ *scratch, err error) {
+// so a run finds what the one before has left, however far that one came. The caller
+// ends it with Remove.
+func NewScratchFolder(dir string) (_ *ScratchFolder, err error) {
 	made, err := makeParents(dir)
 	defer func() {
 		if err != nil {
@@ -54,49 +61,44 @@ func newScratch(dir string) (_ *scratch, err error) {
 		var random [6]byte
 		rand.Read(random[:]) // never fails, by its documentation
 		path := filepath.Join(dir, scratchPrefix+hex.EncodeToString(random[:]))
-		if err := os.Mkdir(path, 0o700); errors.Is(err, os.ErrExist) {
+		if err := safedir.Mkdir(path); errors.Is(err, fs.ErrExist) {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("make a scratch folder: %w: name another folder with "+scratchOption, err)
 		}
 		// Another run's sweep may take it for a dead one's before it is locked.
-		lock, err := lockFolder(path)
+		s, err := lockScratch(path)
 		if err != nil {
 			return nil, err
 		}
-		if lock != nil {
-			return &scratch{path, lock, made}, nil
+		if s != nil {
+			s.made = made
+			return s, nil
 		}
 	}
 }
 
-// lockFolder takes a folder's lock; nil where the folder is gone or locked.
-func lockFolder(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+// lockScratch takes a folder's lock; nil where the folder is gone or locked.
+func lockScratch(path string) (*ScratchFolder, error) {
+	dir, err := safedir.OpenPrivate(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, f.Close()
-		}
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	lock, gone, err := dir.Lock()
+	if errors.Is(err, safedir.ErrLocked) {
+		gone, err = true, nil
 	}
-	mine, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err != nil || gone {
+		return nil, errors.Join(err, dir.Close())
 	}
-	if now, err := os.Stat(path); err != nil || !os.SameFile(mine, now) {
-		return nil, f.Close()
-	}
-	return f, nil
+	return &ScratchFolder{path: path, dir: dir, lock: lock}, nil
 }
 
 func sweepScratch(dir string) error {
-	all, err := os.ReadDir(dir)
+	all, err := safedir.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -104,24 +106,32 @@ func sweepScratch(dir string) error {
 		if !IsScratch(e.Name()) || !e.IsDir() {
 			continue
 		}
-		path := filepath.Join(dir, e.Name())
-		lock, err := lockFolder(path)
-		if err != nil {
-			return err
+		s, err := lockScratch(filepath.Join(dir, e.Name()))
+		if err != nil || s == nil {
+			continue // another user's, or none: it is in nobody's way
 		}
-		if lock == nil {
-			continue
-		}
-		if err := errors.Join(os.RemoveAll(path), lock.Close()); err != nil {
+		if err := s.Remove(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove ends it, with all that is in it.
-func (s *scratch) remove() error {
-	err := errors.Join(os.RemoveAll(s.path), s.lock.Close())
+// Remove removes the folder with all that is in it, and gives up the lock.
+func (s *ScratchFolder) Remove() error {
+	err := s.dir.Empty(safedir.LockName)
+	if err == nil { // the lock file goes last: without it the next run would not know the folder
+		err = s.dir.Remove(safedir.LockName)
+	}
+	if err == nil {
+		err = safedir.Remove(s.path)
+		// Without its lock, another run's sweep may take it for a dead one's: then that
+		// one removes it.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) {
+			err = nil
+		}
+	}
+	err = errors.Join(err, s.lock.Close(), s.dir.Close())
 	unmake(s.made)
 	return err
 }
@@ -129,7 +139,7 @@ func (s *scratch) remove() error {
 func makeParents(dir string) (made []string, err error) {
 	var missing []string
 	for path := dir; ; path = filepath.Dir(path) {
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		if _, err := safedir.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			if err != nil {
 				return nil, err
 			}
@@ -139,10 +149,10 @@ func makeParents(dir string) (made []string, err error) {
 	}
 	slices.Reverse(missing)
 	for _, path := range missing {
-		switch err := os.Mkdir(path, 0o700); {
+		switch err := safedir.Mkdir(path); {
 		case err == nil:
 			made = append(made, path)
-		case !errors.Is(err, os.ErrExist):
+		case !errors.Is(err, fs.ErrExist):
 			return made, err
 		}
 	}
@@ -152,49 +162,27 @@ func makeParents(dir string) (made []string, err error) {
 // unmake removes folders that were made, where nothing came to be in them.
 func unmake(made []string) {
 	for _, path := range slices.Backward(made) {
-		_ = os.Remove(path)
+		_ = safedir.Remove(path)
 	}
 }
 
-func (s *scratch) database() string { return filepath.Join(s.path, "db") }
+// Path leads into the folder, until Remove.
+func (s *ScratchFolder) Path() string { return s.dir.Path() }
 
-// needs checks that the file system has room for so many bytes.
-func (s *scratch) needs(bytes int64) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(s.path, &fs); err != nil {
+// Lock is the open file that carries the lock. A process that inherits it keeps the
+// lock for as long as it lives.
+func (s *ScratchFolder) Lock() *os.File { return s.lock }
+
+func (s *ScratchFolder) database() string { return filepath.Join(s.dir.Path(), "db") }
+
+// Needs fails with ErrNoSpace where the file system has no room for so many bytes.
+func (s *ScratchFolder) Needs(bytes int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir.Path(), &st); err != nil {
 		return fmt.Errorf("ask for the free space of %s: %w", s.path, err)
 	}
-	if free := int64(fs.Bavail) * int64(fs.Bsize); free < bytes { //nolint:unconvert // their types differ between systems
-		return fmt.Errorf("%w in %s: about %d bytes are needed, %d are free: name a folder with more space with "+scratchOption, ErrNoSpace, filepath.Dir(s.path), bytes, free)
+	if free := int64(st.Bavail) * int64(st.Bsize); free < bytes { //nolint:unconvert // their types differ between systems
+		return fmt.Errorf("%w in %s: about %s are needed, %s are free: name a folder with more space with "+scratchOption, ErrNoSpace, filepath.Dir(s.path), humanize.IBytes(uint64(bytes)), humanize.IBytes(uint64(free)))
 	}
 	return nil
 }
-
-// ScratchFolder is a scratch folder for another package's files: it has one
-// run's lock, and the next run in the same folder removes what a dead one left.
-type ScratchFolder struct{ s *scratch }
-
-// NewScratchFolder makes a scratch folder in dir, and dir itself where it is not
-// there. Those that dead runs left in dir are removed. The caller ends it with
-// Remove.
-func NewScratchFolder(dir string) (*ScratchFolder, error) {
-	s, err := newScratch(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &ScratchFolder{s}, nil
-}
-
-// Path is the folder.
-func (f *ScratchFolder) Path() string { return f.s.path }
-
-// Lock is the open folder that carries the lock. A process that inherits it
-// keeps the lock for as long as it lives.
-func (f *ScratchFolder) Lock() *os.File { return f.s.lock }
-
-// Remove removes the folder with all that is in it, and gives up the lock.
-func (f *ScratchFolder) Remove() error { return f.s.remove() }
-
-// Needs fails with ErrNoSpace where its file system has no room for so many
-// bytes.
-func (f *ScratchFolder) Needs(bytes int64) error { return f.s.needs(bytes) }

@@ -1,11 +1,10 @@
 package walreplay
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Kind is what a target goes by.
@@ -21,8 +20,9 @@ const (
 	AtRevision Kind = "revision"
 	// AtIndex is the state after the entry at Target.Index.
 	AtIndex Kind = "index"
-	// BeforeKey is just before the last change or deletion of Target.Key, and
-	// BeforePrefix of any key that begins with it.
+	// BeforeKey is just before the newest burst of changes or deletions of
+	// Target.Key, what is deleted with it included, and BeforePrefix of those of
+	// the keys that begin with it.
 	BeforeKey    Kind = "before"
 	BeforePrefix Kind = "before-prefix"
 )
@@ -51,9 +51,9 @@ func (t Target) String() string {
 	case AtIndex:
 		return "raft index " + strconv.FormatUint(t.Index, 10)
 	case BeforeKey:
-		return fmt.Sprintf("the point just before the last change of %q", t.Key)
+		return fmt.Sprintf("the point just before %q was last changed or deleted", t.Key)
 	case BeforePrefix:
-		return fmt.Sprintf("the point just before the last change under %q", t.Key)
+		return fmt.Sprintf("the point just before what begins with %q was last changed or deleted", t.Key)
 	}
 	return "the end of the log"
 }
@@ -76,16 +76,149 @@ func (t Target) check() error {
 	return nil
 }
 
-// keyRange is the range of keys to look out for, as etcd writes ranges.
-func (t Target) keyRange() (key, end []byte) {
-	if t.Kind == BeforePrefix {
-		if t.Key == "" {
-			return []byte{0}, []byte{0}
-		}
-		return []byte(t.Key), []byte(clientv3.GetPrefixRangeEnd(t.Key))
-	}
-	return []byte(t.Key), nil
-}
-
 // instant is how messages give a time, exact to the millisecond.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999Z07:00") }
+
+// exact is how far apart two observations may be for the state between them to
+// count as that at any time between.
+const exact = time.Second
+
+// Seen is one observation: at Time, by the clock of the one who asked, a member
+// had applied Index.
+type Seen struct {
+	Index uint64
+	Time  time.Time
+}
+
+func (s *Seen) String() string { return fmt.Sprintf("raft index %d at %s", s.Index, instant(s.Time)) }
+
+// clock tells which index a cluster had reached when, from live observations.
+type clock interface {
+	// around are the observation of the highest index at or before t, and that of
+	// the lowest one at or after it; nil where there is none on that side.
+	around(ctx context.Context, t time.Time) (before, after *Seen, err error)
+	// of are the last observation below index and the first one at or above it.
+	of(ctx context.Context, index uint64) (before, after *Seen, err error)
+	// spread is the time between the earliest and the latest observation of the
+	// entries from first to last, or one that is longer than exact.
+	spread(ctx context.Context, first, last uint64) (time.Duration, error)
+}
+
+// resolveTime finds the index of a time. The state at a time between two
+// observations of different indexes is that of the earlier one, if they are
+// close; otherwise nobody knows it.
+func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *Seen, err error) {
+	refuse := func(reason string, before, after *Seen) error {
+		e := &NotCoveredError{Target: t, History: h.Name, Reason: reason}
+		e.Before, _ = h.nearSeen(before)
+		_, e.After = h.nearSeen(after)
+		return e
+	}
+	if h.clock == nil {
+		return 0, nil, fmt.Errorf("a time needs the archive's observations, and %s has none: give an index, a revision or a key instead", h.Name)
+	}
+	before, after, err := h.clock.around(ctx, t.Time)
+	if err != nil {
+		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
+	}
+	twice, err := h.cameTwice(ctx, before, after)
+	if err != nil {
+		return 0, nil, fmt.Errorf("find the index at %s: %w", t, err)
+	}
+	switch {
+	case before == nil && after == nil:
+		return 0, nil, refuse("nothing in it tells when an entry was written", nil, nil)
+	case twice && !t.Nearest:
+		return 0, nil, refuse(fmt.Sprintf("the archivers' clocks showed that time at about raft index %d and again at about %d (one was set back, or two disagree): name the one that is meant with --index, or take the nearer observation with --at-nearest",
+			after.Index, before.Index), after, before)
+	case twice:
+	case before != nil && before.Time.Equal(t.Time):
+		return before.Index, before, nil
+	case before != nil && after != nil && (before.Index == after.Index || after.Time.Sub(before.Time) <= exact):
+		return before.Index, before, nil
+	}
+	if t.Nearest {
+		at = nearest(t.Time, before, after)
+		return at.Index, at, nil
+	}
+	switch {
+	case after == nil:
+		return 0, nil, refuse("the last observation is from before it; --latest is the end of the log, --at-nearest the observation", before, nil)
+	case before == nil:
+		return 0, nil, refuse("the first observation is from after it", nil, after)
+	}
+	// The members' clocks may disagree: then the earlier one has the higher index.
+	low, high := min(before.Index, after.Index), max(before.Index, after.Index)
+	return 0, nil, refuse(fmt.Sprintf("entries %d to %d were written at some time in the %s between two observations: name one of them with --index, or take the nearer observation with --at-nearest",
+		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
+}
+
+// cameTwice tells that the observations around a time are of two passes of a clock
+// that was set back: the earlier one has the higher index, and what lies between
+// took longer than two observations of one time may be apart.
+func (h *History) cameTwice(ctx context.Context, before, after *Seen) (bool, error) {
+	if before == nil || after == nil || before.Index <= after.Index {
+		return false, nil
+	}
+	took, err := h.clock.spread(ctx, after.Index, before.Index)
+	return took > exact, err
+}
+
+// Observed is when a live member was first seen at an index, by the clock of the
+// one who asked; zero where none was seen at just that one.
+func (h *History) Observed(ctx context.Context, index uint64) (time.Time, error) {
+	if h.clock == nil {
+		return time.Time{}, nil
+	}
+	_, after, err := h.clock.of(ctx, index)
+	if err != nil || after == nil || after.Index != index {
+		return time.Time{}, err
+	}
+	return after.Time, nil
+}
+
+// nearSeen are the recoverable points nearest to an observation, on both sides:
+// itself, unless the log or a full snapshot to begin from is missing there.
+func (h *History) nearSeen(s *Seen) (before, after *Near) {
+	if s == nil {
+		return nil, nil
+	}
+	for _, b := range h.bases {
+		if b.Index() <= s.Index && s.Index <= h.Reach(b) {
+			n := &Near{Index: s.Index, Time: instant(s.Time)}
+			return n, n
+		}
+	}
+	return h.around(s.Index)
+}
+
+func nearest(t time.Time, before, after *Seen) *Seen {
+	switch {
+	case before == nil:
+		return after
+	case after == nil || t.Sub(before.Time) <= after.Time.Sub(t):
+		return before
+	}
+	return after
+}
+
+// about says when an entry was written, as far as that is known.
+func (h *History) about(ctx context.Context, index uint64) (string, error) {
+	if h.clock == nil {
+		return "", nil
+	}
+	before, after, err := h.clock.of(ctx, index)
+	switch {
+	case err != nil:
+		return "", err
+	case before != nil && after != nil && after.Time.Sub(before.Time) <= exact:
+		return "about " + instant(after.Time), nil
+	case before != nil && after != nil:
+		return "between " + instant(before.Time) + " and " + instant(after.Time), nil
+	case after != nil:
+		return "before " + instant(after.Time), nil
+	case before != nil:
+		return "after " + instant(before.Time), nil
+	}
+	return "", nil
+}

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/web"
 )
 
 // undisturbedTries is how often agents are watched that should have nothing to
@@ -175,7 +176,7 @@ func (g *agentRig) quiet(ctx context.Context, rows []beside, peaks *agentPeaks) 
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(states, func(s status.Status) bool { _, was := jobSince(&s, began); return was }); i >= 0 {
+		if i := slices.IndexFunc(states, func(s web.Status) bool { _, was := jobSince(&s, began); return was }); i >= 0 {
 			g.bench.log.Warn("once more: a job of the schedule came between", "agent", states[i].Agent)
 			if err := settle(ctx, agents); err != nil {
 				return err
@@ -198,7 +199,7 @@ func (g *agentRig) busy(ctx context.Context, rows []beside, peaks *agentPeaks) (
 	if err != nil {
 		return err
 	}
-	runs := map[int]status.Run{}
+	runs := map[int]job.Run{}
 	w, see, err := g.underLoad(ctx, busyPace, agents, func(ctx context.Context) error { return doJobs(ctx, agents, runs, len(rows)) })
 	if err != nil {
 		return err
@@ -228,10 +229,10 @@ var jobNames = map[int]string{fullJob: "full", structureJob: "structure", checks
 
 // doJobs has each job below end done once. A full snapshot's structure follows by
 // itself.
-func doJobs(ctx context.Context, agents []*agent, runs map[int]status.Run, end int) error {
+func doJobs(ctx context.Context, agents []*agent, runs map[int]job.Run, end int) error {
 	first := agents[0]
 	for kind := fullJob; kind < end; kind++ {
-		var got status.Run
+		var got job.Run
 		var err error
 		if kind == structureJob {
 			got, err = first.next(ctx, jobNames[kind], runs[fullJob].Started)

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/web"
 )
 
 // A program's name may have spaces and brackets in it.
@@ -85,26 +86,26 @@ func TestLatenciesBetween(t *testing.T) {
 
 // Agents are at rest when they are ready, have nothing to do, and one writes.
 func TestUnsettled(t *testing.T) {
-	rest := func() []status.Status {
-		all := []status.Status{{Agent: "a", Writer: true}, {Agent: "b"}}
+	rest := func() []web.Status {
+		all := []web.Status{{Agent: "a", Writer: true}, {Agent: "b"}}
 		for i := range all {
 			all[i].RPO.Known = true
-			all[i].Jobs = []status.Job{{Name: "full", Last: &status.Run{}}}
+			all[i].Jobs = []job.Status{{Name: "full", Last: &job.Run{}}}
 		}
 		return all
 	}
 	if why := unsettled(rest()); why != "" {
 		t.Errorf("at rest: %s", why)
 	}
-	for want, spoil := range map[string]func([]status.Status){
-		"b is not ready: no backup": func(all []status.Status) {
-			all[1].Problems = []status.Problem{{Severity: status.Critical, Text: "no backup"}}
+	for want, spoil := range map[string]func([]web.Status){
+		"b is not ready: no backup": func(all []web.Status) {
+			all[1].Problems = []web.Problem{{Severity: web.Critical, Text: "no backup"}}
 		},
-		"a is at the job full":                  func(all []status.Status) { all[0].Jobs[0].Running = &status.Run{} },
-		"b has the job full to do: another one": func(all []status.Status) { all[1].Jobs[0].Waiting = "another one" },
-		"b does not know":                       func(all []status.Status) { all[1].RPO.Known = false },
-		"0 agents write":                        func(all []status.Status) { all[0].Writer = false },
-		"2 agents write":                        func(all []status.Status) { all[1].Writer = true },
+		"a is at the job full":                  func(all []web.Status) { all[0].Jobs[0].Running = &job.Run{} },
+		"b has the job full to do: another one": func(all []web.Status) { all[1].Jobs[0].Waiting = "another one" },
+		"b does not know":                       func(all []web.Status) { all[1].RPO.Known = false },
+		"0 agents write":                        func(all []web.Status) { all[0].Writer = false },
+		"2 agents write":                        func(all []web.Status) { all[1].Writer = true },
 	} {
 		all := rest()
 		spoil(all)
@@ -118,15 +119,15 @@ func TestUnsettled(t *testing.T) {
 func TestJobSince(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		job  status.Job
+		job  job.Status
 		want bool
 	}{
-		{status.Job{Name: "merge"}, false},
-		{status.Job{Name: "merge", Last: &status.Run{Finished: now.Add(-time.Second)}}, false},
-		{status.Job{Name: "merge", Last: &status.Run{Finished: now.Add(time.Second)}}, true},
-		{status.Job{Name: "merge", Running: &status.Run{}}, true},
+		{job.Status{Name: "merge"}, false},
+		{job.Status{Name: "merge", Last: &job.Run{Finished: now.Add(-time.Second)}}, false},
+		{job.Status{Name: "merge", Last: &job.Run{Finished: now.Add(time.Second)}}, true},
+		{job.Status{Name: "merge", Running: &job.Run{}}, true},
 	} {
-		if name, was := jobSince(&status.Status{Jobs: []status.Job{c.job}}, now); was != c.want || was && name != "merge" {
+		if name, was := jobSince(&web.Status{Jobs: []job.Status{c.job}}, now); was != c.want || was && name != "merge" {
 			t.Errorf("%+v: %q, %v", c.job, name, was)
 		}
 	}

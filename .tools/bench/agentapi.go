@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/requorum/requorum/schedule/api"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/schedule/web"
 )
 
 // askEvery is how often an agent is asked how a job stands, which costs it
@@ -22,6 +23,7 @@ type agent struct {
 	*server
 	member member
 	url    string // of its port
+	socket string
 }
 
 // ask sends a request to the agent's port, and reads the JSON that it answers.
@@ -35,7 +37,13 @@ func (a *agent) ask(ctx context.Context, method, path string, into any) error {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	client := http.DefaultClient
+	if method == http.MethodPost { // jobs are started over the socket
+		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", a.socket)
+		}}}
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s: %w; its log ends: %s", a.name, err, a.logTail())
 	}
@@ -50,41 +58,41 @@ func (a *agent) ask(ctx context.Context, method, path string, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-func (a *agent) status(ctx context.Context) (s status.Status, err error) {
+func (a *agent) status(ctx context.Context) (s web.Status, err error) {
 	return s, a.ask(ctx, http.MethodGet, "/api/v1/status", &s)
 }
 
 // do starts a job, and waits until it has ended, well or not.
-func (a *agent) do(ctx context.Context, job string) (status.Run, error) {
-	var run api.Run
-	if err := a.ask(ctx, http.MethodPost, "/api/v1/jobs/"+job, &run); err != nil {
-		return status.Run{}, err
+func (a *agent) do(ctx context.Context, name string) (job.Run, error) {
+	var run web.Run
+	if err := a.ask(ctx, http.MethodPost, "/api/v1/jobs/"+name, &run); err != nil {
+		return job.Run{}, err
 	}
-	for run.State == api.Pending || run.State == api.Running {
+	for run.State == web.Pending || run.State == web.Running {
 		if err := pause(ctx, askEvery); err != nil {
-			return status.Run{}, fmt.Errorf("wait for the job %s: %w", job, err)
+			return job.Run{}, fmt.Errorf("wait for the job %s: %w", name, err)
 		}
-		if err := a.ask(ctx, http.MethodGet, "/api/v1/jobs/"+job+"/"+run.Slot, &run); err != nil {
-			return status.Run{}, err
+		if err := a.ask(ctx, http.MethodGet, "/api/v1/jobs/"+name+"/"+run.Slot, &run); err != nil {
+			return job.Run{}, err
 		}
 	}
 	return *run.Run, nil
 }
 
 // next waits for the end of a run of a job that began no earlier than a time.
-func (a *agent) next(ctx context.Context, job string, since time.Time) (status.Run, error) {
+func (a *agent) next(ctx context.Context, name string, since time.Time) (job.Run, error) {
 	for {
 		s, err := a.status(ctx)
 		if err != nil {
-			return status.Run{}, err
+			return job.Run{}, err
 		}
 		for _, j := range s.Jobs {
-			if j.Name == job && j.Last != nil && !j.Last.Started.Before(since) {
+			if j.Name == name && j.Last != nil && !j.Last.Started.Before(since) {
 				return *j.Last, nil
 			}
 		}
 		if err := pause(ctx, askEvery); err != nil {
-			return status.Run{}, fmt.Errorf("wait for the job %s: %w", job, err)
+			return job.Run{}, fmt.Errorf("wait for the job %s: %w", name, err)
 		}
 	}
 }
@@ -100,7 +108,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // jobSince tells whether a job of an agent was under way after a time.
-func jobSince(s *status.Status, since time.Time) (name string, was bool) {
+func jobSince(s *web.Status, since time.Time) (name string, was bool) {
 	for _, j := range s.Jobs {
 		if j.Running != nil || j.Last != nil && j.Last.Finished.After(since) {
 			return j.Name, true
@@ -111,7 +119,7 @@ func jobSince(s *status.Status, since time.Time) (name string, was bool) {
 
 // unsettled tells why a cluster's agents are not at rest yet; empty where they
 // are: one of them writes, all of them are ready, and no job is due.
-func unsettled(all []status.Status) string {
+func unsettled(all []web.Status) string {
 	writers := 0
 	for i := range all {
 		s := &all[i]

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 )
 
 const (
@@ -68,17 +68,17 @@ etcd: {endpoints: [%q]}
 member: {data-dir: %q}
 repository: {url: %q}
 archive: {interval: 1s, spool-dir: %q}
-jobs: {replay: {enabled: true}}
+jobs: {replay: {run: lease}}
 resources: {scratch-dir: %q, job-memory: %d}
-listen: {address: "127.0.0.1:%d"}
+listen: {address: "127.0.0.1:%d", socket: %q}
 `, m.name, m.clientURL, m.dataDir,
 		"s3://"+s3Bucket+"/"+g.prefix+"?region=us-east-1&path-style=true&endpoint="+g.bench.s3Endpoint,
-		dir+"/spool", dir+"/scratch", int64(jobMemory), ports[0])
+		dir+"/spool", dir+"/scratch", int64(jobMemory), ports[0], dir+"/a.sock")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	a := &agent{member: m, url: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
-	a.server, err = startServer(ctx, "agent-"+g.prefix+"-"+m.name, g.bench.dir, a.url+"/healthz", g.bench.s3Env(), g.bench.requorum(), "agent", "--config", file)
+	a := &agent{member: m, url: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), socket: dir + "/a.sock"}
+	a.server, err = startServer(ctx, "agent-"+g.prefix+"-"+m.name, g.bench.dir, a.url+"/healthz", g.bench.s3Env(), "nice", "-n", "10", g.bench.requorum(), "agent", "--config", file)
 	return a, err
 }
 
@@ -102,8 +102,8 @@ func settle(ctx context.Context, all []*agent) error {
 	return nil
 }
 
-func statuses(ctx context.Context, all []*agent) ([]status.Status, error) {
-	states := make([]status.Status, len(all))
+func statuses(ctx context.Context, all []*agent) ([]web.Status, error) {
+	states := make([]web.Status, len(all))
 	for i, a := range all {
 		var err error
 		if states[i], err = a.status(ctx); err != nil {

@@ -21,7 +21,7 @@ const (
 	recoverWait = 10 * time.Minute
 	// crashedFolder keeps the data directories as the crash has left them.
 	crashedFolder = "crashed"
-	// operatorFolder is what the operator and the control processes have.
+	// operatorFolder is what the operator has.
 	operatorFolder = "operator"
 )
 

@@ -22,10 +22,8 @@ type recovery struct {
 	ended       time.Duration // until the command had ended
 	peak        peak          // of all that it runs, on all hosts together
 	acked, lost int           // writes
-	// phases and rto are what requorum tells, and rebuild what the phase rebuild had
-	// on the host that took longest.
-	phases, rebuild []phaseTime
-	rto             time.Duration
+	phases      []phaseTime   // these and rto are what requorum says
+	rto         time.Duration
 }
 
 // phaseTime is how long a phase took.

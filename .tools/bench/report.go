@@ -20,8 +20,7 @@ type report struct {
 	versions string
 	loaded   loaded // what backups and restores were of
 	backups  []outcome
-	restores []outcome // none when left out
-	clusters []outcome
+	restores []outcome   // none when left out
 	memory   [][]outcome // of backups, for each size of the database; etcdctl first
 	replays  []replayed
 	archives []archived
@@ -70,7 +69,6 @@ func (r *report) writeSnapshots(b *strings.Builder) {
 	section(b, "Backup of one member", "etcdctl", "stored", r.backups)
 	if len(r.restores) > 0 {
 		section(b, "Restore of three members", "etcdutl thrice", "written", r.restores)
-		section(b, "Backup of the restored cluster of three", "etcdctl", "stored", r.clusters)
 	}
 	if len(r.memory) > 0 {
 		r.writeMemory(b)

@@ -44,6 +44,19 @@ func TestPartKeepsOtherTables(t *testing.T) {
 	if err != nil || strings.Count(string(again), about) != 2 || strings.Count(string(again), earlier) != 3 {
 		t.Errorf("a second part: %v\n%s", err, again)
 	}
+	// What two tables in a row have in common is said once, and is not lost.
+	third, err := replaceBetween(again, "Machine: big.\nVersions: 4.\n\n### "+titleCold+"\n\n| newer cold |\n\n### "+titleAgents+"\n\n| new agents |\n\n### "+titleAgentMemory+"\n\n| new peaks |\n", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fourth, err := replaceBetween(third, "Machine: big.\nVersions: 5.\n\n### Archiving\n\n| newer archiving |\n", true)
+	if err != nil || !strings.Contains(string(fourth), titleAgentMemory+"\n\n"+same+"\n\n| new peaks |") {
+		t.Errorf("a third part: %v\n%s", err, fourth)
+	}
+	fifth, err := replaceBetween(fourth, "Machine: big.\nVersions: 6.\n\n### "+titleAgents+"\n\n| newer agents |\n", true)
+	if err != nil || !strings.Contains(string(fifth), titleAgentMemory+"\n\n"+earlier+"Machine: big. Versions: 4.\n\n| new peaks |") {
+		t.Errorf("a fourth part: %v\n%s", err, fifth)
+	}
 	whole, err := replaceBetween(again, "Machine: big.\n\n### Archiving\n\n| all of it |\n", false)
 	if err != nil || strings.Contains(string(whole), "old") {
 		t.Errorf("the whole: %v\n%s", err, whole)

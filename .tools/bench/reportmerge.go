@@ -7,17 +7,20 @@ import (
 
 // tables are how the sections of the document begin, in their order.
 var tables = []string{
-	"Backup of one member", "Restore of three members", "Backup of the restored cluster", "Peak memory of backups",
+	"Backup of one member", "Restore of three members", "Peak memory of backups",
 	"Replay of a log", "Archiving", titleCold, titleWarm, titleVerifyMemory, titleDrill,
-	titleAgents, titleAgentMemory, titleRecover, titleRecoverPhases, titleRebuild,
+	titleAgents, titleAgentMemory, titleRecover, titleRecoverPhases,
 }
 
 // earlier begins the line below the title of a table that was measured before
-// the others.
-const earlier = "From an earlier run. "
+// the others; same stands for the line of the table above.
+const (
+	earlier = "From an earlier run. "
+	same    = "From the same run."
+)
 
 // merge keeps the tables of the old text that the new one has none of, and says
-// of each with what it was measured.
+// with what they were measured.
 func merge(old, fresh string) string {
 	oldHead, kept := sections(old)
 	head, all := sections(fresh)
@@ -26,17 +29,31 @@ func merge(old, fresh string) string {
 	for _, s := range all {
 		has[place(s)] = true
 	}
+	above := ""
 	for _, s := range kept {
-		if has[place(s)] {
-			continue
-		}
 		title, rest, _ := strings.Cut(s, "\n\n")
-		if !strings.HasPrefix(rest, earlier) {
-			rest = about + "\n\n" + rest
+		line, body, _ := strings.Cut(rest, "\n\n")
+		switch {
+		case line == same:
+			line = above
+		case !strings.HasPrefix(line, earlier):
+			line, body = about, rest
 		}
-		all = append(all, title+"\n\n"+rest)
+		above = line
+		if !has[place(s)] {
+			all = append(all, title+"\n\n"+line+"\n\n"+body)
+		}
 	}
 	slices.SortStableFunc(all, func(a, b string) int { return place(a) - place(b) })
+	above = ""
+	for i, s := range all {
+		title, rest, _ := strings.Cut(s, "\n\n")
+		line, body, _ := strings.Cut(rest, "\n\n")
+		if strings.HasPrefix(line, earlier) && line == above {
+			all[i] = title + "\n\n" + same + "\n\n" + body
+		}
+		above = line
+	}
 	return head + "\n" + strings.Join(all, "\n")
 }
 

@@ -10,7 +10,6 @@ import (
 const (
 	titleRecover       = "Recovery of three hosts on which all members were killed"
 	titleRecoverPhases = "Phases of `requorum recover`"
-	titleRebuild       = "The phase rebuild, on the host that took longest"
 )
 
 // writeRecovered is requorum beside what one does by hand, then its phases.
@@ -45,26 +44,19 @@ func (r *report) writeRecoverPhases(b *strings.Builder) {
 	if len(told) == 0 {
 		return
 	}
-	phases := func(one recovery) []phaseTime { return one.phases }
-	order := phaseNames(told, phases)
+	order := phaseNames(told)
 	fmt.Fprintf(b, "\n### %s\n\n| | %s | RTO that it tells |\n| --- |%s\n", titleRecoverPhases, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+1))
 	for _, o := range told {
-		fmt.Fprintf(b, "| %s |%s %s |\n", o.name, o.medians(order, phases), seconds(o.times(func(one recovery) time.Duration { return one.rto })))
-	}
-	rebuild := func(one recovery) []phaseTime { return one.rebuild }
-	order = phaseNames(told, rebuild)
-	fmt.Fprintf(b, "\n### %s\n\n| | %s |\n| --- |%s\n", titleRebuild, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)))
-	for _, o := range told {
-		fmt.Fprintf(b, "| %s |%s\n", o.name, o.medians(order, rebuild))
+		fmt.Fprintf(b, "| %s |%s %s |\n", o.name, o.medians(order), seconds(o.times(func(one recovery) time.Duration { return one.rto })))
 	}
 }
 
 // phaseNames are those of all rounds, in the order in which they come first.
-func phaseNames(all []recovered, of func(recovery) []phaseTime) []string {
+func phaseNames(all []recovered) []string {
 	var names []string
 	for _, o := range all {
 		for _, one := range o.rounds {
-			for _, p := range of(one) {
+			for _, p := range one.phases {
 				if !slices.Contains(names, p.Name) {
 					names = append(names, p.Name)
 				}
@@ -75,12 +67,12 @@ func phaseNames(all []recovered, of func(recovery) []phaseTime) []string {
 }
 
 // medians are the cells of phases, each of the rounds that had it.
-func (o *recovered) medians(names []string, of func(recovery) []phaseTime) string {
+func (o *recovered) medians(names []string) string {
 	var b strings.Builder
 	for _, name := range names {
 		var all []time.Duration
 		for _, one := range o.rounds {
-			for _, p := range of(one) {
+			for _, p := range one.phases {
 				if p.Name == name {
 					all = append(all, p.Took)
 				}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"filippo.io/age"
 )
@@ -134,7 +133,7 @@ func (o *options) backups(ctx context.Context, b *bench, s *source, r *report) (
 }
 
 // restores measures restores, then starts what requorum made with the real
-// etcd, counts its keys, and measures backups of that cluster.
+// etcd, and counts its keys.
 func (o *options) restores(ctx context.Context, b *bench, s *source, r *report) (err error) {
 	members, err := b.newMembers()
 	if err != nil {
@@ -166,13 +165,7 @@ func (o *options) restores(ctx context.Context, b *bench, s *source, r *report) 
 			return fmt.Errorf("restored member %s serves %d keys, the source had %d", m.name, keys, s.loaded.Keys)
 		}
 	}
-	endpoints := make([]string, len(members))
-	for i, m := range members {
-		endpoints[i] = m.clientURL
-	}
-	r.clusters, err = b.contest(ctx, o.backupRounds,
-		append([]contestant{b.save(endpoints[0])}, b.backups(strings.Join(endpoints, ","))...))
-	return err
+	return nil
 }
 
 // memoryAt grows the database and measures what backups and checks of it need.

@@ -41,7 +41,7 @@ const keptOutput = 400
 
 // run is what ran, in the order in which it began.
 type run struct {
-	When, On string
+	On       string
 	tests    []*test
 	packages []*test
 }
@@ -120,7 +120,7 @@ func (r *run) take(e event, out io.Writer) (failed bool) {
 		t.result, t.took = e.Action, time.Duration(e.Elapsed*float64(time.Second))
 		if t.result == "fail" || t.result == "skip" && t.name != "" {
 			fmt.Fprint(out, strings.Join(t.output, ""))
-		} else if t.name == "" || t.worthARow() {
+		} else if t.name == "" || r.worthARow(t) {
 			fmt.Fprintln(out, t.result, t.pkg, t.name, t.took, strings.Join(t.figures, "; "))
 		}
 		t.output = nil

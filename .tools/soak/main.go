@@ -20,13 +20,12 @@ import (
 func main() {
 	out := flag.String("out", "", "the report; what it holds of other tests stays")
 	whole := flag.Bool("whole", false, "everything runs: what the report holds of tests that are gone goes")
-	part := flag.Bool("part", false, "of the packages only some tests run: the packages' own counts stay as they are")
 	flag.Parse()
 	if *out == "" || flag.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "usage: go test -json … | soak -out FILE [-whole | -part]")
+		fmt.Fprintln(os.Stderr, "usage: go test -json … | soak -out FILE [-whole]")
 		os.Exit(2)
 	}
-	failed, err := keep(*out, *whole, *part)
+	failed, err := keep(*out, *whole)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 	}
@@ -36,7 +35,7 @@ func main() {
 }
 
 // keep reads the results and writes the report.
-func keep(path string, whole, part bool) (failed bool, err error) {
+func keep(path string, whole bool) (failed bool, err error) {
 	commit, err := exec.Command("git", "describe", "--always", "--dirty", "--tags").Output()
 	if err != nil {
 		return false, fmt.Errorf("name the commit: git describe: %w", err)
@@ -46,8 +45,7 @@ func keep(path string, whole, part bool) (failed bool, err error) {
 		return false, err
 	}
 	r := run{
-		When: time.Now().UTC().Format("2006-01-02 15:04"),
-		On:   fmt.Sprintf("%s, %s, %d cores", strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU()),
+		On: fmt.Sprintf("%s %s %d", time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.NumCPU()),
 	}
 	failed, readErr := r.read(os.Stdin, os.Stdout)
 	if len(r.packages) == 0 {
@@ -61,7 +59,7 @@ func keep(path string, whole, part bool) (failed bool, err error) {
 	if whole {
 		old = slices.DeleteFunc(old, func(r row) bool { return !r.fuzzed() })
 	}
-	rows, ran := r.rows(part)
+	rows, ran := r.rows()
 	if err := os.WriteFile(path, []byte(write(merge(old, rows, ran))), 0o644); err != nil {
 		return failed, err
 	}

@@ -11,49 +11,26 @@ import (
 const head = `# Soak
 
 The long forms of the tests: more kills, bigger loads, all versions. Made by
-` + "`make soak`" + `, and by ` + "`make soak RUN=TestLog PKG=./cmd/requorum`" + ` in parts: each row
-tells when it ran last, on which commit, with which Go, on how many cores. A test
-has a row when it states figures, when it takes a minute, and when it does not
-pass; the others are counted. A whole run begins the report anew, but for what
-` + "`make fuzz`" + ` has put into it.
+` + "`make soak` and `make fuzz`, or in parts: `make soak RUN=TestLog PKG=./cmd/requorum`" + `.
+A test has a row when it states figures or does not pass.
+
+| test | figures | took | when (UTC), commit, cores |
+| --- | --- | --- | --- |
 `
 
-const columns = `
-| test | result | figures | took | when (UTC) | commit, Go, machine |
-| --- | --- | --- | --- | --- | --- |
-`
-
-// write is the report: a table for each test, and one of the packages.
+// write is the report: a table of all rows.
 func write(rows []row) string {
 	var b strings.Builder
 	b.WriteString(head)
-	section := ""
 	for _, r := range rows {
-		if r.Test == "" {
-			continue
+		figures := escape(r.Figures)
+		if r.Result != "pass" {
+			figures = strings.TrimSpace("**" + r.Result + "** " + figures)
 		}
-		name, _, _ := strings.Cut(r.Test, "/")
-		if title := "\n## " + name + ", " + r.Package + "\n"; title != section {
-			section = title
-			b.WriteString(title + columns)
-		}
-		line(&b, r.Test, r)
-	}
-	b.WriteString("\n## Packages\n" + columns)
-	for _, r := range rows {
-		if r.Test == "" {
-			line(&b, r.Package, r)
-		}
+		name := strings.TrimSpace(r.Package + " " + r.Test)
+		fmt.Fprintf(&b, "| %s |\n", strings.Join([]string{escape(name), figures, r.Took, escape(r.On)}, " | "))
 	}
 	return b.String()
-}
-
-func line(b *strings.Builder, name string, r row) {
-	result := r.Result
-	if result != "pass" {
-		result = "**" + result + "**"
-	}
-	fmt.Fprintf(b, "| %s |\n", strings.Join([]string{escape(name), result, escape(r.Figures), r.Took, r.When, escape(r.On)}, " | "))
 }
 
 // readReport reads a report's rows back; a report that is not there has none.
@@ -74,24 +51,20 @@ func readReport(path string) ([]row, error) {
 
 func parse(text string) ([]row, error) {
 	var rows []row
-	pkg, section := "", ""
 	for n, l := range strings.Split(text, "\n") {
-		if title, ok := strings.CutPrefix(l, "## "); ok {
-			section = title
-			_, pkg, _ = strings.Cut(title, ", ")
-		}
 		if !strings.HasPrefix(l, "| ") || strings.HasPrefix(l, "| test ") || strings.HasPrefix(l, "| --- ") {
 			continue
 		}
 		cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(l, "| "), " |"), " | ")
-		if len(cells) != 6 {
-			return nil, fmt.Errorf("line %d has %d cells, not 6", n+1, len(cells))
+		if len(cells) != 4 {
+			return nil, fmt.Errorf("line %d has %d cells, not 4", n+1, len(cells))
 		}
-		r := row{pkg, unescape(cells[0]), strings.Trim(cells[1], "*"), unescape(cells[2]), cells[3], cells[4], unescape(cells[5])}
-		if section == "Packages" {
-			r.Package, r.Test = r.Test, ""
+		pkg, test, _ := strings.Cut(unescape(cells[0]), " ")
+		result, figures := "pass", cells[1]
+		if failed, isFailed := strings.CutPrefix(figures, "**"); isFailed {
+			result, figures, _ = strings.Cut(failed, "**")
 		}
-		rows = append(rows, r)
+		rows = append(rows, row{pkg, test, result, unescape(strings.TrimSpace(figures)), cells[2], unescape(cells[3])})
 	}
 	return rows, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,47 +8,43 @@ import (
 
 // row is a line of the report.
 type row struct {
-	Package, Test string // Test is empty for the package's own
+	Package, Test string // Test is empty for a package that failed
 	Result        string
 	Figures       string
 	Took          string
-	When, On      string
+	On            string // when, which commit, which machine
 }
 
 // fuzzed tells a row of `make fuzz` from those of tests.
 func (r row) fuzzed() bool { return strings.HasPrefix(r.Test, "Fuzz") }
 
-// long is from when on a test has a row although it states no figures: it ran,
-// and that takes its time.
-const long = time.Minute
-
-func (t *test) worthARow() bool {
-	return len(t.figures) > 0 || t.result != "pass" || t.took >= long
+// worthARow tells whether a test states figures of its own, which speak for the
+// tests below it that passed, or did not pass.
+func (r *run) worthARow(t *test) bool {
+	if t.result != "pass" {
+		return true
+	}
+	return len(t.figures) > 0 && !slices.ContainsFunc(r.tests, func(above *test) bool {
+		return above.pkg == t.pkg && len(above.figures) > 0 && strings.HasPrefix(t.name, above.name+"/")
+	})
 }
 
-// rows are those of the tests, and the packages' own unless only a part of them
-// ran; ran tells which rows of an earlier report they replace.
-func (r *run) rows(part bool) (rows []row, ran func(row) bool) {
+// rows are those of the tests, and of the packages that failed; ran tells which rows
+// of an earlier report they replace.
+func (r *run) rows() (rows []row, ran func(row) bool) {
 	for _, t := range r.tests {
-		if t.worthARow() {
+		if r.worthARow(t) {
 			rows = append(rows, r.row(t, strings.Join(t.figures, "; ")))
 		}
 	}
 	for _, p := range r.packages {
-		count := map[string]int{}
-		for _, t := range r.tests {
-			if t.pkg == p.pkg {
-				count[t.result]++
-			}
+		if p.result == "fail" || p.result == "not ended" {
+			rows = append(rows, r.row(p, ""))
 		}
-		if part && p.result != "fail" || p.result == "skip" { // no tests in it
-			continue
-		}
-		rows = append(rows, r.row(p, fmt.Sprintf("%d passed; %d failed; %d skipped", count["pass"], count["fail"]+count["not ended"], count["skip"])))
 	}
 	return rows, func(old row) bool {
 		if old.Test == "" {
-			return !part && slices.ContainsFunc(r.packages, func(p *test) bool { return old.Package == short(p.pkg) })
+			return slices.ContainsFunc(r.packages, func(p *test) bool { return old.Package == short(p.pkg) })
 		}
 		return slices.ContainsFunc(r.tests, func(t *test) bool {
 			return old.Package == short(t.pkg) && old.Test == t.name && (!old.fuzzed() || t.execs != "")
@@ -62,7 +57,7 @@ func (r *run) row(t *test, figures string) row {
 	if took < time.Second {
 		took = t.took.Round(10 * time.Millisecond)
 	}
-	return row{short(t.pkg), t.name, t.result, figures, took.String(), r.When, r.On}
+	return row{short(t.pkg), t.name, t.result, figures, took.String(), r.On}
 }
 
 // short is a package's folder.

@@ -24,8 +24,12 @@ var first = strings.ReplaceAll(`{"Action":"start",@cmd"}
 {"Action":"pass",@cmd","Test":"TestLog","Elapsed":22}
 {"Action":"run",@cmd","Test":"TestQuick"}
 {"Action":"pass",@cmd","Test":"TestQuick","Elapsed":0.1}
-{"Action":"run",@cmd","Test":"TestSlow"}
-{"Action":"pass",@cmd","Test":"TestSlow","Elapsed":61}
+{"Action":"run",@cmd","Test":"TestRounds"}
+{"Action":"run",@cmd","Test":"TestRounds/1"}
+{"Action":"attr",@cmd","Test":"TestRounds/1","Key":"kills","Value":"1"}
+{"Action":"pass",@cmd","Test":"TestRounds/1","Elapsed":60}
+{"Action":"attr",@cmd","Test":"TestRounds","Key":"rounds","Value":"1"}
+{"Action":"pass",@cmd","Test":"TestRounds","Elapsed":61}
 {"Action":"pass",@cmd","Elapsed":90}
 {"Action":"skip",@store/internal","Elapsed":0}
 {"Action":"start",@store"}
@@ -37,7 +41,7 @@ var first = strings.ReplaceAll(`{"Action":"start",@cmd"}
 
 func results(t *testing.T, input string) (*run, bool, string) {
 	t.Helper()
-	r := &run{When: "2026-01-02 15:04", On: "abc, go1.26, 2 cores"}
+	r := &run{On: "2026-01-02, abc, 2 cores"}
 	var out bytes.Buffer
 	failed, err := r.read(strings.NewReader(input), &out)
 	if err != nil {
@@ -64,42 +68,27 @@ func TestReport(t *testing.T) {
 	for _, c := range []struct{ pkg, test, result, figures, took string }{
 		{"cmd", "TestLog/3.4", "pass", "archivers killed 12; etcd 3.4.23|x", "12s"},
 		{"cmd", "TestLog/3.7", "pass", "archivers killed 13", "9s"},
-		{"cmd", "TestSlow", "pass", "", "1m1s"},
+		{"cmd", "TestRounds", "pass", "rounds 1", "1m1s"},
 		{"store", "TestRoot", "skip", "", "0s"},
-		{"cmd", "", "pass", "5 passed; 0 failed; 0 skipped", "1m30s"},
-		{"store", "", "pass", "0 passed; 0 failed; 1 skipped", "1s"},
 	} {
 		got := find(rows, c.pkg, c.test)
-		if want := (row{c.pkg, c.test, c.result, c.figures, c.took, r.When, r.On}); got == nil || *got != want {
+		if want := (row{c.pkg, c.test, c.result, c.figures, c.took, r.On}); got == nil || *got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	if len(rows) != 6 {
+	if len(rows) != 4 {
 		t.Errorf("%d rows: %+v", len(rows), rows)
 	}
 	again, err := parse(write(rows))
-	if err != nil || !reflect.DeepEqual(again, sorted(rows)) {
+	if err != nil || !reflect.DeepEqual(again, rows) {
 		t.Errorf("read back %+v, %v; want %+v", again, err, rows)
 	}
 }
 
 // whole are the rows of a first, whole run.
 func whole(r *run) []row {
-	rows, ran := r.rows(false)
+	rows, ran := r.rows()
 	return merge(nil, rows, ran)
-}
-
-// sorted puts the packages behind the tests, as a report has them.
-func sorted(rows []row) []row {
-	var tests, packages []row
-	for _, r := range rows {
-		if r.Test == "" {
-			packages = append(packages, r)
-		} else {
-			tests = append(tests, r)
-		}
-	}
-	return append(tests, packages...)
 }
 
 // A part takes the place of its own last run, and of nothing else.
@@ -111,25 +100,28 @@ func TestMerge(t *testing.T) {
 {"Action":"output",@cmd","Test":"TestLog/3.4","Output":"row 7 differs\n"}
 {"Action":"fail",@cmd","Test":"TestLog/3.4","Elapsed":3}
 {"Action":"fail",@cmd","Test":"TestLog","Elapsed":3}
-{"Action":"run",@cmd","Test":"TestSlow"}
-{"Action":"pass",@cmd","Test":"TestSlow","Elapsed":2}
+{"Action":"run",@cmd","Test":"TestRounds"}
+{"Action":"pass",@cmd","Test":"TestRounds","Elapsed":2}
 {"Action":"fail",@cmd","Elapsed":3}
 `, "@", prefix))
 	if !failed || !strings.Contains(out, "row 7 differs") {
 		t.Errorf("failed %v:\n%s", failed, out)
 	}
-	part.When = "2026-02-03 15:04"
-	news, ran := part.rows(true)
+	part.On = "2026-02-03, def, 2 cores"
+	news, ran := part.rows()
 	rows = merge(rows, news, ran)
-	for _, c := range []struct{ test, result, when string }{
-		{"TestLog/3.4", "fail", part.When}, {"TestLog", "fail", part.When}, {"TestLog/3.7", "pass", r.When},
+	for _, c := range []struct{ test, result, on string }{
+		{"TestLog/3.4", "fail", part.On}, {"TestLog", "fail", part.On}, {"TestLog/3.7", "pass", r.On},
 	} {
-		if got := find(rows, "cmd", c.test); got == nil || got.Result != c.result || got.When != c.when {
-			t.Errorf("%s: %+v, want %s, %s", c.test, got, c.result, c.when)
+		if got := find(rows, "cmd", c.test); got == nil || got.Result != c.result || got.On != c.on {
+			t.Errorf("%s: %+v, want %s, %s", c.test, got, c.result, c.on)
 		}
 	}
-	if got := find(rows, "cmd", "TestSlow"); got != nil {
-		t.Errorf("it ran again, and is quick now: %+v", got)
+	if got := find(rows, "cmd", "TestRounds"); got != nil {
+		t.Errorf("it ran again, and states no figures now: %+v", got)
+	}
+	if got := find(rows, "cmd", ""); got == nil || got.Result != "fail" {
+		t.Errorf("the package that failed: %+v", got)
 	}
 	if !strings.Contains(write(rows), "| **fail** |") {
 		t.Error("a failure does not stand out")
@@ -149,7 +141,7 @@ func TestFuzz(t *testing.T) {
 {"Action":"pass"`, 1)
 	r, failed, _ := results(t, fuzzed)
 	rows := whole(r)
-	want := row{"cmd", "FuzzX", "pass", "executions 15", "100ms", r.When, r.On}
+	want := row{"cmd", "FuzzX", "pass", "executions 15", "100ms", r.On}
 	if got := find(rows, "cmd", "FuzzX"); failed || got == nil || *got != want {
 		t.Fatalf("failed %v: %+v, want %+v", failed, got, want)
 	}
@@ -158,7 +150,7 @@ func TestFuzz(t *testing.T) {
 		t.Errorf("only the corpus: %+v", got)
 	}
 	again, _, _ := results(t, seeds)
-	news, ran := again.rows(false)
+	news, ran := again.rows()
 	if got := find(merge(rows, news, ran), "cmd", "FuzzX"); got == nil || *got != want {
 		t.Errorf("after a run of the seeds: %+v, want %+v", got, want)
 	}
@@ -184,7 +176,7 @@ func TestAlteredReport(t *testing.T) {
 	if rows, err := readReport(path); err != nil || rows != nil {
 		t.Errorf("no report: %v, %v", rows, err)
 	}
-	if err := os.WriteFile(path, []byte("## Packages\n| a | pass |\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("# Soak\n| a | pass |\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readReport(path); err == nil || !strings.Contains(err.Error(), "line 2") {

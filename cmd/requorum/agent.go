@@ -59,7 +59,6 @@ docs/agent.md is the guide, docs/agent-configuration.md has every key.
 	}
 	cmd.Flags().StringVar(&o.file, "config", "", "the agent's configuration `file` (see docs/agent-configuration.md)")
 	cmd.Flags().BoolVar(&o.check, "check-config", false, "only say whether the configuration can be honoured, as far as no network is needed")
-	cmd.AddCommand(newAgentControlCommand(g))
 	return cmd
 }
 
@@ -160,9 +159,9 @@ func (g *globals) printChecked(file string, cfg *config.Config) error {
 		return g.printJSON(report)
 	}
 	for _, w := range report.Warnings {
-		fmt.Fprintf(g.stdout, "warning: %s\n", w)
+		g.printf("warning: %s\n", w)
 	}
-	fmt.Fprintf(g.stdout, "%s can be honoured, as far as no network tells: agent %s, repository %s\n", file, cfg.Name, cfg.Repository.URL)
+	g.printf("%s is in order, as far as can be told without the network: agent %s, repository %s\n", file, cfg.Name, cfg.Repository.URL)
 	return nil
 }
 

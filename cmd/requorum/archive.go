@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,10 +17,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/requorum/requorum/schedule/due"
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/schedule"
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -53,20 +61,20 @@ func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
 	f.BoolVar(&o.once, "once", false, "archive what is committed now, and end")
-	f.DurationVar(&o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", diskInterval, archive.DefaultInterval))
+	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", diskInterval, archive.DefaultInterval))
 	f.StringVar(&o.size, "size", "1MiB", "or when it has this many bytes")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
-	f.DurationVar(&o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
-	f.DurationVar(&o.stamp, "stamp", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
+	durationVar(f, &o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
+	durationVar(f, &o.stamp, "stamp", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
 	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
 	f.BoolVar(&o.singleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
 	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
-	f.DurationVar(&o.status, "status", time.Minute, "print a line on how it stands this often; 0: only when something changes")
+	durationVar(f, &o.status, "status", time.Minute, "print a line on how it stands this often; 0: only when something changes")
 	o.recipients.addFlags(f)
 	f.Lookup("passphrase-file").Hidden = true // it is refused, with the reason
 	f.StringArrayVar(&o.identities, "identity", nil, "merge encrypted segments with the age identities in this `file`; may be given more than once")
-	f.StringVar(&o.level, "level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+	f.StringVar(&o.level, "compression-level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
 }
 
 func newArchiveCommand(g *globals) *cobra.Command {
@@ -74,7 +82,7 @@ func newArchiveCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive --data-dir DIR --repo URL [--endpoints URL,…]",
 		Short: "Archive the raft log of an etcd member continuously",
-		Long: `Run beside an etcd member (3.4 to 3.7) and store its committed raft log in a
+		Long: `Run beside an etcd member (3.5 to 3.7) and store its committed raft log in a
 repository, so that 'requorum restore' can rebuild the cluster as it was at any
 point: the latest, a time, a revision, or just before a key was deleted.
 
@@ -104,7 +112,7 @@ type archiving struct {
 	config   archive.Config
 	keys     []age.Identity
 	report   *archiveReporter
-	keeper   *due.Keeper
+	keeper   *schedule.Keeper
 }
 
 func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
@@ -130,6 +138,9 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	defer a.config.Client.Close() //nolint:errcheck // nothing is under way any more
 	a.config.OnGap = func(ctx context.Context, gap archive.Gap) error { return a.keeper.Cover(ctx, gap) }
 	a.config.Events = a.report.event
+	if o.dataDir != "" {
+		a.config.Origin = func(cluster uint64) (repository.Timeline, bool) { return restore.Origin(o.dataDir, cluster) }
+	}
 	if a.archiver, err = archive.New(a.config); err != nil {
 		return err
 	}
@@ -172,7 +183,7 @@ func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, err
 		return c, nil, err
 	}
 	if c.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
-		return fail("--level: %w", err)
+		return fail("--compression-level: %w", err)
 	}
 	if o.recipients.passphraseFile != "" {
 		return fail("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")
@@ -231,7 +242,7 @@ func (a *archiving) once(ctx context.Context) error {
 	go a.giveUp(ctx, end)
 	err := a.archiver.Once(ctx)
 	if err == nil {
-		if err = a.keeper.Begin(ctx); errors.Is(err, due.ErrOther) || err != nil && a.options.noSnapshot {
+		if err = a.keeper.Begin(ctx); errors.Is(err, archive.ErrElsewhere) || err != nil && a.options.noSnapshot {
 			a.report.note(err.Error())
 			err = nil
 		}
@@ -258,6 +269,9 @@ func (a *archiving) once(ctx context.Context) error {
 // about to make it.)
 func checkLog(dir string) error {
 	log, err := walfile.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no log in %s: name the member's own --data-dir or, where its log lies elsewhere, --wal-dir: %w", dir, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -306,4 +320,225 @@ func (a *archiving) follow(done <-chan error) error {
 			}
 		}
 	}
+}
+
+// connectAgain is how soon a login is tried again.
+const connectAgain = time.Second
+
+// connect waits until the cluster lets the archiver log in: it is started
+// together with the member, which may still be looking for its leader. What
+// waiting does not change is an error at once, and with --once everything is.
+func (a *archiving) connect(ctx context.Context) (*client.Client, error) {
+	told := ""
+	for {
+		cli, err := a.options.conn.connect(ctx, a.globals)
+		var asked *client.EndpointError
+		if err == nil || a.options.once || !errors.As(err, &asked) || errors.Is(err, client.ErrLogin) {
+			return cli, err
+		}
+		if text := err.Error(); text != told {
+			a.report.note(text)
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(connectAgain):
+		}
+	}
+}
+
+// newKeeper sees to the full snapshots without which the log is of no use.
+func (a *archiving) newKeeper() *schedule.Keeper {
+	k := &schedule.Keeper{Sink: a.config.Sink, Archiver: a.archiver, Tell: a.report.note}
+	if !a.options.noSnapshot {
+		k.Take = a.takeSnapshot
+	}
+	return k
+}
+
+func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.TimelineID) error {
+	result, err := snapshot.Take(ctx, snapshot.Request{
+		Client: a.config.Client, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,
+		Timeline: timeline, Reached: archive.Reached, Logger: a.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.report.backup(result.Outcomes[0].Manifest)
+	return nil
+}
+
+// firstMerge is when merging is looked at first: soon, since an archiver may be
+// restarted more often than once an hour, and not at once, when it has better
+// things to do.
+const firstMerge = time.Minute
+
+// merging calls the merger now and then, beside the archiver.
+type merging struct {
+	*archiving
+	merger     *segment.Merger
+	timeline   repository.TimelineID
+	toldDenied bool
+}
+
+func (a *archiving) newMerging() *merging { return &merging{archiving: a} }
+
+// run merges until ctx ends, or nothing can be merged for want of an identity.
+func (m *merging) run(ctx context.Context) {
+	wait := firstMerge
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = segment.DefaultMergeEvery
+		var missing *segment.NoIdentityError
+		switch err := m.step(ctx); {
+		case errors.As(err, &missing):
+			m.report.note(fmt.Sprintf("the log is archived and not merged: %v", err))
+			return
+		case err != nil && ctx.Err() == nil:
+			m.report.note(fmt.Sprintf("merging failed, and is tried again in an hour: %v", err))
+		}
+	}
+}
+
+// step merges what is due now.
+func (m *merging) step(ctx context.Context) error {
+	state := m.archiver.State()
+	if state.Timeline == (repository.TimelineID{}) {
+		return nil // it has not found it yet
+	}
+	if m.merger == nil || m.timeline != state.Timeline {
+		repo, err := repository.Open(ctx, m.config.Sink)
+		if err != nil {
+			return err
+		}
+		m.timeline = state.Timeline
+		m.merger = segment.NewMerger(segment.MergeConfig{
+			Repo: repo, Timeline: m.timeline, Holder: state.Member, Identities: m.keys,
+			Codec: m.config.Codec, Tool: m.config.Tool, Logger: m.logger(),
+		})
+	}
+	r, err := m.merger.Merge(ctx)
+	if r.Worked {
+		m.report.merge(r, err)
+	}
+	if r.Denied != nil && !m.toldDenied {
+		m.toldDenied = true
+		m.report.note(fmt.Sprintf("merged segments cannot replace the small ones, so the repository grows: %v; allow deleting below <timeline>/l0 and claims, see docs/s3.md", r.Denied))
+	}
+	return err
+}
+
+// archiveLine is one line of `requorum archive --output json`: the time, and
+// one of the others.
+type archiveLine struct {
+	Time   time.Time          `json:"time"`
+	State  *archive.State     `json:"state,omitempty"`
+	Alarm  *alarmLine         `json:"alarm,omitempty"`
+	Backup *snapshot.Manifest `json:"backup,omitempty"` // a full snapshot that was due, and taken
+	Merge  *mergeLine         `json:"merge,omitempty"`
+	Note   string             `json:"note,omitempty"`
+}
+
+type alarmLine struct {
+	Alarm  archive.Alarm `json:"alarm"`
+	Raised bool          `json:"raised"` // false: it is over
+	Text   string        `json:"text"`
+}
+
+type mergeLine struct {
+	Sources  int      `json:"sources"` // segments that were merged
+	Segments int      `json:"segments"`
+	Removed  int      `json:"removed"`       // superseded segments
+	Marks    int      `json:"marks_removed"` // that told nothing new
+	Locked   int      `json:"locked"`        // superseded ones that a retention keeps
+	Damaged  []string `json:"damaged"`
+	Error    string   `json:"error,omitempty"`
+}
+
+// archiveReporter prints lines, from several goroutines.
+type archiveReporter struct {
+	g  *globals
+	mu sync.Mutex
+}
+
+func newArchiveReporter(g *globals) *archiveReporter { return &archiveReporter{g: g} }
+
+func (r *archiveReporter) print(line archiveLine, text string) {
+	line.Time = time.Now().UTC()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.g.output != "json" {
+		r.g.printf("%s  %s\n", when(line.Time), oneLine(text))
+		return
+	}
+	enc := json.NewEncoder(r.g.stdout)
+	enc.SetEscapeHTML(false)
+	enc.Encode(line) //nolint:errcheck // of a broken standard output nobody could be told
+}
+
+func (r *archiveReporter) state(s archive.State) {
+	s.Gaps, s.Alarms = emptyNotNull(s.Gaps), emptyNotNull(s.Alarms)
+	text := s.String()
+	if s.Timeline == (repository.TimelineID{}) {
+		text = string(s.Role) + ": the timeline is not known yet"
+		if s.LastError != "" {
+			text += "; " + s.LastError
+		}
+	}
+	if s.ArchivedRevision > 0 {
+		text += fmt.Sprintf("; revision %d", s.ArchivedRevision)
+	}
+	if s.Spooled > 0 {
+		text += "; spool " + size(s.Spooled)
+	}
+	if s.SnapshotDue != "" {
+		text += "; a full snapshot is due: " + s.SnapshotDue
+	}
+	r.print(archiveLine{State: &s}, text)
+}
+
+func (r *archiveReporter) event(e archive.Event) {
+	text := fmt.Sprintf("alarm %s: %s", e.Alarm, e.Text)
+	if !e.Raised {
+		text = fmt.Sprintf("alarm %s is over (%s)", e.Alarm, e.Text)
+	}
+	r.print(archiveLine{Alarm: &alarmLine{e.Alarm, e.Raised, e.Text}}, text)
+}
+
+func (r *archiveReporter) backup(m *snapshot.Manifest) {
+	r.print(archiveLine{Backup: m}, fmt.Sprintf("took the full snapshot that was due: %s, revision %d, raft index %d", m.ID, m.Facts.Revision, m.Facts.RaftIndex))
+}
+
+func (r *archiveReporter) note(text string) { r.print(archiveLine{Note: text}, "note: "+text) }
+
+func (r *archiveReporter) merge(m segment.MergeReport, err error) {
+	line := mergeLine{Sources: m.Sources, Segments: len(m.Merged), Removed: m.Removed, Marks: m.Marks, Locked: m.Locked, Damaged: []string{}}
+	text := fmt.Sprintf("merged %d segments into %d, removed %d superseded ones", m.Sources, len(m.Merged), m.Removed)
+	if m.Locked > 0 {
+		text += fmt.Sprintf(", left %d that are locked", m.Locked)
+	}
+	for _, d := range m.Damaged {
+		line.Damaged = append(line.Damaged, d.Error())
+		text += "; damaged: " + d.Error()
+	}
+	if err != nil {
+		line.Error = err.Error()
+		text += "; failed: " + err.Error()
+	}
+	r.print(archiveLine{Merge: &line}, text)
+}
+
+// defaultSpoolDir is where an archiver of that member and repository keeps its
+// spool when it is not told.
+func defaultSpoolDir(getenv func(string) string, of string) (string, error) {
+	dir, err := config.DefaultSpoolDir(getenv, of)
+	if err != nil {
+		return "", usageError{fmt.Errorf("%w: give --spool-dir, or set HOME or STATE_DIRECTORY", err)}
+	}
+	return dir, nil
 }

@@ -28,18 +28,24 @@ type backupOptions struct {
 	timeout    time.Duration
 	stall      time.Duration
 	dryRun     bool
+	parent     string
+	newLineage bool
+
+	stored []string // where the backup is by now
 }
 
 func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, true)
 	o.conn.addFlags(f)
 	o.recipients.addFlags(f)
-	f.StringVar(&o.level, "level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+	f.StringVar(&o.level, "compression-level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
 	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
 	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
 	f.BoolVar(&o.readBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
-	f.DurationVar(&o.timeout, "timeout", snapshot.DefaultTimeout, "give up after this time: a long stream makes the member's database grow")
-	f.DurationVar(&o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing, or hardly anything, for this time")
+	durationVar(f, &o.timeout, "timeout", snapshot.DefaultTimeout, "give up after this time: a long stream makes the member's database grow")
+	durationVar(f, &o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing, or hardly anything, for this time")
+	f.StringVar(&o.parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that")
+	f.BoolVar(&o.newLineage, "new-lineage", false, "store the backup though the repository holds another cluster's, which this one does not go on from")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
 }
 
@@ -56,6 +62,9 @@ the cluster's quorum is asked first, a member that is behind or cut off is not
 read, and the stored bytes are held against that point before the backup counts.
 A learner or a follower is read before the leader.
 
+A repository belongs to one cluster, and to those that were restored or recovered
+from it. Another cluster's backup is refused, unless --new-lineage allows it.
+
 With several repositories, one that fails does not keep the others from having
 the backup; the command then ends with status 5. What is interrupted leaves no
 backup.
@@ -67,7 +76,14 @@ With authentication on, etcd gives snapshots to users with the root role only.
       --cacert ca.crt --cert client.crt --key client.key \
       --repo 's3://backups/etcd?region=eu-central-1' --recipient age1…`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return g.backup(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := g.backup(cmd.Context(), &o)
+			changed := "no backup was stored"
+			if len(o.stored) > 0 {
+				changed = "the backup is stored in " + strings.Join(o.stored, " and ") + " alone"
+			}
+			return ifInterrupted(cmd.Context(), err, changed)
+		},
 	}
 	o.addFlags(cmd.Flags())
 	return cmd
@@ -102,9 +118,10 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	if result == nil {
 		return err
 	}
-	for _, o := range result.Outcomes {
-		if o.Manifest != nil {
-			g.noteEnded(ctx, o.Sink, o.Manifest)
+	for _, out := range result.Outcomes {
+		if out.Manifest != nil {
+			o.stored = append(o.stored, out.Sink.String())
+			g.noteEnded(ctx, out.Sink, out.Manifest)
 		}
 	}
 	return errors.Join(g.printBackup(result), err)
@@ -134,7 +151,7 @@ func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	}
 	var err error
 	if req.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
-		return req, usageError{fmt.Errorf("--level: %w", err)}
+		return req, usageError{fmt.Errorf("--compression-level: %w", err)}
 	}
 	if o.timeout <= 0 || o.stall <= 0 {
 		return req, usageError{errors.New("--timeout and --stall-timeout: want more than 0")}
@@ -142,6 +159,17 @@ func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	if req.Codec.Recipients, err = o.recipients.parse(); err != nil {
 		return req, err
 	}
+	if o.parent != "" {
+		parent, err := repository.ParseTimelineID(o.parent)
+		if err != nil {
+			return req, usageError{fmt.Errorf("--parent: %w", err)}
+		}
+		req.Parent = &repository.Branch{Timeline: parent}
+		if o.newLineage {
+			return req, usageError{errors.New("--parent and --new-lineage exclude each other")}
+		}
+	}
+	req.NewLineage = o.newLineage
 	for _, l := range o.labels {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {
@@ -151,6 +179,9 @@ func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 			req.Labels = map[string]string{}
 		}
 		req.Labels[k] = v
+	}
+	if err := snapshot.ValidLabels(req.Labels); err != nil {
+		return req, usageError{fmt.Errorf("--label: %w", err)}
 	}
 	return req, nil
 }
@@ -176,6 +207,11 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if err != nil {
 		return err
 	}
+	for _, s := range all {
+		if err := req.CheckLineage(ctx, s, survey); err != nil {
+			return err
+		}
+	}
 	report := backupPlanReport{ClusterID: snapshot.ID(survey.ClusterID)}
 	for _, m := range req.Client.Candidates(survey, barrier) {
 		report.Members = append(report.Members, candidateReport{Name: m.Name, ID: snapshot.ID(m.MemberID), Endpoint: m.Endpoint,
@@ -187,7 +223,7 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if g.output == "json" {
 		return g.printJSON(report)
 	}
-	fmt.Fprintf(g.stdout, "Cluster %s would be read from the first of these that gives a snapshot:\n", report.ClusterID)
+	g.printf("Cluster %s would be read from the first of these that gives a snapshot:\n", report.ClusterID)
 	out := newTable(g.stdout, "MEMBER", "ENDPOINT", "ROLE", "DATABASE", "ENTRIES BEHIND")
 	for _, m := range report.Members {
 		out.row(m.Name, m.Endpoint, m.role(), size(m.Bytes), fmt.Sprint(m.Behind))
@@ -195,7 +231,7 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if err := out.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.stdout, "and stored in %s. Nothing was changed.\n", strings.Join(report.Repositories, " and "))
+	g.printf("and stored in %s. Nothing was changed.\n", strings.Join(report.Repositories, " and "))
 	return nil
 }
 
@@ -266,22 +302,22 @@ func (g *globals) printBackup(r *snapshot.Result) error {
 		return g.printJSON(report)
 	}
 	for _, f := range report.Skipped {
-		fmt.Fprintf(g.stdout, "Member %s at %s was not read: %s\n", f.Member, f.Endpoint, f.Error)
+		g.printf("Member %s at %s was not read: %s\n", f.Member, f.Endpoint, oneLine(f.Error))
 	}
 	for _, o := range report.Repositories {
 		if !o.OK {
-			fmt.Fprintf(g.stdout, "%s: failed\n", o.Repository)
+			g.printf("%s: failed\n", o.Repository)
 			continue
 		}
 		m := o.Backup
 		if o.NewTimeline {
-			fmt.Fprintf(g.stdout, "%s: opened timeline %s\n", o.Repository, m.Timeline)
+			g.printf("%s: opened timeline %s\n", o.Repository, m.Timeline)
 		}
 		rate := ""
 		if d := m.Finished.Sub(m.Started); d > 0 {
 			rate = fmt.Sprintf(" (%s/s)", size(int64(float64(m.Object.RawSize)/d.Seconds())))
 		}
-		fmt.Fprintf(g.stdout, "%s: backup %s\n  revision %d, raft index %d, from %s %s\n  %s stored as %s in %s%s\n",
+		g.printf("%s: backup %s\n  revision %d, raft index %d, from %s %s\n  %s stored as %s in %s%s\n",
 			o.Repository, m.ID, m.Facts.Revision, m.Facts.RaftIndex, m.Source.Name, m.Source.Endpoint,
 			size(m.Object.RawSize), size(m.Object.StoredSize), took(m.Finished.Sub(m.Started)), rate)
 	}

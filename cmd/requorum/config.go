@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // notInConfig are options that make no sense in a file or the environment.
@@ -53,7 +55,10 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 	if g.config == "" {
 		return nil
 	}
-	data, err := os.ReadFile(g.config)
+	if err := safedir.TrustedFile(g.config); err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	data, err := sinks.ReadFile(g.config, sinks.SmallFile)
 	if err != nil {
 		return fmt.Errorf("configuration file: %w", err)
 	}
@@ -200,7 +205,7 @@ func eachEntry(n *yaml.Node, f func(key, value *yaml.Node) error) error {
 func newSetting(command string, key, value *yaml.Node, known func(string) bool) (setting, error) {
 	s := setting{command: command, option: key.Value, line: key.Line}
 	if !known(s.option) || slices.Contains(notInConfig, s.option) {
-		return s, fmt.Errorf("line %d: unknown option %q", key.Line, s.option)
+		return s, fmt.Errorf("line %d: unknown option %q: the options of the command line stand in this file (docs/configuration.md); an agent's is for 'requorum agent', a cluster's for 'requorum recover'", key.Line, s.option)
 	}
 	switch value.Kind {
 	case yaml.ScalarNode:

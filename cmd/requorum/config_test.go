@@ -35,8 +35,8 @@ func settingsOf(t *testing.T, file string, env map[string]string, args ...string
 }
 
 func TestSettingsOrder(t *testing.T) {
-	file := "repo: file:///f\nlevel: best\nverbose: true\nbackup:\n  level: better\n"
-	env := map[string]string{"REQUORUM_REPO": "file:///e1 file:///e2", "REQUORUM_LEVEL": "default"}
+	file := "repo: file:///f\ncompression-level: best\nverbose: true\nbackup:\n  compression-level: better\n"
+	env := map[string]string{"REQUORUM_REPO": "file:///e1 file:///e2", "REQUORUM_COMPRESSION_LEVEL": "default"}
 	for _, c := range []struct {
 		name  string
 		file  string
@@ -45,7 +45,7 @@ func TestSettingsOrder(t *testing.T) {
 		repo  string
 		level string
 	}{
-		{"flag over all", file, env, []string{"--repo", "file:///a", "--level", "fastest"}, "file:///a", "fastest"},
+		{"flag over all", file, env, []string{"--repo", "file:///a", "--compression-level", "fastest"}, "file:///a", "fastest"},
 		{"environment over file", file, env, nil, "file:///e1,file:///e2", "default"},
 		{"a command's section over the top", file, nil, nil, "file:///f", "better"},
 		{"default", "", nil, nil, "", "fastest"},
@@ -73,15 +73,15 @@ func TestPromise4UnknownSettings(t *testing.T) {
 		{"misspelt", "repo: file:///f\nrepos: x\n", "line 2"},
 		{"misspelt below a command", "backup:\n  lvl: best\n", `"lvl"`},
 		{"of another command, below this one", "backup:\n  only-list: true\n", `"only-list"`},
-		{"twice", "level: best\nlevel: best\n", "twice"},
+		{"twice", "compression-level: best\ncompression-level: best\n", "twice"},
 		{"not a list of options", "- a\n- b\n", "line 1"},
-		{"several values for one", "level: [best, better]\n", "one value"},
+		{"several values for one", "compression-level: [best, better]\n", "one value"},
 		{"not a value", "timeout: soon\n", "timeout"},
 		{"nested", "repo:\n  - a: b\n", "plain values"},
 		{"the file itself", "config: other.yaml\n", `"config"`},
 		{"no value", "repo:\n", "no value"},
 		{"an empty value", "passphrase-file: ''\n", "no value"},
-		{"a second document", "level: best\n---\nbogus: 1\n", "more than one document"},
+		{"a second document", "compression-level: best\n---\nbogus: 1\n", "more than one document"},
 		{"nested label", "label: {a: {b: c}}\n", "plain values"},
 		{"no YAML", "a: b: c\n", "mapping"},
 	} {
@@ -101,7 +101,7 @@ func TestPromise4UnknownSettings(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte("repo: [a, b]\nbackup:\n  level: best\n"))
+	f.Add([]byte("repo: [a, b]\nbackup:\n  compression-level: best\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	root := &cobra.Command{Use: "requorum"}
 	backup := &cobra.Command{Use: "backup"}

@@ -1,22 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
-	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -82,6 +87,7 @@ type demo struct {
 	*globals
 	dir       string
 	report    demoReport
+	tls       store.TLSFiles // of this run
 	load      *demoLoad
 	archivers *demoArchivers
 }
@@ -122,6 +128,11 @@ func demoDir(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
+// clientConfig is how the demo's commands reach its clusters.
+func (d *demo) clientConfig(endpoints []string) client.Config {
+	return client.Config{Endpoints: endpoints, CACert: d.tls.CA, Cert: d.tls.Cert, Key: d.tls.Key, Logger: d.logger()}
+}
+
 func (d *demo) say(format string, args ...any) {
 	if d.output != "json" {
 		fmt.Fprintf(d.stdout, format+"\n", args...)
@@ -147,7 +158,12 @@ func (d *demo) run(ctx context.Context, keys int) (err error) {
 		}
 	}()
 	start, err := d.step("Three members of the bundled etcd", func() (err error) {
-		old, err = store.StartCluster(ctx, store.ClusterConfig{DataDir: filepath.Join(d.dir, "cluster"), Members: 3, FreePorts: true, Settings: demoQuiet})
+		if d.tls, err = store.MakeRunTLS(filepath.Join(d.dir, "tls")); err != nil {
+			return err
+		}
+		settings := demoQuiet
+		settings.ClientTLS, settings.PeerTLS = d.tls, d.tls
+		old, err = store.StartCluster(ctx, store.ClusterConfig{DataDir: filepath.Join(d.dir, "cluster"), Members: 3, FreePorts: true, Settings: settings})
 		return err
 	})
 	if err != nil {
@@ -155,7 +171,7 @@ func (d *demo) run(ctx context.Context, keys int) (err error) {
 	}
 	d.say("serving at %s after %s", strings.Join(old.Endpoints(), ","), took(start))
 
-	if d.load, err = newDemoLoad(old.Endpoints()); err != nil {
+	if d.load, err = newDemoLoad(old.Endpoints(), d.tls); err != nil {
 		return err
 	}
 	defer d.load.close()
@@ -199,23 +215,16 @@ func (d *demo) archive(ctx context.Context, old *store.LocalCluster) error {
 
 func (d *demo) backup(ctx context.Context, old *store.LocalCluster) error {
 	elapsed, err := d.step("requorum backup, while the client writes", func() error {
-		client, err := store.Dial(ctx, store.ClientConfig{Endpoints: old.Endpoints(), Logger: d.logger()})
+		out, err := d.command(ctx, "backup", "--output", "json", "--read-back", "--endpoints", strings.Join(old.Endpoints(), ","),
+			"--cacert", d.tls.CA, "--cert", d.tls.Cert, "--key", d.tls.Key, "--repo", d.repository())
 		if err != nil {
 			return err
 		}
-		defer client.Close() //nolint:errcheck // nothing is under way any more
-		sink, err := disk.New(filepath.Join(d.dir, "repository"))
-		if err != nil {
+		var r backupReport
+		if err := json.Unmarshal(out, &r); err != nil {
 			return err
 		}
-		defer sink.Close() //nolint:errcheck // a folder: nothing is held open
-		result, err := snapshot.Take(ctx, snapshot.Request{
-			Client: client, Sinks: []sinks.Sink{sink}, Tool: "requorum " + version, ReadBack: true, Reached: archive.Reached, Logger: d.logger(),
-		})
-		if err != nil {
-			return err
-		}
-		d.report.Backup = result.Outcomes[0].Manifest
+		d.report.Backup = r.Repositories[0].Backup
 		return nil
 	})
 	if err != nil {
@@ -280,7 +289,7 @@ func (d *demo) destroy(ctx context.Context, old *store.LocalCluster) error {
 func (d *demo) rebuild(ctx context.Context) (cluster *demoCluster, err error) {
 	started := time.Now()
 	if _, err := d.step("requorum restore: a new cluster of three as it was at the end of the archive, one command", func() (err error) {
-		cluster, err = d.restored(ctx, "restored", 3, walreplay.Target{})
+		cluster, err = d.restored(ctx, "restored", 3, "--latest")
 		return err
 	}); err != nil {
 		return nil, err
@@ -293,8 +302,8 @@ func (d *demo) rebuild(ctx context.Context) (cluster *demoCluster, err error) {
 	d.report.RecoverySecs = time.Since(started).Seconds()
 	r := cluster.result
 	d.report.Restore = r
-	if cluster.recipe != nil {
-		d.say("%d entries of the log replayed on backup %s", cluster.recipe.Entries, cluster.recipe.Base)
+	if recipe := r.Plan.Source.Recipe; recipe != nil {
+		d.say("%d entries of the log replayed on backup %s", recipe.Entries, recipe.Base)
 	}
 	d.say("cluster %s at revision %d (bumped by %d, so that no client misses a change)", r.Plan.ClusterID, r.RevisionAfter, r.RevisionAfter-r.RevisionBefore)
 	d.say("serving at %s, %s after the restore began", strings.Join(cluster.Endpoints(), ","), took(time.Since(started)))
@@ -320,7 +329,7 @@ func (d *demo) rebuild(ctx context.Context) (cluster *demoCluster, err error) {
 func (d *demo) undo(ctx context.Context) error {
 	var cluster *demoCluster
 	elapsed, err := d.step("Undo: requorum restore --before "+demoPreciousKey, func() (err error) {
-		cluster, err = d.restored(ctx, "undo", 1, walreplay.Target{Kind: walreplay.BeforeKey, Key: demoPreciousKey})
+		cluster, err = d.restored(ctx, "undo", 1, "--before", demoPreciousKey)
 		return err
 	})
 	if err != nil {
@@ -334,4 +343,288 @@ func (d *demo) undo(ctx context.Context) error {
 	d.report.Undo = demoUndo{demoPreciousKey, value, cluster.result.RevisionBefore}
 	d.say("one member serves the state of revision %d after %s: %s = %q", cluster.result.RevisionBefore, took(elapsed), demoPreciousKey, value)
 	return nil
+}
+
+// demoInterval is how often a segment is stored: as often as a person blinks.
+const demoInterval = 250 * time.Millisecond
+
+// demoArchivers are what 'requorum archive' runs, one beside each member.
+type demoArchivers struct {
+	all   []*archive.Archiver
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+
+	mu  sync.Mutex
+	err error
+}
+
+// startArchivers begins to archive the log of every member.
+func (d *demo) startArchivers(ctx context.Context, members []*store.Member, endpoints []string) (*demoArchivers, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &demoArchivers{stop: cancel}
+	for _, m := range members {
+		if err := a.start(ctx, d, m, endpoints); err != nil {
+			return nil, errors.Join(err, a.end())
+		}
+	}
+	return a, nil
+}
+
+func (a *demoArchivers) start(ctx context.Context, d *demo, m *store.Member, endpoints []string) error {
+	client, err := client.Dial(ctx, d.clientConfig(endpoints))
+	if err != nil {
+		return err
+	}
+	sink, err := disk.New(filepath.Join(d.dir, "repository"))
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
+	one, err := archive.New(archive.Config{
+		Client: client, DataDir: m.Config().DataDir, Sink: sink, Tool: "requorum " + version,
+		SpoolDir: filepath.Join(d.dir, "spool", m.Config().Name), Interval: demoInterval, Logger: d.archiverLogger(),
+	})
+	if err != nil {
+		return errors.Join(err, client.Close(), sink.Close())
+	}
+	a.all = append(a.all, one)
+	a.ended.Go(func() {
+		err := errors.Join(one.Run(ctx), client.Close(), sink.Close())
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.err = errors.Join(a.err, err)
+	})
+	return nil
+}
+
+// archiverLogger is nil unless more is asked for: that members do not answer once
+// they are destroyed is part of the story.
+func (d *demo) archiverLogger() *slog.Logger {
+	if d.verbose {
+		return d.logger()
+	}
+	return nil
+}
+
+// end stops all of them, as SIGTERM would.
+func (a *demoArchivers) end() error {
+	a.stop()
+	a.ended.Wait()
+	return a.err
+}
+
+// archived is the last entry that any of them knows to be in the repository.
+func (a *demoArchivers) archived() (index uint64) {
+	for _, one := range a.all {
+		index = max(index, one.State().Archived)
+	}
+	return index
+}
+
+// await waits until the log is archived up to an index.
+func (a *demoArchivers) await(ctx context.Context, index uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for a.archived() < index {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the log is archived up to index %d only: %s", a.archived(), a.all[0].State())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// demoCluster is a cluster that was restored.
+type demoCluster struct {
+	*store.LocalCluster
+	result *restore.Result
+}
+
+// restored rebuilds a point of the archive into a new cluster of some members,
+// and starts it. The caller kills it.
+func (d *demo) restored(ctx context.Context, folder string, members int, target ...string) (_ *demoCluster, err error) {
+	ports, err := store.FreePorts(2 * members)
+	if err != nil {
+		return nil, err
+	}
+	var initial, clients []string
+	for i := range members {
+		initial = append(initial, fmt.Sprintf("m%d=https://127.0.0.1:%d", i+1, ports[2*i]))
+		clients = append(clients, fmt.Sprintf("m%d=https://127.0.0.1:%d", i+1, ports[2*i+1]))
+	}
+	c, err := d.build(ctx, filepath.Join(d.dir, folder), strings.Join(initial, ","), target...)
+	if err != nil {
+		return nil, err
+	}
+	c.LocalCluster, err = d.startPlanned(ctx, c.result.Plan, clients)
+	return c, err
+}
+
+// startPlanned starts the members that a plan built, with these client URLs.
+func (d *demo) startPlanned(ctx context.Context, plan *restore.Plan, clients []string) (*store.LocalCluster, error) {
+	configs, err := (&startOptions{clientURLs: clients}).configs(plan, "")
+	if err != nil {
+		return nil, err
+	}
+	for i := range configs {
+		configs[i].ClientTLS, configs[i].PeerTLS = d.tls, d.tls
+		configs[i].LogLevel, configs[i].LogOutputs = demoQuiet.LogLevel, demoQuiet.LogOutputs
+	}
+	return store.StartMembers(ctx, configs)
+}
+
+// build runs 'requorum restore' as a user would.
+func (d *demo) build(ctx context.Context, dir, initialCluster string, target ...string) (*demoCluster, error) {
+	out, err := d.command(ctx, append([]string{
+		"restore", "--output", "json", "--repo", d.repository(), "--initial-cluster", initialCluster, "--data-dir", filepath.Join(dir, "{name}"),
+	}, target...)...)
+	if err != nil {
+		return nil, err
+	}
+	var r restoreReport
+	if err := json.Unmarshal(out, &r); err != nil {
+		return nil, err
+	}
+	return &demoCluster{result: r.Restore}, nil
+}
+
+// repository is the URL of the demo's.
+func (d *demo) repository() string { return "file://" + filepath.Join(d.dir, "repository") }
+
+// command runs a command in this process, and gives what it printed.
+func (d *demo) command(ctx context.Context, args ...string) ([]byte, error) {
+	d.say("requorum %s\n", strings.Join(args, " "))
+	env := d.environment
+	var out bytes.Buffer
+	env.stdout = &out
+	command := newRootCommand(env)
+	command.SetArgs(args)
+	err := command.ExecuteContext(ctx)
+	return out.Bytes(), err
+}
+
+// demoQuorum is the JSON form of the demo's last chapter.
+type demoQuorum struct {
+	Acknowledged int     `json:"acknowledged"`  // writes before the members were killed
+	KeysCompared int     `json:"keys_compared"` // with what was acknowledged
+	Lost         int     `json:"lost"`          // of the acknowledged writes
+	HashKV       uint32  `json:"hashkv"`
+	Seconds      float64 `json:"seconds"` // from the command's start until the cluster serves
+}
+
+// demoQuorumKeys is how many keys the client of the last chapter writes at first.
+const demoQuorumKeys = 1000
+
+// quorum is the last chapter: all members of the restored cluster are killed while
+// a client writes, one disk is gone, and nothing of it is in the archive.
+func (d *demo) quorum(ctx context.Context, old *demoCluster) error {
+	load, err := newDemoLoad(old.Endpoints(), d.tls)
+	if err != nil {
+		return err
+	}
+	defer load.close()
+	watch, err := d.loseQuorum(ctx, old, load)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	var cluster *store.LocalCluster
+	if _, err := d.step("requorum recover: one command, from what is left", func() (err error) {
+		cluster, err = d.recovered(ctx, old.result.Plan)
+		return err
+	}); err != nil {
+		return err
+	}
+	defer cluster.Kill()
+	d.report.Quorum.Seconds = time.Since(began).Seconds()
+	d.say("serving at %s, %s after the command began", strings.Join(cluster.Endpoints(), ","), took(time.Since(began)))
+	if _, err := d.step("Proof", func() error { return d.proveQuorum(ctx, cluster.Endpoints(), load, watch) }); err != nil {
+		return err
+	}
+	q := d.report.Quorum
+	d.say("all %d keys are as the last of the %d acknowledged writes left them, at the same revisions: nothing is lost", q.KeysCompared, q.Acknowledged)
+	d.say("all members agree (HashKV %d); the lease lives; a watch from before goes on where it was", q.HashKV)
+	return nil
+}
+
+// loseQuorum kills all members in the middle of writes, and deletes one's data. It
+// gives a revision that a watch is to go on from.
+func (d *demo) loseQuorum(ctx context.Context, old *demoCluster, load *demoLoad) (watch int64, err error) {
+	_, err = d.step("Another disaster: all three members are killed while a client writes, and one disk is gone", func() error {
+		if err := load.fill(ctx, demoQuorumKeys); err != nil {
+			return err
+		}
+		watch = load.lastRevision()
+		load.startWriter()
+		time.Sleep(demoQuietTime)
+		old.Kill()
+		load.stopWriter()
+		return os.RemoveAll(old.Members()[2].Config().DataDir)
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.report.Quorum.Acknowledged = load.acknowledgedAfter(0)
+	d.say("%d writes were acknowledged by this cluster, and no backup has any of them", d.report.Quorum.Acknowledged)
+	return watch, nil
+}
+
+// recovered runs the command as a user would, and starts what it built.
+func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCluster, error) {
+	file := filepath.Join(d.dir, "recovery.json")
+	var local []string
+	for _, m := range old.Members[:2] {
+		local = append(local, m.Name+"="+m.DataDir)
+	}
+	args := []string{
+		recoverCommand, "--local", strings.Join(local, ","), "--declare-dead", old.Members[2].Name,
+		"--data-dir", filepath.Join(d.dir, "recovered", "{name}"), "--plan", file, "--yes",
+	}
+	// Unproven is an error: the demo would not go on.
+	out, err := d.command(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	d.say("%s", out)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := restore.ParsePlan(data)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := store.FreePorts(len(plan.Members))
+	if err != nil {
+		return nil, err
+	}
+	var clients []string
+	for i, m := range plan.Members {
+		clients = append(clients, fmt.Sprintf("%s=https://127.0.0.1:%d", m.Name, ports[i]))
+	}
+	return d.startPlanned(ctx, plan, clients)
+}
+
+// proveQuorum compares with all that was acknowledged, and goes on with a watch.
+func (d *demo) proveQuorum(ctx context.Context, endpoints []string, load *demoLoad, watch int64) error {
+	c, err := demoClient(endpoints, d.tls)
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // a client that is done
+	q := &d.report.Quorum
+	if q.KeysCompared, err = load.compareKeys(ctx, c, math.MaxInt64); err != nil {
+		return err
+	}
+	if err := load.proveLease(ctx, c); err != nil {
+		return err
+	}
+	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	event := <-c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(watch))
+	if err := event.Err(); err != nil || len(event.Events) == 0 {
+		return fmt.Errorf("a watch from revision %d does not go on: %w", watch, err)
+	}
+	q.HashKV, err = proveAgreement(ctx, c, endpoints)
+	return err
 }

@@ -13,12 +13,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store"
 )
 
 // demoLoad is the client of the demo: it writes, remembers what was
 // acknowledged, and compares that with another cluster.
 type demoLoad struct {
 	client *clientv3.Client
+	tls    store.TLSFiles
 	lease  clientv3.LeaseID
 
 	stop, stopped chan struct{}
@@ -43,12 +45,20 @@ const (
 	demoBatch         = 100 // puts in one transaction; etcd allows 128
 )
 
-func newDemoLoad(endpoints []string) (*demoLoad, error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+func newDemoLoad(endpoints []string, files store.TLSFiles) (*demoLoad, error) {
+	c, err := demoClient(endpoints, files)
 	if err != nil {
 		return nil, err
 	}
-	return &demoLoad{client: c}, nil
+	return &demoLoad{client: c, tls: files}, nil
+}
+
+func demoClient(endpoints []string, files store.TLSFiles) (*clientv3.Client, error) {
+	config, err := files.Client()
+	if err != nil {
+		return nil, err
+	}
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
 func (l *demoLoad) close() { l.client.Close() } //nolint:errcheck // a client that is done
@@ -183,7 +193,7 @@ func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
 
 // prove compares the new cluster with what was acknowledged before the backup.
 func (l *demoLoad) prove(ctx context.Context, endpoints []string, r *restore.Result) (compared int, hash uint32, err error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := demoClient(endpoints, l.tls)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -233,7 +243,7 @@ func (l *demoLoad) compareKeys(ctx context.Context, c *clientv3.Client, revision
 
 // precious reads the key that was deleted, in another cluster.
 func (l *demoLoad) precious(ctx context.Context, endpoints []string) (string, error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := demoClient(endpoints, l.tls)
 	if err != nil {
 		return "", err
 	}

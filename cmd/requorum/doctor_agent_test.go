@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/config"
-	"github.com/requorum/requorum/sinks/place"
-	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -37,15 +35,15 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 	for _, c := range []struct {
 		address string
 		most    time.Duration
-	}{{freeAddress(t), 8 * time.Second}, {silent.Addr().String(), doctorPatience + 5*time.Second}} {
+	}{{storetest.FreeAddress(t), 8 * time.Second}, {silent.Addr().String(), doctorPatience + 5*time.Second}} {
 		address, most := c.address, c.most
 		url := "s3://bucket/p?region=r&endpoint=http://" + address + "&path-style=true"
 		file := filepath.Join(t.TempDir(), "agent.yaml")
-		text := "name: m1\nrepository: {url: '" + url + "', retry-for: 1m}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\nlisten: {address: '" + freeAddress(t) + "'}\n"
+		text := "name: m1\nrepository: {url: '" + url + "', retry-for: 1m}\njobs: {full: {run: off}, divergence: {run: off}}\nlisten: {address: '" + storetest.FreeAddress(t) + "'}\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"--agent-config", file}, {"--repo", url, "--endpoints", "http://" + freeAddress(t)}} {
+		for _, args := range [][]string{{"--agent-config", file}, {"--repo", url, "--endpoints", "http://" + storetest.FreeAddress(t)}} {
 			if address == silent.Addr().String() && args[0] == "--repo" {
 				continue // it is the same code, and takes its time
 			}
@@ -76,42 +74,9 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 	}
 }
 
-// Two agents of one name are found where what they left proves it.
-func TestDoctorFindsNamesakes(t *testing.T) {
-	dir := t.TempDir()
-	sink, err := place.Open(t.Context(), filepath.Join(dir, "repo"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sink.Close()
-	repo, err := repository.Init(t.Context(), sink, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Parse([]byte("name: m1\nrepository: {url: 'file://"+dir+"/repo'}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\n"), "agent.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, step := range []struct {
-		process string
-		want    int
-	}{{"a", 0}, {"b", 0}, {"a", 1}} {
-		claim := repository.Claim{Job: "merge", Slot: repository.SlotName(time.Now().Add(time.Duration(i) * time.Hour)), Attempt: 1, Holder: "m1", Process: step.process, Created: time.Now()}
-		if err := repo.WriteClaim(t.Context(), claim); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond) // so that their times differ
-		e := examination{agent: c}
-		e.examineNamesake(t.Context(), repo)
-		if len(e.report.Checks) != step.want || step.want > 0 && (e.report.Checks[0].Verdict != checkWarn || e.report.Checks[0].Next == "") {
-			t.Errorf("claim %d: %+v", i, e.report.Checks)
-		}
-	}
-}
-
 // Jobs that replay need room on the disk and in memory for the newest backup.
 func TestDoctorRoom(t *testing.T) {
-	c, err := config.Parse([]byte("repository: {url: file:///b}\njobs: {full: {enabled: false}, divergence: {enabled: false}, drill: {enabled: true}}\nresources: {scratch-dir: /, job-memory: 1GiB}\n"), "agent.yaml")
+	c, err := config.Parse([]byte("repository: {url: file:///b}\njobs: {full: {run: off}, divergence: {run: off}, drill: {run: lease}}\nresources: {scratch-dir: /, job-memory: 1GiB}\n"), "agent.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

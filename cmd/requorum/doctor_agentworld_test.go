@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -60,8 +59,10 @@ func newAgentWorld(t *testing.T) *agentWorld {
 	w.s3 = sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "good"}, {Name: "readonly"}, {Name: "keep"}}})
 	w.s3.AddUser(t, "reading", "reading-secret", "readonly", "s3:GetObject", "s3:ListBucket")
 	w.s3.AddUser(t, "keeping", "keeping-secret", "keep", "s3:GetObject", "s3:PutObject", "s3:ListBucket")
-	w.rclone = sinktest.StartRclone(t)
-	w.rclone.MakeBucket(t, sinktest.S3Bucket{Name: "good"})
+	if !testing.Short() {
+		w.rclone = sinktest.StartRclone(t)
+		w.rclone.MakeBucket(t, sinktest.S3Bucket{Name: "good"})
+	}
 	w.skewed = sinktest.NewFaultProxy(t, w.s3.Endpoint, sinktest.ProxyFault{
 		Name: "times of yesterday", Times: -1, Match: func(r *http.Request) bool { return r.Method == http.MethodHead },
 		Do: func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
@@ -114,7 +115,7 @@ func (w *agentWorld) backup(t *testing.T, repo string, more ...string) {
 	}
 }
 
-// keys are keys of the configuration, such as "jobs.full.enabled"; nil takes one out.
+// keys are keys of the configuration, such as "jobs.full.run"; nil takes one out.
 type keys map[string]any
 
 // config writes the configuration of an agent in which nothing is wrong, changed.
@@ -140,7 +141,7 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 		"name": "m1", "etcd.endpoints": w.plain.Endpoints(), "member.data-dir": w.plain.Member(0).DataDir,
 		"repository.url": "file://" + filepath.Join(t.TempDir(), "repo"), "repository.retry-for": "1s",
 		"archive.spool-dir": filepath.Join(w.dir, "spool"), "archive.spool-limit": "64MiB",
-		"resources.scratch-dir": w.dir, "listen.address": freeAddress(t),
+		"resources.scratch-dir": w.dir, "listen.address": storetest.FreeAddress(t),
 	}) {
 		set(key, value)
 	}
@@ -152,16 +153,6 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 		t.Fatal(err)
 	}
 	return w.write(t, "agent.yaml", string(text), 0o644)
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // doctor examines a configuration.

@@ -48,18 +48,18 @@ func TestDoctorFindsMisconfigurations(t *testing.T) {
 		change keys
 		looked []string // at these, among others
 	}{
-		{"plain", keys{"heartbeat.url-file": w.write(t, "ping", heard.URL+"/ping\n", 0o600), "webhook.url-file": w.write(t, "hook", heard.URL+"/hook\n", 0o600)},
-			[]string{"configuration ", "endpoints", "quorum", "snapshot", "log ", "database ", "spool ", "archive.spool-dir", "resources.scratch-dir", "file://", "listen.address", "heartbeat", "webhook"}},
+		{"plain", keys{"heartbeat.url-file": w.write(t, "ping", heard.URL+"/ping\n", 0o600)},
+			[]string{"configuration ", "endpoints", "quorum", "snapshot", "log ", "database ", "spool ", "archive.spool-dir", "resources.scratch-dir", "file://", "listen.address", "heartbeat"}},
 		{"encrypted", keys{"repository.url": w.encrypted, "encryption.recipients": w.identity.Recipient().String(),
-			"encryption.identity-files": w.identityFile, "jobs.replay.enabled": true, "jobs.drill.enabled": true,
-			"companions": []any{keys{"name": "keys", "path": w.identityFile}}}, []string{"backup ", "scratch ", "companion keys"}},
+			"encryption.identity-files": w.identityFile, "jobs.replay.run": "lease", "jobs.drill.run": "lease",
+			"attachments": []any{keys{"name": "keys", "path": w.identityFile}}}, []string{"backup ", "scratch ", "attachment keys"}},
 		{"TLS and S3", w.tlsKeys(keys{"repository.url": w.s3.URL("good", "p"), "objectives.certificate-notice": "10m"}),
 			[]string{"certificate of https://", "certificate " + w.tls.ClientConfig().Cert, "certificate " + w.tls.ClientConfig().CACert, "s3://"}},
 		{"with a user", w.authKeys(t, "root", storetest.RootPassword, nil), []string{"snapshot"}},
-		{"archive alone, without rights", w.authKeys(t, "reader", "reader-password", keys{"jobs.full.enabled": false, "jobs.divergence.enabled": false,
+		{"archive alone, without rights", w.authKeys(t, "reader", "reader-password", keys{"jobs.full.run": "off", "jobs.divergence.run": "off",
 			"retention.hourly": 0, "retention.daily": 0, "retention.weekly": 0, "retention.monthly": 0}), []string{"log "}},
-		{"verifier", keys{"etcd": nil, "member": nil, "archive": nil, "jobs.full.enabled": false, "jobs.divergence.enabled": false,
-			"jobs.drill.enabled": true, "repository.url": w.unencrypted}, []string{"endpoints", "scratch "}},
+		{"verifier", keys{"etcd": nil, "member": nil, "archive": nil, "jobs.full.run": "off", "jobs.divergence.run": "off",
+			"jobs.drill.run": "lease", "repository.url": w.unencrypted}, []string{"endpoints", "scratch "}},
 	} {
 		t.Run("nothing wrong, "+c.name, func(t *testing.T) {
 			credentials(t, "")
@@ -140,7 +140,7 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 	if err := os.Mkdir(unwritable, 0o555); err != nil {
 		t.Fatal(err)
 	}
-	return []misconfiguration{
+	all := []misconfiguration{
 		// The file.
 		{"misspelt key", keys{"repository.limit-uplaod": "1MiB"}, "", checkFail, "repository.limit-uplaod", "unknown key", `did you mean "limit-upload"`, false},
 		{"cron with six fields", keys{"jobs.full.schedule": "0 0 1 * * *"}, "", checkFail, "jobs.full.schedule", "no cron expression", "minute, hour", false},
@@ -149,7 +149,7 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"log of no member", keys{"member": nil, "archive.enabled": true}, "", checkFail, "archive.", "", "member.data-dir", false},
 
 		// The cluster.
-		{"wrong port", keys{"etcd.endpoints": []string{"http://" + freeAddress(t)}}, "", checkFail, "endpoints", "refused", "etcd.endpoints", false},
+		{"wrong port", keys{"etcd.endpoints": []string{"http://" + storetest.FreeAddress(t)}}, "", checkFail, "endpoints", "refused", "etcd.endpoints", false},
 		{"two clusters", keys{"etcd.endpoints": append(w.plain.Endpoints(), w.other.Endpoints()...)}, "", checkFail, "endpoints", "cluster", "etcd.endpoints", false},
 		{"no quorum", keys{"etcd.command-timeout": "1s", "etcd.dial-timeout": "500ms", "etcd.endpoints": w.minority.Endpoints(), "member.data-dir": w.minority.Member(0).DataDir}, "", checkFail, "quorum", "", "a backup needs a quorum", false},
 		{"members that are down", keys{"etcd.command-timeout": "1s", "etcd.dial-timeout": "500ms", "etcd.endpoints": w.minority.Endpoints(), "member.data-dir": w.minority.Member(0).DataDir}, "", checkWarn, "endpoint " + w.minority.Endpoints()[1], "refused", "check this one", false},
@@ -172,20 +172,18 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"bucket that is not there", keys{"repository.url": w.s3.URL("nowhere", "p")}, "", checkFail, "s3://nowhere", "bucket", "", false},
 		{"no right to write", keys{"repository.url": w.s3.URL("readonly", "p")}, "reading", checkFail, "s3://readonly", "", "right", false},
 		{"no right to delete", keys{"repository.url": w.s3.URL("keep", "p")}, "keeping", checkFail, "s3://keep", "nothing can be deleted", "s3:DeleteObject", false},
-		{"no conditional puts, no writer", keys{"repository.url": w.rclone.URL("good", "p")}, "", checkFail, "s3://good", "overwrite the other's log", "repository.writer: m1", false},
-		{"another writer", keys{"repository.url": w.rclone.URL("good", "q"), "repository.writer": "m2"}, "", checkWarn, "s3://good", "this agent (m1) waits", "conditional puts", false},
 		{"writer without need", keys{"repository.url": w.s3.URL("good", "q"), "repository.writer": "m1"}, "", checkWarn, "repository.writer", "no other agent takes over", "remove repository.writer", false},
 		{"clock of the repository", keys{"repository.url": w.s3.URLThrough(w.skewed.Endpoint, "good", "s")}, "", checkWarn, "s3://good", "differ by 24h", "NTP", false},
 
 		// Keys.
-		{"structure without an identity", keys{"encryption.recipients": recipient, "jobs.merge.enabled": false}, "", checkFail, "jobs.structure", "recipients alone", "encryption.identity-files", false},
+		{"structure without an identity", keys{"encryption.recipients": recipient, "jobs.merge.run": "off"}, "", checkFail, "jobs.structure", "recipients alone", "encryption.identity-files", false},
 		{"identity of another recipient", keys{"encryption.recipients": recipient, "encryption.identity-files": w.strangerFile}, "", checkFail, "encryption.identity-files", "do not open", "identity of one of these recipients", false},
-		{"drill on an encrypted repository", keys{"repository.url": w.encrypted, "jobs.drill.enabled": true}, "", checkFail, "backup ", "no identity", "encryption.identity-files", false},
+		{"drill on an encrypted repository", keys{"repository.url": w.encrypted, "jobs.drill.run": "lease"}, "", checkFail, "backup ", "no identity", "encryption.identity-files", false},
 		{"lost identity", keys{"repository.url": w.encrypted, "encryption.recipients": w.stranger.Recipient().String(), "encryption.identity-files": w.strangerFile}, "", checkFail, "backup ", "do not open it", "identity of one of these recipients", false},
 		{"secret that others read", keys{"heartbeat.url-file": w.write(t, "open-url", "http://"+w.plain.Endpoints()[0][7:]+"/ping\n", 0o644)}, "", checkWarn, "heartbeat.url-file", "others can read", "chmod 600", false},
-		{"companions in the clear", keys{"companions": []any{keys{"name": "pki", "path": w.dir}}}, "", checkFail, "companions", "nothing is encrypted", "encryption.recipients", false},
-		{"companion that is not there", keys{"encryption.recipients": recipient, "encryption.identity-files": w.identityFile, "companions": []any{keys{"name": "pki", "path": filepath.Join(w.dir, "pki")}}},
-			"", checkFail, "companion pki", "no such file", "companions", false},
+		{"attachments in the clear", keys{"attachments": []any{keys{"name": "pki", "path": w.dir}}}, "", checkFail, "attachments", "nothing is encrypted", "encryption.recipients", false},
+		{"attachment that is not there", keys{"encryption.recipients": recipient, "encryption.identity-files": w.identityFile, "attachments": []any{keys{"name": "pki", "path": filepath.Join(w.dir, "pki")}}},
+			"", checkFail, "attachment pki", "no such file", "attachments", false},
 
 		// The host.
 		{"port that is taken", keys{"listen.address": taken.Listener.Addr().String()}, "", checkFail, "listen.address", "address already in use", "another port", false},
@@ -193,9 +191,9 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"plain text beyond loopback", keys{"listen.address": "0.0.0.0:2390"}, "", checkFail, "listen.address", "plain text", "listen.cert", false},
 		{"server's certificate and key of two", keys{"listen.cert": ours, "listen.key": soonKey}, "", checkFail, "listen.cert", "do not go together", "does not match", false},
 		{"CA that is none", keys{"listen.cert": soon, "listen.key": soonKey, "listen.client-ca": soonKey}, "", checkFail, "listen.client-ca", "holds no PEM certificate", "write the path of one", false},
-		{"anybody may read", keys{"listen.address": "0.0.0.0:2390", "listen.cert": soon, "listen.key": soonKey}, "", checkWarn, "listen.address", "nobody can start a job there", "listen.client-ca", false},
-		{"heartbeat that nobody hears", keys{"heartbeat.url": "http://" + freeAddress(t) + "/ping"}, "", checkFail, "heartbeat", "refused", "heartbeat.url", false},
-		{"webhook without its file", keys{"webhook.url-file": filepath.Join(w.dir, "none")}, "", checkFail, "webhook.url-file", "no such file", "", false},
+		{"anybody may read", keys{"listen.address": "0.0.0.0:2390", "listen.cert": soon, "listen.key": soonKey}, "", checkWarn, "listen.address", "can read the status", "listen.client-ca", false},
+		{"heartbeat that nobody hears", keys{"heartbeat.url": "http://" + storetest.FreeAddress(t) + "/ping"}, "", checkFail, "heartbeat", "refused", "heartbeat.url", false},
+		{"heartbeat without its file", keys{"heartbeat.url-file": filepath.Join(w.dir, "none")}, "", checkFail, "heartbeat.url-file", "no such file", "", false},
 		{"scratch folder that cannot be written", keys{"resources.scratch-dir": unwritable}, "", checkFail, "resources.scratch-dir", "permission denied", "give it to the agent's user", true},
 		{"job-memory that no job can live with", keys{"resources.job-memory": "128MiB"}, "", checkFail, "resources.job-memory", "too little for any job", "256MiB at least", false},
 		{"scratch folder that is not there", keys{"resources.scratch-dir": filepath.Join(w.dir, "scratch")}, "", checkFail, "resources.scratch-dir", "no such file", "make the folder", false},
@@ -204,4 +202,11 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"any point without the archive", keys{"member": nil, "archive": nil}, "", checkWarn, "retention.any-point", "archives no log", "member.data-dir", false},
 		{"daily without full snapshots", keys{"jobs.full.schedule": "0 1 * * 0"}, "", checkWarn, "retention.daily", "1w apart", "jobs.full.schedule", false},
 	}
+	if w.rclone != nil {
+		all = append(all, []misconfiguration{
+			{"no conditional puts, no writer", keys{"repository.url": w.rclone.URL("good", "p")}, "", checkFail, "s3://good", "overwrite the other's log", "repository.writer: m1", false},
+			{"another writer", keys{"repository.url": w.rclone.URL("good", "q"), "repository.writer": "m2"}, "", checkWarn, "s3://good", "this agent (m1) waits", "conditional puts", false},
+		}...)
+	}
+	return all
 }

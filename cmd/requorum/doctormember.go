@@ -1,18 +1,138 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 
-	"github.com/requorum/requorum/schedule/space"
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
+
+// examineCluster looks at endpoints, quorum, versions and rights.
+func (e *examination) examineCluster(ctx context.Context, client *client.Client) {
+	survey, err := client.Survey(ctx)
+	if err != nil {
+		e.failed("endpoints", err, "name the members' client URLs with "+e.orKey("--endpoints", "etcd.endpoints")+", and what TLS and users need")
+		return
+	}
+	e.survey = &survey
+	reached := 0
+	for _, m := range survey.Members {
+		if m.Err != nil {
+			e.add(checkWarn, "endpoint "+m.Endpoint, m.Err.Error(), "backups go on with the others; check this one")
+			continue
+		}
+		reached++
+		e.examineVersion(m)
+		for _, problem := range m.Errors {
+			e.add(checkWarn, m.String(), problem, "")
+		}
+	}
+	e.add(checkOK, "endpoints", fmt.Sprintf("%d of %d lead to members of cluster %016x", reached, len(survey.Members), survey.ClusterID), "")
+	e.examineMembership(survey)
+	barrier, err := client.Barrier(ctx, survey)
+	if err != nil {
+		e.failed("quorum", err, "a backup needs a quorum; without one, restore from a member's data directory or the repository")
+		return
+	}
+	e.add(checkOK, "quorum", fmt.Sprintf("confirmed raft index %d, revision %d", barrier.Index, barrier.Revision), "")
+	if e.agent == nil || e.agent.Jobs.Full.Runs() {
+		e.examineRights(ctx, client, survey, barrier)
+	}
+}
+
+// oldestMinor and newestMinor bound the versions 3.x that are read.
+const (
+	oldestMinor = 4
+	newestMinor = 7
+)
+
+func (e *examination) examineVersion(m client.MemberStatus) {
+	check := m.String()
+	parts := strings.Split(m.Version, ".")
+	minor := -1
+	if len(parts) >= 2 && parts[0] == "3" {
+		if n, err := strconv.Atoi(parts[1]); err == nil {
+			minor = n
+		}
+	}
+	switch {
+	case minor < oldestMinor:
+		e.add(checkFail, check, fmt.Sprintf("etcd %s", m.Version), fmt.Sprintf("etcd 3.%d to 3.%d can be backed up: upgrade it first", oldestMinor, newestMinor))
+	case minor == oldestMinor:
+		e.add(checkWarn, check, fmt.Sprintf("etcd %s, database %s", m.Version, size(m.DBSize)), "full snapshots of it can be stored, restored and verified: to archive its log, or to recover its members, upgrade it")
+	case minor > newestMinor:
+		e.add(checkFail, check, fmt.Sprintf("etcd %s", m.Version), fmt.Sprintf("this version of requorum knows etcd up to 3.%d: use a newer one", newestMinor))
+	default:
+		e.add(checkOK, check, fmt.Sprintf("etcd %s, database %s", m.Version, size(m.DBSize)), "")
+	}
+}
+
+// examineMembership finds members that no endpoint leads to.
+func (e *examination) examineMembership(survey client.Survey) {
+	if survey.MembershipErr != nil {
+		e.add(checkWarn, "members", survey.MembershipErr.Error(), "name an endpoint of a voting member")
+		return
+	}
+	var missing []string
+	for _, info := range survey.Membership {
+		found := false
+		for _, m := range survey.Members {
+			found = found || m.Err == nil && m.MemberID == info.ID
+		}
+		if !found {
+			missing = append(missing, fmt.Sprintf("%s (%016x)", orNone(info.Name), info.ID))
+		}
+	}
+	if len(missing) > 0 {
+		e.add(checkWarn, "members", "no endpoint leads to "+strings.Join(missing, ", "), "name all members' client URLs, so that a backup goes on without one")
+	}
+}
+
+// rightsTimeout bounds the beginning of a snapshot stream.
+const rightsTimeout = 10 * time.Second
+
+// examineRights begins a snapshot of the member that a backup would read, and
+// ends it at once: only that tells whether it is allowed.
+func (e *examination) examineRights(ctx context.Context, client *client.Client, survey client.Survey, barrier client.Barrier) {
+	candidates := client.Candidates(survey, barrier)
+	if len(candidates) == 0 {
+		e.add(checkFail, "snapshot", "no member can be read", "bring up a member that has caught up, and name its client URL with "+e.orKey("--endpoints", "etcd.endpoints"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	stream, err := client.Stream(ctx, candidates[0])
+	if err != nil {
+		e.failed("snapshot", err, "with authentication on, etcd gives snapshots to users with the root role only; archiving alone does with any user")
+		return
+	}
+	if err := stream.Close(); err != nil {
+		e.failed("snapshot", err, "see whether the connection to the member holds, and try again")
+		return
+	}
+	e.add(checkOK, "snapshot", candidates[0].String()+" gives one", "")
+}
 
 // examineMember looks at a member's files, without changing or locking any.
 func (e *examination) examineMember() {
@@ -60,7 +180,7 @@ func (e *examination) examineIdentity(wal string, id walfile.Identity) {
 // examineDatabase finds a database of the other byte order: etcd's files are in
 // the order of the machine that wrote them.
 func (e *examination) examineDatabase(path string) {
-	f, err := os.Open(path)
+	f, err := safedir.Open(path) // no pipe that never ends, and no device
 	if err != nil {
 		e.add(checkWarn, "database "+path, err.Error(), "archiving needs the log alone; a restore from this data directory needs it")
 		return
@@ -102,7 +222,7 @@ func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
 			return
 		}
 	}
-	free, known, err := space.Free(dir)
+	free, known, err := safedir.Free(dir)
 	switch {
 	case err != nil:
 		e.failed("spool "+dir, err, "give the folder to "+e.orKey("the archiver's", "the agent's")+" user, or name another one with "+e.orKey("--spool-dir", "archive.spool-dir"))
@@ -123,4 +243,153 @@ func existing(dir string) string {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// examineHost looks at what the agent takes of this host: folders, attachments, a
+// port.
+func (e *examination) examineHost(ctx context.Context) {
+	if len(e.readingJobs()) > 0 {
+		e.examineFolder("resources.scratch-dir", e.agent.Resources.ScratchDir, false)
+	}
+	if e.agent.Archiving() {
+		e.examineFolder("archive.spool-dir", e.agent.Archive.SpoolDir, true)
+	}
+	for _, c := range e.agent.Attachments {
+		e.examineAttachment(c)
+	}
+	e.examinePort(ctx)
+}
+
+// examineFolder writes a scratch file into a folder, or where the agent would make
+// it into the nearest one above.
+func (e *examination) examineFolder(key, dir string, made bool) {
+	there := dir
+	if made {
+		there = existing(dir)
+	}
+	f, err := os.CreateTemp(there, ".requorum-doctor-*")
+	if err != nil {
+		e.failed(key, err, "make the folder and give it to the agent's user, or write another one to "+key)
+		return
+	}
+	_, err = f.WriteString("requorum doctor\n")
+	if err := errors.Join(err, f.Close(), os.Remove(f.Name())); err != nil {
+		e.failed(key, err, "write a folder with room to "+key)
+		return
+	}
+	e.add(checkOK, key, dir+" can be written", "")
+}
+
+// examineAttachment opens each file of an attachment.
+func (e *examination) examineAttachment(c config.Attachment) {
+	check, files := "attachment "+c.Name, 0
+	err := filepath.WalkDir(c.Path, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if !entry.Type().IsRegular() && entry.Type() != fs.ModeSymlink {
+			return nil // it is left out
+		}
+		f, err := safedir.Open(path)
+		if err != nil {
+			return err
+		}
+		files++
+		return f.Close()
+	})
+	switch {
+	case err != nil:
+		e.failed(check, err, "mend the path in attachments, or let the agent's user read it")
+	case files == 0:
+		e.add(checkFail, check, c.Path+" holds no file", "mend the path in attachments, or remove it")
+	default:
+		e.add(checkOK, check, fmt.Sprintf("%d files can be read", files), "")
+	}
+}
+
+// examinePort listens for a moment where the agent would.
+func (e *examination) examinePort(ctx context.Context) {
+	check, address := "listen.address", e.agent.Listen.Address
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	switch {
+	case err == nil:
+		if err := l.Close(); err != nil {
+			e.failed(check, err, "try again; the port could be had, and not given back")
+			return
+		}
+		e.add(checkOK, check, address+" is free", "")
+	case errors.Is(err, syscall.EADDRINUSE) && e.isAgent(ctx, address):
+		e.add(checkOK, check, address+" is this agent's, which is running", "")
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.failed(check, err, "end what listens there (ss -ltnp tells), or write another port to listen.address")
+	default:
+		e.failed(check, err, "write an address of this host to listen.address")
+	}
+}
+
+// isAgent tells whether the agent of this configuration listens there already: it
+// gives its name, or with TLS, where the answer could need a client certificate,
+// shows its certificate.
+func (e *examination) isAgent(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if e.agent.Listen.Cert != "" {
+		return e.showsCertificate(ctx, address)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/status", nil)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	var status struct {
+		Agent string `json:"agent"`
+	}
+	return json.NewDecoder(io.LimitReader(answer.Body, 16<<20)).Decode(&status) == nil && status.Agent == e.agent.Name
+}
+
+// showsCertificate tells whether a port has the certificate of listen.cert.
+func (e *examination) showsCertificate(ctx context.Context, address string) bool {
+	ours, err := tls.LoadX509KeyPair(e.agent.Listen.Cert, e.agent.Listen.Key)
+	if err != nil {
+		return false
+	}
+	same := false
+	dialer := tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, // it is compared, byte by byte
+		VerifyConnection: func(s tls.ConnectionState) error {
+			same = bytes.Equal(s.PeerCertificates[0].Raw, ours.Certificate[0])
+			return nil
+		},
+	}}
+	if conn, err := dialer.DialContext(ctx, "tcp", address); err == nil {
+		conn.Close() //nolint:errcheck // nothing was sent
+	}
+	return same
+}
+
+// examineHeartbeat connects to where is pinged. Nothing is sent: a ping would say
+// that all is well. The URL is a secret, its host is not.
+func (e *examination) examineHeartbeat(ctx context.Context) {
+	raw, err := e.agent.HeartbeatURL()
+	if err != nil || raw == "" {
+		return // reported already, or not wanted
+	}
+	target, err := url.Parse(raw)
+	if err != nil {
+		return // it was parsed before
+	}
+	port := target.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[target.Scheme]
+	}
+	address := net.JoinHostPort(target.Hostname(), port)
+	if err := reach(ctx, address); err != nil {
+		e.failed("heartbeat", err, "mend heartbeat.url or heartbeat.url-file, or let this host connect there")
+		return
+	}
+	e.add(checkOK, "heartbeat", address+" can be reached; nothing was sent", "")
 }

@@ -4,14 +4,25 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"time"
 
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -55,6 +66,7 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 	case repo.Damage() != nil:
 		e.add(checkWarn, place, repo.Damage().Error(), "")
 	}
+	e.examineLineage(first, s)
 	e.examineRightsIn(ctx, s, abilities)
 	if strings.HasPrefix(place, "s3:") && (e.agent == nil || e.agent.Archiving()) {
 		interval := e.options.interval
@@ -64,6 +76,23 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers, e.agent != nil))
 	}
 	return abilities, true
+}
+
+// examineLineage tells of a repository that belongs to another cluster: nothing of this
+// one would be stored there.
+func (e *examination) examineLineage(ctx context.Context, s sinks.Sink) {
+	if e.survey == nil {
+		return
+	}
+	var req snapshot.Request
+	if dir := e.options.dataDir; dir != "" {
+		if t, restored := restore.Origin(dir, e.survey.ClusterID); restored {
+			req.Parent = t.Parent
+		}
+	}
+	if err := req.CheckLineage(ctx, s, *e.survey); errors.Is(err, snapshot.ErrOtherLineage) {
+		e.failed(s.String(), err, "name this cluster's own repository")
+	}
 }
 
 func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abilities sinks.Abilities) {
@@ -80,7 +109,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 		return
 	}
 	if !object.LockedUntil.IsZero() {
-		e.add(checkWarn, place, fmt.Sprintf("the bucket locks every object by itself (until %s), claims and small log segments too", when(object.LockedUntil)),
+		e.add(checkWarn, place, fmt.Sprintf("the bucket locks every object by itself (until %s), claims, small log segments and the heartbeats of the jobs' lease, 1440 a day, too", when(object.LockedUntil)),
 			"remove the bucket's default retention; requorum locks what needs it (object-lock=… in the URL)")
 	}
 	if _, err := sinks.Put(ctx, s, name, data, sinks.CreateOptions{}); !errors.Is(err, sinks.ErrExists) {
@@ -112,8 +141,8 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 		e.examineSharing(place)
 	}
 	switch err := s.Delete(ctx, name); {
-	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Enabled:
-		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject (with versions s3:DeleteObjectVersion), see docs/s3.md, or write jobs.prune.enabled: false and prune from elsewhere")
+	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Runs():
+		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject (with versions s3:DeleteObjectVersion), see docs/s3.md, or write jobs.prune.run: off and prune from elsewhere")
 	case errors.Is(err, sinks.ErrDenied):
 		e.add(checkWarn, place, fmt.Sprintf("nothing can be deleted, so merged log segments do not replace the small ones (%s stays)", name), "allow deleting below <timeline>/l0 and claims, see docs/s3.md, or prune from elsewhere")
 	case errors.Is(err, sinks.ErrLocked):
@@ -167,4 +196,286 @@ func clockOff(told, before, after time.Time) time.Duration {
 		return -told.Sub(after).Round(time.Second)
 	}
 	return 0
+}
+
+// examineWriter finds a writer that is named without need.
+func (e *examination) examineWriter(s sinks.Sink, abilities sinks.Abilities) {
+	writer := e.agent.Repository.Writer
+	if writer == "" || !abilities.ExclusiveCreate {
+		return // in order
+	}
+	e.add(checkWarn, "repository.writer", fmt.Sprintf("%s decides between several writers, and %s alone may write: no other agent takes over", s, writer), "remove repository.writer")
+}
+
+// examineStored holds the jobs against the newest backup: can they read it, and
+// is there room for it?
+func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
+	repo, err := repository.Open(ctx, s)
+	if err != nil {
+		return // there is none, or it is told already
+	}
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		e.failed("backups in "+s.String(), err, e.nextOfPlace(err))
+		return
+	}
+	var newest *snapshot.Manifest
+	for _, m := range catalog.Manifests {
+		if newest == nil || m.Started.After(newest.Started) {
+			newest = m
+		}
+	}
+	if newest == nil {
+		return
+	}
+	if newest.Object.Encrypted() {
+		e.examineKeys(ctx, repo, newest)
+	}
+	e.examineRoom(newest)
+}
+
+// readingJobs are those that run here and open what is stored.
+func (e *examination) readingJobs() []string {
+	var all []string
+	for _, job := range e.agent.Jobs.All() {
+		if job.Reads && job.Timing.Runs() {
+			all = append(all, job.Name)
+		}
+	}
+	return all
+}
+
+// examineKeys tries the identities on a stored object's header.
+func (e *examination) examineKeys(ctx context.Context, repo *repository.Repository, m *snapshot.Manifest) {
+	check, jobs := "backup "+m.ID, strings.Join(e.readingJobs(), ", ")
+	identities, err := e.agent.Identities()
+	if err != nil || jobs == "" {
+		return // told already, or not needed
+	}
+	if len(identities) == 0 {
+		e.add(checkFail, check, "is encrypted, and this agent holds no identity for "+jobs,
+			"add encryption.identity-files, or turn these jobs off here and run them on a verifier that holds the identity")
+		return
+	}
+	header, err := readHead(ctx, repo.Sink(), m.Object.Name, m.Object.StoredSize)
+	if err != nil {
+		e.failed(check, err, "look at it with requorum verify: its object may be damaged or gone")
+		return
+	}
+	var none *age.NoIdentityMatchError
+	switch _, err := age.Decrypt(bytes.NewReader(header), identities...); {
+	case errors.As(err, &none):
+		e.add(checkFail, check, fmt.Sprintf("encryption.identity-files do not open it (it is encrypted to %s), so %s would fail", strings.Join(m.Object.Recipients, ", "), jobs),
+			"add the identity of one of these recipients to encryption.identity-files")
+	case err != nil:
+		e.failed(check, err, "look at it with requorum verify")
+	default:
+		e.add(checkOK, check, "opens with encryption.identity-files", "")
+	}
+}
+
+// headSize is more than an age header has with a hundred recipients, and one
+// chunk of what follows.
+const headSize = 256 << 10
+
+func readHead(ctx context.Context, s sinks.Sink, name string, size int64) ([]byte, error) {
+	r, err := s.Open(ctx, name, 0, min(headSize, size))
+	if err != nil {
+		return nil, err
+	}
+	head, err := io.ReadAll(r)
+	return head, errors.Join(err, r.Close())
+}
+
+// scratchDatabases is how many unpacked databases a job has at once.
+const scratchDatabases = 2
+
+// keyBytes is what replaying needs in memory for each key, and replayBytes beside.
+const (
+	keyBytes    = 400
+	replayBytes = 64 << 20
+)
+
+// examineRoom looks whether the replaying jobs have the room that the newest
+// backup takes, on the disk and in memory.
+func (e *examination) examineRoom(m *snapshot.Manifest) {
+	j := e.agent.Jobs
+	if !j.Synthetic.Runs() && !j.Structure.Runs() && !j.Replay.Runs() && !j.Drill.Runs() {
+		return
+	}
+	dir, need := e.agent.Resources.ScratchDir, scratchDatabases*m.Object.RawSize
+	switch free, known, err := safedir.Free(dir); {
+	case err != nil || !known:
+		// A folder that is not there is told elsewhere.
+	case free < need:
+		e.add(checkFail, "scratch "+dir, fmt.Sprintf("%s free, and two databases of %s are unpacked there", size(free), size(m.Object.RawSize)), "make room, or write a resources.scratch-dir with more")
+	default:
+		e.add(checkOK, "scratch "+dir, fmt.Sprintf("%s free for two databases of %s", size(free), size(m.Object.RawSize)), "")
+	}
+	if m.Keys.Count == nil || !j.Synthetic.Runs() && !j.Replay.Runs() && !j.Drill.Runs() {
+		return
+	}
+	memory, limit := *m.Keys.Count*keyBytes+replayBytes, int64(e.agent.Resources.JobMemory)
+	if memory > limit {
+		e.add(checkFail, "resources.job-memory", fmt.Sprintf("replaying %d keys takes about %s, and %s are allowed", *m.Keys.Count, size(memory), size(limit)), fmt.Sprintf("write resources.job-memory: %dMiB, on a host that has them", (memory+memory/4)>>20))
+	}
+}
+
+// probeTimeout bounds one look at a port.
+const probeTimeout = 5 * time.Second
+
+// examineServers looks at the certificate of each member's port, and at the time
+// that its answers carry.
+func (e *examination) examineServers(ctx context.Context, client *client.Client, cfg client.Config) {
+	for _, cert := range client.ServerCertificates(ctx) {
+		if cert.Err == nil { // otherwise the endpoint does not answer, which is told
+			e.examineExpiry("certificate of "+cert.Endpoint, cert.Expires, "renew the member's certificate")
+		}
+	}
+	seen := map[string]bool{}
+	for _, endpoint := range client.Endpoints() {
+		url := endpoint
+		if !strings.Contains(url, "://") {
+			if url = "http://" + url; cfg.CACert != "" || cfg.Cert != "" {
+				url = "https://" + endpoint
+			}
+		}
+		if strings.HasPrefix(url, "http") && !seen[url] {
+			seen[url] = true
+			e.examineServerClock(ctx, cfg, url)
+		}
+	}
+}
+
+// examineServerClock asks for etcd's version over HTTP, which needs no rights: the
+// answer carries the time.
+func (e *examination) examineServerClock(ctx context.Context, cfg client.Config, url string) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	settings := &tls.Config{InsecureSkipVerify: true} // nothing secret is sent, and the survey has verified it
+	if cfg.Cert != "" {
+		if pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key); err == nil {
+			settings.Certificates = []tls.Certificate{pair}
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}}
+	before := time.Now()
+	told := dateOf(ctx, client, url)
+	if off := clockOff(told, before, time.Now()); off != 0 {
+		e.add(checkWarn, "clock of "+url, fmt.Sprintf("differs from this host's by %s: times of the archive, leases and certificates go by both", off), "set the clock: NTP on every member")
+	}
+}
+
+// dateOf is the time that a server's answer carries; zero where there is none.
+// Whether the server answers at all is not asked here.
+func dateOf(ctx context.Context, client *http.Client, url string) time.Time {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/version", nil)
+	if err != nil {
+		return time.Time{}
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return time.Time{}
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16)) // it has nothing that is needed
+	date, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return date
+}
+
+// reach connects to a host and port, and says nothing.
+func reach(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// List prices of S3 Standard, in USD for 1000 requests. Deleting is free.
+const (
+	putPrice = 0.005 // also for listing
+	getPrice = 0.0004
+)
+
+const (
+	day   = 24 * time.Hour
+	month = 30 // days
+)
+
+// costReport is what archiving, and agents that know what is stored, cost in
+// requests, at most: a cluster that writes all the time, and at times when it does
+// not.
+type costReport struct {
+	Repository string        `json:"repository"`
+	Interval   time.Duration `json:"interval"`
+	Archivers  int           `json:"archivers"`
+	Puts       int64         `json:"puts_a_day"`  // segments, while the cluster writes
+	Alive      int64         `json:"alive_a_day"` // marks, while it is idle: instead of those
+	Gets       int64         `json:"gets_a_day"`  // of those who stand by
+	MergeGets  int64         `json:"merge_gets_a_day"`
+	Lists      int64         `json:"lists_a_day"`
+	Looks      int64         `json:"look_lists_a_day"`  // of the archivers' hourly look whether all is there
+	Agents     int64         `json:"agent_lists_a_day"` // of agents, which know what is stored; 0 without them
+	MonthUSD   float64       `json:"usd_a_month"`       // all of it, by list price, while the cluster writes
+	IdleUSD    float64       `json:"idle_usd_a_month"`  // and while it is idle
+}
+
+// costOf reckons: the writer stores one segment an interval, each of the others
+// looks for it as often, and merging reads each twice (its header, then all of
+// it) and lists the last day's once an hour. Once an hour each archiver looks whether
+// all is there: it lists what is merged, full snapshots and marks, and the small segments
+// of up to two hours, which nobody merged yet. An agent lists what is stored every
+// few minutes besides.
+func costOf(place string, interval time.Duration, archivers int, agents bool) costReport {
+	c := costReport{Repository: place, Interval: interval, Archivers: archivers}
+	c.Puts = int64(day / interval)
+	c.Gets = int64(archivers-1) * c.Puts
+	c.MergeGets = 2 * c.Puts
+	c.Alive = int64(archivers) * int64(day/archive.DefaultAlive)
+	const perPage = 1000
+	c.Lists = 24 * int64(archivers) * (c.Puts/perPage + 2) // segments, and marks
+	c.Looks = 24 * int64(archivers) * (2*c.Puts/24/perPage + looksAlways)
+	if agents {
+		c.Agents = int64(archivers) * schedule.ListsADay
+	}
+	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists+c.Looks+c.Agents) + getPrice*float64(c.Gets+c.MergeGets))
+	c.IdleUSD = month / 1000.0 * putPrice * float64(c.idle())
+	return c
+}
+
+// looksAlways are the listings of a look that finds nothing new.
+const looksAlways = 4
+
+// idle are the requests of a day without writes.
+func (c costReport) idle() int64 {
+	return c.Alive + (2+looksAlways)*24*int64(c.Archivers) + c.Agents
+}
+
+func (e *examination) printCost(c costReport) error {
+	e.printf("\nRequests of %d archivers to %s, with an interval of %s:\n", c.Archivers, c.Repository, c.Interval)
+	out := newTable(e.stdout, "REQUESTS", "A DAY", "USD A MONTH")
+	row := func(what string, n int64, price float64) {
+		out.row(what, fmt.Sprint(n), fmt.Sprintf("%.2f", month/1000.0*price*float64(n)))
+	}
+	row("PUT, segments", c.Puts, putPrice)
+	row("GET, standing by", c.Gets, getPrice)
+	row("GET, merging", c.MergeGets, getPrice)
+	row("LIST, merging", c.Lists, putPrice)
+	row("LIST, looking whether all is there", c.Looks, putPrice)
+	if c.Agents > 0 {
+		row("LIST and PUT, agents' status and jobs", c.Agents, putPrice)
+	}
+	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists+c.Looks+c.Agents), fmt.Sprintf("%.2f", c.MonthUSD))
+	out.row("while nothing is written", fmt.Sprint(c.idle()), fmt.Sprintf("%.2f", c.IdleUSD))
+	if err := out.flush(); err != nil {
+		return err
+	}
+	e.printf("By the list price of S3 Standard (%g USD for 1000 PUT or LIST, %g for 1000 GET), without storage.\n", putPrice, getPrice)
+	return nil
 }

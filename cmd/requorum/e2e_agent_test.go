@@ -15,7 +15,7 @@ import (
 
 	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/retention"
-	"github.com/requorum/requorum/schedule/status"
+	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -40,7 +40,7 @@ func (u *user) agents(t testing.TB, c *storetest.Cluster, repo, more string) []*
 func (u *user) agent(t testing.TB, c *storetest.Cluster, member int, repo, more string) *agent {
 	t.Helper()
 	m := c.Member(member)
-	address := freeAddress(t)
+	address := storetest.FreeAddress(t)
 	spool := u.path("spool-" + m.Name)
 	text := fmt.Sprintf(`
 name: %s
@@ -48,7 +48,7 @@ etcd: {endpoints: [%s]}
 member: {data-dir: %s}
 repository: {url: %q, retry-for: 2s}
 archive: {interval: 500ms, takeover: 2s, spool-dir: %s}
-resources: {scratch-dir: %s, nice: 0, ionice: none}
+resources: {scratch-dir: %s}
 listen: {address: %s}
 %s`, m.Name, m.ClientURL, m.DataDir, repo, spool, u.path("scratch-"+m.Name), address, more)
 	file := u.path("agent-" + m.Name + ".yaml")
@@ -76,7 +76,7 @@ func (a *agent) get(t testing.TB, path string) (code int, body string) {
 	return resp.StatusCode, string(data)
 }
 
-func (a *agent) status(t testing.TB) (s status.Status, ok bool) {
+func (a *agent) status(t testing.TB) (s web.Status, ok bool) {
 	t.Helper()
 	code, body := a.get(t, "/api/v1/status")
 	if code != http.StatusOK {
@@ -128,9 +128,9 @@ const agentMemory = 256 << 20
 const busyJobs = `
 jobs:
   full: {schedule: "* * * * *", jitter: 0s, max-log: 8MiB}
-  synthetic: {enabled: true, schedule: "* * * * *", jitter: 20s}
+  synthetic: {run: lease, schedule: "* * * * *", jitter: 20s}
   checksum: {schedule: "* * * * *", jitter: 10s}
-  replay: {enabled: true, schedule: "* * * * *", jitter: 30s}
+  replay: {run: lease, schedule: "* * * * *", jitter: 30s}
   prune: {schedule: "* * * * *", jitter: 40s}
   merge: {schedule: "* * * * *", jitter: 50s}
   divergence: {schedule: "*/5 * * * *", jitter: 0s}
@@ -142,7 +142,10 @@ retention: {any-point: 2m, last: 3, daily: 0, weekly: 0, monthly: 0, minimum: 2}
 // come back. At the end there is one timeline without a gap, no job was done
 // twice, and every write that was acknowledged can be restored.
 func TestAgentsAmongKills(t *testing.T) {
-	for _, version := range []string{"3.6", "3.7"} {
+	if testing.Short() {
+		t.Skip("TestLogKilled kills members and archivers, TestAgentRepositoryAway the server; schedule/job has agents that come and go")
+	}
+	for _, version := range storetest.Some("3.6", "3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel() // much of it waits
 			agentsAmongKills(t, version)
@@ -214,7 +217,8 @@ func agentsAmongKills(t *testing.T, version string) {
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	expectNoSlotTwice(t, u, repo)
-	u.must(t, exitOK, "verify", "--repo", repo, "--rung", "replay")
+	u.backup(t, c.Endpoints(), []string{repo}) // so that there is one before it to replay from, however short the run was
+	u.must(t, exitOK, "verify", "--repo", repo, "--level", "replay")
 	expectPruned(t, u, server, repo)
 	for _, a := range agents {
 		a.stop(t)
@@ -306,7 +310,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 	writers := startWriters(t, c)
 
 	const until = "requorum_recoverable_until_timestamp_seconds"
-	away := time.Duration(short(20, 300)) * time.Second
+	away := time.Duration(storetest.Amount(10, 20, 300)) * time.Second
 	before := time.Now()
 	server.Kill()
 	var first []float64
@@ -332,8 +336,8 @@ func TestAgentRepositoryAway(t *testing.T) {
 			t.Errorf("the agent of %s is ready: %d %s", a.member.Name, code, body)
 		}
 		s, _ := a.status(t)
-		if !slices.ContainsFunc(s.Problems, func(p status.Problem) bool {
-			return p.Kind == status.KindRecoveryPoint && p.Severity == status.Critical
+		if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
+			return p.Kind == web.KindRecoveryPoint && p.Severity == web.Critical
 		}) {
 			t.Errorf("the agent of %s does not say that the recovery point is missed: %+v", a.member.Name, s.Problems)
 		}

@@ -2,15 +2,19 @@ package main
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // ciRepos are repositories in the states that a gate has to tell apart.
@@ -54,7 +58,7 @@ func junitCounts(t *testing.T, path string) (tests, failures, errors int) {
 	t.Helper()
 	xmllint, err := exec.LookPath("xmllint")
 	needs(t, err == nil, "xmllint is not installed (apt-get install libxml2-utils)")
-	schema := filepath.Join("..", "..", "verify", "junit", "testdata", "junit.xsd")
+	schema := filepath.Join("..", "..", "verify", "report", "testdata", "junit.xsd")
 	if out, err := exec.Command(xmllint, "--noout", "--nonet", "--schema", schema, path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -77,6 +81,7 @@ func junitCounts(t *testing.T, path string) (tests, failures, errors int) {
 // a damaged backup and pass it on a healthy one; what could not be checked fails
 // it unless that is allowed.
 func TestGitHubAction(t *testing.T) {
+	t.Parallel()
 	c := startCI(t)
 	r := newRunner(t, c.u)
 	for _, test := range []struct {
@@ -87,8 +92,8 @@ func TestGitHubAction(t *testing.T) {
 		failures, errors bool
 	}{
 		{"healthy", map[string]string{"repo": c.healthy}, exitOK, "passed", false, false},
-		{"healthy, all of it, nothing written", map[string]string{"repo": c.healthy, "backup": "all", "verdict": "false", "rung": "checksum", "sample": "50%"}, exitOK, "passed", false, false},
-		// Damage on one rung is why the next cannot be tried: an error beside the failure.
+		{"healthy, all of it, nothing written", map[string]string{"repo": c.healthy, "backup": "all", "verdict": "false", "level": "checksum", "sample": "50%"}, exitOK, "passed", false, false},
+		// Damage on one level is why the next cannot be tried: an error beside the failure.
 		{"damaged", map[string]string{"repo": c.damaged}, exitDamaged, "damaged", true, true},
 		{"damaged, unchecked allowed", map[string]string{"repo": c.damaged, "allow-unchecked": "true"}, exitDamaged, "damaged", true, true},
 		{"encrypted", map[string]string{"repo": c.encrypted, "identity": c.identity}, exitOK, "passed", false, false},
@@ -113,12 +118,8 @@ func TestGitHubAction(t *testing.T) {
 			if tests == 0 || (failures > 0) != test.failures || (errors > 0) != test.errors {
 				t.Errorf("%d test cases, %d failures, %d errors", tests, failures, errors)
 			}
-			want := 1
-			if test.with["verdict"] == "false" {
-				want = 0
-			}
-			if n := len(tree(t, filepath.Join(test.with["repo"], "verdicts"))) - before; n != want {
-				t.Errorf("%d verdicts were written, want %d", n, want)
+			if n := len(tree(t, filepath.Join(test.with["repo"], "verdicts"))) - before; (n == 0) != (test.with["verdict"] == "false") {
+				t.Errorf("%d verdicts were written", n)
 			}
 			expectCommandsStopped(t, j.log)
 		})
@@ -173,6 +174,10 @@ func TestGitHubActionInjection(t *testing.T) {
 
 // Without a binary the action builds one from its own source, in its own version.
 func TestGitHubActionBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds requorum anew; TestGitHubAction has the other steps")
+	}
+	t.Parallel()
 	u := newUser(t)
 	r := newRunner(t, u)
 	steps := r.action.Runs.Steps
@@ -207,20 +212,83 @@ func TestGitLabJob(t *testing.T) {
 	if !ok || len(job.Script) == 0 || job.Artifacts.Reports["junit"] != "$REQUORUM_JUNIT" {
 		t.Fatalf("%+v", file)
 	}
+	// As GitLab lays down a variable of type "file": everybody may write to it.
+	identity := filepath.Join(t.TempDir(), "file")
+	bytes, err := os.ReadFile(c.identity)
+	if err == nil {
+		err = errors.Join(os.WriteFile(identity, bytes, 0o666), os.Chmod(identity, 0o666), os.Chmod(filepath.Dir(identity), 0o777))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
-		repo string
-		code int
-	}{{c.healthy, exitOK}, {c.damaged, exitDamaged}, {c.encrypted, exitIncomplete}} {
+		repo, identity string
+		code           int
+	}{{c.healthy, "", exitOK}, {c.damaged, "", exitDamaged}, {c.encrypted, "", exitIncomplete}, {c.encrypted, identity, exitOK}} {
 		env := maps.Clone(job.Variables)
-		env["REQUORUM_REPO"] = test.repo
-		env["PATH"] = filepath.Dir(c.u.binary) + string(os.PathListSeparator) + os.Getenv("PATH")
+		env["REQUORUM_REPO"], env["REQUORUM_IDENTITY"] = test.repo, test.identity
 		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, ".requorum"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(c.u.binary, filepath.Join(dir, ".requorum", "requorum")); err != nil { // what the job before built
+			t.Fatal(err)
+		}
 		log, code := c.u.bash(t, dir, strings.Join(job.Script, "\n"), env)
 		if code != test.code {
 			t.Errorf("exit code %d, want %d\n%s", code, test.code, log)
 		}
 		if _, failures, _ := junitCounts(t, filepath.Join(dir, "requorum-junit.xml")); (failures > 0) != (test.code == exitDamaged) {
 			t.Errorf("%d failures\n%s", failures, log)
+		}
+	}
+}
+
+// The GitLab job that builds takes a release and nothing that moves, and the job that
+// holds the identity downloads nothing.
+func TestGitLabBuild(t *testing.T) {
+	u := newUser(t)
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "ci", "gitlab.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file map[string]struct {
+		Image     string            `yaml:"image"`
+		Variables map[string]string `yaml:"variables"`
+		Script    []string          `yaml:"script"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	build := file[".requorum-build"]
+	for _, image := range []string{build.Image, file[".requorum-verify"].Image} {
+		if image != "$REQUORUM_GO_IMAGE" {
+			t.Errorf("the image is %q, and not the one that the user names by digest", image)
+		}
+	}
+	script := strings.Join(file[".requorum-verify"].Script, "\n")
+	if fetches := regexp.MustCompile(`\b(go|curl|wget|apt|apk|git|https?)\b`).FindString(script); fetches != "" || !strings.HasSuffix(script, `.requorum/requorum verify "$REQUORUM_BACKUP"`) {
+		t.Errorf("beside the identity runs %q: %q", script, fetches)
+	}
+	if build.Variables["GOSUMDB"] != "sum.golang.org" {
+		t.Errorf("the checksum database is %q", build.Variables["GOSUMDB"])
+	}
+	fake := t.TempDir()
+	if err := storetest.WriteProgram(filepath.Join(fake, "go"), []byte("#!/bin/sh\necho \"$GOBIN $*\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for version, code := range map[string]int{
+		"": 2, "latest": 2, "main": 2, "v1": 2, "v1.0": 2, "upgrade": 2,
+		"v1.0.0 ":     2, //nolint:gocritic // the space is the test
+		"v1.0.0;true": 2, "v1.0.0": 0,
+	} {
+		env := maps.Clone(build.Variables)
+		env["REQUORUM_VERSION"], env["PATH"] = version, fake+string(os.PathListSeparator)+os.Getenv("PATH")
+		dir := t.TempDir()
+		log, got := u.bash(t, dir, "set -e\n"+strings.Join(build.Script, "\n"), env)
+		installs := strings.Contains(log, dir+"/.requorum install github.com/requorum/requorum/cmd/requorum@"+version+"\n")
+		if got != code || installs != (code == 0) {
+			t.Errorf("version %q: exit code %d, want %d\n%s", version, got, code, log)
 		}
 	}
 }

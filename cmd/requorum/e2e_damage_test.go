@@ -56,6 +56,16 @@ func (d *damaged) repo(t *testing.T, name string, more ...string) (path string, 
 	return path, two[0], two[1]
 }
 
+// copied is a copy of a repository.
+func (d *damaged) copied(t *testing.T, repo string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "repo")
+	if err := os.CopyFS(to, os.DirFS(repo)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 // restore runs a restore to data directories below dir, in this process: a test
 // runs hundreds.
 func (d *damaged) restore(t *testing.T, repo, dir string, more ...string) ended {
@@ -95,6 +105,7 @@ func (d *damaged) expectGood(t *testing.T, repo string) {
 // object is flipped, at every byte in the long form and else at all places that
 // have a form (headers, footers, the seek table) and a sample of the others.
 func TestFlippedBit(t *testing.T) {
+	t.Parallel()
 	d := startDamaged(t)
 	for _, form := range []struct {
 		name string
@@ -110,11 +121,8 @@ func TestFlippedBit(t *testing.T) {
 			t.Logf("%d places in %d bytes", len(places), len(data))
 			var group errgroup.Group
 			group.SetLimit(4)
-			for worker, some := range slices.Collect(slices.Chunk(places, (len(places)+3)/4)) {
-				copied := d.u.path(fmt.Sprintf("%s-%d", form.name, worker))
-				if err := os.CopyFS(copied, os.DirFS(repo)); err != nil {
-					t.Fatal(err)
-				}
+			for some := range slices.Chunk(places, (len(places)+3)/4) {
+				copied := d.copied(t, repo)
 				object := filepath.Join(copied, newer.Object.Name)
 				if err := os.Chmod(object, 0o600); err != nil {
 					t.Fatal(err)
@@ -161,7 +169,7 @@ func flips(size int) []int {
 	for i := range ends {
 		places = append(places, i, size-1-i)
 	}
-	for range 140 {
+	for range storetest.Amount(40, 140, 0) {
 		places = append(places, ends+rand.IntN(size-2*ends))
 	}
 	return places
@@ -185,6 +193,7 @@ func flip(path string, at int64, bit byte) error {
 // TestDamagedRepository is the rest of point 5: objects that are cut short,
 // gone, or of another backup, and manifests that somebody edited or exchanged.
 func TestDamagedRepository(t *testing.T) {
+	t.Parallel()
 	d := startDamaged(t)
 	manifest := func(repo string, m *snapshot.Manifest) string {
 		return filepath.Join(repo, m.Timeline.String(), "full", m.ID, "manifest.json")
@@ -194,6 +203,8 @@ func TestDamagedRepository(t *testing.T) {
 		name string
 		more []string
 	}{{"plain", nil}, {"encrypted", d.age}} {
+		pristine, older, newer := d.repo(t, form.name, form.more...)
+		d.expectGood(t, pristine)
 		for name, spoil := range map[string]func(t *testing.T, repo string, older, newer *snapshot.Manifest){
 			"object empty": func(t *testing.T, repo string, _, newer *snapshot.Manifest) {
 				rewrite(t, object(repo, newer), func([]byte) []byte { return nil })
@@ -236,8 +247,7 @@ func TestDamagedRepository(t *testing.T) {
 			},
 		} {
 			t.Run(form.name+" "+name, func(t *testing.T) {
-				repo, older, newer := d.repo(t, t.Name(), form.more...)
-				d.expectGood(t, repo)
+				repo := d.copied(t, pristine)
 				// A restore notes its timeline in the repository; that is not under test.
 				spoil(t, repo, older, newer)
 				good := older.ID
@@ -273,7 +283,7 @@ func TestDamagedRepository(t *testing.T) {
 		"descriptor edited": func(path string) { rewrite(t, path, func(b []byte) []byte { return b[:len(b)/2] }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			repo, _, newer := d.repo(t, t.Name())
+			repo, _, newer := d.repo(t, name)
 			spoil(filepath.Join(repo, "timelines", newer.Timeline.String()+".json"))
 			if e := d.u.run(t, "list", "--repo", repo); e.code != exitDamaged || !strings.Contains(e.stdout, newer.ID) {
 				t.Errorf("not listed with exit code %d: %s", exitDamaged, e)
@@ -282,7 +292,7 @@ func TestDamagedRepository(t *testing.T) {
 		})
 	}
 	t.Run("marker gone", func(t *testing.T) {
-		repo, _, _ := d.repo(t, t.Name())
+		repo, _, _ := d.repo(t, "marker gone")
 		remove(t, filepath.Join(repo, "requorum.json"))
 		if e := d.u.run(t, "list", "--repo", repo); e.code == exitOK {
 			t.Errorf("exit code %d: %s", e.code, e)
@@ -293,6 +303,7 @@ func TestDamagedRepository(t *testing.T) {
 // TestReadBackFindsDamage: what a repository gives back is compared before the
 // manifest is written: a backup that the store spoilt never comes to be.
 func TestReadBackFindsDamage(t *testing.T) {
+	t.Parallel()
 	c := startPlain(t, "3.7", 1, 100, 64<<10)
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)

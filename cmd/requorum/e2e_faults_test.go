@@ -61,35 +61,37 @@ func upload(r *http.Request) bool {
 
 // TestBackupS3Trouble is point 6 of what the main job must show: S3 refuses,
 // throttles, and cuts connections, at the start and midway. The backup succeeds
-// after trying again, or fails with a clear error and nothing half-done.
+// after trying again, or fails with a clear error and nothing half-done. With
+// -short the first of the cases: sinks/s3 has all faults of single requests.
 func TestBackupS3Trouble(t *testing.T) {
 	f := startFaults(t)
-	for _, c := range []struct {
+	cases := []struct {
 		name  string
 		fault sinktest.ProxyFault
 		code  int
 		says  string // in the error
 	}{
-		{"throttled always", sinktest.ProxyFault{Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
 		{"throttled always from the second part on", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
+		{"cut twice midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: 2, Do: sinktest.CutRequest(1 << 20)}, exitOK, ""},
+		{"the answer to the completion is lost", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.LoseAnswer}, exitOK, ""},
+		{"the manifest is refused", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "manifest"},
+		{"the reading back is cut once", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Do: sinktest.CutResponse(10)}, exitOK, ""},
+		{"throttled always", sinktest.ProxyFault{Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
 		{"throttled three times midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: 3, Do: sinktest.Refuse(503, "SlowDown")}, exitOK, ""},
 		{"refused from the start", sinktest.ProxyFault{Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "AccessDenied"},
 		{"refused midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "AccessDenied"},
-		{"cut twice midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: 2, Do: sinktest.CutRequest(1 << 20)}, exitOK, ""},
 		{"cut always midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 20)}, exitFailed, ""},
 		{"errors of the server midway", sinktest.ProxyFault{Match: upload, Times: 2, Do: sinktest.Refuse(500, "InternalError")}, exitOK, ""},
 		{"a bit flips on the way once", sinktest.ProxyFault{Match: upload, Do: sinktest.FlipRequest(1000)}, exitOK, ""},
 		{"the answer to the start of the upload is lost", sinktest.ProxyFault{Match: sinktest.IsStart, Do: sinktest.LoseAnswer}, exitOK, ""},
-		{"the answer to the completion is lost", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.LoseAnswer}, exitOK, ""},
 		{"the completion is refused", sinktest.ProxyFault{Match: sinktest.IsComplete, Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "SlowDown"},
 		{"the completion is an error and has happened", sinktest.ProxyFault{Match: sinktest.IsComplete, Do: sinktest.RefuseAfter(500, "InternalError")}, exitOK, ""},
-		{"the manifest is refused", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "manifest"},
 		{"the manifest is throttled always", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed, "manifest"},
 		{"the manifest is throttled twice", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: 2, Do: sinktest.Refuse(503, "SlowDown")}, exitOK, ""},
 		{"the answer to the manifest is lost", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Do: sinktest.LoseAnswer}, exitOK, ""},
 		{"the reading back is refused", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed, "read the stored snapshot back"},
-		{"the reading back is cut once", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Do: sinktest.CutResponse(10)}, exitOK, ""},
-	} {
+	}
+	for _, c := range cases[:storetest.Amount(5, len(cases), len(cases))] {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // most of the time is spent waiting to try again
 			c.fault.Name = c.name
@@ -128,18 +130,19 @@ func TestRestoreS3Trouble(t *testing.T) {
 	f := startFaults(t)
 	f.u.backup(t, f.cluster.Endpoints(), []string{f.server.URL("backups", "etcd")})
 	get := sinktest.IsGet("snapshot.zst")
-	for _, c := range []struct {
+	cases := []struct {
 		name  string
 		fault sinktest.ProxyFault
 		code  int
 	}{
+		{"cut three times midway", sinktest.ProxyFault{Match: get, Times: 3, Do: sinktest.CutResponse(1 << 20)}, exitOK},
+		{"refused", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed},
+		{"a bit flips on the way always", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.FlipResponse(5000)}, exitDamaged},
 		{"throttled always", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.Refuse(503, "SlowDown")}, exitFailed},
 		{"throttled three times", sinktest.ProxyFault{Match: get, Times: 3, Do: sinktest.Refuse(503, "SlowDown")}, exitOK},
-		{"refused", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}, exitFailed},
-		{"cut three times midway", sinktest.ProxyFault{Match: get, Times: 3, Do: sinktest.CutResponse(1 << 20)}, exitOK},
 		{"cut always without a byte", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.CutResponse(0)}, exitFailed},
-		{"a bit flips on the way always", sinktest.ProxyFault{Match: get, Times: -1, Do: sinktest.FlipResponse(5000)}, exitDamaged},
-	} {
+	}
+	for _, c := range cases[:storetest.Amount(3, len(cases), len(cases))] {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.fault.Name = c.name
@@ -167,15 +170,17 @@ func TestRestoreS3Trouble(t *testing.T) {
 // TestOneRepositoryOfTwoFails is the rule that one repository's trouble is not
 // the other's: exit code 5, the good one has the backup, the bad one nothing.
 func TestOneRepositoryOfTwoFails(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t)
-	for _, c := range []struct {
+	cases := []struct {
 		name  string
 		fault sinktest.ProxyFault
 	}{
 		{"midway", sinktest.ProxyFault{Match: upload, Skip: 1, Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}},
 		{"at the manifest", sinktest.ProxyFault{Match: sinktest.IsPut("manifest.json"), Times: -1, Do: sinktest.Refuse(403, "AccessDenied")}},
 		{"at the reading back", sinktest.ProxyFault{Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.FlipResponse(100)}},
-	} {
+	}
+	for _, c := range cases[:storetest.Amount(1, len(cases), len(cases))] {
 		t.Run(c.name, func(t *testing.T) {
 			c.fault.Name = c.name
 			proxy := sinktest.NewFaultProxy(t, f.server.Endpoint, c.fault)
@@ -200,6 +205,7 @@ func TestOneRepositoryOfTwoFails(t *testing.T) {
 // TestBackupDiskFull: a disk that is full midway fails the backup, by name,
 // and keeps nothing of it.
 func TestBackupDiskFull(t *testing.T) {
+	t.Parallel()
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	u := newUser(t)
 	disk := storetest.SmallDisk(t, "16m")
@@ -226,6 +232,7 @@ func TestBackupDiskFull(t *testing.T) {
 // TestRestoreDiskFull: too little room is found before the first byte; room that
 // somebody else takes meanwhile ends the restore with nothing in place.
 func TestRestoreDiskFull(t *testing.T) {
+	t.Parallel()
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	u := newUser(t)
 	repo := u.path("repo")

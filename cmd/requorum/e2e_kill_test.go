@@ -21,7 +21,7 @@ import (
 // What the kill tests back up: large enough that a backup to S3 is a multipart
 // upload of several parts.
 const (
-	killKeys      = 600
+	killKeys      = 400
 	killValueSize = 64 << 10
 )
 
@@ -30,6 +30,7 @@ const (
 // once, while a client writes. Whatever is listed afterwards restores, whole,
 // and the next backup needs no cleaning.
 func TestKilledBackup(t *testing.T) {
+	t.Parallel()
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
@@ -40,7 +41,7 @@ func TestKilledBackup(t *testing.T) {
 	u.backup(t, c.Endpoints(), repos)
 	whole := time.Since(start)
 	checked := map[string]bool{}
-	rounds, kills, leftovers := short(5, 50), 0, 0
+	rounds, kills, leftovers := storetest.Amount(2, 5, 50), 0, 0
 	for round := 0; kills < rounds; round++ {
 		if round > 4*rounds {
 			t.Fatalf("only %d of %d runs were killed before their end: the times are wrong", kills, round)
@@ -120,6 +121,7 @@ func expectListedRestore(t *testing.T, u *user, repo string, checked map[string]
 // the flags of a new cluster: they refuse, or they serve everything. A second
 // run of the same command succeeds.
 func TestKilledRestore(t *testing.T) {
+	t.Parallel()
 	versions := []string{"3.6", "3.7"}
 	u := newUser(t)
 	old, repo := "file://"+u.path("old"), "file://"+u.path("repo")
@@ -145,7 +147,7 @@ func TestKilledRestore(t *testing.T) {
 	whole := time.Since(start)
 
 	var seen tally
-	rounds, kills := short(5, 50), 0
+	rounds, kills := storetest.Amount(2, 5, 50), 0
 	for round := 0; kills < rounds; round++ {
 		if round > 4*rounds {
 			t.Fatalf("only %d of %d runs were killed before their end: the times are wrong", kills, round)

@@ -42,7 +42,7 @@ func TestLogInAContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "requorum"), data, 0o700); err != nil {
+	if err := storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {

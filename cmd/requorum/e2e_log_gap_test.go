@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -13,7 +16,11 @@ import (
 // shown, and closed by a new full snapshot, and a point in it is refused; an
 // archiver beside another member leaves none.
 func TestLogGap(t *testing.T) {
-	for _, helped := range []bool{false, true} {
+	kinds := []bool{false, true}
+	if testing.Short() {
+		kinds = kinds[:1] // that others fill what one missed TestLogRepositoryAway shows too
+	}
+	for _, helped := range kinds {
 		t.Run(fmt.Sprintf("helped-%v", helped), func(t *testing.T) {
 			t.Parallel()
 			leaveGap(t, helped)
@@ -63,4 +70,54 @@ func leaveGap(t *testing.T, helped bool) {
 	for _, a := range archivers {
 		a.stop(t)
 	}
+}
+
+// TestLogSpoolOverflow: the repository is away until the spool is full and the member
+// has purged what nobody read. That ends in a recorded gap and a full snapshot at
+// once, and the listing says so; what was written before and since is there.
+func TestLogSpoolOverflow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a member purges its log when hundreds of MiB are written; the archiver's own test has the same in fake time")
+	}
+	t.Parallel() // much of it waits
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1, ExtraArgs: []string{
+		"--snapshot-count=20", "--snapshot-catchup-entries=5", "--max-wals=1", "--max-snapshots=1",
+	}})
+	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	repo := server.URL("backups", "etcd")
+	a := u.archive(t, c, 0, repo, "--spool-limit", "8MiB", "--retry-for", "1s")
+	acks := putSome(t, c, "/first/", 50)
+	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	server.Kill()
+	wal := filepath.Join(c.Member(0).DataDir, "member", "wal", "*.wal")
+	client, value, random := c.Client(t), make([]byte, 1<<20), rand.NewChaCha8([32]byte{})
+	for range 300 {
+		if _, err := random.Read(value); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(t.Context(), "/large", string(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.says(t, "alarm spool-full")
+	eventually(t, "the member has purged its log", func() error {
+		files, err := filepath.Glob(wal)
+		if err == nil && len(files) > 2 {
+			err = fmt.Errorf("%d files", len(files))
+		}
+		return err
+	})
+	server.Restart(t)
+	a.says(t, "alarm gap")
+	a.says(t, "took the full snapshot that was due")
+	acks = append(acks, putSome(t, c, "/last/", 50)...)
+	u.awaitArchived(t, repo, applied(t, c, 0), a)
+	report := u.list(t, repo)
+	ranges := report.Ranges
+	if n := len(ranges); n < 3 || len(report.Timelines) != 1 || ranges[n-1].Gap || !ranges[n-2].Gap || !strings.Contains(ranges[n-2].Reason, "in no log that an archiver could read") {
+		t.Errorf("ranges %+v", ranges)
+	}
+	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
+	a.stop(t)
 }

@@ -29,8 +29,6 @@ func (c logCase) factors() [4]string { return [4]string{c.version, c.place, c.co
 
 // logCases has every two values of different factors together at least once.
 var logCases = []logCase{
-	{"3.4", "disk", "plain", "archive"},
-	{"3.4", "s3", "age", "member"},
 	{"3.5", "disk", "age", "archive"},
 	{"3.5", "s3", "plain", "member"},
 	{"3.6", "disk", "plain", "member"},
@@ -65,7 +63,7 @@ func TestLogCasesArePairwise(t *testing.T) {
 // several revisions, and every row that it held in the end.
 func TestLogMatrix(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
-	for _, version := range storetest.Versions() {
+	for _, version := range storetest.Some(storetest.Versions()...) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel() // much of it waits
 			logMatrix(t, server, version)
@@ -107,7 +105,7 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 		all = append(all, r)
 	}
 	load := storetest.StartMixed(t, c, storetest.MixedOptions{
-		Ops: short(1200, 12_000), Seed: 4, Observations: 6, Workers: 8,
+		Ops: storetest.Amount(600, 1200, 12_000), Seed: 4, Observations: 6, Workers: 8,
 		// TestLogMixed has members that come and go, and leases that expire take their
 		// time. Of so few puts none may be a large one.
 		Without: []storetest.Kind{
@@ -139,7 +137,7 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 			}
 			end := u.rebuild(t, source...)
 			expectObserved(t, end, "the end", result.Final)
-			expectSameBuckets(t, "the end", version, end, filepath.Join(c.Member(0).DataDir, "member", "snap", "db"))
+			expectSameBuckets(t, "the end", end, filepath.Join(c.Member(0).DataDir, "member", "snap", "db"))
 			figure(t, "hashes compared", len(result.Observed)+1)
 		})
 	}

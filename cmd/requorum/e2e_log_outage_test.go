@@ -40,6 +40,9 @@ func acknowledged(all []*storetest.Writer) []storetest.Ack {
 // each way in which that happens. Segments wait in the spools and follow; no gap
 // is left, and nothing that was acknowledged is missing.
 func TestLogRepositoryAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestAgentRepositoryAway has the same of an agent")
+	}
 	t.Parallel() // much of it waits
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
@@ -111,6 +112,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 		t.Fatal(err)
 	}
 	config.Credentials = credentials.NewStaticCredentialsProvider(name, secret, "")
+	config.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers 
 	var newest walreplay.Range
 	deadline := time.Now().Add(time.Minute)
 	for {
-		ranges := u.list(t, repo).Ranges
+		ranges := u.listHere(t, repo).Ranges
 		if n := len(ranges); n > 0 {
 			if newest = ranges[n-1]; !newest.Gap && newest.LastIndex >= index {
 				return newest

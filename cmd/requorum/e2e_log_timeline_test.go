@@ -302,6 +302,6 @@ func TestLogRollingUpgrade(t *testing.T) {
 	latest := u.rebuild(t, "--repo", repo, "--latest")
 	expectAcks(t, latest, "the archive", acks)
 	for i := range c.Size() {
-		expectSameBuckets(t, "the archive against "+c.Member(i).Name, "3.7", latest, filepath.Join(c.Member(i).DataDir, "member", "snap", "db"))
+		expectSameBuckets(t, "the archive against "+c.Member(i).Name, latest, filepath.Join(c.Member(i).DataDir, "member", "snap", "db"))
 	}
 }

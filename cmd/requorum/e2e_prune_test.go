@@ -16,6 +16,7 @@ import (
 // before it a time is refused and the nearest point is named; a pinned backup from
 // before it is there; and the repository is whole.
 func TestPruneWindow(t *testing.T) {
+	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	client := c.Client(t)
 	u := newUser(t)
@@ -65,7 +66,7 @@ func TestPruneWindow(t *testing.T) {
 		t.Errorf("no nearest point is named: %s", refused.stderr)
 	}
 	u.must(t, exitOK, "restore", old.ID, "--repo", repo, "--to-snapshot", u.path("pinned.db"))
-	u.must(t, exitOK, "verify", "all", "--rung", "structure", "--repo", repo)
+	u.must(t, exitOK, "verify", "all", "--level", "structure", "--repo", repo)
 	expectPoint(t, u, repo, "3.6", []string{"--at", within.Format(time.RFC3339Nano), "--at-nearest"}, value)
 
 	// The archiver goes on over what was pruned, without a gap.

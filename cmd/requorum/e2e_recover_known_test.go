@@ -1,18 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/requorum/requorum/schedule/control/protocol"
-	"github.com/requorum/requorum/schedule/rescue/config"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -39,13 +34,12 @@ esac
 `
 
 // lostMember is a cluster of one with a backup, whose member was killed, and whose host
-// has a unit for it and a control process.
+// has a unit for it.
 type lostMember struct {
 	*user
 	cluster  *storetest.Cluster
 	dir, env string
-	known    []string // what is given instead of a cluster file
-	port     int
+	known    []string // the command with the cluster file
 }
 
 func loseMember(t *testing.T) *lostMember {
@@ -64,20 +58,8 @@ func loseMember(t *testing.T) *lostMember {
 	put("b")
 	l.cluster.Kill(0)
 
-	ca := storetest.NewAuthority(t)
-	hostCert, hostKey := ca.IssueHost(t, "host", time.Hour, net.IPv4(127, 0, 0, 1), protocol.Copy.Role())
-	var roles []string
-	for _, v := range protocol.Verbs() {
-		roles = append(roles, v.Role())
-	}
-	cert, key := ca.IssueRoles(t, "operator", time.Hour, roles...)
-	ports, err := store.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.port = ports[0]
 	l.env = filepath.Join(l.dir, "env")
-	systemctl, control := filepath.Join(l.dir, "systemctl"), filepath.Join(l.dir, "control.yaml")
+	systemctl, file := filepath.Join(l.dir, "systemctl"), u.path("production.yaml")
 	write := func(path, text string, mode os.FileMode) {
 		if err := os.WriteFile(path, []byte(text), mode); err != nil {
 			t.Fatal(err)
@@ -85,37 +67,21 @@ func loseMember(t *testing.T) *lostMember {
 	}
 	write(systemctl, fmt.Sprintf(unitScript, l.dir, storetest.Binary(t, "3.6", "etcd"), m.DataDir, m.ClientURL, m.ClientURL), 0o700)
 	write(l.env, "# mine\n"+fmt.Sprintf("ETCD_NAME=%s\nETCD_INITIAL_CLUSTER=%s=%s\nETCD_INITIAL_ADVERTISE_PEER_URLS=%s\n", m.Name, m.Name, m.PeerURL, m.PeerURL), 0o640)
-	write(control, fmt.Sprintf(`
-listen: {address: "127.0.0.1:%d", cert: %q, key: %q, client-ca: %q}
-member:
-  name: %s
-  data-dir: %q
-  kind: systemd
-  systemd: {unit: etcd.service, systemctl: %q, environment-file: %q}
-  start-timeout: 20s
-state-dir: %q
+	write(file, fmt.Sprintf(`
+cluster: production
 repositories: [%q]
-`, l.port, hostCert, hostKey, ca.CA, m.Name, m.DataDir, systemctl, l.env, filepath.Join(l.dir, "state"), "file://"+repo), 0o600)
-	process := u.start(t, "agent", "control", "--config", control)
+defaults: {run: env, requorum: %q, state-dir: %q, kind: systemd, start-timeout: 20s}
+hosts:
+  - member: %s
+    client-urls: [%q]
+    data-dir: %q
+    systemd: {unit: etcd.service, systemctl: %q, environment-file: %q}
+`, "file://"+repo, u.binary, filepath.Join(l.dir, "state"), m.Name, m.ClientURL, m.DataDir, systemctl, l.env), 0o600)
 	t.Cleanup(func() {
-		process.cmd.Process.Kill()
-		process.wait(t)
 		stop := &user{binary: systemctl, dir: l.dir, env: u.env}
 		stop.run(t, "stop")
 	})
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", l.port), time.Second)
-		if err == nil {
-			conn.Close()
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the control process does not listen")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	l.known = []string{"recover", "--repo", repo, "--control-ca", ca.CA, "--control-cert", cert, "--control-key", key, "--control-port", fmt.Sprint(l.port)}
+	l.known = []string{"recover", "--config", file}
 	return l
 }
 
@@ -129,10 +95,10 @@ func (l *lostMember) has(t *testing.T, keys ...string) {
 	}
 }
 
-// Without a cluster file: hosts, name and endpoints come from the repository, the same
-// command goes on although the repository knows another cluster by then, and takes it
-// back. Stale flags are told, and brought in line before the member starts.
-func TestRecoverFromWhatIsKnown(t *testing.T) {
+// With `requorum host` run by a command that is no ssh: the same command goes on where it
+// was, and takes it back. Stale flags are told, and brought in line before the member
+// starts. A cluster file is written from what the repository knows.
+func TestRecoverThroughACommand(t *testing.T) {
 	t.Parallel()
 	l := loseMember(t)
 	before, err := os.ReadFile(l.env)
@@ -140,35 +106,31 @@ func TestRecoverFromWhatIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := l.must(t, exitOK, append(l.known, "--dry-run")...)
-	state := filepath.Join(l.user.dir, ".local", "state", "requorum", "recover")
-	for _, want := range []string{"flags on m1 are stale, in " + l.env + ": --initial-cluster-state (not given) → existing; --update-flags", fmt.Sprintf("127.0.0.1:%d", l.port), "PROVEN"} {
+	for _, want := range []string{"flags on m1 are stale, in " + l.env + ": --initial-cluster-state (not given) → existing; --update-flags", "PROVEN"} {
 		if !strings.Contains(e.stdout, want) {
 			t.Errorf("%q is missing: %s", want, e)
 		}
 	}
-	if !strings.Contains(e.stderr, state) {
-		t.Errorf("where the state lies is not told: %s", e)
-	}
-	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("--dry-run made %s: %v", state, err)
-	}
 
-	// The same, written down.
-	l.must(t, exitOK, append(l.known, "--write-config", "cluster.yaml", "--cluster", "production")...)
+	// One is written from the repository, and from nothing but addresses.
+	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.path("repo"), "--kind", "systemd", "--run", "env", "--data-dir", l.cluster.Member(0).DataDir, "--cluster", "production"}
+	e = l.must(t, exitOK, write...)
 	path := l.path("cluster.yaml")
-	cfg, err := config.Read(path)
-	if err != nil || cfg.Cluster != "production" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Control != fmt.Sprintf("127.0.0.1:%d", l.port) || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Repositories) != 1 {
+	cfg, err := recovery.ReadConfig(path)
+	if err != nil || cfg.Cluster != "production" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Run != "env" || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Hosts[0].PeerURLs) != 1 || len(cfg.Repositories) != 1 {
 		t.Errorf("%+v %v", cfg, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if e := l.must(t, exitUsage, append(l.known, "--write-config", "cluster.yaml")...); !strings.Contains(e.stderr, "is there already") {
+	if e := l.must(t, exitUsage, write...); !strings.Contains(e.stderr, "is there already") {
 		t.Errorf("written over: %s", e)
 	}
-	if e := l.must(t, exitOK, "recover", "--config", path, "--dry-run"); !strings.Contains(e.stdout, "Cluster production") {
-		t.Errorf("%s", e)
+	e = l.must(t, exitOK, "recover", "--write-config", "away.yaml", "--host", "m1=127.0.0.9", "--kind", "static-pod", "--cluster", "production", "--run", "false {host}")
+	if cfg, err := recovery.ReadConfig(l.path("away.yaml")); err != nil || cfg.Hosts[0].Run != "false 127.0.0.9" || !strings.Contains(e.stderr, "exit status 1") {
+		t.Errorf("%+v %v: %s", cfg, err, e)
 	}
+	l.must(t, exitFailed, "recover", "--write-config", "none.yaml", "--repo", l.path("nothing"), "--kind", "systemd")
 
 	// The unit does not come up: the run stops when its timeline is open already.
 	broken := filepath.Join(l.dir, "broken")

@@ -42,6 +42,10 @@ func putMany(t testing.TB, client *clientv3.Client, n int) {
 // run needs no cleaning: it leaves three members that serve what was asked for,
 // and no scratch.
 func TestKilledReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestKilledRestore kills restores; restore kills them at each step")
+	}
+	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
 	repo := u.path("repo")
@@ -112,7 +116,7 @@ func TestKilledReplay(t *testing.T) {
 		}
 	}
 	figure(t, "replays killed", kills)
-	r := decode[restoreReport](t, u.must(t, exitOK, args...))
+	r := decode[restoreReport](t, u.must(t, exitOK, append(args, "--record")...))
 	if left := scratch(); len(left) > 0 {
 		t.Errorf("scratch is left: %s", strings.Join(left, ", "))
 	}
@@ -164,6 +168,7 @@ func expectBranch(t *testing.T, dir string, r restoreReport) {
 // TestPromise2DataDirOnly restores from nothing but the data directory of a member that
 // was killed right after its last acknowledgement: promise 2.
 func TestPromise2DataDirOnly(t *testing.T) {
+	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
 	putMany(t, c.Client(t), 500)

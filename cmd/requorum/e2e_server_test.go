@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,12 +37,7 @@ func startOnce(t testing.TB, version, name, dataDir, initialCluster, state strin
 			peer = url
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{done: make(chan struct{}), clientURL: "http://" + l.Addr().String(), logFile: filepath.Join(t.TempDir(), name+".log")}
-	l.Close()
+	s := &server{done: make(chan struct{}), clientURL: "http://" + storetest.FreeAddress(t), logFile: filepath.Join(t.TempDir(), name+".log")}
 	s.cmd = exec.Command(storetest.Binary(t, version, "etcd"), "--name", name, "--data-dir", dataDir,
 		"--listen-client-urls", s.clientURL, "--advertise-client-urls", s.clientURL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,

@@ -114,6 +114,7 @@ func follower(t *testing.T, c *storetest.Cluster) int {
 // TestInterrupted: SIGINT and SIGTERM end a backup and a restore cleanly at any
 // moment: exit code 130 and nothing half-done, or done.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t)
 	disk := f.u.path("repo")
 	repos := []string{disk, f.server.URL("backups", "etcd")}

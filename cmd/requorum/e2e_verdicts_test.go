@@ -14,6 +14,7 @@ import (
 
 // What verify proved is what list and show tell, for as long as it holds.
 func TestProvedIsListed(t *testing.T) {
+	t.Parallel()
 	u, cluster := newUser(t), storetest.Start(t, storetest.Options{Version: "3.7"})
 	repo := u.path("repo")
 	older := u.backup(t, cluster.Endpoints(), []string{repo})[0]
@@ -23,7 +24,7 @@ func TestProvedIsListed(t *testing.T) {
 		e := u.must(t, exitOK, append([]string{"list", "--output", "json", "--repo", repo}, more...)...)
 		for _, b := range decode[catalogReport](t, e).Backups {
 			if b.ID == id && b.Proved != nil {
-				return fmt.Sprintf("%s %s %d", b.Proved.Status, b.Proved.Rung, b.Proved.Verdict)
+				return fmt.Sprintf("%s %s %d", b.Proved.Status, b.Proved.Level, b.Proved.Verdict)
 			}
 		}
 		return "none"
@@ -48,14 +49,14 @@ func TestProvedIsListed(t *testing.T) {
 	if e := u.must(t, exitOK, "show", older.ID, "--repo", repo); !strings.Contains(e.stdout, "requorum verify") {
 		t.Error(e)
 	}
-	u.must(t, exitOK, "verify", "--repo", repo, "--rung", "checksum", "--no-verdict")
+	u.must(t, exitOK, "verify", "--repo", repo, "--level", "checksum", "--no-verdict")
 	expect(newer.ID, "passed structure 1")
 
 	// Signed, and believed by who trusts the key alone.
 	private, public, other := u.path("key.pem"), u.path("key.pub"), u.path("other.pub")
 	makeKey(t, private, public)
 	makeKey(t, u.path("other.pem"), other)
-	u.must(t, exitOK, "verify", "all", "--repo", repo, "--rung", "checksum", "--sign-key", private)
+	u.must(t, exitOK, "verify", "all", "--repo", repo, "--level", "checksum", "--sign-key", private)
 	expect(older.ID, "passed checksum 2")
 	expect(newer.ID, "passed structure 1")
 	expect(newer.ID, "passed checksum 2", "--verify-key", public)
@@ -80,7 +81,11 @@ func TestProvedIsListed(t *testing.T) {
 	}
 
 	// A verdict that was altered is named, and hides nothing else.
-	name := filepath.Join(repo, "verdicts", "0000000000000003.json")
+	names, err := filepath.Glob(filepath.Join(repo, "verdicts", "0000000000000003_*_damaged_*_"+newer.ID+".json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	name := names[0]
 	data, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +102,7 @@ func TestProvedIsListed(t *testing.T) {
 	}
 	e := u.must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
 	listed := decode[catalogReport](t, e)
-	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/0000000000000003.json" || len(listed.Backups) != 2 {
+	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/"+filepath.Base(name) || len(listed.Backups) != 2 {
 		t.Errorf("%+v", listed.DamagedVerdicts)
 	}
 	u.must(t, exitOK, "show", older.ID, "--repo", repo)

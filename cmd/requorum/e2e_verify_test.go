@@ -28,7 +28,7 @@ func (u *user) verify(t testing.TB, code int, args ...string) verifyReport {
 }
 
 // TestVerifyEveryVersion: what real servers write under a mixed load passes every
-// rung, also against a live member. A member's data directory passes while it
+// level, also against a live member. A member's data directory passes while it
 // runs, by its log, and when it is stopped, and then not a byte, name or time in it
 // changes.
 func TestVerifyEveryVersion(t *testing.T) {
@@ -53,7 +53,7 @@ func verifyVersion(t *testing.T, version string) {
 	}
 	archive() // takes the first full snapshot
 	for seed := range uint64(short(1, 3)) {
-		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: short(1500, 20_000), Rounds: 1})
+		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: storetest.Amount(600, 1500, 20_000), Rounds: 1})
 		archive()
 		u.must(t, exitOK, "backup", "--endpoints", endpoints, "--repo", repo, "--hashkv")
 	}
@@ -64,22 +64,22 @@ func verifyVersion(t *testing.T, version string) {
 	}
 	archive()
 
-	all := u.verify(t, exitOK, "all", "--repo", repo, "--rung", "replay")
+	all := u.verify(t, exitOK, "all", "--repo", repo, "--level", "replay")
 	replays := 0
 	for _, check := range all.Checks {
-		if check.Rung == report.Replay && check.Status == report.Passed {
+		if check.Level == report.Replay && check.Status == report.Passed {
 			replays++
 		}
 	}
 	if replays < 3 { // of both backups, and of the log's end
 		t.Errorf("%d replays: %+v", replays, all.Checks)
 	}
-	drilled := u.verify(t, exitOK, "--repo", repo, "--rung", "drill", "--against-endpoints", endpoints)
-	last := drilled.Checks[slices.IndexFunc(drilled.Checks, func(c report.Check) bool { return c.Rung == report.Drill })]
+	drilled := u.verify(t, exitOK, "--repo", repo, "--level", "drill", "--against-endpoints", endpoints)
+	last := drilled.Checks[slices.IndexFunc(drilled.Checks, func(c report.Check) bool { return c.Level == report.Drill })]
 	if !strings.Contains(last.Compared, "which is what 'requorum restore --latest' gives") || len(last.Phases) < 2 || last.Phases[0].Name != "fetch" {
 		t.Errorf("the log behind the newest backup is not in its drill: %+v", last)
 	}
-	u.verify(t, exitOK, "--data-dir", member.DataDir, "--rung", "checksum")
+	u.verify(t, exitOK, "--data-dir", member.DataDir, "--level", "checksum")
 	u.verify(t, exitIncomplete, "--data-dir", member.DataDir)
 	c.StopAll()
 	before := storetest.Fingerprint(t, member.DataDir)

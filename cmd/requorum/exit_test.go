@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -36,8 +36,8 @@ func TestExitCodes(t *testing.T) {
 		{"incomplete because one is damaged", t.Context(), fmt.Errorf("%w: %w", snapshot.ErrIncomplete, damaged), 5},
 		{"unproven", t.Context(), fmt.Errorf("%w: x", errUnproven), 6},
 		{"incomplete, and unproven", t.Context(), errors.Join(partlyError{"x"}, errUnproven), 5},
-		{"more than one history", t.Context(), fmt.Errorf("x: %w", &recovery.NeedSourceError{}), 2},
-		{"nothing to recover from", t.Context(), &recovery.NothingError{}, 4},
+		{"more than one history", t.Context(), fmt.Errorf("x: %w", &sources.NeedSourceError{}), 2},
+		{"nothing to recover from", t.Context(), &sources.NothingError{}, 4},
 		{"interrupted", interrupted, errors.New("x"), 130},
 	} {
 		if got := exitCode(c.ctx, c.err); got != c.want {

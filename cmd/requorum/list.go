@@ -28,7 +28,7 @@ cluster), the full snapshots in each, the oldest state first, and what the
 archived log adds: the ranges in which every point can be restored, and the gaps
 between them with their reasons. PROVED says what 'requorum verify' has proved of
 each backup, and when. A backup whose manifest is damaged is listed as such, and
-ends the command with status 3, as does a verdict that was altered or is missing.
+ends the command with status 3, as does a verdict that was altered or moved.
 ` + exitHelp,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
@@ -47,12 +47,14 @@ ends the command with status 3, as does a verdict that was altered or is missing
 			if err != nil {
 				return err
 			}
-			logs, err := readLogs(cmd.Context(), r, catalog)
+			archives := walreplay.NewArchives(r)
+			logs, err := readLogs(cmd.Context(), archives, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			pins, errPins := r.Pins(cmd.Context())
 			letGo, errPruned := readLetGo(cmd.Context(), r, catalog)
 			ended, errEnded := readEnded(cmd.Context(), r, catalog.Timelines)
-			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, letGo), err, errVerdicts, errPins, errPruned, errEnded)
+			current, errCurrent := currentTimeline(cmd.Context(), archives, catalog)
+			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, letGo, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -60,11 +62,28 @@ ends the command with status 3, as does a verdict that was altered or is missing
 	return cmd
 }
 
+// currentTimeline is the one that a restore takes; nil where that is for the user to
+// say, or there is none.
+func currentTimeline(ctx context.Context, r *walreplay.Archives, c *snapshot.Catalog) (*repository.TimelineID, error) {
+	m, err := r.Newest(ctx, c)
+	var damaged *snapshot.DamagedManifestError
+	switch {
+	case err == nil:
+		return &m.Timeline, nil
+	case errors.As(err, &damaged), errors.Is(err, snapshot.ErrAmbiguous), errors.Is(err, snapshot.ErrNoBackup):
+		return nil, nil
+	}
+	return nil, err
+}
+
 // catalogReport is the JSON form of `requorum list`.
 type catalogReport struct {
 	Repository string                `json:"repository"`
 	ID         string                `json:"id"`
-	Timelines  []repository.Timeline `json:"timelines"`
+	Timelines  []repository.Timeline `json:"timelines"` // in the order in which they were opened
+	// Current is the timeline that a restore takes where none is named; nil where it
+	// takes none.
+	Current *repository.TimelineID `json:"current_timeline,omitempty"`
 	// Superseded are the marks of timelines that have ended.
 	Superseded []repository.Superseded `json:"superseded"`
 	Backups    []listedBackup          `json:"backups"`
@@ -72,7 +91,7 @@ type catalogReport struct {
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
-	// DamagedVerdicts are those that were altered, moved, or are missing.
+	// DamagedVerdicts are those that were altered or moved.
 	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
 	logsReport
 }
@@ -126,9 +145,9 @@ func readLetGo(ctx context.Context, r *repository.Repository, c *snapshot.Catalo
 	return letGo, nil
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.Chain, pins []repository.Pin, letGo map[backupOf]bool) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, letGo map[backupOf]bool, current *repository.TimelineID) error {
 	listed := catalogReport{
-		Repository: r.String(), ID: r.ID(),
+		Repository: r.String(), ID: r.ID(), Current: current,
 		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
 		Damaged: []damagedReport{}, DamagedTimelines: []damagedReport{}, Incomplete: []incompleteReport{},
 		DamagedVerdicts: emptyNotNull(verdicts.Findings),
@@ -144,6 +163,10 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 	for _, d := range c.Damaged {
 		listed.Damaged = append(listed.Damaged, damagedReport{d.Timeline, d.ID, d.Err.Error()})
 		damage = append(damage, d.Err)
+	}
+	for _, u := range c.Unread {
+		listed.Damaged = append(listed.Damaged, damagedReport{Timeline: u.Timeline, Error: u.Err.Error()})
+		damage = append(damage, u.Err)
 	}
 	for _, d := range c.DamagedTimelines {
 		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
@@ -187,6 +210,9 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		} else {
 			g.printf("Timeline %s, opened %s: %s\n", t.ID, opened, t.Reason)
 		}
+		if r.Current != nil && *r.Current == t.ID && len(r.Timelines) > 1 {
+			g.printf("This is the current one: a restore takes it where none is named\n")
+		}
 		if how := howEnded(r.Superseded, t.ID); how != "" {
 			g.printf("It has ended: %s\n", how)
 		}
@@ -204,7 +230,11 @@ func (g *globals) tableCatalog(r catalogReport) error {
 			return err
 		}
 		for _, d := range r.Damaged {
-			if d.Timeline == t.ID {
+			switch {
+			case d.Timeline != t.ID:
+			case d.ID == "":
+				g.printf("%s\n", d.Error)
+			default:
 				g.printf("%s  damaged\n", d.ID)
 			}
 		}
@@ -247,4 +277,129 @@ func emptyNotNull[T any](s []T) []T {
 		return []T{}
 	}
 	return s
+}
+
+// logsReport is what the archived logs add to the JSON form of `requorum list`.
+type logsReport struct {
+	// Ranges are the parts of each timeline in which every point can be
+	// restored, and the gaps between them.
+	Ranges []walreplay.Range `json:"ranges"`
+	Logs   []logReport       `json:"logs"`
+}
+
+// logReport is the archived log of one timeline, as its headers show.
+type logReport struct {
+	Timeline repository.TimelineID `json:"timeline"`
+	Segments int                   `json:"segments"` // objects that hold the log: none that a merged one replaces
+	Small    int                   `json:"small"`    // of these, not merged
+	Marks    int                   `json:"marks"`    // objects that tell that a quiet cluster was watched
+	Bytes    int64                 `json:"bytes"`
+}
+
+// readLogs lists the archived logs and reads their headers. What it returns is
+// of use also with an error.
+func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Catalog) (logsReport, error) {
+	report := logsReport{Ranges: []walreplay.Range{}, Logs: []logReport{}}
+	ranges, err := archives.Ranges(ctx, c)
+	report.Ranges = emptyNotNull(ranges)
+	for _, t := range c.Timelines {
+		log := archives.Log(t.ID)
+		if log == nil {
+			continue
+		}
+		one := logReport{Timeline: t.ID, Marks: len(log.Alive())}
+		for _, h := range log.Headers() {
+			one.Bytes += h.Size()
+			one.Segments++
+			if h.Level == 0 {
+				one.Small++
+			}
+		}
+		if one.Segments > 0 {
+			report.Logs = append(report.Logs, one)
+		}
+	}
+	return report, err
+}
+
+// tableLog prints the ranges of one timeline and the size of its log.
+func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
+	for _, l := range r.Logs {
+		if l.Timeline == t {
+			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), counted(l.Segments, "segment", "segments"), l.Small)
+		}
+	}
+	out := newTable(g.stdout)
+	for _, one := range r.Ranges {
+		if one.Timeline != t || !one.Gap && one.FirstIndex == one.LastIndex {
+			continue // a snapshot alone is in the table above
+		}
+		if one.Gap && !r.hasSnapshot(t) {
+			g.printf("Nothing of it can be restored: %s. Take one with 'requorum backup'.\n", one.Reason)
+			continue
+		}
+		if one.Gap {
+			out.row("  not recoverable", fmt.Sprintf("raft index %d to %d", one.FirstIndex, one.LastIndex), one.Reason)
+			continue
+		}
+		out.row("  recoverable", "revision "+revisions(one), fmt.Sprintf("raft index %d to %d", one.FirstIndex, one.LastIndex), times(one))
+	}
+	return out.flush()
+}
+
+// hasSnapshot tells whether a timeline has a full snapshot: each is in a range.
+func (r logsReport) hasSnapshot(t repository.TimelineID) bool {
+	return slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t && !one.Gap })
+}
+
+func revisions(r walreplay.Range) string {
+	switch {
+	case r.LastRevision == 0:
+		return fmt.Sprintf("%d on", r.FirstRevision)
+	case r.LastRevisionExact:
+		return fmt.Sprintf("%d to %d", r.FirstRevision, r.LastRevision)
+	}
+	return fmt.Sprintf("%d to %d at least", r.FirstRevision, r.LastRevision)
+}
+
+func times(r walreplay.Range) string { return whenKnown(r.From) + " to " + whenKnown(r.To) }
+
+func whenKnown(t time.Time) string {
+	if t.IsZero() {
+		return "a time not known"
+	}
+	return when(t)
+}
+
+// readEnded finds out which timelines have ended, and by what. What it returns is
+// of use also with an error.
+func readEnded(ctx context.Context, r *repository.Repository, timelines []repository.Timeline) ([]repository.Superseded, error) {
+	ended := []repository.Superseded{}
+	var failed []error
+	for _, t := range timelines {
+		s, is, err := r.Superseded(ctx, t.ID)
+		switch {
+		case errors.Is(err, repository.ErrAltered):
+			failed = append(failed, &snapshot.DamagedError{Object: "the mark that ends timeline " + t.ID.String() + " in " + r.String(), Offset: -1, Err: err})
+		case err != nil:
+			return ended, err
+		case is:
+			ended = append(ended, s)
+		}
+	}
+	return ended, errors.Join(failed...)
+}
+
+// howEnded says that a timeline ended; empty where it did not.
+func howEnded(ended []repository.Superseded, t repository.TimelineID) string {
+	for _, s := range ended {
+		switch {
+		case s.Timeline != t:
+		case s.Undone:
+			return fmt.Sprintf("the recovery that opened it was taken back on %s, and %s goes on: %s", when(s.Created), s.By, s.Reason)
+		default:
+			return fmt.Sprintf("superseded by %s on %s: %s", s.By, when(s.Created), s.Reason)
+		}
+	}
+	return ""
 }

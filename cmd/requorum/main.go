@@ -8,7 +8,19 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 func main() {
@@ -26,7 +38,11 @@ func run(ctx context.Context, args []string, env environment) int {
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errReported) {
-		fmt.Fprintf(env.stderr, "requorum: %s\n", printableLines(err.Error()))
+		text := err.Error()
+		if code == exitInterrupted {
+			text = interruptedText(err)
+		}
+		fmt.Fprintf(env.stderr, "requorum: %s\n", printableLines(text))
 		if code == exitUsage {
 			fmt.Fprintln(env.stderr, "See 'requorum help' or add --help to the command.")
 		}
@@ -36,6 +52,38 @@ func run(ctx context.Context, args []string, env environment) int {
 
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
+
+// interruptedError says what a command had changed when a signal ended it.
+type interruptedError struct {
+	err     error
+	changed string
+}
+
+func (e *interruptedError) Error() string { return e.err.Error() }
+func (e *interruptedError) Unwrap() error { return e.err }
+
+// ifInterrupted adds to an error of a command that a signal ended what it had
+// changed by then.
+func ifInterrupted(ctx context.Context, err error, changed string) error {
+	if err == nil || !errors.Is(context.Cause(ctx), errInterrupted) {
+		return err
+	}
+	return &interruptedError{err, changed}
+}
+
+// interruptedText leaves out which of a hundred calls the signal met. A command that
+// does not say what it had changed may say so in its error.
+func interruptedText(err error) string {
+	var known *interruptedError
+	if errors.As(err, &known) {
+		return "interrupted; " + known.changed
+	}
+	text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), errInterrupted.Error())
+	if !strings.Contains(text, errInterrupted.Error()) {
+		text = "interrupted: " + text
+	}
+	return text
+}
 
 // interruptible ends the context at the first SIGINT or SIGTERM, so that work
 // stops cleanly. A second signal ends the process as usual.
@@ -55,4 +103,114 @@ func interruptible(parent context.Context) (context.Context, func()) {
 		signal.Stop(signals)
 		cancel(nil)
 	}
+}
+
+// Exit codes. They are documented in docs/commands.md and do not change.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitDamaged     = 3
+	exitNothing     = 4
+	exitIncomplete  = 5
+	exitUnproven    = 6
+	exitInterrupted = 130
+)
+
+// exitHelp ends the help of every command.
+const exitHelp = `
+Exit status:
+  0  done
+  1  failed
+  2  wrong usage
+  3  the backup or the log was found damaged
+  4  there is nothing to restore or show that matches
+  5  incomplete: some repositories or members failed, the others are done
+  6  recovered, or planned so, but unproven: acknowledged writes may be missing
+  130  interrupted`
+
+// errReported says that the command has told the user already what is wrong.
+var errReported = errors.New("reported")
+
+// errUnproven says that all was done, and that acknowledged writes may be missing.
+var errUnproven = errors.New("unproven")
+
+// usageError is an error in how the command was called.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func exitCode(ctx context.Context, err error) int {
+	var usage usageError
+	var damaged *snapshot.DamagedError
+	var log *walfile.CorruptError
+	var fork *segment.ForkError
+	var request *restore.RequestError
+	var need *sources.NeedSourceError
+	var source *sources.SourceError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(context.Cause(ctx), errInterrupted):
+		return exitInterrupted
+	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &need), errors.As(err, &source):
+		return exitUsage
+	case errors.Is(err, snapshot.ErrIncomplete):
+		return exitIncomplete
+	case errors.As(err, &damaged), errors.As(err, &log), errors.As(err, &fork):
+		return exitDamaged
+	case errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, job.ErrNoAttachment):
+		return exitNothing
+	case errors.Is(err, errUnproven):
+		return exitUnproven
+	}
+	return exitFailed
+}
+
+// version is set when a release is built (-ldflags "-X main.version=1.2.3").
+var version = "dev"
+
+type versionReport struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+	// Etcd is the version of the bundled store, which is also the newest that
+	// backups are read from and clusters restored for.
+	Etcd string `json:"etcd"`
+}
+
+func newVersionCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of requorum and of the bundled etcd",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := readVersion()
+			if g.output == "json" {
+				return g.printJSON(v)
+			}
+			fmt.Fprintf(g.stdout, "requorum %s\netcd %s\n%s %s/%s\n", v.Version, v.Etcd, v.Go, runtime.GOOS, runtime.GOARCH)
+			return nil
+		},
+	}
+}
+
+func readVersion() versionReport {
+	v := versionReport{Version: version, Go: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == "go.etcd.io/etcd/server/v3" {
+			v.Etcd = strings.TrimPrefix(dep.Version, "v")
+		}
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Commit = s.Value
+		}
+	}
+	return v
 }

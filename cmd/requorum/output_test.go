@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -27,7 +28,7 @@ func wantTame(t *testing.T, got string) {
 // What comes from a backup is never obeyed by the terminal, wherever it stands in
 // a report.
 func TestHostileTextIsNotObeyed(t *testing.T) {
-	sound := report.Check{Rung: report.Checksum, Status: report.Passed, Object: "o", Compared: "c"}
+	sound := report.Check{Level: report.Checksum, Status: report.Passed, Object: "o", Compared: "c"}
 	for name, alter := range map[string]func(*report.Report, *report.Check){
 		"note":     func(r *report.Report, _ *report.Check) { r.Notes = []string{hostile} },
 		"target":   func(r *report.Report, _ *report.Check) { r.Target = hostile },
@@ -48,7 +49,7 @@ func TestHostileTextIsNotObeyed(t *testing.T) {
 			var out bytes.Buffer
 			g := &globals{environment: environment{stdout: &out}, verbose: true}
 			c := sound
-			r := &report.Report{Target: "t", Rung: report.Checksum}
+			r := &report.Report{Target: "t", Level: report.Checksum}
 			alter(r, &c)
 			r.Checks = []report.Check{c}
 			g.printVerified(r, &verdictReport{})
@@ -79,6 +80,27 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want()
+	// What a server of etcd says of itself, too.
+	if err := g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}); err != nil {
+		t.Fatal(err)
+	}
+	want()
+	if err := (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table(); err != nil {
+		t.Fatal(err)
+	}
+	want()
+	archiver := newArchiveReporter(g)
+	for _, say := range []func(){
+		func() { archiver.print(archiveLine{}, hostile) },
+		func() {
+			_ = (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Text: hostile}}}}).table()
+		},
+	} {
+		if say(); strings.ContainsRune(out.String(), 0x1b) || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("printed %q", out.String())
+		}
+		out.Reset()
+	}
 	table := newTable(&out)
 	table.row("Members", hostile)
 	if err := table.flush(); err != nil {

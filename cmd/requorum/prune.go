@@ -5,23 +5,29 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/retention"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/walreplay"
 )
 
 func newPruneCommand(g *globals) *cobra.Command {
 	var repo repoFlags
 	var trust trustFlags
 	var keep keepFlags
-	var dryRun bool
+	var dryRun, forget bool
+	var timeline string
 	cmd := &cobra.Command{
-		Use:   "prune --repo URL --keep-…",
+		Use:   "prune --repo URL --keep-… | --timeline ID --forget",
 		Short: "Let old full snapshots and old log go, and say what stays recoverable",
 		Long: `Let go what no --keep option keeps, and print what can be restored before and
 after that. --dry-run prints it and deletes nothing. docs/retention.md says in
@@ -31,7 +37,7 @@ With --keep-any-point every point of that time can be restored afterwards as wel
 as before, and older log goes; without it, log goes with the full snapshots that
 it follows. Hourly, daily, weekly and monthly keep one full snapshot of each of
 the last N such periods that have any. Never let go: the newest full snapshots,
-the newest one that passed 'requorum verify --rung structure', and those that
+the newest one that passed 'requorum verify --level structure', and those that
 'requorum pin' pinned. A damaged one counts for nothing.
 
 Times are counted back from the last observation of the cluster: while nothing
@@ -40,32 +46,108 @@ new is stored, nothing goes.
 A snapshot that is let go is not listed any more, at once; its object, and the log
 behind it, stay for the --grace time and go with a later run. What is locked goes
 later as well, and is no error. An interrupted run is completed by the next one.
+
+--timeline ID --forget removes one timeline whole, at once, such as that of a test
+cluster: its full snapshots and its log. The ID is written out in full. The timeline
+that a restore would take, one that agents still archive, and one with pinned or
+locked full snapshots are refused.
 ` + exitHelp,
 		Example: `  requorum prune --repo file:///var/backups/etcd --keep-any-point 7d --keep-daily 35 --keep-weekly 8 --keep-monthly 12 --dry-run
-  requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10`,
+  requorum prune --repo 's3://backups/etcd?region=eu-central-1' --keep-last 10
+  requorum prune --repo file:///var/backups/etcd --timeline 8b3c14bd6a6e8a45-1 --forget --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			policy, err := keep.policy(cmd.Flags())
-			if err != nil {
-				return usageError{err}
-			}
 			trusted, err := trust.parse()
 			if err != nil {
 				return err
+			}
+			var policy retention.Policy
+			var id repository.TimelineID
+			if forget || timeline != "" {
+				id, err = forgetTimeline(cmd.Flags(), forget, timeline)
+			} else {
+				policy, err = keep.policy(cmd.Flags())
+			}
+			if err != nil {
+				return usageError{err}
 			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
 			}
 			defer r.Sink().Close() //nolint:errcheck // what was written was committed
+			if forget {
+				return g.forget(cmd.Context(), r, id, dryRun, trusted)
+			}
 			return g.prune(cmd.Context(), r, policy, dryRun, trusted)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
 	keep.addFlags(cmd.Flags())
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "print what would go, and delete nothing")
+	cmd.Flags().StringVar(&timeline, "timeline", "", "with --forget: the `ID` of the timeline to remove")
+	cmd.Flags().BoolVar(&forget, "forget", false, "remove the timeline that --timeline names, whole")
 	trust.addFlags(cmd.Flags())
 	return cmd
+}
+
+// forgetTimeline is the timeline to be removed: both options, and no rule beside them.
+func forgetTimeline(f *pflag.FlagSet, forget bool, timeline string) (repository.TimelineID, error) {
+	var rule string
+	f.Visit(func(one *pflag.Flag) {
+		if strings.HasPrefix(one.Name, "keep-") || one.Name == "grace" || one.Name == "time-zone" {
+			rule = one.Name
+		}
+	})
+	switch {
+	case timeline == "":
+		return repository.TimelineID{}, errors.New("--forget removes one timeline whole: name it with --timeline ID, as 'requorum list' shows it")
+	case !forget:
+		return repository.TimelineID{}, errors.New("--timeline is of use with --forget only, which removes that timeline whole; --keep options are for all timelines")
+	case rule != "":
+		return repository.TimelineID{}, fmt.Errorf("--%s is of no use with --forget, which keeps nothing of the timeline", rule)
+	}
+	id, err := repository.ParseTimelineID(timeline)
+	if err != nil {
+		return id, fmt.Errorf("--timeline: %w", err)
+	}
+	return id, nil
+}
+
+// forgetReport is the JSON form of `requorum prune --forget`.
+type forgetReport struct {
+	DryRun bool              `json:"dry_run"`
+	Forget *retention.Forget `json:"forget"`
+	// Result is nil after a dry run.
+	Result *retention.Result `json:"result,omitempty"`
+}
+
+func (g *globals) forget(ctx context.Context, r *repository.Repository, id repository.TimelineID, dryRun bool, trusted []ed25519.PublicKey) error {
+	plan, err := retention.PlanForget(ctx, r, id, time.Now(), trusted...)
+	if err != nil {
+		return err
+	}
+	if plan.Refused != "" {
+		return &retention.RefusedError{Why: plan.Refused}
+	}
+	report := forgetReport{DryRun: dryRun, Forget: plan}
+	if g.output == "table" {
+		g.printf("%s: %s\n  %s, %s\n", map[bool]string{true: "Would remove", false: "Removes"}[dryRun], plan.Summary, counted(plan.Objects, "object", "objects"), size(plan.Bytes))
+		g.printNotes(plan.Notes)
+	}
+	if !dryRun {
+		result, errExecute := plan.Execute(ctx, r, retention.Options{Trusted: trusted, Logger: g.logger()})
+		report.Result, err = &result, errExecute
+	}
+	switch {
+	case g.output == "json":
+		return errors.Join(g.printJSON(report), err)
+	case dryRun:
+		g.printf("Nothing was deleted.\n")
+	default:
+		g.printPruned(*report.Result)
+	}
+	return err
 }
 
 // keepFlags say what to keep.
@@ -83,7 +165,7 @@ func (k *keepFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&k.within, "keep-within", "", "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
 	f.StringVar(&k.anyPoint, "keep-any-point", "", "keep what every point of this `time` needs, full snapshots and log, such as 7d")
 	f.IntVar(&k.minimum, "keep-minimum", 1, "keep `N` full snapshots that are not damaged at least, however old they are")
-	f.StringVar(&k.grace, "grace", config.Duration(retention.DefaultGrace).String(), "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
+	f.StringVar(&k.grace, "grace", yamlfile.Duration(retention.DefaultGrace).String(), "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
 	f.StringVar(&k.zone, "time-zone", "UTC", "`where` hours, days, weeks and months begin, such as Europe/Berlin")
 }
 
@@ -96,7 +178,7 @@ func (k *keepFlags) policy(f *pflag.FlagSet) (retention.Policy, error) {
 		if one.value == "" {
 			continue
 		}
-		d, err := config.ParseDuration(one.value)
+		d, err := yamlfile.ParseDuration(one.value)
 		if err != nil {
 			return p, fmt.Errorf("--%s: %w", one.option, err)
 		}
@@ -152,4 +234,242 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 		g.printPruned(*report.Result)
 	}
 	return err
+}
+
+// tablePlan prints what stays and what goes, and what can be restored.
+func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
+	out := newTable(g.stdout, "BACKUP", "TAKEN", "WHAT", "WHY")
+	for _, w := range p.Windows {
+		for _, k := range p.Keep {
+			if k.Timeline == w.Timeline {
+				out.row(k.Backup, when(k.Taken), "stays", strings.Join(k.Reasons, ", "))
+			}
+		}
+		for _, l := range p.Let {
+			if l.Timeline == w.Timeline {
+				out.row(l.Backup, when(l.Taken), map[bool]string{true: "would go", false: "goes"}[dryRun], l.Why)
+			}
+		}
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	for _, l := range p.Leftovers {
+		g.printf("Goes: %s in the folder of %s, %s (%s)\n", counted(len(l.Objects), "object", "objects"), l.Backup, l.Kind, size(l.Bytes))
+	}
+	for _, l := range p.Log {
+		g.printf("Log of timeline %s before raft index %d goes: %s, %s (%s)\n", l.Timeline, l.Before, counted(l.Segments, "segment", "segments"), size(l.Bytes), l.Why)
+	}
+	for _, l := range p.Later {
+		until := "when that has ended"
+		if !l.Until.IsZero() {
+			until = "after " + when(l.Until)
+		}
+		g.printf("Later, %s: backup %s: %s\n", until, l.Backup, l.Why)
+	}
+	for _, note := range p.Notes {
+		g.printf("Note: %s\n", note)
+	}
+	for _, w := range p.Windows {
+		g.printf("Timeline %s can be restored\n", w.Timeline)
+		g.printRecoverable("before", w.Before)
+		g.printRecoverable("after", w.After)
+		if !w.From.IsZero() {
+			g.printf("  every point is kept from %s on\n", when(w.From.Add(p.Policy.Grace)))
+		}
+	}
+	if dryRun {
+		g.printf("Nothing was deleted.\n")
+	}
+	return nil
+}
+
+// printRecoverable prints runs of points, and how many single ones there are.
+func (g *globals) printRecoverable(label string, all []retention.Recoverable) {
+	single := 0
+	for _, r := range all {
+		if r.FirstIndex == r.LastIndex {
+			single++
+			continue
+		}
+		g.printf("  %s: every point from raft index %d (backup %s of %s) to %d\n", label, r.FirstIndex, r.FirstBackup, when(r.From), r.LastIndex)
+	}
+	if single > 0 || len(all) == 0 {
+		g.printf("  %s: %s\n", label, counted(single, "single full snapshot", "single full snapshots"))
+	}
+}
+
+// printPruned prints what was done.
+func (g *globals) printPruned(r retention.Result) {
+	for _, s := range r.Spared {
+		g.printf("Stays after all: backup %s: %s\n", s.Backup, s.Why)
+	}
+	text := fmt.Sprintf("Let go: %s. Deleted: %s of backups, %s, %s, %s. Freed: %s",
+		counted(r.Backups, "full snapshot", "full snapshots"), counted(r.Objects, "object", "objects"),
+		counted(r.Segments, "log segment", "log segments"), counted(r.Marks+r.Gaps, "mark or gap record", "marks and gap records"),
+		counted(r.Swept, "old record", "old records"), size(r.BytesGone))
+	if r.Locked > 0 {
+		text += fmt.Sprintf(". Locked, and left for later: %s", counted(r.Locked, "object", "objects"))
+	}
+	g.printf("%s\n", text)
+}
+
+// counted is a number and what it counts.
+func counted(n int, one, many string) string { return fmt.Sprintf("%d %s", n, plural(n, one, many)) }
+
+func newPinCommand(g *globals) *cobra.Command {
+	var repo repoFlags
+	var timeline, reason string
+	cmd := &cobra.Command{
+		Use:   "pin ID|latest --repo URL [--reason TEXT]",
+		Short: "Keep one full snapshot, whatever the retention says",
+		Long: `Pin a full snapshot: no 'requorum prune', and no agent, lets it go until
+'requorum unpin'. The snapshot itself stays, one point; log stays by the rules of
+retention alone. What is pinned already is no error, and stays as it was pinned.
+` + exitHelp,
+		Example: `  requorum pin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd --reason 'before the upgrade'`,
+		Args:    oneBackup,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := repo.openRepository(cmd.Context(), g)
+			if err != nil {
+				return err
+			}
+			defer r.Sink().Close() //nolint:errcheck // what was written was committed
+			m, _, err := findBackup(cmd.Context(), walreplay.NewArchives(r), args, timeline)
+			if err != nil {
+				return err
+			}
+			return g.pin(cmd.Context(), r, m, reason)
+		},
+	}
+	repo.addFlags(cmd.Flags(), false)
+	addTimelineFlag(cmd.Flags(), &timeline)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, in words")
+	return cmd
+}
+
+func (g *globals) pin(ctx context.Context, r *repository.Repository, m *snapshot.Manifest, reason string) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "" // it is for people only
+	}
+	p := repository.Pin{Timeline: m.Timeline, Backup: m.ID, Reason: reason, By: host, Created: time.Now().UTC()}
+	err = r.WritePin(ctx, p)
+	if errors.Is(err, sinks.ErrExists) {
+		was, errRead := r.ReadPin(ctx, repository.PinName(m.Timeline, m.ID))
+		if errRead != nil {
+			return fmt.Errorf("backup %s is pinned already, and by whom cannot be read: %w", m.ID, errRead)
+		}
+		p, err = was, nil
+	}
+	if err != nil {
+		return fmt.Errorf("pin backup %s: %w", m.ID, err)
+	}
+	// Whoever prunes writes a record and then looks for pins: one of the two sees
+	// the other.
+	if _, err := snapshot.ReadManifest(ctx, r, m.Timeline, m.ID); errors.Is(err, sinks.ErrNotFound) {
+		return errors.Join(fmt.Errorf("%w: backup %s was let go by a prune just now", snapshot.ErrNoBackup, m.ID), r.RemovePin(ctx, m.Timeline, m.ID))
+	} else if err != nil {
+		return err
+	}
+	if _, err := r.Sink().Stat(ctx, repository.PrunedName(m.Timeline, m.ID)); err == nil {
+		g.note("a prune was about to let backup %s go: if it is under way, look with 'requorum show %s' whether the pin was in time", m.ID, m.ID)
+	} else if !errors.Is(err, sinks.ErrNotFound) {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(p)
+	}
+	g.printf("Pinned: backup %s of timeline %s%s\n", p.Backup, p.Timeline, because(p.Reason))
+	return nil
+}
+
+// oneBackup are the arguments of a command that changes one backup: none is guessed.
+func oneBackup(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return errors.New("want the ID of one backup, which 'requorum list' shows, or latest")
+	}
+	return nil
+}
+
+func newUnpinCommand(g *globals) *cobra.Command {
+	var repo repoFlags
+	var timeline string
+	cmd := &cobra.Command{
+		Use:   "unpin ID --repo URL",
+		Short: "Leave a pinned full snapshot to the retention again",
+		Long: `Take the pin of a full snapshot away. It stays as long as the rules of retention
+keep it.
+` + exitHelp,
+		Example: `  requorum unpin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd`,
+		Args:    oneBackup,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := repo.openRepository(cmd.Context(), g)
+			if err != nil {
+				return err
+			}
+			defer r.Sink().Close() //nolint:errcheck // what was written was committed
+			p, err := findPin(cmd.Context(), r, args[0], timeline)
+			if err != nil {
+				return err
+			}
+			if err := r.RemovePin(cmd.Context(), p.Timeline, p.Backup); err != nil {
+				return fmt.Errorf("unpin backup %s: %w", p.Backup, err)
+			}
+			if g.output == "json" {
+				return g.printJSON(p)
+			}
+			g.printf("Not pinned any more: backup %s of timeline %s%s\n", p.Backup, p.Timeline, because(p.Reason))
+			return nil
+		},
+	}
+	repo.addFlags(cmd.Flags(), false)
+	addTimelineFlag(cmd.Flags(), &timeline)
+	return cmd
+}
+
+// findPin finds a pin by its backup's ID, or the first characters of it.
+func findPin(ctx context.Context, r *repository.Repository, ref, timeline string) (repository.Pin, error) {
+	pins, err := r.Pins(ctx)
+	if err != nil {
+		return repository.Pin{}, err
+	}
+	var found []repository.Pin
+	for _, p := range pins {
+		if strings.HasPrefix(p.Backup, ref) && (timeline == "" || p.Timeline.String() == timeline) {
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return repository.Pin{}, fmt.Errorf("%w: no pinned backup's ID starts with %q; 'requorum list' shows them", snapshot.ErrNoBackup, ref)
+	case 1:
+		return found[0], nil
+	}
+	return repository.Pin{}, usageError{fmt.Errorf("%d pinned backups' IDs start with %q: give more of it, or --timeline", len(found), ref)}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + reason + ")"
+}
+
+// pinned is a cell of a table.
+func pinned(p *repository.Pin) string {
+	if p == nil {
+		return ""
+	}
+	return "yes"
+}
+
+// pinOf is a backup's pin, or nil.
+func pinOf(pins []repository.Pin, m *snapshot.Manifest) *repository.Pin {
+	for i, p := range pins {
+		if p.Timeline == m.Timeline && p.Backup == m.ID {
+			return &pins[i]
+		}
+	}
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
 const recoverCommand = "recover"
@@ -28,7 +28,7 @@ type recoverOptions struct {
 	replace     []string
 	members     string
 
-	known knownFlags
+	write writeFlags
 
 	yes         bool
 	acceptLoss  string
@@ -42,19 +42,19 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	o.buildOptions.addFlags(f)
 	o.repo.addFlags(f, true)
 	o.identities.addFlags(f)
-	o.known.addFlags(f)
-	f.StringVar(&o.file, "config", "", "the cluster `file`: its hosts, how their agents are reached, its repositories")
-	f.StringSliceVar(&o.local, "local", nil, "without agents: the survivors' data directories on this machine, `member=dir[:wal-dir],…`")
+	o.write.addFlags(f)
+	f.StringVar(&o.file, "config", "", "the cluster `file`: its hosts, how they are reached, its repositories")
+	f.StringSliceVar(&o.local, "local", nil, "without a cluster file: the survivors' data directories on this machine, `member=dir[:wal-dir],…`")
 	f.StringVar(&o.source, "source", "", "recover from this `candidate` of the plan, instead of the best one")
 	f.StringSliceVar(&o.declareDead, "declare-dead", nil, "old `members` that will never start again, by name or ID")
 	f.StringSliceVar(&o.replace, "replace", nil, "a new host, or a new name and host, for an old member: `old=url,…` or old=new=url")
 	f.StringVar(&o.members, "members", "", "build only so many members, or only those named: a `number`, or name,… (default: all that the cluster had)")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
-	f.BoolVar(&o.force, "force", false, "with agents: although the cluster still serves, or although that cannot be told")
-	f.BoolVar(&o.takeOver, "take-over", false, "with agents: take the hosts over from a recovery that was begun elsewhere and does not go on")
-	f.BoolVar(&o.updateFlags, "update-flags", false, "with agents: bring stale --initial-cluster flags of the members in line, before these start")
-	f.BoolVar(&o.undo, "undo", false, "with agents: put back the old members as they were")
+	f.BoolVar(&o.force, "force", false, "with --config: although the cluster still serves, or although that cannot be told")
+	f.BoolVar(&o.takeOver, "take-over", false, "with --config: take the hosts over from a recovery that was begun elsewhere and does not go on")
+	f.BoolVar(&o.updateFlags, "update-flags", false, "with --config: bring stale --initial-cluster flags of the members in line, before these start")
+	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
 	for name, usage := range map[string]string{
 		"initial-cluster": "the new cluster's members, `name=peer-url,…` (default: those that the old one had)",
 		"data-dir":        "with --local: the new members' data directories, with {name} for the member's name",
@@ -73,28 +73,26 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 func newRecoverCommand(g *globals) *cobra.Command {
 	var o recoverOptions
 	cmd := &cobra.Command{
-		Use:   recoverCommand + " --config FILE | --control-ca FILE … | --local m1=DIR,m2=DIR,… --data-dir 'NEW/{name}'",
+		Use:   recoverCommand + " --config FILE | --write-config FILE … | --local m1=DIR,m2=DIR,… --data-dir 'NEW/{name}'",
 		Short: "After a lost quorum: rebuild the cluster from all that is left",
 		Long: `Rebuild a cluster that lost its quorum: look at every data directory and every
 repository, show what the newest state is and what it would lose, ask, and build
 the new cluster from it.
 
-With --config it works on all hosts of the cluster file, through the agents there
-('requorum agent control'): it stops the clients and what is left of the old
-members, sets their data aside, rebuilds and starts all members, proves that they
-serve the same and what they should, and lets the clients back. --undo takes it
+With --config it works on all hosts of the cluster file, on each of which it runs
+'requorum host', through ssh or what the file names: it stops the clients and what is
+left of the old members, sets their data aside, rebuilds and starts all members,
+proves that they serve the same and what they should, and lets the clients back.
+--undo takes it
 back. Etcd's own flags that say who the members are may be stale by then, where
 names or URLs have changed: --update-flags brings them in line, before the members
 start, in static pods' manifests and in units' environment files.
 
-Without a cluster file, --control-ca, --control-cert and --control-key say how the
-agents are reached, and --control where; with --repo, they are looked for on the
-hosts of the newest backup's members (--control-port). How etcd is asked is said by
-etcdctl's flags and ETCDCTL_ variables. The journal then lies in a folder named
-after the cluster, below $XDG_STATE_HOME or ~/.local/state, so that the same command
-goes on. --write-config writes the cluster file from all that: before the disaster.
+--write-config writes the cluster file, of the members of the newest backup (--repo) or
+of --host, and looks whether each host can be reached: before the disaster, or as its
+first step.
 
-With --local, without agents, it reads data directories that lie on this
+With --local, without a cluster file, it reads data directories that lie on this
 machine and builds the new members here; --name builds one of them, and
 --to-snapshot writes one file, for 'restore --plan' on each host.
 
@@ -113,8 +111,8 @@ instead.
   requorum recover --config cluster.yaml
   requorum recover --config cluster.yaml --declare-dead m3 --replace m3=https://10.0.0.9:2380
   requorum recover --config cluster.yaml --undo
-  requorum recover --repo URL --control-ca ca.crt --control-cert op.crt --control-key op.key --dry-run
-  requorum recover --repo URL --control-ca ca.crt --control-cert op.crt --control-key op.key --write-config cluster.yaml
+  requorum recover --write-config cluster.yaml --repo URL --kind static-pod
+  requorum recover --write-config cluster.yaml --host m1=10.0.0.1,m2=10.0.0.2,m3=10.0.0.3 --kind systemd
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --declare-dead m3 --repo URL --data-dir '/var/lib/etcd-{name}'
   requorum recover --local m1=/mnt/m1,m2=/mnt/m2 --to-snapshot state.db --plan plan.json --data-dir /var/lib/etcd
   requorum restore --plan plan.json --file state.db --name m1 --set-aside    # then on each host`,
@@ -124,11 +122,11 @@ instead.
 				return err
 			}
 			switch {
-			case o.known.writeConfig != "":
+			case o.write.file != "":
 				return g.writeClusterFile(cmd.Context(), &o)
 			case o.undo:
 				return g.undoRecovery(cmd.Context(), &o)
-			case o.agents():
+			case o.file != "":
 				return g.recoverCluster(cmd.Context(), &o)
 			}
 			return g.recoverLocal(cmd.Context(), &o)
@@ -149,18 +147,16 @@ var (
 // check refuses what cannot be meant, before anything is read.
 func (o *recoverOptions) check(g *globals) error {
 	switch {
-	case !o.agents() && len(o.local) == 0 && len(o.repo.urls) == 0:
-		return usageError{errors.New("nothing to recover: give --config FILE, or --control-ca, --control-cert and --control-key, or --local member=dir,… (and --repo URL, if there is a backup)")}
+	case o.write.file != "":
+		return o.write.check(g)
+	case o.file == "" && len(o.local) == 0 && len(o.repo.urls) == 0:
+		return usageError{errors.New("nothing to recover: give --config FILE (--write-config writes one), or --local member=dir,… (and --repo URL, if there is a backup)")}
 	case o.file != "":
-		if err := g.unfit("with --config: the cluster file says it, or the agents do", slices.Concat(localFlags, knownOnly)...); err != nil {
-			return err
-		}
-	case o.agents():
-		if err := o.known.check(g); err != nil {
+		if err := g.unfit("with --config: the cluster file says it", slices.Concat(localFlags, writeOnly)...); err != nil {
 			return err
 		}
 	default:
-		if err := g.unfit("without agents (--config, or --control-ca and what belongs to it)", slices.Concat(clusterFlags, knownOnly)...); err != nil {
+		if err := g.unfit("without a cluster file (--config)", slices.Concat(clusterFlags, writeOnly)...); err != nil {
 			return err
 		}
 	}
@@ -173,15 +169,10 @@ func (o *recoverOptions) check(g *globals) error {
 	if o.undo {
 		return errors.Join(g.unfit("with --undo: it takes back what was decided", decidingFlags...), o.checkDry())
 	}
-	if !o.agents() {
+	if o.file == "" {
 		return o.checkLocal(g)
 	}
 	return nil
-}
-
-// agents tells whether agents do it, on the hosts of a cluster file or as options say.
-func (o *recoverOptions) agents() bool {
-	return o.file != "" || len(o.local) == 0 && o.known.given()
 }
 
 func (o *recoverOptions) checkDry() error {
@@ -191,7 +182,7 @@ func (o *recoverOptions) checkDry() error {
 	return nil
 }
 
-// checkLocal is check for the form without agents.
+// checkLocal is check for the form without a cluster file.
 func (o *recoverOptions) checkLocal(g *globals) error {
 	if o.req.InitialCluster != "" {
 		if err := g.unfit("with --initial-cluster, which says all", "replace", "members"); err != nil {
@@ -221,8 +212,8 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 }
 
 // change is what the options say of the new members.
-func (o *recoverOptions) change() (recovery.MembersRequest, error) {
-	var r recovery.MembersRequest
+func (o *recoverOptions) change() (sources.MembersRequest, error) {
+	var r sources.MembersRequest
 	for _, text := range o.replace {
 		old, rest, ok := strings.Cut(text, "=")
 		name, url := "", rest
@@ -232,9 +223,9 @@ func (o *recoverOptions) change() (recovery.MembersRequest, error) {
 		if !ok || old == "" || !strings.Contains(url, "://") {
 			return r, usageError{fmt.Errorf("--replace %s: want old=peer-url, such as m3=https://10.0.0.9:2380, or old=new=peer-url", text)}
 		}
-		i := slices.IndexFunc(r.Replace, func(p recovery.Replacement) bool { return p.Old == old })
+		i := slices.IndexFunc(r.Replace, func(p sources.Replacement) bool { return p.Old == old })
 		if i < 0 {
-			r.Replace, i = append(r.Replace, recovery.Replacement{Old: old}), len(r.Replace)
+			r.Replace, i = append(r.Replace, sources.Replacement{Old: old}), len(r.Replace)
 		}
 		p := &r.Replace[i]
 		if name != "" && p.Name != "" && p.Name != name {

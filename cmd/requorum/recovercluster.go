@@ -1,21 +1,26 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/schedule/control/protocol"
-	"github.com/requorum/requorum/schedule/rescue"
-	"github.com/requorum/requorum/schedule/rescue/config"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// recoverCluster recovers through the agents on a cluster's hosts.
+// recoverCluster recovers on the hosts of a cluster file.
 func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
-	req, err := g.rescueRequest(ctx, o)
+	req, err := g.rescueRequest(o)
 	if err != nil {
 		return err
 	}
@@ -25,7 +30,7 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 	events := newRescueEvents(g, o)
 	defer events.finish()
 	req.Events = events
-	report, err := rescue.Run(ctx, req)
+	report, err := recovery.Run(ctx, req)
 	events.finish()
 	if report == nil {
 		return g.notRecovered(ctx, req, err)
@@ -38,7 +43,7 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 
 // unprovenElsewhere is for a run that was only completed here: that it had raised the
 // revision is what is left of its plan, and is done where nothing is proven.
-func unprovenElsewhere(r *rescue.Report) error {
+func unprovenElsewhere(r *recovery.Report) error {
 	if r.Inherited == "" || r.RevisionAfter == r.RevisionBefore {
 		return nil
 	}
@@ -46,15 +51,15 @@ func unprovenElsewhere(r *rescue.Report) error {
 }
 
 // rescueRequest is what the options ask for.
-func (g *globals) rescueRequest(ctx context.Context, o *recoverOptions) (req rescue.Request, err error) {
-	cfg, err := g.clusterConfig(ctx, o)
+func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err error) {
+	cfg, err := recovery.ReadConfig(o.file)
 	if err != nil {
-		return req, err
+		return req, usageError{err}
 	}
-	req = rescue.Request{
+	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
-		Replay: protocol.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
-		Force:  o.force, TakeOver: o.takeOver, UpdateFlags: o.updateFlags, Tool: "requorum " + version, Logger: g.logger(),
+		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
+		Force:  o.force, TakeOver: o.takeOver, UpdateFlags: o.updateFlags, Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if o.set.Changed("min-lease-ttl") {
 		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
@@ -67,34 +72,22 @@ func (g *globals) rescueRequest(ctx context.Context, o *recoverOptions) (req res
 	return req, err
 }
 
-// clusterConfig is what the cluster file says, or what is known without one.
-func (g *globals) clusterConfig(ctx context.Context, o *recoverOptions) (*config.Config, error) {
-	if o.file == "" {
-		return g.knownConfig(ctx, o)
-	}
-	cfg, err := config.Read(o.file)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return cfg, nil
-}
-
 // lookAtCluster shows what would be done.
-func (g *globals) lookAtCluster(ctx context.Context, req rescue.Request) error {
+func (g *globals) lookAtCluster(ctx context.Context, req recovery.Request) error {
 	events := newRescueEvents(g, nil)
 	req.Events = events
-	p, err := rescue.Look(ctx, req)
+	p, err := recovery.Look(ctx, req)
 	events.finish()
 	if p == nil {
 		return asked(err)
 	}
 	shown := errors.Join(g.printProspect(p), g.unchanged())
-	var nothing *recovery.NothingError
+	var nothing *sources.NothingError
 	if errors.As(err, &nothing) && (len(p.Unsurveyed) > 0 || len(p.Obstacles) > 0) {
 		err = nil // what there is, may be in members that still run, or that are not reached
 	}
 	if n := len(p.Obstacles); err == nil && n > 0 {
-		err = fmt.Errorf("it would be refused now, for %d %s: see the obstacles", n, plural(n, "reason", "reasons"))
+		err = fmt.Errorf("it would be refused now, for %d %s: see above", n, plural(n, "reason", "reasons"))
 		if p.Unnamed {
 			err = usageError{err}
 		}
@@ -104,10 +97,10 @@ func (g *globals) lookAtCluster(ctx context.Context, req rescue.Request) error {
 
 // notRecovered is why a run did not come to the proof. Where something has to be
 // chosen first, what there is to choose from is shown.
-func (g *globals) notRecovered(ctx context.Context, req rescue.Request, err error) error {
+func (g *globals) notRecovered(ctx context.Context, req recovery.Request, err error) error {
 	if choosing(err) {
 		req.Events = nil
-		p, found := rescue.Look(ctx, req)
+		p, found := recovery.Look(ctx, req)
 		if p != nil && choosing(found) {
 			return errors.Join(g.printProspect(p), asked(err))
 		}
@@ -117,22 +110,19 @@ func (g *globals) notRecovered(ctx context.Context, req rescue.Request, err erro
 
 // choosing tells whether an error is about what to recover from.
 func choosing(err error) bool {
-	var need *recovery.NeedSourceError
-	var nothing *recovery.NothingError
-	var source *recovery.SourceError
+	var need *sources.NeedSourceError
+	var nothing *sources.NothingError
+	var source *sources.SourceError
 	return errors.As(err, &need) || errors.As(err, &nothing) || errors.As(err, &source)
 }
 
 // asked tells errors in what was asked for from others.
 func asked(err error) error {
-	var fence *rescue.FenceError
-	var contradiction *rescue.ContradictionError
-	var held *rescue.HeldError
-	var obstacles *rescue.ObstacleError
-	var credentials *rescue.CredentialsError
+	var fence *recovery.FenceError
+	var contradiction *recovery.ContradictionError
+	var held *recovery.HeldError
+	var obstacles *recovery.ObstacleError
 	switch {
-	case errors.As(err, &credentials):
-		return usageError{err}
 	case errors.As(err, &obstacles) && obstacles.Unnamed:
 		return usageError{err}
 	case errors.As(err, &fence), errors.As(err, &contradiction), errors.As(err, &held):
@@ -143,14 +133,14 @@ func asked(err error) error {
 
 // undoRecovery takes a recovery back.
 func (g *globals) undoRecovery(ctx context.Context, o *recoverOptions) error {
-	req, err := g.rescueRequest(ctx, o)
+	req, err := g.rescueRequest(o)
 	if err != nil {
 		return err
 	}
 	events := newRescueEvents(g, o)
 	defer events.finish()
 	req.Events = events
-	report, err := rescue.Undo(ctx, req)
+	report, err := recovery.Undo(ctx, req)
 	events.finish()
 	if report == nil {
 		return asked(err)
@@ -159,7 +149,7 @@ func (g *globals) undoRecovery(ctx context.Context, o *recoverOptions) error {
 }
 
 // printUndone prints what was put back.
-func (g *globals) printUndone(r *rescue.UndoReport) error {
+func (g *globals) printUndone(r *recovery.UndoReport) error {
 	if g.output == "json" {
 		return g.printJSON(r)
 	}
@@ -185,6 +175,182 @@ func (g *globals) printUndone(r *rescue.UndoReport) error {
 	}
 	g.printLineage(r.Lineage)
 	g.printAfter(r.Incomplete, r.Warnings, r.Next)
-	fmt.Fprintf(g.stdout, "Run %s of cluster %s is undone.\n", r.Run, r.Cluster)
+	g.printf("Run %s of cluster %s is undone.\n", r.Run, r.Cluster)
 	return nil
+}
+
+// errDeclined says that the answer was no.
+var errDeclined = errors.New("it was not confirmed: nothing was changed")
+
+// question is one that is asked before something is changed.
+type question struct {
+	text string
+	// typed is what has to be typed, where a yes is not enough.
+	typed string
+}
+
+// confirm asks on the terminal, unless the options have answered already. Where
+// nobody could answer it is wrong usage, and says what to give.
+func (g *globals) confirm(ctx context.Context, o *recoverOptions, q question) error {
+	if q.typed != "" && o.acceptLoss != "" {
+		if o.acceptLoss == q.typed {
+			return nil
+		}
+		return usageError{fmt.Errorf("--accept-loss %s: acknowledged writes may be lost, and they are those of %s: read what is said of them, and give that name if it is to be accepted", o.acceptLoss, q.typed)}
+	}
+	if q.typed == "" && (o.yes || o.acceptLoss != "") {
+		return nil
+	}
+	file, ok := g.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || g.output == "json" {
+		if q.typed != "" {
+			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read what is said of them, and accept it with --accept-loss %s", q.typed)}
+		}
+		return usageError{errors.New("nobody is there to ask: give --yes")}
+	}
+	want := "yes"
+	if q.typed != "" {
+		want = q.typed
+		g.prompt("%s Acknowledged writes may be lost. Type %s to go on: ", q.text, q.typed)
+	} else {
+		g.prompt("%s Type yes to go on: ", q.text)
+	}
+	answer, err := readLine(ctx, file)
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer != want {
+		return errDeclined
+	}
+	return nil
+}
+
+// prompt writes to standard error, beside what is printed.
+func (g *globals) prompt(format string, args ...any) {
+	fmt.Fprintf(g.stderr, format, printable(args)...)
+}
+
+// readLine reads an answer, or gives up with the context.
+func readLine(ctx context.Context, from io.Reader) (string, error) {
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		line, err := bufio.NewReader(from).ReadString('\n')
+		done <- read{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	case r := <-done:
+		if errors.Is(r.err, io.EOF) {
+			r.err = nil // the end of the input is no answer
+		}
+		return strings.TrimSpace(r.line), r.err
+	}
+}
+
+// rescueEvents tells how a recovery goes on, on standard error, and asks. With JSON
+// it tells only what must not be overlooked.
+type rescueEvents struct {
+	g     *globals
+	o     *recoverOptions // nil where nothing is asked
+	meter *meter
+	said  string // what is waited for, said last
+}
+
+func newRescueEvents(g *globals, o *recoverOptions) *rescueEvents {
+	return &rescueEvents{g: g, o: o, meter: g.newMeter()}
+}
+
+func (e *rescueEvents) finish() { e.meter.finish() }
+
+// say writes a line.
+func (e *rescueEvents) say(format string, args ...any) {
+	if e.meter.quiet {
+		return
+	}
+	e.meter.finish()
+	fmt.Fprintf(e.g.stderr, format+"\n", printable(args)...)
+}
+
+func (e *rescueEvents) Begin(phase recovery.Phase, host string) {
+	if host == "" {
+		e.say("%s …", phase)
+	}
+}
+
+func (e *rescueEvents) End(phase recovery.Phase, host, detail string, elapsed time.Duration, err error) {
+	what := string(phase)
+	if host != "" {
+		what = "  " + host + ": " + what
+	}
+	switch {
+	case err != nil && host == "":
+		// The command ends with it.
+	case err != nil:
+		e.say("%s failed after %s: %v", what, took(elapsed), err)
+	case detail == "":
+		e.say("%s: done in %s", what, took(elapsed))
+	default:
+		e.say("%s: %s, in %s", what, detail, took(elapsed))
+	}
+}
+
+func (e *rescueEvents) Progress(phase recovery.Phase, host, what string, done, total int64) {
+	if host != "" {
+		what = host + ": " + what
+	}
+	if what == "" {
+		what = string(phase)
+	}
+	e.meter.count(what, done, total)
+}
+
+func (e *rescueEvents) Waiting(phase recovery.Phase, text string) {
+	if text != e.said {
+		e.said = text
+		e.say("  %s: waiting: %s", phase, text)
+	}
+}
+
+func (e *rescueEvents) Note(text string) { e.say("note: %s", text) }
+
+// Warn is never left out.
+func (e *rescueEvents) Warn(text string) {
+	e.meter.finish()
+	e.lines("WARNING: ", text)
+}
+
+// lines writes a text that may have several of them, the later ones below the first.
+func (e *rescueEvents) lines(mark, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(e.g.stderr, "%s%s\n", mark, printable([]any{line})[0])
+		mark = strings.Repeat(" ", len(mark))
+	}
+}
+
+// Confirm shows what would be done, and asks.
+func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, error) {
+	e.meter.finish()
+	shown := e.g.output != "json" && q.Prospect != nil
+	if shown {
+		if err := e.g.printProspect(q.Prospect); err != nil {
+			return false, err
+		}
+		fmt.Fprintln(e.g.stdout)
+	}
+	for _, reason := range q.Reasons {
+		if shown && slices.Contains(q.Prospect.Warnings, reason) {
+			continue
+		}
+		e.lines("", reason)
+	}
+	err := e.g.confirm(ctx, e.o, question{text: q.Text, typed: q.Type})
+	if errors.Is(err, errDeclined) {
+		return false, nil // what follows from it is not for us to say
+	}
+	return err == nil, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,9 +13,9 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/rebuild"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // localRecovery is a recovery without agents: what it was told, what it found, and
@@ -23,18 +25,18 @@ type localRecovery struct {
 	o     *recoverOptions
 	asked string // the options, before anything was filled in
 
-	survivors  []recovery.Survivor
+	survivors  []sources.Survivor
 	repos      []*repository.Repository
-	away       []recovery.Unread // repositories that could not be opened
+	away       []sources.Unread // repositories that could not be opened
 	identities []age.Identity
 
-	findings *recovery.Findings
-	plan     *recovery.Plan
-	members  []recovery.NewMember
+	findings *sources.Findings
+	plan     *sources.Plan
+	members  []sources.NewMember
 	// began is when what is gone on with was decided; zero for a new recovery.
 	began time.Time
 	// compared is what the rebuilt state was held against; nil before that.
-	compared *rebuild.Comparison
+	compared *sources.Comparison
 	// shared is the plan that another host wrote; nil without one.
 	shared *restore.Plan
 }
@@ -103,18 +105,18 @@ func (l *localRecovery) showRecord(r *recoveryRecord) error {
 }
 
 // parseSurvivors reads --local.
-func parseSurvivors(local []string) ([]recovery.Survivor, error) {
-	var all []recovery.Survivor
+func parseSurvivors(local []string) ([]sources.Survivor, error) {
+	var all []sources.Survivor
 	for _, text := range local {
 		name, dirs, ok := strings.Cut(text, "=")
 		dir, wal, _ := strings.Cut(dirs, ":")
 		if !ok || name == "" || dir == "" {
 			return nil, usageError{fmt.Errorf("--local %s: want member=dir, or member=dir:wal-dir where the log lies in a directory of its own", text)}
 		}
-		if slices.ContainsFunc(all, func(s recovery.Survivor) bool { return s.Name == name }) {
+		if slices.ContainsFunc(all, func(s sources.Survivor) bool { return s.Name == name }) {
 			return nil, usageError{fmt.Errorf("--local %s: %s is named twice; give a second directory a name of its own", text, name)}
 		}
-		all = append(all, recovery.Survivor{Name: name, DataDir: dir, WALDir: wal})
+		all = append(all, sources.Survivor{Name: name, DataDir: dir, WALDir: wal})
 	}
 	return all, nil
 }
@@ -132,7 +134,7 @@ func (l *localRecovery) openRepositories(ctx context.Context) error {
 	for _, sink := range all {
 		repo, err := repository.Open(ctx, sink)
 		if err != nil {
-			l.away = append(l.away, recovery.Unread{Repository: sink.String(), Reason: err.Error()})
+			l.away = append(l.away, sources.Unread{Repository: sink.String(), Reason: err.Error()})
 			if err := sink.Close(); err != nil {
 				return err
 			}
@@ -196,7 +198,7 @@ func (l *localRecovery) host() restore.ExecOptions {
 
 // orUnproven are the errors of a recovery that was done or planned, or, where there
 // are none, that the outcome is unproven.
-func orUnproven(p *recovery.Plan, errs ...error) error {
+func orUnproven(p *sources.Plan, errs ...error) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -248,3 +250,82 @@ func (l *localRecovery) here() []string {
 
 // began is the time of a decision, as records have it.
 func began() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// prospect is a database that is not rebuilt yet: a plan that is only shown is made
+// from it.
+type prospect struct {
+	name  string
+	size  int64
+	facts snapshot.Facts
+}
+
+func (p prospect) Name() string                                  { return p.name }
+func (p prospect) Size() int64                                   { return p.size }
+func (p prospect) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
+
+// Open has nothing to read.
+func (p prospect) Open(context.Context) (io.ReadCloser, error) {
+	return nil, errors.New(p.name + " is not rebuilt yet")
+}
+
+// keepsOut refuses new members that would be built inside of what is left of the old
+// ones: that is only read. In the place of one they are allowed, where --set-aside
+// moves it away whole.
+func keepsOut(plan *restore.Plan, only string, survivors []sources.Survivor) error {
+	for _, m := range plan.Members {
+		if only != "" && m.Name != only {
+			continue
+		}
+		for _, dir := range []string{m.DataDir, m.WALDir} {
+			if dir == "" {
+				continue
+			}
+			if err := outside(dir, survivors); err != nil {
+				return fmt.Errorf("member %s: %w", m.Name, err)
+			}
+		}
+		for _, s := range survivors {
+			if within(s.DataDir, filepath.Join(m.DataDir, "member")) {
+				return usageError{fmt.Errorf("member %s: the data of %s lies inside of %s, where it would be built: name another directory", m.Name, s.Name, filepath.Join(m.DataDir, "member"))}
+			}
+		}
+	}
+	return nil
+}
+
+// outside refuses a path inside of a survivor's directory.
+func outside(path string, survivors []sources.Survivor) error {
+	for _, s := range survivors {
+		for _, dir := range []string{s.DataDir, s.WALDir} {
+			if dir != "" && within(path, dir) && !sameFolder(path, dir) {
+				return usageError{fmt.Errorf("%s lies inside of %s, the data of %s, which is only read: name another place", path, dir, s.Name)}
+			}
+		}
+	}
+	return nil
+}
+
+// within tells whether a path lies below a folder, wherever symbolic links lead. What
+// is not there yet counts as well.
+func within(path, folder string) bool {
+	rest, err := filepath.Rel(realPath(folder), realPath(path))
+	return err == nil && rest != "." && rest != ".." && !strings.HasPrefix(rest, "../")
+}
+
+// realPath is a path without symbolic links, as far as it exists.
+func realPath(path string) string {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	rest := ""
+	for at := path; ; at = filepath.Dir(at) {
+		if found, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(found, rest)
+		}
+		if at == filepath.Dir(at) {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+	}
+}

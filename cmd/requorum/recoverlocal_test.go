@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/rebuild"
+	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
 func folder(t *testing.T, parts ...string) string {
@@ -31,7 +30,7 @@ func TestPromise3NothingIsBuiltInsideASurvivor(t *testing.T) {
 		t.Fatal(err)
 	}
 	wal := folder(t, dir, "wal")
-	survivors := []recovery.Survivor{{Name: "m1", DataDir: link, WALDir: wal}}
+	survivors := []sources.Survivor{{Name: "m1", DataDir: link, WALDir: wal}}
 	for _, c := range []struct {
 		dataDir, walDir string
 		refused         bool
@@ -52,7 +51,7 @@ func TestPromise3NothingIsBuiltInsideASurvivor(t *testing.T) {
 			t.Errorf("another host's member: %v", err)
 		}
 	}
-	inside := []recovery.Survivor{{Name: "m1", DataDir: filepath.Join(old, "member", "copy")}}
+	inside := []sources.Survivor{{Name: "m1", DataDir: filepath.Join(old, "member", "copy")}}
 	if err := keepsOut(&restore.Plan{Members: []restore.Member{{Name: "m1", DataDir: old}}}, "", inside); err == nil {
 		t.Error("a survivor inside of what would be set aside is allowed")
 	}
@@ -63,7 +62,7 @@ func TestRecordOfNothingDoneIsForgotten(t *testing.T) {
 	dir := t.TempDir()
 	old := folder(t, dir, "m1")
 	r := &recoveryRecord{
-		Survivors: []recovery.Survivor{{Name: "m1", DataDir: old}},
+		Survivors: []sources.Survivor{{Name: "m1", DataDir: old}},
 		Plan:      &restore.Plan{ID: "p", CreatedAt: time.Now().Add(-time.Hour), Members: []restore.Member{{Name: "m1", DataDir: old}}},
 	}
 	begun := func(want bool, when string) {
@@ -88,8 +87,8 @@ func TestPromise2GoingOnNoticesLaterWrites(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &localRecovery{o: &recoverOptions{}, survivors: []recovery.Survivor{{Name: "m1", DataDir: dir}}}
-	where := map[string]rebuild.Place{"m1": {DataDir: dir}}
+	l := &localRecovery{o: &recoverOptions{}, survivors: []sources.Survivor{{Name: "m1", DataDir: dir}}}
+	where := map[string]sources.Directories{"m1": {DataDir: dir}}
 	for _, c := range []struct {
 		began time.Time
 		later bool

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // printRecovery prints what was found and what would be done: all that the one who
@@ -46,7 +52,7 @@ func (g *globals) endOfPlan() error {
 }
 
 // printDecision prints the candidates, the findings and what was decided.
-func (g *globals) printDecision(p *recovery.Plan, f *recovery.Findings) {
+func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
 	if len(p.Histories) > 1 {
 		fmt.Fprintln(g.stdout, "Histories that went different ways; they are never mixed:")
 		for _, h := range p.Histories {
@@ -74,19 +80,19 @@ func (g *globals) printDecision(p *recovery.Plan, f *recovery.Findings) {
 	g.printFence(p.Fence)
 	g.printBumpDecision(p.Bump)
 	for _, w := range p.Warnings {
-		if !saysUnproven(p, w) && !slices.ContainsFunc(c.Findings, func(f recovery.Finding) bool { return w == c.Name+": "+f.String() }) {
+		if !saysUnproven(p, w) && !slices.ContainsFunc(c.Findings, func(f sources.Finding) bool { return w == c.Name+": "+f.String() }) {
 			g.printItem("Warning: ", w)
 		}
 	}
 }
 
 // saysUnproven tells of a warning that says once more what stands beside UNPROVEN.
-func saysUnproven(p *recovery.Plan, warning string) bool {
+func saysUnproven(p *sources.Plan, warning string) bool {
 	return p != nil && warning == "unproven: "+p.Why
 }
 
 // printCandidates prints the table, the best one of each history first.
-func (g *globals) printCandidates(p *recovery.Plan) {
+func (g *globals) printCandidates(p *sources.Plan) {
 	if len(p.Candidates) == 0 {
 		fmt.Fprintln(g.stdout, "Nothing was found that a cluster can be rebuilt from.")
 		return
@@ -116,7 +122,7 @@ func (g *globals) printCandidates(p *recovery.Plan) {
 }
 
 // printFindings prints what was found about each candidate, with what can be done.
-func (g *globals) printFindings(p *recovery.Plan, f *recovery.Findings) {
+func (g *globals) printFindings(p *sources.Plan, f *sources.Findings) {
 	for i := range p.Candidates {
 		c := &p.Candidates[i]
 		switch {
@@ -137,7 +143,7 @@ func (g *globals) printFindings(p *recovery.Plan, f *recovery.Findings) {
 	}
 }
 
-func (g *globals) printFinding(f recovery.Finding) {
+func (g *globals) printFinding(f sources.Finding) {
 	g.printf("  - %s\n", f.Text)
 	if f.Next != "" {
 		g.printf("    next: %s\n", f.Next)
@@ -155,7 +161,10 @@ func (g *globals) printItem(mark, text string) {
 	}
 }
 
-func (g *globals) printFence(f recovery.Fence) {
+func (g *globals) printFence(f sources.Fence) {
+	if f.Why == "" { // nothing was found out: an error says why
+		return
+	}
 	word := "Old members"
 	if !f.Enough && !f.Closes {
 		word = "OLD MEMBERS COULD COME BACK"
@@ -171,7 +180,7 @@ func (g *globals) printFence(f recovery.Fence) {
 	}
 }
 
-func (g *globals) printBumpDecision(b recovery.Bump) {
+func (g *globals) printBumpDecision(b sources.Bump) {
 	if !b.Raise {
 		g.printf("Revision: as it is; %s\n", b.Reason)
 		return
@@ -179,7 +188,7 @@ func (g *globals) printBumpDecision(b recovery.Bump) {
 	g.printf("Revision: raised beyond %d, the highest that may have been reached, and all before is marked compacted; %s\n", b.HighestKnown, b.Reason)
 }
 
-func (g *globals) printNewMembers(members []recovery.NewMember) {
+func (g *globals) printNewMembers(members []sources.NewMember) {
 	if len(members) == 0 {
 		return
 	}
@@ -224,7 +233,7 @@ func (g *globals) printSite(host *restore.Readiness) {
 }
 
 // printLost ends what was done: what the outcome is worth.
-func (g *globals) printLost(p *recovery.Plan) {
+func (g *globals) printLost(p *sources.Plan) {
 	switch {
 	case p.Proven:
 		g.printf("Proven: %s\nLost: %s\n", p.Why, p.Loss.Text)
@@ -234,4 +243,488 @@ func (g *globals) printLost(p *recovery.Plan) {
 		return
 	}
 	g.printf("UNPROVEN: %s\nLost: %s\n", p.Why, p.Loss.Text)
+}
+
+// madeOf says in a few words what a candidate is made of.
+func madeOf(c *sources.Candidate) string {
+	s := c.Source
+	if s == nil {
+		return "nothing that can be rebuilt"
+	}
+	base := "the database of " + s.Base.Owner
+	switch {
+	case s.Base.Backup != "":
+		base = "backup " + s.Base.Backup
+	case s.Base.Path == "":
+		base = "a log from its first entry on"
+	case s.Base.Owner == c.Name:
+		base = "its database"
+	}
+	var logs []string
+	for _, p := range s.Log {
+		switch own := s.Base.Owner == c.Name; {
+		case own && p.Owner == c.Name:
+			logs = append(logs, "its log")
+		case strings.HasPrefix(p.Owner, "archive:"):
+			logs = append(logs, "the archived log")
+		default:
+			logs = append(logs, "the log of "+p.Owner)
+		}
+	}
+	if len(logs) == 0 {
+		return base + " alone"
+	}
+	return base + " and " + strings.Join(slices.Compact(logs), ", ")
+}
+
+// lostOf is what a candidate lacks, for a cell of a table.
+func lostOf(c *sources.Candidate) string {
+	switch {
+	case c.Source == nil:
+		return "-"
+	case c.Lost.Entries > 0:
+		return fmt.Sprintf("%d %s", c.Lost.Entries, plural(int(c.Lost.Entries), "entry", "entries"))
+	}
+	short, _, _ := strings.Cut(c.Lost.Text, ";")
+	return orDash(short)
+}
+
+// revisionsOf are exact, or between two.
+func revisionsOf(b sources.Bounds) string {
+	switch {
+	case b.AtMost == 0:
+		return "-"
+	case b.AtLeast == b.AtMost:
+		return strconv.FormatInt(b.AtMost, 10)
+	}
+	return fmt.Sprintf("%d to %d", b.AtLeast, b.AtMost)
+}
+
+func number(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// sentence begins with a capital.
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// recoveryReport is the JSON form of `requorum recover --local`.
+type recoveryReport struct {
+	// Proven is that of the plan; false where none could be made.
+	Proven   bool                        `json:"proven"`
+	Plan     *sources.Plan               `json:"plan"`
+	Findings *sources.Findings           `json:"findings,omitempty"` // absent where an earlier run had found them
+	Members  []sources.NewMember         `json:"new_members,omitempty"`
+	Host     *restore.Readiness          `json:"host,omitempty"` // with --dry-run
+	Compared *sources.Comparison         `json:"cross_check,omitempty"`
+	Restore  *restore.Result             `json:"restore,omitempty"`   // what was built
+	Snapshot *restore.SnapshotFileResult `json:"snapshot,omitempty"`  // with --to-snapshot
+	HostPlan *restore.Plan               `json:"host_plan,omitempty"` // with --to-snapshot and --plan
+	PlanFile string                      `json:"host_plan_file,omitempty"`
+	// Repositories tell what was written into each.
+	Repositories []recovery.TimelinesDone `json:"repositories,omitempty"`
+	Endpoints    []string                 `json:"endpoints,omitempty"` // with --start
+}
+
+func (l *localRecovery) report() recoveryReport {
+	return recoveryReport{Proven: l.plan != nil && l.plan.Proven, Plan: l.plan, Findings: l.findings, Members: l.members, Compared: l.compared}
+}
+
+// intent is what would be done here, in sentences for the plan.
+func (l *localRecovery) intent() []string {
+	var all []string
+	if text := l.comparison(); text != "" {
+		all = append(all, text)
+	}
+	switch {
+	case l.o.toSnapshot != "":
+		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", l.o.toSnapshot))
+	default:
+		for _, name := range l.here() {
+			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.dataDir(l.shared), "{name}", name)))
+		}
+	}
+	if n := len(l.repos); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
+		all = append(all, fmt.Sprintf("in %d %s: the old cluster's timeline ends in favour of the new one's", n, plural(n, "repository", "repositories")))
+	}
+	return all
+}
+
+// dataDir is where members are built: as asked for, or as the plan of another host
+// has it.
+func (o *buildOptions) dataDir(shared *restore.Plan) string {
+	if o.req.DataDir != "" || shared == nil {
+		return o.req.DataDir
+	}
+	for _, m := range shared.Members {
+		if m.Name == o.name {
+			return m.DataDir
+		}
+	}
+	return "its directory in the plan"
+}
+
+// printRecovered prints what was done.
+func (g *globals) printRecovered(r recoveryReport) error {
+	if g.output == "json" {
+		return g.printJSON(r)
+	}
+	if s := r.Snapshot; s != nil {
+		g.printSnapshotFile(s)
+	}
+	if p := r.HostPlan; p != nil {
+		fmt.Fprintln(g.stdout, "On each host, with the old members stopped:")
+		for _, m := range p.Members {
+			g.printf("  requorum restore --plan %s --file %s --name %s --set-aside\n", r.PlanFile, r.Snapshot.Path, m.Name)
+		}
+	}
+	if r.Restore != nil {
+		g.printBuilt(r.Restore)
+	}
+	g.printLineage(r.Repositories)
+	g.printCompared(r.Compared)
+	g.printLost(r.Plan)
+	if r.Restore != nil {
+		g.printStart(r.Restore)
+	}
+	return nil
+}
+
+// joined lists what prints itself.
+func joined[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, one := range all {
+		texts = append(texts, one.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// compare rebuilds what was rebuilt once more, from another member's database, where
+// there is one: a database of etcd has no checksums, so that damage inside a value
+// shows only beside another one. Where they differ nothing is built, unless what was
+// chosen is what most of them came to, or was asked for by name.
+func (l *localRecovery) compare(ctx context.Context, req sources.RebuildRequest, image *walreplay.Rebuilt) (err error) {
+	if l.compared, err = sources.Compare(ctx, req, image, l.plan.NameOf); err != nil {
+		return fmt.Errorf("rebuild the state a second time: %w\nNothing was changed", err)
+	}
+	if !l.compared.Differ() || l.compared.Trusted() || l.plan.Named {
+		return nil
+	}
+	return differing(l.compared)
+}
+
+// differing is the error of databases that give different states.
+func differing(c *sources.Comparison) error {
+	agree, odd := sources.Judge(c.Outcomes)
+	name := func(all []sources.Outcome) string {
+		var names []string
+		for _, o := range all {
+			names = append(names, "--source "+o.Source)
+		}
+		return strings.Join(names, ", or ")
+	}
+	what, next := strings.Join(sources.Owners(odd), " or "), "Give "+name(agree)
+	if len(agree) == 0 {
+		what = strings.Join(sources.Owners(c.Outcomes), " or ")
+		next = "Name a further data directory or a repository (--repo), so that a third one tells; or choose: " + name(c.Outcomes)
+	}
+	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
+}
+
+// comparison says beforehand what the result will be compared with; empty where
+// there is nothing to compare with, as the plan has said.
+func (l *localRecovery) comparison() string {
+	if l.shared != nil || l.findings == nil {
+		return "" // it was done when that was decided
+	}
+	s := l.plan.Candidate(l.plan.Chosen).Source
+	if rivals := s.Rivals(s.Index); len(rivals) > 0 {
+		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.prospect().Size()))
+	}
+	return ""
+}
+
+// printCompared says what came out of the comparison; where that is damage, loudly.
+func (g *globals) printCompared(c *sources.Comparison) {
+	switch {
+	case c == nil:
+	case c.Differ() && c.Trusted():
+		g.printItem("WARNING: ", c.String()+". Its database was not used")
+	case c.Differ():
+		g.printItem("WARNING: ", fmt.Sprintf("%s. That of %s was used, since it was asked for by name", c, c.Outcomes[0].Owner))
+	case len(c.Outcomes) > 1:
+		g.printf("Compared: %s\n", c)
+	case len(c.Failed) > 0: // of one that has no other the plan has told
+		g.printItem("WARNING: ", c.String())
+	}
+}
+
+// printProspect prints what was found on the hosts and what would be done.
+func (g *globals) printProspect(p *recovery.Prospect) error {
+	if g.output == "json" {
+		return g.printJSON(p)
+	}
+	g.printf("Cluster %s\n", p.Cluster)
+	if p.Run != "" {
+		g.printf("Run %s is under way; it goes on with: %s\n", p.Run, p.Reached)
+	}
+	g.printHosts(p)
+	g.printQuorum(p.Quorum)
+	if p.Plan != nil && (len(p.Plan.Candidates) > 0 || len(p.Unsurveyed) == 0) {
+		fmt.Fprintln(g.stdout)
+		g.printDecision(p.Plan, p.Findings)
+		if p.Plan.Chosen != "" {
+			g.printNewMembers(p.Members)
+			g.printIntent(hostIntent(p))
+		}
+	}
+	g.printStaleFlags(p)
+	if len(p.Unsurveyed) > 0 {
+		g.printf("\n%s: what %s is read once %s stopped, and the plan is made anew then\n", strings.Join(p.Unsurveyed, ", "),
+			plural(len(p.Unsurveyed), "this one holds", "these hold"), plural(len(p.Unsurveyed), "it is", "they are"))
+	}
+	for _, w := range p.Warnings {
+		if !saysUnproven(p.Plan, w) {
+			g.printItem("Warning: ", w)
+		}
+	}
+	if len(p.Obstacles) > 0 {
+		fmt.Fprintln(g.stdout, "\nIt would be refused now:")
+		for _, o := range p.Obstacles {
+			g.printItem("  - ", o)
+		}
+	}
+	return nil
+}
+
+func (g *globals) printHosts(p *recovery.Prospect) {
+	asked := slices.ContainsFunc(p.Hosts, func(h recovery.HostState) bool { return h.Repositories != nil || h.Unasked != "" })
+	columns := []string{"  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY"}
+	if asked {
+		columns = append(columns, "REPOSITORIES")
+	}
+	out := newTable(g.stdout, columns...)
+	for _, h := range p.Hosts {
+		cells := []string{"  " + h.Member, h.Address, orDash(string(h.Kind)), h.Word(), orDash(h.DataDir)}
+		if asked {
+			cells = append(cells, h.RepositoriesWord())
+		}
+		out.row(cells...)
+	}
+	out.flush() //nolint:errcheck // the user's own terminal or pipe
+	for _, h := range p.Hosts {
+		for _, r := range h.Repositories {
+			if why := r.Unreadable(); why != "" {
+				g.printItem("  "+h.Member+": ", "does not read "+r.URL+": "+why)
+			}
+		}
+		switch {
+		case h.Answers:
+			g.printf("  %s: it cannot be worked with: %s\n", h.Member, h.Unreachable)
+		case h.Unreachable != "":
+			g.printf("  %s: it does not answer: %s\n", h.Member, h.Unreachable)
+		}
+		if h.Unclear != "" {
+			g.printf("  %s: whether it runs is not clear: %s\n", h.Member, h.Unclear)
+		}
+		if h.Holder != "" && h.Holder != p.Run {
+			g.printf("  %s: it belongs to run %s\n", h.Member, h.Holder)
+		}
+	}
+}
+
+func (g *globals) printQuorum(q recovery.Quorum) {
+	switch {
+	case q.Serves:
+		g.printf("The cluster SERVES: member %s answered a linearizable read\n", q.By)
+	case q.Unknown != "":
+		g.printf("Whether the cluster serves is not known: %s\n", q.Unknown)
+	default:
+		g.printf("The cluster does not serve: no linearizable read was answered\n")
+	}
+	for _, a := range q.Answers {
+		g.printItem("  ", a)
+	}
+}
+
+// hostIntent is what would be done on each host.
+func hostIntent(p *recovery.Prospect) []string {
+	var all []string
+	for _, h := range p.Hosts {
+		var steps []string
+		if len(h.Clients) > 0 {
+			var names []string
+			for _, c := range h.Clients {
+				names = append(names, c.Name)
+			}
+			steps = append(steps, "stop "+strings.Join(names, ", "))
+		}
+		if h.Runs {
+			steps = append(steps, "stop the member")
+		}
+		for _, m := range p.Members {
+			if m.Name == h.Member || m.Old == h.Member {
+				steps = append(steps, "set aside what is in "+orNone(h.DataDir), "rebuild "+m.Name, "start it")
+			}
+		}
+		switch {
+		case h.Unreachable != "":
+			steps = []string{"nothing: it does not answer"}
+		case len(steps) == 0:
+			steps = []string{"nothing"}
+		}
+		all = append(all, h.Member+": "+strings.Join(steps, ", "))
+	}
+	for _, name := range p.Left {
+		all = append(all, name+": gets no new member, and stays stopped with its data set aside, so that no reboot starts it")
+	}
+	return append(all, "then: all members are proved to serve the same, the old timeline ends, clients start, a full snapshot is taken")
+}
+
+// printStaleFlags prints which of etcd's flags the new members would make stale.
+func (g *globals) printStaleFlags(p *recovery.Prospect) {
+	for _, f := range p.Flags {
+		switch {
+		case f.ByHand != "":
+			g.printItem("", fmt.Sprintf("flags on %s are stale, and are to be changed by hand: %s (in %s: %s)", f.Member, f.Words(), f.In, f.ByHand))
+		case p.UpdateFlags:
+			g.printItem("", fmt.Sprintf("flags on %s are brought in line, in %s: %s", f.Member, f.In, f.Words()))
+		default:
+			g.printItem("", fmt.Sprintf("flags on %s are stale, in %s: %s; --update-flags brings them in line", f.Member, f.In, f.Words()))
+		}
+	}
+}
+
+// printRescued prints what a recovery did.
+func (g *globals) printRescued(r *recovery.Report) error {
+	if g.output == "json" {
+		return g.printJSON(r)
+	}
+	if r.GivenUp != "" {
+		for _, h := range r.Hosts {
+			g.printf("%s: clients that run %s had stopped are started again\n", h.Member, r.GivenUp)
+		}
+		g.printf("Run %s is given up: cluster %s serves, and nothing of it had been set aside.\n", r.GivenUp, r.Cluster)
+		g.printAfter(r.Incomplete, r.Warnings, r.Next)
+		return nil
+	}
+	if r.Inherited != "" {
+		g.printf("Run %s had been begun elsewhere, and was completed from here.\n", r.Inherited)
+	}
+	if r.WentOn {
+		g.printf("Run %s had been begun before, and went on.\n", r.Run)
+	}
+	g.printf("Recovered cluster %s as cluster %s at revision %d%s\n", r.Cluster, r.NewClusterID, r.RevisionBefore, raised(r))
+	for _, h := range r.Hosts {
+		g.printHostReport(h)
+	}
+	if r.Proof != nil {
+		for _, s := range r.Proof.Proved {
+			g.printf("proved: %s\n", s)
+		}
+		for _, s := range r.Proof.Unproved {
+			g.printItem("not proved: ", s)
+		}
+		for _, m := range r.Proof.Missing {
+			g.printf("not up yet: %s: %s\n", m.Name, m.Why)
+		}
+	}
+	g.printLineage(r.Lineage)
+	for _, s := range r.Snapshots {
+		if s.Error != "" {
+			g.printf("%s: no full snapshot was taken: %s\n", s.Repository, s.Error)
+			continue
+		}
+		g.printf("%s: full snapshot %s\n", s.Repository, s.Backup)
+	}
+	g.printTimes(r)
+	g.printLost(r.Plan)
+	said := func(w string) bool {
+		return saysUnproven(r.Plan, w) || r.Proof != nil && slices.Contains(r.Proof.Unproved, strings.TrimPrefix(w, "not proved: "))
+	}
+	g.printAfter(r.Incomplete, slices.DeleteFunc(slices.Clone(r.Warnings), said), r.Next)
+	return nil
+}
+
+func raised(r *recovery.Report) string {
+	if r.RevisionAfter == r.RevisionBefore {
+		return ""
+	}
+	return fmt.Sprintf(", raised to %d, and all before is marked compacted", r.RevisionAfter)
+}
+
+func (g *globals) printHostReport(h recovery.HostReport) {
+	switch {
+	case h.Dead:
+		g.printf("%s: declared dead, passed by\n", h.Member)
+	case h.Left:
+		g.printf("%s: no new member; it stays stopped, and what was there is set aside\n", h.Member)
+	}
+	if a := h.Aside; a != nil && len(a.Paths()) > 0 {
+		g.printf("%s: the old data is in %s\n", h.Member, strings.Join(a.Paths(), " and "))
+	}
+	for _, b := range h.Brought {
+		g.printf("%s: %s of %s from %s in %s\n", h.Member, size(b.Bytes), b.Owner, b.From, took(b.Took))
+	}
+}
+
+// printTimes prints how long it took, phase by phase.
+func (g *globals) printTimes(r *recovery.Report) {
+	out := newTable(g.stdout, "PHASE", "TOOK")
+	for _, p := range r.Phases {
+		out.row(string(p.Phase), took(p.Took))
+	}
+	out.flush() //nolint:errcheck // the user's own terminal or pipe
+	g.printf("RTO %s: from the first change to the proof\n", took(r.RTO.Round(time.Millisecond)))
+	if r.ClientsBack > 0 {
+		g.printf("Clients were back after %s\n", took(r.ClientsBack.Round(time.Millisecond)))
+	}
+}
+
+// printLineage prints what was written into the repositories.
+func (g *globals) printLineage(all []recovery.TimelinesDone) {
+	for _, d := range all {
+		for _, w := range d.Warnings {
+			g.printf("note: %s: %s\n", d.Repository, w)
+		}
+		switch {
+		case d.Failed != "":
+			g.printf("%s: not told: %s\n", d.Repository, d.Failed)
+		case len(d.Reinstated) > 0:
+			g.printf("%s: timeline %s lives again, %s has ended\n", d.Repository, joined(d.Reinstated), d.Timeline)
+		case len(d.Superseded) > 0:
+			g.printf("%s: timeline %s goes on in the place of %s\n", d.Repository, d.Timeline, joined(d.Superseded))
+		default:
+			g.printf("%s: timeline %s goes on; no living timeline of the old cluster was there to end\n", d.Repository, d.Timeline)
+		}
+	}
+}
+
+func (g *globals) printAfter(incomplete, warnings, next []string) {
+	for _, t := range incomplete {
+		g.printItem("INCOMPLETE: ", t)
+	}
+	for _, w := range warnings {
+		g.printItem("Warning: ", w)
+	}
+	if len(next) > 0 {
+		fmt.Fprintln(g.stdout, "Next:")
+		for _, n := range next {
+			g.printItem("  - ", n)
+		}
+	}
 }

@@ -8,26 +8,25 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/schedule/control/protocol"
-	"github.com/requorum/requorum/schedule/rescue"
-	"github.com/requorum/requorum/schedule/rescue/lineage"
-	"github.com/requorum/requorum/schedule/rescue/proof"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify/serve"
 )
 
 // twoHistories is a plan in which something has to be chosen.
-func twoHistories() *recovery.Plan {
-	source := &recovery.Source{
-		Base: recovery.Base{Owner: "m1", Path: "/d/m1/member/snap/db", Index: 10}, Index: 30,
-		Log: []recovery.Piece{{Owner: "m1", First: 11, Last: 20}, {Owner: "archive:1-1", First: 21, Last: 30}},
+func twoHistories() *sources.Plan {
+	source := &sources.Source{
+		Base: sources.Base{Owner: "m1", Path: "/d/m1/member/snap/db", Index: 10}, Index: 30,
+		Log: []sources.Piece{{Owner: "m1", First: 11, Last: 20}, {Owner: "archive:1-1", First: 21, Last: 30}},
 	}
-	return &recovery.Plan{
-		Histories: []recovery.History{{Number: 1, Why: "m1 went on with it"}, {Number: 2, Why: "m2 was \x1b[2Jstarted alone"}},
-		Candidates: []recovery.Candidate{
-			{Name: "m1", Kind: recovery.FromJoined, History: 1, Rank: 1, LastIndex: 30, LastTerm: 3, Revision: recovery.Bounds{AtLeast: 20, AtMost: 25}, Why: "it reaches furthest", Source: source},
+	return &sources.Plan{
+		Histories: []sources.History{{Number: 1, Why: "m1 went on with it"}, {Number: 2, Why: "m2 was \x1b[2Jstarted alone"}},
+		Candidates: []sources.Candidate{
+			{Name: "m1", Kind: sources.FromJoined, History: 1, Rank: 1, LastIndex: 30, LastTerm: 3, Revision: sources.Bounds{AtLeast: 20, AtMost: 25}, Why: "it reaches furthest", Source: source},
 			{
-				Name: "m2", History: 2, Rank: 1, LastIndex: 28, LastTerm: 4, Lost: recovery.Loss{Entries: 2}, Why: "2 entries behind", Source: &recovery.Source{Base: recovery.Base{Owner: "m2", Path: "/db"}},
-				Findings: []recovery.Finding{{Kind: recovery.KindForced, Text: "it was started with --force-new-cluster", Next: "use m1"}},
+				Name: "m2", History: 2, Rank: 1, LastIndex: 28, LastTerm: 4, Lost: sources.Loss{Entries: 2}, Why: "2 entries behind", Source: &sources.Source{Base: sources.Base{Owner: "m2", Path: "/db"}},
+				Findings: []sources.Finding{{Kind: sources.KindForced, Text: "it was started with --force-new-cluster", Next: "use m1"}},
 			},
 			{Name: "m3", Why: "it has no log"},
 		},
@@ -73,21 +72,21 @@ func TestPrintProspect(t *testing.T) {
 	t.Parallel()
 	plan := twoHistories()
 	plan.Chosen, plan.Proven, plan.Fence.Enough = "m2", false, false
-	p := &rescue.Prospect{
+	p := &recovery.Prospect{
 		Cluster: "production",
-		Hosts: []rescue.HostState{
+		Hosts: []recovery.HostState{
 			{Member: "m1", Address: "10.0.0.1:2391", Kind: "systemd", Stopped: true, DataDir: "/var/lib/etcd"},
 			{Member: "m2", Address: "10.0.0.2:2391", Kind: "systemd", Runs: true, DataDir: "/var/lib/etcd"},
 			{Member: "m3", Address: "10.0.0.3:2391", Unreachable: "no route to host"},
-			{Member: "m4", Address: "10.0.0.4:2391", Stopped: true, Repositories: []protocol.Repository{{URL: "file:///r"}, {URL: "s3://b", Error: "access denied"}}},
+			{Member: "m4", Address: "10.0.0.4:2391", Stopped: true, Repositories: []host.Repository{{URL: "file:///r"}, {URL: "s3://b", Error: "access denied"}}},
 		},
-		Quorum: rescue.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
-		Members: []recovery.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
+		Quorum: recovery.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
+		Members: []sources.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
 		Left:    []string{"m5"}, Obstacles: []string{"m3 is neither stopped nor declared dead: --declare-dead m3"},
 	}
 	text := printed(t, func(g *globals) error { return g.printProspect(p) })
-	expectLines(t, text, "Cluster production", "unreachable", "its control process does not answer: no route to host", "does not serve",
-		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: its control process does not answer",
+	expectLines(t, text, "Cluster production", "unreachable", "it does not answer: no route to host", "does not serve",
+		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: it does not answer",
 		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
 }
 
@@ -98,7 +97,7 @@ func TestPrintWarnings(t *testing.T) {
 	plan := twoHistories()
 	plan.Chosen, plan.Why = "m2", "only one log was read"
 	plan.Warnings = []string{"unproven: only one log was read"}
-	p := &rescue.Prospect{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
+	p := &recovery.Prospect{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
 	text := printed(t, func(g *globals) error { return g.printProspect(p) })
 	expectLines(t, text, "UNPROVEN: only one log was read", "Warning: one\n         two\n")
 	if n := strings.Count(text, "only one log was read"); n != 1 {
@@ -116,21 +115,21 @@ func TestPrintRescued(t *testing.T) {
 	plan := twoHistories()
 	plan.Proven, plan.Why, plan.Loss.Text = true, "all three were read", "nothing that was acknowledged"
 	old := repository.TimelineID{ClusterID: 1, N: 1}
-	r := &rescue.Report{
+	r := &recovery.Report{
 		Cluster: "production", Run: "r1", WentOn: true, Plan: plan, RevisionBefore: 70, RevisionAfter: 1_000_000_070,
-		Hosts:      []rescue.HostReport{{Member: "m1", Aside: &restore.Aside{Folder: "/var/lib/etcd/member.set-aside-1"}}, {Member: "m3", Dead: true}},
-		Proof:      &proof.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"leases: no password was given"}},
-		Phases:     []rescue.PhaseTime{{Phase: rescue.PhaseRebuild, Took: 3 * time.Second}},
+		Hosts:      []recovery.HostReport{{Member: "m1", Aside: &restore.Aside{Folder: "/var/lib/etcd/member.set-aside-1"}}, {Member: "m3", Dead: true}},
+		Proof:      &serve.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"leases: no password was given"}},
+		Phases:     []recovery.PhaseTime{{Phase: recovery.PhaseRebuild, Took: 3 * time.Second}},
 		RTO:        12 * time.Second,
-		Lineage:    []lineage.Done{{Repository: "file:///r", Timeline: repository.TimelineID{ClusterID: 2, N: 1}, Superseded: []repository.TimelineID{old}}, {Repository: "s3://b", Failed: "no route"}},
-		Snapshots:  []rescue.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}, {Repository: "s3://b", Error: "no route"}},
+		Lineage:    []recovery.TimelinesDone{{Repository: "file:///r", Timeline: repository.TimelineID{ClusterID: 2, N: 1}, Superseded: []repository.TimelineID{old}}, {Repository: "s3://b", Failed: "no route"}},
+		Snapshots:  []recovery.Stored{{Repository: "file:///r", Backup: "20260102T000000Z-abcdef"}, {Repository: "s3://b", Error: "no route"}},
 		Incomplete: []string{"s3://b could not be written"}, Next: []string{"change --initial-cluster in the units"},
 	}
 	text := printed(t, func(g *globals) error { return g.printRescued(r) })
 	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: leases",
 		"goes on in the place of "+old.String(), "s3://b: not told: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
-	u := &rescue.UndoReport{Cluster: "production", Run: "r1", Hosts: []rescue.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}},
-		Lineage: []lineage.Done{{Repository: "file:///r", Reinstated: []repository.TimelineID{old}}}}
+	u := &recovery.UndoReport{Cluster: "production", Run: "r1", Hosts: []recovery.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}},
+		Lineage: []recovery.TimelinesDone{{Repository: "file:///r", Reinstated: []repository.TimelineID{old}}}}
 	text = printed(t, func(g *globals) error { return g.printUndone(u) })
 	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "lives again", "is undone")
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/walreplay"
@@ -22,12 +25,12 @@ func (l *localRecovery) look(ctx context.Context) error {
 	meter := l.g.newMeter()
 	defer meter.finish()
 	var err error
-	l.findings, err = recovery.Survey(ctx, recovery.SurveyRequest{
+	l.findings, err = sources.Survey(ctx, sources.SurveyRequest{
 		Survivors: l.survivors, Repos: l.repos, Identities: l.identities,
 		CheckBase: replaying.CheckBase, Progress: meter.count, Logger: l.g.logger(),
 	})
 	meter.finish()
-	var running *recovery.RunningError
+	var running *sources.RunningError
 	switch {
 	case errors.As(err, &running):
 		return fmt.Errorf("%w\n%s", err, replaceOne(running.Survivor))
@@ -38,11 +41,14 @@ func (l *localRecovery) look(ctx context.Context) error {
 	}
 	l.findings.Unread = append(l.findings.Unread, l.away...)
 	l.forgiveOwn()
+	if err := l.checkSurvivors(); err != nil {
+		return err
+	}
 	target, err := l.o.point.target(time.Now())
 	if err != nil {
 		return err
 	}
-	l.plan, err = recovery.Decide(l.findings, recovery.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: target, SourceVersion: l.o.point.sourceVersion})
+	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{Source: l.o.source, DeclareDead: l.o.declareDead, Target: target, SourceVersion: l.o.point.sourceVersion})
 	if err == nil {
 		err = l.chooseMembers()
 	}
@@ -50,6 +56,32 @@ func (l *localRecovery) look(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(l.g.printRecovery(l.report(), nil), l.asUsage(err))
+}
+
+// checkSurvivors refuses directories that were mixed up: of a cluster that the
+// repositories do not know, or of another member than the one that it is named for.
+// --source says that they are meant.
+func (l *localRecovery) checkSurvivors() error {
+	if l.o.source != "" {
+		return nil
+	}
+	const meant = "if it is meant, name what to recover from with --source"
+	for _, s := range l.findings.Survivors {
+		named := slices.ContainsFunc(s.Membership.Members, func(m snapshot.Member) bool { return m.Name == s.Name })
+		if named && s.MemberName != "" && s.MemberName != s.Name {
+			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s=%s; %s", s.Name, s.DataDir, s.MemberName, s.Name, s.MemberName, s.DataDir, meant)}
+		}
+		known := slices.ContainsFunc(l.findings.Archives, func(a sources.Archive) bool { return a.Timeline.ClusterID == uint64(s.ClusterID) })
+		if s.ClusterID == 0 || known || len(l.findings.Archives) == 0 {
+			continue
+		}
+		var held []string
+		for _, a := range l.findings.Archives {
+			held = append(held, fmt.Sprintf("%s in %s", a.Timeline, a.Repository))
+		}
+		return usageError{fmt.Errorf("--local %s=%s is a member of cluster %s, and the repository holds another one (%s): look whether directory and repository are the right ones; %s", s.Name, s.DataDir, s.ClusterID, strings.Join(held, ", "), meant)}
+	}
+	return nil
 }
 
 // forgiveOwn leaves out that the old timeline has ended in favour of the very
@@ -65,7 +97,7 @@ func (l *localRecovery) forgiveOwn() {
 
 // asUsage tells errors in what was asked for from others.
 func (l *localRecovery) asUsage(err error) error {
-	if nothing := new(recovery.NothingError); errors.As(err, &nothing) {
+	if nothing := new(sources.NothingError); errors.As(err, &nothing) {
 		return err
 	}
 	return usageError{err} // all others are about names that were given, or have to be
@@ -91,14 +123,14 @@ func (l *localRecovery) chooseMembers() error {
 	if o.req.InitialCluster != "" {
 		for part := range strings.SplitSeq(o.req.InitialCluster, ",") {
 			name, url, _ := strings.Cut(part, "=")
-			i := slices.IndexFunc(l.members, func(m recovery.NewMember) bool { return m.Name == name })
+			i := slices.IndexFunc(l.members, func(m sources.NewMember) bool { return m.Name == name })
 			if i < 0 {
-				l.members, i = append(l.members, recovery.NewMember{Name: name, Old: name}), len(l.members)
+				l.members, i = append(l.members, sources.NewMember{Name: name, Old: name}), len(l.members)
 			}
 			l.members[i].PeerURLs = append(l.members[i].PeerURLs, url)
 		}
 		for _, name := range o.chooseLearners(l.plan.Members) {
-			if i := slices.IndexFunc(l.members, func(m recovery.NewMember) bool { return m.Name == name }); i >= 0 {
+			if i := slices.IndexFunc(l.members, func(m sources.NewMember) bool { return m.Name == name }); i >= 0 {
 				l.members[i].Learner = true
 			}
 		}
@@ -200,4 +232,158 @@ func (o *buildOptions) replaySettings(recipe *walreplay.Recipe) {
 	}
 	o.point.sourceVersion = cmp.Or(o.point.sourceVersion, recipe.SourceVersion)
 	o.point.minLeaseTTL, o.point.checkpoints = recipe.MinLeaseTTL, recipe.PersistCheckpoints
+}
+
+// storedCluster is one that lives in a repository, with the members of its newest
+// full snapshot.
+type storedCluster struct {
+	id      snapshot.ID
+	members []snapshot.Member
+	at      time.Time // when the snapshot was taken, by its own clock
+	in      string    // the repository
+}
+
+// storedClusters are those that the repositories know; one that has ended in favour
+// of another is not among them. A repository that cannot be read stops nothing where
+// the hosts are given.
+func (g *globals) storedClusters(ctx context.Context, o *recoverOptions) (all []storedCluster, err error) {
+	if len(o.repo.urls) == 0 {
+		return nil, nil
+	}
+	opened, err := o.repo.openSinks(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeSinks(opened)) }()
+	var failed []error
+	for _, s := range opened {
+		some, err := clustersIn(ctx, s)
+		if err != nil {
+			failed = append(failed, err)
+			g.note("%v", err)
+			continue
+		}
+		all = append(all, some...)
+	}
+	if len(all) == 0 && len(o.write.hosts) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	return all, nil
+}
+
+func clustersIn(ctx context.Context, s sinks.Sink) ([]storedCluster, error) {
+	repo, err := repository.Open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest := map[uint64]storedCluster{}
+	for _, t := range ids {
+		_, ended, err := repo.Superseded(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			continue
+		}
+		c, there := newest[t.ClusterID]
+		if !there {
+			c = storedCluster{id: snapshot.ID(t.ClusterID), in: repo.String()}
+		}
+		if m := catalog.Newest(t); m != nil && m.Finished.After(c.at) {
+			c.members, c.at = m.Facts.Members, m.Finished
+		}
+		newest[t.ClusterID] = c
+	}
+	var all []storedCluster
+	for _, c := range newest {
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// pick chooses the one that is meant: by its ID where that is given, otherwise the
+// only one. nil without an error is none.
+func pick(all []storedCluster, cluster string) (*storedCluster, error) {
+	byID := map[snapshot.ID]*storedCluster{}
+	for i, c := range all {
+		if known := byID[c.id]; known == nil || c.at.After(known.at) {
+			byID[c.id] = &all[i]
+		}
+	}
+	var id snapshot.ID
+	if id.UnmarshalText([]byte(cluster)) == nil && byID[id] != nil {
+		return byID[id], nil
+	}
+	if len(byID) > 1 {
+		var names []string
+		for _, c := range byID {
+			names = append(names, fmt.Sprintf("%s (%s, newest full snapshot of %s)", c.id, memberNames(c.members), when(c.at)))
+		}
+		slices.Sort(names)
+		return nil, usageError{fmt.Errorf("the repositories hold %d clusters: say which one with --cluster ID:\n  %s", len(byID), strings.Join(names, "\n  "))}
+	}
+	for _, c := range byID {
+		return c, nil
+	}
+	return nil, nil
+}
+
+func memberNames(members []snapshot.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, cmp.Or(m.Name, m.ID.String()))
+	}
+	return orNone(strings.Join(names, ", "))
+}
+
+// hosts are those of the members, by their URLs.
+func (c *storedCluster) hosts(g *globals) (all []recovery.HostConfig) {
+	for _, m := range c.members {
+		if m.Name == "" || len(m.PeerURLs) == 0 {
+			g.note("member %s in the newest backup has no name or no peer URL: its host is known only with --host", m.ID)
+			continue
+		}
+		all = append(all, recovery.HostConfig{Member: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
+	}
+	return all
+}
+
+// succeed opens the new cluster's timeline in each repository, and ends the old
+// one's. source is what the new cluster was built from.
+func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan, source restore.Source) []recovery.TimelinesDone {
+	if len(l.repos) == 0 {
+		return nil
+	}
+	req := recovery.TimelinesRequest{
+		Repositories: l.repos, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(l.plan.ClusterID),
+		Branch: l.branch(source), Reason: fmt.Sprintf("recovered from %s by plan %s", l.plan.Chosen, plan.ID),
+	}
+	for _, m := range plan.Members {
+		req.Members = append(req.Members, m.Name)
+	}
+	return recovery.SupersedeTimelines(ctx, req)
+}
+
+// branch is where the new history leaves the old one.
+func (l *localRecovery) branch(source restore.Source) repository.Branch {
+	c := l.plan.Candidate(l.plan.Chosen)
+	facts := source.Facts
+	b := repository.Branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup, RaftIndex: facts.RaftIndex, Revision: facts.Revision}
+	if r := source.Recipe; r != nil && r.Chain != nil {
+		b.Chain = r.Chain.String()
+	}
+	if b.Timeline == (repository.TimelineID{}) && c.History > 0 {
+		if all := l.plan.Histories[c.History-1].Timelines; len(all) > 0 {
+			b.Timeline = all[len(all)-1]
+		}
+	}
+	return b
 }

@@ -3,41 +3,107 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/requorum/requorum/schedule/rescue/config"
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 )
+
+// writeFlags say what --write-config writes.
+type writeFlags struct {
+	file            string
+	cluster         string
+	hosts           []string
+	run, kind       string
+	recipients      []string
+	recipientsFiles []string
+	cacert          string
+	cert, key       string
+}
+
+func (w *writeFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&w.file, "write-config", "", "only write a cluster `file` for --config, of the members of the newest backup (--repo) or of --host")
+	f.StringVar(&w.cluster, "cluster", "", "with --write-config: what the cluster is called, `name` or ID; typed where the outcome is unproven (default: its ID)")
+	f.StringSliceVar(&w.hosts, "host", nil, "with --write-config: the members' hosts, `member=address,…` (default: those of the newest backup's peer URLs)")
+	f.StringVar(&w.run, "run", "", "with --write-config: the `command` through which a program is run on a host, with {host} for its address (default: ssh as root)")
+	f.StringVar(&w.kind, "kind", "", "with --write-config: how members are stopped and started: systemd (unit etcd.service) or static-pod (as kubeadm writes it)")
+	f.StringArrayVar(&w.recipients, "recipient", nil, "with --write-config: encrypt the full snapshot at the end to this age `recipient`; may be given more than once")
+	f.StringArrayVar(&w.recipientsFiles, "recipients-file", nil, "with --write-config: the same, to the recipients in this `file`")
+	f.StringVar(&w.cacert, "cacert", "", "with --write-config: the CA `file` of etcd's servers")
+	f.StringVar(&w.cert, "cert", "", "with --write-config: a client's certificate `file` for etcd")
+	f.StringVar(&w.key, "key", "", "with --write-config: its key `file`")
+}
+
+// writeOnly are of use with --write-config alone.
+var writeOnly = []string{"cluster", "host", "run", "kind", "recipient", "recipients-file", "cacert", "cert", "key"}
+
+// check refuses what cannot be meant.
+func (w *writeFlags) check(g *globals) error {
+	used := []string{"repo", "identity", "retry-for", "limit-download", "data-dir", "wal-dir"}
+	unused := slices.DeleteFunc(slices.Concat(localFlags, clusterFlags, decidingFlags, []string{"config", "dry-run", "yes", "accept-loss", "declare-dead"}), func(n string) bool { return slices.Contains(used, n) })
+	if err := g.unfit("with --write-config: nothing is recovered", unused...); err != nil {
+		return err
+	}
+	switch supervisor.Kind(w.kind) {
+	case supervisor.Systemd, supervisor.StaticPod:
+	default:
+		return usageError{fmt.Errorf("--kind %q: want systemd or static-pod: how members are stopped and started (docs/quorum-loss.md has others)", w.kind)}
+	}
+	if w.cluster != "" && !plainName.MatchString(w.cluster) {
+		return usageError{fmt.Errorf("--cluster %s: want letters, digits, dots, underscores and hyphens", w.cluster)}
+	}
+	return nil
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// given are the hosts of --host.
+func (w *writeFlags) given() (all []recovery.HostConfig, err error) {
+	for _, text := range w.hosts {
+		name, address, ok := strings.Cut(text, "=")
+		if !ok || name == "" || address == "" || strings.ContainsAny(address, "/ ") {
+			return nil, usageError{fmt.Errorf("--host %s: want member=address, such as m1=10.0.0.1", text)}
+		}
+		all = append(all, recovery.HostConfig{Member: name, PeerURLs: []string{"https://" + net.JoinHostPort(strings.Trim(address, "[]"), "2380")}})
+	}
+	return all, nil
+}
 
 // writtenConfig is the JSON form of `requorum recover --write-config`.
 type writtenConfig struct {
 	File    string        `json:"file"`
 	Cluster string        `json:"cluster"`
 	Hosts   []writtenHost `json:"hosts"`
-	// Silent are the members whose control processes did not answer.
+	// Silent are the members whose hosts could not be worked with.
 	Silent []string `json:"silent,omitempty"`
 }
 
 type writtenHost struct {
-	Member  string `json:"member"`
-	Control string `json:"control"`
+	Member string `json:"member"`
+	Run    string `json:"run"`
 }
 
 // writeClusterFile writes what a recovery has to know, while it can still be asked
 // for.
 func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error {
-	given, err := o.givenHere()
-	if err != nil {
-		return err
-	}
-	k, err := g.gather(ctx, o, given)
-	if err != nil {
-		return err
-	}
-	cfg, err := g.configOf(o, k, "not written")
+	w := &o.write
+	hosts, err := w.given()
 	if err != nil {
 		return err
 	}
@@ -45,131 +111,175 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 	if err != nil {
 		return err
 	}
-	of, _ := pick(stored, k.Cluster) // without one nothing is said of URLs
-	answers := askHosts(ctx, &o.known, cfg.Hosts)
-	path, err := filepath.Abs(o.known.writeConfig)
+	of, err := pick(stored, w.cluster)
+	switch {
+	case err != nil && len(hosts) == 0:
+		return err
+	case len(hosts) == 0 && of == nil:
+		return usageError{errors.New("which hosts there are is not known: give --host member=address,…, or --repo URL of a repository that holds a backup of the cluster")}
+	case len(hosts) == 0:
+		hosts = of.hosts(g)
+	case of != nil: // which knows their URLs better
+		for i, h := range hosts {
+			for _, m := range of.members {
+				if m.Name == h.Member {
+					hosts[i].PeerURLs, hosts[i].ClientURLs = m.PeerURLs, m.ClientURLs
+				}
+			}
+		}
+	}
+	if w.cluster == "" && of != nil {
+		w.cluster = of.id.String()
+	}
+	if w.cluster == "" {
+		return usageError{errors.New("what the cluster is called is not known without a backup: give --cluster NAME")}
+	}
+	path, err := filepath.Abs(w.file)
 	if err != nil {
 		return err
 	}
-	text := clusterFileText(cfg, of, answers)
-	if _, err := config.Parse([]byte(text), path); err != nil {
-		return fmt.Errorf("what would be written is no cluster file: %w", err)
+	text := clusterFileText(o, hosts)
+	cfg, err := recovery.ParseConfig([]byte(text), path)
+	if err != nil {
+		return usageError{fmt.Errorf("what would be written is no cluster file: %w", err)}
 	}
 	if err := writeNew(path, []byte(text)); err != nil {
 		return err
 	}
+	answers := askHosts(ctx, cfg)
 	done := writtenConfig{File: path, Cluster: cfg.Cluster}
 	for i, a := range answers {
-		done.Hosts = append(done.Hosts, writtenHost{cfg.Hosts[i].Member, cfg.Hosts[i].Control})
-		if a.err != nil {
-			done.Silent = append(done.Silent, cfg.Hosts[i].Member)
-			g.note("the control process of %s does not answer, and is written down as given: %v", cfg.Hosts[i].Member, a.err)
+		h := cfg.Hosts[i]
+		done.Hosts = append(done.Hosts, writtenHost{h.Member, strings.Join(h.Command(), " ")})
+		switch {
+		case a.err != nil:
+			done.Silent = append(done.Silent, h.Member)
+			g.note("%v", a.err)
+		default:
+			for _, fault := range a.Faults {
+				g.note("host of member %s: %s", h.Member, fault)
+			}
 		}
-	}
-	if dial := cfg.Etcd.Dial; dial.User != "" || dial.InsecureSkipTLSVerify {
-		g.note("no password is written, and no way to accept any certificate: see etcd in %s", path)
 	}
 	if g.output == "json" {
 		return g.printJSON(done)
 	}
-	g.printf("Wrote %s: cluster %s, %d %s. Look it through, and keep it off the hosts, with the certificates that it names.\n", path, cfg.Cluster, len(cfg.Hosts), plural(len(cfg.Hosts), "host", "hosts"))
+	g.printf("Wrote %s: cluster %s, %d %s. Look it through, and keep it off the hosts.\n", path, cfg.Cluster, len(cfg.Hosts), plural(len(cfg.Hosts), "host", "hosts"))
 	g.printf("Try it: requorum recover --config %s --dry-run\n", path)
 	return nil
 }
 
+// askedHost is what a host said, or why it said nothing.
+type askedHost struct {
+	*host.Member
+	err error
+}
+
+// askPatience bounds a question to a host.
+const askPatience = 20 * time.Second
+
+// askHosts asks all hosts how their members are, at once. It tells them no secret: a
+// bucket may have named them, and nobody has looked the file through yet.
+func askHosts(ctx context.Context, cfg *recovery.Config) []askedHost {
+	ctx, cancel := context.WithTimeoutCause(ctx, askPatience, errors.New("no answer within "+askPatience.String()))
+	defer cancel()
+	lines := recovery.Lines(cfg, version, nil, nil)
+	answers := make([]askedHost, len(lines))
+	var all sync.WaitGroup
+	for i, line := range lines {
+		all.Go(func() {
+			defer line.Close()
+			answers[i].Member, answers[i].err = line.As("requorum-asks", "").Member(ctx)
+		})
+	}
+	all.Wait()
+	return answers
+}
+
 // clusterFileText is the file, with what a reader has to know beside it.
-func clusterFileText(c *config.Config, of *storedCluster, answers []askedHost) string {
+func clusterFileText(o *recoverOptions, hosts []recovery.HostConfig) string {
+	w := &o.write
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("# The cluster file of `requorum recover --config`, written by it on %s.", time.Now().UTC().Format(time.DateOnly))
-	line("# docs/quorum-loss.md has every key. Keep it where you work when the cluster is gone, off")
-	line("# its hosts; write it anew when members come or go. It holds no secret, and names some.")
-	line("")
-	line("# Has to be typed where acknowledged writes may be lost: a name that you know it by.")
-	line("cluster: %s", quoted(c.Cluster))
-	line("")
-	line("# As whom the control processes are asked (docs/agent-control.md).")
-	line("control:")
-	configKeys(line, "ca", c.Control.CA, "cert", c.Control.Cert, "key", c.Control.Key)
-	line("")
-	line("# As whom the cluster itself is asked: whether it serves, and for the proof.")
-	writeEtcd(line, c.Etcd)
-	if len(c.Repositories) > 0 {
-		line("")
-		line("# Backups and the archived log. Credentials come from the environment.")
-		line("repositories: %s", quoted(c.Repositories))
-	}
-	if len(c.IdentityFiles) > 0 {
-		line("")
-		line("# What opens them, and for whom the full snapshot at the end is encrypted.")
-		line("identity-files: %s", quoted(c.IdentityFiles))
-		if len(c.Recipients) > 0 {
-			line("recipients: %s", quoted(c.Recipients))
+	line("# The cluster file of `requorum recover --config`; docs/quorum-loss.md has every key.")
+	line("# Keep it where you work when the cluster is gone. It holds no secret, and names some.")
+	line("cluster: %s # has to be typed where acknowledged writes may be lost", quoted(w.cluster))
+	if w.cacert != "" || w.cert != "" {
+		line("etcd:")
+		for _, k := range [][2]string{{"cacert", w.cacert}, {"cert", w.cert}, {"key", w.key}} {
+			if k[1] != "" {
+				line("  %s: %s", k[0], quoted(k[1]))
+			}
 		}
-		if len(c.RecipientsFiles) > 0 {
-			line("recipients-files: %s", quoted(c.RecipientsFiles))
+	} else {
+		line("# etcd: {cacert: ca.crt, cert: client.crt, key: client.key, user: root, password-file: password.txt}")
+	}
+	for _, k := range []struct {
+		key    string
+		values []string
+	}{{"repositories", placeNames(o.repo.urls)}, {"identity-files", o.identities.files}, {"recipients", w.recipients}, {"recipients-files", w.recipientsFiles}} {
+		if len(k.values) > 0 {
+			line("%s: %s", k.key, quoted(k.values))
 		}
 	}
-	line("")
-	line("# The journal of a recovery. Default: this file's name with .recovery behind it.")
-	line("# state-dir: /var/lib/requorum-recover")
-	line("")
-	line("# URLs that are left out are those that the cluster knew; what stands here wins.")
+	line("defaults:")
+	dataDir := o.req.DataDir
+	if dataDir == "" {
+		dataDir = "/var/lib/etcd"
+	}
+	line("  data-dir: %s", quoted(dataDir))
+	if o.req.WALDir != "" {
+		line("  wal-dir: %s", quoted(o.req.WALDir))
+	}
+	line("  kind: %s", w.kind)
+	if w.kind == string(supervisor.Systemd) {
+		line("  systemd: {unit: etcd.service}")
+	} else {
+		line("  static-pod: {manifest: /etc/kubernetes/manifests/etcd.yaml}")
+		line("  clients:")
+		line("    - {name: kube-apiserver, kind: static-pod, process: kube-apiserver, static-pod: {manifest: /etc/kubernetes/manifests/kube-apiserver.yaml}}")
+	}
 	line("hosts:")
-	for i, h := range c.Hosts {
-		writeHost(line, h, of, answers[i])
+	for _, h := range hosts {
+		line("  - member: %s", quoted(h.Member))
+		line("    peer-urls: %s", quoted(h.PeerURLs))
+		if len(h.ClientURLs) > 0 {
+			line("    client-urls: %s", quoted(h.ClientURLs))
+		} else {
+			line("    # client-urls: [\"https://HOST:2379\"] # to ask whether the cluster serves while its members run")
+		}
+		if w.run != "" {
+			line("    run: %s", quoted(strings.ReplaceAll(w.run, "{host}", h.Hostname())))
+		}
 	}
 	return b.String()
 }
 
-func writeEtcd(line func(string, ...any), e config.Etcd) {
-	if e.CACert == "" && e.Cert == "" {
-		line("# etcd: {cacert: ca.crt, cert: client.crt, key: client.key, user: root, password-file: password.txt}")
-		return
+// writeNew writes a file that must not be there yet, whole and durably.
+func writeNew(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return usageError{fmt.Errorf("%s is there already, and is not overwritten: name another file, or move it away", path)}
 	}
-	line("etcd:")
-	configKeys(line, "cacert", e.CACert, "cert", e.Cert, "key", e.Key)
-	user := e.User
-	if user == "" {
-		user = "root"
+	if err != nil {
+		return err
 	}
-	line("  # user: %s", quoted(user))
-	line("  # password-file: password.txt # its first line")
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return syncPath(filepath.Dir(path))
 }
 
-func writeHost(line func(string, ...any), h config.Host, of *storedCluster, a askedHost) {
-	if a.err != nil {
-		line("  # %s: its control process did not answer when this was written.", h.Member)
-	} else {
-		line("  # %s: kind %s, data directory %s", h.Member, a.Kind, quoted(a.DataDir))
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
-	line("  - member: %s", quoted(h.Member))
-	line("    control: %s", quoted(h.Control))
-	var m snapshot.Member
-	if of != nil {
-		for _, one := range of.members {
-			if one.Name == h.Member {
-				m = one
-			}
-		}
-	}
-	if len(m.PeerURLs) > 0 {
-		line("    # peer-urls: %s", quoted(m.PeerURLs))
-	}
-	if len(m.ClientURLs) > 0 {
-		line("    client-urls: %s # as of the backup of %s", quoted(m.ClientURLs), when(of.at))
-	} else {
-		line("    # client-urls: [\"https://HOST:2379\"] # to ask whether the cluster serves while its members run")
-	}
-}
-
-// configKeys writes those of a section that have a value.
-func configKeys(line func(string, ...any), pairs ...string) {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			line("  %s: %s", pairs[i], quoted(pairs[i+1]))
-		}
-	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // quoted writes a text, or a list of them, as JSON, which is YAML as well.
@@ -181,4 +291,54 @@ func quoted(v any) string {
 		return `""` // texts always can be
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// writeSnapshot writes the one file, and the plan for the hosts that restore it.
+func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebuilt) error {
+	plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
+	if err != nil {
+		return err
+	}
+	meter := l.g.newMeter()
+	result, err := restore.WriteSnapshotFile(ctx, plan, image, restore.ExecOptions{
+		Logger:   l.g.logger(),
+		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
+	})
+	meter.finish()
+	if err != nil {
+		return err
+	}
+	report := l.report()
+	report.Snapshot = result
+	var incomplete error
+	if l.o.plan != "" {
+		members, err := l.planForHosts(ctx, result.Path)
+		if err != nil {
+			return err
+		}
+		report.HostPlan, report.PlanFile = members, l.o.plan
+		report.Repositories = l.succeed(ctx, members, plan.Source)
+		for _, d := range report.Repositories {
+			if d.Failed != "" {
+				incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", d.Repository, d.Failed)}
+			}
+		}
+	}
+	return orUnproven(l.plan, l.g.printRecovered(report), incomplete)
+}
+
+// planForHosts plans the members that each host builds from the file, in which the
+// revision is raised already.
+func (l *localRecovery) planForHosts(ctx context.Context, path string) (*restore.Plan, error) {
+	file, err := snapshot.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	req := l.request(file)
+	req.Bump, req.HighestKnownRevision = restore.BumpRequest{Mode: restore.BumpNone}, 0
+	plan, err := restore.NewPlan(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return plan, l.o.writePlan(plan)
 }

@@ -23,6 +23,10 @@ type restoreOptions struct {
 	file       string
 	fromDir    string
 	fromWAL    string
+	record     bool
+
+	planWritten bool // what was done so far
+	built       bool
 }
 
 func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
@@ -30,6 +34,7 @@ func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, false)
 	o.identities.addFlags(f)
 	addTimelineFlag(f, &o.timeline)
+	f.BoolVar(&o.record, "record", false, "open the new cluster's timeline in the repository now; otherwise the first agent beside it does once it serves")
 	f.StringVar(&o.file, "file", "", "restore from this `file` instead of a repository: of 'etcdctl snapshot save', or a stopped member's db")
 	f.StringVar(&o.fromDir, "from-data-dir", "", "restore from a stopped member's data `directory`, its database and its log, instead of a repository")
 	f.StringVar(&o.fromWAL, "wal-dir-source", "", "with --from-data-dir: that member's WAL `directory`, if it is a separate one")
@@ -61,7 +66,9 @@ clients start anew instead of missing changes; --bump-revision off keeps it, for
 when nothing was lost.
 
 The result starts with any etcd from the backup's own version on, at the
-members' usual flags. --start starts it with the bundled etcd.
+members' usual flags. --start starts it with the bundled etcd, with certificates
+made for the run: other users of this machine cannot read it, and etcdctl is told
+what to say. Several members then need https:// peer URLs.
 ` + exitHelp,
 		Example: `  requorum restore --repo file:///var/backups/etcd \
       --initial-cluster m1=http://10.0.0.1:2380,m2=http://10.0.0.2:2380,m3=http://10.0.0.3:2380 \
@@ -77,7 +84,8 @@ members' usual flags. --start starts it with the bundled etcd.
 			if err := o.check(g, args); err != nil {
 				return err
 			}
-			return g.restore(cmd.Context(), &o, args)
+			err := g.restore(cmd.Context(), &o, args)
+			return ifInterrupted(cmd.Context(), err, o.changed(err))
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -85,7 +93,7 @@ members' usual flags. --start starts it with the bundled etcd.
 }
 
 // repositoryFlags are of no use where the source is no repository.
-var repositoryFlags = []string{"repo", "timeline", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for"}
+var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for"}
 
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {
@@ -110,7 +118,7 @@ func (o *restoreOptions) check(g *globals, args []string) (err error) {
 		return errors.Join(err, bad)
 	}
 	if o.toSnapshot != "" {
-		return g.unfit("with --to-snapshot", slices.Concat(memberFlags, []string{"name", "plan"})...)
+		return g.unfit("with --to-snapshot", slices.Concat(memberFlags, []string{"name", "plan", "record"})...)
 	}
 	return nil
 }
@@ -125,6 +133,11 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		return err
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
+	if o.dryRun && !src.needsRebuild(o, planned) {
+		if err := src.probe(ctx); err != nil {
+			return src.nameOlder(ctx, g, err)
+		}
+	}
 	if o.toSnapshot != "" {
 		return g.restoreToSnapshot(ctx, o, src)
 	}
@@ -163,16 +176,38 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
 	}
+	o.built = true
 	result.Phases = append(src.phases(), result.Phases...)
+	if err := src.closeRebuilt(); err != nil {
+		return fmt.Errorf("the restore is done; its scratch folder could not be removed: %w", err)
+	}
 	report := restoreReport{Restore: result}
-	src.recordTimeline(ctx, result, &report)
-	if !o.start.start {
-		return g.printRestore(report)
+	if o.record {
+		err = src.recordTimeline(ctx, result.Plan, &report)
+	} else if t, ok := result.Plan.Timeline(); ok {
+		report.Unrecorded = t.Parent.Timeline.String()
+	}
+	if !o.start.start || err != nil {
+		return errors.Join(g.printRestore(report), err)
 	}
 	return g.startRestored(ctx, &o.buildOptions, result.Plan, func(endpoints []string) error {
 		report.Endpoints = endpoints
 		return g.printRestore(report)
 	})
+}
+
+// changed is what a restore that was interrupted has changed: what lies in a data
+// directory stays as it was until all is built, and is put back after that.
+func (o *restoreOptions) changed(err error) string {
+	switch {
+	case o.built:
+		return "the members are built, and their etcd was stopped"
+	case errors.Is(err, restore.ErrUnfinished):
+		return err.Error()
+	case o.planWritten:
+		return fmt.Sprintf("only the plan %s was written", o.plan)
+	}
+	return "nothing was changed"
 }
 
 // checkAhead does all that can be checked before the log is replayed.
@@ -213,6 +248,9 @@ func (o *restoreOptions) newPlan(ctx context.Context, src *restoreSource) (*rest
 	req := o.req
 	req.Image, req.Repository, req.BackupID, req.HighestKnownRevision = src.image, src.url(), src.backupID(), src.highest
 	req.Target, req.Notes = src.target, src.notes
+	if src.manifest != nil {
+		req.Timeline = src.manifest.Timeline
+	}
 	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
 	if o.plan == "" {
 		req.Only = o.name
@@ -231,5 +269,288 @@ func (o *restoreOptions) makePlan(ctx context.Context, src *restoreSource) (*res
 	if err != nil || o.plan == "" {
 		return plan, err
 	}
-	return plan, o.writePlan(plan)
+	if err := o.writePlan(plan); err != nil {
+		return nil, err
+	}
+	o.planWritten = true
+	return plan, nil
+}
+
+// restoreReport is the JSON form of `requorum restore`.
+type restoreReport struct {
+	Restore *restore.Result `json:"restore"`
+	// Timeline is the new cluster's in the repository, with --record.
+	Timeline string `json:"timeline,omitempty"`
+	// Unrecorded is the timeline that the new cluster goes on from, where the
+	// repository was not told so.
+	Unrecorded string `json:"parent_timeline,omitempty"`
+	// Endpoints are the client URLs with --start.
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// planReport is the JSON form of `requorum restore --dry-run`.
+type planReport struct {
+	Plan *restore.Plan      `json:"plan"`
+	Host *restore.Readiness `json:"host"`
+	// Point is what the target came to; nil where no point was asked for.
+	Point *pointReport `json:"point,omitempty"`
+}
+
+// pointReport is what a target came to.
+type pointReport struct {
+	Target    string `json:"target"`
+	Base      string `json:"base"`
+	BaseIndex uint64 `json:"base_index"`
+	// Entries are those to replay; with Rebuilt they were replayed, in a scratch
+	// folder, and Index and Revision are exact.
+	Entries       uint64 `json:"entries"`
+	Index         uint64 `json:"index"`
+	Revision      int64  `json:"revision"`
+	RevisionExact bool   `json:"revision_exact"`
+	Time          string `json:"time,omitempty"`
+	Rebuilt       bool   `json:"rebuilt"`
+	// Found is what --before or --before-prefix found.
+	Found *walreplay.Found `json:"found,omitempty"`
+}
+
+// pointReport is nil where the source is an image as it is.
+func (s *restoreSource) pointReport() *pointReport {
+	p := s.point
+	if p == nil {
+		return nil
+	}
+	r := &pointReport{
+		Target: p.Target.String(), Base: p.Base.Name, BaseIndex: p.Base.Index(),
+		Entries: p.Entries(), Index: p.Last, Revision: p.Revision, RevisionExact: !p.AtLeast, Time: p.Time, Found: p.Found,
+	}
+	if s.rebuilt != nil && s.rebuilt.Recipe != nil {
+		c := s.rebuilt.Recipe
+		r.Entries, r.Index, r.Revision, r.RevisionExact, r.Time, r.Rebuilt = c.Entries, c.Index, c.Revision, true, c.Time, true
+	}
+	return r
+}
+
+func (g *globals) printPoint(r *pointReport) {
+	if r == nil {
+		return
+	}
+	least := ""
+	if !r.RevisionExact {
+		least = "at least "
+	}
+	g.printf("Target %s: raft index %d, revision %s%d", r.Target, r.Index, least, r.Revision)
+	if r.Time != "" {
+		g.printf(", written %s", r.Time)
+	}
+	g.printf("\n  from %s at raft index %d and %d entries of the log\n", r.Base, r.BaseIndex, r.Entries)
+	if r.Rebuilt {
+		fmt.Fprintln(g.stdout, "  (replayed in a scratch folder to find out, and removed)")
+	}
+}
+
+func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *pointReport) error {
+	if g.output == "json" {
+		return g.printJSON(planReport{p, host, point})
+	}
+	f := p.Source.Facts
+	if point != nil && !point.Rebuilt && point.Entries > 0 {
+		g.printf("Would restore %s\n  database of up to about %s\n", p.Source.Name, size(p.Source.Size))
+	} else {
+		g.printf("Would restore %s\n  revision %d, raft index %d, database %s\n", p.Source.Name, f.Revision, f.RaftIndex, size(p.Source.Size))
+	}
+	g.printPoint(point)
+	g.printf("into cluster %s (token %s)\n", p.ClusterID, p.ClusterToken)
+	g.printMembers(p.Members)
+	g.printPlannedBump(p.Bump, point)
+	if host != nil {
+		for _, m := range host.Members {
+			for _, path := range m.SetAside {
+				g.printf("%s: %s would be set aside\n", m.Name, path)
+			}
+			if m.Replaces {
+				g.printf("%s: an unfinished restore would be replaced\n", m.Name)
+			}
+		}
+		for _, fs := range host.FileSystems {
+			g.printf("needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
+		}
+		g.printNotes(host.Notes)
+		if host.Completes != nil {
+			g.printf("an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
+		}
+	}
+	g.printNotes(p.Notes)
+	fmt.Fprintln(g.stdout, "Nothing was changed.")
+	return nil
+}
+
+func (g *globals) printMembers(members []restore.Member) {
+	out := newTable(g.stdout, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
+	for _, m := range members {
+		role := "voter"
+		if m.Learner {
+			role = "learner"
+		}
+		out.row("  "+m.Name, m.ID.String(), strings.Join(m.PeerURLs, ","), role, m.DataDir)
+	}
+	out.flush() //nolint:errcheck // the user's own terminal or pipe
+}
+
+func (g *globals) printBump(b *restore.Bump) {
+	if b != nil {
+		g.printf("revision %d is bumped by %d to %d and all before is marked compacted: %s\n", b.From, b.Amount, b.NewRevision, b.Reason)
+	}
+}
+
+// printPlannedBump leaves the numbers out where only the replay tells them.
+func (g *globals) printPlannedBump(b *restore.Bump, point *pointReport) {
+	if b == nil || point == nil || point.RevisionExact {
+		g.printBump(b)
+		return
+	}
+	fmt.Fprintln(g.stdout, "the revision is bumped and all before is marked compacted; from which one to which the replay tells")
+}
+
+func (g *globals) printNotes(notes []string) {
+	for _, n := range notes {
+		g.printf("note: %s\n", n)
+	}
+}
+
+func (g *globals) printRestore(r restoreReport) error {
+	if g.output == "json" {
+		return g.printJSON(r)
+	}
+	g.printBuilt(r.Restore)
+	g.printStart(r.Restore)
+	switch {
+	case r.Timeline != "":
+		g.printf("The repository has the new cluster as timeline %s.\n", r.Timeline)
+	case r.Unrecorded != "":
+		g.printf("The repository was not changed. An agent beside the new members records their timeline once they serve; without agents give the first backup --parent %s.\n", r.Unrecorded)
+	}
+	return nil
+}
+
+// printBuilt tells which members were built.
+func (g *globals) printBuilt(r *restore.Result) {
+	p := r.Plan
+	if r.CompletedEarlier {
+		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
+	}
+	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
+	g.printAsked(p.Source)
+	for _, m := range r.Members {
+		for _, path := range m.SetAside {
+			g.printf("%s: set aside %s\n", m.Name, path)
+		}
+	}
+	g.printBump(p.Bump)
+	for _, a := range r.AlarmsCleared {
+		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+	}
+	if r.DowngradeEnded != "" {
+		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
+	}
+	g.printNotes(p.Notes)
+}
+
+// printAsked holds what was asked for against what it came to: a time is as exact
+// as the observations around it.
+func (g *globals) printAsked(s restore.Source) {
+	if s.Target == "" || s.Recipe == nil {
+		return
+	}
+	written := ""
+	if s.Recipe.Time != "" {
+		written = ", the last entry written " + s.Recipe.Time
+	}
+	g.printf("  for %s: raft index %d%s\n", s.Target, s.Recipe.Index, written)
+}
+
+// printStart tells how to start what was built.
+func (g *globals) printStart(r *restore.Result) {
+	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
+	for _, m := range r.Members {
+		g.printf("  etcd %s\n", strings.Join(m.Flags, " "))
+	}
+}
+
+// snapshotFileReport is the JSON form of `requorum restore --to-snapshot
+// --dry-run`.
+type snapshotFileReport struct {
+	Plan *restore.SnapshotFilePlan `json:"plan"`
+	Host []restore.FileSystem      `json:"file_systems"`
+	// Point is what the target came to; nil where no point was asked for.
+	Point *pointReport `json:"point,omitempty"`
+}
+
+// restoreToSnapshot writes one plain snapshot file.
+func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src *restoreSource) error {
+	newPlan := func() (*restore.SnapshotFilePlan, error) {
+		return restore.NewSnapshotFilePlan(ctx, restore.SnapshotFileRequest{
+			Image: src.image, Repository: src.url(), BackupID: src.backupID(), Path: o.toSnapshot, Owner: o.req.Owner,
+			Bump: o.req.Bump, HighestKnownRevision: src.highest, TargetVersion: o.req.TargetVersion,
+			Target: src.target, Notes: src.notes,
+		})
+	}
+	plan, err := newPlan()
+	if err != nil {
+		return err
+	}
+	if src.needsRebuild(o, nil) {
+		if !o.dryRun {
+			if _, err := plan.Check(ctx); err != nil {
+				return err
+			}
+		}
+		if err := src.rebuild(ctx, g, o, nil); err != nil {
+			return err
+		}
+		if plan, err = newPlan(); err != nil {
+			return err
+		}
+	}
+	if o.dryRun {
+		host, err := plan.Check(ctx)
+		if g.output == "json" {
+			return errors.Join(g.printJSON(snapshotFileReport{plan, host, src.pointReport()}), err)
+		}
+		point, least := src.pointReport(), ""
+		if point != nil && !point.RevisionExact {
+			least = "at least "
+		}
+		g.printf("Would write %s at revision %s%d to %s\n", plan.Source.Name, least, plan.Source.Facts.Revision, plan.Path)
+		g.printPoint(point)
+		g.printPlannedBump(plan.Bump, point)
+		g.printNotes(plan.Notes)
+		fmt.Fprintln(g.stdout, "Nothing was changed.")
+		return err
+	}
+	meter := g.newMeter()
+	result, err := restore.WriteSnapshotFile(ctx, plan, src.image, restore.ExecOptions{
+		Logger:   g.logger(),
+		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
+	})
+	meter.finish()
+	if err != nil {
+		return src.nameOlder(ctx, g, err)
+	}
+	result.Phases = append(src.phases(), result.Phases...)
+	if g.output == "json" {
+		return g.printJSON(result)
+	}
+	g.printSnapshotFile(result)
+	return nil
+}
+
+// printSnapshotFile tells what was written.
+func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
+	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
+	g.printAsked(r.Plan.Source)
+	g.printBump(r.Plan.Bump)
+	for _, a := range r.AlarmsCleared {
+		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
+	}
+	g.printNotes(r.Plan.Notes)
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
 )
 
 // pointOptions are the point that a restore goes back to.
@@ -38,15 +40,15 @@ var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-per
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
 	f.BoolVar(&o.latest, "latest", false, "restore the end of the archived log (the default without an ID)")
-	f.StringVar(&o.at, "at", "", "restore the state at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, or -10m for ten minutes ago")
+	f.StringVar(&o.at, "at", "", "restore the state at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, -10m for ten minutes ago, or -10d")
 	f.BoolVar(&o.nearest, "at-nearest", false, "with --at: where nothing tells the state at that time to the second, take the nearest observation")
 	f.Int64Var(&o.revision, "revision", 0, "restore the last state at revision `N`")
 	f.Uint64Var(&o.index, "index", 0, "restore the state after the raft entry with index `N`")
-	f.StringVar(&o.before, "before", "", "restore the state just before the last change or deletion of this `key`")
-	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the last change or deletion of any key with this `prefix`")
+	f.StringVar(&o.before, "before", "", "restore the state just before this `key`, and what was deleted with it, was last changed or deleted")
+	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the keys with this `prefix` were last changed or deleted, all of them")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
-	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.4.23, where it is older than 3.4.44, 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
-	f.DurationVar(&o.minLeaseTTL, "min-lease-ttl", walreplay.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
+	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
+	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 	f.BoolVar(&o.ignoreStamps, "ignore-stamps", false, "do not compare what was rebuilt with the hashes that live members served (archive --stamp)")
 }
@@ -145,11 +147,11 @@ func parseInstant(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	if ago, ok := strings.CutPrefix(s, "-"); ok {
-		if d, err := time.ParseDuration(ago); err == nil {
-			return now.Add(-d), nil
+		if d, err := yamlfile.ParseDuration(ago); err == nil {
+			return now.Add(-d.Std()), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--at %s: want a time such as 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, or -10m", s)
+	return time.Time{}, fmt.Errorf("--at %s: want a time such as 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, -10m or -10d", s)
 }
 
 // onTheWall is when the clocks of a zone showed a time. Where its offset changes

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"filippo.io/age"
+	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
@@ -37,16 +41,25 @@ type restoreSource struct {
 }
 
 func (s *restoreSource) close() error {
-	var err error
-	if s.rebuilt != nil {
-		err = s.rebuilt.Close()
-	}
+	err := s.closeRebuilt()
 	if s.history != nil {
 		err = errors.Join(err, s.history.Close())
 	}
 	if s.repo != nil {
 		err = errors.Join(err, s.repo.Sink().Close())
 	}
+	return err
+}
+
+// closeRebuilt removes the scratch folder, once nothing is read from it any more: not
+// only at the end, which a process that serves, or prints to a pipe that is closed, may
+// not live to see.
+func (s *restoreSource) closeRebuilt() error {
+	if s.rebuilt == nil {
+		return nil
+	}
+	err := s.rebuilt.Close()
+	s.rebuilt = nil
 	return err
 }
 
@@ -146,8 +159,9 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 		return err
 	}
 	named := len(args) > 0 && args[0] != snapshot.Latest
+	archives := walreplay.NewArchives(s.repo, s.identities...)
 	var timeline repository.TimelineID
-	s.manifest, s.catalog, err = findBackup(ctx, s.repo, args, o.timeline)
+	s.manifest, s.catalog, err = findBackup(ctx, archives, args, o.timeline)
 	var damaged *snapshot.DamagedManifestError
 	switch {
 	case err == nil:
@@ -158,7 +172,7 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	default:
 		return err
 	}
-	if s.highest, err = walreplay.HighestRevision(ctx, s.repo, s.catalog); err != nil {
+	if s.highest, err = archives.HighestRevision(ctx, s.catalog); err != nil {
 		return err
 	}
 	asked := len(o.point.given()) > 0
@@ -169,7 +183,7 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 		s.image = snapshot.OpenStored(s.repo, s.manifest, s.identities...)
 		return nil
 	}
-	if s.history, err = walreplay.OpenArchive(ctx, s.repo, s.catalog, timeline, s.identities...); err != nil {
+	if s.history, err = archives.History(ctx, s.catalog, timeline); err != nil {
 		return err
 	}
 	if s.recipe != nil {
@@ -198,7 +212,27 @@ func (s *restoreSource) needsRebuild(o *restoreOptions, planned *restore.Plan) b
 	return !o.dryRun || o.plan != "" || s.point.MaxRevision > 0
 }
 
-// nameOlder adds to an error about a damaged backup which older one is good.
+// probe reads the beginnings of what the real run would read in the repository, for
+// a run that only shows its plan.
+func (s *restoreSource) probe(ctx context.Context) error {
+	point := s.point
+	switch {
+	case s.repo == nil:
+		return nil
+	case s.recipe != nil:
+		var err error
+		at := walreplay.Target{Kind: walreplay.AtIndex, Index: s.recipe.Index}
+		if point, err = s.history.Resolve(ctx, at, s.recipe.Base, walreplay.Options{}); err != nil {
+			return err
+		}
+	case point == nil:
+		return snapshot.Probe(ctx, s.image)
+	}
+	return s.history.Probe(ctx, point)
+}
+
+// nameOlder adds to an error about a damaged backup which older one is good, and to
+// one about an identity whose it is.
 func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) error {
 	var (
 		damaged  *snapshot.DamagedError
@@ -206,10 +240,13 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 		older    *snapshot.Manifest
 	)
 	var log *walreplay.LogError
+	var identity *codec.IdentityError
 	var stamp *walreplay.StampError
 	switch {
+	case errors.As(err, &identity) && len(identity.Recipients) == 0:
+		return s.nameRecipients(err)
 	case errors.As(err, &stamp):
-		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --rung replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-stamps",
+		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --level replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-stamps",
 			err, stamp.Index-1)
 	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
@@ -228,6 +265,20 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 		}
 	}
 	return fmt.Errorf("%w\nNothing was restored. No older backup of this timeline is whole", err)
+}
+
+// nameRecipients adds to an error about an encrypted segment of the log, which does
+// not say for whom, for whom the newest encrypted full snapshot is.
+func (s *restoreSource) nameRecipients(err error) error {
+	if s.catalog == nil {
+		return err
+	}
+	for _, m := range slices.Backward(s.catalog.Manifests) {
+		if len(m.Object.Recipients) > 0 {
+			return fmt.Errorf("%w; full snapshot %s is encrypted to %s", err, m.ID, strings.Join(m.Object.Recipients, ", "))
+		}
+	}
+	return err
 }
 
 // reaches says that the log after an older backup leads to the same point.
@@ -265,22 +316,15 @@ func (w *meterWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// restoredFrom tells by which plan and from what a timeline was opened.
-func (s *restoreSource) restoredFrom(p *restore.Plan) string {
-	if r := p.Source.Recipe; r != nil {
-		return fmt.Sprintf("restored from backup %s and the log to raft index %d by plan %s", p.Source.BackupID, r.Index, p.ID)
-	}
-	return fmt.Sprintf("restored from backup %s by plan %s", s.manifest.ID, p.ID)
-}
-
 // checkTimeline refuses to give a second history the cluster ID of one that
 // the repository knows: their backups could not be told apart.
 func (s *restoreSource) checkTimeline(p *restore.Plan) error {
 	if s.repo == nil {
 		return nil
 	}
+	mine, _ := p.Timeline()
 	for _, t := range s.catalog.Timelines {
-		if t.ID.ClusterID == uint64(p.ClusterID) && t.Reason != s.restoredFrom(p) {
+		if t.ID.ClusterID == uint64(p.ClusterID) && t.Reason != mine.Reason {
 			return usageError{fmt.Errorf("the repository knows cluster %s already (timeline %s: %s): with the same token and peer URLs the new cluster would get its ID, and their histories would mix; leave --initial-cluster-token out, or give another one",
 				p.ClusterID, t.ID, t.Reason)}
 		}
@@ -288,34 +332,112 @@ func (s *restoreSource) checkTimeline(p *restore.Plan) error {
 	return nil
 }
 
-// recordTimeline notes in the repository where the new cluster's history comes
-// from. That a restore may read the repository but not write to it is common;
-// it does not fail for that, but says so.
-func (s *restoreSource) recordTimeline(ctx context.Context, r *restore.Result, report *restoreReport) {
-	if s.repo == nil {
-		return
-	}
-	var names []string
-	for _, m := range r.Plan.Members {
-		names = append(names, m.Name)
-	}
-	t := repository.Timeline{
-		ID:      repository.TimelineID{ClusterID: uint64(r.Plan.ClusterID), N: 1},
-		Created: time.Now().UTC().Truncate(time.Second),
-		Reason:  s.restoredFrom(r.Plan),
-		Parent: &repository.Branch{Timeline: s.manifest.Timeline, Backup: s.manifest.ID,
-			RaftIndex: r.Plan.Source.Facts.RaftIndex, Revision: r.Plan.Source.Facts.Revision},
-		Members: names,
-	}
-	if c := r.Plan.Source.Recipe; c != nil && c.Chain != nil {
-		t.Parent.Chain = c.Chain.String()
-	}
-	report.Timeline = t.ID.String()
+// recordTimeline notes in the repository where the new cluster's history comes from.
+func (s *restoreSource) recordTimeline(ctx context.Context, p *restore.Plan, report *restoreReport) error {
+	t, _ := p.Timeline()
+	t.Created = time.Now().UTC().Truncate(time.Second)
 	found, err := s.repo.EnsureTimeline(ctx, t)
 	if err == nil && found.Reason != t.Reason {
 		err = fmt.Errorf("another history has that name there: %s", found.Reason)
 	}
 	if err != nil {
-		report.TimelineError = err.Error()
+		return fmt.Errorf("the restore is done; --record: %s does not know of the new timeline %s: %w", s.repo, t.ID, err)
 	}
+	report.Timeline = t.ID.String()
+	return nil
+}
+
+// nameParent adds to an error about a point that a timeline does not cover whether
+// one that it goes on from does: after a recovery all that was before it lies there.
+// The point itself is not taken from there unasked: histories are not mixed.
+func (s *restoreSource) nameParent(ctx context.Context, err error, t walreplay.Target, timeline repository.TimelineID) error {
+	var not *walreplay.NotCoveredError
+	if !errors.As(err, &not) {
+		return err
+	}
+	seen := []repository.TimelineID{timeline}
+	for {
+		branch := s.branch(timeline)
+		if branch == nil || slices.Contains(seen, branch.Timeline) {
+			return err
+		}
+		hint, has := s.inParent(ctx, t, timeline, branch, not.Before == nil)
+		if hint != "" {
+			err = fmt.Errorf("%w\n%s", err, hint)
+		}
+		if has {
+			return err
+		}
+		timeline = branch.Timeline
+		seen = append(seen, timeline)
+	}
+}
+
+// predates tells of a time before a timeline was opened that goes on from another one.
+func (s *restoreSource) predates(t walreplay.Target, timeline repository.TimelineID) bool {
+	return t.Kind == walreplay.AtTime && slices.ContainsFunc(s.catalog.Timelines, func(o repository.Timeline) bool {
+		return o.ID == timeline && o.Parent != nil && t.Time.Before(o.Created)
+	})
+}
+
+// branch is where a timeline leaves the one that it goes on from; nil where there is
+// none.
+func (s *restoreSource) branch(of repository.TimelineID) *repository.Branch {
+	for _, t := range s.catalog.Timelines {
+		if t.ID == of {
+			return t.Parent
+		}
+	}
+	return nil
+}
+
+// inParent says what the parent has of a point, and whether it has it; nothing where
+// it cannot be read: then it is no help. What is nearest is told on request: where the
+// child has a point before it, that one is nearer.
+func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child repository.TimelineID, branch *repository.Branch, nearest bool) (hint string, has bool) {
+	parent := branch.Timeline
+	if t.NeedsReplay() && t.Kind != walreplay.AtRevision {
+		return fmt.Sprintf("%s goes on from timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
+	}
+	h, err := walreplay.NewArchives(s.repo, s.identities...).History(ctx, s.catalog, parent)
+	if err != nil {
+		return "", false
+	}
+	defer h.Close() //nolint:errcheck // only read
+	point, err := h.Resolve(ctx, t, "", walreplay.Options{})
+	var not *walreplay.NotCoveredError
+	switch {
+	case err == nil && behind(point, branch):
+		return fmt.Sprintf("Timeline %s has that point, but behind raft index %d, which is where %s left it: that is another history (--timeline %s restores it)", parent, branch.RaftIndex, child, parent), true
+	case err == nil:
+		return fmt.Sprintf("Timeline %s, which %s goes on from, has that point: --timeline %s restores it", parent, child, parent), true
+	case nearest && errors.As(err, &not) && not.Before != nil:
+		return fmt.Sprintf("Timeline %s, which %s goes on from, has the nearest point before it: %s (--timeline %s --index %d)", parent, child, not.Before, parent, not.Before.Index), true
+	}
+	return "", false
+}
+
+// behind tells of a point that comes after the one at which a timeline was left.
+func behind(p *walreplay.Point, left *repository.Branch) bool {
+	if p.Target.Kind == walreplay.AtRevision { // the index is known only once it is replayed
+		return left.Revision > 0 && p.Target.Revision > left.Revision
+	}
+	return left.RaftIndex > 0 && p.Last > left.RaftIndex
+}
+
+func addTimelineFlag(f *pflag.FlagSet, timeline *string) {
+	f.StringVar(timeline, "timeline", "", "look in this timeline only; needed for 'latest' where a cluster has separate histories")
+}
+
+// findBackup finds the backup that the arguments name, the newest without any.
+func findBackup(ctx context.Context, r *walreplay.Archives, args []string, timeline string) (*snapshot.Manifest, *snapshot.Catalog, error) {
+	ref := snapshot.Latest
+	if len(args) > 0 {
+		ref = args[0]
+	}
+	m, c, err := r.Find(ctx, ref, timeline)
+	if errors.Is(err, snapshot.ErrAmbiguous) {
+		err = usageError{err}
+	}
+	return m, c, err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -24,16 +26,24 @@ type startOptions struct {
 }
 
 func (o *startOptions) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.start, "start", false, "start the result with the bundled etcd and run it until interrupted")
-	f.StringSliceVar(&o.clientURLs, "client-urls", nil, "with --start: the members' client URLs, `name=url,…` (default: the peer URL's host, and its port less one)")
-	f.DurationVar(&o.timeout, "start-timeout", time.Minute, "with --start: how long to wait for a quorum")
+	f.BoolVar(&o.start, "start", false, "start the result with the bundled etcd, with TLS made for this run, and run it until interrupted")
+	f.StringSliceVar(&o.clientURLs, "client-urls", nil, "with --start: the members' client URLs, `name=https://…,…` (default: the peer URL's host, and its port less one)")
+	durationVar(f, &o.timeout, "start-timeout", time.Minute, "with --start: how long to wait for a quorum")
 }
 
 // startRestored starts the members that this host built, waits for a quorum,
 // and serves until interrupted. printed tells what was done: before it starts,
 // since the token and the flags are needed most if it does not.
-func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *restore.Plan, printed func(endpoints []string) error) error {
-	configs, err := o.start.configs(plan, o.name)
+//
+// What was restored may be all secrets of a Kubernetes cluster, and every user of
+// this machine reaches its ports: so they take certificates of this run alone.
+func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *restore.Plan, printed func(endpoints []string) error) (err error) {
+	dir, err := os.MkdirTemp("", "requorum-start-") // for this user alone
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	files, configs, err := o.start.secured(filepath.Join(dir, "tls"), plan, o.name)
 	if err != nil {
 		return err
 	}
@@ -50,7 +60,7 @@ func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *rest
 	if err != nil {
 		return fmt.Errorf("the restore is done, starting its result failed: %w", err)
 	}
-	return g.serve(ctx, cluster)
+	return g.serve(ctx, cluster, files)
 }
 
 // check finds out before anything is built whether the result could be
@@ -66,8 +76,8 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 	for _, c := range configs {
 		for _, raw := range append(c.ListenPeerURLs, c.ListenClientURLs...) {
 			u, err := url.Parse(raw)
-			if err != nil || u.Scheme != "http" {
-				return usageError{fmt.Errorf("--start: %s: only plain http on this machine can be started from here: leave --start out and use etcd or 'requorum store' with your certificates", raw)}
+			if err != nil {
+				return usageError{fmt.Errorf("--start: %s: %w", raw, err)}
 			}
 			l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", u.Host)
 			if err != nil {
@@ -81,7 +91,30 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 	return nil
 }
 
-// configs are how the plan's members, or the one named, are started.
+// secured makes the certificates of a run in dir, which must not exist, and says
+// how the members are started with them. The caller removes dir.
+func (o *startOptions) secured(dir string, p *restore.Plan, only string) (store.TLSFiles, []store.MemberConfig, error) {
+	configs, err := o.configs(p, only)
+	if err != nil {
+		return store.TLSFiles{}, nil, err
+	}
+	var hosts []string
+	for _, c := range configs {
+		for _, raw := range append(c.ListenPeerURLs, c.ListenClientURLs...) {
+			if u, err := url.Parse(raw); err == nil && u.Hostname() != "" {
+				hosts = append(hosts, u.Hostname())
+			}
+		}
+	}
+	files, err := store.MakeRunTLS(dir, hosts...)
+	for i := range configs {
+		configs[i].ClientTLS, configs[i].PeerTLS = files, files
+	}
+	return files, configs, err
+}
+
+// configs are how the plan's members, or the one named, are started; certificates
+// are still to come.
 func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConfig, error) {
 	urls := map[string]string{}
 	for _, one := range o.clientURLs {
@@ -89,7 +122,13 @@ func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConf
 		if !ok {
 			return nil, usageError{fmt.Errorf("--client-urls %s: want name=url", one)}
 		}
+		if !strings.HasPrefix(u, "https://") {
+			return nil, usageError{fmt.Errorf("--client-urls %s: what --start serves takes certificates made for the run, since every user of this machine reaches it: write https://", one)}
+		}
 		urls[name] = u
+	}
+	if only != "" && len(p.Members) > 1 {
+		return nil, usageError{errors.New("--start: the certificates of the members are made for one run: start all of them in one, without --name, or leave --start out and use etcd or 'requorum store'")}
 	}
 	var configs []store.MemberConfig
 	for _, m := range p.Members {
@@ -104,9 +143,13 @@ func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConf
 			}
 		}
 		delete(urls, m.Name)
+		listen, err := peersToListen(m.PeerURLs, len(p.Members) == 1)
+		if err != nil {
+			return nil, err
+		}
 		configs = append(configs, store.MemberConfig{
 			Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir,
-			ListenPeerURLs: m.PeerURLs, ListenClientURLs: []string{client},
+			ListenPeerURLs: listen, AdvertisePeerURLs: m.PeerURLs, ListenClientURLs: []string{client},
 			InitialCluster: p.InitialCluster(), InitialClusterState: "existing",
 			Settings: store.Settings{Token: p.ClusterToken, LogLevel: "warn", LogOutputs: []string{"stderr"}},
 		})
@@ -115,6 +158,22 @@ func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConf
 		return nil, usageError{fmt.Errorf("--client-urls: this host builds no member %s", name)}
 	}
 	return configs, nil
+}
+
+// peersToListen are a member's peer URLs with TLS. One that is alone is dialled by
+// nobody, whatever its peer URL says.
+func peersToListen(peers []string, alone bool) (listen []string, err error) {
+	for _, raw := range peers {
+		rest, plain := strings.CutPrefix(raw, "http://")
+		if plain && !alone {
+			return nil, usageError{fmt.Errorf("--start: peer URL %s: members started here talk to each other with certificates made for the run, since every user of this machine reaches them: give the new members https:// URLs with --initial-cluster, or leave --start out and use etcd or 'requorum store'", raw)}
+		}
+		if plain {
+			raw = "https://" + rest
+		}
+		listen = append(listen, raw)
+	}
+	return listen, nil
 }
 
 // clientURL goes by etcd's habit: 2379 for clients beside 2380 for peers.
@@ -127,6 +186,6 @@ func clientURL(peers []string) (string, error) {
 	if err != nil || port < 2 {
 		return "", errors.New("its client URL cannot be guessed from the peer URL " + peers[0])
 	}
-	u.Host = net.JoinHostPort(u.Hostname(), strconv.Itoa(port-1))
+	u.Scheme, u.Host = "https", net.JoinHostPort(u.Hostname(), strconv.Itoa(port-1))
 	return u.String(), nil
 }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 // environment is what a command may use of the process, so that tests can give
@@ -52,6 +57,31 @@ func (g *globals) check() error {
 	}
 	return oneOf("progress", g.progress, "auto", "bar", "plain", "none")
 }
+
+// durationFlag reads a length of time as a configuration does: 90s, 1h30m, 7d, 2w.
+type durationFlag struct{ d *time.Duration }
+
+func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value time.Duration, usage string) {
+	*d = value
+	f.Var(durationFlag{d}, name, usage)
+}
+
+func (v durationFlag) Set(s string) error {
+	d, err := yamlfile.ParseDuration(s)
+	if err == nil {
+		*v.d = d.Std()
+	}
+	return err
+}
+
+func (v durationFlag) String() string {
+	if v.d == nil || *v.d == 0 {
+		return "0" // which help leaves out
+	}
+	return yamlfile.Duration(*v.d).String()
+}
+
+func (durationFlag) Type() string { return "duration" }
 
 // oneOf refuses a value that an option does not have.
 func oneOf(option, value string, allowed ...string) error {
@@ -103,7 +133,7 @@ file.
 	root.SetOut(env.stdout)
 	root.SetErr(env.stderr)
 	g.addFlags(root.PersistentFlags())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	root.AddCommand(
 		newDemoCommand(g),
 		newStoreCommand(g),
@@ -114,10 +144,11 @@ file.
 		newVerifyCommand(g),
 		newRestoreCommand(g),
 		newRecoverCommand(g),
+		newHostCommand(g),
 		newPruneCommand(g),
 		newPinCommand(g),
 		newUnpinCommand(g),
-		newCompanionsCommand(g),
+		newAttachmentsCommand(g),
 		newDoctorCommand(g),
 		newVersionCommand(g),
 		newDrillMembersCommand(g),
@@ -131,14 +162,23 @@ file.
 	return root
 }
 
+// flagError words what Go's parser of numbers says of a mistyped one.
+func flagError(err error) error {
+	if number := new(strconv.NumError); errors.As(err, &number) {
+		option, _, _ := strings.Cut(err.Error(), ": strconv.")
+		return fmt.Errorf("%s: want a whole number", option)
+	}
+	return err
+}
+
 // completeFixed offers the values of options that have a few fixed ones.
 func completeFixed(root *cobra.Command) {
 	values := map[string][]string{
-		"output":   {"table", "json"},
-		"progress": {"auto", "bar", "plain", "none"},
-		"level":    {"fastest", "default", "better", "best"},
-		"engine":   {"requorum", "etcdutl"},
-		"rung":     {"checksum", "structure", "replay", "drill"},
+		"output":            {"table", "json"},
+		"progress":          {"auto", "bar", "plain", "none"},
+		"compression-level": {"fastest", "default", "better", "best"},
+		"engine":            {"requorum", "etcdutl"},
+		"level":             {"checksum", "structure", "replay", "drill"},
 	}
 	for _, c := range append(root.Commands(), root) {
 		for name, v := range values {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,8 +89,8 @@ func readWAL(dir string) ([]raftlog.Entry, error) {
 		return nil, err
 	}
 	var entries []raftlog.Entry
-	for i := range raw {
-		entries = append(entries, raftlog.FromRaft(raw[i]))
+	for _, e := range raw {
+		entries = append(entries, raftlog.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Type: e.GetType(), Data: slices.Clip(e.Data)})
 	}
 	return entries, nil
 }
@@ -141,6 +142,8 @@ func TestParseInstant(t *testing.T) {
 		"2026-01-02 15:04":             time.Date(2026, 1, 2, 15, 4, 0, 0, time.Local),
 		"-10m":                         now.Add(-10 * time.Minute),
 		"-1h30m":                       now.Add(-90 * time.Minute),
+		"-10d":                         now.Add(-240 * time.Hour),
+		"-1w2h":                        now.Add(-170 * time.Hour),
 		"yesterday":                    {},
 		"10m":                          {},
 		"2026-01-02":                   {},

@@ -41,14 +41,15 @@ took there.
 				return err
 			}
 			defer r.Sink().Close() //nolint:errcheck // it was read from
-			m, catalog, err := findBackup(cmd.Context(), r, args, timeline)
+			archives := walreplay.NewArchives(r)
+			m, catalog, err := findBackup(cmd.Context(), archives, args, timeline)
 			if err != nil {
 				return err
 			}
-			logs, err := readLogs(cmd.Context(), r, catalog)
+			logs, err := readLogs(cmd.Context(), archives, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			if n := len(verdicts.Findings); n > 0 {
-				g.note("the chain of verdicts is damaged: 'requorum list' names the %s", plural(n, "place", "places"))
+				g.note("verdicts are damaged: 'requorum list' names the %s", plural(n, "place", "places"))
 			}
 			pins, errPins := r.Pins(cmd.Context())
 			ended, errEnded := readEnded(cmd.Context(), r, []repository.Timeline{{ID: m.Timeline}})
@@ -133,10 +134,10 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	if p := report.Pinned; p != nil {
 		out.row("Pinned", when(p.Created)+because(p.Reason))
 	}
-	for i, c := range m.Companions {
+	for i, c := range m.Attachments {
 		label := ""
 		if i == 0 {
-			label = "Companions"
+			label = "Attachments"
 		}
 		out.row(label, fmt.Sprintf("%s: %d %s, %s, from %s", c.Name, c.Files, plural(c.Files, "file", "files"), size(c.Bytes), orNone(c.Host)))
 	}

@@ -59,8 +59,8 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.AutoCompactionMode, "auto-compaction-mode", "", "periodic or revision")
 	f.StringVar(&s.AutoCompactionRetention, "auto-compaction-retention", "", "how much history to keep, such as 8h or 1000; 0 keeps all")
 	f.Uint64Var(&s.SnapshotCount, "snapshot-count", 0, "applied entries between the member's own snapshots (default etcd's)")
-	f.DurationVar(&s.Heartbeat, "heartbeat-interval", 0, "time between heartbeats (default 100ms)")
-	f.DurationVar(&s.Election, "election-timeout", 0, "time without a leader before an election (default 1s)")
+	durationVar(f, &s.Heartbeat, "heartbeat-interval", 0, "time between heartbeats (default 100ms)")
+	durationVar(f, &s.Election, "election-timeout", 0, "time without a leader before an election (default 1s)")
 	f.BoolVar(&s.InitialCorruptCheck, "experimental-initial-corrupt-check", false, "compare data with the other members before serving")
 	f.StringVar(&s.LogLevel, "log-level", "warn", "etcd's log: debug, info, warn, error, panic or fatal")
 	f.StringSliceVar(&s.LogOutputs, "log-outputs", []string{"stderr"}, "where etcd's log goes: stderr, stdout or files")
@@ -112,6 +112,7 @@ below --data-dir; started again, it goes on with what is there. An even number
 is refused unless forced: it survives no more failures than one member less.
 
 Listening beyond this machine needs TLS, unless --allow-plaintext says otherwise.
+On loopback without TLS every user of this machine can read and write.
 SIGTERM and Ctrl-C end it cleanly.
 ` + exitHelp,
 		Example: `  requorum store --data-dir /var/lib/requorum --members 3
@@ -126,7 +127,7 @@ SIGTERM and Ctrl-C end it cleanly.
 			if err != nil {
 				return err
 			}
-			return g.serve(cmd.Context(), running)
+			return g.serve(cmd.Context(), running, store.TLSFiles{})
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -152,17 +153,25 @@ func (o *storeOptions) start(ctx context.Context) (runningStore, error) {
 type servingReport struct {
 	Serving   bool     `json:"serving"`
 	Endpoints []string `json:"endpoints"`
+	// The files that clients need, as etcdctl's flags are called; with --start.
+	CACert string `json:"cacert,omitempty"`
+	Cert   string `json:"cert,omitempty"`
+	Key    string `json:"key,omitempty"`
 }
 
 // serve tells where the store serves, and runs it until a signal comes or it
-// dies.
-func (g *globals) serve(ctx context.Context, s runningStore) error {
+// dies. files are those that clients need, where they were made for this run.
+func (g *globals) serve(ctx context.Context, s runningStore, files store.TLSFiles) error {
+	endpoints := strings.Join(s.Endpoints(), ",")
 	if g.output == "json" {
-		if err := g.printJSON(servingReport{true, s.Endpoints()}); err != nil {
+		if err := g.printJSON(servingReport{true, s.Endpoints(), files.CA, files.Cert, files.Key}); err != nil {
 			return err
 		}
 	} else {
-		fmt.Fprintf(g.stdout, "Serving at %s\n", strings.Join(s.Endpoints(), ","))
+		fmt.Fprintf(g.stdout, "Serving at %s\n", endpoints)
+		if files.Cert != "" {
+			fmt.Fprintf(g.stdout, "For this user alone: etcdctl --endpoints %s --cacert %s --cert %s --key %s …\n", endpoints, files.CA, files.Cert, files.Key)
+		}
 	}
 	var died error
 	select {

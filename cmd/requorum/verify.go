@@ -9,14 +9,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify"
-	"github.com/requorum/requorum/verify/drill"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -29,7 +33,7 @@ type verifyOptions struct {
 
 	file, dataDir, walDir string
 	timeline              string
-	rung                  string
+	level, require        string
 	sample                string
 	seed                  uint64
 	scratchDir            string
@@ -44,7 +48,8 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.flags = f
 	o.repo.addFlags(f, false)
 	addTimelineFlag(f, &o.timeline)
-	f.StringVar(&o.rung, "rung", string(report.Structure), "how far to prove: checksum, structure, replay or drill; each includes those before it")
+	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: checksum, structure, replay or drill; each includes those before it")
+	f.StringVar(&o.require, "require", "", "end with status 5 where this `level` cannot be proved yet: replay needs two full snapshots of a timeline")
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
 	f.StringVar(&o.dataDir, "data-dir", "", "verify this data directory `DIR` of a member: of a stopped one its database and log, of a running one its log; nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
@@ -63,9 +68,9 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 func newVerifyCommand(g *globals) *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify [ID|latest|all] --repo URL [--rung checksum|structure|replay|drill]",
+		Use:   "verify [ID|latest|all] --repo URL [--level checksum|structure|replay|drill]",
 		Short: "Prove that a backup can be restored, or find what is wrong with it",
-		Long: `Prove backups and the archived log, rung by rung, and list every fault:
+		Long: `Prove backups and the archived log, level by level, and list every fault:
 
   checksum   every stored byte is what was stored, and nothing is missing
   structure  the database is one that etcd could have written, and its hash is
@@ -79,22 +84,24 @@ written into the repository as a verdict, for 'requorum list' and other hosts.
 
 Status 3 says that damage was found, status 5 that nothing was found but that
 something could not be checked: the report says why. docs/verify.md tells which
-rung finds what.
+level finds what.
 ` + exitHelp,
 		Example: `  requorum verify --repo file:///var/backups/etcd
-  requorum verify all --rung checksum --sample 5% --repo 's3://backups/etcd?region=eu-central-1'
-  requorum verify --rung drill --junit report.xml --output json --repo file:///var/backups/etcd
+  requorum verify all --level checksum --sample 5% --repo 's3://backups/etcd?region=eu-central-1'
+  requorum verify --level drill --junit report.xml --output json --repo file:///var/backups/etcd
   requorum verify --from-file snapshot.db
   requorum verify --data-dir /var/lib/etcd`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return g.verify(cmd.Context(), &o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ifInterrupted(cmd.Context(), g.verify(cmd.Context(), &o, args), "nothing was changed")
+		},
 	}
 	o.addFlags(cmd.Flags())
 	return cmd
 }
 
 // countedPhases are those whose progress is no bytes: entries, or checks.
-var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), drill.PhaseServe}
+var countedPhases = []string{string(walreplay.PhaseReplay), string(walreplay.PhaseSearch), serve.PhaseServe}
 
 // verify runs the command. The report for a CI system is written however it ends.
 func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) error {
@@ -105,7 +112,7 @@ func (g *globals) verify(ctx context.Context, o *verifyOptions, args []string) e
 	r, v, err := g.prove(ctx, o, args)
 	written := file.end(r, err)
 	if r != nil {
-		err = errors.Join(g.verified(r, v), err)
+		err = errors.Join(g.verified(r, v, report.Level(o.require)), err)
 	}
 	return errors.Join(err, written)
 }
@@ -144,6 +151,9 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	var key ed25519.PrivateKey
 	if o.signKey != "" {
 		var err error
+		if err := safedir.TrustedFile(o.signKey); err != nil {
+			return nil, nil, fmt.Errorf("--sign-key: %w", err)
+		}
 		if key, err = verdict.ReadSigningKey(o.signKey); err != nil {
 			return nil, nil, fmt.Errorf("--sign-key: %w", err)
 		}
@@ -175,14 +185,14 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return r, nil, nil
 	}
 	written := &verdictReport{}
-	v, err := verdict.Write(ctx, repo, verify.Verdict(r, seen), key)
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen), key)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, err
 	case err != nil:
 		written.Error = err.Error()
 	default:
-		written.Sequence, written.Signed = v.Sequence, key != nil
+		written.Sequence, written.Signed = sequence, key != nil
 	}
 	return r, written, nil
 }
@@ -208,8 +218,8 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
 	case o.signKey != "" && o.noVerdict:
 		return usageError{errors.New("--sign-key is of no use with --no-verdict")}
-	case o.rung == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
-		return usageError{errors.New("--against-endpoints is of no use with --rung checksum: the database's hash is computed on the rung structure")}
+	case o.level == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
+		return usageError{errors.New("--against-endpoints is of no use with --level checksum: the database's hash is computed on the level structure")}
 	case o.flags.Changed("seed") && o.sample == "":
 		return usageError{errors.New("--seed is of no use without --sample")}
 	}
@@ -223,8 +233,17 @@ func (o *verifyOptions) request(g *globals, args []string) (verify.Request, erro
 		req.Logger = g.logger()
 	}
 	var err error
-	if req.Rung, err = report.ParseRung(o.rung); err != nil {
-		return req, usageError{fmt.Errorf("--rung: %w", err)}
+	if req.Level, err = report.ParseLevel(o.level); err != nil {
+		return req, usageError{fmt.Errorf("--level: %w", err)}
+	}
+	if o.require != "" {
+		level, err := report.ParseLevel(o.require)
+		if err == nil && !req.Level.Includes(level) {
+			err = fmt.Errorf("the level %s is not asked for: give --level %s", level, level)
+		}
+		if err != nil {
+			return req, usageError{fmt.Errorf("--require: %w", err)}
+		}
 	}
 	if len(args) > 0 {
 		req.Backup = args[0]
@@ -238,14 +257,8 @@ func (o *verifyOptions) request(g *globals, args []string) (verify.Request, erro
 	if req.Identities, err = o.identities.parse(); err != nil {
 		return req, err
 	}
-	for _, path := range o.verifyKeys {
-		key, err := verdict.ReadVerifyKey(path)
-		if err != nil {
-			return req, fmt.Errorf("--verify-key: %w", err)
-		}
-		req.Trusted = append(req.Trusted, key)
-	}
-	return req, nil
+	req.Trusted, err = (&trustFlags{o.verifyKeys}).parse()
+	return req, err
 }
 
 // parsePercent reads "5%" or "5"; 0 for an empty text.
@@ -258,4 +271,139 @@ func parsePercent(s string) (float64, error) {
 		return 0, errors.New("want a percentage, such as 5%")
 	}
 	return n, nil
+}
+
+// newDrillMembersCommand is how a drill starts this program anew, to run its
+// members apart: nobody else calls it.
+func newDrillMembersCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:    serve.MembersCommand,
+		Short:  "run the members of a drill (started by 'requorum verify --level drill' only)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve.Members(cmd.Context(), g.stdin, g.stdout)
+		},
+	}
+}
+
+// showVerifyPlan prints what would be read.
+func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repository, req verify.Request) error {
+	p, err := verify.PlanRepository(ctx, repo, req)
+	if errors.Is(err, snapshot.ErrAmbiguous) {
+		err = usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	if g.output == "json" {
+		return g.printJSON(p)
+	}
+	for _, b := range p.Backups {
+		g.printf("backup %s: %s\n", b.ID, size(b.Bytes))
+	}
+	for _, l := range p.Logs {
+		g.printf("log of timeline %s: %s in %d segments\n", l.Timeline, size(l.Bytes), l.Segments)
+	}
+	if p.Sample != nil {
+		g.printf("Sample (--seed %d): %s\n", p.Sample.Seed, p.Sample.Coverage)
+	}
+	g.printf("Up to the level %s: %s to read; %s of scratch space\n", p.Level, size(p.Bytes), size(p.Scratch))
+	return nil
+}
+
+// trustFlags say whose verdicts count.
+type trustFlags struct{ files []string }
+
+func (t *trustFlags) addFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&t.files, "verify-key", nil, "believe verdicts only where the Ed25519 public key in this `file` signed them; may be given more than once")
+}
+
+func (t *trustFlags) parse() ([]ed25519.PublicKey, error) {
+	var all []ed25519.PublicKey
+	for _, path := range t.files {
+		if err := safedir.TrustedFile(path); err != nil {
+			return nil, fmt.Errorf("--verify-key: %w", err)
+		}
+		key, err := verdict.ReadVerifyKey(path)
+		if err != nil {
+			return nil, fmt.Errorf("--verify-key: %w", err)
+		}
+		all = append(all, key)
+	}
+	return all, nil
+}
+
+// readVerdicts reads the verdicts in a repository, as far as they are believed.
+func (g *globals) readVerdicts(ctx context.Context, r *repository.Repository, trusted []ed25519.PublicKey) (verdict.List, error) {
+	chain, err := verdict.ReadAll(ctx, r, trusted...)
+	for _, note := range chain.Notes {
+		g.note("%s", note)
+	}
+	return chain, err
+}
+
+// provedReport is the JSON form of what verdicts say of a backup.
+type provedReport struct {
+	// Status is passed, unchecked (proved up to Level, but not as far as was
+	// asked for), or damaged.
+	Status   report.Status  `json:"status"`
+	Level    report.Level   `json:"level,omitempty"` // that was proved
+	Finished time.Time      `json:"finished"`
+	Verdict  uint64         `json:"verdict"`
+	Tool     string         `json:"tool"`
+	Host     string         `json:"host,omitempty"`
+	Key      string         `json:"key,omitempty"` // that it says it is signed with
+	Trusted  bool           `json:"trusted"`       // it is, by one that was given
+	Phases   []report.Phase `json:"phases,omitempty"`
+}
+
+// proved is what verdicts say of a backup; nil where they say nothing that
+// counts.
+func proved(c verdict.List, m *snapshot.Manifest) *provedReport {
+	w, ok := c.Damaged(m)
+	if !ok {
+		if w, ok = c.Best(m); !ok {
+			return nil
+		}
+	}
+	p := &provedReport{
+		Status: w.Verdict.Status, Level: w.Verdict.Reached, Finished: w.Verdict.Finished, Verdict: w.Verdict.Sequence,
+		Tool: w.Verdict.Tool, Host: w.Verdict.Host, Key: w.Key, Trusted: w.Trusted, Phases: w.Verdict.Phases,
+	}
+	if p.Status == report.Damaged {
+		p.Level = ""
+	}
+	return p
+}
+
+// String is the level and the age, for a table.
+func (p *provedReport) String() string {
+	switch {
+	case p == nil:
+		return "no"
+	case p.Status == report.Damaged:
+		return "DAMAGED, " + humanize.Time(p.Finished)
+	}
+	return string(p.Level) + ", " + humanize.Time(p.Finished)
+}
+
+// rows add what verdicts say to a table about one backup.
+func (p *provedReport) rows(out *table) {
+	if p == nil {
+		out.row("Proved", "no: 'requorum verify' proves it")
+		return
+	}
+	text := fmt.Sprintf("%s, by verdict %d of %s", p, p.Verdict, when(p.Finished))
+	if p.Trusted {
+		text += ", signed with key " + p.Key
+	}
+	out.row("Proved", text)
+	for i, phase := range p.Phases {
+		label := ""
+		if i == 0 {
+			label = "Measured"
+		}
+		out.row(label, fmt.Sprintf("%s: %s", phase.Name, took(phase.Took)))
+	}
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/snapshot"
@@ -34,7 +37,7 @@ func (e partlyError) Is(target error) bool { return target == snapshot.ErrIncomp
 
 // verified prints a report and makes it an exit status. One that could not be
 // printed is a failure, whatever it says.
-func (g *globals) verified(r *report.Report, v *verdictReport) error {
+func (g *globals) verified(r *report.Report, v *verdictReport, require report.Level) error {
 	out := &keptError{to: g.stdout}
 	printing := *g
 	printing.stdout = out
@@ -48,7 +51,7 @@ func (g *globals) verified(r *report.Report, v *verdictReport) error {
 	if out.err != nil {
 		return fmt.Errorf("the report (%s) could not be written: %w", r.Status(), out.err)
 	}
-	return exitOf(r, v)
+	return exitOf(r, v, require)
 }
 
 // keptError keeps the first error of writing, which fmt's callers let go.
@@ -66,7 +69,7 @@ func (o *keptError) Write(p []byte) (int, error) {
 }
 
 // exitOf is the error that makes the exit status of a report.
-func exitOf(r *report.Report, v *verdictReport) error {
+func exitOf(r *report.Report, v *verdictReport, require report.Level) error {
 	switch r.Status() {
 	case report.Damaged:
 		n := len(r.Findings())
@@ -74,6 +77,9 @@ func exitOf(r *report.Report, v *verdictReport) error {
 	case report.Unchecked:
 		return partlyError{r.Target + ": nothing was found damaged, but not everything could be checked: see the report"}
 	default:
+	}
+	if require != "" && len(r.NotYet(require)) > 0 {
+		return partlyError{fmt.Sprintf("%s: the level %s cannot be proved yet: see the report", r.Target, require)}
 	}
 	if v != nil && v.Error != "" {
 		return partlyError{"all checks passed, but the verdict could not be written: " + v.Error + "; use --no-verdict where the repository may only be read"}
@@ -91,7 +97,7 @@ func plural(n int, one, many string) string {
 // printVerified prints a line for each check, and each finding below its own.
 func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 	for _, c := range r.Checks {
-		g.printf("%-9s %-9s %s", c.Status, c.Rung, c.Object)
+		g.printf("%-9s %-9s %s", c.Status, c.Level, c.Object)
 		if c.Bytes > 0 {
 			g.printf("  (%s in %s)", size(c.Bytes), took(c.Took))
 		}
@@ -124,7 +130,7 @@ func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 	default:
 		g.printf("Verdict %d is in the repository\n", v.Sequence)
 	}
-	g.printf("%s up to the rung %s: %s\n", r.Target, r.Rung, inWords(r))
+	g.printf("%s up to the level %s: %s\n", r.Target, r.Level, inWords(r))
 }
 
 // inWords is the result in a sentence.
@@ -136,6 +142,86 @@ func inWords(r *report.Report) string {
 	case report.Unchecked:
 		return "not all could be checked, the rest passed, after " + after
 	default:
+		if len(r.NotYet(r.Level)) > 0 {
+			return "passed, but for what cannot be proved yet, after " + after
+		}
 		return "passed after " + after
 	}
+}
+
+// junitFile is where the report for a CI system goes. It is there from the
+// beginning and says then that the run did not end: however that comes to be, the
+// report of an earlier run is not taken for this one's. A nil one writes nothing.
+type junitFile struct {
+	file    *os.File
+	regular bool // else it is a pipe or a device, which takes one report only
+	began   time.Time
+	target  string
+	level   string
+}
+
+// openJUnit opens the file that was asked for.
+func (o *verifyOptions) openJUnit() (*junitFile, error) {
+	if o.junit == "" || o.dryRun {
+		return nil, nil
+	}
+	f, err := os.Create(o.junit)
+	if err != nil {
+		return nil, err
+	}
+	j := &junitFile{file: f, began: time.Now(), target: "repository", level: o.level}
+	switch {
+	case o.file != "":
+		j.target = o.file
+	case o.dataDir != "":
+		j.target = o.dataDir
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		j.regular = true
+		err = j.put(j.failed("the run did not end: it was killed, or the machine went down"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return j, nil
+}
+
+// end writes the report, or why there is none, and closes the file.
+func (j *junitFile) end(r *report.Report, err error) error {
+	if j == nil {
+		return nil
+	}
+	if r == nil {
+		reason := "nothing was verified"
+		if err != nil {
+			reason = strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+		r = j.failed(reason)
+	}
+	if err := errors.Join(j.put(r), j.file.Close()); err != nil {
+		return fmt.Errorf("--junit %s: %w", j.file.Name(), err)
+	}
+	return nil
+}
+
+// failed is a report with one check, which could not be done.
+func (j *junitFile) failed(reason string) *report.Report {
+	return &report.Report{
+		Target: j.target, Level: report.Level(j.level), Tool: "requorum " + version, Started: j.began, Finished: time.Now(),
+		Checks: []report.Check{{Level: report.Level(j.level), Status: report.Unchecked, Object: j.target, Reason: reason}},
+	}
+}
+
+// put replaces what is in the file.
+func (j *junitFile) put(r *report.Report) error {
+	if j.regular {
+		if err := j.file.Truncate(0); err != nil {
+			return err
+		}
+		if _, err := j.file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	return report.WriteJUnit(j.file, r)
 }

@@ -26,7 +26,7 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 	}{
 		{"no repository", t.Context(), []string{"all", "--repo", none}, exitFailed, "none"},
 		{"usage", t.Context(), []string{"--seed", "7"}, exitUsage, "of no use without --sample"},
-		{"a rung that is none", t.Context(), []string{"--rung", "highest"}, exitUsage, "no rung"},
+		{"a level that is none", t.Context(), []string{"--level", "highest"}, exitUsage, "no level"},
 		{"no data directory", t.Context(), []string{"--data-dir", none}, exitFailed, "want the folder that holds member/"},
 		{"interrupted", ended, []string{"all", "--repo", none}, exitInterrupted, ""},
 	} {

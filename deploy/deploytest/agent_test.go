@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -22,7 +23,7 @@ import (
 // agent is one that was started as a unit or a pod starts it.
 type agent struct {
 	cmd  *exec.Cmd
-	log  *output
+	log  *binarytest.Output
 	url  string
 	done chan struct{}
 }
@@ -30,7 +31,7 @@ type agent struct {
 // startAgent runs a command line until the test ends; "agent" is at address.
 func startAgent(t testing.TB, env []string, address string, line ...string) *agent {
 	t.Helper()
-	a := &agent{cmd: exec.Command(line[0], line[1:]...), log: &output{}, url: "http://" + address, done: make(chan struct{})}
+	a := &agent{cmd: exec.Command(line[0], line[1:]...), log: &binarytest.Output{}, url: "http://" + address, done: make(chan struct{})}
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	if err := a.cmd.Start(); err != nil {
@@ -93,7 +94,11 @@ func (a *agent) demand(t testing.TB, job string) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
+		// Jobs are started over the socket, which these tests put beside the address.
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socketOf(a.url))
+		}}}
+		resp, err := client.Do(req)
 		if err != nil {
 			return false
 		}
@@ -113,16 +118,6 @@ func (a *agent) stop(t testing.TB, within time.Duration) {
 	if code := a.cmd.ProcessState.ExitCode(); code != 0 || time.Since(start) > within {
 		t.Errorf("SIGTERM: exit code %d after %s", code, time.Since(start))
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // unprivileged takes from a command all that root has beyond its number.
@@ -173,7 +168,7 @@ func hangUp(t testing.TB, a *agent) {
 func expectRestored(t *testing.T, env []string, repo string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "restored.db")
-	must(t, env, binary(t), "restore", "--repo", repo, "--latest", "--to-snapshot", file)
+	must(t, env, binarytest.Path(t), "restore", "--repo", repo, "--latest", "--to-snapshot", file)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -181,4 +176,9 @@ func expectRestored(t *testing.T, env []string, repo string) {
 	if !bytes.Contains(data, []byte("/deployed")) {
 		t.Error("what was written last is not in what was restored")
 	}
+}
+
+// socketOf is a socket for jobs of an agent at an address.
+func socketOf(address string) string {
+	return filepath.Join(os.TempDir(), "requorum-deploytest-"+address[strings.LastIndex(address, ":")+1:], "agent.sock")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -31,16 +32,16 @@ func TestAuthRoles(t *testing.T) {
 	repo := "file://" + filepath.Join(dir, "repo")
 	start := func(user, more string) *agent {
 		t.Helper()
-		address := freeAddress(t)
+		address := storetest.FreeAddress(t)
 		secret := write(t, filepath.Join(dir, user), user+"-password\n")
 		path := write(t, filepath.Join(dir, user+".yaml"), "name: "+user+
 			"\netcd: {endpoints: ['"+c.Endpoints()[0]+"'], user: "+user+", password-file: "+secret+"}"+
 			"\nrepository: {url: '"+repo+"'}"+
-			"\nlisten: {address: '"+address+"'}\n"+more)
-		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, binary(t), "agent", "--config", path)
+			"\nlisten: {address: '"+address+"', socket: '"+socketOf(address)+"'}\n"+more)
+		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, binarytest.Path(t), "agent", "--config", path)
 	}
-	archiver := start("archiver", "member: {data-dir: "+c.Member(0).DataDir+"}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\n")
-	if e := run(t, nil, binary(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {
+	archiver := start("archiver", "member: {data-dir: "+c.Member(0).DataDir+"}\njobs: {full: {run: off}, divergence: {run: off}}\n")
+	if e := run(t, nil, binarytest.Path(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {
 		t.Errorf("a snapshot without the role root: exit code %d\n%s", e.code, e.text)
 	}
 	full := start("backup", "")

@@ -3,66 +3,29 @@
 package deploytest
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // top is the root of the repository.
 var top = filepath.Join("..", "..")
 
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	os.RemoveAll(built.dir)
-	os.Exit(code)
-}
-
-// binary is the static one that the image holds, for everybody to run.
-func binary(t testing.TB) string {
-	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "requorum-deploy-"); built.err != nil {
-			return
-		}
-		if built.err = os.Chmod(built.dir, 0o755); built.err != nil {
-			return
-		}
-		cmd := exec.Command("go", "build", "-trimpath", "-o", built.dir, "./cmd/requorum")
-		cmd.Dir = top
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "requorum")
-}
+func TestMain(m *testing.M) { os.Exit(binarytest.M{M: m}.Run()) }
 
 // needs skips a test that cannot run here, loudly; where everything is promised to
 // be there it fails.
 func needs(t testing.TB, have bool, what string) {
 	t.Helper()
-	if have {
-		return
+	if !have {
+		storetest.Unavailable(t, what)
 	}
-	if os.Getenv("REQUORUM_CI") == "1" {
-		t.Fatalf("cannot run, and REQUORUM_CI=1 wants it to: %s", what)
-	}
-	t.Skipf("SKIPPED: %s", what)
 }
 
 // deployed is a file of deploy/.
@@ -124,24 +87,6 @@ func must(t testing.TB, env []string, name string, args ...string) string {
 		t.Fatalf("%s %s: exit code %d\n%s", name, strings.Join(args, " "), e.code, e.text)
 	}
 	return e.text
-}
-
-// output is what a process writes, while it does.
-type output struct {
-	lock sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	return o.text.String()
 }
 
 // eventually waits for something that takes a moment.

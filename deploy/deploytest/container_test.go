@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -18,7 +19,7 @@ import (
 func image(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	data, err := os.ReadFile(binary(t))
+	data, err := os.ReadFile(binarytest.Path(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestImage(t *testing.T) {
 	in := inside(t, root)
 	must(t, nil, in[0], append(in[1:], "version")...)
 
-	write(t, filepath.Join(root, "agent.yaml"), "name: a\ntime-zone: Asia/Kathmandu\nrepository: {url: 'file:///tmp/repo'}\njobs: {full: {enabled: false}, divergence: {enabled: false}}\n")
+	write(t, filepath.Join(root, "agent.yaml"), "name: a\ntime-zone: Asia/Kathmandu\nrepository: {url: 'file:///tmp/repo'}\njobs: {full: {run: off}, divergence: {run: off}}\n")
 	must(t, nil, in[0], append(in[1:], "agent", "--config", "/agent.yaml", "--check-config")...)
 
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
@@ -105,8 +106,17 @@ func TestContainerfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
-	if version == nil || !strings.Contains(text, "FROM golang:"+version[1]+" AS build") {
+	if version == nil || !strings.Contains(text, "golang:"+version[1]+"@sha256:") || !strings.Contains(text, "Go "+version[1]+" or newer") {
 		t.Errorf("go.mod wants %v", version)
+	}
+	// What builds is named by who builds, by its digest.
+	for _, from := range regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(text, -1) {
+		if from[1] != "scratch" && from[1] != "${GO_IMAGE}" {
+			t.Errorf("FROM %s is not named by digest", from[1])
+		}
+	}
+	if !strings.Contains(text, "\nARG GO_IMAGE\n") {
+		t.Error("GO_IMAGE has a default")
 	}
 	// The time zones that a scratch image does not have.
 	if _, err := time.LoadLocation("Asia/Kathmandu"); err != nil {

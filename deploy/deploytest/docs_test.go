@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/config"
 )
 
 var (
-	pages      = []string{"README.md", "docs/agent.md", "docs/operations.md", "docs/quorum-loss.md", "docs/s3.md", "deploy/kubernetes/README.md"}
 	linked     = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInSlug  = regexp.MustCompile(`[^a-z0-9 -]`)
@@ -19,6 +19,22 @@ var (
 	optionName = regexp.MustCompile(`--[a-z][a-z-]*`)
 	inRepo     = regexp.MustCompile(`\bdeploy/[a-z0-9/.-]+[a-z0-9]`)
 )
+
+// pages are all that people write.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md", "deploy/kubernetes/README.md"}
+	docs, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
+	if err != nil || len(docs) < 10 {
+		t.Fatalf("%d pages in docs, %v", len(docs), err)
+	}
+	for _, d := range docs {
+		if name := filepath.Base(d); name != "commands.md" { // made of the commands themselves
+			all = append(all, "docs/"+name)
+		}
+	}
+	return all
+}
 
 func page(t testing.TB, path string) string {
 	t.Helper()
@@ -32,7 +48,7 @@ func page(t testing.TB, path string) string {
 // Links lead somewhere, files that are named exist, commands and their options
 // are the binary's.
 func TestDocs(t *testing.T) {
-	for _, p := range pages {
+	for _, p := range pages(t) {
 		text := page(t, p)
 		for _, l := range linked.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(l[1], "://") {
@@ -59,7 +75,11 @@ func TestDocs(t *testing.T) {
 			if len(options) == 0 {
 				continue
 			}
-			help := must(t, nil, binary(t), flat[at[2]:at[3]], "--help")
+			command := flat[at[2]:at[3]]
+			help := must(t, nil, binarytest.Path(t), command, "--help")
+			if below := strings.Fields(flat[at[4]:at[5]])[0]; strings.Contains(help, "\n  "+below+" ") {
+				help = must(t, nil, binarytest.Path(t), command, below, "--help")
+			}
 			for _, o := range options {
 				if !strings.Contains(help, o) {
 					t.Errorf("%s: requorum %s has no %s", p, flat[at[2]:at[3]], o)
@@ -76,6 +96,32 @@ func headings(text string) map[string]bool {
 		all[strings.ReplaceAll(slug, " ", "-")] = true
 	}
 	return all
+}
+
+// CONTRIBUTING.md has each folder at the top, and no folder that is gone.
+func TestHouse(t *testing.T) {
+	_, rest, _ := strings.Cut(page(t, "CONTRIBUTING.md"), "\n## The house\n\n```\n")
+	block, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("CONTRIBUTING.md has no block below \"The house\"")
+	}
+	named := map[string]bool{}
+	for line := range strings.Lines(block) {
+		folder := strings.Fields(line)[0]
+		if info, err := os.Stat(filepath.Join(top, folder)); err != nil || !info.IsDir() {
+			t.Errorf("CONTRIBUTING.md: there is no folder %s", folder)
+		}
+		named[strings.Split(folder, "/")[0]] = true
+	}
+	entries, err := os.ReadDir(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !named[e.Name()] {
+			t.Errorf("CONTRIBUTING.md does not say what is in %s", e.Name())
+		}
+	}
 }
 
 // Every alert is in the operator's list.
@@ -113,7 +159,7 @@ func TestGuideNamesDefaults(t *testing.T) {
 	if d.Retention.Daily != 35 || d.Retention.Weekly != 8 || d.Retention.Monthly != 12 || !strings.Contains(text, "35 daily, 8 weekly, 12 monthly") {
 		t.Error("retention is another")
 	}
-	if d.Jobs.Replay.Enabled || d.Jobs.Drill.Enabled || d.Jobs.Synthetic.Enabled || !d.Jobs.Structure.AfterFull {
+	if d.Jobs.Replay.Runs() || d.Jobs.Drill.Runs() || d.Jobs.Synthetic.Runs() || !d.Jobs.Structure.AfterFull {
 		t.Error("other jobs are on")
 	}
 }

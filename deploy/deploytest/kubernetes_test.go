@@ -1,16 +1,19 @@
 package deploytest
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -87,6 +90,9 @@ func expectConfined(t *testing.T, o *object, p *podSpec) {
 		t.Errorf("%s %s may run as root", o.Kind, o.Metadata.Name)
 	}
 	for _, c := range p.Containers {
+		if err := pinned(c.Image); err != nil {
+			t.Errorf("%s %s: %v", o.Kind, o.Metadata.Name, err)
+		}
 		s := c.SecurityContext
 		expectFalse(t, c.Name+": allowPrivilegeEscalation", s.AllowPrivilegeEscalation)
 		if !s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || len(s.Capabilities.Add) > 0 {
@@ -105,8 +111,61 @@ func expectConfined(t *testing.T, o *object, p *podSpec) {
 		if v.HostPath == nil {
 			continue
 		}
-		if o.Kind != "Pod" || v.HostPath.Type != "Directory" && v.HostPath.Type != "DirectoryOrCreate" {
+		if o.Kind != "Pod" || !slices.Contains(ofHost, *v.HostPath) {
 			t.Errorf("%s %s mounts %+v of its host", o.Kind, o.Metadata.Name, *v.HostPath)
+		}
+	}
+}
+
+// ofHost is all that the static pod may see of its host: not /etc/requorum, where
+// other programs keep keys, and of etcd's certificates only those that it shows.
+var ofHost = []hostPath{
+	{"/etc/requorum/agent", "Directory"}, {"/var/lib/etcd", "Directory"}, {"/var/lib/requorum", "DirectoryOrCreate"},
+	{"/etc/kubernetes/pki/etcd/ca.crt", "File"},
+	{"/etc/kubernetes/pki/etcd/healthcheck-client.crt", "File"}, {"/etc/kubernetes/pki/etcd/healthcheck-client.key", "File"},
+}
+
+var digest = regexp.MustCompile(`^[^@:]+@sha256:([0-9a-f]{64}|IMAGE-DIGEST|ETCD-DIGEST)$`)
+
+// pinned refuses an image that is not named by its digest, or by a placeholder that
+// no registry takes for one.
+func pinned(image string) error {
+	if !digest.MatchString(image) {
+		return fmt.Errorf("the image %q is not named by its digest", image)
+	}
+	return nil
+}
+
+// Nothing in deploy and docs fetches what a tag or a branch names today.
+func TestPinned(t *testing.T) {
+	for image, ok := range map[string]bool{
+		"requorum": false, "requorum:latest": false, "requorum:1.0.0": false, "r/requorum@sha256:12": false,
+		"r/requorum:1.0.0@sha256:" + strings.Repeat("0a", 32): false, // a tag that nobody holds to
+		"r/requorum@sha256:" + strings.Repeat("0a", 32):       true,
+	} {
+		if err := pinned(image); (err == nil) != ok {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+	floating := regexp.MustCompile(`@latest\b|:latest\b|VERSION: latest|uses: [^@\s]+@(v[0-9.]+|main|master)\s|image: [a-z/.]+:[^@\s]+\s`)
+	for text, found := range map[string]bool{"go install x@latest\n": true, "uses: a/b@v4\n": true, "image: golang:1.26\n": true, "uses: a/b@0123456789012345678901234567890123456789 # v4\n": false} {
+		if floating.MatchString(text) != found {
+			t.Errorf("%q", text)
+		}
+	}
+	for _, dir := range []string{"deploy", "docs"} {
+		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !slices.Contains([]string{".yml", ".yaml", ".md", ""}, filepath.Ext(path)) {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			for _, found := range floating.FindAllString(string(data), -1) {
+				t.Errorf("%s: %q", path, found)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -221,7 +280,7 @@ func TestStaticPodRuns(t *testing.T) {
 	}
 	dir := t.TempDir()
 	repo := "file://" + filepath.Join(dir, "repo")
-	address := freeAddress(t)
+	address := storetest.FreeAddress(t)
 	client := c.ClientConfig()
 	configuration := write(t, filepath.Join(dir, "requorum", "agent.yaml"), replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
 		"'https://127.0.0.1:2379'", c.Endpoints()[0],
@@ -240,13 +299,13 @@ func TestStaticPodRuns(t *testing.T) {
 			t.Fatalf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	line := append([]string{binary(t)}, w.container.Args...)
+	line := append([]string{binarytest.Path(t)}, w.container.Args...)
 	line[len(line)-1] = configuration
 	env := []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state"), "REQUORUM_IDENTITY=" + filepath.Join(dir, "identity.txt")}
 	expectWorking(t, c, configuration, repo, address, env, append(unprivileged, line...)...)
 
 	nobody := []string{"setpriv", "--reuid", "2390", "--regid", "2390", "--clear-groups"}
-	if e := run(t, nil, nobody[0], append(nobody[1:], binary(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
+	if e := run(t, nil, nobody[0], append(nobody[1:], binarytest.Path(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
 		t.Errorf("another user: exit code %d\n%s", e.code, e.text)
 	}
 }

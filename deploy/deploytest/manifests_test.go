@@ -3,10 +3,13 @@ package deploytest
 import (
 	"encoding/json"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 )
 
 // object is what the tests look at of an object of Kubernetes. That it has no
@@ -47,9 +50,12 @@ type podSpec struct {
 	Containers []container
 	Volumes    []struct {
 		Name     string
-		HostPath *struct{ Path, Type string }
+		HostPath *hostPath
 	}
 }
+
+// hostPath is what a pod sees of its host.
+type hostPath struct{ Path, Type string }
 
 type container struct {
 	Name, Image    string
@@ -100,9 +106,9 @@ func manifestsTool(t testing.TB) string {
 
 // manifests are the objects of a file or kustomization of deploy/kubernetes, as the
 // API server would read them.
-func manifests(t testing.TB, path ...string) []*object {
+func manifests(t testing.TB, folder ...string) []*object {
 	t.Helper()
-	text := must(t, nil, manifestsTool(t), filepath.Join(append([]string{top, "deploy", "kubernetes"}, path...)...))
+	text := must(t, nil, manifestsTool(t), filepath.Join(append([]string{top, "deploy", "kubernetes"}, folder...)...))
 	var all []*object
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		t.Fatal(err)
@@ -129,7 +135,7 @@ func workloads(t testing.TB, all []*object) map[string]*workload {
 		}
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if image, _, _ := strings.Cut(c.Image, ":"); image != "requorum" {
+			if image, _, _ := strings.Cut(c.Image, "@"); path.Base(image) != "requorum" {
 				continue
 			}
 			w := &workload{o, c, map[string]string{}}
@@ -186,7 +192,7 @@ func (w *workload) run(t testing.TB, want int, settings map[string]string, paths
 	for i := range args {
 		args[i] = strings.NewReplacer(paths...).Replace(args[i])
 	}
-	e := run(t, env, binary(t), args...)
+	e := run(t, env, binarytest.Path(t), args...)
 	if e.code != want {
 		t.Fatalf("%s: exit code %d, want %d\n%s", strings.Join(args, " "), e.code, want, e.text)
 	}

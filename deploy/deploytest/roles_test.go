@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -35,11 +36,11 @@ func TestRoles(t *testing.T) {
 
 	start := func(name, config string) *agent {
 		t.Helper()
-		address := freeAddress(t)
-		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "'}\n"
+		address := storetest.FreeAddress(t)
+		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socketOf(address) + "'}\n"
 		path := write(t, filepath.Join(dir, name+".yaml"), config)
 		state := filepath.Join(dir, name)
-		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, binary(t), "agent", "--config", path)
+		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, binarytest.Path(t), "agent", "--config", path)
 	}
 	beside := start("agent", replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
 		"'https://127.0.0.1:2379'", c.Endpoints()[0],
@@ -48,14 +49,14 @@ func TestRoles(t *testing.T) {
 		"  key: /etc/kubernetes/pki/etcd/healthcheck-client.key\n", "",
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"AGE-RECIPIENT", to,
-		"merge: {enabled: false}", "merge: {enabled: false}\n  prune: {enabled: false}",
+		"merge: {run: off}", "merge: {run: off}\n  prune: {run: off}",
 		"/var/lib/requorum", filepath.Join(dir, "agent")))
 	eventually(t, "a full snapshot", func() bool { return strings.Contains(beside.log.String(), "msg=done job=full") })
 	verifier := start("verifier", replaced(t, deployed(t, "systemd", "verifier.yaml"),
 		"AGE-RECIPIENT", to, "/etc/requorum", dir, "/var/lib/requorum", dir))
 	for _, job := range []string{"structure", "replay", "drill"} {
 		verifier.demand(t, job)
-		eventually(t, job, func() bool { return strings.Contains(verifier.log.String(), "passed the rung "+job) })
+		eventually(t, job, func() bool { return strings.Contains(verifier.log.String(), "passed the level "+job) })
 	}
 	beside.demand(t, "full")
 	pruner := start("pruner", replaced(t, deployed(t, "systemd", "pruner.yaml"), "/etc/requorum", dir))

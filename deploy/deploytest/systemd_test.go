@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -45,7 +46,7 @@ func TestUnitVerify(t *testing.T) {
 	_, err := exec.LookPath("systemd-analyze")
 	needs(t, err == nil, "systemd-analyze is not installed (apt-get install systemd)")
 	path := filepath.Join(t.TempDir(), "requorum-agent.service")
-	write(t, path, replaced(t, deployed(t, "systemd", "requorum-agent.service"), "/usr/local/bin/requorum", binary(t)))
+	write(t, path, replaced(t, deployed(t, "systemd", "requorum-agent.service"), "/usr/local/bin/requorum", binarytest.Path(t)))
 	if text := must(t, nil, "systemd-analyze", "verify", "--man=no", path); strings.Contains(text, path) || strings.Contains(text, "requorum") {
 		t.Errorf("systemd-analyze verify: %s", text)
 	}
@@ -107,13 +108,13 @@ func TestUnitRuns(t *testing.T) {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := storetest.FreeAddress(t)
 	configuration := write(t, filepath.Join(dir, "agent.yaml"), replaced(t, deployed(t, "systemd", "agent.yaml"),
 		"'http://127.0.0.1:2379'", c.Endpoints()[0],
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"s3://BUCKET/PREFIX?region=eu-central-1", repo,
 		"/var/lib/requorum", state)+"listen: {address: '"+address+"'}\n")
-	line := strings.Fields(replaced(t, only(t, u, "ExecStart"), "/usr/local/bin/requorum", binary(t), "/etc/requorum/agent.yaml", configuration))
+	line := strings.Fields(replaced(t, only(t, u, "ExecStart"), "/usr/local/bin/requorum", binarytest.Path(t), "/etc/requorum/agent.yaml", configuration))
 	// Its credentials are empty where there are none.
 	empty := write(t, filepath.Join(dir, "aws"), "\n")
 	env := []string{"STATE_DIRECTORY=" + state, "AWS_SHARED_CREDENTIALS_FILE=" + empty}

@@ -2,198 +2,267 @@ package recovery
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/requorum/requorum/restore/recovery/join"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// Survey reads what is left: of members the databases and the logs to their ends,
-// of digests what WriteDigest wrote, of repositories what their listings and headers tell, and of archived logs the
-// entries from where the members' logs begin. It opens files for reading only,
-// locks nothing, and fails with a *RunningError where a member still runs.
-//
-// What is damaged is a finding, not an error; but a digest that is not what was
-// written is a *DigestError. A repository that cannot be read is
-// listed as such: the members may do without it.
-func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
-	if err := req.check(); err != nil {
-		return nil, err
-	}
-	for _, s := range req.Survivors {
-		if err := checkIdle(s); err != nil {
-			return nil, err
-		}
-	}
-	y := &survey{req: &req, findings: &Findings{Taken: time.Now().UTC().Truncate(time.Second), Survivors: []Remains{}, Archives: []Archive{}, Relations: []Relation{}}}
-	defer func() { err = errors.Join(err, y.close()) }()
-	for _, s := range req.Survivors {
-		d, err := openMember(ctx, s, &req)
-		if err != nil {
-			return nil, err
-		}
-		y.members = append(y.members, d)
-	}
-	for _, s := range req.Digests {
-		d, err := y.openDigest(s)
-		if err != nil {
-			return nil, err
-		}
-		y.members = append(y.members, d)
-	}
-	if err := y.openRepositories(ctx); err != nil {
-		return nil, err
-	}
-	if err := y.compare(ctx); err != nil {
-		return nil, err
-	}
-	// One that was started meanwhile has written into what was read.
-	for _, s := range req.Survivors {
-		if err := checkIdle(s); err != nil {
-			return nil, err
-		}
-	}
-	return y.result(), nil
+// surveyable are the hosts whose data can be read now.
+func (d *driver) surveyable() []*participant {
+	return slices.DeleteFunc(d.present(), func(h *participant) bool {
+		return !h.state.Stopped && d.of(h) == ""
+	})
 }
 
-type survey struct {
-	req      *SurveyRequest
-	findings *Findings
-	members  []*memberDir
-	archives []*archived
-	digests  []*openedDigest
-}
-
-func (y *survey) openRepositories(ctx context.Context) error {
-	for i, repo := range y.req.Repos {
-		y.req.progress(fmt.Sprintf("repository %s", repo), 0, 0)
-		suffix := ""
-		if len(y.req.Repos) > 1 {
-			suffix = fmt.Sprintf("@%d", i+1)
-		}
-		all, err := openArchives(ctx, repo, suffix, y.req.Identities)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			y.findings.Unread = append(y.findings.Unread, Unread{repo.String(), err.Error()})
-			continue
-		}
-		y.archives = append(y.archives, all...)
-	}
-	return nil
-}
-
-// compare reads all logs at the same time.
-func (y *survey) compare(ctx context.Context) error {
-	watched := y.watched()
+// digests fetches what the survey needs of each host whose data has changed since
+// it was last read. It tells whether anything was fetched.
+func (d *driver) digests(ctx context.Context) (fetched bool, err error) {
 	var (
-		logs      []iter.Seq2[join.Entry, error]
-		followers []*follower
-		names     []string
-		end       []func(error)
-		first     uint64 // the lowest index of any member's log
-		total     int64
-		done      int64
+		all  sync.WaitGroup
+		mu   sync.Mutex
+		errs = map[string]error{}
 	)
-	add := func(name string, log iter.Seq2[join.Entry, error], f *follower, finish func(error)) {
-		logs, followers, names, end = append(logs, log), append(followers, f), append(names, name), append(end, finish)
-	}
-	for _, d := range y.members {
-		if d.entries == nil {
-			d.bare()
-			continue
-		}
-		if at := d.remains.Log.FirstIndex; at != 0 {
-			if first == 0 || at < first {
-				first = at
+	for _, h := range d.surveyable() {
+		all.Go(func() {
+			again, err := d.fetch(ctx, h)
+			mu.Lock()
+			defer mu.Unlock()
+			fetched = fetched || again
+			if err != nil {
+				errs[h.Member] = err
 			}
-			total += int64(d.remains.Log.LastIndex - at + 1)
-		}
-		f := d.follow(watched)
-		add(d.Name, d.entries(ctx), f, func(err error) { f.finish(d, err) })
+		})
 	}
-	for _, a := range y.archives {
-		if first == 0 || len(a.archive.Stretches) == 0 {
-			continue // nothing to compare it with
+	all.Wait()
+	for name, err := range errs {
+		switch h := d.host(name); {
+		case d.startedMeanwhile(ctx, h, err):
+			delete(errs, name)
+		case h.state.Dead:
+			h.failed = err
+			delete(errs, name)
 		}
-		from := first
-		if n := len(a.archive.Fulls); n > 0 && y.membersUnknown() {
-			from = min(from, a.archive.Fulls[n-1].Index+1)
-		}
-		f := a.follow(watched, from)
-		add(a.archive.Name, a.entries(ctx, from), f, func(err error) { a.finish(f, from, err) })
 	}
-	pairs, errs, err := join.Logs(ctx, logs, func(i int, e join.Entry) {
-		followers[i].visit(e)
-		if done++; done%progressEvery == 0 {
-			y.req.progress("compare logs", min(done, total), total)
+	if len(errs) > 0 {
+		for name, err := range errs {
+			errs[name] = fmt.Errorf("%w (if its data is lost for good: --declare-dead %s, and it is not read)", err, name)
 		}
+		return fetched, &HostsError{Phase: PhaseSurvey, Errs: errs}
+	}
+	return fetched, nil
+}
+
+// startedMeanwhile tells of a member that its supervisor starts over and over: until
+// it is fenced it counts as one that runs, and is read then.
+func (d *driver) startedMeanwhile(ctx context.Context, h *participant, err error) bool {
+	if d.book != nil {
+		return false
+	}
+	if !isRefusal(err, host.Running) {
+		dead := h.state.Dead
+		d.state(ctx, h)
+		h.state.Dead = dead
+	}
+	if h.state.Unreachable != "" || h.state.Stopped && !isRefusal(err, host.Running) {
+		return false
+	}
+	h.state.Stopped, h.state.Unclear, h.digest = false, "it was started while it was read", ""
+	return true
+}
+
+func (d *driver) fetch(ctx context.Context, h *participant) (bool, error) {
+	now := surveyed{Host: h.Member, Of: d.of(h)}
+	c := d.reader(h, now.Of)
+	files, err := d.files(ctx, c, h, now.Of)
+	if err != nil {
+		return false, err
+	}
+	if len(files) == 0 {
+		had := h.digest != ""
+		h.empty, h.digest, h.read = true, "", surveyed{}
+		return had, nil
+	}
+	now.Files = sumOf(files)
+	if h.digest != "" && h.read.Files == now.Files {
+		return false, nil
+	}
+	d.told.begin(PhaseSurvey, h.Member)
+	began := time.Now()
+	path := filepath.Join(d.folder, h.Member+".digest")
+	err = d.download(ctx, c, h, path, now.Of)
+	d.told.end(PhaseSurvey, h.Member, "", time.Since(began), err)
+	if err != nil {
+		return false, err
+	}
+	h.empty, h.digest, h.read = false, path, now
+	return true, d.remember(h)
+}
+
+// reader is a client that may read what another run set aside.
+func (d *driver) reader(h *participant, of string) *host.Client {
+	run := of
+	if run == "" {
+		run = d.run
+	}
+	return h.line.As(run, "")
+}
+
+func (d *driver) files(ctx context.Context, c *host.Client, h *participant, of string) ([]host.File, error) {
+	which := host.Current
+	if of != "" {
+		which = host.Aside
+	}
+	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return c.Files(ctx, which) })
+	if of != "" && isRefusal(err, host.NotFound) {
+		return nil, nil // the set-aside found nothing to move
+	}
+	return files, err
+}
+
+// sumOf is over names, sizes and times: no member can have run on the files since,
+// where it is the same.
+func sumOf(files []host.File) string {
+	slices.SortFunc(files, func(a, b host.File) int { return strings.Compare(a.Name, b.Name) })
+	sum := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(sum, "%q %d %d\n", f.Name, f.Size, f.Time.UnixNano())
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// download writes the digest beside its name first: half of one is never read.
+func (d *driver) download(ctx context.Context, c *host.Client, h *participant, path, of string) error {
+	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
+		f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return struct{}{}, err
+		}
+		w := &counted{w: f, tell: func(n int64) { d.told.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
+		err = c.Survey(ctx, w, of)
+		return struct{}{}, errors.Join(err, f.Sync(), f.Close())
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, os.RemoveAll(path+".part"))
 	}
-	if err := broken(errs); err != nil {
-		return err
-	}
-	for i, finish := range end {
-		finish(errs[i])
-	}
-	y.relate(names, pairs)
-	return nil
+	return os.Rename(path+".part", path)
 }
 
-// membersUnknown tells whether a member's log tells nobody who the members were: its
-// database is gone, and it does not begin with the first entry.
-func (y *survey) membersUnknown() bool {
-	return slices.ContainsFunc(y.members, func(d *memberDir) bool { return d.remains.Log != nil && !d.begins() })
+// counted tells now and then how much went through it.
+type counted struct {
+	w    io.Writer
+	n    int64
+	last time.Time
+	tell func(int64)
 }
 
-// progressEvery is how many entries are read between two reports.
-const progressEvery = 1 << 14
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if time.Since(c.last) > 100*time.Millisecond {
+		c.last = time.Now()
+		c.tell(c.n)
+	}
+	return n, err
+}
 
-// watched are the indexes that a database or a full snapshot ends with: another
-// log joins it by the term of its entry there.
-func (y *survey) watched() map[uint64]bool {
-	all := map[uint64]bool{}
-	for _, d := range y.members {
-		for _, db := range d.remains.Databases {
-			all[db.Index] = true
+// findings are what a survey of all digests and repositories finds.
+func (d *driver) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
+	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Logger: d.logger,
+		Progress: func(phase string, done, total int64) { d.told.progress(PhaseSurvey, "", phase, done, total) }}
+	for _, h := range d.hosts {
+		// What was read of a host that is gone since cannot be brought from there.
+		if h.digest != "" && !h.passedBy() {
+			req.Digests = append(req.Digests, sources.Digest{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.digest) }})
 		}
 	}
-	for _, a := range y.archives {
-		for _, f := range a.archive.Fulls {
-			all[f.Index] = true
+	f := &sources.Findings{Taken: d.now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}
+	if len(req.Digests)+len(req.Repos) > 0 {
+		began := time.Now()
+		d.told.begin(PhaseSurvey, "")
+		var err error
+		f, err = sources.Survey(ctx, req)
+		d.told.end(PhaseSurvey, "", "", time.Since(began), err)
+		if err != nil {
+			return nil, err
 		}
 	}
-	return all
+	f.Unread = append(f.Unread, repos.unread()...)
+	return f, nil
 }
 
-func (y *survey) relate(names []string, pairs [][]join.Pair) {
-	for a := range names {
-		for b := a + 1; b < len(names); b++ {
-			p := pairs[a][b]
-			if !p.Met() {
-				continue
+// Look finds out what is there and what would be done, and changes nothing. The
+// prospect comes with an error too, as far as it got, where histories have to be
+// chosen from (*sources.NeedSourceError), nothing can be rebuilt
+// (*sources.NothingError), or a source cannot be used (*sources.SourceError).
+// What would stop Run otherwise is in Prospect.Obstacles.
+func Look(ctx context.Context, req Request) (_ *Prospect, err error) {
+	d, err := newDriver(req)
+	if err != nil {
+		return nil, err
+	}
+	if d.runs, err = host.ReadFolder(d.cfg.StateDir); err != nil {
+		return nil, err
+	}
+	d.runs = host.StartedRuns(d.runs)
+	last, known, err := d.lastRun()
+	if err != nil {
+		return nil, err
+	}
+	d.run = newRunID(d.now())
+	if last != nil && !known.over() && !known.putBack() {
+		d.run, d.known = last.ID(), known
+	}
+	if d.folder, err = os.MkdirTemp("", "requorum-look-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
+	if err := d.reach(); err != nil {
+		return nil, err
+	}
+	defer d.close()
+	d.told.begin(PhaseLook, "")
+	began := d.now()
+	p, err := d.outlook(ctx)
+	d.told.end(PhaseLook, "", "", d.now().Sub(began), err)
+	if err != nil {
+		return nil, err
+	}
+	err = d.survey(ctx, p)
+	if d.known.decision != nil {
+		p.Run, p.Reached = d.run, d.reached()
+	} else {
+		if completes, why := d.wouldComplete(ctx, p.Quorum); completes != "" {
+			p.Warnings = append(p.Warnings, completes)
+		} else {
+			if stops := d.quorumStops(p.Quorum); why != nil {
+				p.Obstacles = append(p.Obstacles, why.Error())
+			} else if stops != nil && !req.Force {
+				p.Obstacles = append(p.Obstacles, stops.Error())
 			}
-			r := Relation{A: names[a], B: names[b], First: p.First, Last: p.Last, LastTerm: p.LastTerm}
-			if p.Parted != nil {
-				r.Parted = &Parting{p.Parted.Index, p.Parted.TermA, p.Parted.TermB}
-			}
-			y.findings.Relations = append(y.findings.Relations, r)
+			all, unnamed := d.obstacles(p)
+			p.Unnamed = unnamed && len(p.Obstacles) == 0
+			p.Obstacles = append(p.Obstacles, all...)
 		}
 	}
-}
-
-func (y *survey) result() *Findings {
-	for _, d := range y.members {
-		y.findings.Survivors = append(y.findings.Survivors, *d.remains)
+	if known != nil && known.undoing && !known.closed && !known.putBack() {
+		p.Obstacles = append(p.Obstacles, (&UndoneError{d.run}).Error())
 	}
-	for _, a := range y.archives {
-		y.findings.Archives = append(y.findings.Archives, *a.archive)
+	if len(p.Unsurveyed) > 0 && chooses(err) {
+		err = fmt.Errorf("%w\nBut %s may run, and what is there is read once that is stopped: without --dry-run the command does so, and asks again then", err, strings.Join(p.Unsurveyed, ", "))
 	}
-	return y.findings
+	if err != nil && p.Plan == nil {
+		return p, fmt.Errorf("what is left could not be looked through: %w", err)
+	}
+	return p, err
 }

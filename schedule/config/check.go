@@ -10,16 +10,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"filippo.io/age"
+	"github.com/robfig/cron/v3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 // Check looks at the files that the configuration names, and at no network: keys,
 // certificates, passwords. Its faults keep an agent from starting. What may come
-// later (the member's files, companions) and what passes (an expired certificate
+// later (the member's files, attachments) and what passes (an expired certificate
 // is renewed) is not among them.
 func (c *Config) Check() []error {
 	var faults []error
@@ -27,6 +38,9 @@ func (c *Config) Check() []error {
 		if err != nil {
 			faults = append(faults, err)
 		}
+	}
+	for _, f := range c.files() {
+		add(f.check())
 	}
 	_, err := c.ClientConfig()
 	add(err)
@@ -43,9 +57,47 @@ func (c *Config) Check() []error {
 	}
 	_, err = c.HeartbeatURL()
 	add(err)
-	_, err = c.WebhookURL()
-	add(err)
 	return faults
+}
+
+// file is one that the configuration names.
+type file struct {
+	of        *Config
+	key, path string
+}
+
+// files are those that decide what the agent does or whom it trusts, as far as they
+// are named.
+func (c *Config) files() (all []file) {
+	add := func(key, path string) {
+		if path != "" {
+			all = append(all, file{c, key, path})
+		}
+	}
+	for i, f := range c.Encryption.RecipientsFiles {
+		add(fmt.Sprintf("encryption.recipients-files[%d]", i), f)
+	}
+	for i, f := range c.Encryption.IdentityFiles {
+		add(fmt.Sprintf("encryption.identity-files[%d]", i), f)
+	}
+	add("verdicts.sign-key-file", c.Verdicts.SignKeyFile)
+	for i, f := range c.Verdicts.TrustedKeyFiles {
+		add(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), f)
+	}
+	add("listen.key", c.Listen.Key)
+	add("listen.client-ca", c.Listen.ClientCA)
+	add("listen.deny-file", c.Listen.DenyFile)
+	return all
+}
+
+// check fails where others could have written the file. A file
+// that is not there is a fault of its own, where it is read.
+func (f file) check() error {
+	err := safedir.TrustedFile(f.path)
+	if err == nil || !errors.Is(err, safedir.ErrOthers) {
+		return nil
+	}
+	return f.of.fault(f.key, err)
 }
 
 // checkKeys encrypts a few bytes to the recipients, and opens them with the
@@ -115,7 +167,7 @@ func (c *Config) Certificates() []Certificate {
 // readCertificate is when the first certificate in a file expires. With a private
 // key the two must fit.
 func readCertificate(file, private string) (time.Time, error) {
-	data, err := os.ReadFile(file)
+	data, err := sinks.ReadFile(file, sinks.SmallFile)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: write the path of a PEM file that this user can read", err)
 	}
@@ -145,4 +197,348 @@ func readCertificate(file, private string) (time.Time, error) {
 		}
 	}
 	return first, nil
+}
+
+// checker collects what is wrong with keys.
+type checker struct {
+	*Config
+	faults []error
+}
+
+// refuse adds a fault where wrong. What could not be read is not judged.
+func (k *checker) refuse(wrong bool, key, format string, args ...any) {
+	if wrong && !k.Bad(key) {
+		k.faults = append(k.faults, k.fault(key, fmt.Errorf(format, args...)))
+	}
+}
+
+// refuseErr is refuse for an error that says it all.
+func (k *checker) refuseErr(key string, err error) { k.refuse(err != nil, key, "%w", err) }
+
+// contradictions are what is impossible in itself.
+func (c *Config) contradictions() []error {
+	k := &checker{Config: c}
+	k.refuse(!name.MatchString(c.Name), "name", "%q is no name: write letters, digits, dots and hyphens, 63 at most", c.Name)
+	k.etcd()
+	k.member()
+	k.repository()
+	k.encryption()
+	k.archive()
+	_, err := time.LoadLocation(c.TimeZone)
+	k.refuse(err != nil || c.TimeZone == "Local", "time-zone", "%q is no time zone: write one of the tz database, such as UTC or Europe/Berlin", c.TimeZone)
+	k.jobs()
+	k.retention()
+	k.attachments()
+	k.resources()
+	k.objectives()
+	k.listen()
+	k.pings()
+	k.oneOf("log.format", c.Log.Format, "text", "json")
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	return k.faults
+}
+
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$`)
+
+func (k *checker) oneOf(key, value string, allowed ...string) {
+	k.refuse(!slices.Contains(allowed, value), key, "%q is not known: write %s", value, strings.Join(allowed, ", "))
+}
+
+func (k *checker) absolute(key, path string) {
+	k.refuse(path != "" && !filepath.IsAbs(path), key, "%s is relative, and the agent's folder is not yours: write the path from / on", path)
+}
+
+func (k *checker) positive(key string, d yamlfile.Duration, least time.Duration) {
+	k.refuse(d.Std() < least, key, "%s is too short: write %s at least", d, yamlfile.Duration(least))
+}
+
+// pair refuses one of a certificate and its key alone.
+func (k *checker) pair(section, cert, key string) {
+	k.refuse(cert != "" && key == "", section+".cert", "a certificate without its key: add %s.key", section)
+	k.refuse(cert == "" && key != "", section+".key", "a key without its certificate: add %s.cert", section)
+}
+
+func (k *checker) etcd() {
+	e := k.Etcd
+	secure := false
+	for i, endpoint := range e.Endpoints {
+		key := fmt.Sprintf("etcd.endpoints[%d]", i)
+		k.refuseErr(key, checkEndpoint(endpoint))
+		secure = secure || !strings.HasPrefix(endpoint, "http://") && !strings.HasPrefix(endpoint, "unix://")
+	}
+	k.pair("etcd", e.Cert, e.Key)
+	for _, f := range []struct{ key, path string }{{"etcd.cacert", e.CACert}, {"etcd.cert", e.Cert}, {"etcd.key", e.Key}, {"etcd.password-file", e.PasswordFile}} {
+		k.absolute(f.key, f.path)
+	}
+	k.refuse(k.HasCluster() && !secure && e.CACert+e.Cert != "", "etcd.endpoints", "TLS files are named and all endpoints are plain text: write https://, or remove etcd.cacert, etcd.cert and etcd.key")
+	k.refuse(strings.Contains(e.User, ":"), "etcd.user", "a password does not stand in this file: write the name alone, and etcd.password-file")
+	k.refuse(e.User != "" && e.PasswordFile == "" && k.getenv(EtcdPasswordVariable) == "", "etcd.user", "there is no password: add etcd.password-file, or set %s", EtcdPasswordVariable)
+	k.refuse(e.User == "" && e.PasswordFile != "", "etcd.password-file", "a password without a user: add etcd.user")
+	k.positive("etcd.dial-timeout", e.DialTimeout, 100*time.Millisecond)
+	k.positive("etcd.command-timeout", e.CommandTimeout, 100*time.Millisecond)
+	if !k.HasCluster() {
+		const what = "there are no members to talk to: add etcd.endpoints, or for a verifier write %s"
+		k.refuse(k.HasMember(), "member", what, "no member")
+		k.refuse(k.Jobs.Full.Runs(), "jobs.full", what, "jobs.full.run: off")
+		k.refuse(k.Jobs.Divergence.Runs(), "jobs.divergence", what, "jobs.divergence.run: off")
+		k.refuse(e.CACert+e.Cert+e.User != "", "etcd", what, "none of its keys")
+	}
+}
+
+// checkEndpoint does not repeat what may hold a password.
+func checkEndpoint(s string) error {
+	scheme, rest, has := strings.Cut(s, "://")
+	if !has {
+		scheme, rest = "https", s
+	}
+	switch scheme {
+	case "unix", "unixs":
+		return nil
+	case "http", "https":
+	default:
+		return errors.New("no client URL: write https://host:2379")
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	switch {
+	case err != nil:
+		return errors.New("no client URL: write https://host:2379")
+	case u.User != nil:
+		return errors.New("it holds a user: write etcd.user and etcd.password-file")
+	case u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
+		return fmt.Errorf("%q is no client URL: write https://host:2379", s)
+	case u.Port() == "":
+		return fmt.Errorf("%q has no port: write %s:2379", s, strings.TrimRight(s, ":/"))
+	}
+	return nil
+}
+
+func (k *checker) member() {
+	k.absolute("member.data-dir", k.Member.DataDir)
+	k.absolute("member.wal-dir", k.Member.WALDir)
+}
+
+func (k *checker) repository() {
+	r := k.Repository
+	switch err := place.Check(r.URL); {
+	case r.URL == "":
+		k.refuse(true, "repository.url", "there is no repository: write repository.url, such as file:///var/backups/etcd or s3://bucket/prefix?region=…")
+	case err != nil:
+		k.refuseErr("repository.url", err)
+	case !strings.Contains(r.URL, "://"):
+		k.absolute("repository.url", r.URL)
+	}
+	for _, limit := range []struct {
+		key   string
+		value yamlfile.Bytes
+	}{{"repository.limit-upload", r.LimitUpload}, {"repository.limit-download", r.LimitDownload}} {
+		k.refuse(k.Given(limit.key) && limit.value == 0, limit.key, "nothing could be transferred: write bytes a second, such as 50MiB, or remove the line for no limit")
+	}
+	k.positive("repository.retry-for", r.RetryFor, time.Second)
+	k.refuse(r.Writer != "" && !name.MatchString(r.Writer), "repository.writer", "%q is no agent's name: write the `name` of the one that writes", r.Writer)
+}
+
+func (k *checker) encryption() {
+	e := k.Encryption
+	for i, r := range e.Recipients {
+		_, err := codec.ParseRecipient(r)
+		k.refuseErr(fmt.Sprintf("encryption.recipients[%d]", i), err)
+	}
+	for i, f := range e.RecipientsFiles {
+		k.absolute(fmt.Sprintf("encryption.recipients-files[%d]", i), f)
+	}
+	for i, f := range e.IdentityFiles {
+		k.absolute(fmt.Sprintf("encryption.identity-files[%d]", i), f)
+	}
+	_, err := codec.ParseLevel(e.Level)
+	k.refuseErr("encryption.level", err)
+}
+
+// maxSegment is the largest that the archiver cuts.
+const maxSegment = 8 << 20
+
+func (k *checker) archive() {
+	a := k.Archive
+	k.refuse(a.Enabled && k.Given("archive.enabled") && !k.HasMember(), "archive.enabled", "there is no log to archive: add member.data-dir, or remove the line")
+	if !k.Archiving() {
+		for _, key := range []string{"interval", "size", "spool-dir", "spool-limit", "takeover", "stamp"} {
+			k.refuse(k.Given("archive."+key), "archive."+key, "it has no effect: this agent archives nothing. Add member.data-dir, or remove the line")
+		}
+		return
+	}
+	k.positive("archive.interval", a.Interval, 100*time.Millisecond)
+	k.refuse(a.Size < 1<<10 || a.Size > maxSegment, "archive.size", "%s: write 1KiB to 8MiB", a.Size)
+	k.refuse(a.SpoolDir == "", "archive.spool-dir", "no folder for the spool is known: write archive.spool-dir, or set STATE_DIRECTORY or HOME")
+	k.absolute("archive.spool-dir", a.SpoolDir)
+	k.refuse(a.SpoolLimit < 64<<20, "archive.spool-limit", "%s holds less than one file of etcd's log: write 64MiB at least", a.SpoolLimit)
+	if a.Takeover != 0 {
+		k.positive("archive.takeover", a.Takeover, max(time.Second, a.Interval.Std()))
+	}
+	if a.Stamp != 0 {
+		k.positive("archive.stamp", a.Stamp, time.Minute)
+	}
+}
+
+func (k *checker) listen() {
+	l := k.Listen
+	host, _, err := net.SplitHostPort(l.Address)
+	k.refuse(err != nil, "listen.address", "%q: write host:port, such as 127.0.0.1:2390", l.Address)
+	k.pair("listen", l.Cert, l.Key)
+	for _, f := range []struct{ key, path string }{{"listen.cert", l.Cert}, {"listen.key", l.Key}, {"listen.client-ca", l.ClientCA}, {"listen.deny-file", l.DenyFile}, {"listen.socket", l.Socket}} {
+		k.absolute(f.key, f.path)
+	}
+	k.refuse(err == nil && !Loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
+	k.refuse(l.ClientCA != "" && l.Cert == "", "listen.client-ca", "client certificates need TLS: add listen.cert and listen.key")
+	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be told apart: add listen.client-ca")
+	k.refuse(len(l.Socket) > 107, "listen.socket", "%q is longer than the 107 bytes that a socket's path may have: write a shorter one, such as /run/requorum/agent.sock", l.Socket)
+	k.refuse(l.AllowPlaintext && l.Cert != "", "listen.allow-plaintext", "it has no effect beside listen.cert: remove one of them")
+}
+
+// Loopback tells whether a host is this one, and reached by nobody else.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// NamedTiming is one job's timing under its name.
+type NamedTiming struct {
+	Name   string
+	Timing *Timing
+	// Reads tells that the job opens what is stored, and so needs an identity
+	// where that is encrypted.
+	Reads bool
+}
+
+// All are the timings of all jobs, in the order of their running.
+func (j *Jobs) All() []NamedTiming {
+	return []NamedTiming{
+		{"full", &j.Full.Timing, false},
+		{"synthetic", &j.Synthetic.Timing, true},
+		{"checksum", &j.Checksum.Timing, false},
+		{"structure", &j.Structure.Timing, true},
+		{"replay", &j.Replay.Timing, true},
+		{"drill", &j.Drill.Timing, true},
+		{"prune", &j.Prune.Timing, false},
+		{"merge", &j.Merge.Timing, true},
+		{"divergence", &j.Divergence.Timing, false},
+	}
+}
+
+func (k *checker) jobs() {
+	for _, job := range k.Jobs.All() {
+		if !job.Timing.Runs() {
+			continue
+		}
+		key := "jobs." + job.Name
+		k.refuse(job.Reads && k.Encrypted() && !k.HasIdentities(), key,
+			"it has to read what is encrypted, and this agent holds recipients alone: add encryption.identity-files, or write %s.run: off here and run the job on a verifier that holds the identity", key)
+		k.timing(key, job.Timing)
+	}
+	k.refuse(k.Jobs.Checksum.Sample < 1 || k.Jobs.Checksum.Sample > 100, "jobs.checksum.sample", "%d: write percent, 1 to 100", k.Jobs.Checksum.Sample)
+}
+
+func (k *checker) timing(key string, t *Timing) {
+	k.positive(key+".timeout", t.Timeout, time.Second)
+	if t.Schedule == "" {
+		otherwise := key == "jobs.structure" && k.Jobs.Structure.AfterFull
+		k.refuse(!otherwise, key+".schedule", "it would never run: write a cron expression, or %s.run: off", key)
+		return
+	}
+	if err := checkSchedule(t.Schedule, k.zone); err != nil {
+		k.refuseErr(key+".schedule", err)
+		return
+	}
+	shortest, _ := Periods(t.Schedule, k.zone)
+	k.refuse(shortest > 0 && t.Jitter.Std() >= shortest, key+".jitter", "%s is not shorter than the time between two runs (%s): write less", t.Jitter, yamlfile.Duration(shortest))
+}
+
+func (k *checker) retention() {
+	r := k.Retention
+	for _, n := range []struct {
+		key   string
+		value int
+	}{{"last", r.Last}, {"hourly", r.Hourly}, {"daily", r.Daily}, {"weekly", r.Weekly}, {"monthly", r.Monthly}} {
+		k.refuse(n.value < 0, "retention."+n.key, "%d is negative: write how many to keep", n.value)
+	}
+	k.refuse(r.Minimum < 1, "retention.minimum", "%d would let the last backup go: write 1 at least", r.Minimum)
+	k.refuse(r.Grace.Std() < day, "retention.grace", "%s is too short for those who read the repository just then: write 24h at least", r.Grace)
+}
+
+func (k *checker) attachments() {
+	seen := map[string]bool{}
+	for i, f := range k.Attachments {
+		key := fmt.Sprintf("attachments[%d]", i)
+		k.refuse(!name.MatchString(f.Name), key+".name", "%q is no name: write letters, digits, dots and hyphens", f.Name)
+		k.refuse(seen[f.Name], key+".name", "%s stands there twice: write another name", f.Name)
+		k.refuse(f.Path == "", key+".path", "there is none: write the file's or folder's absolute path")
+		k.absolute(key+".path", f.Path)
+		seen[f.Name] = true
+	}
+	k.refuse(len(k.Attachments) > 0 && !k.Encrypted(), "attachments", "they are secrets, and nothing is encrypted: add encryption.recipients")
+	k.refuse(len(k.Attachments) > 0 && !k.Jobs.Full.Runs(), "attachments", "they are stored with full snapshots, and this agent takes none: remove them, or let jobs.full run")
+}
+
+// leastJobMemory is well above what the smallest database needs. With 30 keys,
+// structure, replay and drill pass from 112 MiB on (of 80 half of the attempts died);
+// in a build with cgo, whose threads have stacks of 8 MiB each, from 192 (of 160 a
+// drill in five died). Below, Go's runtime crashes while the process starts.
+const leastJobMemory yamlfile.Bytes = 256 << 20
+
+func (k *checker) resources() {
+	r := k.Resources
+	k.refuse(r.JobMemory < leastJobMemory, "resources.job-memory", "%s is too little for any job: a job's process has spent more before it reads its first byte: write %s at least, and 1GiB for a cluster of a usual size", r.JobMemory, leastJobMemory)
+	k.absolute("resources.scratch-dir", r.ScratchDir)
+}
+
+func (k *checker) objectives() {
+	o := k.Objectives
+	k.refuse(k.Archiving() && o.RecoveryPoint < 2*k.Archive.Interval, "objectives.recovery-point", "%s cannot be kept with an archive interval of %s: write twice that at least, or a shorter archive.interval", o.RecoveryPoint, k.Archive.Interval)
+	k.positive("objectives.recovery-point", o.RecoveryPoint, time.Second)
+	k.positive("objectives.verified-within", o.VerifiedWithin, time.Minute)
+	k.absolute("verdicts.sign-key-file", k.Verdicts.SignKeyFile)
+	for i, f := range k.Verdicts.TrustedKeyFiles {
+		k.absolute(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), f)
+	}
+}
+
+// checkSchedule tells whether s is a schedule whose slots all agents agree about.
+func checkSchedule(s string, zone *time.Location) error {
+	switch {
+	case strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ="):
+		return errors.New("a time zone does not stand here: write time-zone, which holds for all jobs")
+	case strings.HasPrefix(s, "@every"):
+		return errors.New("@every counts from an agent's start, and agents would not agree: write \"0 */6 * * *\" for every 6 hours")
+	}
+	parsed, err := cron.ParseStandard(s)
+	if err != nil {
+		return fmt.Errorf("%q is no cron expression (%w): write minute, hour, day of the month, month, day of the week, such as \"0 1 * * *\" for 01:00 each day", s, err)
+	}
+	if parsed.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, zone)).IsZero() {
+		return fmt.Errorf("%q names a day that never comes", s)
+	}
+	return nil
+}
+
+// Periods are the shortest and the longest time between two runs of a schedule, as
+// far as 200 runs, a week and a year tell: one with pauses at night or at weekends has
+// theirs. 0 where there is none.
+func Periods(schedule string, zone *time.Location) (shortest, longest time.Duration) {
+	parsed, err := cron.ParseStandard(schedule)
+	if err != nil {
+		return 0, 0
+	}
+	// Any moment will do; always the same one gives always the same answer.
+	start := parsed.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, zone))
+	at := start
+	for n := 0; n < 200 && at.Sub(start) < 366*day || n < 13 || at.Sub(start) < 8*day; n++ {
+		next := parsed.Next(at)
+		if next.IsZero() {
+			break
+		}
+		d := next.Sub(at)
+		if longest = max(longest, d); shortest == 0 || d < shortest {
+			shortest = d
+		}
+		at = next
+	}
+	return shortest, longest
 }

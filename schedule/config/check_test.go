@@ -35,7 +35,7 @@ func TestPasswords(t *testing.T) {
 		t.Errorf("without a password: %v", err)
 	}
 	env := func(key string) string {
-		return map[string]string{EtcdPasswordVariable: "third", HeartbeatURLVariable: "https://ping", WebhookURLVariable: "no url hunter2"}[key]
+		return map[string]string{EtcdPasswordVariable: "third", HeartbeatURLVariable: "https://ping"}[key]
 	}
 	c, err := ParseWith([]byte(text+"heartbeat: {every: 2m}\n"), "f", env)
 	if err != nil {
@@ -47,7 +47,13 @@ func TestPasswords(t *testing.T) {
 	if u, err := c.HeartbeatURL(); err != nil || u != "https://ping" {
 		t.Errorf("%s, %v", u, err)
 	}
-	if faults := c.Check(); len(faults) != 1 || !strings.Contains(faults[0].Error(), "webhook.url") || strings.Contains(faults[0].Error(), "hunter2") {
+	c, err = ParseWith([]byte(least), "f", func(key string) string {
+		return map[string]string{HeartbeatURLVariable: "no url hunter2"}[key]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if faults := c.Check(); len(faults) != 1 || !strings.Contains(faults[0].Error(), "heartbeat.url") || strings.Contains(faults[0].Error(), "hunter2") {
 		t.Errorf("%v", faults)
 	}
 }

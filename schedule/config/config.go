@@ -15,17 +15,32 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // Config is the configuration of one agent. One that Read or Parse gave has its
 // defaults filled in and no contradictions.
 type Config struct {
-	// The agent's name, in claims, results and logs: letters, digits, dots and
-	// hyphens. No two agents of one repository may have the same.
+	// The agent's name: letters, digits, dots and hyphens. No two agents of one
+	// repository may have the same.
 	//
-	// Default: the host's name, which is unique where one agent runs on a host.
+	// Default: the host's name.
 	Name string `yaml:"name"`
 
 	Etcd       Etcd       `yaml:"etcd"`
@@ -35,26 +50,23 @@ type Config struct {
 	Archive    Archive    `yaml:"archive"`
 	Jobs       Jobs       `yaml:"jobs"`
 
-	// The time zone of all schedules, and of the days, weeks and months of
-	// `retention`, as the tz database names it, such as Europe/Berlin.
+	// The time zone of schedules and of `retention`, such as Europe/Berlin.
 	//
 	// Default: UTC has no hours that come twice or not at all.
 	TimeZone string `yaml:"time-zone"`
 
 	Retention Retention `yaml:"retention"`
 	// Files that a cluster cannot be rebuilt without, stored with each full
-	// snapshot. They are secrets, so encryption.recipients are needed.
+	// snapshot. They need encryption.recipients.
 	//
-	// Default: none; only you know which they are. On kubeadm: /etc/kubernetes/pki
-	// and the EncryptionConfiguration.
-	Companions []Companion `yaml:"companions"`
+	// Default: none. On kubeadm: /etc/kubernetes/pki and the EncryptionConfiguration.
+	Attachments []Attachment `yaml:"attachments"`
 
 	Resources  Resources  `yaml:"resources"`
 	Objectives Objectives `yaml:"objectives"`
 	Verdicts   Verdicts   `yaml:"verdicts"`
 	Listen     Listen     `yaml:"listen"`
 	Heartbeat  Heartbeat  `yaml:"heartbeat"`
-	Webhook    Webhook    `yaml:"webhook"`
 	Log        Log        `yaml:"log"`
 
 	// Logger hears of requests that are tried again; nil is allowed. It stands in
@@ -85,3 +97,119 @@ func (c *Config) Encrypted() bool {
 
 // HasIdentities tells whether the agent can read what is encrypted.
 func (c *Config) HasIdentities() bool { return len(c.Encryption.IdentityFiles) > 0 }
+
+// derive fills in the defaults that follow from other keys or from the host. What
+// cannot be found is left empty, and found missing later.
+func (c *Config) derive() {
+	if c.Name == "" {
+		c.Name, _ = os.Hostname()
+	}
+	if c.Archive.Interval == 0 {
+		c.Archive.Interval = yamlfile.Duration(DiskInterval)
+		if strings.HasPrefix(c.Repository.URL, "s3:") {
+			c.Archive.Interval = yamlfile.Duration(archive.DefaultInterval)
+		}
+	}
+	if c.Archive.SpoolDir == "" && c.Archiving() {
+		c.Archive.SpoolDir, _ = DefaultSpoolDir(c.getenv, c.Member.DataDir+"\n"+c.Member.WALDir+"\n"+c.Repository.URL)
+	}
+	if c.Resources.ScratchDir == "" {
+		c.Resources.ScratchDir = os.TempDir()
+	}
+	if c.Objectives.RecoveryPoint == 0 {
+		c.Objectives.RecoveryPoint = max(yamlfile.Duration(time.Minute), 6*c.Archive.Interval)
+		if !c.Archiving() {
+			c.Objectives.RecoveryPoint = yamlfile.Duration(2 * day)
+		}
+	}
+	if zone, err := time.LoadLocation(c.TimeZone); err == nil {
+		c.zone = zone
+	}
+}
+
+// DefaultSpoolDir is a folder below the user's state folder, one for each member
+// and repository: archivers do not share a spool. A service's own state folder
+// comes first, as systemd gives it.
+func DefaultSpoolDir(getenv func(string) string, of string) (string, error) {
+	sum := sha256.Sum256([]byte(of))
+	base := fmt.Sprintf("spool-%x", sum[:6])
+	state, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":") // it may be several
+	switch {
+	case filepath.IsAbs(state):
+		return filepath.Join(state, base), nil
+	case filepath.IsAbs(getenv("XDG_STATE_HOME")):
+		return filepath.Join(getenv("XDG_STATE_HOME"), "requorum", base), nil
+	case os.Getuid() == 0:
+		return filepath.Join("/var/lib/requorum", base), nil
+	case filepath.IsAbs(getenv("HOME")):
+		return filepath.Join(getenv("HOME"), ".local", "state", "requorum", base), nil
+	}
+	return "", errors.New("no folder for the spool is known")
+}
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// DiskInterval is the archive's interval to a folder, where a segment costs
+// nothing but a file.
+const DiskInterval = time.Second
+
+// Default is the configuration of an empty file, without what follows from other
+// keys or from the host.
+func Default() *Config {
+	timing := func(run Run, schedule string, jitter, timeout time.Duration) Timing {
+		return Timing{Run: run, Schedule: schedule, Jitter: yamlfile.Duration(jitter), Timeout: yamlfile.Duration(timeout)}
+	}
+	return &Config{
+		Etcd: Etcd{
+			DiscoverEndpoints: true,
+			DialTimeout:       yamlfile.Duration(client.DefaultDialTimeout), CommandTimeout: yamlfile.Duration(client.DefaultCommandTimeout),
+		},
+		Repository: Repository{RetryFor: yamlfile.Duration(time.Minute)},
+		Encryption: Encryption{Level: string(codec.DefaultLevel)},
+		Archive:    Archive{Enabled: true, Size: archive.DefaultSize, SpoolLimit: archive.DefaultSpoolLimit},
+		Jobs: Jobs{
+			Full:       Full{Timing: timing(RunLease, "0 1 * * *", time.Hour, snapshot.DefaultTimeout), MaxLog: 4 << 30},
+			Synthetic:  Synthetic{Timing: timing(RunOff, "0 */6 * * *", 10*time.Minute, 6*time.Hour), Entries: 1_000_000},
+			Checksum:   Checksum{Timing: timing(RunLease, "30 3 * * *", 10*time.Minute, 6*time.Hour), Sample: 100},
+			Structure:  Structure{Timing: timing(RunLease, "", 0, 2*time.Hour), AfterFull: true},
+			Replay:     Replay{timing(RunOff, "0 4 * * *", 10*time.Minute, 6*time.Hour)},
+			Drill:      Drill{timing(RunOff, "0 5 * * 0", 10*time.Minute, 6*time.Hour)},
+			Prune:      Prune{timing(RunLease, "0 6 * * *", 10*time.Minute, time.Hour)},
+			Merge:      Merge{timing(RunLease, "@hourly", 10*time.Minute, time.Hour)},
+			Divergence: Divergence{timing(RunLease, "0 3 * * 6", 10*time.Minute, 10*time.Minute)},
+		},
+		TimeZone: "UTC",
+		Retention: Retention{
+			AnyPoint: yamlfile.Duration(week), Last: 3, Daily: 35, Weekly: 8, Monthly: 12, Minimum: 3, Grace: yamlfile.Duration(day),
+		},
+		Resources:  Resources{JobMemory: 1 << 30},
+		Objectives: Objectives{VerifiedWithin: yamlfile.Duration(2 * day), CertificateNotice: yamlfile.Duration(2 * week)},
+		Listen:     Listen{Address: "127.0.0.1:2390"},
+		Heartbeat:  Heartbeat{Every: yamlfile.Duration(time.Minute), Timeout: yamlfile.Duration(10 * time.Second)},
+		Log:        Log{Format: "text", Level: "info"},
+	}
+}
+
+// String is the configuration as YAML, with its defaults and without secrets.
+func (c *Config) String() string {
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// MarshalJSON is String as JSON, with the same keys.
+func (c *Config) MarshalJSON() ([]byte, error) {
+	var all map[string]any
+	if err := yaml.Unmarshal([]byte(c.String()), &all); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// LogValue is where the configuration came from.
+func (c *Config) LogValue() slog.Value { return slog.StringValue(c.File()) }

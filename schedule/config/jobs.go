@@ -1,5 +1,9 @@
 package config
 
+import (
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
 // Jobs are what the agent does on a schedule. Each can be asked for at any time
 // as well.
 type Jobs struct {
@@ -16,35 +20,45 @@ type Jobs struct {
 
 // Timing is when a job runs. All jobs have these keys.
 type Timing struct {
-	// Whether the job runs here.
-	Enabled bool `yaml:"enabled"`
+	// Where the job runs: `lease`, on the agent that holds the repository's lease; `here`,
+	// on this agent whoever holds it; `off`, not on this agent.
+	Run Run `yaml:"run"`
 	// When: a cron expression of five fields, such as `0 */6 * * *` for every six
 	// hours, or @hourly, @daily, @weekly, @monthly, in `time-zone`. A run that was
-	// missed while all agents were down is made up once.
+	// missed while all agents were down is done once.
 	Schedule string `yaml:"schedule"`
-	// A delay up to this, the same for each run and for all agents of a repository,
-	// and another one for each repository and job.
-	//
-	// Default: clusters that share a bucket or a network do not all begin at once;
-	// the jobs' own are beside their schedules.
-	Jitter Duration `yaml:"jitter"`
+	// A fixed delay up to this, another one for each repository and job, so that
+	// clusters that share a bucket do not all begin at once.
+	Jitter yamlfile.Duration `yaml:"jitter"`
 	// A run that takes longer is ended, and has failed.
-	Timeout Duration `yaml:"timeout"`
+	Timeout yamlfile.Duration `yaml:"timeout"`
 }
+
+// Run is where a job runs: lease, here or off.
+type Run string
+
+// The values of Run.
+const (
+	RunLease Run = "lease"
+	RunHere  Run = "here"
+	RunOff   Run = "off"
+)
+
+// Runs tells whether this agent runs the job at all.
+func (t Timing) Runs() bool { return t.Run != RunOff }
 
 // Full takes a full snapshot from a member.
 type Full struct {
-	// Default: at night, once a day: the log leads from there to every point, so
-	// more of them only make a restore shorter.
+	// Default: once a day, at night: the log leads from there to every point.
 	Timing `yaml:",inline"`
 	// Also take one when the log since the last is this large, as stored; 0: never.
 	//
 	// Default: about what replays in the time that a restore may take.
-	MaxLog Bytes `yaml:"max-log"`
+	MaxLog yamlfile.Bytes `yaml:"max-log"`
 	// Ask the member for its HashKV at the snapshot's revision. It serves nothing
 	// else meanwhile: about a second for 1.4 GB.
 	//
-	// Default: false; the hash of the stored bytes is reckoned without the member.
+	// Default: false; the hash of the stored bytes is computed without the member.
 	HashKV bool `yaml:"hashkv"`
 	// Read the stored object back whole before it counts.
 	//
@@ -54,8 +68,7 @@ type Full struct {
 
 // Synthetic makes a full snapshot from the last one and the log, off the cluster.
 type Synthetic struct {
-	// Default: off: it replays the log in memory, and on the members' hosts that
-	// memory is etcd's. Every 6 hours where it is on.
+	// Default: off: it needs memory for the whole keyspace.
 	Timing `yaml:",inline"`
 	// Also make one when this many entries of the log have come since; 0: never.
 	//
@@ -69,37 +82,34 @@ type Checksum struct {
 	Timing `yaml:",inline"`
 	// The part of the bytes that is read, in percent.
 	//
-	// Default: all of what is new: it was paid for once, and is read once.
+	// Default: all, and each byte is read once.
 	Sample int `yaml:"sample"`
 }
 
 // Structure proves that a stored database is one that etcd could have written.
 type Structure struct {
-	// Default: no schedule: after each full snapshot, while there is still time to
-	// take another one.
+	// Default: no schedule: after each full snapshot.
 	Timing `yaml:",inline"`
 	// Run after each full snapshot.
 	//
-	// Default: true; a backup whose structure nobody looked at is a hope.
+	// Default: true: a backup counts as verified from then on.
 	AfterFull bool `yaml:"after-full"`
 }
 
 // Replay proves that the log leads from one full snapshot to the next.
 type Replay struct {
-	// Default: off: it needs memory for the whole keyspace. Daily where it is on,
-	// best on a verifier of its own.
+	// Default: off, for the same reason; best on a verifier.
 	Timing `yaml:",inline"`
 }
 
 // Drill restores the newest backup into a scratch cluster on this host and
 // reads from it.
 type Drill struct {
-	// Default: off, for the same reason. Weekly where it is on: it also measures how
-	// long a restore takes.
+	// Default: off, for the same reason. It also measures how long a restore takes.
 	Timing `yaml:",inline"`
 }
 
-// Prune lets go what `retention` does not keep.
+// Prune deletes what `retention` does not keep.
 type Prune struct {
 	// Default: daily, after the verifying jobs, so that what they proved counts.
 	Timing `yaml:",inline"`

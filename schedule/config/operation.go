@@ -1,19 +1,30 @@
 package config
 
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
 // Retention is what stays recoverable. A full snapshot goes only when no line
 // here keeps it; log goes with the snapshots that it follows.
 type Retention struct {
-	// Any point in time of this last while stays recoverable.
+	// Any point of this last time stays recoverable.
 	//
 	// Default: a mistake of Friday is found on Monday, and there is time to act.
-	AnyPoint Duration `yaml:"any-point"`
+	AnyPoint yamlfile.Duration `yaml:"any-point"`
 	// The newest full snapshots, this many.
 	//
-	// Default: one may turn out damaged, and the one before too.
+	// Default: one may be damaged, and the one before too.
 	Last int `yaml:"last"`
 	// The newest of each of this many hours that have one.
 	//
-	// Default: none; the log reaches every point of the last days anyway.
+	// Default: none.
 	Hourly int `yaml:"hourly"`
 	// The newest of each of this many days.
 	//
@@ -29,57 +40,41 @@ type Retention struct {
 	Monthly int `yaml:"monthly"`
 	// All full snapshots that are younger than this; 0: no more than the others keep.
 	//
-	// Default: none; `any-point` keeps those of the last days.
-	Within Duration `yaml:"within"`
+	// Default: none.
+	Within yamlfile.Duration `yaml:"within"`
 	// Never fewer full snapshots than this, whatever their age; 1 at least.
 	//
-	// Default: when no new ones come for long, the old ones do not go.
+	// Default: when no new ones come for long, the old ones stay.
 	Minimum int `yaml:"minimum"`
-	// What was let go is deleted this much later, by the repository's clock; 24h at
-	// least.
+	// What retention does not keep is deleted this much later; 24h at least.
 	//
-	// Default: whoever reads the repository just then ends in peace, and a wrong
-	// retention can be mended for a day.
-	Grace Duration `yaml:"grace"`
+	// Default: a restore that has begun can end.
+	Grace yamlfile.Duration `yaml:"grace"`
 }
 
-// NoIONice is an IONice that leaves the process as it was started.
-const NoIONice = "none"
-
-// Companion is a file or folder that is stored with each full snapshot.
-type Companion struct {
+// Attachment is a file or folder that is stored with each full snapshot.
+type Attachment struct {
 	// Its name in the backup: letters, digits, dots and hyphens.
 	//
-	// Default: none; it has to be given.
+	// Default: none.
 	Name string `yaml:"name"`
 	// The file or folder, as an absolute path.
 	//
-	// Default: none; it has to be given.
+	// Default: none.
 	Path string `yaml:"path"`
 }
 
 // Resources bound what the agent takes of its host.
 type Resources struct {
-	// The agent's priority for the processor: 0 (as others) to 19 (last).
-	//
-	// Default: behind etcd, and not starved.
-	Nice int `yaml:"nice"`
-	// Its priority for the disk: idle, best-effort:0 to best-effort:7, or none. Only
-	// some I/O schedulers of Linux honour it.
-	//
-	// Default: the last among those that are served; idle could wait for ever beside
-	// a busy etcd.
-	IONice string `yaml:"ionice"`
 	// The memory that a job which reads databases may take, in a process of its own:
 	// 256MiB at least. The agent itself stays below 256 MiB.
 	//
-	// Default: enough for about two million keys; a job that needs more fails and
-	// says so.
-	JobMemory Bytes `yaml:"job-memory"`
+	// Default: enough for about two million keys; a job that needs more fails.
+	JobMemory yamlfile.Bytes `yaml:"job-memory"`
 	// Folder for databases that are unpacked. It needs room for two.
 	//
-	// Default: the system's folder for temporary files, which may be memory: then name
-	// another one.
+	// Default: the system's folder for temporary files; name another where that is
+	// memory.
 	ScratchDir string `yaml:"scratch-dir"`
 }
 
@@ -88,25 +83,23 @@ type Resources struct {
 type Objectives struct {
 	// At most this much may be lost if everything but the repository burns.
 	//
-	// Default: 1m, and six archive intervals at least; without the archive two days,
-	// since full snapshots are all there is.
-	RecoveryPoint Duration `yaml:"recovery-point"`
+	// Default: 1m, and six archive intervals at least; two days without the archive.
+	RecoveryPoint yamlfile.Duration `yaml:"recovery-point"`
 	// A backup that has passed `structure` is never older than this.
 	//
-	// Default: two full snapshots in a row that nobody proved.
-	VerifiedWithin Duration `yaml:"verified-within"`
+	// Default: two full snapshots.
+	VerifiedWithin yamlfile.Duration `yaml:"verified-within"`
 	// Certificates that expire sooner than this are a problem.
 	//
 	// Default: two weeks, also over a holiday.
-	CertificateNotice Duration `yaml:"certificate-notice"`
+	CertificateNotice yamlfile.Duration `yaml:"certificate-notice"`
 }
 
 // Verdicts are how results of verifying are signed and believed.
 type Verdicts struct {
 	// File with the Ed25519 private key that signs this agent's verdicts.
 	//
-	// Default: none; verdicts are bound to each other, but anybody who can write could
-	// write one.
+	// Default: none: then anybody who can write to the repository can write verdicts.
 	SignKeyFile string `yaml:"sign-key-file"`
 	// Files with the Ed25519 public keys whose verdicts are believed.
 	//
@@ -118,7 +111,7 @@ type Verdicts struct {
 type Listen struct {
 	// Host and port.
 	//
-	// Default: this host alone, and a port clear of etcd's 2379 to 2382.
+	// Default: this host alone.
 	Address string `yaml:"address"`
 	// File with the server's certificate. It is read again at each handshake.
 	//
@@ -126,13 +119,22 @@ type Listen struct {
 	Cert string `yaml:"cert"`
 	// File with its key.
 	//
-	// Default: none; it goes with `cert`.
+	// Default: none.
 	Key string `yaml:"key"`
 	// File with the CA of those who may connect.
 	//
-	// Default: none: anybody who reaches the port; name one beyond loopback, since a
-	// backup can be asked for there.
+	// Default: none: anybody who reaches the port. Name one beyond loopback.
 	ClientCA string `yaml:"client-ca"`
+	// File with SHA-256 fingerprints of client certificates that are refused, one a
+	// line. It is read at each request.
+	//
+	// Default: none.
+	DenyFile string `yaml:"deny-file"`
+	// Unix socket over which root and the agent's own user start jobs outside their
+	// schedule. The agent makes it, in a folder that is this user's alone.
+	//
+	// Default: none. The systemd unit has /run/requorum for it.
+	Socket string `yaml:"socket"`
 	// Serve plain text beyond loopback all the same.
 	//
 	// Default: false; behind a proxy that encrypts it may be right.
@@ -153,39 +155,91 @@ type Heartbeat struct {
 	URLFile string `yaml:"url-file"`
 	// How often.
 	//
-	// Default: a silence is seen as fast as a full minute of writes is lost.
-	Every Duration `yaml:"every"`
+	// Default: a silence is seen within minutes.
+	Every yamlfile.Duration `yaml:"every"`
 	// How long one ping may take.
 	//
 	// Default: what healthchecks recommends.
-	Timeout Duration `yaml:"timeout"`
-}
-
-// Webhook is told of each problem that comes and goes, as a small JSON document.
-type Webhook struct {
-	// The URL to post to. It is a secret, so `url-file` or the variable
-	// REQUORUM_WEBHOOK_URL is better.
-	//
-	// Default: none: nothing is sent.
-	URL Secret `yaml:"url"`
-	// File whose first line is the URL.
-	//
-	// Default: none.
-	URLFile string `yaml:"url-file"`
-	// How long one post may take.
-	//
-	// Default: as long as a ping.
-	Timeout Duration `yaml:"timeout"`
+	Timeout yamlfile.Duration `yaml:"timeout"`
 }
 
 // Log is what the agent writes to standard error.
 type Log struct {
 	// text or json.
 	//
-	// Default: for people; json is for those who collect logs.
+	// Default: for people.
 	Format string `yaml:"format"`
 	// debug, info, warn or error.
 	//
 	// Default: one line for each event that matters.
 	Level string `yaml:"level"`
+}
+
+// The environment variables that hold secrets.
+const (
+	EtcdPasswordVariable = "REQUORUM_ETCD_PASSWORD"
+	HeartbeatURLVariable = "REQUORUM_HEARTBEAT_URL"
+)
+
+// HeartbeatURL is where to ping, read anew; empty where nothing is sent.
+func (c *Config) HeartbeatURL() (string, error) {
+	raw, key := c.Heartbeat.URL.Reveal(), "heartbeat.url"
+	switch file := c.Heartbeat.URLFile; {
+	case raw != "":
+	case file != "":
+		key = "heartbeat.url-file"
+		line, err := firstLine(file)
+		if err != nil {
+			return "", c.fault(key, err)
+		}
+		raw = line
+	default:
+		raw = c.getenv(HeartbeatURLVariable)
+	}
+	if raw == "" {
+		return "", nil
+	}
+	if err := checkURL(raw); err != nil {
+		return "", c.fault(key, err)
+	}
+	return raw, nil
+}
+
+// checkURL does not repeat the URL: it is a secret.
+func checkURL(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return errors.New("no URL: write https://host/path")
+	}
+	return nil
+}
+
+// firstLine is a small secret out of a file.
+func firstLine(path string) (string, error) {
+	data, err := sinks.ReadFile(path, sinks.SmallFile)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return "", fmt.Errorf("the first line of %s is empty: write the secret there", path)
+	}
+	return line, nil
+}
+
+func (k *checker) pings() {
+	h := k.Heartbeat
+	k.refuse(h.URL != "" && h.URLFile != "", "heartbeat.url-file", "there is a URL as well: remove one of them")
+	k.absolute("heartbeat.url-file", h.URLFile)
+	if h.URL != "" {
+		k.refuseErr("heartbeat.url", checkURL(h.URL.Reveal()))
+	}
+	if h.URL == "" && h.URLFile == "" && k.getenv(HeartbeatURLVariable) == "" {
+		for _, key := range []string{"heartbeat.every", "heartbeat.timeout"} {
+			k.refuse(k.Given(key), key, "it has no effect: add heartbeat.url-file, set %s, or remove the line", HeartbeatURLVariable)
+		}
+	}
+	k.positive("heartbeat.every", h.Every, time.Second)
+	k.positive("heartbeat.timeout", h.Timeout, 100*time.Millisecond)
+	k.refuse(h.Timeout > h.Every, "heartbeat.timeout", "%s is longer than heartbeat.every (%s): write less", h.Timeout, h.Every)
 }

@@ -1,28 +1,40 @@
 package config
 
 import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/verdict"
 )
 
 // source is where a Config came from.
 type source struct {
-	name   string         // of the file
-	data   []byte         // that stood in it
-	lines  map[string]int // of each key that stands in it, by its path
-	bad    map[string]bool
+	*yamlfile.Places
+	data   []byte // that stood in the file
 	getenv func(string) string
 	zone   *time.Location
 }
 
-// Read reads the file of an agent, with the process's environment.
-func Read(path string) (*Config, error) { return ReadWith(path, os.Getenv) }
-
-// ReadWith is Read with another environment.
+// ReadWith reads the file of an agent; getenv is the environment.
 func ReadWith(path string, getenv func(string) string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	if err := safedir.TrustedFile(path); err != nil {
+		return nil, fmt.Errorf("the agent's configuration: %w", err)
+	}
+	data, err := sinks.ReadFile(path, sinks.SmallFile)
 	if err != nil {
 		return nil, fmt.Errorf("the agent's configuration: %w", err)
 	}
@@ -36,11 +48,13 @@ func Parse(data []byte, name string) (*Config, error) { return ParseWith(data, n
 // ParseWith is Parse with another environment.
 func ParseWith(data []byte, name string, getenv func(string) string) (*Config, error) {
 	c := Default()
-	c.source = source{name: name, data: data, lines: map[string]int{}, bad: map[string]bool{}, getenv: getenv, zone: time.UTC}
-	faults, readable := c.decode(data)
-	if !readable {
+	c.source = source{data: data, getenv: getenv, zone: time.UTC}
+	// jobs.structure.schedule may be "": after full snapshots only.
+	places, faults := yamlfile.Read(data, name, "docs/agent-configuration.md", c, "jobs.structure.schedule")
+	if places == nil {
 		return nil, errors.Join(faults...)
 	}
+	c.Places = places
 	c.derive()
 	faults = append(faults, c.contradictions()...)
 	if len(faults) > 0 {
@@ -49,43 +63,140 @@ func ParseWith(data []byte, name string, getenv func(string) string) (*Config, e
 	return c, nil
 }
 
-// File is the name of the file, Source what stood in it: for a process of the
-// agent's own, which reads it again.
-func (s *source) File() string { return s.name }
-
-// Source is as File says. It holds secrets where the file does.
+// Source is what stood in the file: for a process of the agent's own, which reads it
+// again. It holds secrets where the file does.
 func (s *source) Source() []byte { return s.data }
 
-// Given tells whether a key, such as "archive.enabled", stands in the file.
-func (s *source) Given(key string) bool { return s.lines[key] > 0 }
+func (s *source) fault(key string, err error) error { return s.Fault(key, err) }
 
-// Place is the file and the line of a key, or of the next one above it that
-// stands there.
-func (s *source) Place(key string) string {
-	for k := key; k != ""; k = parent(k) {
-		if line := s.lines[k]; line > 0 {
-			return fmt.Sprintf("%s, line %d", s.name, line)
+// ClientConfig is how to reach the cluster; the password is read anew.
+func (c *Config) ClientConfig() (client.Config, error) {
+	e := c.Etcd
+	cfg := client.Config{
+		Endpoints: e.Endpoints, DiscoverEndpoints: e.DiscoverEndpoints,
+		CACert: e.CACert, Cert: e.Cert, Key: e.Key, User: e.User,
+		DialTimeout: e.DialTimeout.Std(), CommandTimeout: e.CommandTimeout.Std(),
+		Logger: c.Logger,
+	}
+	var err error
+	switch {
+	case e.User == "":
+	case e.PasswordFile != "":
+		if cfg.Password, err = firstLine(e.PasswordFile); err != nil {
+			return cfg, c.fault("etcd.password-file", err)
 		}
+	default:
+		cfg.Password = c.getenv(EtcdPasswordVariable)
 	}
-	return s.name
+	return cfg, nil
 }
 
-// Fault is what is wrong with a key.
-type Fault struct {
-	Place string // file and line
-	Key   string // such as "jobs.full.schedule"
-	Err   error
-}
-
-func (f *Fault) Error() string {
-	if f.Key == "" {
-		return fmt.Sprintf("%s: %v", f.Place, f.Err)
+// OpenSink opens the repository's place, with its limits and with retrying. It is
+// not looked at yet. The caller closes the sink.
+func (c *Config) OpenSink(ctx context.Context) (sinks.Sink, error) {
+	r := c.Repository
+	s, err := place.Open(ctx, r.URL, sinks.Options{
+		Limits: sinks.Limits{Up: int64(r.LimitUpload), Down: int64(r.LimitDownload)},
+		Retry:  sinks.Retry{For: r.RetryFor.Std(), Logger: c.Logger},
+	})
+	if err != nil {
+		return nil, c.fault("repository.url", err)
 	}
-	return fmt.Sprintf("%s: %s: %v", f.Place, f.Key, f.Err)
+	return s, nil
 }
 
-func (f *Fault) Unwrap() error { return f.Err }
+// Codec is how objects are stored; files of recipients are read anew.
+func (c *Config) Codec() (codec.Options, error) {
+	o := codec.Options{Level: codec.Level(c.Encryption.Level)}
+	for i, s := range c.Encryption.Recipients {
+		r, err := codec.ParseRecipient(s)
+		if err != nil {
+			return o, c.fault(fmt.Sprintf("encryption.recipients[%d]", i), err)
+		}
+		o.Recipients = append(o.Recipients, r)
+	}
+	for i, path := range c.Encryption.RecipientsFiles {
+		some, err := codec.ParseRecipientsFile(path)
+		if err != nil {
+			return o, c.fault(fmt.Sprintf("encryption.recipients-files[%d]", i), err)
+		}
+		o.Recipients = append(o.Recipients, some...)
+	}
+	return o, nil
+}
 
-func (s *source) fault(key string, err error) error {
-	return &Fault{Place: s.Place(key), Key: key, Err: err}
+// Identities open what is encrypted; their files are read anew.
+func (c *Config) Identities() ([]age.Identity, error) {
+	var all []age.Identity
+	for i, path := range c.Encryption.IdentityFiles {
+		some, err := codec.ParseIdentitiesFile(path)
+		if err != nil {
+			return nil, c.fault(fmt.Sprintf("encryption.identity-files[%d]", i), err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// SigningKey signs verdicts; nil where none is configured.
+func (c *Config) SigningKey() (ed25519.PrivateKey, error) {
+	if c.Verdicts.SignKeyFile == "" {
+		return nil, nil
+	}
+	key, err := verdict.ReadSigningKey(c.Verdicts.SignKeyFile)
+	if err != nil {
+		return nil, c.fault("verdicts.sign-key-file", err)
+	}
+	return key, nil
+}
+
+// TrustedKeys are those whose verdicts are believed; none is everybody's.
+func (c *Config) TrustedKeys() ([]ed25519.PublicKey, error) {
+	var all []ed25519.PublicKey
+	for i, path := range c.Verdicts.TrustedKeyFiles {
+		key, err := verdict.ReadVerifyKey(path)
+		if err != nil {
+			return nil, c.fault(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), err)
+		}
+		all = append(all, key)
+	}
+	return all, nil
+}
+
+// Secret is a text that no printed form of a Config shows. Reveal gives it.
+type Secret string
+
+const hidden = "(hidden)"
+
+// Reveal is the secret itself.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides it, as do the other printed forms.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides it.
+func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
+
+// MarshalYAML hides it.
+func (s Secret) MarshalYAML() (any, error) { return s.String(), nil }
+
+// MarshalJSON hides it.
+func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
+// LogValue hides it.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// UnmarshalText reads one of the three.
+func (r *Run) UnmarshalText(text []byte) error {
+	switch v := Run(text); v {
+	case RunLease, RunHere, RunOff:
+		*r = v
+		return nil
+	}
+	return fmt.Errorf("%q is none of lease, here and off", text)
 }

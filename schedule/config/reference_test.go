@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 var update = flag.Bool("update", false, "write generated files anew")
@@ -106,47 +108,75 @@ func (r *reference) table(path, typ string, v reflect.Value) {
 		}
 		fmt.Fprintf(&r.out, "\n### `%s`\n\n%s\n", path, text)
 	}
+	if typ == "Jobs" {
+		r.jobs(v)
+	}
 	var rows bytes.Buffer
 	var sections []func()
-	r.rows(&rows, &sections, path, typ, v, "")
+	r.rows(&rows, &sections, path, typ, v)
 	if rows.Len() > 0 {
-		fmt.Fprintf(&r.out, "\n| key | type | default | what it does, and why the default |\n| --- | --- | --- | --- |\n%s", rows.String())
+		fmt.Fprintf(&r.out, "\n| key | type | default | |\n| --- | --- | --- | --- |\n%s", rows.String())
 	}
 	for _, section := range sections {
 		section()
 	}
 }
 
-func (r *reference) rows(rows *bytes.Buffer, sections *[]func(), path, typ string, v reflect.Value, inlinedReason string) {
+// jobs writes once what all of them have: the keys of Timing, and their defaults.
+func (r *reference) jobs(v reflect.Value) {
+	fmt.Fprint(&r.out, "\n| key of each job | type | what it does |\n| --- | --- | --- |\n")
+	timing := reflect.TypeFor[Timing]()
+	columns := ""
+	for i := range timing.NumField() {
+		f := timing.Field(i)
+		text := r.comments["Timing."+f.Name].text
+		if text == "" {
+			r.t.Errorf("Timing.%s: the comment lacks what it does", f.Name)
+		}
+		fmt.Fprintf(&r.out, "| `%s` | %s | %s |\n", f.Tag.Get("yaml"), kind(f.Type), text)
+		columns += " `" + f.Tag.Get("yaml") + "` |"
+	}
+	fmt.Fprintf(&r.out, "\n| job | what it does, and why these defaults |%s\n| --- | --- |%s\n", columns, strings.Repeat(" --- |", timing.NumField()))
+	for i := range v.NumField() {
+		job := v.Type().Field(i)
+		reason := r.comments[job.Type.Name()+".Timing"].reason
+		if reason == "" {
+			r.t.Errorf("%s: the comment of its Timing lacks \"Default:\" with the reason", job.Type.Name())
+		}
+		_, text, _ := strings.Cut(r.comments[job.Type.Name()].text, " ") // "Full takes …"
+		fmt.Fprintf(&r.out, "| `%s` | %s |", job.Tag.Get("yaml"), strings.ToUpper(text[:1])+text[1:]+" "+why(reason))
+		for j := range timing.NumField() {
+			fmt.Fprintf(&r.out, " %s |", initial(v.Field(i).FieldByName("Timing").Field(j)))
+		}
+		fmt.Fprintln(&r.out)
+	}
+}
+
+func (r *reference) rows(rows *bytes.Buffer, sections *[]func(), path, typ string, v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		tag, value := f.Tag.Get("yaml"), v.Field(i)
 		c := r.comments[typ+"."+f.Name]
 		switch {
-		case tag == "" || tag == "-":
-		case strings.HasSuffix(tag, ",inline"):
-			r.rows(rows, sections, path, f.Type.Name(), value, c.reason)
+		case tag == "" || tag == "-" || strings.HasSuffix(tag, ",inline"): // jobs writes what is inlined
+		case f.Type.Kind() == reflect.Struct && (typ != "Jobs" || f.Type.NumField() > 1):
+			*sections = append(*sections, func() { r.table(strings.TrimPrefix(path+"."+tag, "."), f.Type.Name(), value) })
 		case f.Type.Kind() == reflect.Struct:
-			*sections = append(*sections, func() { r.table(join(path, tag), f.Type.Name(), value) })
 		default:
-			reason := c.reason
-			if inlinedReason != "" && tag == "enabled" {
-				reason = inlinedReason
-			}
-			if c.text == "" || reason == "" && inlinedReason == "" {
+			if c.text == "" || c.reason == "" {
 				r.t.Errorf("%s.%s: the comment lacks what it does, or \"Default:\" with the reason", typ, f.Name)
 			}
-			fmt.Fprintf(rows, "| `%s` | %s | %s | %s |\n", tag, kind(f.Type), initial(value), strings.TrimSpace(c.text+" "+why(reason)))
+			fmt.Fprintf(rows, "| `%s` | %s | %s | %s |\n", tag, kind(f.Type), initial(value), strings.TrimSpace(c.text+" "+why(c.reason)))
 			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 				elem := f.Type.Elem()
-				*sections = append(*sections, func() { r.table(join(path, tag)+"[]", elem.Name(), reflect.New(elem).Elem()) })
+				*sections = append(*sections, func() { r.table(strings.TrimPrefix(path+"."+tag, ".")+"[]", elem.Name(), reflect.New(elem).Elem()) })
 			}
 		}
 	}
 }
 
 func why(reason string) string {
-	if reason == "" {
+	if reason == "" || reason == "none." { // the column of defaults says that
 		return ""
 	}
 	return "*" + strings.ToUpper(reason[:1]) + reason[1:] + "*"
@@ -154,18 +184,18 @@ func why(reason string) string {
 
 func kind(t reflect.Type) string {
 	switch {
-	case t == reflect.TypeFor[Duration]():
+	case t == reflect.TypeFor[yamlfile.Duration]():
 		return "duration"
-	case t == reflect.TypeFor[Bytes]():
+	case t == reflect.TypeFor[yamlfile.Bytes]():
 		return "bytes"
 	case t == reflect.TypeFor[Secret]():
-		return "text, secret"
+		return "secret"
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
-		return "list of texts"
+		return "list"
 	case t.Kind() == reflect.Slice:
-		return "list of sections"
+		return "list"
 	case t.Kind() == reflect.Bool:
-		return "true or false"
+		return "yes/no"
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Uint64:
 		return "number"
 	}
@@ -197,11 +227,11 @@ func TestExample(t *testing.T) {
 	if w := c.Warnings(); len(w) > 0 {
 		t.Errorf("the example has warnings: %v", w)
 	}
-	if !c.Archiving() || !c.Encrypted() || c.Jobs.Structure.Enabled || c.Objectives.RecoveryPoint != Duration(60e9) {
+	if !c.Archiving() || !c.Encrypted() || c.Jobs.Structure.Runs() || c.Objectives.RecoveryPoint != yamlfile.Duration(60e9) {
 		t.Errorf("not what the example says: %s", c)
 	}
 	// Without comments it has each section of the reference.
-	for _, f := range []string{"etcd", "member", "repository", "encryption", "archive", "jobs", "retention", "companions", "resources", "objectives", "verdicts", "listen", "heartbeat", "webhook", "log"} {
+	for _, f := range []string{"etcd", "member", "repository", "encryption", "archive", "jobs", "retention", "attachments", "resources", "objectives", "verdicts", "listen", "heartbeat", "log"} {
 		if !c.Given(f) {
 			t.Errorf("the example lacks %s", f)
 		}
@@ -210,42 +240,35 @@ func TestExample(t *testing.T) {
 
 const pageHead = `# The agent's configuration
 
-` + "`requorum agent --config FILE`" + ` reads one YAML file. It is strict: an unknown key, a
-key without a value, a value of the wrong kind and settings that contradict each
-other are errors that name file, line, key and what to write, all at once. Made of
-the types in schedule/config by ` + "`go test ./schedule/config -run TestReference -update`" + `.
+` + "`requorum agent --config FILE`" + ` reads one YAML file. An unknown key, a key without a value
+and settings that contradict each other are errors that name file, line, key and what to
+write. (Made of the types in schedule/config by ` + "`go test ./schedule/config -run TestReference -update`" + `.)
 
-The options of the command line (` + "`requorum --config`" + ` of the other commands, see
-[configuration.md](configuration.md)) are another file; the agent does not read it.
+- ` + "`requorum agent --config FILE --check-config`" + ` checks the file and the keys and
+  certificates that it names, without the network.
+- ` + "`requorum doctor --agent-config FILE`" + ` tries everything that the file names.
+- SIGHUP reads the file again; a faulty one is refused, and the old one stays in force.
 
-- ` + "`requorum agent --config FILE --check-config`" + ` looks at the file and at the keys and
-  certificates that it names, and at no network.
-- ` + "`requorum doctor --agent-config FILE`" + ` tries everything that the file names, and says
-  how to mend what would fail.
-- SIGHUP reads the file again. A file with a fault is refused, and the agent goes on
-  as it was.
+A **duration** is 90s, 1h30m, 7d or 2w. **Bytes** are 512KiB, 50MiB, 2GiB. **yes/no** is true or
+false. Why a default is what it is stands in italics.
 
-A **duration** is 90s, 1h30m, 7d or 2w (a day has 24 hours). **Bytes** are 512KiB,
-50MiB, 2GiB. A list of one text may stand without brackets.
+**Secrets** need not stand here: ` + "`etcd.password-file`, `heartbeat.url-file`" + `,
+or the variables REQUORUM_ETCD_PASSWORD and REQUORUM_HEARTBEAT_URL. Those of S3 come
+from the SDK's own places ([s3.md](s3.md)).
 
-**Secrets** need not stand here: ` + "`etcd.password-file`, `heartbeat.url-file`, `webhook.url-file`" + `,
-or the variables REQUORUM_ETCD_PASSWORD, REQUORUM_HEARTBEAT_URL and
-REQUORUM_WEBHOOK_URL. Those of S3 come from the SDK's own places ([s3.md](s3.md)).
-
-**An agent without an identity** (` + "`encryption.identity-files`" + `) can take snapshots and
-archive, and cannot read what it stored. The jobs structure, replay, drill,
-synthetic and merge are refused there: turn them off, and run them on a verifier,
-an agent on a host of its own with the identity, without ` + "`etcd.endpoints` and `member`" + `:
+**An agent without an identity** (` + "`encryption.identity-files`" + `) cannot read what it
+encrypted: turn structure, replay, drill, synthetic and merge off there, and run them on a
+[verifier](agent.md#a-verifier-of-its-own), without ` + "`etcd.endpoints` and `member`" + `:
 
 ` + "```" + `
 name: verifier
 repository: {url: 's3://backups/etcd?region=eu-central-1'}
 encryption: {recipients: [age1…], identity-files: [/etc/requorum/identity.txt]}
 jobs:
-  full: {enabled: false}
-  divergence: {enabled: false}
-  synthetic: {enabled: true}
-  replay: {enabled: true}
-  drill: {enabled: true}
+  full: {run: off}
+  divergence: {run: off}
+  synthetic: {run: here}
+  replay: {run: here}
+  drill: {run: here}
 ` + "```" + `
 `

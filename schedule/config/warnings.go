@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 // Warnings are what works, and is hardly meant: promises that the schedule cannot
@@ -28,10 +30,10 @@ func (k *checker) warnRetention() {
 		return // others take the snapshots
 	}
 	_, longest := Periods(full.Schedule, k.Zone())
-	if !full.Enabled {
+	if !full.Runs() {
 		longest = 0
 	}
-	if k.Jobs.Synthetic.Enabled {
+	if k.Jobs.Synthetic.Runs() {
 		if _, also := Periods(k.Jobs.Synthetic.Schedule, k.Zone()); longest == 0 || also > 0 && also < longest {
 			longest = also
 		}
@@ -51,16 +53,16 @@ func seldom(period time.Duration) string {
 	if period == 0 {
 		return "not taken"
 	}
-	return "up to " + Duration(period).String() + " apart"
+	return "up to " + yamlfile.Duration(period).String() + " apart"
 }
 
 func (k *checker) warnProofs() {
 	j := k.Jobs
-	proofs := j.Structure.Enabled || j.Replay.Enabled || j.Drill.Enabled
+	proofs := j.Structure.Runs() || j.Replay.Runs() || j.Drill.Runs()
 	others := len(k.Verdicts.TrustedKeyFiles) > 0 // a verifier's, by its key
-	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: enable structure, replay or drill here, or on a verifier, and name its key in verdicts.trusted-key-files")
+	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: let structure, replay or drill run here, or on a verifier, and name its key in verdicts.trusted-key-files")
 	_, longest := Periods(j.Full.Schedule, k.Zone())
-	k.refuse(j.Full.Enabled && proofs && k.Objectives.VerifiedWithin.Std() < longest, "objectives.verified-within", "%s is shorter than the time between two full snapshots (%s), so the agent would not be ready in between: write more, or take them more often", k.Objectives.VerifiedWithin, Duration(longest))
+	k.refuse(j.Full.Runs() && proofs && k.Objectives.VerifiedWithin.Std() < longest, "objectives.verified-within", "%s is shorter than the time between two full snapshots (%s), so the agent would not be ready in between: write more, or take them more often", k.Objectives.VerifiedWithin, yamlfile.Duration(longest))
 }
 
 func (k *checker) warnListen() {
@@ -72,22 +74,20 @@ func (k *checker) warnListen() {
 	case "2379", "2380", "2381", "2382":
 		k.refuse(true, "listen.address", "%s is a port that etcd takes for clients, peers or metrics: write another one, such as 2390", port)
 	}
-	k.refuse(!Loopback(host) && k.Listen.ClientCA == "" && !k.Listen.AllowPlaintext, "listen.address", "anybody who reaches %s can read the status (names and addresses of members, reasons of failures, the repository's URL), and nobody can start a job there: add listen.client-ca, or write 127.0.0.1 as the host", k.Listen.Address)
+	k.refuse(!Loopback(host) && k.Listen.ClientCA == "" && !k.Listen.AllowPlaintext, "listen.address", "anybody who reaches %s can read the status (names and addresses of members, reasons of failures, the repository's URL): add listen.client-ca, or write 127.0.0.1 as the host", k.Listen.Address)
 }
 
 // warnModes finds files with secrets that others than their owner can read.
 func (k *checker) warnModes() {
 	secret := map[string]string{
 		"etcd.key": k.Etcd.Key, "etcd.password-file": k.Etcd.PasswordFile, "listen.key": k.Listen.Key,
-		"heartbeat.url-file": k.Heartbeat.URLFile, "webhook.url-file": k.Webhook.URLFile, "verdicts.sign-key-file": k.Verdicts.SignKeyFile,
+		"heartbeat.url-file": k.Heartbeat.URLFile, "verdicts.sign-key-file": k.Verdicts.SignKeyFile,
 	}
 	for i, f := range k.Encryption.IdentityFiles {
 		secret[fmt.Sprintf("encryption.identity-files[%d]", i)] = f
 	}
-	for key, inline := range map[string]Secret{"heartbeat.url": k.Heartbeat.URL, "webhook.url": k.Webhook.URL} {
-		if inline != "" {
-			secret[key] = k.name // the configuration itself
-		}
+	if k.Heartbeat.URL != "" {
+		secret["heartbeat.url"] = k.File() // the configuration itself
 	}
 	for _, key := range slices.Sorted(maps.Keys(secret)) {
 		info, err := os.Stat(secret[key])

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -31,7 +30,7 @@ func day(n int) string {
 // expect compares the slots of the newest runs; empty for none.
 func expect(t *testing.T, h History, last, success, failure string) {
 	t.Helper()
-	slotOf := func(r *status.Run) string {
+	slotOf := func(r *Run) string {
 		if r == nil {
 			return ""
 		}
@@ -40,6 +39,19 @@ func expect(t *testing.T, h History, last, success, failure string) {
 	if got, want := [3]string{slotOf(h.Last), slotOf(h.LastSuccess), slotOf(h.LastFailure)}, [3]string{last, success, failure}; got != want {
 		t.Errorf("last, success and failure are %q, want %q", got, want)
 	}
+}
+
+func historyOf(t *testing.T, s sinks.Sink) *history {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	ok(t, err)
+	return &history{repo: repo, now: time.Now, known: map[string]*jobHistory{}}
+}
+
+func read(t *testing.T, h *history) (map[string]History, error) {
+	t.Helper()
+	err := h.History(t.Context())
+	return h.Known(), err
 }
 
 // A long history costs few requests at first, and next to none afterwards; results
@@ -53,9 +65,9 @@ func TestHistory(t *testing.T) {
 		}
 		h := &host{Sink: m}
 		faulty := sinktest.NewFaulty(h)
-		b := board(t, faulty, "a")
+		b := historyOf(t, faulty)
 		opened := faulty.Calls(sinktest.Open)
-		all, err := b.History(t.Context())
+		all, err := read(t, b)
 		ok(t, err)
 		expect(t, all["full"], day(299), day(299), day(211))
 		if n := faulty.Calls(sinktest.Open) - opened; n > 300+2 { // drills that all failed are read, once
@@ -67,11 +79,11 @@ func TestHistory(t *testing.T) {
 		write(t, repo, "full", day(301), true)
 		write(t, repo, "full", day(300), false) // an older slot, later
 		write(t, repo, "prune", day(300), true)
-		all, err = b.History(t.Context())
+		all, err = read(t, b)
 		ok(t, err)
 		expect(t, all["full"], day(301), day(301), day(300))
 		expect(t, all["prune"], day(300), day(300), "")
-		all, err = b.History(t.Context())
+		all, err = read(t, b)
 		ok(t, err)
 		expect(t, all["full"], day(301), day(301), day(300))
 		if n := faulty.Calls(sinktest.Open) - opened; n != 3 || h.lists.Load()-lists != 2 {
@@ -81,16 +93,16 @@ func TestHistory(t *testing.T) {
 		if _, err := sinks.Put(t.Context(), m, repository.JobResultName("full", day(302)), []byte("{"), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		all, err = b.History(t.Context())
+		all, err = read(t, b)
 		if !errors.Is(err, repository.ErrAltered) {
 			t.Errorf("got %v, want ErrAltered", err)
 		}
 		expect(t, all["full"], day(301), day(301), day(300))
-		all, err = b.History(t.Context())
+		all, err = read(t, b)
 		ok(t, err) // said once
 		expect(t, all["full"], day(301), day(301), day(300))
 		h.away.Store(true)
-		all, err = b.History(t.Context())
+		all, err = read(t, b)
 		if err == nil {
 			t.Error("no error while the repository is away")
 		}
@@ -109,10 +121,10 @@ func TestHistoryOfYears(t *testing.T) {
 			}
 		}
 		h := &host{Sink: m}
-		b := board(t, h, "a")
+		b := historyOf(t, h)
 		for i, want := range []int64{1, 3, 3} {
 			before := h.lists.Load()
-			all, err := b.History(t.Context())
+			all, err := read(t, b)
 			ok(t, err)
 			if all["merge"].Last == nil || all["merge"].Last.Slot != repository.SlotName(begin.Add(2499*time.Hour)) {
 				t.Errorf("%+v", all["merge"])
@@ -131,7 +143,6 @@ func TestSweep(t *testing.T) {
 		m, repo := newRepo(t)
 		claim := func(job, slot string) {
 			ok(t, repo.WriteClaim(t.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "x"}))
-			ok(t, repo.WriteBeat(t.Context(), repository.Beat{Job: job, Slot: slot, Attempt: 1, Number: 1}))
 		}
 		for n := range 10 {
 			claim("full", day(n))
@@ -142,7 +153,11 @@ func TestSweep(t *testing.T) {
 		if _, won, err := repo.Claimant("merge", "m1", time.Minute).Try(t.Context(), "0123456789abcdef-1-19990101", ""); err != nil || !won {
 			t.Fatal(won, err)
 		}
-		b := board(t, m, "a")
+		for n := range uint64(3) {
+			ok(t, repo.WriteLease(t.Context(), repository.Lease{Number: n + 1}))
+			time.Sleep(leaseKept - time.Hour)
+		}
+		b := historyOf(t, m)
 		if err := b.Sweep(t.Context(), time.Hour); err == nil {
 			t.Error("results went while others may still come late")
 		}
@@ -159,14 +174,12 @@ func TestSweep(t *testing.T) {
 		if got := names(t, m, "jobs/full/"); !slices.Equal(got, want) {
 			t.Errorf("left of results: %v, want %v", got, want)
 		}
-		want = []string{"full/" + day(366) + "/1.json", "full/" + day(366) + "/beat-1-00000001.json", "merge/0123456789abcdef-1-19990101/1.json"}
+		want = []string{"full/" + day(366) + "/1.json", "merge/0123456789abcdef-1-19990101/1.json"}
 		if got := names(t, m, "claims/"); !slices.Equal(got, want) {
 			t.Errorf("left of claims: %v, want %v", got, want)
 		}
-		// Who wakes up now, with its claim gone, has lost.
-		late := b.begin(t.Context(), "full", day(5), time.Now(), 1)
-		if err := late.Finish(t.Context(), Result{}); !errors.Is(err, ErrLost) {
-			t.Errorf("got %v, want ErrLost", err)
+		if got := names(t, m, "runner/"); !slices.Equal(got, []string{"0000000000000002.json", "0000000000000003.json"}) {
+			t.Errorf("left of the lease: %v", got)
 		}
 	})
 }
@@ -181,7 +194,7 @@ func TestSweepRefused(t *testing.T) {
 		time.Sleep(MinimumKeep + time.Hour)
 		write(t, repo, "full", day(300), true)
 		for _, fault := range []error{sinks.ErrLocked, sinks.ErrDenied} {
-			b := board(t, sinktest.NewFaulty(m, sinktest.Fail(sinktest.Delete, 1, fmt.Errorf("delete: %w", fault))), "a")
+			b := historyOf(t, sinktest.NewFaulty(m, sinktest.Fail(sinktest.Delete, 1, fmt.Errorf("delete: %w", fault))))
 			if err := b.Sweep(t.Context(), MinimumKeep); errors.Is(fault, sinks.ErrDenied) != errors.Is(err, sinks.ErrDenied) {
 				t.Errorf("%v: %v", fault, err)
 			}

@@ -35,29 +35,25 @@ func newRepo(t *testing.T) (*sinktest.Memory, *repository.Repository) {
 type agent struct {
 	name   string
 	host   *host
-	board  *Board
 	runner *Runner
 	cancel context.CancelFunc
 	ended  chan struct{}
 	skew   atomic.Int64
 }
 
-func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o BoardOptions, entries ...Entry) *agent {
+func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o Options, entries ...Entry) *agent {
 	t.Helper()
 	a := &agent{name: name, host: &host{Sink: s}, ended: make(chan struct{})}
 	repo, err := repository.Open(context.Background(), a.host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Exclusive = true
-	if a.board, err = NewBoard(repo, name, o); err != nil {
+	o.Exclusive, o.Agent = true, name
+	if a.runner, err = NewRunner(repo, o, entries); err != nil {
 		t.Fatal(err)
 	}
 	a.skew.Store(int64(skew))
-	a.board.now = func() time.Time { return time.Now().Add(time.Duration(a.skew.Load())) }
-	if a.runner, err = NewRunner(a.board, entries, nil); err != nil {
-		t.Fatal(err)
-	}
+	a.runner.now = func() time.Time { return time.Now().Add(time.Duration(a.skew.Load())) }
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	go func() {
@@ -120,11 +116,14 @@ func results(t *testing.T, s sinks.Sink, job string) map[string]repository.JobRe
 }
 
 // Promises 1 to 3 and 5: five agents whose clocks differ share the slots of three
-// jobs for a month (in a soak for two, six times), while they are killed, stopped,
+// jobs for a month (with -short for eight days, in a soak for two months, six times), while they are killed, stopped,
 // stalled, cut off and woken up at random. No slot has two results, none is lost,
 // nobody's late result wins.
 func TestAgentsAtRandom(t *testing.T) {
 	seeds, long := uint64(1), 31*24*time.Hour
+	if testing.Short() {
+		long = 8 * 24 * time.Hour
+	}
 	if os.Getenv("REQUORUM_SOAK") == "1" {
 		seeds, long = 6, 62*24*time.Hour
 	}
@@ -136,6 +135,10 @@ func TestAgentsAtRandom(t *testing.T) {
 }
 
 func simulate(t *testing.T, seed uint64, long time.Duration) {
+	chance := 25 // that a run fails, to one
+	if testing.Short() {
+		chance = 10
+	}
 	random := rand.New(rand.NewPCG(seed, 7))
 	memory, repo := newRepo(t)
 	watched := &writes{Memory: memory, taken: map[string]int{}}
@@ -152,10 +155,9 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 	var mu sync.Mutex
 
 	entries := func(a *atomic.Pointer[agent]) (all []Entry) {
-		for i, s := range specs {
+		for _, s := range specs {
 			all = append(all, Entry{
-				Spec: s,
-				Hold: func() (time.Duration, string) { return time.Duration(i%3) * 2 * time.Second, "a follower" },
+				Spec: s, Timeout: 2 * time.Hour,
 				Do: func(ctx context.Context, task *Task) (Result, error) {
 					if task.Attempt > 1 {
 						mu.Lock()
@@ -174,7 +176,7 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 						}
 					}
 					mu.Lock()
-					fails := random.IntN(25) == 0
+					fails := random.IntN(chance) == 0
 					mu.Unlock()
 					if fails {
 						mu.Lock()
@@ -199,7 +201,7 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 	}
 	start := func(i int) *agent {
 		var box atomic.Pointer[agent] // jobs have begun when startAgent returns, but not ended
-		a := startAgent(t, watched, fmt.Sprintf("m%d", i), time.Duration(i-2)*40*time.Second, BoardOptions{}, entries(&box)...)
+		a := startAgent(t, watched, fmt.Sprintf("m%d", i), time.Duration(i-2)*40*time.Second, Options{}, entries(&box)...)
 		box.Store(a)
 		return a
 	}

@@ -1,21 +1,18 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/requorum/requorum/schedule/status"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
-
-// ErrLost says that the slot is another's: it has its result, or a newer attempt
-// was made. What was done for it does not count.
-var ErrLost = errors.New("another agent has taken over this slot")
 
 // Task is an attempt at a slot, under way in this process.
 type Task struct {
@@ -26,39 +23,19 @@ type Task struct {
 	// Arg is what an on-demand run was asked with; nil where nothing.
 	Arg json.RawMessage
 
-	board   *Board
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	beaten  chan struct{} // closed when no beat follows
+	agent   string
 	started time.Time
+	ctx     context.Context
+	end     context.CancelFunc
 
 	mu          sync.Mutex
 	phase       string
 	done, total int64
 }
 
-// begin starts an attempt that was claimed.
-func (b *Board) begin(ctx context.Context, job, slot string, at time.Time, attempt int) *Task {
-	t := &Task{
-		Job: job, Slot: slot, SlotTime: at, Attempt: attempt,
-		board: b, beaten: make(chan struct{}), started: time.Now(),
-	}
-	t.ctx, t.cancel = context.WithCancelCause(ctx)
-	b.mu.Lock()
-	b.begun[slotKey(job, slot)] = begun{attempt, t.started}
-	b.mu.Unlock()
-	go t.beat()
-	return t
-}
-
-// Context ends when the one that the slot was claimed with does, and when the
-// attempt is superseded or can no longer show that it gets on; context.Cause then
-// is ErrLost. The work ends with it.
-func (t *Task) Context() context.Context { return t.ctx }
-
 // BackupID is the ID of the full snapshot that follows from job and slot.
 func (t *Task) BackupID() string {
-	id, _ := repository.SlotBackupID(t.Job, t.Slot) // the slot was parsed when it was claimed
+	id, _ := repository.SlotBackupID(t.Job, t.Slot) // the slot was parsed when it was begun
 	return id
 }
 
@@ -71,69 +48,335 @@ func (t *Task) Progress(phase string, done, total int64) {
 }
 
 // Run is the task as the status shows it.
-func (t *Task) Run() *status.Run {
+func (t *Task) Run() *Run {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &status.Run{
-		Slot: t.Slot, Agent: t.board.agent, Attempt: t.Attempt, Started: t.started,
+	return &Run{
+		Slot: t.Slot, Agent: t.agent, Attempt: t.Attempt, Started: t.started,
 		Phase: t.phase, Done: t.done, Total: t.total,
 	}
 }
 
-// Abandon ends the task without a word: others take over when they lose patience.
-// After Finish or Fail it does nothing.
-func (t *Task) Abandon() {
-	t.cancel(context.Canceled)
-	<-t.beaten
+// Result is what a run has to say at its end.
+type Result struct {
+	Text    string          // what was done, in a sentence
+	Backup  string          // the ID of the full snapshot that was made
+	Bytes   int64           // stored or read
+	Verdict uint64          // the verdict's sequence; 0 without one
+	Detail  json.RawMessage // in a form of the job's own
 }
 
-// beat shows that the holder is there, from the first interval on, and finds out
-// whether the attempt was superseded. A holder that can show nothing for as long
-// as others wait has to reckon with having been taken for dead.
-func (t *Task) beat() {
-	defer close(t.beaten)
-	o := t.board.o
-	ticker := time.NewTicker(o.BeatEvery)
-	defer ticker.Stop()
-	shown := time.Now()
-	for n := 1; ; n++ { // a number whose answer was lost may be taken
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-ticker.C:
+// finalError is an error that another attempt would find as well.
+type finalError struct{ error }
+
+func (e finalError) Unwrap() error { return e.error }
+
+// Final marks an error of a run that another attempt would only find again, such
+// as damage in what was verified: the slot ends with it.
+func Final(err error) error { return finalError{err} }
+
+// IsFinal tells that Final marked the error.
+func IsFinal(err error) bool {
+	var final finalError
+	return errors.As(err, &final)
+}
+
+// isLast tells that no attempt follows one that failed for this cause.
+func (t *Task) isLast(cause error) bool {
+	_, demanded, _ := repository.ParseSlot(t.Slot)
+	return IsFinal(cause) || t.Attempt >= attempts(demanded)
+}
+
+// attempts is how many a slot may have.
+func attempts(demanded bool) int {
+	if demanded {
+		return 1 // whoever asked sees why it failed, and asks again
+	}
+	return MaxAttempts
+}
+
+// done is why a slot is not begun that has its result.
+const done = "done"
+
+// begin records an attempt at a slot, which is then under way. Without a task and
+// an error it says why: done, or who is at it.
+func (l *loop) begin(ctx context.Context, slot string, demanded bool) (_ *Task, why string, err error) {
+	at, _, err := repository.ParseSlot(slot)
+	if err != nil {
+		return nil, "", err
+	}
+	work, end, epoch := ctx, context.CancelFunc(func() {}), uint64(0)
+	if !demanded && !l.Here && l.lease != nil {
+		if work, end, epoch = l.lease.bind(ctx); epoch == 0 {
+			end()
+			return nil, "the lease was lost", nil
 		}
-		now := time.Now()
-		newer, err := t.show(n)
+	}
+	number, why, err := l.claim(ctx, slot, demanded, epoch)
+	if why != "" || err != nil {
+		end()
+		return nil, why, err
+	}
+	l.begun = attempt{slot, number}
+	if l.Timeout > 0 {
+		var stop context.CancelFunc
+		outer := end
+		work, stop = context.WithTimeoutCause(work, l.Timeout, fmt.Errorf("it took longer than %s (jobs.%s.timeout)", l.Timeout, l.Name))
+		end = func() { stop(); outer() }
+	}
+	return &Task{Job: l.Name, Slot: slot, SlotTime: at, Attempt: number, agent: l.Agent, started: time.Now(), ctx: work, end: end}, "", nil
+}
+
+// claim records an attempt, if the slot is to be had.
+func (l *loop) claim(ctx context.Context, slot string, demanded bool, epoch uint64) (number int, why string, err error) {
+	state, err := l.repo.ReadSlot(ctx, l.Name, slot)
+	if err != nil {
+		return 0, "", err
+	}
+	if state.Done {
+		if err := l.learn(ctx, l.Name, slot); err != nil {
+			l.log.Warn("the result of a slot cannot be read", "slot", slot, "error", err)
+		}
+		return 0, done, nil
+	}
+	if state.Attempt > 0 && !state.Failed {
+		claim, err := l.repo.ReadClaim(ctx, l.Name, slot, state.Attempt)
 		switch {
-		case newer:
-			t.cancel(fmt.Errorf("%w: there is a newer attempt than %d", ErrLost, t.Attempt))
-			return
-		case err == nil:
-			shown = now
-		case time.Since(shown)+o.BeatEvery > o.Patience: // the next beat is too late
-			t.cancel(fmt.Errorf("%w, or may have: no progress could be shown for %v: %w", ErrLost, time.Since(shown).Round(time.Second), err))
-			return
+		case errors.Is(err, repository.ErrAltered):
+			claim.Holder = "somebody whose claim cannot be read"
+		case err != nil:
+			return 0, "", err
 		}
+		at := attempt{slot, state.Attempt}
+		switch {
+		case claim.Process == l.process && l.begun != at:
+			return state.Attempt, "", nil // written by a put whose answer was lost
+		case !l.hasEnded(at, claim, epoch):
+			return 0, fmt.Sprintf("%s is at it (attempt %d)", claim.Holder, state.Attempt), nil
+		case state.Attempt >= attempts(demanded):
+			return 0, done, l.conclude(ctx, slot, state.Attempt, claim.Holder)
+		}
+	}
+	number = state.Attempt + 1
+	err = l.repo.WriteClaim(ctx, repository.Claim{
+		Job: l.Name, Slot: slot, Attempt: number, Holder: l.Agent, Process: l.process, Lease: epoch, Created: time.Now().UTC(),
+	})
+	if errors.Is(err, sinks.ErrExists) {
+		return 0, "another agent was faster", nil
+	}
+	return number, "", err
+}
+
+// hasEnded tells that an attempt without a result is not under way any more: it is
+// of a process of this agent, of one that held the lease before, or has been seen
+// for longer than a run may take.
+func (l *loop) hasEnded(at attempt, claim repository.Claim, epoch uint64) bool {
+	if claim.Holder == l.Agent || 0 < claim.Lease && claim.Lease < epoch {
+		return true
+	}
+	if l.seen != at {
+		l.seen, l.since = at, time.Now()
+	}
+	return time.Since(l.since) > cmp.Or(l.Timeout, 24*time.Hour)+time.Minute
+}
+
+// conclude writes the result of a slot whose last attempt ended without a word.
+func (l *loop) conclude(ctx context.Context, slot string, number int, holder string) error {
+	now := time.Now().UTC()
+	result := repository.JobResult{
+		Job: l.Name, Slot: slot, Attempt: number, Holder: holder, Started: now, Finished: now,
+		Text: fmt.Sprintf("the agent was ended in the middle of it: attempt %d by %s ended without a result, as seen by %s. Was the process killed, or out of memory?", number, holder, l.Agent),
+	}
+	return l.store(ctx, result)
+}
+
+// concludeDemands writes the results of runs that were asked of a process of this
+// agent before this one.
+func (l *loop) concludeDemands(ctx context.Context) error {
+	if l.Waiting() != "" {
+		return nil
+	}
+	prefix := "claims/" + l.Name + "/"
+	for obj, err := range l.repo.Sink().List(ctx, prefix, prefix+repository.SlotName(l.Runner.now().Add(-demandsBack))) {
+		if err != nil {
+			return fmt.Errorf("list the claims of job %s in %s: %w", l.Name, l.repo, err)
+		}
+		_, slot, ok := claimedSlot(obj.Name)
+		if _, demanded, err := repository.ParseSlot(slot); !ok || err != nil || !demanded || l.isDealt(l.Name, slot) {
+			continue
+		}
+		state, err := l.repo.ReadSlot(ctx, l.Name, slot)
+		if err != nil {
+			return err
+		}
+		if state.Done || state.Attempt == 0 {
+			continue
+		}
+		claim, err := l.repo.ReadClaim(ctx, l.Name, slot, state.Attempt)
+		if err != nil && !errors.Is(err, repository.ErrAltered) && !errors.Is(err, sinks.ErrNotFound) {
+			return err
+		}
+		if claim.Holder != l.Agent || claim.Process == l.process {
+			continue
+		}
+		if err := l.conclude(ctx, slot, state.Attempt, claim.Holder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work runs a task to its end, whichever it is.
+func (l *loop) work(ctx context.Context, task *Task) {
+	defer task.end()
+	l.mu.Lock()
+	l.task, l.waiting = task, ""
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.task = nil
+		l.mu.Unlock()
+	}()
+	log := l.log.With("slot", task.Slot, "attempt", task.Attempt)
+	log.Info("begun")
+	result, err := l.Do(task.ctx, task)
+	took := time.Since(task.started).Round(time.Millisecond)
+	if cause := context.Cause(task.ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	if written := l.finish(ctx, task, result, err); written != nil {
+		log.Warn("what was done here may not count: how it ended could not be written", "reason", written, "failure", err, "took", took)
+	} else if err != nil {
+		log.Error("failed", "error", err, "took", took)
+	} else {
+		log.Info("done", "text", result.Text, "bytes", result.Bytes, "took", took)
 	}
 }
 
-// show writes a beat, and tells whether there is a newer attempt.
-func (t *Task) show(n int) (newer bool, err error) {
-	ctx, cancel := context.WithTimeout(t.ctx, t.board.o.BeatEvery)
-	defer cancel()
-	t.mu.Lock()
-	beat := repository.Beat{Job: t.Job, Slot: t.Slot, Attempt: t.Attempt, Number: n, Phase: t.phase, Done: t.done, Total: t.total, Created: time.Now().UTC()}
-	t.mu.Unlock()
-	err = t.board.repo.WriteBeat(ctx, beat)
-	if errors.Is(err, sinks.ErrExists) {
-		err = nil // an earlier one whose answer was lost
+// finish writes how a run ended.
+func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) error {
+	_, demanded, _ := repository.ParseSlot(task.Slot)
+	result := repository.JobResult{
+		Job: task.Job, Slot: task.Slot, Attempt: task.Attempt, Holder: l.Agent,
+		Started: task.started.UTC(), OK: err == nil, Text: r.Text, Backup: r.Backup, Bytes: r.Bytes, Verdict: r.Verdict, Detail: r.Detail,
 	}
-	_, errNewer := t.board.repo.Sink().Stat(ctx, repository.ClaimName(t.Job, t.Slot, t.Attempt+1))
+	last := err == nil || task.isLast(err)
 	switch {
-	case errNewer == nil:
-		return true, nil
-	case !errors.Is(errNewer, sinks.ErrNotFound):
-		return false, errors.Join(err, errNewer)
+	case err == nil:
+	case ctx.Err() != nil:
+		// Nobody's fault: another attempt follows, whichever this was. But nobody knows
+		// any more what a run was asked with.
+		result.Text, last = fmt.Sprintf("%s was stopped in the middle of it", l.Agent), demanded
+		if demanded {
+			result.Text += ": ask for it again"
+		}
+	default:
+		result.Text = err.Error()
 	}
-	return false, err
+	result.Text, result.Finished = shorten(result.Text), time.Now().UTC()
+	written := l.untilWritten(ctx, task, func(ctx context.Context) error {
+		if errors.Is(context.Cause(task.ctx), ErrLost) {
+			return fmt.Errorf("job %s, slot %s, attempt %d: %w", task.Job, task.Slot, task.Attempt, ErrLost)
+		}
+		if last {
+			return l.store(ctx, result)
+		}
+		if err := l.repo.WriteJobFailed(ctx, result); !errors.Is(err, sinks.ErrExists) {
+			return err
+		}
+		return nil
+	})
+	l.tried = trial{slot: task.Slot}
+	switch {
+	case written == nil && last:
+		l.settle(task.Slot)
+		l.skip(ctx, task)
+	case written != nil && demanded: // it has its one attempt behind it
+		l.settle(task.Slot)
+	case err != nil && ctx.Err() == nil:
+		l.tried.from = time.Now().Add(time.Duration(task.Attempt) * afterFailure)
+		if l.lease != nil && !l.Here {
+			l.lease.couldNot()
+		}
+		l.wait(fmt.Sprintf("attempt %d failed: %v", task.Attempt, err))
+	}
+	return written
+}
+
+// skip writes the result of a slot that came due during the run of the one before.
+func (l *loop) skip(ctx context.Context, task *Task) {
+	due := l.times.Previous(l.Runner.now())
+	_, demanded, _ := repository.ParseSlot(task.Slot)
+	if demanded || !due.After(task.SlotTime) || ctx.Err() != nil {
+		return
+	}
+	now := time.Now().UTC()
+	slot := repository.SlotName(due)
+	err := l.untilWritten(ctx, task, func(ctx context.Context) error {
+		return l.store(ctx, repository.JobResult{
+			Job: l.Name, Slot: slot, Attempt: 1, Holder: l.Agent, Started: now, Finished: now, Skipped: true,
+			Text: fmt.Sprintf("skipped: the run of slot %s lasted until %s", task.Slot, now.Format(time.RFC3339)),
+		})
+	})
+	l.log.Warn("a slot is skipped: the run before it lasted too long", "slot", slot, "before", task.Slot, "error", err)
+	l.settle(slot)
+}
+
+// store writes the result of a slot. Another's that is there is ErrLost.
+func (l *loop) store(ctx context.Context, result repository.JobResult) error {
+	err := l.repo.WriteJobResult(ctx, result)
+	if errors.Is(err, sinks.ErrExists) {
+		there, err := l.repo.ReadJobResult(ctx, repository.JobResultName(result.Job, result.Slot))
+		switch {
+		case errors.Is(err, repository.ErrAltered):
+			return fmt.Errorf("job %s, slot %s: %w: its result cannot be read: %w", result.Job, result.Slot, ErrLost, err)
+		case err != nil:
+			return err
+		}
+		l.note(there)
+		if there.Holder == result.Holder && there.Attempt == result.Attempt && there.Started.Equal(result.Started) {
+			return nil // stored by a put whose answer was lost
+		}
+		return fmt.Errorf("job %s, slot %s, attempt %d: %w: %s wrote the result of attempt %d", result.Job, result.Slot, result.Attempt, ErrLost, there.Holder, there.Attempt)
+	}
+	if err != nil {
+		return fmt.Errorf("write the result of slot %s of job %s: %w", result.Slot, result.Job, err)
+	}
+	l.note(result)
+	if !result.OK && !result.Skipped {
+		// So that names alone tell where failures may be. Nothing depends on it.
+		_ = l.repo.WriteJobFailed(ctx, result)
+	}
+	return nil
+}
+
+// untilWritten repeats write while the repository is away, until another one has the
+// slot; after ctx ended for Grace only.
+func (l *loop) untilWritten(ctx context.Context, task *Task, write func(context.Context) error) error {
+	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
+		err := write(ctx)
+		if err == nil || errors.Is(err, ErrLost) {
+			return err
+		}
+		if ctx.Err() == nil {
+			l.log.Warn("how it ended cannot be written down; it is tried again", "slot", task.Slot, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), Grace)
+	defer cancel()
+	return write(last)
+}
+
+// maxText is how much of a sentence a result keeps, in bytes: a document is bounded.
+const maxText = 8 << 10
+
+func shorten(s string) string {
+	if len(s) > maxText {
+		return strings.ToValidUTF8(s[:maxText], "") + "…"
+	}
+	return s
 }

@@ -147,11 +147,13 @@ func TestJitter(t *testing.T) {
 	base := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
 	seen := map[time.Time]bool{}
 	for _, seed := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
-		at := s.Next(base.Add(-time.Second), seed)
-		if again := s.Next(base.Add(-time.Second), seed); !again.Equal(at) || at.Before(base) || !at.Before(base.Add(time.Hour)) {
+		table, err := s.Timetable(seed)
+		ok(t, err)
+		at := table.Next(base.Add(-time.Second))
+		if again := table.Next(base.Add(-time.Second)); !again.Equal(at) || at.Before(base) || !at.Before(base.Add(time.Hour)) {
 			t.Fatalf("seed %s: %v, %v", seed, at, again)
 		}
-		if p := s.Previous(at, seed); !p.Equal(at) {
+		if p := table.Previous(at); !p.Equal(at) {
 			t.Fatalf("seed %s: previous is %v", seed, p)
 		}
 		seen[at] = true
@@ -188,7 +190,7 @@ func TestSpecsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if at := (Spec{Name: "full"}).Next(time.Now(), ""); !at.IsZero() {
+	if at := timetable(t, Spec{}).Next(time.Now()); !at.IsZero() {
 		t.Errorf("on demand only, and yet due at %v", at)
 	}
 }

@@ -320,7 +320,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 func TestMentions(t *testing.T) {
-	body := map[string]any{"companions": []any{map[string]any{"object": "a/b"}}}
+	body := map[string]any{"attachments": []any{map[string]any{"object": "a/b"}}}
 	if !mentions(body, "a/b") || mentions(body, "a/c") {
 		t.Error("names in fields that are not known are not found, or others are")
 	}
@@ -343,7 +343,7 @@ func TestSweep(t *testing.T) {
 	}
 	chain := r.read()
 	if !chain.Sound || len(chain.Verdicts) == 0 {
-		t.Errorf("the chain of verdicts is broken, or gone: %v", r.names("verdicts/"))
+		t.Errorf("the verdicts cannot be read, or are gone: %v", r.names("verdicts/"))
 	}
 }
 

@@ -148,7 +148,11 @@ func (m *model) carryOut(p *Plan) {
 //  5. To prune twice is to prune once.
 func TestPropertyRetention(t *testing.T) {
 	cuts, gone, recoveries := 0, 0, 0
-	for seed := range uint64(100) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		m := &model{Rand: rand.New(rand.NewPCG(seed, 1)), now: dawn, time: map[repository.TimelineID][]time.Time{}, inv: &Inventory{Timelines: []*Timeline{{ID: timelineA}}}}
 		policy := m.policy()
 		for n := range 90 {
@@ -175,7 +179,7 @@ func TestPropertyRetention(t *testing.T) {
 			t.Fatalf("seed %d, %+v: %s", seed, policy, text)
 		}
 	}
-	if cuts < 1000 || gone < 1000 || recoveries < 50 {
+	if n := int(seeds); cuts < 10*n || gone < 10*n || recoveries < n/2 {
 		t.Errorf("%d cuts of the log, %d backups let go, %d recoveries: too little was tried", cuts, gone, recoveries)
 	}
 }

@@ -1,10 +1,12 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // parallel is how many small requests are under way at once: enough to hide the
@@ -69,7 +72,7 @@ type reading struct {
 	now      time.Time
 	inv      *Inventory
 	catalog  *snapshot.Catalog
-	verdicts verdict.Chain
+	verdicts verdict.List
 	pins     map[string]repository.Pin // by name
 
 	folders  map[string][]sinks.Object // in the folders of backups, by manifest's name
@@ -138,7 +141,7 @@ func (r *reading) readPins(ctx context.Context) error {
 
 // timeline adds one timeline.
 func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error {
-	t := &Timeline{ID: id}
+	t := &Timeline{ID: id, Unread: slices.ContainsFunc(r.catalog.Unread, func(u snapshot.UnreadBackups) bool { return u.Timeline == id })}
 	ended, is, err := r.repo.Superseded(ctx, id)
 	switch {
 	case errors.Is(err, repository.ErrAltered): // in doubt it goes on, and more is kept
@@ -251,4 +254,298 @@ func namesOf(objects []sinks.Object) []string {
 		names = append(names, o.Name)
 	}
 	return names
+}
+
+// leftovers finds the objects in a timeline's backup folders that are of no use.
+func (r *reading) leftovers(ctx context.Context, t *Timeline) error {
+	prefix := t.ID.String() + "/"
+	for manifest, objects := range r.folders {
+		if !strings.HasPrefix(manifest, prefix) {
+			continue
+		}
+		id := strings.Split(manifest, "/")[2]
+		l := Leftover{Timeline: t.ID, Backup: id}
+		switch b := r.inv.backup(t.ID, id); {
+		case b != nil:
+			unnamed, err := r.unnamed(ctx, t.ID, id, objects)
+			if err != nil {
+				return err
+			}
+			l.Kind = Unnamed
+			l.add(unnamed)
+		case slices.ContainsFunc(objects, func(o sinks.Object) bool { return o.Name == manifest }):
+			continue // it went, or came, while this was read
+		default:
+			l.add(objects)
+			if err := r.without(ctx, &l); err != nil {
+				return err
+			}
+		}
+		if len(l.Objects) > 0 {
+			t.Leftovers = append(t.Leftovers, l)
+		}
+	}
+	slices.SortFunc(t.Leftovers, func(a, b Leftover) int { return strings.Compare(a.Backup, b.Backup) })
+	return nil
+}
+
+func (l *Leftover) add(objects []sinks.Object) {
+	for _, o := range objects {
+		l.Objects = append(l.Objects, o.Name)
+		l.Bytes += o.Size
+		l.Since = later(l.Since, o.ModTime)
+		l.LockedUntil = later(l.LockedUntil, o.LockedUntil)
+	}
+}
+
+// without says what objects without a manifest are.
+func (r *reading) without(ctx context.Context, l *Leftover) error {
+	name := repository.PrunedName(l.Timeline, l.Backup)
+	record, is := r.records[name]
+	switch {
+	case is:
+		l.Kind, l.Since = LetGo, record.ModTime
+		p, err := r.repo.ReadPruned(ctx, name)
+		if err != nil && !errors.Is(err, sinks.ErrNotFound) && !errors.Is(err, repository.ErrAltered) {
+			return err
+		}
+		i := slices.IndexFunc(r.inv.Pruned, func(o PrunedRecord) bool { return o.Timeline == l.Timeline && o.Backup == l.Backup })
+		r.inv.Pruned[i].RaftIndex = p.RaftIndex
+	case r.wasProved(l.Timeline, l.Backup):
+		l.Kind = Suspect
+	default:
+		l.Kind = Interrupted
+	}
+	return nil
+}
+
+// wasProved tells that a verdict knows a backup.
+func (r *reading) wasProved(t repository.TimelineID, id string) bool {
+	for _, e := range r.verdicts.Entries {
+		if e.Verdict.Timeline == t && e.Verdict.Backup == id {
+			return true
+		}
+	}
+	return false
+}
+
+// unnamed are the objects beside a manifest that it does not name anywhere: also
+// not in a field that only newer versions know.
+func (r *reading) unnamed(ctx context.Context, t repository.TimelineID, id string, objects []sinks.Object) ([]sinks.Object, error) {
+	manifest := repository.ManifestName(t, id)
+	i := slices.IndexFunc(r.catalog.Manifests, func(m *snapshot.Manifest) bool { return m.Timeline == t && m.ID == id })
+	if i < 0 {
+		return nil, nil // it is damaged: nobody knows what it named
+	}
+	beside := slices.DeleteFunc(slices.Clone(objects), func(o sinks.Object) bool {
+		return o.Name == manifest || o.Name == r.catalog.Manifests[i].Object.Name
+	})
+	if len(beside) == 0 {
+		return nil, nil
+	}
+	var body any
+	err := r.repo.ReadDocument(ctx, manifest, &body)
+	switch {
+	case errors.Is(err, sinks.ErrNotFound), errors.Is(err, repository.ErrAltered):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("find out what %s names: %w", manifest, err)
+	}
+	folder := strings.TrimSuffix(manifest, "manifest.json")
+	return slices.DeleteFunc(beside, func(o sinks.Object) bool {
+		return mentions(body, o.Name) || mentions(body, strings.TrimPrefix(o.Name, folder))
+	}), nil
+}
+
+// mentions tells that a text stands somewhere in decoded JSON.
+func mentions(v any, text string) bool {
+	switch v := v.(type) {
+	case string:
+		return v == text
+	case []any:
+		return slices.ContainsFunc(v, func(one any) bool { return mentions(one, text) })
+	case map[string]any:
+		for _, one := range v {
+			if mentions(one, text) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readLog adds what a timeline's log holds, as far as headers tell.
+func (r *reading) readLog(ctx context.Context, t *Timeline) error {
+	log, err := segment.OpenLog(ctx, r.repo, t.ID)
+	if err != nil {
+		return err
+	}
+	for _, s := range log.Spans() {
+		t.Spans = append(t.Spans, Run{s.FirstIndex, s.LastIndex})
+	}
+	for _, h := range log.Headers() {
+		t.Segments = append(t.Segments, Segment{Name: h.Name(), First: h.FirstIndex, Last: h.LastIndex, Bytes: h.Size()})
+		r.see(t, h.LastMark)
+		if h.Level == 0 { // one without marks was read from a member that answered
+			r.see(t, h.Cut)
+		}
+	}
+	for _, d := range log.Damaged() {
+		if errors.Is(d.Err, snapshot.ErrNewerFormat) {
+			return d.Err
+		}
+		if n, err := repository.ParseSegmentName(d.Name); err == nil {
+			t.Segments = append(t.Segments, Segment{Name: d.Name, First: n.First, Last: n.Last, Bytes: r.segments[d.Name].Size, Damaged: true})
+		}
+	}
+	// What a merged segment replaces is not read, and goes with it.
+	known := make(map[string]bool, len(t.Segments))
+	for _, s := range t.Segments {
+		known[s.Name] = true
+	}
+	for name, o := range r.segments {
+		n, err := repository.ParseSegmentName(name)
+		if err != nil || n.Timeline != t.ID || known[name] {
+			continue
+		}
+		t.Segments = append(t.Segments, Segment{Name: name, First: n.First, Last: n.Last, Bytes: o.Size})
+	}
+	t.setLast()
+	t.Marks = log.Alive()
+	for _, m := range t.Marks {
+		r.see(t, m.Time)
+	}
+	t.orderTimes(log.Headers(), r.now)
+	if t.LetGo, err = r.wasLetGo(ctx, t.ID); err != nil {
+		return err
+	}
+	t.Gaps, err = r.repo.Gaps(ctx, t.ID)
+	return err
+}
+
+// orderTimes lets no backup be finished before a lower index was seen: the host
+// that took it had a clock that was behind, and it would pass for one from before
+// all that is promised. What was seen in the planner's future tells nothing.
+func (t *Timeline) orderTimes(headers []segment.Header, now time.Time) {
+	type seen struct {
+		index uint64
+		at    time.Time
+	}
+	var all []seen
+	for _, h := range headers {
+		all = append(all, seen{h.LastIndex, h.LastMark})
+	}
+	for _, m := range t.Marks {
+		all = append(all, seen{m.Index, m.Time})
+	}
+	for _, b := range t.Backups {
+		if b.known() {
+			all = append(all, seen{b.Index, b.Finished})
+		}
+	}
+	slices.SortFunc(all, func(a, b seen) int { return cmp.Compare(a.index, b.index) })
+	var last time.Time
+	next := 0
+	for i := range t.Backups { // by index
+		b := &t.Backups[i]
+		for ; next < len(all) && all[next].index < b.Index; next++ {
+			if !all[next].at.After(now) {
+				last = later(last, all[next].at)
+			}
+		}
+		b.Finished = later(b.Finished, last)
+	}
+}
+
+// wasLetGo are the indexes up to which records say that a log was let go. One
+// that is not whole, or belongs elsewhere, says nothing.
+func (r *reading) wasLetGo(ctx context.Context, t repository.TimelineID) ([]uint64, error) {
+	var all []uint64
+	for _, index := range r.letGo[t] {
+		_, err := r.repo.ReadPrunedLog(ctx, repository.PrunedLogName(t, index))
+		switch {
+		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			all = append(all, index)
+		}
+	}
+	return all, nil
+}
+
+// setLast sets where segments end that were not read, and whose names do not
+// hold it: before the next one that an archiver wrote. The last one stays without
+// an end.
+func (t *Timeline) setLast() {
+	slices.SortFunc(t.Segments, func(a, b Segment) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range t.Segments {
+		s := &t.Segments[i]
+		if s.Last > 0 {
+			continue
+		}
+		for _, next := range t.Segments[i+1:] {
+			if next.First > s.First {
+				s.Last = next.First - 1
+				break
+			}
+		}
+	}
+}
+
+// said is what newer verdicts, signed with one key, say of one backup or log.
+type said struct {
+	timeline repository.TimelineID
+	backup   string
+	key      string
+}
+
+// useVerdicts finds out what each verdict is of use for.
+func (r *reading) useVerdicts() {
+	r.inv.Sound = len(r.verdicts.Findings)+len(r.catalog.Unread) == 0
+	newer := map[said][]verdict.Subject{}
+	for _, e := range slices.Backward(r.verdicts.Entries) {
+		if e.Err != nil { // of a newer version: what it is of use for is not known
+			r.inv.Sound = false
+		}
+		s := e.Verdict.Subject
+		about := said{s.Timeline, s.Backup, e.Key}
+		v := Verdict{Name: e.Name, Stored: r.stored[e.Name], Timeline: s.Timeline, Backup: s.Backup,
+			Spare: slices.ContainsFunc(newer[about], func(n verdict.Subject) bool { return saysAll(n, s) })}
+		if v.Stored.IsZero() {
+			v.Stored = r.inv.Clock // since the listing
+		}
+		for _, stretch := range s.Log {
+			v.Log = max(v.Log, stretch.Last)
+		}
+		if e.Counts && (s.Status == report.Passed || s.Status == report.Unchecked) {
+			newer[about] = append(newer[about], s)
+		}
+		r.inv.Verdicts = append(r.inv.Verdicts, v)
+	}
+	slices.Reverse(r.inv.Verdicts)
+}
+
+// saysAll tells that a newer word proves all that an older one did, of the same
+// bytes. What a log is at an index binds all that is before it.
+func saysAll(newer, older verdict.Subject) bool {
+	if older.Reached != "" && !newer.Reached.Includes(older.Reached) {
+		return false
+	}
+	if older.Status == report.Damaged && !newer.Overrules(older) {
+		return false
+	}
+	for _, o := range older.Objects {
+		if !slices.Contains(newer.Objects, o) {
+			return false
+		}
+	}
+	for _, s := range older.Log {
+		if !slices.ContainsFunc(newer.Log, func(n verdict.Stretch) bool { return n.First <= s.Last && s.Last <= n.Last }) {
+			return false
+		}
+	}
+	return true
 }

@@ -142,15 +142,15 @@ func (r *rig) mark(t repository.TimelineID) {
 // verdict says of backups that they passed structure, or were damaged.
 func (r *rig) verdict(status report.Status, all ...*snapshot.Manifest) {
 	r.Helper()
-	v := verdict.Verdict{Started: r.place.now, Finished: r.place.now, Tool: "test", Rung: report.Structure}
+	var run []verdict.Verdict
 	for _, m := range all {
 		s := verdict.Subject{Timeline: m.Timeline, Backup: m.ID, Status: status, Objects: verdict.ObjectsOf(m)}
 		if status == report.Passed {
 			s.Reached = report.Structure
 		}
-		v.Subjects = append(v.Subjects, s)
+		run = append(run, verdict.Verdict{Started: r.place.now, Finished: r.place.now, Tool: "test", Level: report.Structure, Subject: s})
 	}
-	_, err := verdict.Write(r.Context(), r.repo, v, nil)
+	_, err := verdict.Write(r.Context(), r.repo, run, nil)
 	r.must(err)
 }
 
@@ -188,7 +188,7 @@ func (r *rig) ranges() []walreplay.Range {
 	r.Helper()
 	c, err := snapshot.ReadCatalog(r.Context(), r.repo)
 	r.must(err)
-	all, err := walreplay.Ranges(r.Context(), r.repo, c)
+	all, err := walreplay.NewArchives(r.repo).Ranges(r.Context(), c)
 	r.must(err)
 	return slices.DeleteFunc(all, func(one walreplay.Range) bool { return one.Gap })
 }

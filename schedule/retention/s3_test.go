@@ -21,6 +21,7 @@ func onS3(t *testing.T, url string) (*repository.Repository, []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
 	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
 )
 
 // smallObjects are stored objects small enough to try every damage on.
@@ -102,9 +106,8 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var frames [][]byte
-	for i := range e.Frames {
-		entry, _ := opened.table.EntryByID(int64(i))
-		frames = append(frames, stored[entry.CompressedOffset:][:entry.CompressedSize])
+	for _, f := range opened.table {
+		frames = append(frames, stored[f.offset:][:f.size])
 	}
 	table := stored[len(stored)-int(e.tableSize()):]
 	build := func(table []byte, order ...int) []byte {
@@ -119,20 +122,11 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 	}
 	// A table that fits the frames in their new order.
 	fitting := func(order ...int) []byte {
-		b, err := newTableBuilder()
-		if err != nil {
-			t.Fatal(err)
-		}
+		var b tableBuilder
 		for _, i := range order {
-			if err := b.add(raw[i*frame:][:frame], frames[i]); err != nil {
-				t.Fatal(err)
-			}
+			b.add(raw[i*frame:][:frame], frames[i])
 		}
-		fit, err := b.finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fit
+		return b.finish()
 	}
 	for _, order := range [][]int{{0, 1, 2}, {1, 2, 3}, {0, 0, 1, 2, 3}, {0, 1, 1, 3}, {1, 0, 2, 3}, {3, 2, 1, 0}, {}} {
 		for name, table := range map[string][]byte{"old table": table, "fitting table": fitting(order...)} {
@@ -207,8 +201,14 @@ func TestSourceFailsIsNotCorrupt(t *testing.T) {
 // A frame may say anything of itself: what it unpacks to is bounded before it
 // is unpacked.
 func TestFrameBomb(t *testing.T) {
-	bomb, _ := store(t, make([]byte, 32<<20), Options{FrameSize: 32 << 20})
+	// zstd's own way of saying "32 MiB of zeros", which no writer here would say.
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bomb := encoder.EncodeAll(make([]byte, 32<<20), nil)
 	_, e := store(t, make([]byte, 1<<10), Options{FrameSize: 1 << 10})
+	bomb = append(bomb, make([]byte, e.tableSize())...)
 	e.StoredSize = int64(len(bomb))
 	e.StoredSHA256 = sha256Hex(bomb)
 	before := allocated()
@@ -219,4 +219,97 @@ func TestFrameBomb(t *testing.T) {
 	if n := allocated() - before; n > 8<<20 {
 		t.Errorf("%d bytes were allocated for a frame of 1 KiB", n)
 	}
+}
+
+// What reading takes is bounded by the format, not by the number of processors.
+func TestReadingMemoryWithManyProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
+	const frames = 40
+	stored, e := store(t, make([]byte, frames*MaxFrameSize), Options{FrameSize: MaxFrameSize, Workers: 1})
+	const limit = 64 << 20
+	measure := func(what string, read func() error) {
+		t.Helper()
+		runtime.GC()
+		before := allocated()
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+		if n := allocated() - before; n > limit {
+			t.Errorf("%s: %d frames of %d bytes took %d bytes, more than %d", what, frames, MaxFrameSize, n, limit)
+		}
+	}
+	measure("in order", func() error {
+		r, err := NewReader(t.Context(), bytes.NewReader(stored), e)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, r)
+		return errors.Join(err, r.Close())
+	})
+	// And no object may ask for larger frames, nor for more of them than it has room for.
+	for what, edit := range map[string]func(e *Encoding){
+		"frames of 64 MiB": func(e *Encoding) { e.FrameSize = 64 << 20; e.Frames = 3 },
+		"more frames than it holds": func(e *Encoding) {
+			e.Frames = 1 << 17
+			e.RawSize = int64(e.Frames) * int64(e.FrameSize)
+			e.StoredSize = 13 << 17
+		},
+	} {
+		changed := e
+		edit(&changed)
+		if err := changed.Validate(); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
+
+// Many readers at once hold no more frames than few.
+func TestReadAtBoundsReadersUnderWay(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
+	stored, e := store(t, make([]byte, 40*MaxFrameSize), Options{FrameSize: MaxFrameSize, Workers: 1})
+	src := &waitingReaderAt{ReaderAt: bytes.NewReader(stored)}
+	r, err := OpenAt(src, int64(len(stored)), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src.most.Store(0)
+	src.hold = make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range e.Frames {
+		wg.Go(func() {
+			if _, err := r.ReadAt(make([]byte, 1), int64(i)*MaxFrameSize); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range e.Frames {
+		src.hold <- struct{}{}
+	}
+	wg.Wait()
+	if n := src.most.Load(); n < 1 || n > int64(maxReading/MaxFrameSize) {
+		t.Errorf("%d frames were read at once, more than %d", n, maxReading/MaxFrameSize)
+	}
+}
+
+// waitingReaderAt tells how many reads were under way at once, each of which waits
+// for hold.
+type waitingReaderAt struct {
+	io.ReaderAt
+	hold      chan struct{}
+	now, most atomic.Int64
+}
+
+func (c *waitingReaderAt) ReadAt(p []byte, off int64) (int, error) {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	for {
+		most := c.most.Load()
+		if n <= most || c.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	if c.hold != nil {
+		<-c.hold
+	}
+	return c.ReaderAt.ReadAt(p, off)
 }

@@ -1,3 +1,24 @@
+// Package codec is the stored form of a large object: raw bytes, cut into
+// independent zstd frames with a seek table at the end, and encrypted with age
+// where recipients are given.
+//
+// It promises:
+//
+//  1. Standard tools read it. `zstd -d` (after `age -d` when encrypted) gives
+//     the raw bytes back; the seek table is a skippable frame of the zstd
+//     seekable format, which any zstd passes over.
+//  2. Nothing altered goes unnoticed. A sequential reader returns io.EOF only
+//     after the stored bytes, all of them, and the raw bytes had the sizes and
+//     SHA-256 sums of the Encoding, and the seek table was the one that the
+//     frames give. A ReaderAt returns raw bytes only from frames whose checksum
+//     is the table's.
+//  3. Memory is bounded by the frame size and the number of workers, whatever
+//     the object holds and however hostile it is.
+//  4. Secrets stay out of errors and of Encoding.
+//
+// and is owed in return: the Encoding that the Writer gave, kept beside the
+// object, because an object is read by its own description and never by the
+// configuration of the day.
 package codec
 
 import (
@@ -5,6 +26,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Codecs, in Encoding.Codecs, in the order in which they were applied.
@@ -14,13 +38,14 @@ const (
 )
 
 const (
-	// MaxFrameSize bounds the memory that reading an object takes. zstd's own
-	// command line accepts windows up to 128 MiB without being asked to.
-	MaxFrameSize = 64 << 20
+	// MaxFrameSize bounds, with maxReading, the memory that reading an object takes.
+	MaxFrameSize = 4 << 20
 	minFrameSize = 1 << 10
-	// maxFrames bounds the seek table: 12 MiB of it, for 1 TiB of raw bytes at
-	// the default frame size.
-	maxFrames = 1 << 20
+	// maxFrames bounds the seek table: 3 MiB of it, for 256 GiB of raw bytes at the
+	// default frame size.
+	maxFrames = 1 << 18
+	// minFrame is what a frame that is not empty takes at least when it is compressed.
+	minFrame = 10
 	// maxHeaderSize is above what age accepts as a header, with the nonce.
 	maxHeaderSize = 2<<20 + 64
 )
@@ -66,7 +91,7 @@ func (e Encoding) Validate() error {
 	if frames := (e.RawSize + int64(e.FrameSize) - 1) / int64(e.FrameSize); e.RawSize < 0 || frames != int64(e.Frames) {
 		return fmt.Errorf("%d frames of %d bytes do not hold %d bytes", e.Frames, e.FrameSize, e.RawSize)
 	}
-	if e.StoredSize < int64(e.HeaderSize)+e.tableSize() {
+	if e.HeaderSize < 0 || e.StoredSize < int64(e.HeaderSize)+minFrame*int64(e.Frames)+e.tableSize() {
 		return fmt.Errorf("stored size %d is too small", e.StoredSize)
 	}
 	for name, sum := range map[string]string{"raw": e.RawSHA256, "stored": e.StoredSHA256} {
@@ -109,3 +134,87 @@ func validSum(s string) error {
 	}
 	return nil
 }
+
+// Level is how hard to compress.
+type Level string
+
+// Levels, from the fastest to the smallest result.
+const (
+	LevelFastest Level = "fastest"
+	LevelDefault Level = "default"
+	LevelBetter  Level = "better"
+	LevelBest    Level = "best"
+)
+
+// ParseLevel reads a level as flags and files give it.
+func ParseLevel(s string) (Level, error) {
+	if _, err := Level(s).zstd(); err != nil {
+		return "", err
+	}
+	return Level(s), nil
+}
+
+func (l Level) zstd() (zstd.EncoderLevel, error) {
+	switch l {
+	case LevelFastest:
+		return zstd.SpeedFastest, nil
+	case LevelDefault:
+		return zstd.SpeedDefault, nil
+	case LevelBetter:
+		return zstd.SpeedBetterCompression, nil
+	case LevelBest:
+		return zstd.SpeedBestCompression, nil
+	}
+	return 0, fmt.Errorf("compression level %q is not one of fastest, default, better, best", string(l))
+}
+
+// ErrAborted is what a Writer's methods return after Abort.
+var ErrAborted = errors.New("writing was aborted")
+
+var errReaderClosed = errors.New("reader is closed")
+
+// CorruptError says that a stored object is not what its Encoding describes.
+type CorruptError struct {
+	// Offset in the stored object where the damage begins, as near as can be
+	// told (one frame, or one age chunk of 64 KiB); -1 when the whole is meant.
+	Offset int64
+	Err    error
+}
+
+func (e *CorruptError) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("stored bytes are corrupt: %v", e.Err)
+	}
+	return fmt.Sprintf("stored bytes are corrupt at byte %d: %v", e.Offset, e.Err)
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// IdentityError says that an intact object cannot be opened with the
+// identities that were given.
+type IdentityError struct {
+	Recipients []string // of the object
+	Given      int      // the number of identities
+	Err        error    // age's own; nil when none was given
+}
+
+func (e *IdentityError) Error() string {
+	next := "give a file with the secret key of one of them (--identity FILE)"
+	to := "to " + strings.Join(e.Recipients, ", ")
+	switch {
+	case len(e.Recipients) == 0:
+		to = "to recipients that its description does not name"
+	case e.Recipients[0] == passphraseName:
+		to = "with a passphrase"
+		next = "give the passphrase (--passphrase-file FILE); agents, and a recovery through them, take keys only"
+	}
+	switch e.Given {
+	case 0:
+		return fmt.Sprintf("it is encrypted %s and no identity was given: %s", to, next)
+	case 1:
+		return fmt.Sprintf("it is encrypted %s and the identity given does not open it: %s", to, next)
+	}
+	return fmt.Sprintf("it is encrypted %s and none of the %d identities given opens it: %s", to, e.Given, next)
+}
+
+func (e *IdentityError) Unwrap() error { return e.Err }

@@ -2,11 +2,15 @@ package codec
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -79,11 +83,21 @@ func noEOF(err error) error {
 	return err
 }
 
+// maxReading bounds the raw bytes that one reader fetches or decompresses at once,
+// however many processors there are.
+const maxReading = 16 << 20
+
+// decoders is how many frames of a size are decompressed at once.
+func decoders(frameSize int) int {
+	return max(1, min(runtime.GOMAXPROCS(0), maxReading/frameSize))
+}
+
 // newDecoder returns a decoder for DecodeAll whose memory no frame can drive
-// above frameSize for each worker.
-func newDecoder(frameSize, workers int) (*zstd.Decoder, error) {
+// above frameSize for each of its workers; its window is bounded by the same.
+func newDecoder(frameSize int) (*zstd.Decoder, error) {
 	d, err := zstd.NewReader(nil,
-		zstd.WithDecoderConcurrency(workers),
+		zstd.WithDecoderConcurrency(decoders(frameSize)),
+		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(uint64(frameSize)),
 		zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
@@ -107,3 +121,68 @@ func decodeFrame(d *zstd.Decoder, frame, dst []byte, size int) ([]byte, error) {
 	}
 	return raw, nil
 }
+
+// tableSize is the size of the seek table in bytes: a skippable frame's
+// header, one entry of two sizes and a checksum for each frame, and a footer.
+func (e Encoding) tableSize() int64 { return 8 + 12*int64(e.Frames) + 9 }
+
+// tableBuilder gathers the seek table's entries of frames that are compressed.
+type tableBuilder struct{ entries []byte }
+
+// add appends the entry of the next frame.
+func (b *tableBuilder) add(raw, compressed []byte) {
+	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(len(compressed)))
+	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(len(raw)))
+	b.entries = binary.LittleEndian.AppendUint32(b.entries, uint32(xxhash.Sum64(raw)))
+}
+
+// finish returns the table as the skippable frame that ends the stream.
+func (b *tableBuilder) finish() []byte {
+	const skippable, footer, checksums = 0x184D2A5E, 0x8F92EAB1, 1 << 7
+	table := binary.LittleEndian.AppendUint32(nil, skippable)
+	table = binary.LittleEndian.AppendUint32(table, uint32(len(b.entries)+9))
+	table = append(table, b.entries...)
+	table = binary.LittleEndian.AppendUint32(table, uint32(len(b.entries)/12))
+	return binary.LittleEndian.AppendUint32(append(table, checksums), footer)
+}
+
+// frame is what the seek table tells of one frame.
+type frame struct {
+	offset   int64 // in the compressed stream
+	size     int   // compressed
+	checksum uint32
+}
+
+// parseTable reads a seek table and holds it against the object's description:
+// frames of the described size that fill the compressed stream exactly.
+// Whatever passes gives offsets inside the stream.
+func parseTable(b []byte, e Encoding, compressedSize int64) ([]frame, error) {
+	if int64(len(b)) != e.tableSize() {
+		return nil, fmt.Errorf("seek table has %d bytes, not %d", len(b), e.tableSize())
+	}
+	entries := tableBuilder{b[8 : len(b)-9]}
+	if !bytes.Equal(entries.finish(), b) {
+		return nil, fmt.Errorf("seek table: its first 8 or last 9 bytes are not those of a table of %d frames with checksums", e.Frames)
+	}
+	frames, end := make([]frame, e.Frames), int64(0)
+	for i := range frames {
+		entry := entries.entries[12*i:]
+		size, raw := int(binary.LittleEndian.Uint32(entry)), int64(binary.LittleEndian.Uint32(entry[4:]))
+		if raw != int64(e.rawFrameSize(i)) {
+			return nil, fmt.Errorf("seek table: frame %d has %d raw bytes, not %d", i, raw, e.rawFrameSize(i))
+		}
+		if size < 0 || size > maxCompressed(e.rawFrameSize(i)) {
+			return nil, fmt.Errorf("seek table: frame %d has %d bytes, more than %d raw bytes can take", i, size, e.rawFrameSize(i))
+		}
+		frames[i] = frame{end, size, binary.LittleEndian.Uint32(entry[8:])}
+		end += int64(size)
+	}
+	if end+int64(len(b)) != compressedSize {
+		return nil, fmt.Errorf("seek table: %d bytes of frames and %d of table are not the %d of the stream", end, len(b), compressedSize)
+	}
+	return frames, nil
+}
+
+// maxCompressed is the most that n bytes take when they cannot be compressed:
+// a frame header, a block header for each 64 KiB, a checksum; rounded up.
+func maxCompressed(n int) int { return n + n>>8 + 64 }

@@ -56,10 +56,11 @@ func ParseRecipientsFile(path string) ([]age.Recipient, error) {
 // ParseIdentitiesFile reads a file with a secret key on each line, as
 // age-keygen writes it. A file without any is an error.
 func ParseIdentitiesFile(path string) ([]age.Identity, error) {
-	return parseKeyFile(path, "identities", parseIdentity)
+	return parseKeyFile(path, "identities", ParseIdentity)
 }
 
-func parseIdentity(s string) (age.Identity, error) {
+// ParseIdentity reads one secret key. Its error never quotes it.
+func ParseIdentity(s string) (age.Identity, error) {
 	switch {
 	case strings.HasPrefix(s, "AGE-SECRET-KEY-PQ-1"):
 		if i, err := age.ParseHybridIdentity(s); err == nil {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"runtime"
 	"sync"
 
 	"filippo.io/age"
@@ -19,7 +18,7 @@ import (
 
 // reader reads a stored object from its first byte to its last. Frames are
 // found on one goroutine, which decrypts and hashes the stored bytes too,
-// decompressed on one for each processor, and hashed, in order, on one more.
+// decompressed on several others, and hashed, in order, on one more.
 type reader struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -61,7 +60,8 @@ type inFrame struct {
 // is under way is waited for. src is not closed.
 //
 // The reader also is an io.WriterTo, which hands over whole frames. It takes
-// about 2 × (processors + 2) × frame size bytes, and 12 bytes for each frame.
+// about 2 × (workers + 2) × frame size bytes, 48 MiB at most, and 12 bytes for each
+// frame. Workers are as many as there are processors, if they fit.
 func NewReader(ctx context.Context, src io.Reader, e Encoding, identities ...age.Identity) (io.ReadCloser, error) {
 	return NewPrefixReader(ctx, src, e, nil, identities...)
 }
@@ -78,7 +78,7 @@ func NewPrefixReader(ctx context.Context, src io.Reader, e Encoding, prefix *Pre
 	if err := e.Validate(); err != nil {
 		return nil, &CorruptError{-1, fmt.Errorf("the object's description: %w", err)}
 	}
-	workers := runtime.GOMAXPROCS(0)
+	workers := decoders(e.FrameSize)
 	n := workers + 2
 	r := &reader{
 		encoding: e,
@@ -94,7 +94,7 @@ func NewPrefixReader(ctx context.Context, src io.Reader, e Encoding, prefix *Pre
 		return nil, err
 	}
 	r.stream = bufio.NewReaderSize(plain, 256<<10)
-	if r.decoder, err = newDecoder(e.FrameSize, workers); err != nil {
+	if r.decoder, err = newDecoder(e.FrameSize); err != nil {
 		return nil, err
 	}
 
@@ -218,10 +218,7 @@ func (r *reader) checkFrames() {
 // when no more come.
 func (r *reader) check() error {
 	sum, hashed := sha256.New(), int64(0)
-	table, err := newTableBuilder()
-	if err != nil {
-		return err
-	}
+	var table tableBuilder
 	for range r.encoding.Frames {
 		f, ok := receive(r.ctx, r.order)
 		if !ok {
@@ -238,9 +235,7 @@ func (r *reader) check() error {
 		}
 		sum.Write(rest)
 		hashed += int64(len(f.raw))
-		if err := table.add(f.raw, f.compressed); err != nil {
-			return fmt.Errorf("seek table: %w", err)
-		}
+		table.add(f.raw, f.compressed)
 		r.ready <- f
 	}
 	// The stored bytes were checked as a whole before order was closed.
@@ -250,11 +245,7 @@ func (r *reader) check() error {
 	if sum := hex.EncodeToString(sum.Sum(nil)); sum != r.encoding.RawSHA256 {
 		return &CorruptError{-1, fmt.Errorf("SHA-256 of the raw bytes is %s, not %s", sum, r.encoding.RawSHA256)}
 	}
-	want, err := table.finish()
-	if err != nil {
-		return fmt.Errorf("seek table: %w", err)
-	}
-	if !bytes.Equal(r.table, want) {
+	if want := table.finish(); !bytes.Equal(r.table, want) {
 		return &CorruptError{r.encoding.StoredSize - int64(len(want)), errors.New("the seek table is not that of the frames before it")}
 	}
 	return nil

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 
 	"filippo.io/age"
-	seekable "github.com/SaveTheRbtz/zstd-seekable-format-go/pkg"
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
@@ -24,12 +22,13 @@ const cachedFrames = 8
 // seek table, the object as a whole is not: NewReader does that.
 //
 // It keeps eight frames in memory, and one more, with its compressed bytes,
-// for each ReadAt under way. There is nothing to close.
+// for each ReadAt under way, of which the others wait beyond 16 MiB of frames. There is nothing to close.
 type ReaderAt struct {
 	stream   compressedStream
 	encoding Encoding
-	table    *seekable.SeekTable
+	table    []frame
 	decoder  *zstd.Decoder
+	reading  chan struct{} // has room for as many frames as are read at once
 
 	mu     sync.Mutex
 	frames map[int]*list.Element // of *cachedFrame
@@ -81,13 +80,14 @@ func OpenAt(src io.ReaderAt, size int64, e Encoding, identities ...age.Identity)
 	if err != nil {
 		return nil, &CorruptError{e.storedOffset(start), err}
 	}
-	decoder, err := newDecoder(e.FrameSize, runtime.GOMAXPROCS(0))
+	decoder, err := newDecoder(e.FrameSize)
 	if err != nil {
 		return nil, err
 	}
 	return &ReaderAt{
 		stream: stream, encoding: e, table: table, decoder: decoder,
-		frames: map[int]*list.Element{}, recent: list.New(),
+		reading: make(chan struct{}, maxReading/e.FrameSize),
+		frames:  map[int]*list.Element{}, recent: list.New(),
 	}, nil
 }
 
@@ -151,20 +151,19 @@ func (r *ReaderAt) drop(element *list.Element) {
 }
 
 func (r *ReaderAt) readFrame(i int) ([]byte, error) {
-	entry, ok := r.table.EntryByID(int64(i))
-	if !ok {
-		return nil, fmt.Errorf("seek table has no frame %d", i)
-	}
-	compressed, err := r.stream.read(int64(entry.CompressedOffset), int(entry.CompressedSize))
+	entry := r.table[i]
+	r.reading <- struct{}{}
+	defer func() { <-r.reading }()
+	compressed, err := r.stream.read(entry.offset, entry.size)
 	if err != nil {
 		return nil, err
 	}
 	raw, err := decodeFrame(r.decoder, compressed, nil, r.encoding.rawFrameSize(i))
-	if err == nil && uint32(xxhash.Sum64(raw)) != entry.Checksum {
+	if err == nil && uint32(xxhash.Sum64(raw)) != entry.checksum {
 		err = errors.New("checksum is not that of the seek table")
 	}
 	if err != nil {
-		return nil, &CorruptError{r.encoding.storedOffset(int64(entry.CompressedOffset)), fmt.Errorf("frame %d: %w", i, err)}
+		return nil, &CorruptError{r.encoding.storedOffset(entry.offset), fmt.Errorf("frame %d: %w", i, err)}
 	}
 	return raw, nil
 }

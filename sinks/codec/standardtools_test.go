@@ -65,7 +65,7 @@ func run(t *testing.T, stdin []byte, name string, args ...string) []byte {
 func TestPromise5ZstdCommandLine(t *testing.T) {
 	zstd := tool(t, "zstd")
 	for _, c := range []struct{ size, frame int }{
-		{0, 1 << 12}, {1, 1 << 12}, {1 << 12, 1 << 12}, {100_000, 1 << 12}, {3 << 20, 0}, {20 << 20, 16 << 20}, {1 << 20, MaxFrameSize},
+		{0, 1 << 12}, {1, 1 << 12}, {1 << 12, 1 << 12}, {100_000, 1 << 12}, {3 << 20, 0}, {20 << 20, MaxFrameSize}, {1 << 20, MaxFrameSize},
 	} {
 		raw := objects(c.size)
 		stored, _ := store(t, raw, Options{FrameSize: c.frame})

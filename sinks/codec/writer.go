@@ -87,7 +87,7 @@ type Writer struct {
 	payload io.Writer // what frames are written to: stored, or encrypted into it
 	sealed  io.Closer // ends the encryption; nil without one
 	key     []byte    // of the age file; nil without encryption
-	table   *tableBuilder
+	table   tableBuilder
 	rawHash hash.Hash
 
 	description Encoding
@@ -118,10 +118,6 @@ func NewWriter(ctx context.Context, dst io.Writer, opts Options) (*Writer, error
 	if err != nil {
 		return nil, fmt.Errorf("start zstd: %w", err)
 	}
-	table, err := newTableBuilder()
-	if err != nil {
-		return nil, err
-	}
 
 	n := opts.Workers + 2
 	w := &Writer{
@@ -131,7 +127,6 @@ func NewWriter(ctx context.Context, dst io.Writer, opts Options) (*Writer, error
 		hash:     make(chan *outFrame, n),
 		write:    make(chan *outFrame, n),
 		stored:   &hashingWriter{w: dst, h: sha256.New()},
-		table:    table,
 		rawHash:  opts.RawHash,
 		description: Encoding{
 			Codecs:     []string{Zstd},
@@ -241,11 +236,7 @@ func (w *Writer) Close() error {
 }
 
 func (w *Writer) finish() error {
-	table, err := w.table.finish()
-	if err != nil {
-		return fmt.Errorf("seek table: %w", err)
-	}
-	if _, err := w.payload.Write(table); err != nil {
+	if _, err := w.payload.Write(w.table.finish()); err != nil {
 		return fmt.Errorf("write the seek table: %w", err)
 	}
 	if w.sealed != nil {
@@ -340,10 +331,7 @@ func (w *Writer) writeFrames() {
 		if _, ok := receive(w.ctx, f.isHashed); !ok {
 			return
 		}
-		if err := w.table.add(f.raw, f.compressed); err != nil {
-			w.cancel(fmt.Errorf("seek table: %w", err))
-			return
-		}
+		w.table.add(f.raw, f.compressed)
 		if _, err := w.payload.Write(f.compressed); err != nil {
 			w.cancel(fmt.Errorf("write the stored object at byte %d: %w", w.stored.n, err))
 			return

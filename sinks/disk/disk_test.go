@@ -57,11 +57,15 @@ func tree(t testing.TB, root string) (paths []string) {
 }
 
 func TestConformance(t *testing.T) {
+	many := 0
+	if testing.Short() {
+		many = 100 // each takes several syncs, and a folder's names are read at once
+	}
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
 			sinktest.Conformance(t, func(t *testing.T) sinks.Sink {
 				return newSink(t, filepath.Join(t.TempDir(), "root"), named)
-			}, sinktest.Options{Racers: 16, Rounds: 10})
+			}, sinktest.Options{Racers: 16, Rounds: 10, Many: many})
 		})
 	}
 }

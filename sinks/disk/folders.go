@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,13 +13,13 @@ import (
 
 // openForWriting opens the root, made where it is not there and never was. Its
 // name is durable when this returns.
-func (s *Sink) openForWriting() (*os.Root, error) {
-	root, err := s.openRoot()
+func (s *Sink) openForWriting(ctx context.Context) (*os.Root, error) {
+	root, err := s.openRoot(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.makeRoot(s.path); err != nil {
 			return nil, err
 		}
-		root, err = s.openRoot()
+		root, err = s.openRoot(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -35,10 +36,19 @@ func (s *Sink) openForWriting() (*os.Root, error) {
 }
 
 // openRoot opens the root for reading or writing. It is fs.ErrNotExist where
-// there never was one, and errGone where there was.
-func (s *Sink) openRoot() (*os.Root, error) {
+// there never was one, and errGone where there was, and did not come back in time.
+func (s *Sink) openRoot(ctx context.Context) (root *os.Root, err error) {
+	err = s.retry.Do(ctx, func(err error) bool { return errors.Is(err, errGone) }, func() error {
+		root, err = s.tryRoot()
+		return err
+	})
+	return root, err
+}
+
+func (s *Sink) tryRoot() (*os.Root, error) {
+	was := s.wasSeen() // before it is opened: another call may make it meanwhile
 	root, err := openFolder(s.path)
-	if errors.Is(err, fs.ErrNotExist) && s.wasSeen() {
+	if errors.Is(err, fs.ErrNotExist) && was {
 		return nil, errGone
 	}
 	if err != nil {

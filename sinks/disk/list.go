@@ -48,7 +48,7 @@ func (l *listing) start(s *Sink) error {
 	if strings.HasPrefix(l.prefix, "/") || folder != "" && !valid(folder) {
 		return nil // no name starts like that
 	}
-	opened, err := s.openRoot()
+	opened, err := s.openRoot(l.ctx)
 	if err != nil {
 		return ignoreAbsent(err)
 	}
@@ -181,4 +181,33 @@ func ignoreAbsent(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Delete implements sinks.Sink. Folders that it empties go too; a Commit that
+// needs one at that moment makes it again.
+func (s *Sink) Delete(ctx context.Context, name string) error {
+	if err := s.delete(ctx, name); err != nil {
+		return s.failed("delete", name, err)
+	}
+	return nil
+}
+
+func (s *Sink) delete(ctx context.Context, name string) error {
+	root, _, err := s.find(ctx, name)
+	if errors.Is(err, sinks.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	folder := path.Dir(name)
+	err = ignoreAbsent(remove(root, name))
+	if err == nil {
+		// Before pruning: an object must not come back after a power failure.
+		err = s.syncFolders(root, folder)
+	}
+	if err == nil {
+		err = prune(root, folder)
+	}
+	return errors.Join(err, root.Close())
 }

@@ -62,7 +62,7 @@ func (s *Sink) find(ctx context.Context, name string) (*os.Root, fs.FileInfo, er
 	if err := sinks.ValidName(name); err != nil {
 		return nil, nil, err
 	}
-	root, err := s.openRoot()
+	root, err := s.openRoot(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, sinks.ErrNotFound
 	}
@@ -110,8 +110,11 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.left == 0 {
 		return 0, io.EOF
 	}
-	n, err := r.file.Read(p[:min(int64(len(p)), r.left)])
+	n, err := r.file.Read(p[:min(int64(r.sink.down.Most(len(p))), r.left)])
 	r.left -= int64(n)
+	if waited := r.sink.down.Wait(r.ctx, n); waited != nil && err == nil {
+		err = waited
+	}
 	switch {
 	case err == io.EOF && r.left > 0:
 		return n, r.sink.failed("read", r.name, fmt.Errorf("%d bytes are missing at its end: %w", r.left, io.ErrUnexpectedEOF))

@@ -6,8 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-
-	"github.com/requorum/requorum/sinks"
 )
 
 // markerName is a repository's first object, which stays for as long as the
@@ -19,7 +17,7 @@ const markerLimit = 1 << 16
 
 // errGone says that the root was there and is not. It is no fs.ErrNotExist: that
 // would be an object that is not there, and a List without objects.
-var errGone = sinks.MarkTemporary(errors.New("the folder is gone: is it unmounted? Nothing is written in its place; it goes on when the folder is back"))
+var errGone = errors.New("the folder is gone: is it unmounted? Nothing is written in its place; it goes on when the folder is back")
 
 // seen is what a Sink knows of its root since it first opened it.
 type seen struct {

@@ -2,10 +2,13 @@ package disk
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 )
@@ -22,7 +25,7 @@ func expectGone(t *testing.T, s *Sink) {
 	for _, calls["list"] = range s.List(t.Context(), "", "") {
 	}
 	for call, err := range calls {
-		if err == nil || !sinks.Temporary(err) || errors.Is(err, sinks.ErrNotFound) || !strings.Contains(err.Error(), "is it unmounted?") {
+		if err == nil || !errors.Is(err, errGone) || errors.Is(err, sinks.ErrNotFound) || !strings.Contains(err.Error(), "is it unmounted?") {
 			t.Errorf("%s of a folder that is gone: %v", call, err)
 		}
 	}
@@ -63,6 +66,41 @@ func TestGoneIsNotMadeAgain(t *testing.T) {
 				expectHolds(t, s, "a/b", "first")
 			})
 		})
+	}
+}
+
+// whenTold does something once, when a logger writes its first line.
+type whenTold struct {
+	once sync.Once
+	do   func()
+}
+
+func (w *whenTold) Write(p []byte) (int, error) {
+	w.once.Do(w.do)
+	return len(p), nil
+}
+
+// TestGoneIsWaitedFor: with a time for trying again, a root that comes back meanwhile
+// is no error.
+func TestGoneIsWaitedFor(t *testing.T) {
+	s := newSink(t, t.TempDir(), false)
+	mustPut(t, s, "a/b", []byte("first"))
+	for call, do := range map[string]func() error{
+		"stat":   func() error { _, err := s.Stat(t.Context(), "a/b"); return err },
+		"put":    func() error { _, err := sinks.Put(t.Context(), s, "b/c", nil, sinks.CreateOptions{}); return err },
+		"delete": func() error { return s.Delete(t.Context(), "b/d") },
+		"list": func() (err error) {
+			for _, err = range s.List(t.Context(), "", "") {
+			}
+			return err
+		},
+	} {
+		rename(t, s.path, s.path+".away")
+		back := &whenTold{do: func() { rename(t, s.path+".away", s.path) }}
+		s.Set(sinks.Options{Retry: sinks.Retry{For: time.Minute, Longest: time.Millisecond, Logger: slog.New(slog.NewTextHandler(back, nil))}})
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
 }
 

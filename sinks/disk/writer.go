@@ -11,6 +11,58 @@ import (
 	"github.com/requorum/requorum/sinks"
 )
 
+// Create implements sinks.Sink. It makes the root where there is none, and
+// sweeps what a process that died left there. Folders are made by Commit.
+func (s *Sink) Create(ctx context.Context, name string, _ sinks.CreateOptions) (sinks.Writer, error) {
+	w, err := s.create(ctx, name)
+	if err != nil {
+		return nil, s.failed("create", name, err)
+	}
+	return w, nil
+}
+
+func (s *Sink) create(ctx context.Context, name string) (*writer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := sinks.ValidName(name); err != nil {
+		return nil, err
+	}
+	root, err := s.openForWriting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.draft(root, name)
+	if err != nil {
+		return nil, errors.Join(withSpace(root, err), root.Close())
+	}
+	return &writer{ctx: ctx, sink: s, root: root, name: name, draft: d}, nil
+}
+
+func (s *Sink) draft(root *os.Root, name string) (draft, error) {
+	if info, err := root.Lstat(name); err == nil {
+		return nil, taken(info) // early: nobody has sent bytes yet
+	}
+	if err := sweep(root); err != nil {
+		return nil, fmt.Errorf("remove what an interrupted write left: %w", err)
+	}
+	if !s.named {
+		d, err := newUnnamed(root)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return d, err
+		}
+	}
+	return newNamed(root)
+}
+
+// taken is the error for a name at which something is.
+func taken(info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return sinks.ErrExists
+	}
+	return fmt.Errorf("%s of that name is there, which is not an object: move it away", notAnObject(info))
+}
+
 const (
 	// writeChunk is how much is written between two looks at the context.
 	writeChunk = 1 << 20
@@ -60,7 +112,11 @@ func (w *writer) write(p []byte) (written int, err error) {
 		if err := w.ctx.Err(); err != nil {
 			return written, err
 		}
-		n, err := w.draft.open().Write(p[written:min(len(p), written+writeChunk)])
+		part := p[written : written+w.sink.up.Most(min(len(p)-written, writeChunk))]
+		if err := w.sink.up.Wait(w.ctx, len(part)); err != nil {
+			return written, err
+		}
+		n, err := w.draft.open().Write(part)
 		written += n
 		if err != nil {
 			return written, err

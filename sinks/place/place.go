@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
 )
 
@@ -44,6 +45,11 @@ func Name(raw string) string {
 			return s.String()
 		}
 	}
+	return safe(raw)
+}
+
+// safe leaves out of a URL that names no place what may be secret.
+func safe(raw string) string {
 	head, _, _ := strings.Cut(raw, "?")
 	if strings.Contains(head, "@") {
 		return "a URL of no repository"
@@ -51,19 +57,49 @@ func Name(raw string) string {
 	return head
 }
 
-// Open opens the sink at file:///path, at a path, or at s3://bucket/prefix?….
-// retryFor is how long S3 tries one request again; 0 is that sink's default. An
-// error of the URL itself has ErrURL within. The caller closes the sink.
-func Open(ctx context.Context, raw string, retryFor time.Duration) (sinks.Sink, error) {
+// Open opens the sink at file:///path, at a path that begins with / or ., or at s3://bucket/prefix?….
+// An error of the URL itself has ErrURL within. The caller closes the sink.
+func Open(ctx context.Context, raw string, o sinks.Options) (sinks.Sink, error) {
 	path, bucket, err := parse(raw)
 	switch {
 	case err != nil:
 		return nil, err
 	case bucket != nil:
-		bucket.RetryFor = retryFor // parts of an upload can only be tried again there
+		bucket.Options = o
 		return s3.Open(ctx, *bucket)
 	}
-	return disk.New(path)
+	if err := fits(path); err != nil {
+		return nil, err
+	}
+	s, err := disk.New(path)
+	if err != nil {
+		return nil, err
+	}
+	s.Set(o)
+	return s, nil
+}
+
+// fits refuses a folder that is no repository yet, and lies inside another repository,
+// as a mistyped path does, or inside a member's data directory: what is stored there is
+// lost with the member.
+func fits(path string) error {
+	there := func(elem ...string) bool {
+		_, err := os.Lstat(filepath.Join(elem...))
+		return err == nil
+	}
+	if there(path, repository.MarkerName) || there(path, "timelines") { // the marker may be lost
+		return nil
+	}
+	for dir := path; ; dir = filepath.Dir(dir) {
+		switch {
+		case there(dir, repository.MarkerName):
+			return urlError{fmt.Errorf("%s lies inside the repository %s: name that one, or a folder outside of it", path, dir)}
+		case there(dir, "member", "snap"), there(dir, "member", "wal"), there(dir, "snap", "db"):
+			return urlError{fmt.Errorf("%s: %s is the data directory of a member, and what is stored in it is lost with it: name a folder elsewhere", path, dir)}
+		case dir == filepath.Dir(dir):
+			return nil
+		}
+	}
 }
 
 // parse gives the path of a folder, or a bucket.
@@ -72,9 +108,13 @@ func parse(raw string) (path string, bucket *s3.Config, err error) {
 	switch {
 	case raw == "":
 		return "", nil, urlError{errors.New("the URL of the repository is empty; use file:///path or s3://bucket/prefix")}
-	case !hasScheme:
+	case filepath.IsAbs(raw), raw == ".", raw == "..", strings.HasPrefix(raw, "./"), strings.HasPrefix(raw, "../"):
 		path, err = filepath.Abs(raw)
 		return path, nil, err
+	case !hasScheme:
+		// Not into a folder of that name: "s3:/bucket" is a slip, and "backups" depends
+		// on where the command is run.
+		return "", nil, urlError{fmt.Errorf("%s: want a bucket as s3://bucket/prefix, or a folder as file:///path, /path or ./path", safe(raw))}
 	case scheme == "file":
 		u, err := url.Parse(raw)
 		if err != nil || u.Host != "" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -88,5 +128,8 @@ func parse(raw string) (path string, bucket *s3.Config, err error) {
 		}
 		return "", &c, nil
 	}
-	return "", nil, urlError{fmt.Errorf("%q repositories are not known; use file:// or s3://", scheme)}
+	if scheme == "http" || scheme == "https" {
+		return "", nil, urlError{fmt.Errorf("%q repositories are not known; a bucket on a server of your own is s3://bucket/prefix?endpoint=%s://HOST:PORT", scheme, scheme)}
+	}
+	return "", nil, urlError{fmt.Errorf("%q repositories are not known; use file:// or s3://, in small letters", scheme)}
 }

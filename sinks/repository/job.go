@@ -2,11 +2,17 @@ package repository
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/requorum/requorum/sinks"
 )
 
 const (
@@ -70,33 +76,27 @@ func ParseJobName(name string) (job, slot string, failed int, err error) {
 // has one: whoever wrote that was first.
 func (r *Repository) WriteJobResult(ctx context.Context, j JobResult) error {
 	j.Format = Format
-	return r.writeUnlocked(ctx, JobResultName(j.Job, j.Slot), j)
+	return r.WriteUnlocked(ctx, JobResultName(j.Job, j.Slot), j)
 }
 
 // WriteJobFailed records that an attempt failed.
 func (r *Repository) WriteJobFailed(ctx context.Context, j JobResult) error {
 	j.Format = Format
-	return r.writeUnlocked(ctx, JobFailedName(j.Job, j.Slot, j.Attempt), j)
+	return r.WriteUnlocked(ctx, JobFailedName(j.Job, j.Slot, j.Attempt), j)
 }
 
 // ReadJobResult reads the result, or the record of a failed attempt, called
 // name. Damage, and one that belongs elsewhere, is ErrAltered.
 func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult, error) {
-	var j JobResult
-	if err := r.ReadDocument(ctx, name, &j); err != nil {
-		return JobResult{}, err
-	}
-	calledSo := name == JobResultName(j.Job, j.Slot) || name == JobFailedName(j.Job, j.Slot, j.Attempt)
-	if err := r.belongs(name, j.Format, calledSo, fmt.Sprintf("of attempt %d at %s of job %s", j.Attempt, j.Slot, j.Job)); err != nil {
-		return JobResult{}, err
-	}
-	return j, nil
+	return read(ctx, r, name, func(j JobResult) (int, bool, string) {
+		calledSo := name == JobResultName(j.Job, j.Slot) || name == JobFailedName(j.Job, j.Slot, j.Attempt)
+		return j.Format, calledSo, fmt.Sprintf("of attempt %d at %s of job %s", j.Attempt, j.Slot, j.Job)
+	})
 }
 
 // SlotState is what names tell of one slot of a job.
 type SlotState struct {
 	Attempt int  // the newest claim's; 0 without any
-	Beat    int  // the newest beat's of that attempt; 0 without any
 	Failed  bool // that attempt is recorded as failed
 	Done    bool // the slot has its result
 }
@@ -107,7 +107,6 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 	failed := func(err error) error {
 		return fmt.Errorf("look at slot %s of job %s in %s: %w", slot, job, r, err)
 	}
-	beats := map[int]int{}
 	for obj, err := range r.sink.List(ctx, claimsPrefix+job+"/"+slot+"/", "") {
 		if err != nil {
 			return SlotState{}, failed(err)
@@ -115,11 +114,7 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 		if n, ok := claimAttempt(job, slot, obj.Name); ok {
 			s.Attempt = max(s.Attempt, n)
 		}
-		if _, _, attempt, n, err := ParseBeatName(obj.Name); err == nil {
-			beats[attempt] = max(beats[attempt], n)
-		}
 	}
-	s.Beat = beats[s.Attempt]
 	// After the claims: a result that is there now is there for good.
 	for obj, err := range r.sink.List(ctx, jobsPrefix+job+"/"+slot+".", "") {
 		if err != nil {
@@ -129,4 +124,314 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 		s.Failed = s.Failed || s.Attempt > 0 && obj.Name == JobFailedName(job, slot, s.Attempt)
 	}
 	return s, nil
+}
+
+const demandInfix = "-demand-"
+
+// SlotName is the name of the slot of a schedule at a time: the same on every
+// host. Names of slots are sorted by time.
+func SlotName(t time.Time) string { return t.UTC().Format(backupTimeLayout) }
+
+// NewDemandSlot names a run that was asked for now: nobody else's slot.
+func NewDemandSlot(now time.Time) string {
+	var random [3]byte
+	rand.Read(random[:]) // never fails, by its documentation
+	return DemandSlot(now, random[:])
+}
+
+// DemandSlot names a run that was asked for at a time and for a reason, of whose sum
+// the first 3 bytes count: the same for all that ask for it.
+func DemandSlot(at time.Time, sum []byte) string {
+	return SlotName(at) + demandInfix + hex.EncodeToString(sum[:3])
+}
+
+// ParseSlot reads what SlotName or NewDemandSlot wrote.
+func ParseSlot(slot string) (at time.Time, demand bool, err error) {
+	stamp, random, demand := strings.Cut(slot, demandInfix)
+	at, err = time.Parse(backupTimeLayout, stamp)
+	// The round trip refuses every second spelling of a name.
+	if err == nil && at.UTC().Format(backupTimeLayout) == stamp && (!demand || isLowerHex(random, 6)) {
+		return at, demand, nil
+	}
+	return time.Time{}, false, fmt.Errorf("%q is not a slot: want for example 20260102T010000Z or 20260102T010203Z%s3f9a2c", slot, demandInfix)
+}
+
+func isLowerHex(s string, digits int) bool {
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// SlotBackupID is the ID of the full snapshot that a job makes at a slot. It
+// follows from the two, so that of several who make it only one can have it.
+func SlotBackupID(job, slot string) (string, error) {
+	at, _, err := ParseSlot(slot)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(job + "/" + slot))
+	return SlotName(at) + "-" + hex.EncodeToString(sum[:3]), nil
+}
+
+// ValidJob refuses names of jobs that cannot be part of an object's name.
+func ValidJob(job string) error {
+	if job == "" || len(job) > 64 || strings.Trim(job, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || strings.Trim(job, "-") != job {
+		return fmt.Errorf("%q cannot be the name of a job: want lower-case letters, digits and dashes between them", job)
+	}
+	return nil
+}
+
+const claimsPrefix = "claims/"
+
+// Claim is one attempt at a slot of a job: what is to be done once by one of
+// several processes. It is written once and says who set out first; it is no
+// lock. Nobody is fenced off by it, so a job's result has a name that follows
+// from job and slot, and one that wakes up late loses when it writes that.
+type Claim struct {
+	Format  int    `json:"format"`
+	Job     string `json:"job"`
+	Slot    string `json:"slot"`
+	Attempt int    `json:"attempt"` // from 1
+	Holder  string `json:"holder"`
+	// Process is random for each start of the holder, where it makes a
+	// difference which of its processes it was.
+	Process string `json:"process,omitempty"`
+	// Lease is the epoch of the lease under which an agent does it; 0 without one.
+	Lease   uint64    `json:"lease,omitempty"`
+	Created time.Time `json:"created"` // by the holder's clock; nothing depends on it
+}
+
+// Claimant is one process's part in the competition for the slots of a job. It
+// looks at one slot at a time and is used by one goroutine.
+type Claimant struct {
+	repo     *Repository
+	job      string
+	holder   string
+	patience time.Duration
+	seen     sighting
+}
+
+// sighting is what a claimant saw of another's attempt, and since when.
+type sighting struct {
+	slot     string
+	attempt  int
+	progress string
+	since    time.Time // with its monotonic reading
+}
+
+// Claimant takes part in a job under the name holder, which is the same after
+// a restart and no other process's. Patience is how long another's attempt may
+// make no progress before it is taken for dead.
+func (r *Repository) Claimant(job, holder string, patience time.Duration) *Claimant {
+	return &Claimant{repo: r, job: job, holder: holder, patience: patience}
+}
+
+// Try tells whether the slot is this holder's: won now, or held from before.
+// Progress is any text that changes while whoever holds the slot gets on.
+//
+// Another's attempt is superseded when this claimant, in calls of Try on the
+// same slot, has seen the same progress for its patience, by its own monotonic
+// clock: hosts' clocks are never compared.
+func (c *Claimant) Try(ctx context.Context, slot, progress string) (Claim, bool, error) {
+	newest, err := c.newestAttempt(ctx, slot)
+	if err != nil {
+		return Claim{}, false, err
+	}
+	if newest == 0 {
+		return c.write(ctx, slot, 1)
+	}
+	claim, err := c.repo.ReadClaim(ctx, c.job, slot, newest)
+	switch {
+	case errors.Is(err, ErrAltered): // whose it is nobody can tell
+	case err != nil:
+		return Claim{}, false, err
+	case claim.Holder == c.holder:
+		return claim, true, nil
+	}
+	now := sighting{slot, newest, progress, time.Now()}
+	if s := c.seen; s.slot != slot || s.attempt != newest || s.progress != progress {
+		c.seen = now
+	}
+	if now.since.Sub(c.seen.since) < c.patience {
+		return claim, false, nil
+	}
+	return c.write(ctx, slot, newest+1)
+}
+
+// newestAttempt is the highest number of the slot's attempts, 0 without any.
+func (c *Claimant) newestAttempt(ctx context.Context, slot string) (int, error) {
+	prefix := claimsPrefix + c.job + "/" + slot + "/"
+	newest := 0
+	for obj, err := range c.repo.sink.List(ctx, prefix, "") {
+		if err != nil {
+			return 0, fmt.Errorf("list the claims on %s of job %s in %s: %w", slot, c.job, c.repo, err)
+		}
+		if n, ok := claimAttempt(c.job, slot, obj.Name); ok {
+			newest = max(newest, n)
+		}
+	}
+	return newest, nil
+}
+
+// write makes an attempt. Of several that do so at once one wins; the others
+// see its claim when they try again.
+func (c *Claimant) write(ctx context.Context, slot string, attempt int) (Claim, bool, error) {
+	claim := Claim{Format: Format, Job: c.job, Slot: slot, Attempt: attempt, Holder: c.holder, Created: time.Now().UTC()}
+	switch err := c.repo.WriteClaim(ctx, claim); {
+	case errors.Is(err, sinks.ErrExists):
+		return Claim{}, false, nil
+	case err != nil:
+		return Claim{}, false, err
+	}
+	return claim, true, nil
+}
+
+// WriteClaim writes a claim. It fails with sinks.ErrExists where another one
+// made that attempt first.
+func (r *Repository) WriteClaim(ctx context.Context, c Claim) error {
+	c.Format = Format
+	if err := r.WriteUnlocked(ctx, ClaimName(c.Job, c.Slot, c.Attempt), c); err != nil {
+		return fmt.Errorf("claim %s of job %s: %w", c.Slot, c.Job, err)
+	}
+	return nil
+}
+
+// ReadClaim reads the claim of one attempt. Damage, and a claim that belongs
+// elsewhere, is ErrAltered.
+func (r *Repository) ReadClaim(ctx context.Context, job, slot string, attempt int) (Claim, error) {
+	var c Claim
+	name := ClaimName(job, slot, attempt)
+	if err := r.ReadDocument(ctx, name, &c); err != nil {
+		return Claim{}, err
+	}
+	if c.Job != job || c.Slot != slot || c.Attempt != attempt {
+		return Claim{}, fmt.Errorf("%s in %s: %w: it is attempt %d at %s of job %s", name, r, ErrAltered, c.Attempt, c.Slot, c.Job)
+	}
+	return c, nil
+}
+
+// RemoveClaims deletes the claims on a job's slots for which done says so.
+// Whoever wakes up late and claims such a slot anew finds the result there.
+func (r *Repository) RemoveClaims(ctx context.Context, job string, done func(slot string, claim sinks.Object) bool) error {
+	prefix := claimsPrefix + job + "/"
+	for obj, err := range r.sink.List(ctx, prefix, "") {
+		if err != nil {
+			return fmt.Errorf("list the claims of job %s in %s: %w", job, r, err)
+		}
+		slot, _, _ := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
+		if !done(slot, obj) {
+			continue
+		}
+		if err := r.sink.Delete(ctx, obj.Name); err != nil {
+			return fmt.Errorf("remove an old claim: %w", err)
+		}
+	}
+	return nil
+}
+
+// ClaimName is the name of the claim of one attempt.
+func ClaimName(job, slot string, attempt int) string {
+	return claimsPrefix + job + "/" + slot + "/" + strconv.Itoa(attempt) + documentSuffix
+}
+
+// claimAttempt is the attempt whose claim on a slot is called name.
+func claimAttempt(job, slot, name string) (int, bool) {
+	base := strings.TrimPrefix(name, claimsPrefix+job+"/"+slot+"/")
+	n, err := strconv.Atoi(strings.TrimSuffix(base, documentSuffix))
+	return n, err == nil && n > 0 && name == ClaimName(job, slot, n)
+}
+
+const leasePrefix = "runner/"
+
+// Lease is a heartbeat of the one agent that runs the jobs of this repository.
+// Heartbeats are numbered from 1 on without a hole, each is written once, and the
+// newest one counts: whoever wrote it holds the lease. So of a holder that renews
+// and another agent that takes over, which both write the next number, one wins.
+type Lease struct {
+	Format  int    `json:"format"`
+	Number  uint64 `json:"number"`
+	Epoch   uint64 `json:"epoch"` // the number with which this holder took the lease
+	Holder  string `json:"holder"`
+	Process string `json:"process"` // random for each start of the holder
+	// Released says that the holder gave the lease back.
+	Released bool      `json:"released,omitempty"`
+	Created  time.Time `json:"created"` // by the holder's clock; nothing depends on it
+}
+
+// LeaseName is the name of a heartbeat.
+func LeaseName(number uint64) string {
+	return fmt.Sprintf("%s%016x%s", leasePrefix, number, documentSuffix)
+}
+
+// ParseLeaseName reads what LeaseName wrote.
+func ParseLeaseName(name string) (number uint64, err error) {
+	digits := strings.TrimSuffix(strings.TrimPrefix(name, leasePrefix), documentSuffix)
+	number, err = strconv.ParseUint(digits, 16, 64)
+	if err != nil || number == 0 || LeaseName(number) != name { // the round trip refuses every second spelling
+		return 0, fmt.Errorf("%q is not the name of a lease", name)
+	}
+	return number, nil
+}
+
+// WriteLease writes a heartbeat. It fails with sinks.ErrExists where somebody else
+// wrote that number first.
+func (r *Repository) WriteLease(ctx context.Context, l Lease) error {
+	l.Format = Format
+	return r.WriteUnlocked(ctx, LeaseName(l.Number), l)
+}
+
+// ReadLease reads a heartbeat. Damage, and one that belongs elsewhere, is
+// ErrAltered.
+func (r *Repository) ReadLease(ctx context.Context, number uint64) (Lease, error) {
+	return read(ctx, r, LeaseName(number), func(l Lease) (int, bool, string) {
+		return l.Format, l.Number == number, fmt.Sprintf("heartbeat %d", l.Number)
+	})
+}
+
+// NewestLease is the number of the newest heartbeat behind from, which is from
+// itself where none is: one request as a rule. Heartbeats have no hole, so what lies
+// behind one was written by somebody else: it does not count, and stray names the
+// first of it.
+func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint64, stray string, err error) {
+	after := ""
+	if from > 0 {
+		after = LeaseName(from)
+	}
+	newest = from
+	var runs [][2]uint64 // numbers without a hole, from the first to the last
+	for obj, err := range r.sink.List(ctx, leasePrefix, after) {
+		if err != nil {
+			return 0, "", fmt.Errorf("list the heartbeats of the lease in %s: %w", r, err)
+		}
+		n, err := ParseLeaseName(obj.Name)
+		switch last := len(runs) - 1; {
+		case err != nil:
+		case last >= 0 && runs[last][1]+1 == n:
+			runs[last][1] = n
+		case last < 0 && from > 0 && n == from+1:
+			runs = append(runs, [2]uint64{from, n})
+		default:
+			runs = append(runs, [2]uint64{n, n})
+		}
+	}
+	if len(runs) == 0 {
+		return newest, "", nil
+	}
+	// The heartbeats are those that go on from the known one. Where that is not known, or
+	// was removed with the old ones, they are the last of which there are several.
+	at := len(runs) - 1
+	if runs[0][0] == from {
+		at = 0
+	} else {
+		for ; at >= 0 && runs[at][0] == runs[at][1]; at-- {
+		}
+		switch {
+		case at < 0 && from > 0:
+			return from, LeaseName(runs[0][0]), nil
+		case at < 0:
+			at = len(runs) - 1
+		}
+	}
+	if at+1 < len(runs) {
+		stray = LeaseName(runs[at+1][0])
+	}
+	return runs[at][1], stray, nil
 }

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -76,16 +77,67 @@ func TestJobNames(t *testing.T) {
 			t.Errorf("%q is taken for a result", bad)
 		}
 	}
-	name := repository.BeatName("full", slot, 2, 17)
-	if name != "claims/full/"+slot+"/beat-2-00000017.json" {
-		t.Error(name)
+	if n, err := repository.ParseLeaseName(repository.LeaseName(0x1f)); n != 0x1f || err != nil {
+		t.Error(n, err)
 	}
-	if job, s, attempt, n, err := repository.ParseBeatName(name); err != nil || job != "full" || s != slot || attempt != 2 || n != 17 {
-		t.Error(job, s, attempt, n, err)
+	for _, bad := range []string{"runner/1f.json", "runner/0000000000000000.json", "runner/000000000000001F.json", "x/000000000000001f.json"} {
+		if _, err := repository.ParseLeaseName(bad); err == nil {
+			t.Errorf("%q is taken for a lease", bad)
+		}
 	}
-	for _, bad := range []string{"claims/full/" + slot + "/1.json", "claims/full/" + slot + "/beat-2-17.json", "claims/full/" + slot + "/beat-0-00000017.json", "claims/full/" + slot + "/beat-1-00000000.json"} {
-		if _, _, _, _, err := repository.ParseBeatName(bad); err == nil {
-			t.Errorf("%q is taken for a beat", bad)
+}
+
+// The newest heartbeat is found in few requests, however many there are and
+// whether or not the first ones were removed.
+func TestNewestLease(t *testing.T) {
+	for _, removed := range []uint64{0, 700} {
+		s := sinktest.NewFaulty(sinktest.NewMemory())
+		r := claimRepo(t, s)
+		if n, stray, err := r.NewestLease(t.Context(), 0); n != 0 || stray != "" || err != nil {
+			t.Fatal(n, err)
+		}
+		written := removed
+		for _, upTo := range []uint64{removed + 1, removed + 999, removed + 1000, removed + 1001, removed + 2000, removed + 2001, removed + 5555, removed + 9000} {
+			for ; written < upTo; written++ {
+				if err := r.WriteLease(t.Context(), repository.Lease{Number: written + 1, Epoch: 1, Holder: "a", Process: "p"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, from := range []uint64{0, removed + 1, upTo - 1, upTo} {
+				before := s.Calls(sinktest.List)
+				if n, stray, err := r.NewestLease(t.Context(), from); n != upTo || stray != "" || err != nil {
+					t.Errorf("%d removed, %d written, from %d: got %d, %v", removed, upTo, from, n, err)
+				}
+				if lists := s.Calls(sinktest.List) - before; lists > 12 || from >= upTo-1 && lists != 1 {
+					t.Errorf("%d written, from %d: %d requests", upTo, from, lists)
+				}
+			}
+		}
+		if err := r.WriteLease(t.Context(), repository.Lease{Number: 5 + removed}); !errors.Is(err, sinks.ErrExists) {
+			t.Errorf("got %v, want ErrExists", err)
+		}
+		if l, err := r.ReadLease(t.Context(), 5+removed); err != nil || l.Holder != "a" || l.Process != "p" {
+			t.Errorf("%+v, %v", l, err)
+		}
+	}
+}
+
+// What somebody plants among the heartbeats does not count, and is named, wherever it is.
+func TestStrayHeartbeats(t *testing.T) {
+	r := claimRepo(t, sinktest.NewMemory())
+	write := func(numbers ...uint64) {
+		for _, n := range numbers {
+			if err := r.WriteLease(t.Context(), repository.Lease{Number: n, Epoch: 1, Holder: "a", Process: "p"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(41, 42, 43, 44) // older ones were removed
+	write(3, 1000, 1002, math.MaxUint64)
+	for _, from := range []uint64{0, 41, 43, 44} {
+		n, stray, err := r.NewestLease(t.Context(), from)
+		if n != 44 || err != nil || stray != repository.LeaseName(1000) {
+			t.Errorf("from %d: %d, %q, %v", from, n, stray, err)
 		}
 	}
 }
@@ -111,11 +163,9 @@ func TestReadSlot(t *testing.T) {
 	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot + "-demand-3f9a2c"}))
 	is(repository.SlotState{})
 	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1}))
-	must(r.WriteBeat(t.Context(), repository.Beat{Job: "full", Slot: slot, Attempt: 1, Number: 12}))
-	must(r.WriteBeat(t.Context(), repository.Beat{Job: "full", Slot: slot, Attempt: 1, Number: 9}))
-	is(repository.SlotState{Attempt: 1, Beat: 12})
+	is(repository.SlotState{Attempt: 1})
 	must(r.WriteJobFailed(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 1}))
-	is(repository.SlotState{Attempt: 1, Beat: 12, Failed: true})
+	is(repository.SlotState{Attempt: 1, Failed: true})
 	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 2}))
 	is(repository.SlotState{Attempt: 2})
 	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 2, OK: true}))

@@ -6,17 +6,19 @@
 //	timelines/<timeline>.json                  one descriptor a timeline
 //	<timeline>/full/<backup>/snapshot.zst      a full snapshot (snapshot.zst.age when encrypted;
 //	                                           snapshot-2.zst of a second attempt)
-//	<timeline>/full/<backup>/companion-<name>.tar.zst.age  files that were stored with it
+//	<timeline>/full/<backup>/attachment-<name>.tar.zst.age  files that were stored with it
 //	<timeline>/full/<backup>/manifest.json     written last: with it the backup exists
-//	<timeline>/l0/<first>                      a segment of the raft log, as an archiver wrote it
-//	<timeline>/l1/<first>-<last>               one merged from those; l2 and up alike
+//	<timeline>/l0/<first>-<first of the one before>  a segment of the raft log, as an archiver wrote it
+//	                                           (l0/<first>: none ends right before it)
+//	<timeline>/l1/<first>-<last>               merged from those, or written where others overlap it; l2 and up alike
 //	<timeline>/marks/<index>-<time>-<member>.json  an alive mark
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
-//	verdicts/<sequence>.json                   what a verification found, each bound to the one before
+//	verdicts/<run>_<level>_<outcome>_….json     what a verification found of a backup or a log
 //	canary/<fingerprint>.age                   shows whether an identity is still the right one
 //	pruned/<timeline>/<backup>.json            the backup was let go
-//	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job; beat-… beside it
+//	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job
+//	runner/<number>.json                       a heartbeat of the agent that runs the jobs
 //	jobs/<job>/<slot>.json                     how a job ended at a slot
 //
 // A timeline is "<cluster ID>-<n>": 16 hexadecimal digits, and a number that
@@ -28,9 +30,13 @@
 package repository
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,8 +46,10 @@ import (
 // writes.
 const Format = 1
 
+// MarkerName is the object that makes a folder or a prefix a repository.
+const MarkerName = "requorum.json"
+
 const (
-	markerName       = "requorum.json"
 	timelinesPrefix  = "timelines/"
 	documentSuffix   = ".json"
 	fullFolder       = "/full/"
@@ -145,7 +153,8 @@ func ManifestName(t TimelineID, backup string) string {
 	return t.String() + fullFolder + backup + "/" + manifestBase
 }
 
-func timelineName(t TimelineID) string { return timelinesPrefix + t.String() + documentSuffix }
+// TimelineName is the name of a timeline's descriptor.
+func TimelineName(t TimelineID) string { return timelinesPrefix + t.String() + documentSuffix }
 
 // BackupTime is the time in a backup's ID: by the clock of the one who made it.
 func BackupTime(id string) (time.Time, error) {
@@ -154,4 +163,116 @@ func BackupTime(id string) (time.Time, error) {
 	}
 	stamp, _, _ := strings.Cut(id, "-")
 	return time.Parse(backupTimeLayout, stamp)
+}
+
+// TimelineIDs lists the timelines that have a descriptor or an object, ordered by
+// cluster ID and number. The two differ where the first backup of a timeline was
+// interrupted, or a descriptor was lost. Of each kind it is MaxTimelines at most:
+// see ListTimelines.
+func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
+	all, _, err := r.ListTimelines(ctx)
+	return all, err
+}
+
+// ListTimelines is TimelineIDs, and tells whether there are more: of descriptors
+// those are listed that Budget keeps, and of timelines without one the first names.
+func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
+	descriptors := NewBudget[TimelineID](MaxTimelines, MaxBytes)
+	for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
+		if err != nil {
+			return nil, false, fmt.Errorf("list the timelines in %s: %w", r, err)
+		}
+		base, ok := strings.CutSuffix(strings.TrimPrefix(obj.Name, timelinesPrefix), documentSuffix)
+		if id, err := ParseTimelineID(base); ok && err == nil {
+			descriptors.Add(id, min(obj.Size, DocumentLimit), obj.ModTime)
+		}
+	}
+	all, others := descriptors.Kept()
+	known := map[TimelineID]bool{}
+	for _, id := range all {
+		known[id] = true
+	}
+	// Folder by folder: what is in them may be very many objects.
+	after, without := "", 0
+	for folders := 0; ; folders++ {
+		folder, err := r.folderAfter(ctx, after)
+		if err != nil {
+			return nil, false, fmt.Errorf("list the timelines in %s: %w", r, err)
+		}
+		if folder == "" {
+			break
+		}
+		if without == MaxTimelines || folders == maxFolders {
+			others++
+			break
+		}
+		if id, err := ParseTimelineID(folder); err == nil && !known[id] {
+			all = append(all, id)
+			without++
+		}
+		after = folder + "0" // the character behind the slash: after all names in the folder
+	}
+	// By number: names sort "-10" before "-2".
+	slices.SortFunc(all, func(a, b TimelineID) int {
+		return cmp.Or(cmp.Compare(a.ClusterID, b.ClusterID), cmp.Compare(a.N, b.N))
+	})
+	return all, others > 0, nil
+}
+
+// maxFolders bounds the requests that it takes to find the folders of timelines.
+const maxFolders = 3 * MaxTimelines
+
+// folderAfter is the first part of the first name behind after; empty at the
+// end.
+func (r *Repository) folderAfter(ctx context.Context, after string) (string, error) {
+	for obj, err := range r.sink.List(ctx, "", after) {
+		if err != nil {
+			return "", err
+		}
+		if folder, _, ok := strings.Cut(obj.Name, "/"); ok {
+			return folder, nil
+		}
+	}
+	return "", nil
+}
+
+// ErrNewerFormat says that a newer version of requorum wrote something, and that
+// this version cannot read it.
+var ErrNewerFormat = errors.New("it was written by a newer version of requorum")
+
+// read reads the document called name. Damage is ErrAltered, and so is one that is not
+// called what its content says: it was moved or copied there. That of a newer format is
+// refused. Of tells its format, whether it is called so, and what it is of.
+func read[T any](ctx context.Context, r *Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
+	var v, none T
+	if err := r.ReadDocument(ctx, name, &v); err != nil {
+		return none, err
+	}
+	switch format, calledSo, about := of(v); {
+	case format != Format:
+		return none, fmt.Errorf("%s in %s has format %d; this version of requorum reads format %d: use a newer one: %w", name, r, format, Format, ErrNewerFormat)
+	case !calledSo:
+		return none, fmt.Errorf("%s in %s: %w: it is %s: it was moved or copied here", name, r, ErrAltered, about)
+	}
+	return v, nil
+}
+
+// named lists what names below a prefix tell, which what calls in the plural; those
+// that parse refuses are passed over.
+func named[N any](ctx context.Context, r *Repository, prefix, what string, parse func(name string) (N, error)) ([]N, error) {
+	var all []N
+	for obj, err := range r.sink.List(ctx, prefix, "") {
+		if err != nil {
+			return nil, fmt.Errorf("list the %s in %s: %w", what, r, err)
+		}
+		if n, err := parse(obj.Name); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
+// namesBelow is named for those who want the names as they are.
+func (r *Repository) namesBelow(ctx context.Context, prefix, what string, ofKind func(name string) error) ([]string, error) {
+	return named(ctx, r, prefix, what, func(name string) (string, error) { return name, ofKind(name) })
 }

@@ -41,10 +41,10 @@ func TestBackupID(t *testing.T) {
 func TestNamesAreValidAndNotNested(t *testing.T) {
 	timeline := TimelineID{1, 1}
 	names := []string{
-		markerName, timelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), false),
+		MarkerName, TimelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), false),
 		SnapshotName(timeline, NewBackupID(time.Now()), true), ManifestName(timeline, NewBackupID(time.Now())),
 		SnapshotAttemptName(timeline, NewBackupID(time.Now()), 2, false), SnapshotAttemptName(timeline, NewBackupID(time.Now()), 3, true),
-		VerdictName(1), VerdictName(1<<64 - 1),
+		VerdictName{Sequence: 1, Level: "none", Outcome: "passed"}.String(), VerdictName{Sequence: 1, Level: "none", Outcome: "passed", Timeline: timeline, Log: true}.String(),
 	}
 	for _, a := range names {
 		if err := sinks.ValidName(a); err != nil {

@@ -15,26 +15,37 @@ const (
 	levelFolder = "/l" // with one digit behind it
 	marksFolder = "/marks/"
 	gapsFolder  = "/gaps/"
+	startSuffix = "-start"
 )
 
 // MaxLevel is the highest level that a merged segment can have.
 const MaxLevel = 9
 
-// SegmentName names a segment of the raft log. One first index has one name at
-// level 0, whatever the codecs, so that a conditional put decides between
-// writers.
+// SegmentName names a segment of the raft log.
+//
+// At level 0 it holds the first index of the segment that ends right before it,
+// so that a listing alone shows where each ends, and what is missing. Writers
+// that go on from the same segment choose the same name, whatever the codecs: a
+// conditional put decides between them. What overlaps others has a level above 0.
 type SegmentName struct {
 	Timeline TimelineID
-	Level    int // 0: as an archiver wrote it; above: merged from lower ones
+	Level    int // 0: as an archiver wrote it; above: merged from lower ones, or one that overlaps others
 	First    uint64
-	Last     uint64 // 0 at level 0, whose names do not tell it
+	Last     uint64 // 0 at level 0, whose names do not hold it
+	Previous uint64 // at level 0 only: the first index of the segment that ends right before it; 0 where none does
+	Start    bool   // above level 0 only: a chain begins with it, and nothing joins it to what ends right before it
 }
 
 func (n SegmentName) String() string {
-	if n.Level == 0 {
-		return fmt.Sprintf("%s%s0/%016x", n.Timeline, levelFolder, n.First)
+	switch {
+	case n.Level > 0 && n.Start:
+		return fmt.Sprintf("%s%s%d/%016x-%016x%s", n.Timeline, levelFolder, n.Level, n.First, n.Last, startSuffix)
+	case n.Level > 0:
+		return fmt.Sprintf("%s%s%d/%016x-%016x", n.Timeline, levelFolder, n.Level, n.First, n.Last)
+	case n.Previous > 0:
+		return fmt.Sprintf("%s%s0/%016x-%016x", n.Timeline, levelFolder, n.First, n.Previous)
 	}
-	return fmt.Sprintf("%s%s%d/%016x-%016x", n.Timeline, levelFolder, n.Level, n.First, n.Last)
+	return fmt.Sprintf("%s%s0/%016x", n.Timeline, levelFolder, n.First)
 }
 
 // ParseSegmentName reads what String wrote.
@@ -45,13 +56,20 @@ func ParseSegmentName(name string) (SegmentName, error) {
 		folder, base, _ := strings.Cut(rest, "/")
 		n.Timeline = timeline
 		n.Level, err = strconv.Atoi(folder)
-		first, last, merged := strings.Cut(base, "-")
+		first, second, two := strings.Cut(base, "-")
 		n.First = parseHex(first, &err)
-		if merged {
-			n.Last = parseHex(last, &err)
+		valid := true
+		switch {
+		case n.Level > 0:
+			second, n.Start = strings.CutSuffix(second, startSuffix)
+			n.Last = parseHex(second, &err)
+			valid = n.First <= n.Last
+		case two:
+			n.Previous = parseHex(second, &err)
+			valid = n.Previous < n.First
 		}
 		// The round trip refuses every second spelling of a name.
-		if err == nil && n.Level >= 0 && n.Level <= MaxLevel && (n.Level == 0 || n.First <= n.Last) && n.String() == name {
+		if err == nil && valid && n.Level >= 0 && n.Level <= MaxLevel && n.String() == name {
 			return n, nil
 		}
 	}
@@ -115,51 +133,70 @@ type Segment struct {
 	Object sinks.Object
 }
 
-// Segments lists the log segments of one timeline, level by level, each level
+// Segments lists all log segments of one timeline, level by level, each level
 // ordered by first index. Objects with other names are passed over.
 func (r *Repository) Segments(ctx context.Context, t TimelineID) ([]Segment, error) {
+	return r.segments(ctx, t, t.String()+levelFolder, "")
+}
+
+// MergedSegments lists those of level 1 and above: some hundred for years of a
+// log, where level 0 can have a day of one a second.
+func (r *Repository) MergedSegments(ctx context.Context, t TimelineID) ([]Segment, error) {
+	return r.segments(ctx, t, t.String()+levelFolder, t.String()+levelFolder+"0~") // behind all of level 0
+}
+
+// SmallSegments lists those of level 0 that begin at index from or later.
+func (r *Repository) SmallSegments(ctx context.Context, t TimelineID, from uint64) ([]Segment, error) {
+	after := ""
+	if from > 0 {
+		after = SegmentName{Timeline: t, First: from - 1}.String() + "~" // behind those with a predecessor
+	}
+	return r.segments(ctx, t, t.String()+levelFolder+"0/", after)
+}
+
+// FirstSmall is the segment of level 0 that begins first, and false where there
+// is none. It takes one request.
+func (r *Repository) FirstSmall(ctx context.Context, t TimelineID) (Segment, bool, error) {
+	for s, err := range r.eachSegment(ctx, t, t.String()+levelFolder+"0/", "") {
+		return s, err == nil, err
+	}
+	return Segment{}, false, nil
+}
+
+func (r *Repository) segments(ctx context.Context, t TimelineID, prefix, after string) ([]Segment, error) {
 	var all []Segment
-	for obj, err := range r.list(ctx, t, levelFolder) {
+	for s, err := range r.eachSegment(ctx, t, prefix, after) {
 		if err != nil {
-			return nil, fmt.Errorf("list the log segments of timeline %s in %s: %w", t, r, err)
+			return nil, err
 		}
-		if n, err := ParseSegmentName(obj.Name); err == nil {
-			all = append(all, Segment{n, obj})
-		}
+		all = append(all, s)
 	}
 	return all, nil
+}
+
+// eachSegment lists log segments; an error is the last that it yields.
+func (r *Repository) eachSegment(ctx context.Context, t TimelineID, prefix, after string) iter.Seq2[Segment, error] {
+	return func(yield func(Segment, error) bool) {
+		for obj, err := range r.sink.List(ctx, prefix, after) {
+			if err != nil {
+				yield(Segment{}, fmt.Errorf("list the log segments of timeline %s in %s: %w", t, r, err))
+				return
+			}
+			if n, err := ParseSegmentName(obj.Name); err == nil && !yield(Segment{n, obj}, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Marks lists the alive marks of one timeline, ordered by index, then time.
 func (r *Repository) Marks(ctx context.Context, t TimelineID) ([]MarkName, error) {
-	var all []MarkName
-	for obj, err := range r.list(ctx, t, marksFolder) {
-		if err != nil {
-			return nil, fmt.Errorf("list the marks of timeline %s in %s: %w", t, r, err)
-		}
-		if n, err := ParseMarkName(obj.Name); err == nil {
-			all = append(all, n)
-		}
-	}
-	return all, nil
+	return named(ctx, r, t.String()+marksFolder, fmt.Sprintf("marks of timeline %s", t), ParseMarkName)
 }
 
 // Gaps lists the recorded gaps of one timeline, ordered by first index.
 func (r *Repository) Gaps(ctx context.Context, t TimelineID) ([]GapName, error) {
-	var all []GapName
-	for obj, err := range r.list(ctx, t, gapsFolder) {
-		if err != nil {
-			return nil, fmt.Errorf("list the gaps of timeline %s in %s: %w", t, r, err)
-		}
-		if n, err := ParseGapName(obj.Name); err == nil {
-			all = append(all, n)
-		}
-	}
-	return all, nil
-}
-
-func (r *Repository) list(ctx context.Context, t TimelineID, folder string) iter.Seq2[sinks.Object, error] {
-	return r.sink.List(ctx, t.String()+folder, "")
+	return named(ctx, r, t.String()+gapsFolder, fmt.Sprintf("gaps of timeline %s", t), ParseGapName)
 }
 
 // cutName takes a name apart at folder.

@@ -17,10 +17,11 @@ var logTimeline = repository.TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 3}
 
 func TestSegmentNames(t *testing.T) {
 	for want, n := range map[string]repository.SegmentName{
-		"cdf818194e3a8c32-3/l0/0000000000000001":                  {Timeline: logTimeline, First: 1},
-		"cdf818194e3a8c32-3/l0/ffffffffffffffff":                  {Timeline: logTimeline, First: math.MaxUint64},
-		"cdf818194e3a8c32-3/l1/0000000000000001-00000000000000ff": {Timeline: logTimeline, Level: 1, First: 1, Last: 255},
-		"cdf818194e3a8c32-3/l9/0000000000000001-0000000000000001": {Timeline: logTimeline, Level: 9, First: 1, Last: 1},
+		"cdf818194e3a8c32-3/l0/0000000000000001":                        {Timeline: logTimeline, First: 1},
+		"cdf818194e3a8c32-3/l0/ffffffffffffffff":                        {Timeline: logTimeline, First: math.MaxUint64},
+		"cdf818194e3a8c32-3/l1/0000000000000001-00000000000000ff":       {Timeline: logTimeline, Level: 1, First: 1, Last: 255},
+		"cdf818194e3a8c32-3/l1/0000000000000001-00000000000000ff-start": {Timeline: logTimeline, Level: 1, First: 1, Last: 255, Start: true},
+		"cdf818194e3a8c32-3/l9/0000000000000001-0000000000000001":       {Timeline: logTimeline, Level: 9, First: 1, Last: 1},
 	} {
 		got, err := repository.ParseSegmentName(want)
 		if n.String() != want || err != nil || got != n {
@@ -33,6 +34,7 @@ func TestSegmentNames(t *testing.T) {
 	for _, bad := range []string{
 		"", "cdf818194e3a8c32-3", "cdf818194e3a8c32-3/l0/", "cdf818194e3a8c32-3/l0/1", "cdf818194e3a8c32-3/l0/00000000000000FF",
 		"cdf818194e3a8c32-3/l0/0000000000000001-00000000000000ff", "cdf818194e3a8c32-3/l1/0000000000000001",
+		"cdf818194e3a8c32-3/l0/0000000000000002-0000000000000001-start", "cdf818194e3a8c32-3/l1/0000000000000001-0000000000000001-start-start",
 		"cdf818194e3a8c32-3/l1/0000000000000002-0000000000000001", "cdf818194e3a8c32-3/l10/0000000000000001-0000000000000001",
 		"cdf818194e3a8c32-3/l-1/0000000000000001-0000000000000001", "cdf818194e3a8c32-3/l0/0000000000000001.json",
 		"cdf818194e3a8c32-0/l0/0000000000000001", "x/cdf818194e3a8c32-3/l0/0000000000000001", "cdf818194e3a8c32-3/l0/0000000000000001/x",

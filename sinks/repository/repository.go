@@ -12,9 +12,6 @@ import (
 	"github.com/requorum/requorum/sinks"
 )
 
-// documentLimit bounds what is read as one JSON document, in bytes.
-const documentLimit = 8 << 20
-
 // ErrNoRepository says that there is no repository at the URL.
 var ErrNoRepository = errors.New("no repository there")
 
@@ -38,7 +35,7 @@ type Marker struct {
 // them: Damage tells. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	r := &Repository{sink: s}
-	err := r.ReadDocument(ctx, markerName, &r.marker)
+	err := r.ReadDocument(ctx, MarkerName, &r.marker)
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
 		ids, errIDs := r.TimelineIDs(ctx)
@@ -46,13 +43,13 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 			return nil, errIDs
 		}
 		if len(ids) == 0 {
-			return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, markerName)
+			return nil, fmt.Errorf("%s: %w: %s is missing; check the URL, or make a first backup to it", s, ErrNoRepository, MarkerName)
 		}
 		// Somebody may have made it since: the marker comes before all else.
-		if _, err := s.Stat(ctx, markerName); err == nil {
+		if _, err := s.Stat(ctx, MarkerName); err == nil {
 			return Open(ctx, s)
 		}
-		r.damage = fmt.Errorf("%s is missing in %s, although backups are there", markerName, s)
+		r.damage = fmt.Errorf("%s is missing in %s, although backups are there", MarkerName, s)
 		return r, nil
 	case errors.Is(err, ErrAltered):
 		r.damage = err
@@ -76,7 +73,7 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	var id [16]byte
 	rand.Read(id[:]) // never fails, by its documentation
 	m := Marker{Format: Format, ID: hex.EncodeToString(id[:]), Created: now.UTC().Truncate(time.Second)}
-	err = (&Repository{sink: s}).WriteDocument(ctx, markerName, m)
+	err = (&Repository{sink: s}).WriteDocument(ctx, MarkerName, m)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
 		return nil, fmt.Errorf("make a repository: %w", err)
 	}
@@ -115,7 +112,7 @@ func (r *Repository) ReadDocument(ctx context.Context, name string, v any) error
 // ReadSealed is ReadDocument, and returns the bytes of the object as well: all of
 // them, with what this version knows no field for.
 func (r *Repository) ReadSealed(ctx context.Context, name string, v any) ([]byte, error) {
-	data, err := sinks.Get(ctx, r.sink, name, documentLimit)
+	data, err := r.ReadBytes(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +122,34 @@ func (r *Repository) ReadSealed(ctx context.Context, name string, v any) ([]byte
 	return data, nil
 }
 
+// ReadBytes reads a document's bytes, as they are. One that is larger than a
+// document can be is ErrAltered, and is not read to its end.
+func (r *Repository) ReadBytes(ctx context.Context, name string) ([]byte, error) {
+	data, err := sinks.Get(ctx, r.sink, name, DocumentLimit)
+	if errors.Is(err, sinks.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", ErrAltered, err)
+	}
+	return data, err
+}
+
 // WriteDocument writes v as the document called name, locked where the sink is
 // configured to lock.
 func (r *Repository) WriteDocument(ctx context.Context, name string, v any) error {
+	return r.write(ctx, name, v, true)
+}
+
+// WriteUnlocked is WriteDocument for what may go again: what is of no use once its
+// job is done, and pins.
+func (r *Repository) WriteUnlocked(ctx context.Context, name string, v any) error {
+	return r.write(ctx, name, v, false)
+}
+
+func (r *Repository) write(ctx context.Context, name string, v any, lock bool) error {
 	data, err := Seal(v)
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s in %s: %w", name, r, err)
 	}
-	_, err = sinks.Put(ctx, r.sink, name, data, sinks.CreateOptions{Lock: true, ContentType: "application/json"})
+	_, err = sinks.Put(ctx, r.sink, name, data, sinks.CreateOptions{Lock: lock, ContentType: "application/json"})
 	return err
 }
 
@@ -144,27 +161,81 @@ type Full struct {
 	// backup but what an interrupted run left.
 	Complete bool
 	Objects  []sinks.Object
+	// More is how many objects are there beside those in Objects: no backup has as
+	// many.
+	More int
 }
 
 // Fulls lists the full snapshots of one timeline, ordered by ID, and what
-// interrupted ones left behind.
+// interrupted ones left behind: MaxBackups of them at most, see Budget.
 func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
+	budget := NewFullsBudget()
+	if err := r.AddFulls(ctx, t, budget); err != nil {
+		return nil, err
+	}
+	all, _ := budget.Kept()
+	return all, nil
+}
+
+// NewFullsBudget is what may be held of the full snapshots of any number of
+// timelines.
+func NewFullsBudget() *Budget[Full] { return NewBudget[Full](MaxBackups, MaxBytes) }
+
+// AddFulls is Fulls for a budget that may be shared by several timelines.
+func (r *Repository) AddFulls(ctx context.Context, t TimelineID, budget *Budget[Full]) error {
 	prefix := t.String() + fullFolder
-	var all []Full
+	var one *Full
+	add := func() {
+		if one != nil {
+			budget.Add(*one, one.documentSize(), one.stored())
+		}
+	}
 	for obj, err := range r.sink.List(ctx, prefix, "") {
 		if err != nil {
-			return nil, fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err)
+			return fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err)
 		}
 		id, base, ok := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
 		if !ok || ValidBackupID(id) != nil {
 			continue
 		}
-		if len(all) == 0 || all[len(all)-1].ID != id {
-			all = append(all, Full{Timeline: t, ID: id})
+		if one == nil || one.ID != id {
+			add()
+			one = &Full{Timeline: t, ID: id}
 		}
-		last := &all[len(all)-1]
-		last.Objects = append(last.Objects, obj)
-		last.Complete = last.Complete || base == manifestBase
+		one.add(obj, base == manifestBase)
 	}
-	return all, nil
+	add()
+	return nil
+}
+
+// add takes one of its objects.
+func (f *Full) add(obj sinks.Object, manifest bool) {
+	f.Complete = f.Complete || manifest
+	if len(f.Objects) < maxObjects || manifest {
+		f.Objects = append(f.Objects, obj)
+	} else {
+		f.More++
+	}
+}
+
+// manifest is the manifest's object, or else the first one.
+func (f *Full) manifest() sinks.Object {
+	for _, o := range f.Objects {
+		if o.Name == ManifestName(f.Timeline, f.ID) {
+			return o
+		}
+	}
+	return f.Objects[0]
+}
+
+// stored is since when it exists.
+func (f *Full) stored() time.Time { return f.manifest().ModTime }
+
+// documentSize is what of it is read into memory: nothing where it has no manifest,
+// or one that is refused for its size.
+func (f *Full) documentSize() int64 {
+	if m := f.manifest(); f.Complete && m.Size <= DocumentLimit {
+		return m.Size
+	}
+	return 0
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -35,11 +37,11 @@ type Branch struct {
 // Timeline reads one descriptor.
 func (r *Repository) Timeline(ctx context.Context, id TimelineID) (Timeline, error) {
 	var t Timeline
-	if err := r.ReadDocument(ctx, timelineName(id), &t); err != nil {
+	if err := r.ReadDocument(ctx, TimelineName(id), &t); err != nil {
 		return Timeline{}, err
 	}
 	if t.ID != id {
-		return Timeline{}, fmt.Errorf("%s in %s: %w: it describes timeline %s", timelineName(id), r, ErrAltered, t.ID)
+		return Timeline{}, fmt.Errorf("%s in %s: %w: it describes timeline %s", TimelineName(id), r, ErrAltered, t.ID)
 	}
 	return t, nil
 }
@@ -48,7 +50,7 @@ func (r *Repository) Timeline(ctx context.Context, id TimelineID) (Timeline, err
 // error is sinks.ErrExists, and Timeline tells what the other one wrote.
 func (r *Repository) OpenTimeline(ctx context.Context, t Timeline) error {
 	t.Format = Format
-	return r.WriteDocument(ctx, timelineName(t.ID), t)
+	return r.WriteDocument(ctx, TimelineName(t.ID), t)
 }
 
 // EnsureTimeline returns timeline id, opening it with t where it is not there
@@ -62,4 +64,163 @@ func (r *Repository) EnsureTimeline(ctx context.Context, t Timeline) (Timeline, 
 		return Timeline{}, err
 	}
 	return r.Timeline(ctx, t.ID)
+}
+
+// Superseded is a mark that ends a timeline: its cluster goes on in another one,
+// and no member of it may serve again. It is written once.
+//
+// A recovery that is taken back (see Reinstate) ends the timeline that it opened,
+// with a mark that says Undone. From then on the marks by that timeline count for
+// nothing: those that it superseded live again. They may end again, by another
+// one: so a timeline may have several marks, of which one counts at most.
+type Superseded struct {
+	Format   int        `json:"format"`
+	Timeline TimelineID `json:"timeline"` // the one that ended
+	By       TimelineID `json:"by"`       // the one that goes on
+	At       uint64     `json:"at"`       // raft index of the last entry that is common to both; 0 where it is not known
+	Undone   bool       `json:"undone,omitempty"`
+	Reason   string     `json:"reason"`
+	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
+}
+
+const supersededBase = "/superseded"
+
+// SupersededName is the name of the first mark that ends a timeline.
+func SupersededName(t TimelineID) string { return SupersededMarkName(t, 1) }
+
+// SupersededMarkName is the name of the n-th mark on a timeline, from 1.
+func SupersededMarkName(t TimelineID, n int) string {
+	name := t.String() + supersededBase
+	if n > 1 {
+		name += "-" + strconv.Itoa(n)
+	}
+	return name + documentSuffix
+}
+
+// ParseSupersededName reads what SupersededMarkName wrote.
+func ParseSupersededName(name string) (t TimelineID, n int, err error) {
+	folder, base, _ := strings.Cut(name, "/")
+	t, err = ParseTimelineID(folder)
+	n = 1
+	number := strings.TrimPrefix(strings.TrimSuffix("/"+base, documentSuffix), supersededBase)
+	if err == nil && number != "" {
+		n, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
+	}
+	// The round trip refuses every second spelling of a name.
+	if err != nil || n < 1 || SupersededMarkName(t, n) != name {
+		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a mark that ends a timeline", name)
+	}
+	return t, n, nil
+}
+
+// Supersede ends timeline s.Timeline. Where it has ended already the error is
+// sinks.ErrExists, and Superseded tells by which it was.
+func (r *Repository) Supersede(ctx context.Context, s Superseded) error {
+	s.Undone = false
+	return r.end(ctx, s)
+}
+
+// Reinstate takes a recovery back: s.Timeline, which the recovery opened, ends in
+// favour of s.By, and whatever s.Timeline had superseded lives again. Where that
+// was done before it is no error. Where s.Timeline was superseded by yet another
+// one the error is sinks.ErrExists: that recovery has to be taken back first.
+func (r *Repository) Reinstate(ctx context.Context, s Superseded) error {
+	s.Undone = true
+	err := r.end(ctx, s)
+	if !errors.Is(err, sinks.ErrExists) {
+		return err
+	}
+	if ended, _, again := r.Superseded(ctx, s.Timeline); again != nil || ended.Undone {
+		return again
+	}
+	return err
+}
+
+// end writes s behind the marks that count for nothing.
+func (r *Repository) end(ctx context.Context, s Superseded) error {
+	if s.Timeline == s.By {
+		return fmt.Errorf("timeline %s cannot be superseded by itself", s.By)
+	}
+	s.Format = Format
+	for {
+		ended, marks, err := r.ending(ctx, s.Timeline)
+		if err != nil {
+			return err
+		}
+		name := SupersededMarkName(s.Timeline, marks+1)
+		if ended != nil {
+			return fmt.Errorf("write %s in %s: timeline %s was superseded by %s before: %w", name, r, s.Timeline, ended.By, sinks.ErrExists)
+		}
+		// Another writer may have been first: what it wrote decides.
+		if err := r.WriteDocument(ctx, name, s); !errors.Is(err, sinks.ErrExists) {
+			return err
+		}
+	}
+}
+
+// Superseded tells whether timeline t has ended, and by what. Damage is
+// ErrAltered: in doubt the timeline has ended.
+func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, bool, error) {
+	ended, _, err := r.ending(ctx, t)
+	if err != nil || ended == nil {
+		return Superseded{}, false, err
+	}
+	return *ended, true, nil
+}
+
+// ending is the mark that ends t, or nil, and how many marks there are up to that.
+func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Superseded, marks int, err error) {
+	for {
+		s, err := r.ReadSuperseded(ctx, SupersededMarkName(t, marks+1))
+		switch {
+		case errors.Is(err, sinks.ErrNotFound):
+			return nil, marks, nil
+		case err != nil:
+			return nil, marks, err
+		}
+		marks++
+		if s.Undone {
+			return &s, marks, nil
+		}
+		taken, err := r.undone(ctx, s.By)
+		if err != nil {
+			return nil, marks, err
+		}
+		if !taken {
+			return &s, marks, nil
+		}
+	}
+}
+
+// undone tells whether the recovery that opened t was taken back.
+func (r *Repository) undone(ctx context.Context, t TimelineID) (bool, error) {
+	for n := 1; ; n++ {
+		s, err := r.ReadSuperseded(ctx, SupersededMarkName(t, n))
+		switch {
+		case errors.Is(err, sinks.ErrNotFound):
+			return false, nil
+		case err != nil || s.Undone:
+			return err == nil, err
+		}
+	}
+}
+
+// ReadSuperseded reads one mark, whether it counts or not. Damage, and one that
+// belongs to another timeline, is ErrAltered.
+func (r *Repository) ReadSuperseded(ctx context.Context, name string) (Superseded, error) {
+	t, _, err := ParseSupersededName(name)
+	if err != nil {
+		return Superseded{}, err
+	}
+	return read(ctx, r, name, func(s Superseded) (int, bool, string) {
+		return s.Format, s.Timeline == t, "about timeline " + s.Timeline.String()
+	})
+}
+
+// SupersededNames lists the marks of a timeline, whether they count or not.
+func (r *Repository) SupersededNames(ctx context.Context, t TimelineID) ([]string, error) {
+	return r.namesBelow(ctx, t.String()+supersededBase, "marks that end timeline "+t.String(), func(name string) error {
+		_, _, err := ParseSupersededName(name)
+		return err
+	})
 }

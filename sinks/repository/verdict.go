@@ -3,50 +3,93 @@ package repository
 import (
 	"context"
 	"fmt"
+	"iter"
+	"math"
 	"strings"
 
 	"github.com/requorum/requorum/sinks"
 )
 
-const verdictsPrefix = "verdicts/"
+const (
+	verdictsPrefix   = "verdicts/"
+	verdictSeparator = "_"
+	verdictLog       = "log"
+)
 
-// VerdictLimit bounds what is read as one verdict, in bytes.
-const VerdictLimit = documentLimit
-
-// VerdictName is the name of the verdict with this number in the repository's
-// one chain of verdicts, from 1 on.
-func VerdictName(sequence uint64) string {
-	return fmt.Sprintf("%s%016x%s", verdictsPrefix, sequence, documentSuffix)
+// VerdictName is what the name of a verdict tells: a listing shows what was proved
+// of which backup, and what was not.
+type VerdictName struct {
+	Sequence uint64 // of the run, from 1 on: the higher one is the newer
+	ID       uint32 // random, of the run
+	// Level was reached, "none" where none was; Outcome is how it ended.
+	Level, Outcome string
+	// Timeline and Backup are those of a backup, Timeline and Log of an archived
+	// log. Timeline alone is its descriptor, none the repository's own documents.
+	Timeline TimelineID
+	Backup   string
+	Log      bool
 }
 
-// ParseVerdictName reads what VerdictName wrote.
-func ParseVerdictName(name string) (uint64, error) {
+// String is the object's name.
+func (n VerdictName) String() string {
+	parts := []string{fmt.Sprintf("%016x", n.Sequence), fmt.Sprintf("%08x", n.ID), n.Level, n.Outcome}
+	if n.Timeline != (TimelineID{}) {
+		parts = append(parts, n.Timeline.String())
+	}
+	switch {
+	case n.Log:
+		parts = append(parts, verdictLog)
+	case n.Backup != "":
+		parts = append(parts, n.Backup)
+	}
+	return verdictsPrefix + strings.Join(parts, verdictSeparator) + documentSuffix
+}
+
+// ParseVerdictName reads what VerdictName.String wrote.
+func ParseVerdictName(name string) (VerdictName, error) {
+	var n VerdictName
 	var err error
-	n := parseHex(strings.TrimSuffix(strings.TrimPrefix(name, verdictsPrefix), documentSuffix), &err)
+	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(name, verdictsPrefix), documentSuffix), verdictSeparator)
+	if len(parts) < 4 || len(parts) > 6 {
+		return n, fmt.Errorf("%q is not the name of a verdict", name)
+	}
+	n.Sequence = parseHex(parts[0], &err)
+	id := parseHex(parts[1], &err)
+	n.ID, n.Level, n.Outcome = uint32(id), parts[2], parts[3] //nolint:gosec // the round trip below tells
+	if len(parts) > 4 && err == nil {
+		n.Timeline, err = ParseTimelineID(parts[4])
+	}
+	if len(parts) > 5 && err == nil {
+		if n.Log = parts[5] == verdictLog; !n.Log {
+			n.Backup, err = parts[5], ValidBackupID(parts[5])
+		}
+	}
+	lower := func(s string) bool { return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == "" }
 	// The round trip refuses every second spelling of a name.
-	if err != nil || n == 0 || VerdictName(n) != name {
-		return 0, fmt.Errorf("%q is not the name of a verdict", name)
+	if err != nil || n.Sequence == 0 || id > math.MaxUint32 || !lower(n.Level) || !lower(n.Outcome) || n.String() != name {
+		return VerdictName{}, fmt.Errorf("%q is not the name of a verdict", name)
 	}
 	return n, nil
 }
 
 // StoredVerdict is what a listing tells of a verdict.
 type StoredVerdict struct {
-	Sequence uint64
-	Object   sinks.Object
+	VerdictName
+	Object sinks.Object
 }
 
 // Verdicts lists the verdicts, the oldest first. Objects with other names are
-// passed over.
-func (r *Repository) Verdicts(ctx context.Context) ([]StoredVerdict, error) {
-	var all []StoredVerdict
-	for obj, err := range r.sink.List(ctx, verdictsPrefix, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the verdicts in %s: %w", r, err)
-		}
-		if n, err := ParseVerdictName(obj.Name); err == nil {
-			all = append(all, StoredVerdict{n, obj})
+// passed over. It yields one error at most, last.
+func (r *Repository) Verdicts(ctx context.Context) iter.Seq2[StoredVerdict, error] {
+	return func(yield func(StoredVerdict, error) bool) {
+		for obj, err := range r.sink.List(ctx, verdictsPrefix, "") {
+			if err != nil {
+				yield(StoredVerdict{}, fmt.Errorf("list the verdicts in %s: %w", r, err))
+				return
+			}
+			if n, err := ParseVerdictName(obj.Name); err == nil && !yield(StoredVerdict{n, obj}, nil) {
+				return
+			}
 		}
 	}
-	return all, nil
 }

@@ -10,18 +10,30 @@ import (
 )
 
 func TestVerdictName(t *testing.T) {
-	for _, n := range []uint64{1, 0xab, 1 << 63} {
-		if got, err := repository.ParseVerdictName(repository.VerdictName(n)); err != nil || got != n {
-			t.Errorf("%d is read back as %d, %v", n, got, err)
+	timeline, backup := repository.TimelineID{ClusterID: 0xab, N: 2}, "20260102T150405Z-3f9a2c"
+	for _, n := range []repository.VerdictName{
+		{Sequence: 1, Level: "none", Outcome: "damaged"},
+		{Sequence: 1 << 63, ID: 1<<32 - 1, Level: "drill", Outcome: "passed", Timeline: timeline},
+		{Sequence: 2, ID: 3, Level: "drill", Outcome: "passed", Timeline: timeline, Backup: backup},
+		{Sequence: 2, ID: 3, Level: "checksum", Outcome: "unchecked", Timeline: timeline, Log: true},
+	} {
+		if got, err := repository.ParseVerdictName(n.String()); err != nil || got != n {
+			t.Errorf("%s is read back as %+v, %v", n, got, err)
 		}
 	}
+	const good = "verdicts/0000000000000001_00000002_drill_passed_00000000000000ab-2_" + "20260102T150405Z-3f9a2c"
+	if _, err := repository.ParseVerdictName(good + ".json"); err != nil {
+		t.Fatal(err)
+	}
 	for _, bad := range []string{
-		"", "verdicts/", "verdicts/0000000000000000.json", "verdicts/1.json", "0000000000000001.json",
-		"verdicts/0000000000000001", "verdicts/00000000000000AB.json", "verdicts/x/0000000000000001.json",
-		"verdicts/00000000000000001.json", "verdicts/0000000000000001.json.json",
+		"", "verdicts/", good, good + ".json.json", good + "_x.json", good + "x.json",
+		"verdicts/0000000000000001.json", "verdicts/0000000000000000_00000002_drill_passed.json", "verdicts/1_00000002_drill_passed.json",
+		"verdicts/0000000000000001_00000002_Drill_passed.json", "verdicts/0000000000000001_00000002__passed.json",
+		"verdicts/0000000000000001_100000002_drill_passed.json", "verdicts/0000000000000001_00000002_drill_passed_x.json",
+		"verdicts/x/0000000000000001_00000002_drill_passed.json", "0000000000000001_00000002_drill_passed.json",
 	} {
 		if got, err := repository.ParseVerdictName(bad); err == nil {
-			t.Errorf("%q was read as %d", bad, got)
+			t.Errorf("%q was read as %+v", bad, got)
 		}
 	}
 }
@@ -30,17 +42,16 @@ func TestVerdictName(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	s := sinktest.NewMemory()
 	r := claimRepo(t, s)
-	for _, name := range []string{repository.VerdictName(16), repository.VerdictName(9), "verdicts/readme.txt"} {
+	for _, name := range []string{"verdicts/0000000000000010_00000000_none_passed.json", "verdicts/0000000000000009_00000000_none_passed.json", "verdicts/readme.txt"} {
 		if _, err := sinks.Put(t.Context(), s, name, []byte("{}"), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all, err := r.Verdicts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []uint64
-	for _, v := range all {
+	for v, err := range r.Verdicts(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if v.Object.Size != 2 {
 			t.Errorf("%+v", v)
 		}

@@ -19,7 +19,6 @@ import (
 // costs two requests, and no right to delete is needed.
 const (
 	probeConditional = ".probe/conditional"
-	probeChecksum    = ".probe/checksum"
 	probeEncryption  = ".probe/encryption"
 )
 
@@ -53,12 +52,6 @@ func (s *Sink) probe(ctx context.Context) (found sinks.Abilities, err error) {
 	if !found.ExclusiveCreate {
 		found.Notes = append(found.Notes, fmt.Sprintf("%s ignores conditional puts (If-None-Match): of two writers with one name the later would overwrite the earlier. Objects are looked for before each put, which is safe with a single writer. Let one process write there at a time, or use a server with conditional puts.", s))
 	}
-	if found.Checksums, err = s.probeChecksum(ctx); err != nil {
-		return found, err
-	}
-	if !found.Checksums {
-		found.Notes = append(found.Notes, fmt.Sprintf("%s stores bytes that do not match the checksum sent with them: what is damaged on the way there is not noticed until it is read. Use --read-back with backups, and verify them often.", s))
-	}
 	note, err := s.probeLock(ctx)
 	if err != nil {
 		return found, err
@@ -86,22 +79,6 @@ func (s *Sink) probeConditional(ctx context.Context) (bool, error) {
 	}
 	s.reached.Store(true)
 	return false, nil
-}
-
-// probeChecksum puts bytes with a sum that is not theirs. A 412 means that they
-// were accepted once before.
-func (s *Sink) probeChecksum(ctx context.Context) (bool, error) {
-	_, err := s.client.PutObject(ctx, s.probePut(probeChecksum, checksum(probeData[1:])), func(o *s3.Options) {
-		o.Retryer = takesRefusal{o.Retryer} // which is what is wanted here
-	})
-	status, _, _ := answer(err)
-	switch {
-	case err == nil || status == http.StatusPreconditionFailed:
-		return false, nil
-	case status == http.StatusBadRequest:
-		return true, nil
-	}
-	return false, s.explain(opPut, probeChecksum, err)
 }
 
 func (s *Sink) probePut(name, sum string) *s3.PutObjectInput {

@@ -14,18 +14,18 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// TestProbeIsCheap: two puts that are refused, once for each sink, and no
+// TestProbeIsCheap: one put that is refused, once for each sink, and no
 // delete.
 func TestProbeIsCheap(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint)
-	for round, want := range []int{3, 2} {
+	for round, want := range []int{2, 1} {
 		before := len(proxy.Requests())
 		s := proxied(t, server, proxy, "p")
 		for range 3 {
 			a, err := s.Abilities(context.Background())
-			if err != nil || !a.ExclusiveCreate || !a.Checksums || len(a.Notes) != 0 {
+			if err != nil || !a.ExclusiveCreate || len(a.Notes) != 0 {
 				t.Fatalf("%+v, %v", a, err)
 			}
 		}
@@ -44,9 +44,8 @@ func TestProbeIsCheap(t *testing.T) {
 	}
 }
 
-// TestPromise4WhatRcloneLacksIsSaid: it overwrites on conditional puts and takes
-// wrong checksums. Both are noticed, each time, and a single writer still never
-// overwrites.
+// TestPromise4WhatRcloneLacksIsSaid: it overwrites on conditional puts. That is
+// noticed, each time, and a single writer still never overwrites.
 func TestPromise4WhatRcloneLacksIsSaid(t *testing.T) {
 	t.Parallel()
 	server := sinktest.StartRclone(t)
@@ -57,9 +56,8 @@ func TestPromise4WhatRcloneLacksIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%q", a.Notes)
-		if a.ExclusiveCreate || a.Checksums || len(a.Notes) != 2 ||
-			!strings.Contains(a.Notes[0], "ignores conditional puts") || !strings.Contains(a.Notes[0], "one process write") ||
-			!strings.Contains(a.Notes[1], "checksum") {
+		if a.ExclusiveCreate || len(a.Notes) != 1 ||
+			!strings.Contains(a.Notes[0], "ignores conditional puts") || !strings.Contains(a.Notes[0], "one process write") {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -88,7 +86,7 @@ func TestPromise4EncryptionThatIsIgnored(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "does not encrypt") {
 			t.Errorf("sse=%s: %v", sse, err)
 		}
-		nothing(t, server, "plain", s, "object")
+		nothing(t, server, "p", s, "object")
 	}
 }
 
@@ -102,7 +100,7 @@ func TestPromise4StorageClassThatIsIgnored(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "storage class") {
 			t.Errorf("%s: %v", name, err)
 		}
-		nothing(t, server, "plain", s, name)
+		nothing(t, server, "p", s, name)
 	}
 }
 
@@ -166,7 +164,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := w.Abort(); err != nil {
 		t.Error(err)
 	}
-	nothing(t, server, "plain", s, "aborted")
+	nothing(t, server, "p", s, "aborted")
 	n := 0
 	for _, err := range s.List(ctx, "", "") {
 		if err != nil {

@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/requorum/requorum/sinks"
 )
 
 const defaultStall = 2 * time.Minute
@@ -65,6 +69,7 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
 		o.UsePathStyle = c.PathStyle
+		o.APIOptions = append(o.APIOptions, boundAnswers)
 		c.setRetries(o)
 		// Every put carries its sum, computed here once, in a header: sums in
 		// trailers are refused by many servers.
@@ -75,10 +80,28 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 	return client, closeIdle, nil
 }
 
+// answerLimit bounds, in bytes, every answer but an object's: a page of a listing is
+// the largest, of a thousand keys.
+const answerLimit = 8 * mebibyte
+
+// boundAnswers ends an answer that the SDK would read whole into memory at
+// answerLimit. What is read of an object is bounded by the range that was asked for.
+func boundAnswers(stack *middleware.Stack) error {
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("BoundAnswers", func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		out, metadata, err := next.HandleDeserialize(ctx, in)
+		answer, ok := out.RawResponse.(*smithyhttp.Response)
+		if !ok || answer.Body == nil || awsmiddleware.GetOperationName(ctx) == "GetObject" && answer.StatusCode < http.StatusMultipleChoices {
+			return out, metadata, err
+		}
+		answer.Body = http.MaxBytesReader(nil, answer.Body, answerLimit)
+		return out, metadata, err
+	}), middleware.After)
+}
+
 func newTransport(c Config) (*awshttp.BuildableClient, error) {
 	var authorities *x509.CertPool
 	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
+		pem, err := sinks.ReadFile(c.CAFile, sinks.SmallFile)
 		if err != nil {
 			return nil, fmt.Errorf("the file of authorities that ca names: %w", err)
 		}
@@ -88,6 +111,7 @@ func newTransport(c Config) (*awshttp.BuildableClient, error) {
 		}
 	}
 	stall := cmp.Or(c.Stall, defaultStall)
+	up, down := sinks.NewRate(c.Limits.Up), sinks.NewRate(c.Limits.Down)
 	// A client of the SDK's own, because AWS_CA_BUNDLE fails with any other.
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		dial := t.DialContext
@@ -96,7 +120,7 @@ func newTransport(c Config) (*awshttp.BuildableClient, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &stallConn{Conn: conn, limit: stall}, nil
+			return &stallConn{Conn: newLimitedConn(conn, up, down, c.Limits), limit: stall}, nil
 		}
 		t.DisableCompression = true // bytes are wanted as they are stored
 		t.MaxIdleConnsPerHost = 16
@@ -130,5 +154,54 @@ func (c *stallConn) Write(p []byte) (int, error) {
 	c.SetDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
 	n, err := c.Conn.Write(p)
 	c.SetReadDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
+	return n, err
+}
+
+// limitedConn is a connection of a sink whose connections together keep to a rate in
+// each direction: requests that are repeated and all that is not an object count too.
+type limitedConn struct {
+	net.Conn
+	up, down *sinks.Rate
+}
+
+// readAtOnce bounds what one of many connections takes ahead of the limit.
+const readAtOnce = 16 << 10
+
+func newLimitedConn(conn net.Conn, up, down *sinks.Rate, limits sinks.Limits) net.Conn {
+	if up == nil && down == nil {
+		return conn
+	}
+	if tcp, ok := conn.(interface{ SetReadBuffer(int) error }); ok && down != nil {
+		// What the kernel takes in before it is read is beyond the limit.
+		_ = tcp.SetReadBuffer(int(min(max(limits.Down/128, readAtOnce), 4<<20))) // a larger one does no harm
+	}
+	return &limitedConn{conn, up, down}
+}
+
+// Write waits before each part: for moments, so that a connection that is closed
+// meanwhile need not end it.
+func (c *limitedConn) Write(p []byte) (written int, err error) {
+	for {
+		part := p[written : written+c.up.Most(len(p)-written)]
+		if err := c.up.Wait(context.Background(), len(part)); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(part)
+		written += n
+		if err != nil || written == len(p) {
+			return written, err
+		}
+	}
+}
+
+// Read waits after reading: only then is it known how much there was.
+func (c *limitedConn) Read(p []byte) (int, error) {
+	if c.down != nil {
+		p = p[:min(c.down.Most(len(p)), readAtOnce)]
+	}
+	n, err := c.Conn.Read(p)
+	if waited := c.down.Wait(context.Background(), n); waited != nil && err == nil {
+		err = waited
+	}
 	return n, err
 }

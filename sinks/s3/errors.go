@@ -2,6 +2,8 @@ package s3
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -37,11 +39,10 @@ var (
 // repeats URLs and wrappings; of it only the server's words are shown, and all
 // of it stays within reach of errors.As.
 type failure struct {
-	what      string // "put a/b in s3://bucket/prefix"
-	cause     string
-	kind      error // a sentinel of package sinks, or nil
-	err       error
-	temporary bool
+	what  string // "put a/b in s3://bucket/prefix"
+	cause string
+	kind  error // a sentinel of package sinks, or nil
+	err   error
 }
 
 func (f *failure) Error() string {
@@ -57,9 +58,6 @@ func (f *failure) Unwrap() []error {
 	}
 	return []error{f.err}
 }
-
-// Temporary says whether the same call may succeed later.
-func (f *failure) Temporary() bool { return f.temporary }
 
 // explain turns an error of the SDK into one that names the object, the place,
 // the cause and what to do.
@@ -78,25 +76,22 @@ func (s *Sink) explain(op operation, name string, err error) error {
 		f.cause = s.cutOff(op, name, err)
 		return f
 	}
-	f.cause, f.kind, f.temporary = s.reason(op, name, err, s.config.triedFor())
-	if errors.Is(err, errTimeUsed) {
-		f.temporary = false // it has had its time; sinks.Retry would give it as much again
-	}
+	f.cause, f.kind = s.reason(op, name, err, fmt.Sprintf("for %s", s.config.Retry.For))
 	return f
 }
 
-// reason is why an attempt failed; tried tells how long or often it did.
-func (s *Sink) reason(op operation, name string, err error, tried string) (cause string, kind error, temporary bool) {
+// reason is why an attempt failed; tried tells how long it did.
+func (s *Sink) reason(op operation, name string, err error, tried string) (cause string, kind error) {
 	status, code, message := answer(err)
 	if status == 0 {
-		cause, temporary = s.unanswered(err, tried)
-		return cause, nil, temporary
+		cause, _ = unanswered(err, tried)
+		return cause, nil
 	}
 	cause, kind = s.refused(op, name, status, code, tried, err)
 	if message != "" && (status != http.StatusNotFound || kind == nil) {
 		cause += fmt.Sprintf(" (the server said %s: %s)", code, message)
 	}
-	return cause, kind, passing(status, code)
+	return cause, kind
 }
 
 // cutOff explains a request whose context ended: with what its attempts had
@@ -110,7 +105,7 @@ func (s *Sink) cutOff(op operation, name string, err error) string {
 	if !errors.As(err, &cut) {
 		return "given up without an answer, because " + over
 	}
-	cause, kind, _ := s.reason(op, name, cut.last, "each time")
+	cause, kind := s.reason(op, name, cut.last, "each time")
 	if kind != nil {
 		cause = kind.Error() + cause
 	}
@@ -175,8 +170,8 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 	return fmt.Sprintf("the server refused it with status %d", status), nil
 }
 
-// unanswered explains why no answer came.
-func (s *Sink) unanswered(err error, tried string) (cause string, temporary bool) {
+// unanswered explains why no answer came, and whether one may come later.
+func unanswered(err error, tried string) (cause string, passes bool) {
 	var dns *net.DNSError
 	var timeout net.Error
 	switch text := err.Error(); {
@@ -219,10 +214,15 @@ func (s *Sink) otherRegion(err error) string {
 	return fmt.Sprintf("the bucket lives in another region than %s: set region=%s", s.client.Options().Region, region)
 }
 
-// passing says whether the server may answer otherwise later.
+// passing says whether the server may answer otherwise later. Some codes are of bytes
+// that were changed on their way (the part is still in memory), and of conflicts that
+// S3 asks to repeat.
 func passing(status int, code string) bool {
-	_, again := retriedCodes[code]
-	return again || status >= 500 && status != http.StatusNotImplemented && status != http.StatusInsufficientStorage ||
+	switch code {
+	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "ConditionalRequestConflict", "OperationAborted":
+		return true
+	}
+	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusInsufficientStorage ||
 		status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || code == "RequestTimeout"
 }
 
@@ -261,4 +261,49 @@ func hidden(err error) string {
 		return ": a delete marker hides it; somebody deleted it in a bucket that keeps versions, and the data can still be there: remove the marker to get it back"
 	}
 	return ""
+}
+
+func isCertificate(err error) bool {
+	var (
+		unknown   x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		unchecked *tls.CertificateVerificationError
+	)
+	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &unchecked)
+}
+
+// isPlainHTTP: net/http has no type for it.
+func isPlainHTTP(err error) bool {
+	return strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
+// isCredentials: the SDK has no type for finding none at all.
+func isCredentials(text string) bool {
+	for _, s := range []string{"failed to refresh cached credentials", "get identity: get credentials", "failed to retrieve credentials", "static credentials are empty"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// innermost is the message of the last error of the chain: the SDK and net/http
+// wrap it in URLs and repetitions.
+func innermost(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 {
+				next = many.Unwrap()[0]
+			} else {
+				return err.Error()
+			}
+		}
+		// A syscall's number says less than the operation it belongs to.
+		if _, ok := next.(interface{ Timeout() bool }); ok && errors.Unwrap(next) == nil && len(err.Error()) < 200 {
+			return err.Error()
+		}
+		err = next
+	}
 }

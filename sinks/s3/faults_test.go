@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-// big is three parts, the last one odd and short.
-const big = 33<<20 + 7
+// big is two parts, the last one odd and short, and three chunks.
+const big = 17<<20 + 7
 
 // TestPassingFaultsAreOvercome: what throttling, broken connections and flipped
 // bits do once or twice is not the caller's concern.
@@ -31,8 +32,8 @@ func TestPassingFaultsAreOvercome(t *testing.T) {
 		"SlowDownOnStart":    {Match: sinktest.IsStart, Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
 		"SlowDownOnComplete": {Match: sinktest.IsComplete, Times: 2, Do: sinktest.Refuse(503, "SlowDown")},
 		"ErrorOnPart":        {Match: sinktest.IsPart, Do: sinktest.Refuse(500, "InternalError")},
-		"PartCutMidway":      {Match: sinktest.IsPart, Skip: 1, Do: sinktest.CutRequest(5 << 20)},
-		"PartFlipped":        {Match: sinktest.IsPart, Do: sinktest.FlipRequest(3 << 20)},
+		"PartCutMidway":      {Match: sinktest.IsPart, Do: sinktest.CutRequest(1 << 19)},
+		"PartFlipped":        {Match: sinktest.IsPart, Do: sinktest.FlipRequest(1 << 19)},
 		"PartAnswerLost":     {Match: sinktest.IsPart, Do: sinktest.LoseAnswer},
 		"CompleteCut":        {Match: sinktest.IsComplete, Do: sinktest.CutRequest(10)},
 		"GetCut":             {Match: sinktest.IsGet("big"), Times: 3, Do: sinktest.CutResponse(1 << 20)},
@@ -69,17 +70,15 @@ func proxied(t *testing.T, server *sinktest.S3Server, proxy *sinktest.FaultProxy
 	return open(t, server, server.URLThrough(proxy.Endpoint, "plain", prefix), change...)
 }
 
-func twice(c *s3.Config) { c.Attempts = 2 }
-
 // TestPromise1LastingFaultsLeaveNothing: whatever goes on failing ends in an
-// error, with no object and no upload left, and the error is marked as one that
-// may pass.
+// error, with no object and no upload left.
 func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 	t.Parallel()
+	server := versity(t)
 	data := sinktest.Random(2, big)
 	for name, fault := range map[string]sinktest.ProxyFault{
 		"Throttled":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.Refuse(503, "SlowDown")},
-		"PartsCut":        {Match: sinktest.IsPart, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 20)},
+		"PartsCut":        {Match: sinktest.IsPart, Skip: 1, Times: -1, Do: sinktest.CutRequest(1 << 19)},
 		"PartsFlipped":    {Match: sinktest.IsPart, Times: -1, Do: sinktest.FlipRequest(9)},
 		"PartsLost":       {Match: sinktest.IsPart, Times: -1, Do: sinktest.LoseAnswer},
 		"CompleteRefused": {Match: sinktest.IsComplete, Times: -1, Do: sinktest.Refuse(500, "InternalError")},
@@ -90,23 +89,18 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := versity(t)
 			fault.Name = name
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, "p", twice, func(c *s3.Config) { c.Stall = time.Second })
+			s := proxied(t, server, proxy, name, briefly, func(c *s3.Config) { c.Stall = time.Second })
 			content := data
 			if strings.HasPrefix(name, "Put") {
 				content = data[:1000]
 			}
-			_, err := store(s, "object", content)
-			if err == nil {
+			if _, err := store(s, "object", content); err == nil {
 				t.Fatal("it succeeded")
 			}
-			if !sinks.Temporary(err) {
-				t.Errorf("not marked as passing: %v", err)
-			}
 			proxy.AllFired(t)
-			nothing(t, server, "plain", s, "object")
+			nothing(t, server, name, s, "object")
 		})
 	}
 }
@@ -130,7 +124,11 @@ func TestPromise1LostAnswerOfASuccess(t *testing.T) {
 						fault.Match = sinktest.IsComplete
 					}
 					proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-					s := proxied(t, server, proxy, kind+name+often, twice, func(c *s3.Config) { c.Stall = time.Second })
+					s := proxied(t, server, proxy, kind+name+often, briefly, func(c *s3.Config) {
+						if name == "Hangs" { // the others are answered: a busy server's word is waited for
+							c.Stall = 3 * time.Second
+						}
+					})
 					o, err := store(s, "object", data[:size])
 					if err != nil {
 						t.Fatal(err)
@@ -166,7 +164,7 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 				fault.Match = sinktest.IsComplete
 			}
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, kind, twice)
+			s := proxied(t, server, proxy, kind, briefly)
 			w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -197,7 +195,7 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
 		Name: "kill", Match: sinktest.IsPart, Skip: 1, Do: sinktest.CutAnd(server.Kill),
 	})
-	s := proxied(t, server, proxy, "p", twice)
+	s := proxied(t, server, proxy, "p", briefly)
 	w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +226,7 @@ func TestReadOfAReplacedObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
-		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 3,
+		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 2,
 		Do: sinktest.After(func() {
 			if _, err := server.Client().PutObject(context.Background(), &awss3.PutObjectInput{
 				Bucket: aws.String("plain"), Key: aws.String("p/object"), Body: bytes.NewReader(sinktest.Random(8, big)),
@@ -255,9 +253,9 @@ func TestReadThatAlwaysBreaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "cut", Match: sinktest.IsGet(name), Times: -1, Do: sinktest.CutResponse(100)})
-		_, err := sinks.Get(context.Background(), proxied(t, server, proxy, "p", twice), name, size)
-		if err == nil || !sinks.Temporary(err) {
-			t.Errorf("%s: %v, want a passing error", name, err)
+		_, err := sinks.Get(context.Background(), proxied(t, server, proxy, "p", briefly), name, size)
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v, want an unexpected end", name, err)
 		}
 		proxy.AllFired(t)
 	}

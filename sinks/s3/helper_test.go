@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func open(t *testing.T, server *sinktest.S3Server, url string, change ...func(*s
 		t.Fatal(err)
 	}
 	c.Credentials = server.Credentials()
-	c.Backoff = 20 * time.Millisecond // pauses are the SDK's business
+	c.Retry = sinks.Retry{For: time.Minute, Longest: 20 * time.Millisecond}
 	for _, f := range change {
 		f(&c)
 	}
@@ -86,13 +87,23 @@ func holds(t *testing.T, s sinks.Sink, name string, want []byte) {
 	}
 }
 
-// nothing fails the test if the name is taken or an upload dangles.
-func nothing(t *testing.T, server *sinktest.S3Server, bucket string, s sinks.Sink, name string) {
+// trying lets each request be tried for a time, with pauses up to a length.
+func trying(d, longest time.Duration) func(*s3.Config) {
+	return func(c *s3.Config) { c.Retry = sinks.Retry{For: d, Longest: longest} }
+}
+
+// briefly is for faults that last: some attempts at each request, and not many.
+var briefly = trying(time.Second, 200*time.Millisecond)
+
+// nothing fails the test if the name is taken, or an upload below the prefix dangles.
+func nothing(t *testing.T, server *sinktest.S3Server, prefix string, s sinks.Sink, name string) {
 	t.Helper()
 	if o, err := s.Stat(context.Background(), name); err == nil {
 		t.Errorf("an object is there: %+v", o)
 	}
-	if left := server.Uploads(t, bucket); len(left) > 0 {
-		t.Errorf("uploads dangle: %q", left)
+	for _, left := range server.Uploads(t, "plain") {
+		if strings.HasPrefix(left, prefix+"/") {
+			t.Errorf("an upload dangles: %s", left)
+		}
 	}
 }

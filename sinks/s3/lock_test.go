@@ -129,7 +129,7 @@ func TestPromise4NoLockInTheBucket(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "has no object lock") {
 		t.Errorf("put: %v", err)
 	}
-	nothing(t, server, "plain", s, "object")
+	nothing(t, server, "p", s, "object")
 }
 
 // TestPromise4LockThatIsIgnored: a server that takes the request and does not
@@ -166,7 +166,7 @@ func TestDefaultRetentionIsNoted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !a.ExclusiveCreate || !a.Checksums || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "GOVERNANCE, 3 days") {
+		if !a.ExclusiveCreate || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "GOVERNANCE, 3 days") {
 			t.Errorf("%+v", a)
 		}
 	}

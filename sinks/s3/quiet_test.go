@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/requorum/requorum/sinks/s3"
 )
@@ -31,7 +30,7 @@ func TestSDKIsQuiet(t *testing.T) {
 	stderr := os.Stderr
 	os.Stderr = write
 	t.Cleanup(func() { os.Stderr = stderr })
-	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: metadata.URL, PathStyle: true, Attempts: 1, Backoff: time.Millisecond})
+	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: metadata.URL, PathStyle: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,8 @@
 package s3
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,65 +11,41 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/requorum/requorum/sinks"
 )
 
-const (
-	defaultAttempts = 6
-	defaultBackoff  = 10 * time.Second
-	firstPause      = 500 * time.Millisecond
-)
-
-// retriedCodes are tried again beyond what the SDK does: bytes that were changed
-// on their way (the part is still in memory), and conflicts that S3 asks to
-// repeat.
-var retriedCodes = map[string]struct{}{
-	"BadDigest": {}, "XAmzContentSHA256Mismatch": {}, "XAmzContentChecksumMismatch": {},
-	"ConditionalRequestConflict": {}, "OperationAborted": {},
-}
-
-// errTimeUsed marks an error that came back for all of Config.RetryFor.
+// errTimeUsed marks an error that came back for all the time that it was tried.
 var errTimeUsed = errors.New("the time for trying again is over")
 
-// setRetries tells the SDK what is tried again, and how often or how long.
+// setRetries has the SDK try again by our rule, and not by a number of its own.
 func (c Config) setRetries(o *s3.Options) {
-	standard := retry.NewStandard(func(r *retry.StandardOptions) {
-		r.MaxAttempts = c.attempts()
-		r.MaxBackoff = cmp.Or(c.Backoff, defaultBackoff)
+	o.Retryer = retryer{retry.NewStandard(func(r *retry.StandardOptions) {
 		// The SDK's budget of retries is for the whole life of a client: in an
 		// agent that runs for months one bad hour would use it up.
 		r.RateLimiter = ratelimit.None
-		r.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(hopeless)},
-			append(slices.Clone(r.Retryables), retry.RetryableErrorCode{Codes: retriedCodes})...)
+		r.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(passes)}, r.Retryables...)
+	}), c.Retry}
+	o.RetryMaxAttempts = 0 // AWS_MAX_ATTEMPTS would bound what was asked for
+	o.APIOptions = append(o.APIOptions, keepLastFailure, func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("RetryFor", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+			return next.HandleInitialize(c.startClock(ctx), in)
+		}), middleware.Before)
 	})
-	o.Retryer = standard
-	o.APIOptions = append(o.APIOptions, keepLastFailure)
-	if c.RetryFor > 0 {
-		o.Retryer = persistent{standard, min(cmp.Or(c.Backoff, defaultBackoff), c.RetryFor/defaultAttempts)}
-		o.RetryMaxAttempts = 0 // AWS_MAX_ATTEMPTS would bound what was asked for
-		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-			return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("RetryFor", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
-				return next.HandleInitialize(c.startClock(ctx), in)
-			}), middleware.Before)
-		})
+}
+
+// passes tells what is tried again, beyond what the SDK does by itself, and what is
+// not though the SDK would: time mends no certificate.
+func passes(err error) aws.Ternary {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return aws.UnknownTernary // the SDK's own matter
 	}
-}
-
-func (c Config) attempts() int {
-	return cmp.Or(c.Attempts, defaultAttempts)
-}
-
-// triedFor says how long or how often a request was tried.
-func (c Config) triedFor() string {
-	if c.RetryFor > 0 {
-		return fmt.Sprintf("for %s", c.RetryFor)
-	}
-	return fmt.Sprintf("in all of %d attempts", c.attempts())
-}
-
-// hopeless is what the SDK tries again though time does not mend it.
-func hopeless(err error) aws.Ternary {
 	if isCertificate(err) || isPlainHTTP(err) {
 		return aws.FalseTernary
+	}
+	status, code, _ := answer(err)
+	if _, again := unanswered(err, ""); status == 0 && again || passing(status, code) {
+		return aws.TrueTernary
 	}
 	return aws.UnknownTernary
 }
@@ -82,48 +53,36 @@ func hopeless(err error) aws.Ternary {
 // untilKey is where a context says when no further attempt may begin.
 type untilKey struct{}
 
-// startClock starts the time that RetryFor allows. A clock that runs already
-// goes on: the requests that share a context share the time.
+// startClock starts the time that Retry allows. A clock that runs already goes on:
+// the requests that share a context share the time.
 func (c Config) startClock(ctx context.Context) context.Context {
-	if c.RetryFor <= 0 || ctx.Value(untilKey{}) != nil {
+	if ctx.Value(untilKey{}) != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, untilKey{}, time.Now().Add(c.RetryFor))
+	return context.WithValue(ctx, untilKey{}, time.Now().Add(c.Retry.For))
 }
 
-// persistent is the SDK's retryer, bounded by a clock and not by a number.
-type persistent struct {
+// retryer is the SDK's, bounded by a clock and not by a number.
+type retryer struct {
 	aws.RetryerV2
-	longest time.Duration // pause
+	policy sinks.Retry
 }
 
 // MaxAttempts is none.
-func (p persistent) MaxAttempts() int { return 0 }
+func (r retryer) MaxAttempts() int { return 0 }
 
-// RetryDelay doubles up to the longest pause and varies by half, so that many
-// parts and many clients do not come back together. The SDK's own does not vary
-// its longest pause.
-func (p persistent) RetryDelay(attempt int, _ error) (time.Duration, error) {
-	pause := min(p.longest, firstPause<<min(max(attempt-1, 0), 10))
-	return pause/2 + rand.N(pause/2+1), nil
+// RetryDelay is the policy's: the SDK's own does not vary its longest pause.
+func (r retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
+	return r.policy.Pause(attempt), nil
 }
 
 // GetRetryToken refuses another attempt that the pause could bring beyond the
 // clock's end.
-func (p persistent) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
-	if until, ok := ctx.Value(untilKey{}).(time.Time); ok && time.Now().Add(p.longest).After(until) {
+func (r retryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
+	if until, ok := ctx.Value(untilKey{}).(time.Time); !ok || r.policy.Over(until) {
 		return nil, errTimeUsed
 	}
-	return p.RetryerV2.GetRetryToken(ctx, err)
-}
-
-// takesRefusal does not try again what the server refuses as a bad request.
-type takesRefusal struct{ aws.Retryer }
-
-// IsErrorRetryable leaves all the rest to the retryer it wraps.
-func (r takesRefusal) IsErrorRetryable(err error) bool {
-	status, _, _ := answer(err)
-	return status != http.StatusBadRequest && r.Retryer.IsErrorRetryable(err)
+	return r.RetryerV2.GetRetryToken(ctx, err)
 }
 
 // cutError is of a request whose context ended after an attempt had failed, of

@@ -1,16 +1,119 @@
 package sinktest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
 )
+
+// ErrInjected is what a fault returns that was given no error of its own.
+var ErrInjected = errors.New("injected fault")
+
+// Op is a call that a Fault strikes.
+type Op string
+
+// The calls of a sink, its writers and its readers.
+const (
+	Create Op = "create"
+	Write  Op = "write"
+	Commit Op = "commit"
+	Abort  Op = "abort"
+	Open   Op = "open"
+	Read   Op = "read"
+	Stat   Op = "stat"
+	List   Op = "list" // one iteration
+	Delete Op = "delete"
+)
+
+// Fault is one line of a script: what goes wrong, and when. Calls are counted
+// from 1, and only those that match; for CutRead and FlipWrite whole readers
+// and writers are.
+type Fault struct {
+	op     Op
+	kind   kind
+	nth    int
+	always bool
+	name   string
+	err    error
+	at     int64
+	delay  time.Duration
+}
+
+type kind string
+
+const (
+	fails  kind = "fails"
+	loses  kind = "is done and its answer lost"
+	delays kind = "is delayed"
+	cuts   kind = "is cut"
+	flips  kind = "has a bit changed"
+)
+
+// Fail makes the nth call return err instead of being made.
+func Fail(op Op, nth int, err error) Fault { return Fault{op: op, kind: fails, nth: nth, err: err} }
+
+// Lose makes the nth call and then returns err all the same: an answer that
+// was lost on its way.
+func Lose(op Op, nth int, err error) Fault { return Fault{op: op, kind: loses, nth: nth, err: err} }
+
+// Delay makes the nth call wait first, or until the context ends.
+func Delay(op Op, nth int, wait time.Duration) Fault {
+	return Fault{op: op, kind: delays, nth: nth, delay: wait}
+}
+
+// CutRead ends the nth reader with err after so many bytes.
+func CutRead(nth int, after int64, err error) Fault {
+	return Fault{op: Read, kind: cuts, nth: nth, at: after, err: err}
+}
+
+// CutList ends the nth iteration with err after so many objects.
+func CutList(nth int, after int64, err error) Fault {
+	return Fault{op: List, kind: cuts, nth: nth, at: after, err: err}
+}
+
+// FlipWrite changes one bit of the byte at offset on its way into
+// the nth object.
+func FlipWrite(nth int, offset int64) Fault {
+	return Fault{op: Write, kind: flips, nth: nth, at: offset}
+}
+
+// Of restricts the fault to names that contain part.
+func (f Fault) Of(part string) Fault { f.name = part; return f }
+
+// Always lets the fault strike at every call from the nth on.
+func (f Fault) Always() Fault { f.always = true; return f }
+
+// String describes the fault for the message of a test.
+func (f Fault) String() string {
+	text := fmt.Sprintf("%s %d %s", f.op, f.nth, f.kind)
+	if f.name != "" {
+		text += fmt.Sprintf(", of names with %q", f.name)
+	}
+	if f.kind == cuts || f.kind == flips {
+		text += fmt.Sprintf(", at %d", f.at)
+	}
+	return text
+}
+
+func (f Fault) failure() error {
+	if f.err == nil {
+		return ErrInjected
+	}
+	return f.err
+}
+
+func (f Fault) matches(op Op, name string) bool {
+	return f.op == op && strings.Contains(name, f.name)
+}
 
 // Faulty is a sink that goes wrong by a script. It counts its calls, so that a
 // test can tell how often something was tried.
@@ -122,18 +225,14 @@ func call[T any](ctx context.Context, f *Faulty, op Op, name string, do func() (
 	return value, err
 }
 
-// arm counts one reader, writer or iteration whose bytes or objects from start
-// to end (or without a known end: negative) pass, and returns the cuts and
-// flips that are meant for it.
-func (f *Faulty) arm(op Op, name string, start, end int64) []*armed {
+// arm counts one reader, writer or iteration, and returns the cuts and flips that are
+// meant for it.
+func (f *Faulty) arm(op Op, name string) []*armed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var mine []*armed
 	for _, a := range f.script {
 		if !a.matches(op, name) || a.kind != cuts && a.kind != flips {
-			continue
-		}
-		if a.kind == flips && (a.at < start || end >= 0 && a.at >= end) {
 			continue
 		}
 		if a.seen++; a.seen == a.nth || a.seen > a.nth && a.always {
@@ -156,7 +255,7 @@ func (f *Faulty) Create(ctx context.Context, name string, opts sinks.CreateOptio
 		if err != nil {
 			return nil, err
 		}
-		return &faultyWriter{Writer: w, ctx: ctx, sink: f, name: name, mine: f.arm(Write, name, 0, -1)}, nil
+		return &faultyWriter{Writer: w, ctx: ctx, sink: f, name: name, mine: f.arm(Write, name)}, nil
 	})
 }
 
@@ -167,11 +266,7 @@ func (f *Faulty) Open(ctx context.Context, name string, offset, length int64) (i
 		if err != nil {
 			return nil, err
 		}
-		end := int64(-1)
-		if length >= 0 {
-			end = offset + length
-		}
-		mine := f.arm(Read, name, offset, end)
+		mine := f.arm(Read, name)
 		return &faultyReader{ReadCloser: r, ctx: ctx, sink: f, name: name, start: offset, offset: offset, mine: mine}, nil
 	})
 }
@@ -184,7 +279,7 @@ func (f *Faulty) Stat(ctx context.Context, name string) (sinks.Object, error) {
 // List implements sinks.Sink.
 func (f *Faulty) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
 	return func(yield func(sinks.Object, error) bool) {
-		mine := f.arm(List, prefix, 0, -1)
+		mine := f.arm(List, prefix)
 		_, err := call(ctx, f, List, prefix, func() (struct{}, error) {
 			count := int64(0)
 			for object, err := range f.Sink.List(ctx, prefix, after) {
@@ -212,4 +307,77 @@ func (f *Faulty) List(ctx context.Context, prefix, after string) iter.Seq2[sinks
 func (f *Faulty) Delete(ctx context.Context, name string) error {
 	_, err := call(ctx, f, Delete, name, func() (struct{}, error) { return struct{}{}, f.Sink.Delete(ctx, name) })
 	return err
+}
+
+type faultyWriter struct {
+	sinks.Writer
+	ctx    context.Context
+	sink   *Faulty
+	name   string
+	offset int64
+	mine   []*armed
+}
+
+func (w *faultyWriter) Write(p []byte) (int, error) {
+	n, err := call(w.ctx, w.sink, Write, w.name, func() (int, error) {
+		return w.Writer.Write(w.flip(p))
+	})
+	w.offset += int64(n)
+	return n, err
+}
+
+// flip leaves the caller's bytes as they are: a Writer must not change them.
+func (w *faultyWriter) flip(p []byte) []byte {
+	for _, a := range w.mine {
+		if i := a.at - w.offset; i >= 0 && i < int64(len(p)) {
+			p = bytes.Clone(p)
+			p[i] ^= 1
+			w.sink.strike(a)
+		}
+	}
+	return p
+}
+
+// Commit aborts where the script lets it fail.
+func (w *faultyWriter) Commit(ctx context.Context) (sinks.Object, error) {
+	object, err := call(ctx, w.sink, Commit, w.name, func() (sinks.Object, error) { return w.Writer.Commit(ctx) })
+	if err != nil {
+		// A Commit that failed owes to leave nothing, also one that was not made.
+		err = errors.Join(err, w.Writer.Abort())
+	}
+	return object, err
+}
+
+// Abort is struck also when the context has ended.
+func (w *faultyWriter) Abort() error {
+	_, err := call(context.WithoutCancel(w.ctx), w.sink, Abort, w.name, func() (struct{}, error) {
+		return struct{}{}, w.Writer.Abort()
+	})
+	return err
+}
+
+type faultyReader struct {
+	io.ReadCloser
+	ctx           context.Context
+	sink          *Faulty
+	name          string
+	start, offset int64 // in the object
+	mine          []*armed
+}
+
+func (r *faultyReader) Read(p []byte) (int, error) {
+	for _, a := range r.mine {
+		left := r.start + a.at - r.offset
+		switch {
+		case a.kind != cuts:
+		case left <= 0:
+			r.sink.strike(a)
+			return 0, fmt.Errorf("read %s in %s at %d: %w", r.name, r.sink, r.offset, a.failure())
+		default:
+			p = p[:min(int64(len(p)), left)]
+		}
+	}
+	n, err := call(r.ctx, r.sink, Read, r.name, func() (int, error) { return r.ReadCloser.Read(p) })
+	r.offset += int64(n)
+	return n, err
 }

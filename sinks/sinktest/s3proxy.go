@@ -1,6 +1,8 @@
 package sinktest
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -169,4 +171,250 @@ func Black(t testing.TB) string {
 		}
 	})
 	return "http://" + l.Addr().String()
+}
+
+// ProxyFault is one line of a FaultProxy's script.
+type ProxyFault struct {
+	// Name stands in the message when the fault never fired.
+	Name string
+	// Match picks the requests; nil picks all.
+	Match func(*http.Request) bool
+	// Skip lets the first that match pass.
+	Skip int
+	// Times is how often it fires: 0 is once, negative is always.
+	Times int
+	Do    ProxyAction
+}
+
+// ProxyAction answers one request, with or without the server's help.
+type ProxyAction func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy)
+
+// IsPut matches PutObject of a key that ends in suffix.
+func IsPut(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == http.MethodPut && !r.URL.Query().Has("partNumber") && strings.HasSuffix(r.URL.Path, suffix)
+	}
+}
+
+// IsGet matches GetObject of a key that ends in suffix.
+func IsGet(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, suffix)
+	}
+}
+
+// IsHead matches HeadObject of a key that ends in suffix.
+func IsHead(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == http.MethodHead && strings.HasSuffix(r.URL.Path, suffix)
+	}
+}
+
+// IsDelete matches DeleteObject of a key that ends in suffix; no abort.
+func IsDelete(suffix string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == http.MethodDelete && !r.URL.Query().Has("uploadId") && strings.HasSuffix(r.URL.Path, suffix)
+	}
+}
+
+// IsPart matches UploadPart.
+func IsPart(r *http.Request) bool {
+	return r.Method == http.MethodPut && r.URL.Query().Has("partNumber")
+}
+
+// IsComplete matches CompleteMultipartUpload.
+func IsComplete(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+}
+
+// IsStart matches CreateMultipartUpload.
+func IsStart(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Query().Has("uploads")
+}
+
+// IsList matches ListObjectsV2.
+func IsList(r *http.Request) bool { return r.URL.Query().Get("list-type") == "2" }
+
+// Refuse answers with an S3 error and asks no server: Refuse(503, "SlowDown").
+func Refuse(status int, code string) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
+		io.Copy(io.Discard, r.Body)
+		refuse(w, r, status, code)
+	}
+}
+
+// Skew answers RequestTimeTooSkewed with a Date that is off by d.
+func Skew(d time.Duration) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Date", time.Now().Add(d).UTC().Format(http.TimeFormat))
+		refuse(w, r, http.StatusForbidden, "RequestTimeTooSkewed")
+	}
+}
+
+func refuse(w http.ResponseWriter, r *http.Request, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message><RequestId>1</RequestId></Error>`, code)
+	}
+}
+
+// CutRequest breaks the connections to both sides after n bytes of the
+// request's body.
+func CutRequest(n int64) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(io.LimitReader(r.Body, n), broken{}), r.Body}
+		server.ServeHTTP(w, r)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// CutResponse breaks the connection to the client after n bytes of the
+// answer's body.
+func CutResponse(n int64) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		server.ServeHTTP(&cutter{ResponseWriter: w, left: n}, r)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// LoseAnswer lets the server do the work and breaks the connection instead of
+// answering.
+func LoseAnswer(_ http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+	server.ServeHTTP(httptest.NewRecorder(), r)
+	panic(http.ErrAbortHandler)
+}
+
+// HangAfter lets the server do the work, and then says nothing until the client
+// goes away.
+func HangAfter(_ http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+	server.ServeHTTP(httptest.NewRecorder(), r)
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
+// Hang does nothing until the client goes away.
+func Hang(_ http.ResponseWriter, r *http.Request, _ *httputil.ReverseProxy) {
+	io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
+
+// RefuseAfter lets the server do the work and answers with an error.
+func RefuseAfter(status int, code string) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		server.ServeHTTP(httptest.NewRecorder(), r)
+		refuse(w, r, status, code)
+	}
+}
+
+// CutAnd breaks the connection before the server hears of the request, and
+// runs also first: a test's hook at a moment it cannot time otherwise.
+func CutAnd(also func()) ProxyAction {
+	return func(http.ResponseWriter, *http.Request, *httputil.ReverseProxy) {
+		also()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// After runs also before the request is handed on unharmed.
+func After(also func()) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		also()
+		server.ServeHTTP(w, r)
+	}
+}
+
+// FlipRequest flips a bit of the request's body at offset.
+func FlipRequest(offset int64) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{&flipper{r: r.Body, at: offset}, r.Body}
+		server.ServeHTTP(w, r)
+	}
+}
+
+// FlipResponse flips a bit of the answer's body at offset.
+func FlipResponse(offset int64) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		server.ServeHTTP(&flippingWriter{ResponseWriter: w, at: offset}, r)
+	}
+}
+
+// broken is where a stream was cut.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("cut on purpose") }
+
+// cutter passes on left bytes of an answer's body and breaks off.
+type cutter struct {
+	http.ResponseWriter
+	left int64
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	if int64(len(p)) < c.left {
+		c.left -= int64(len(p))
+		return c.ResponseWriter.Write(p)
+	}
+	c.ResponseWriter.Write(p[:c.left])
+	if f, ok := c.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+type flipper struct {
+	r  io.Reader
+	at int64
+}
+
+func (f *flipper) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if f.at >= 0 && f.at < int64(n) {
+		p[f.at] ^= 1
+	}
+	f.at -= int64(n)
+	return n, err
+}
+
+type flippingWriter struct {
+	http.ResponseWriter
+	at int64
+}
+
+func (f *flippingWriter) Write(p []byte) (int, error) {
+	if f.at >= 0 && f.at < int64(len(p)) {
+		p = append([]byte(nil), p...)
+		p[f.at] ^= 1
+	}
+	f.at -= int64(len(p))
+	return f.ResponseWriter.Write(p)
+}
+
+// WithoutHeaders hands the request on and drops headers of the answer: a server
+// that does not tell what it did, or did not do it.
+func WithoutHeaders(names ...string) ProxyAction {
+	return func(w http.ResponseWriter, r *http.Request, server *httputil.ReverseProxy) {
+		server.ServeHTTP(&withoutHeaders{w, names}, r)
+	}
+}
+
+type withoutHeaders struct {
+	http.ResponseWriter
+	names []string
+}
+
+// WriteHeader is where an answer's headers are final.
+func (w *withoutHeaders) WriteHeader(status int) {
+	for _, name := range w.names {
+		w.Header().Del(name)
+	}
+	w.ResponseWriter.WriteHeader(status)
 }

@@ -2,8 +2,30 @@ package sinktest
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -145,4 +167,225 @@ func (s *S3Server) Versions(t testing.TB, bucket, prefix string) []string {
 		}
 	}
 	return found
+}
+
+// startDeadline bounds how long a server may take until it answers; the slow
+// one is minio on a busy machine.
+const startDeadline = 60 * time.Second
+
+// process is a server's process, which can be killed and started again.
+type process struct {
+	command func() *exec.Cmd
+	// ready is a URL that is answered with less than 500 once the server serves.
+	ready  string
+	client *http.Client
+	log    string
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+}
+
+// start starts the server and waits until it serves.
+func (p *process) start(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := p.command()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", cmd.Path, err)
+	}
+	p.cmd = cmd
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	deadline := time.Now().Add(startDeadline)
+	for {
+		resp, err := p.client.Get(p.ready)
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode < 500 {
+				return
+			}
+			err = fmt.Errorf("it answers %s", resp.Status)
+		}
+		select {
+		case end := <-ended:
+			t.Fatalf("%s ended at once: %v\n%s", cmd.Path, end, p.output())
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not serve after %s: %v\n%s", cmd.Path, startDeadline, err, p.output())
+		}
+	}
+}
+
+// kill ends the process at once and waits until it is gone.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		panic(fmt.Sprintf("kill %s: %v", p.cmd.Path, err))
+	}
+	for p.cmd.Process.Signal(syscall.Signal(0)) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	p.cmd = nil
+}
+
+func (p *process) output() string {
+	out, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
+
+// freePort is a TCP port of the loopback that was free a moment ago. It lies below
+// those that Linux gives to outgoing connections, one of which would have it while
+// the server is killed, to be started again.
+func freePort(t testing.TB) string {
+	t.Helper()
+	var err error
+	for range 1000 {
+		port := strconv.Itoa(10_000 + mathrand.IntN(8000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			defer l.Close()
+			return port
+		}
+	}
+	t.Fatal(err)
+	return ""
+}
+
+// slowTool is tool for what takes minutes to build: that is done with REQUORUM_CI=1
+// only, and the test is skipped otherwise, and with -short.
+func slowTool(t testing.TB, name string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("%s is for the long form; versitygw serves the short one", name)
+	}
+	if os.Getenv("REQUORUM_CI") != "1" {
+		path := filepath.Join(repositoryRoot(t), ".cache", "bin", name)
+		if _, err := os.Stat(path); err != nil {
+			t.Skipf("SKIPPED: the test server %s is not built: run .tools/build %s (it takes minutes), or set REQUORUM_CI=1", name, name)
+		}
+		return path
+	}
+	return tool(t, name)
+}
+
+// tool is the path of a test server, which .tools/build makes.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	root := repositoryRoot(t)
+	path := filepath.Join(root, ".cache", "bin", name)
+	if _, err := os.Stat(path); err == nil && os.Getenv("REQUORUM_CI") != "1" {
+		return path
+	}
+	if out, err := exec.Command(filepath.Join(root, ".tools", "build"), name).CombinedOutput(); err != nil {
+		t.Fatalf("build the test server %s: %v\n%s", name, err, out)
+	}
+	return path
+}
+
+// repositoryRoot is the folder that holds go.mod, upwards of the test.
+func repositoryRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, ".tools", "build")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no .tools/build upwards of the test's folder")
+		}
+		dir = parent
+	}
+}
+
+// environ is the environment without what would steer a server or the SDK.
+func environ(more ...string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "AWS_") && !strings.HasPrefix(e, "VGW_") && !strings.HasPrefix(e, "MINIO_") && !strings.HasPrefix(e, "RCLONE_") {
+			env = append(env, e)
+		}
+	}
+	return append(env, more...)
+}
+
+// certificates makes an authority and a certificate of 127.0.0.1 that it
+// signed, and returns the files' paths: authority, certificate, key.
+func certificates(t testing.TB) (ca, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	server := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"},
+		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &caKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serverDER, err := x509.CreateCertificate(rand.Reader, server, authority, &serverKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(serverKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", serverDER), write("key.pem", "PRIVATE KEY", keyDER)
+}
+
+// clientTrusting is an HTTP client that trusts the authority in the file; the
+// system's where it is empty.
+func clientTrusting(caFile string) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if caFile != "" {
+		data, err := os.ReadFile(caFile)
+		if err != nil {
+			panic(err) // the test wrote it a moment ago
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(data)
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
+	return &http.Client{Transport: transport}
 }

@@ -15,8 +15,11 @@ import (
 	"testing"
 )
 
-// Versions are all that requorum works with, oldest first.
-func Versions() []string { return []string{"3.4", "3.5", "3.6", "3.7"} }
+// Versions are those that requorum archives, replays and recovers, oldest first.
+func Versions() []string { return []string{"3.5", "3.6", "3.7"} }
+
+// SnapshotVersions are those whose snapshots it takes, restores and checks.
+func SnapshotVersions() []string { return append([]string{"3.4"}, Versions()...) }
 
 // Unavailable skips the test because something it needs is missing, or fails it
 // where everything has to run.
@@ -32,7 +35,7 @@ func Unavailable(t testing.TB, reason string) {
 // which is built or fetched when it is missing.
 func Binary(t testing.TB, version, name string) string {
 	t.Helper()
-	bin := filepath.Join(root(t), ".cache", "bin", "etcd-"+version)
+	bin := filepath.Join(Root(t), ".cache", "bin", "etcd-"+version)
 	path := filepath.Join(bin, name)
 	switch version {
 	case "3.4":
@@ -40,11 +43,11 @@ func Binary(t testing.TB, version, name string) string {
 			Unavailable(t, "etcd 3.4 comes from Debian's packages: "+err.Error())
 		}
 	case "3.5", "3.6", "3.7":
-		if err := build(root(t), version, path); err != nil {
+		if err := build(Root(t), version, path); err != nil {
 			Unavailable(t, err.Error())
 		}
 	default:
-		t.Fatalf("etcd %s: want one of %v", version, Versions())
+		t.Fatalf("etcd %s: want one of %v", version, SnapshotVersions())
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("etcd %s has no %s: %v", version, name, err)
@@ -52,8 +55,8 @@ func Binary(t testing.TB, version, name string) string {
 	return path
 }
 
-// root is the top of the repository.
-func root(t testing.TB) string {
+// Root is the top of the repository.
+func Root(t testing.TB) string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok {
 		t.Fatal("the place of this source file is unknown")
@@ -189,4 +192,42 @@ func output(t testing.TB, path string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(path), strings.Join(args, " "), err, stdout.String(), stderr.String())
 	}
 	return stdout.String()
+}
+
+// Soak tells whether the long forms of tests are asked for: REQUORUM_SOAK=1, as
+// `make soak` sets it.
+func Soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
+
+// Some are all of the versions in a soak, the last of those given with -short,
+// and otherwise those given.
+func Some(versions ...string) []string {
+	switch {
+	case Soak() && versions[0] == "3.4":
+		return SnapshotVersions()
+	case Soak():
+		return Versions()
+	case testing.Short():
+		return versions[len(versions)-1:]
+	}
+	return versions
+}
+
+// Amount is how much a test does: with -short, without it, and in a soak.
+func Amount(short, long, soak int) int {
+	switch {
+	case Soak():
+		return soak
+	case testing.Short():
+		return short
+	}
+	return long
+}
+
+// WriteProgram writes a program that the test, or a process which it starts, is to run. A
+// process that is forked meanwhile would have it open for writing until it is another
+// program, and the kernel runs no such file ("text file busy", golang.org/issue/22315).
+func WriteProgram(path string, data []byte, mode os.FileMode) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, data, mode)
 }

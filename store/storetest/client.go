@@ -1,19 +1,38 @@
 package storetest
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
+// Clients without a logger of their own say on stderr that a member is away: what
+// the tests do to members all the time. The variable is etcd's own.
+func init() {
+	if os.Getenv("ETCD_CLIENT_DEBUG") == "" {
+		os.Setenv("ETCD_CLIENT_DEBUG", "fatal")
+	}
+}
+
 // ClientConfig reaches all members, with what TLS and authentication need.
-func (c *Cluster) ClientConfig() store.ClientConfig {
-	config := store.ClientConfig{Endpoints: c.Endpoints()}
+func (c *Cluster) ClientConfig() client.Config {
+	config := client.Config{Endpoints: c.Endpoints()}
 	if c.options.TLS {
 		config.CACert = c.authority.CA
 		config.Cert, config.Key = filepath.Join(c.authority.dir, "client.pem"), filepath.Join(c.authority.dir, "client.key")
@@ -41,7 +60,7 @@ func (c *Cluster) Client(t testing.TB, members ...int) *clientv3.Client {
 	return newClient(t, config)
 }
 
-func newClient(t testing.TB, config store.ClientConfig) *clientv3.Client {
+func newClient(t testing.TB, config client.Config) *clientv3.Client {
 	t.Helper()
 	spec := &clientv3.ConfigSpec{
 		Endpoints: config.Endpoints, DialTimeout: 10 * time.Second,
@@ -82,3 +101,131 @@ func turnAuthOn(t testing.TB, client *clientv3.Client) {
 		t.Fatalf("auth enable: %v", err)
 	}
 }
+
+// Authority signs certificates for tests. Its own is in the file CA.
+type Authority struct {
+	CA   string
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewAuthority makes a new CA in a folder of the test. All have one subject, but for
+// the words that are given.
+func NewAuthority(t testing.TB, words ...string) *Authority {
+	t.Helper()
+	dir := t.TempDir()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: pkix.Name{CommonName: strings.Join(append([]string{"test CA"}, words...), " ")},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Authority{CA: filepath.Join(dir, "ca.pem"), dir: dir, key: key}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, a.CA, "CERTIFICATE", der)
+	return a
+}
+
+// Issue writes a certificate for loopback, both as a server and as a client
+// called name, that is valid from now for that long (negative: it has expired).
+// A second one of the same name takes the place of the first.
+func (a *Authority) Issue(t testing.TB, name string, valid time.Duration) (cert, key string) {
+	t.Helper()
+	private := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: serial(t), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
+	writePEM(t, cert, "CERTIFICATE", der)
+	writePEM(t, key, "EC PRIVATE KEY", keyDER)
+	return cert, key
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func serial(t testing.TB) *big.Int {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func writePEM(t testing.TB, path, kind string, der []byte) {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// owners tells which of the processes made loopback connections, by the ends that
+// were accepted; those that none made are left out. Who asks is not in the bytes
+// (they may be TLS), and all members come from one address.
+func owners(accepted []net.Conn, pids []int) map[net.Conn]int {
+	process := map[string]int{} // by the inode of its socket
+	for i, pid := range pids {
+		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		if err != nil {
+			continue
+		}
+		for _, link := range links {
+			if target, err := os.Readlink(link); err == nil {
+				process[target] = i
+			}
+		}
+	}
+	made := map[string]int{} // by the ports, as the kernel's tables have them
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		data, err := os.ReadFile(table)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Fields(line)
+			if len(fields) <= 9 {
+				continue
+			}
+			if i, ok := process["socket:["+fields[9]+"]"]; ok {
+				made[portOf(fields[1])+portOf(fields[2])] = i
+			}
+		}
+	}
+	found := map[net.Conn]int{}
+	for _, conn := range accepted {
+		remote, ok := conn.RemoteAddr().(*net.TCPAddr)
+		local, ok2 := conn.LocalAddr().(*net.TCPAddr)
+		if !ok || !ok2 {
+			continue
+		}
+		if i, ok := made[fmt.Sprintf(":%04X:%04X", remote.Port, local.Port)]; ok {
+			found[conn] = i
+		}
+	}
+	return found
+}
+
+func portOf(address string) string { return address[max(0, strings.LastIndexByte(address, ':')):] }

@@ -1,15 +1,33 @@
+// Package storetest starts real etcd servers of each version for tests: as
+// processes of the real binaries, with their logs kept and shown when the test
+// fails, and gone when the test is.
+//
+// A server that cannot be had is a skipped test, loudly; with REQUORUM_CI=1 it
+// is a failed one.
 package storetest
 
 import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/store/internal/ports"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // The user that Options.Auth and Load.Users make.
@@ -111,7 +129,7 @@ func StartFromDataDirs(t testing.TB, version string, dirs map[string]string, ini
 // of these names.
 func InitialCluster(t testing.TB, names ...string) string {
 	t.Helper()
-	free, err := ports.Free(len(names))
+	free, err := freePorts(len(names))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +138,16 @@ func InitialCluster(t testing.TB, names ...string) string {
 		parts = append(parts, fmt.Sprintf("%s=http://127.0.0.1:%d", name, free[i]))
 	}
 	return strings.Join(parts, ",")
+}
+
+// FreeAddress is one of loopback where nobody listens.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	free, err := freePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", free[0])
 }
 
 // errPortTaken says that somebody else took a port before the server did.
@@ -206,6 +234,15 @@ func (c *Cluster) StopAll() {
 	wg.Wait()
 }
 
+// KillAll is a power cut.
+func (c *Cluster) KillAll() {
+	var all sync.WaitGroup
+	for i := range c.members {
+		all.Go(func() { c.Kill(i) })
+	}
+	all.Wait()
+}
+
 // Restart starts a member that was ended, with the addresses it had. It does
 // not wait: see WaitReady.
 func (c *Cluster) Restart(t testing.TB, i int) {
@@ -215,5 +252,247 @@ func (c *Cluster) Restart(t testing.TB, i int) {
 	}
 	if err := c.launch(i); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// process is one run of an etcd binary.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+}
+
+// startProcess appends what the server prints to the file log.
+func startProcess(binary, log string, args []string) (*process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close() // the server has its own
+	p := &process{cmd: exec.Command(binary, args...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	// Go on arm64: 3.4 wants to be told that this is meant.
+	p.cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
+	p.cmd.SysProcAttr = WithParent(syscall.SIGKILL)
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", binary, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended stands in its log
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill is kill -9, and returns when the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended already
+	<-p.done
+}
+
+// stop is SIGTERM, and SIGKILL when that takes too long.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		p.kill()
+	}
+}
+
+// tail is the end of a log, for the output of a failed test.
+func tail(log string, lines int) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(string(bytes.TrimSpace(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// WaitReady waits until each running member that is not isolated serves with
+// a quorum.
+func (c *Cluster) WaitReady(t testing.TB) {
+	t.Helper()
+	if err := c.waitHealthy(60 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *Cluster) waitHealthy(timeout time.Duration) error {
+	transport := &http.Transport{DisableKeepAlives: true}
+	if c.options.TLS {
+		config, err := c.tlsConfig()
+		if err != nil {
+			return err
+		}
+		transport.TLSClientConfig = config
+	}
+	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	deadline := time.Now().Add(timeout)
+	for i, m := range c.members {
+		for !c.isIsolated(i) {
+			if !m.process.running() {
+				if strings.Contains(tail(m.Log, 60), "address already in use") {
+					return fmt.Errorf("member %s: %w", m.Name, errPortTaken)
+				}
+				return fmt.Errorf("member %s has ended; the end of its log:\n%s", m.Name, tail(m.Log, 20))
+			}
+			err := Healthy(client, m.ClientURL)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("member %s is not ready after %s: %w; the end of its log:\n%s", m.Name, timeout, err, tail(m.Log, 20))
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// Healthy asks a member itself, which reads through the quorum to answer. A
+// learner cannot, and answers all the same when it serves.
+func Healthy(client *http.Client, url string) error {
+	resp, err := client.Get(url + "/health?exclude=NOSPACE")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var body struct{ Health, Reason string }
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
+		return err
+	}
+	if body.Health != "true" {
+		return fmt.Errorf("health %q: %s", body.Health, body.Reason)
+	}
+	return nil
+}
+
+func (c *Cluster) tlsConfig() (*tls.Config, error) {
+	ca, err := os.ReadFile(c.authority.CA)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	cert, err := tls.LoadX509KeyPair(filepath.Join(c.authority.dir, "client.pem"), filepath.Join(c.authority.dir, "client.key"))
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}, nil
+}
+
+// RestartAs starts a member that was ended with another version's etcd, which
+// it keeps; see WaitReady. This is how a rolling upgrade goes.
+func (c *Cluster) RestartAs(t testing.TB, i int, version string) {
+	t.Helper()
+	c.members[i].binary = Binary(t, version, "etcd")
+	c.Restart(t, i)
+}
+
+// RestartWith starts a member that was ended with arguments that count for this
+// run alone, such as --force-new-cluster.
+func (c *Cluster) RestartWith(t testing.TB, i int, args ...string) {
+	t.Helper()
+	if c.members[i].process.running() {
+		t.Fatalf("member %s still runs", c.members[i].Name)
+	}
+	if err := c.launch(i, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WriteOut makes a member apply all that was acknowledged, and write it to its
+// database's file, which it does by itself a while later.
+func (c *Cluster) WriteOut(t testing.TB, i int) {
+	t.Helper()
+	client := c.Client(t, i)
+	for _, err := client.Get(t.Context(), "x"); err != nil; _, err = client.Get(t.Context(), "x") {
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	// Before etcd streams its database it commits what it has gathered.
+	stream, err := client.Snapshot(t.Context())
+	if err == nil {
+		_, err = io.Copy(io.Discard, stream)
+		err = errors.Join(err, stream.Close())
+	}
+	if err != nil {
+		t.Fatalf("member %s: %v", c.members[i].Name, err)
+	}
+}
+
+// CopyData copies a member's data directory as it lies there: of a stopped
+// member a backup as people make them, of a running one what a disk snapshot
+// might hold. What etcd allocated for later takes no room there.
+func (c *Cluster) CopyData(t testing.TB, i int, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", "--sparse=always", c.members[i].DataDir, to).CombinedOutput(); err != nil {
+		t.Fatalf("copying the data directory of %s: %v\n%s", c.members[i].Name, err, out)
+	}
+}
+
+const (
+	reconfigureTry = 5 * time.Second
+	reconfigureAll = 40 * time.Second
+)
+
+// Reconfigure changes a cluster's members, and tries again: a young cluster refuses
+// for 5 s, and raft drops a change that comes before the one before it is applied,
+// without a word to who waits for it. An error that is among done tells that an
+// earlier try had done it.
+func Reconfigure(t testing.TB, change func(context.Context) error, done ...error) {
+	t.Helper()
+	for deadline := time.Now().Add(reconfigureAll); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), reconfigureTry)
+		err := change(ctx)
+		cancel()
+		if err == nil || slices.ContainsFunc(done, func(d error) bool { return errors.Is(err, d) }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("change the members: %v", err)
+		}
+	}
+}
+
+// AddLearner adds a learner to the cluster, waits until it has caught up, and
+// gives its number.
+func (c *Cluster) AddLearner(t testing.TB) int {
+	t.Helper()
+	client := c.Client(t)
+	if err := c.addMember("learner", filepath.Join(c.options.Dir, "learner"), "existing"); err != nil {
+		t.Fatal(err)
+	}
+	i := len(c.members) - 1
+	Reconfigure(t, func(ctx context.Context) error {
+		_, err := client.MemberAddAsLearner(ctx, []string{c.members[i].PeerURL})
+		return err
+	}, rpctypes.ErrPeerURLExist)
+	if err := c.launch(i); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
+		if err == nil {
+			if resp, err := client.Status(t.Context(), c.members[i].ClientURL); err == nil && resp.RaftAppliedIndex >= leader.RaftAppliedIndex {
+				return i
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the learner did not catch up; the end of its log:\n%s", tail(c.members[i].Log, 20))
+		}
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/requorum/requorum/store/internal/ports"
+	"testing"
 )
 
 // layOut chooses names, folders and ports.
@@ -28,7 +27,7 @@ func (c *Cluster) layOut() error {
 // addMember puts a proxy in front of the member's peer port: the one to cut
 // when the member is isolated.
 func (c *Cluster) addMember(name, dataDir, state string) error {
-	free, err := ports.Free(3)
+	free, err := freePorts(3)
 	if err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (c *Cluster) addMember(name, dataDir, state string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to := len(c.members)
-	m.proxy = serveProxy(l, fmt.Sprintf("127.0.0.1:%d", free[1]), func(conn net.Conn) (int, bool) { return c.admit(conn, to) })
+	m.proxy = serveProxy(l, fmt.Sprintf("127.0.0.1:%d", free[1]), func(conns ...net.Conn) []net.Conn { return c.refused(to, conns...) })
 	c.members = append(c.members, m)
 	return nil
 }
@@ -55,7 +54,7 @@ func (c *Cluster) layOutExisting() error {
 		name, url, _ := strings.Cut(part, "=")
 		peers[name] = url
 	}
-	free, err := ports.Free(len(c.options.DataDirs))
+	free, err := freePorts(len(c.options.DataDirs))
 	if err != nil {
 		return err
 	}
@@ -89,6 +88,11 @@ func (c *Cluster) launch(i int, more ...string) error {
 		"--listen-peer-urls", m.listenPeer, "--initial-advertise-peer-urls", m.PeerURL,
 		"--initial-cluster", c.InitialCluster(), "--initial-cluster-state", m.state,
 		"--logger", "zap",
+		"--bcrypt-cost", "4", // a login takes 60 ms of a processor otherwise
+	}
+	if testing.Short() && c.options.Version != "3.4" {
+		// A process that is killed loses nothing by it.
+		args = append(args, "--unsafe-no-fsync")
 	}
 	if c.options.Token != "" {
 		args = append(args, "--initial-cluster-token", c.options.Token)

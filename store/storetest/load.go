@@ -2,14 +2,25 @@ package storetest
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
 // Load is what Fill writes, in this order. Everything is derived from Prefix
@@ -20,10 +31,9 @@ type Load struct {
 	ValueSize int // bytes; 0 is 256
 	// Overwrites, Deletes: that many of the keys, spread over all.
 	Overwrites, Deletes int
-	// Leases with LeaseTTL (seconds; 0 is 3600), each with KeysPerLease (0 is 3)
-	// keys of their own.
-	Leases, KeysPerLease int
-	LeaseTTL             int64
+	// Leases with LeaseTTL (seconds; 0 is 3600), each with three keys of its own.
+	Leases   int
+	LeaseTTL int64
 	// Compact compacts at three quarters of the history.
 	Compact bool
 	// Users makes root and that many users and roles, and turns authentication
@@ -41,8 +51,8 @@ const (
 // Cluster.Fill.
 func Fill(t testing.TB, endpoints []string, load Load) *Filled {
 	t.Helper()
-	client := newClient(t, store.ClientConfig{Endpoints: endpoints})
-	return fill(t, client, store.ClientConfig{Endpoints: endpoints}, load)
+	config := client.Config{Endpoints: endpoints}
+	return fill(t, newClient(t, config), config, load)
 }
 
 // Fill writes a load. With Load.Users the cluster has authentication on
@@ -56,16 +66,13 @@ func (c *Cluster) Fill(t testing.TB, load Load) *Filled {
 	return filled
 }
 
-func fill(t testing.TB, client *clientv3.Client, config store.ClientConfig, load Load) *Filled {
+func fill(t testing.TB, client *clientv3.Client, config client.Config, load Load) *Filled {
 	t.Helper()
 	if load.Prefix == "" {
 		load.Prefix = "/load/"
 	}
 	if load.ValueSize == 0 {
 		load.ValueSize = 256
-	}
-	if load.KeysPerLease == 0 {
-		load.KeysPerLease = 3
 	}
 	if load.LeaseTTL == 0 {
 		load.LeaseTTL = 3600
@@ -121,7 +128,7 @@ func grantLeases(ctx context.Context, client *clientv3.Client, load Load) error 
 			if err != nil {
 				return fmt.Errorf("granting a lease: %w", err)
 			}
-			for k := range load.KeysPerLease {
+			for k := range 3 {
 				key := fmt.Sprintf("%sleased/%06d/%d", load.Prefix, i, k)
 				if _, err := client.Put(ctx, key, load.value(i, k), clientv3.WithLease(lease.ID)); err != nil {
 					return fmt.Errorf("putting a leased key: %w", err)
@@ -200,4 +207,246 @@ func (l Load) value(i, generation int) string {
 		out = fmt.Appendf(out, `{"kind":"Pod","uid":"%016x"},`, random.Uint64())
 	}
 	return string(out[:l.ValueSize])
+}
+
+// Filled is what a cluster held when it had been filled: what a copy of it is
+// checked against.
+type Filled struct {
+	Load     Load
+	Revision int64
+	Keys     map[string]KeyState
+	Leases   map[int64]LeaseState
+	Users    map[string][]string // roles
+	Roles    []string
+}
+
+// KeyState is what optimistic locking relies on, and a sum of the value.
+type KeyState struct {
+	Create, Mod, Version, Lease int64
+	Sum                         uint32
+}
+
+// LeaseState is what a lease was granted for and holds.
+type LeaseState struct {
+	GrantedTTL int64
+	Keys       []string
+}
+
+// readFilled reads at one revision.
+func readFilled(ctx context.Context, client *clientv3.Client, load Load) (*Filled, error) {
+	f := &Filled{Load: load, Keys: map[string]KeyState{}, Leases: map[int64]LeaseState{}, Users: map[string][]string{}}
+	for from, end := load.Prefix, clientv3.GetPrefixRangeEnd(load.Prefix); ; {
+		resp, err := client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(5000), clientv3.WithRev(f.Revision))
+		if err != nil {
+			return nil, fmt.Errorf("reading keys from %s: %w", from, err)
+		}
+		if f.Revision == 0 {
+			f.Revision = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			f.Keys[string(kv.Key)] = KeyState{Create: kv.CreateRevision, Mod: kv.ModRevision, Version: kv.Version, Lease: kv.Lease, Sum: crc32.ChecksumIEEE(kv.Value)}
+		}
+		if !resp.More {
+			break
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+	leases, err := client.Leases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading leases: %w", err)
+	}
+	for _, lease := range leases.Leases {
+		live, err := client.TimeToLive(ctx, lease.ID, clientv3.WithAttachedKeys())
+		if err != nil {
+			return nil, fmt.Errorf("reading lease %x: %w", lease.ID, err)
+		}
+		state := LeaseState{GrantedTTL: live.GrantedTTL}
+		for _, key := range live.Keys {
+			state.Keys = append(state.Keys, string(key))
+		}
+		slices.Sort(state.Keys)
+		f.Leases[int64(lease.ID)] = state
+	}
+	users, err := client.UserList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading users: %w", err)
+	}
+	for _, user := range users.Users {
+		got, err := client.UserGet(ctx, user)
+		if err != nil {
+			return nil, fmt.Errorf("reading user %s: %w", user, err)
+		}
+		f.Users[user] = got.Roles
+	}
+	roles, err := client.RoleList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading roles: %w", err)
+	}
+	f.Roles = roles.Roles
+	return f, nil
+}
+
+// Compare reads a copy of the cluster and names what differs, at most ten of
+// it. What was written elsewhere than under the load's prefix does not matter.
+func (f *Filled) Compare(ctx context.Context, client *clientv3.Client) error {
+	copied, err := readFilled(ctx, client, f.Load)
+	if err != nil {
+		return err
+	}
+	var d differences
+	compareMaps(&d, "key", f.Keys, copied.Keys, func(a, b KeyState) bool { return a == b })
+	compareMaps(&d, "lease", f.Leases, copied.Leases, func(a, b LeaseState) bool {
+		return a.GrantedTTL == b.GrantedTTL && slices.Equal(a.Keys, b.Keys)
+	})
+	compareMaps(&d, "user", f.Users, copied.Users, slices.Equal)
+	if !slices.Equal(f.Roles, copied.Roles) {
+		d = append(d, fmt.Sprintf("roles: %v, want %v", copied.Roles, f.Roles))
+	}
+	return d.err()
+}
+
+type differences []string
+
+func compareMaps[K int64 | string, V any](d *differences, what string, want, got map[K]V, equal func(a, b V) bool) {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if v, ok := got[k]; !ok {
+			*d = append(*d, fmt.Sprintf("%s %v is missing", what, k))
+		} else if !equal(want[k], v) {
+			*d = append(*d, fmt.Sprintf("%s %v: %+v, want %+v", what, k, v, want[k]))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[k]; !ok {
+			*d = append(*d, fmt.Sprintf("%s %v should not be there", what, k))
+		}
+	}
+}
+
+func (d differences) err() error {
+	if len(d) == 0 {
+		return nil
+	}
+	shown := d[:min(10, len(d))]
+	return errors.New(fmt.Sprintf("%d differences:\n", len(d)) + strings.Join(shown, "\n"))
+}
+
+// Fingerprint is the mode, size, time and content of all files and folders below
+// some, by path: for tests of what must not be touched.
+func Fingerprint(t testing.TB, dirs ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			var data []byte
+			if info.Mode().IsRegular() {
+				if data, err = os.ReadFile(path); err != nil {
+					return err
+				}
+			}
+			all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sha256.Sum256(data))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// Ack is one write that the cluster acknowledged.
+type Ack struct {
+	Key, Value string
+	Revision   int64
+}
+
+// Writer writes without a pause in the background, one put after the other,
+// and keeps what was acknowledged. Failed puts are not kept; they may have
+// happened.
+type Writer struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	acks   []Ack
+	failed int
+}
+
+// StartWriter begins to write numbered keys under prefix. It ends with the
+// test, or with Stop.
+func StartWriter(t testing.TB, client *clientv3.Client, prefix string) *Writer {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Writer{cancel: cancel, done: make(chan struct{})}
+	go w.write(ctx, client, prefix)
+	t.Cleanup(func() { w.Stop() })
+	return w
+}
+
+func (w *Writer) write(ctx context.Context, client *clientv3.Client, prefix string) {
+	defer close(w.done)
+	for n := 0; ctx.Err() == nil; n++ {
+		ack := Ack{Key: fmt.Sprintf("%s%09d", prefix, n), Value: fmt.Sprint("value ", n)}
+		bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+		resp, err := client.Put(bounded, ack.Key, ack.Value)
+		cancel()
+		w.mu.Lock()
+		if err != nil {
+			w.failed++
+		} else {
+			ack.Revision = resp.Header.Revision
+			w.acks = append(w.acks, ack)
+		}
+		w.mu.Unlock()
+		pause := time.Duration(Amount(10, 0, 0)) * time.Millisecond // with -short a load, and not all that a machine can do
+		if err != nil {
+			pause = 20 * time.Millisecond // the cluster may be down for a while
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Acknowledged is what was acknowledged so far.
+func (w *Writer) Acknowledged() []Ack {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]Ack(nil), w.acks...)
+}
+
+// WaitFor waits until n writes have been acknowledged, as long as there are more
+// from minute to minute.
+func (w *Writer) WaitFor(t testing.TB, n int) {
+	t.Helper()
+	last, deadline := 0, time.Time{}
+	for {
+		now := len(w.Acknowledged())
+		if now >= n {
+			return
+		}
+		if now > last || deadline.IsZero() { // it goes on, however slowly
+			last, deadline = now, time.Now().Add(time.Minute)
+		}
+		if time.Now().After(deadline) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			t.Fatalf("%d writes acknowledged, %d failed; want %d acknowledged", len(w.acks), w.failed, n)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Stop ends the writing and gives all acknowledged writes. It may be called
+// more than once.
+func (w *Writer) Stop() []Ack {
+	w.cancel()
+	<-w.done
+	return w.Acknowledged()
 }

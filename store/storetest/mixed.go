@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,14 +14,13 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 )
 
-// MixedArgs are what a cluster has to be started with for a mixed load: cheap
-// passwords, as each of the load's clients logs in anew whenever authentication
-// is turned on, and members that come and go in a young cluster.
+// MixedArgs are what a cluster has to be started with for a mixed load: members
+// come and go in a young cluster.
 func MixedArgs() []string {
-	return []string{"--bcrypt-cost=4", "--strict-reconfig-check=false"}
+	return []string{"--strict-reconfig-check=false"}
 }
 
 // MixedOptions say how much a mixed load does.
@@ -145,7 +145,7 @@ func StartMixed(t testing.TB, c *Cluster, options MixedOptions) *Mixed {
 	}
 	for i := range c.Size() {
 		// With a user from the beginning: the client logs in when it has to.
-		m.clients = append(m.clients, newClient(t, store.ClientConfig{
+		m.clients = append(m.clients, newClient(t, client.Config{
 			Endpoints: []string{c.members[i].ClientURL}, User: RootUser, Password: RootPassword,
 		}))
 	}
@@ -278,4 +278,192 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
+}
+
+// Kind is one kind of operation in a mixed load.
+type Kind string
+
+// The kinds. Refused ones succeed when they are refused for their reason: most
+// of these are entries of the log all the same.
+const (
+	PutSmall  Kind = "put, small"
+	PutMedium Kind = "put, a few KB"
+	PutLarge  Kind = "put, tens of KB"
+	PutLeased Kind = "put with a lease"
+	Delete    Kind = "delete"
+	DeleteMap Kind = "delete a range"
+	TxnThen   Kind = "transaction whose compares hold"
+	TxnElse   Kind = "transaction whose compares fail"
+	TxnNested Kind = "nested transaction"
+
+	LeaseGrant     Kind = "lease grant"
+	LeaseKeepAlive Kind = "lease keep-alive"
+	LeaseRevoke    Kind = "lease revoke"
+	LeaseExpire    Kind = "lease that expires"
+
+	Compact         Kind = "compact"
+	CompactPhysical Kind = "compact, and wait for it"
+
+	RoleAdd        Kind = "role add"
+	RoleGrant      Kind = "role grant-permission"
+	RoleRevoke     Kind = "role revoke-permission"
+	RoleDelete     Kind = "role delete"
+	UserAdd        Kind = "user add"
+	UserGrant      Kind = "user grant-role"
+	UserRevoke     Kind = "user revoke-role"
+	UserPassword   Kind = "user passwd"
+	UserDelete     Kind = "user delete"
+	AuthEnable     Kind = "auth enable"
+	AuthDisable    Kind = "auth disable"
+	UserAllowed    Kind = "put by a user who may"
+	UserDenied     Kind = "put by a user who may not"
+	NoSpaceRaise   Kind = "alarm NOSPACE raised"
+	NoSpaceRefused Kind = "put refused for NOSPACE"
+	NoSpaceClear   Kind = "alarm NOSPACE cleared"
+	CorruptRaise   Kind = "alarm CORRUPT raised"
+	CorruptRefused Kind = "put refused for CORRUPT"
+	CorruptClear   Kind = "alarm CORRUPT cleared"
+
+	LearnerAdd      Kind = "member add, learner"
+	LearnerPromote  Kind = "member promote"
+	MemberUpdate    Kind = "member update"
+	MemberRemove    Kind = "member remove"
+	VoterAdd        Kind = "member add, voter"
+	LeaderMove      Kind = "move-leader"
+	DowngradeEnable Kind = "downgrade enable"
+	DowngradeCancel Kind = "downgrade cancel"
+)
+
+// Kinds are all that a mixed load does to a cluster of a version.
+func Kinds(version string) []Kind {
+	all := []Kind{
+		PutSmall, PutMedium, PutLarge, PutLeased, Delete, DeleteMap, TxnThen, TxnElse, TxnNested,
+		LeaseGrant, LeaseKeepAlive, LeaseRevoke, LeaseExpire, Compact, CompactPhysical,
+		RoleAdd, RoleGrant, RoleRevoke, RoleDelete, UserAdd, UserGrant, UserRevoke, UserPassword, UserDelete,
+		AuthEnable, AuthDisable, UserAllowed, UserDenied,
+		NoSpaceRaise, NoSpaceRefused, NoSpaceClear, CorruptRaise, CorruptRefused, CorruptClear,
+		LearnerAdd, LearnerPromote, MemberUpdate, MemberRemove, VoterAdd, LeaderMove,
+	}
+	if hasDowngrade(version) {
+		all = append(all, DowngradeEnable, DowngradeCancel)
+	}
+	return all
+}
+
+// hasDowngrade leaves out 3.5, whose call nobody may use, and older ones.
+func hasDowngrade(version string) bool { return version > "3.5" }
+
+// Count is how often a kind of operation succeeded and failed. What failed may
+// have happened.
+type Count struct{ OK, Failed int }
+
+// counts is safe for concurrent use.
+type counts struct {
+	mu     sync.Mutex
+	byKind map[Kind]Count
+	errors map[Kind]error // the last one of each kind
+}
+
+func (c *counts) note(kind Kind, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.byKind[kind]
+	if err == nil {
+		n.OK++
+	} else {
+		n.Failed++
+		c.errors[kind] = err
+	}
+	c.byKind[kind] = n
+}
+
+func (c *counts) copy() (map[Kind]Count, map[Kind]error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.byKind), maps.Clone(c.errors)
+}
+
+// missing are the kinds that never succeeded.
+func (r *MixedResult) missing() []Kind {
+	return slices.DeleteFunc(slices.Clone(r.kinds), func(k Kind) bool { return r.Done[k].OK > 0 })
+}
+
+// observe asks members in turn for their hash at a revision of that moment.
+func (m *Mixed) observe(ctx context.Context) {
+	n := m.options.Observations
+	for i := range n {
+		if !m.await(ctx, float64(i+1)/float64(n+1)) {
+			return
+		}
+		var err error
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
+			var o Observation
+			if o, err = m.hashNow(ctx, i%len(m.clients)); err == nil {
+				m.mu.Lock()
+				m.observed = append(m.observed, o)
+				m.mu.Unlock()
+				break
+			}
+			pause(ctx, 20*time.Millisecond)
+		}
+		if err != nil && !m.options.Faults {
+			m.fail(fmt.Errorf("observing HashKV: %w", err))
+			return
+		}
+	}
+}
+
+// hashNow takes a revision, sees to it that another one follows, and asks for
+// the hash. Compactions wait meanwhile: they would change the hash of the past,
+// and one before the next revision would belong to this one.
+func (m *Mixed) hashNow(ctx context.Context, member int) (Observation, error) {
+	m.past.Lock()
+	defer m.past.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	first, err := m.clients[member].Put(ctx, MixedPrefix+"observed", "before")
+	if err != nil {
+		return Observation{}, err
+	}
+	o := Observation{Time: time.Now(), Member: member, Revision: first.Header.Revision}
+	if _, err := m.clients[member].Put(ctx, MixedPrefix+"observed", "after"); err != nil {
+		return Observation{}, err
+	}
+	err = hash(ctx, m.clients[member], m.cluster.members[member].ClientURL, &o)
+	return o, err
+}
+
+func hash(ctx context.Context, client *clientv3.Client, endpoint string, o *Observation) error {
+	h, err := client.HashKV(ctx, endpoint, o.Revision)
+	if err != nil {
+		return err
+	}
+	o.Hash, o.CompactedRevision = h.Hash, h.CompactRevision
+	return nil
+}
+
+// final wants all members that run to agree at the end.
+func (m *Mixed) final(t testing.TB) Observation {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var final Observation
+	for i, client := range m.clients {
+		if !m.cluster.members[i].process.running() || m.cluster.isIsolated(i) {
+			continue
+		}
+		head, err := client.Get(ctx, MixedPrefix+"observed") // waits until it has caught up
+		if err != nil {
+			t.Fatalf("after the mixed load, member %s: %v", m.cluster.members[i].Name, err)
+		}
+		o := Observation{Time: time.Now(), Member: i, Revision: head.Header.Revision}
+		if err := hash(ctx, client, m.cluster.members[i].ClientURL, &o); err != nil {
+			t.Fatalf("after the mixed load, HashKV of %s: %v", m.cluster.members[i].Name, err)
+		}
+		if final.Revision == o.Revision && (final.Hash != o.Hash || final.CompactedRevision != o.CompactedRevision) {
+			t.Errorf("after the mixed load the members disagree: %+v and %+v", final, o)
+		}
+		final = o
+	}
+	return final
 }

@@ -69,7 +69,7 @@ func TestAlteredBase(t *testing.T) {
 	c.alter(healthy.ids[1], func(tx *bbolt.Tx) error { return alterValue(tx, "/k1", "s3cond") })
 	check, others := c.checkAll(healthy.ids[2])
 	expectPassed(t, check, "with what backup "+healthy.ids[0], "so it is backup "+healthy.ids[1]+" that is wrong")
-	if len(others) != 1 || others[0].Object != c.id.String()+"/full/"+healthy.ids[1] || others[0].Rung != report.Replay {
+	if len(others) != 1 || others[0].Object != c.id.String()+"/full/"+healthy.ids[1] || others[0].Level != report.Replay {
 		t.Fatalf("the snapshot that is wrong has no check: %+v", others)
 	}
 	expect(t, others[0], report.KindDifference, `key "/k1", revision 8`, "so it is this one that is wrong")

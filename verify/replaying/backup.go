@@ -1,32 +1,37 @@
 package replaying
 
 import (
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/walreplay/engine"
+
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/difference"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
 // backup checks a stored backup.
 func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest) error {
-	h, err := walreplay.OpenArchive(ctx, repo, c, m.Timeline, k.o.Identities...)
+	h, err := walreplay.NewArchives(repo, k.o.Identities...).History(ctx, c, m.Timeline)
 	if err != nil {
 		return err
 	}
-	if m.Facts.RaftIndex == 0 {
-		return unchecked("the snapshot does not say its raft index: etcd 3.4 notes it with the first change of a key. Verify a later backup")
+	if m.Facts.RaftTerm == 0 {
+		return unchecked("etcd 3.4 wrote the snapshot: a replay begins with etcd 3.5, and the level structure is the last that proves it")
 	}
 	candidates := bases(h, c, m)
 	if len(candidates) == 0 {
-		return noBase(ctx, h, m, k.o)
+		return noBase(ctx, h, c, m, k.o)
 	}
 	own, err := k.fetch(ctx, repo, m)
 	if err != nil {
@@ -41,7 +46,7 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 			facts.RaftIndex, facts.Revision, facts.CompactedRevision, m.Facts.RaftIndex, m.Facts.Revision, m.Facts.CompactedRevision)
 		return nil
 	}
-	p := proof{h: h, own: own, facts: facts, version: m.Source.Version, source: m.Source.MemberID}
+	p := proof{h: h, first: isFirst(c, m), own: own, facts: facts, version: m.Source.Version, source: m.Source.MemberID}
 	if !m.Synthetic() { // else its HashKV is of the replay that made it
 		p.live = m.HashKV
 	}
@@ -128,14 +133,14 @@ func (k *checking) convict(first *checking, older string) {
 	f.Object = ""
 	f.Text = fmt.Sprintf("what this one and the log give is not what is in %s, while %s and the same log give just that: so it is this one that is wrong. There: %s", k.Object, older, f.Text)
 	k.others = append(k.others, report.Check{
-		Rung: report.Replay, Status: report.Damaged, Object: ObjectOf(m), Findings: []report.Finding{f},
+		Level: report.Replay, Status: report.Damaged, Object: ObjectOf(m), Findings: []report.Finding{f},
 		Compared: strings.Join(first.compared, ". "),
 	})
 }
 
 // noBase is why there is nothing to begin from: damage of the log, where it is
 // that.
-func noBase(ctx context.Context, h *walreplay.History, m *snapshot.Manifest, o Options) error {
+func noBase(ctx context.Context, h *walreplay.History, c *snapshot.Catalog, m *snapshot.Manifest, o Options) error {
 	for _, b := range slices.Backward(h.Bases()) {
 		if b.ID == m.ID || b.Index() >= m.Facts.RaftIndex {
 			continue
@@ -147,7 +152,7 @@ func noBase(ctx context.Context, h *walreplay.History, m *snapshot.Manifest, o O
 		}
 		break
 	}
-	return unchecked("%s", whyNone(h, m))
+	return &uncheckedError{reason: whyNone(h, m), notYet: isFirst(c, m)}
 }
 
 // baseError says that what a proof would begin from is damaged: which says
@@ -167,10 +172,10 @@ type proof struct {
 	base    *walreplay.Base
 	own     database // what is to be proved
 	facts   snapshot.Facts
+	first   bool            // nothing is before it in its timeline
 	live    snapshot.HashKV // of a live member, about what is to be proved; Hash 0: none
 	version string          // that it was read from; empty: not known
 	source  snapshot.ID     // the member that it was read from; 0: not known, or none
-	words   passwords
 
 	seen     stamps
 	replayed database
@@ -226,24 +231,66 @@ func (p *proof) once(ctx context.Context, version string) (err error) {
 		return nil
 	}
 	began := time.Now()
-	var failed error
-	result, err := p.compare(ctx, p.replayed, p.own, difference.Options{OwnPassword: p.ownPassword(ctx, &failed)})
-	if err = errors.Join(err, failed); err != nil {
+	result, err := p.compare(ctx, p.replayed, p.own)
+	if err != nil {
 		return err
 	}
-	if len(result.Findings) > 0 && p.facts.RaftTerm == 0 {
-		if result, err = p.lagging(ctx, version, result); err != nil {
-			return err
-		}
-		if p.Reason != "" {
-			return nil
-		}
+	if err := p.passwords(ctx, &result); err != nil {
+		return err
 	}
 	p.phase("compare", began)
 	p.Bytes += p.replayed.size + p.own.size
 	p.Findings = append(p.Findings, result.Findings...)
 	p.describe(result)
 	return p.hashes(ctx)
+}
+
+// passwords decides about users of whom only the hash of the password differs. Two
+// members that were once of etcd 3.4 have their own, for as long as the password
+// stays; one that was set in the log is the same everywhere.
+func (p *proof) passwords(ctx context.Context, r *Difference) error {
+	if len(r.Passwords) == 0 {
+		return nil
+	}
+	// Of a synthetic one nobody can tell which member's they are.
+	own := p.base.Manifest == nil || p.source == 0 || p.base.Manifest.Source.MemberID != p.source
+	set, err := p.passwordsSet(ctx)
+	if err != nil {
+		return err
+	}
+	for _, user := range r.Passwords {
+		if own && !set[user] {
+			r.Left = append(r.Left, fmt.Sprintf("the hash of the password of user %q was not compared: it was set before, and members of etcd 3.4 each made their own", user))
+			continue
+		}
+		r.Differences++
+		r.Findings = append(r.Findings, report.Finding{Kind: report.KindDifference, Where: fmt.Sprintf("bucket authUsers, user %q", user),
+			Text: fmt.Sprintf("the hash of the password is another one in %s and in %s", p.replayed.name, p.own.name)})
+	}
+	return nil
+}
+
+// passwordsSet are the users whose password the replayed part of the log sets.
+func (p *proof) passwordsSet(ctx context.Context) (map[string]bool, error) {
+	set := map[string]bool{}
+	if p.base.Index() >= p.facts.RaftIndex {
+		return set, nil
+	}
+	for e, err := range p.h.Entries(ctx, p.base.Index()+1) {
+		if err != nil || e.Index > p.facts.RaftIndex {
+			return set, err
+		}
+		if kind, err := engine.Kind(e); err != nil || !strings.HasPrefix(kind, "auth-user-") {
+			continue // what cannot be applied the replay has refused
+		}
+		var request etcdserverpb.InternalRaftRequest
+		if err := proto.Unmarshal(e.Data, &request); err != nil {
+			return nil, err
+		}
+		set[request.GetAuthUserAdd().GetName()] = true
+		set[request.GetAuthUserChangePassword().GetName()] = true
+	}
+	return set, nil
 }
 
 // rebuild replays the log from the base to the snapshot's index.
@@ -283,6 +330,7 @@ func (p *proof) rebuild(ctx context.Context, version string) error {
 	if got := r.Recipe.Revision; p.base.Image == nil && got < p.facts.Revision {
 		p.Reason = fmt.Sprintf("the log begins with the cluster's first entry and gives revision %d, where %s is at %d: the cluster was itself restored from a backup that is not in this timeline, so there is nothing to begin from; the next full snapshot can be proved from this one",
 			got, p.own.name, p.facts.Revision)
+		p.NotYet = p.first
 	}
 	return nil
 }
@@ -300,7 +348,7 @@ func (p *proof) blame(err error) error {
 }
 
 // describe says what was compared with what.
-func (p *proof) describe(r difference.Result) {
+func (p *proof) describe(r Difference) {
 	if p.rebuilt.Recipe == nil {
 		p.say("%s with %s, which is at the same raft index %d: nothing was replayed", p.own.name, p.base.Name, p.facts.RaftIndex)
 	} else {

@@ -1,3 +1,28 @@
+// Package replaying proves a full snapshot from the one before it and the raft
+// log between them: the log is replayed onto that one, up to the snapshot's raft
+// index, and the two databases are compared in every bucket. A row of snapshots
+// with the log between them thereby proves itself, without the cluster.
+//
+// It promises:
+//
+//  1. What is begun from is never the snapshot itself, and the log is really
+//     replayed, where there is a snapshot before it. What was compared with what
+//     is said in the check.
+//  2. A difference names the first key and revision that differ. Which of the
+//     three is wrong (the snapshot, the one before it, the log), the two
+//     databases cannot tell; where hashes that live members served can, the check
+//     says so.
+//  3. What cannot be proved is Unchecked, with the reason and the next step: no
+//     snapshot before it, entries that are missing, an identity, space. It is
+//     never taken for damage, nor for proof.
+//  4. Sources are only read. What is written goes to scratch folders, which are
+//     removed at the end, or by the next run in the same place.
+//
+// What passing does not prove: an altered entry whose keys were all overwritten
+// or deleted, and compacted, before the snapshot leaves no trace in the state at
+// the end. The states in between that the log would give are then proved only by
+// the stamps of live members on the way, if there are any, and by the chain of
+// the log. The check says up to which revision that is so.
 package replaying
 
 import (
@@ -6,19 +31,24 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"filippo.io/age"
 
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/verify/difference"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/structure"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 // DefaultStops is how often a replay is interrupted for stamps that a later
@@ -28,21 +58,16 @@ const DefaultStops = 4
 
 // Options are how a replay is done.
 type Options struct {
-	// ScratchDir is where scratch folders are made. Plan says how much they take.
+	// ScratchDir is where scratch folders are made.
 	ScratchDir string
 	// Identities are for encrypted backups and logs.
 	Identities []age.Identity
 	// Unpacked are snapshots of the timeline by their ID that the caller has
 	// unpacked and compared with their sums: these are not fetched again.
 	Unpacked map[string]*snapshot.File
-	// MinLeaseTTL, PersistCheckpoints and SourceVersion say how the source's
-	// members were configured: see walreplay.Options. An empty SourceVersion is
-	// that of the members which the snapshots were read from.
-	MinLeaseTTL        time.Duration
-	PersistCheckpoints bool
-	SourceVersion      string
-	// MaxFindings bounds the findings; 0 is difference.DefaultMaxFindings.
-	MaxFindings int
+	// SourceVersion is that of the source's members; empty: of those which the
+	// snapshots were read from.
+	SourceVersion string
 	// Stops for stamps: 0 is DefaultStops, negative is none.
 	Stops int
 	// Progress may be nil. It is called from one goroutine: the phases are
@@ -60,7 +85,7 @@ func (o Options) progress(phase string, done, total int64) {
 func (o Options) walreplay(version, scratch string) walreplay.Options {
 	return walreplay.Options{
 		CheckBase:  CheckBase,
-		ScratchDir: scratch, MinLeaseTTL: o.MinLeaseTTL, PersistCheckpoints: o.PersistCheckpoints, SourceVersion: version,
+		ScratchDir: scratch, SourceVersion: version,
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,
 	}
@@ -106,7 +131,7 @@ type checking struct {
 }
 
 func newChecking(object string, o Options) *checking {
-	return &checking{Check: report.Check{Rung: report.Replay, Object: object}, o: o, began: time.Now()}
+	return &checking{Check: report.Check{Level: report.Replay, Object: object}, o: o, began: time.Now()}
 }
 
 // end makes the check out of what was found, and removes the scratch.
@@ -127,7 +152,7 @@ func (k *checking) end(ctx context.Context) (report.Check, error) {
 	}
 	switch {
 	case len(k.Findings) > 0:
-		k.Status, k.Reason = report.Damaged, ""
+		k.Status, k.Reason, k.NotYet = report.Damaged, "", false
 	case k.Reason != "":
 		k.Status = report.Unchecked
 	default:
@@ -185,7 +210,7 @@ func (k *checking) copyOf(ctx context.Context, image snapshot.Image, name string
 		return "", err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := safedir.Create(path)
 	if err != nil {
 		return "", err
 	}
@@ -222,24 +247,22 @@ type database struct {
 }
 
 // compare compares two of them.
-func (k *checking) compare(ctx context.Context, a, b database, o difference.Options) (_ difference.Result, err error) {
-	var sides [2]difference.Side
+func (k *checking) compare(ctx context.Context, a, b database) (_ Difference, err error) {
+	var sides [2]Side
 	for i, d := range []database{a, b} {
-		f, err := os.Open(d.path)
+		f, err := safedir.Open(d.path)
 		if err != nil {
-			return difference.Result{}, err
+			return Difference{}, err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		sides[i] = difference.Side{Name: d.name, R: f, Size: d.size}
+		sides[i] = Side{Name: d.name, R: f, Size: d.size}
 	}
-	o.MaxFindings = k.o.MaxFindings
-	o.Progress = func(done, total int64) { k.o.progress("compare", done, total) }
-	return difference.Compare(ctx, sides[0], sides[1], o)
+	return Compare(ctx, sides[0], sides[1], func(done, total int64) { k.o.progress("compare", done, total) })
 }
 
 // hash is a database's HashKV, at its newest revision or at the one given.
 func (d database) hash(ctx context.Context, revision int64) (_ snapshot.HashKV, err error) {
-	f, err := os.Open(d.path)
+	f, err := safedir.Open(d.path)
 	if err != nil {
 		return snapshot.HashKV{}, err
 	}
@@ -249,7 +272,7 @@ func (d database) hash(ctx context.Context, revision int64) (_ snapshot.HashKV, 
 
 // now is the database with the size that its file has by now.
 func (d database) now() (database, error) {
-	info, err := os.Stat(d.path)
+	info, err := safedir.Stat(d.path)
 	if err != nil {
 		return d, err
 	}
@@ -258,10 +281,137 @@ func (d database) now() (database, error) {
 }
 
 func (d database) facts(ctx context.Context) (_ snapshot.Facts, err error) {
-	f, err := os.Open(d.path)
+	f, err := safedir.Open(d.path)
 	if err != nil {
 		return snapshot.Facts{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return snapshot.ReadFacts(ctx, f, d.size)
+}
+
+// uncheckedError is why a check cannot be done.
+type uncheckedError struct {
+	reason string
+	notYet bool // there is nothing to compare with yet
+}
+
+func (e *uncheckedError) Error() string { return e.reason }
+
+func unchecked(format string, args ...any) error {
+	return &uncheckedError{reason: fmt.Sprintf(format, args...)}
+}
+
+// settle makes a finding or a reason of an error that says something about the
+// backup, the log, or what this run was given, and returns any other.
+func (k *checking) settle(err error) error {
+	var (
+		reason   *uncheckedError
+		identity *codec.IdentityError
+		missing  *segment.MissingError
+		none     *walreplay.NotCoveredError
+		fork     *segment.ForkError
+		damaged  *snapshot.DamagedError
+		entry    *engine.EntryError
+		order    *engine.OrderError
+	)
+	switch {
+	case errors.As(err, &reason):
+		k.Reason, k.NotYet = reason.reason, reason.notYet
+	case errors.Is(err, walreplay.ErrNoSpace), errors.Is(err, syscall.ENOSPC),
+		errors.As(err, &identity), errors.Is(err, snapshot.ErrNewerFormat), errors.Is(err, engine.ErrNewer), errors.Is(err, walfile.ErrNewer):
+		k.Reason = err.Error()
+	case errors.As(err, &fork):
+		k.found(report.KindFork, fmt.Sprintf("%s/log", fork.Timeline), fmt.Sprintf("index %d", fork.Index), "%v", fork)
+	case errors.As(err, &entry):
+		k.found(report.KindApply, "", fmt.Sprintf("index %d", entry.Index), "the log cannot be applied there: %v", entry)
+	case errors.As(err, &order):
+		k.found(report.KindApply, "", fmt.Sprintf("index %d", order.Index), "%v", order)
+	case errors.As(err, &damaged):
+		k.found(k.kindOf(err), damaged.Object, whereOf(damaged), "%v", damaged.Err)
+	case errors.As(err, &missing):
+		k.Reason = fmt.Sprintf("entries %d to %d are missing in the archived log: what they did cannot be replayed. A backup that is taken after the gap can be proved from the next one on", missing.First, missing.Last)
+	case errors.As(err, &none), errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, walfile.ErrNoLog):
+		k.Reason = err.Error()
+	default:
+		return err
+	}
+	return nil
+}
+
+// kindOf is where damage is: in the log, or in the object itself.
+func (k *checking) kindOf(err error) report.Kind {
+	var log *walreplay.LogError
+	switch {
+	case !errors.As(err, &log) && k.member:
+		return report.KindPage
+	case !errors.As(err, &log):
+		return report.KindObject
+	case k.member:
+		return report.KindLogCorrupt
+	}
+	return report.KindSegment
+}
+
+func whereOf(d *snapshot.DamagedError) string {
+	if d.Offset < 0 {
+		return ""
+	}
+	return fmt.Sprintf("byte %d", d.Offset)
+}
+
+// CheckBase refuses a database that etcd cannot have written: its store ends the
+// process over some of these, or waits without end, and a verification has to
+// tell of them.
+func CheckBase(ctx context.Context, name string, r io.ReaderAt, size int64) error {
+	result, err := structure.Check(ctx, r, size, structure.Options{MaxFindings: 1})
+	if err != nil || len(result.Findings) == 0 {
+		return err
+	}
+	return &snapshot.DamagedError{Object: name, Offset: -1, Err: fmt.Errorf("%w: %s", errUnsound, result.Findings[0])}
+}
+
+var errUnsound = errors.New("its structure is damaged")
+
+// unsound is why a replay from a database that is not sound cannot be done: the
+// fault itself is the structure level's.
+func unsound(err error) error {
+	var log *walreplay.LogError
+	if errors.Is(err, errUnsound) && !errors.As(err, &log) {
+		return unchecked("%v: see the level structure", err)
+	}
+	return err
+}
+
+// hashes compares HashKV, and asks the hashes that live members served who is
+// right where the databases differ.
+func (p *proof) hashes(ctx context.Context) error {
+	replayed, err := p.replayed.hash(ctx, 0)
+	if err != nil {
+		return err
+	}
+	own, err := p.own.hash(ctx, 0)
+	if err != nil {
+		return err
+	}
+	same := replayed.Hash == own.Hash && replayed.Revision == own.Revision && replayed.CompactedRevision == own.CompactedRevision
+	switch {
+	case same:
+		p.say("HashKV of both is %d at revision %d, compacted revision %d", own.Hash, own.Revision, own.CompactedRevision)
+	case len(p.Findings) == 0:
+		p.found(report.KindHash, "", fmt.Sprintf("revision %d", own.Revision), "HashKV is %d at revision %d, compacted revision %d, in %s, and %d at %d, %d in %s",
+			own.Hash, own.Revision, own.CompactedRevision, p.own.name, replayed.Hash, replayed.Revision, replayed.CompactedRevision, p.replayed.name)
+	default:
+		p.say("HashKV differs: %d in %s, %d in %s", own.Hash, p.own.name, replayed.Hash, p.replayed.name)
+	}
+	if live := p.live; live.Hash != 0 && live.Revision == own.Revision && live.CompactedRevision == own.CompactedRevision && !same {
+		switch live.Hash {
+		case replayed.Hash:
+			p.say("The HashKV in its manifest (%s) is the replay's: so it is %s that is wrong", live.Obtained, p.own.name)
+		case own.Hash:
+			p.say("The HashKV in its manifest (%s) is its own: so it is the log or %s that is wrong, or that member", live.Obtained, p.base.Name)
+		default:
+			p.say("The HashKV in its manifest (%s) is neither's", live.Obtained)
+		}
+	}
+	return p.lastStamps(ctx)
 }

@@ -2,7 +2,6 @@ package replaying
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"filippo.io/age"
 	"go.etcd.io/bbolt"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
@@ -60,7 +58,7 @@ func TestPromise4Unchecked(t *testing.T) {
 		c.archive(healthy.entries[healthy.indexes[0]+1:], 4)
 		expectUnchecked(t, c.check(healthy.ids[1]), "goes on to raft index 8 only")
 		expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[1])
-		expectUnchecked(t, c.check(healthy.ids[0]), "no full snapshot before it")
+		expectUnchecked(t, c.check(healthy.ids[0]), "not yet: a replay needs two full snapshots")
 	})
 	t.Run("no log", func(t *testing.T) {
 		c := healthy.clone(t)
@@ -82,7 +80,7 @@ func TestPromise4Unchecked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expectUnchecked(t, check, "no full snapshot before it")
+		expectUnchecked(t, check, "not yet: a replay needs two full snapshots")
 	})
 	t.Run("the base is damaged", func(t *testing.T) {
 		c := healthy.clone(t)
@@ -159,51 +157,14 @@ func TestSameIndex(t *testing.T) {
 	expect(t, c.check(twin.ID), report.KindDifference, `key "/k1", revision 8`, "the value is another one")
 }
 
-// etcd 3.4 keeps the raft index with changes of keys only: what came after it and
-// is in the database already is no difference, but what never was is one.
-func TestLaggingIndex(t *testing.T) {
-	w := newWorld(t)
-	first := w.put("/a", "1")
-	w.put("/b", "1")
-	w.put("/a", "2")
-	index := w.put("/a", "3")
-	w.lease(5, 600)
-	w.lease(6, 600)
-	w.compact(3)
-	at := w.request(&etcdserverpb.InternalRaftRequest{LeaseRevoke: &etcdserverpb.LeaseRevokeRequest{ID: 5}})
-	w.lease(7, 600)
-	w.put("/c", "1")
-	w.archive(w.entries, 4)
-	w.backup(first)
-	path, _ := w.database(at)
-	lag := func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte("meta"))
-		if err := meta.Delete([]byte("term")); err != nil {
-			return err
-		}
-		return meta.Put([]byte("consistent_index"), binary.BigEndian.AppendUint64(nil, index))
-	}
-	changeFile(t, path, lag)
-	id := w.backupOf(path)
-	expectPassed(t, w.check(id), fmt.Sprintf("the database is the one after entry %d", at), "HashKV of both is")
-
-	changeFile(t, path, func(tx *bbolt.Tx) error { return deleteLast(tx.Bucket([]byte("lease")), 0) })
-	w.backupOf(path)
-	if c := w.check(id); c.Status != report.Damaged {
-		t.Errorf("a lease that is gone: %+v", c)
-	}
-}
-
-// The plan says what it takes, and reads no entry.
-func TestPlan(t *testing.T) {
+// Whether there is anything to begin from is known without reading an entry.
+func TestHasBase(t *testing.T) {
 	c := newChain(t)
-	p, err := PlanOf(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[2]), c.o)
-	if err != nil || p.Base == nil || p.Base.ID != c.ids[1] || p.Entries != c.indexes[2]-c.indexes[1] || p.Memory < memoryFixed || p.Scratch <= 0 || p.Log <= 0 {
-		t.Errorf("plan %+v, %v", p, err)
-	}
-	c.archive(nil, 4)
-	if p, err = PlanOf(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[2]), c.o); err != nil || p.Base != nil || p.Reason == "" {
-		t.Errorf("plan without a log %+v, %v", p, err)
+	for _, want := range []bool{true, false} {
+		if has, err := HasBase(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[2])); err != nil || has != want {
+			t.Errorf("%t, %v", has, err)
+		}
+		c.archive(nil, 4)
 	}
 }
 

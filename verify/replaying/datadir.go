@@ -51,7 +51,7 @@ func dataDir(ctx context.Context, h *walreplay.History, dir string, log *checkin
 	state := newChecking(path, log.o)
 	state.member = true
 	if i < 0 {
-		log.err = unchecked("there is no database %s that could be read, to apply the log to: the structure rung says why", path)
+		log.err = unchecked("there is no database %s that could be read, to apply the log to: the structure level says why", path)
 		state.err = log.err
 	} else {
 		log.err = log.tail(ctx, h, all[i])

@@ -19,7 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -46,7 +46,7 @@ func (l *loaded) take(t *testing.T, members ...int) *snapshot.Manifest {
 	}
 	// Authentication and members come and go in a mixed load.
 	for tries := 0; ; tries++ {
-		client, err := store.Dial(t.Context(), config)
+		client, err := client.Dial(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,10 +112,10 @@ func load(t *testing.T, version string) *loaded {
 	return l
 }
 
-// The replay rung with real members, under a load of every kind of operation:
+// The replay level with real members, under a load of every kind of operation:
 // no false alarm, and what was altered is found with its key and revision.
 func TestPromise7RealMembers(t *testing.T) {
-	for _, version := range storetest.Some("3.4", "3.7") {
+	for _, version := range storetest.Some("3.5", "3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			l := load(t, version)
@@ -274,10 +274,10 @@ func TestDivergentMember(t *testing.T) {
 }
 
 // takeAs takes a backup of one member, with HashKV.
-func (l *loaded) takeAs(t *testing.T, config store.ClientConfig, member int) *snapshot.Manifest {
+func (l *loaded) takeAs(t *testing.T, config client.Config, member int) *snapshot.Manifest {
 	t.Helper()
 	config.Endpoints = []string{l.cluster.Member(member).ClientURL}
-	client, err := store.Dial(t.Context(), config)
+	client, err := client.Dial(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type Newest struct {
 // served on the way. The error is as Check's.
 func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, t repository.TimelineID, o Options) (n Newest, err error) {
 	k := newChecking(t.String()+"/log", o)
-	h, err := walreplay.OpenArchive(ctx, repo, c, t, o.Identities...)
+	h, err := walreplay.NewArchives(repo, o.Identities...).History(ctx, c, t)
 	if err == nil {
 		bases := h.Bases()
 		if len(bases) == 0 || h.Reach(bases[len(bases)-1]) == bases[len(bases)-1].Index() {

@@ -166,9 +166,9 @@ func TestUnpackedCopies(t *testing.T) {
 	c.empty()
 }
 
-// A snapshot of etcd 3.4 that was taken before the first change of a key does not
-// say its raft index: nothing can be proved of it, and that is no damage.
-func TestPromise3SnapshotWithoutIndex(t *testing.T) {
+// A snapshot of etcd 3.4 does not say its term: nothing can be proved of it by a
+// replay, and that is no damage.
+func TestPromise3SnapshotOfEtcd34(t *testing.T) {
 	w := newWorld(t)
 	path, _ := w.database(uint64(len(w.entries)))
 	changeFile(t, path, func(tx *bbolt.Tx) error {
@@ -181,7 +181,7 @@ func TestPromise3SnapshotWithoutIndex(t *testing.T) {
 	}
 	w.put("/k", "x")
 	w.archive(w.entries, 4)
-	expectUnchecked(t, w.check(id), "does not say its raft index")
+	expectUnchecked(t, w.check(id), "a replay begins with etcd 3.5")
 	// The log behind it can be applied to it, and the next one is proved.
 	expectPassed(t, w.checkNewest().Check, fmt.Sprintf("up to raft index %d", len(w.entries)))
 	w.o.ScratchDir = t.TempDir() // what it gave is in the other one until the end

@@ -4,64 +4,23 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
 
-// memoryPerKey is what etcd's index takes, memoryFixed what a replay takes
-// besides.
-const (
-	memoryPerKey = 400
-	memoryFixed  = 256 << 20
-)
-
-// Plan is what a check would do.
-type Plan struct {
-	Base    *walreplay.Base // nil: it cannot be done, for Reason
-	Reason  string
-	Entries uint64 // to replay
-	Log     int64  // about how many bytes they have
-	// Memory is about what the replay needs, beside the mapped file, and Scratch
-	// what the scratch folders take. The number of keys is that of the manifest;
-	// where that does not tell, as many as there are revisions are taken.
-	Memory, Scratch int64
-}
-
-// PlanOf says what Check would do: it lists the log and reads no entry.
-func PlanOf(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, o Options) (Plan, error) {
-	h, err := walreplay.OpenArchive(ctx, repo, c, m.Timeline, o.Identities...)
+// HasBase tells whether there is anything to begin from, so that Check can prove m: it
+// lists the log, and reads no entry.
+func HasBase(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, identities ...age.Identity) (bool, error) {
+	h, err := walreplay.NewArchives(repo, identities...).History(ctx, c, m.Timeline)
 	if err != nil {
-		return Plan{}, err
+		return false, err
 	}
-	all := bases(h, c, m)
-	if len(all) == 0 {
-		return Plan{Reason: whyNone(h, m)}, nil
-	}
-	b := all[0]
-	p := Plan{Base: b, Entries: m.Facts.RaftIndex - b.Index()}
-	if b.Image != nil {
-		p.Scratch = b.Image.Size()
-		point, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.AtIndex, Index: m.Facts.RaftIndex}, b.ID, o.walreplay(o.SourceVersion, o.ScratchDir))
-		if err != nil {
-			return Plan{}, err
-		}
-		p.Log = point.Bytes
-	}
-	p.Scratch += m.Object.RawSize + 2*p.Log
-	p.Memory = MemoryOf(m)
-	return p, nil
-}
-
-// MemoryOf is about what a replay to the state of m, or one like it, needs, beside
-// the mapped file.
-func MemoryOf(m *snapshot.Manifest) int64 {
-	keys := m.Facts.Revision - m.Facts.CompactedRevision
-	if m.Keys.Count != nil {
-		keys = *m.Keys.Count
-	}
-	return memoryFixed + keys*memoryPerKey
+	return len(bases(h, c, m)) > 0, nil
 }
 
 // bases are what m can be proved from, the best first: the newest full snapshot
@@ -104,6 +63,19 @@ func branched(c *snapshot.Catalog, t repository.TimelineID) bool {
 		slices.ContainsFunc(c.DamagedTimelines, func(d snapshot.DamagedTimeline) bool { return d.Timeline == t })
 }
 
+// notYet says of a timeline's first full snapshot what has to come.
+func notYet(m *snapshot.Manifest) string {
+	return fmt.Sprintf("not yet: a replay needs two full snapshots of this timeline and the log between them, and before this one, of %s, there is none: the next one is proved from it", m.Started.UTC().Format(time.RFC3339))
+}
+
+// isFirst tells that nothing in its timeline is before m, nor was found damaged.
+func isFirst(c *snapshot.Catalog, m *snapshot.Manifest) bool {
+	return !slices.ContainsFunc(c.Manifests, func(o *snapshot.Manifest) bool {
+		return o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex
+	}) &&
+		!slices.ContainsFunc(c.Damaged, func(d snapshot.DamagedBackup) bool { return d.Timeline == m.Timeline }) && len(c.Unread) == 0
+}
+
 // whyNone says why there is nothing to begin from.
 func whyNone(h *walreplay.History, m *snapshot.Manifest) string {
 	var before *walreplay.Base
@@ -113,7 +85,7 @@ func whyNone(h *walreplay.History, m *snapshot.Manifest) string {
 		}
 	}
 	if before == nil {
-		return "there is no full snapshot before it in its timeline, and the archived log does not begin with the cluster's first entry: the next full snapshot can be proved from this one"
+		return notYet(m)
 	}
 	return fmt.Sprintf("the archived log from %s, at raft index %d, goes on to raft index %d only, and this one is at %d: where an archiver is still on its way there, verify it again later; where there is a gap (`requorum list` shows it), the next full snapshot can be proved from this one",
 		before.Name, before.Index(), h.Reach(before), m.Facts.RaftIndex)

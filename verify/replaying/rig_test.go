@@ -98,7 +98,7 @@ func (r *rig) checkAll(id string) (report.Check, []report.Check) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if c.Rung != report.Replay || c.Object != r.id.String()+"/full/"+id || c.Status == report.Passed && c.Compared == "" || (c.Status == report.Unchecked) != (c.Reason != "") {
+	if c.Level != report.Replay || c.Object != r.id.String()+"/full/"+id || c.Status == report.Passed && c.Compared == "" || (c.Status == report.Unchecked) != (c.Reason != "") {
 		r.t.Errorf("check %+v", c)
 	}
 	r.empty()

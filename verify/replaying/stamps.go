@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coreos/go-semver/semver"
-
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
@@ -37,12 +35,12 @@ func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) 
 	for m, err := range p.h.Stamps(ctx, p.base.Index(), p.facts.RaftIndex) {
 		var damaged *snapshot.DamagedError
 		if errors.As(err, &damaged) {
-			continue // the checksum rung names it
+			continue // the checksum level names it
 		}
 		if err != nil {
 			return at, fmt.Errorf("read the stamps on the way: %w", err)
 		}
-		if !comparable(version, m.Stamp) {
+		if m.Stamp.CompactedRevision > 0 && snapshot.HashesOtherwise(version) {
 			p.seen.passed++
 			continue
 		}
@@ -144,18 +142,4 @@ func (p *proof) lastStamps(ctx context.Context) error {
 		p.say("%d hashes that live members served on the way could not be compared, as the history was compacted since, or by an etcd that hashes it in another way", passed)
 	}
 	return nil
-}
-
-// comparable tells whether an etcd hashes as snapshot.ReadHashKV does: up to
-// 3.5.15 and 3.4.33 a compacted history had another hash.
-func comparable(version string, s *segment.Stamp) bool {
-	if max(s.CompactedRevision, 0) == 0 || version == "" {
-		return true
-	}
-	v, err := semver.NewVersion(version)
-	if err != nil {
-		return false // the engine refuses it
-	}
-	since := map[int64]int64{4: 34, 5: 16}
-	return v.Major == 3 && (v.Minor > 5 || v.Minor >= 4 && v.Patch >= since[v.Minor])
 }

@@ -34,10 +34,6 @@ func TestPromise1SyntheticBases(t *testing.T) {
 	c.synthesise(1)
 	expectPassed(t, c.check(c.ids[2]), "with what backup "+c.ids[0]+" ")
 	expectPassed(t, c.check(c.ids[1]), "with what backup "+c.ids[0]+" ")
-	plan, err := PlanOf(t.Context(), c.repo, c.catalog(), c.manifest(c.ids[2]), c.o)
-	if err != nil || plan.Base.ID != c.ids[0] || plan.Entries != c.indexes[2]-c.indexes[0] {
-		t.Errorf("plan %+v, %v", plan, err)
-	}
 
 	t.Run("an altered one", func(t *testing.T) {
 		altered := &chain{world: &world{rig: c.clone(t), entries: c.entries}, ids: c.ids, indexes: c.indexes}

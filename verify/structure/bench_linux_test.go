@@ -56,7 +56,7 @@ func benchFile(b *testing.B) string {
 	return path
 }
 
-// The structure rung beside `etcdutl snapshot status` and `etcdutl hashkv`,
+// The structure level beside `etcdutl snapshot status` and `etcdutl hashkv`,
 // which together say less, on the same file: cold, with the file dropped from
 // the page cache before each run, and warm.
 //

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/snapshot/rowkey"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -59,11 +59,11 @@ func TestContentDamage(t *testing.T) {
 	change := func(tx *bolt.Tx, main, sub int64, do func(*mvccpb.KeyValue)) error {
 		b := tx.Bucket([]byte("key"))
 		var row mvccpb.KeyValue
-		if err := proto.Unmarshal(b.Get(rowkey.Revision{Main: main, Sub: sub}.Bytes()), &row); err != nil {
+		if err := proto.Unmarshal(b.Get(boltfile.Revision{Main: main, Sub: sub}.Bytes()), &row); err != nil {
 			return err
 		}
 		do(&row)
-		return b.Put(rowkey.Revision{Main: main, Sub: sub}.Bytes(), kv(&row))
+		return b.Put(boltfile.Revision{Main: main, Sub: sub}.Bytes(), kv(&row))
 	}
 	put := func(bucket, key string, value []byte) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {
@@ -120,28 +120,28 @@ func TestContentDamage(t *testing.T) {
 		{"twice in a revision", func(tx *bolt.Tx) error {
 			return change(tx, 304, 1, func(r *mvccpb.KeyValue) { r.Key, r.Lease = []byte("two-1"), 0 })
 		}, report.KindHistory, `key "two-1", revision 304.1: the key is changed twice`, 0},
-		{"a revision is gone", del("key", string(rowkey.Revision{Main: 301}.Bytes())), report.KindHistory, "revision 302: it follows revision 300", 0},
-		{"the first revision after the compaction is gone", del("key", string(rowkey.Revision{Main: 201}.Bytes())), report.KindHistory, "the first after the compacted revision 200", 1},
-		{"a change of a transaction is gone", del("key", string(rowkey.Revision{Main: 304}.Bytes())), report.KindHistory, "revision 304.1: it follows revision 303", 0},
-		{"a deletion is gone", del("key", string(append(rowkey.Revision{Main: 305}.Bytes(), 't'))), report.KindHistory, "makes a key anew", 1},
-		{"a deletion of nothing", put("key", string(append(rowkey.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-3")})),
+		{"a revision is gone", del("key", string(boltfile.Revision{Main: 301}.Bytes())), report.KindHistory, "revision 302: it follows revision 300", 0},
+		{"the first revision after the compaction is gone", del("key", string(boltfile.Revision{Main: 201}.Bytes())), report.KindHistory, "the first after the compacted revision 200", 1},
+		{"a change of a transaction is gone", del("key", string(boltfile.Revision{Main: 304}.Bytes())), report.KindHistory, "revision 304.1: it follows revision 303", 0},
+		{"a deletion is gone", del("key", string(append(boltfile.Revision{Main: 305}.Bytes(), 't'))), report.KindHistory, "makes a key anew", 1},
+		{"a deletion of nothing", put("key", string(append(boltfile.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-3")})),
 			report.KindHistory, `key "key-3", revision 308: it deletes a key that is not there`, 0},
-		{"a deletion with a version", put("key", string(append(rowkey.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-4"), Version: 2})),
+		{"a deletion with a version", put("key", string(append(boltfile.Revision{Main: 308}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("key-4"), Version: 2})),
 			report.KindHistory, "holds more than the key", 0},
-		{"a row that compaction had to remove", put("key", string(rowkey.Revision{Main: 100}.Bytes()), kv(&mvccpb.KeyValue{Key: []byte("key-38"), CreateRevision: 40, ModRevision: 100, Version: 2})),
+		{"a row that compaction had to remove", put("key", string(boltfile.Revision{Main: 100}.Bytes()), kv(&mvccpb.KeyValue{Key: []byte("key-38"), CreateRevision: 40, ModRevision: 100, Version: 2})),
 			report.KindHistory, "had to remove the key's row at revision 100", 0},
-		{"a deletion that compaction had to remove", put("key", string(append(rowkey.Revision{Main: 100}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("gone")})),
+		{"a deletion that compaction had to remove", put("key", string(append(boltfile.Revision{Main: 100}.Bytes(), 't')), kv(&mvccpb.KeyValue{Key: []byte("gone")})),
 			report.KindHistory, "had to remove this deletion", 0},
-		{"an unknown compaction", put("meta", "finishedCompactRev", rowkey.Revision{Main: 250}.Bytes()), report.KindHistory, "and the last one that was scheduled is of 200", 51},
-		{"a row without a key", put("key", string(rowkey.Revision{Main: 308}.Bytes()), kv(&mvccpb.KeyValue{CreateRevision: 308, ModRevision: 308, Version: 1})), report.KindHistory, "it has no key", 0},
-		{"a value that is no message", put("key", string(rowkey.Revision{Main: 308}.Bytes()), []byte("\xff\xff")), report.KindRow, "revision 308: it cannot be decoded", 0},
-		{"fields out of order", put("key", string(rowkey.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Version: 1}), kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308})...)),
+		{"an unknown compaction", put("meta", "finishedCompactRev", boltfile.Revision{Main: 250}.Bytes()), report.KindHistory, "and the last one that was scheduled is of 200", 51},
+		{"a row without a key", put("key", string(boltfile.Revision{Main: 308}.Bytes()), kv(&mvccpb.KeyValue{CreateRevision: 308, ModRevision: 308, Version: 1})), report.KindHistory, "it has no key", 0},
+		{"a value that is no message", put("key", string(boltfile.Revision{Main: 308}.Bytes()), []byte("\xff\xff")), report.KindRow, "revision 308: it cannot be decoded", 0},
+		{"fields out of order", put("key", string(boltfile.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Version: 1}), kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308})...)),
 			report.KindRow, "comes after field", 0},
-		{"an unknown field", put("key", string(rowkey.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308, Version: 1}), 0x38, 1)),
+		{"an unknown field", put("key", string(boltfile.Revision{Main: 308}.Bytes()), append(kv(&mvccpb.KeyValue{Key: []byte("a"), ModRevision: 308, CreateRevision: 308, Version: 1}), 0x38, 1)),
 			report.KindRow, "unknown field 7", 0},
 		{"a row that is no revision", put("key", "x", nil), report.KindRow, "it is no revision", 0},
 		{"a bucket inside the key bucket", func(tx *bolt.Tx) error {
-			_, err := tx.Bucket([]byte("key")).CreateBucket(rowkey.Revision{Main: 308}.Bytes())
+			_, err := tx.Bucket([]byte("key")).CreateBucket(boltfile.Revision{Main: 308}.Bytes())
 			return err
 		}, report.KindRow, "it is a bucket", 0},
 		{"a key on no lease", func(tx *bolt.Tx) error { return change(tx, 307, 0, func(r *mvccpb.KeyValue) { r.Lease = 78 }) },
@@ -149,6 +149,7 @@ func TestContentDamage(t *testing.T) {
 		{"a lease is gone", del("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d"), report.KindLease, `key "two-2", revision 304: the key hangs`, 0},
 		{"a lease of another ID", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 76, TTL: 5})), report.KindLease, "lease 4d: it says that its ID is 4c", 0},
 		{"a lease without a TTL", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 77})), report.KindLease, "a TTL of 0", 0},
+		{"a lease that ends in the far future", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 77, TTL: 1 << 40})), report.KindLease, "etcd grants 1 to", 0},
 		{"a lease that remains too long", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", message(&leasepb.Lease{ID: 77, TTL: 5, RemainingTTL: 6})), report.KindLease, "6 seconds remain, of 5", 0},
 		{"a lease that is no message", put("lease", "\x00\x00\x00\x00\x00\x00\x00\x4d", []byte("\xff")), report.KindLease, "cannot be decoded", 0},
 		{"a lease with an odd key", put("lease", "short", nil), report.KindLease, "no lease's ID", 0},
@@ -181,6 +182,7 @@ func TestContentDamage(t *testing.T) {
 		{"a voter that learns", put("meta", "confState", []byte(`{"voters":[10],"learners":[11,12]}`)), report.KindMembership, "is a voter, and a learner in", 0},
 		{"a joint configuration", put("meta", "confState", []byte(`{"voters":[10,11],"learners":[12],"voters_outgoing":[10]}`)), report.KindMembership, "joint", 0},
 		{"no configuration", put("meta", "confState", []byte(`x`)), report.KindMembership, "confState cannot be decoded", 0},
+		{"no index", del("meta", "consistent_index"), report.KindRow, "consistent_index is missing or 0", 0},
 		{"a short index", put("meta", "consistent_index", []byte("x")), report.KindRow, "consistent_index has 1 bytes", 0},
 		{"a short term", put("meta", "term", []byte("x")), report.KindRow, "term has 1 bytes", 0},
 		{"an odd compaction", put("meta", "scheduledCompactRev", []byte("x")), report.KindRow, "scheduledCompactRev is no revision", 1},
@@ -313,12 +315,20 @@ func TestManifest(t *testing.T) {
 		"hash later":    {func(m *snapshot.Manifest) { m.HashKV.CompactedRevision = 260 }, report.KindHash, "compacted at 260"},
 		"hash earlier":  {func(m *snapshot.Manifest) { m.HashKV.CompactedRevision = 20 }, report.KindHash, "compacted at 20"},
 		"revision":      {func(m *snapshot.Manifest) { m.Facts.Revision-- }, report.KindFacts, "revision is 327"},
-		"index":         {func(m *snapshot.Manifest) { m.Facts.RaftIndex = 1 }, report.KindFacts, "raft_index is 9"},
-		"term":          {func(m *snapshot.Manifest) { m.Facts.RaftTerm = 1 }, report.KindFacts, "raft_term is 2"},
-		"members":       {func(m *snapshot.Manifest) { m.Facts.Members = m.Facts.Members[1:] }, report.KindFacts, "members is"},
-		"auth":          {func(m *snapshot.Manifest) { m.Facts.AuthEnabled = false }, report.KindFacts, "auth_enabled is true"},
-		"keys":          {func(m *snapshot.Manifest) { n := n + 1; m.Keys.Count = &n }, report.KindFacts, "the number of keys"},
-		"size":          {func(m *snapshot.Manifest) { m.Object.RawSize-- }, report.KindFacts, "size"},
+		"compacted":     {func(m *snapshot.Manifest) { m.Facts.CompactedRevision-- }, report.KindFacts, "compacted_revision is 250"},
+		"member's name": {func(m *snapshot.Manifest) {
+			m.Facts.Members = slices.Clone(m.Facts.Members)
+			m.Facts.Members[0].Name = "somebody"
+		}, report.KindFacts, "members is"},
+		"alarms":          {func(m *snapshot.Manifest) { m.Facts.Alarms = []snapshot.Alarm{{MemberID: 1, Type: "NOSPACE"}} }, report.KindFacts, "alarms"},
+		"cluster version": {func(m *snapshot.Manifest) { m.Facts.ClusterVersion = "3.5.0" }, report.KindFacts, "cluster_version"},
+		"storage version": {func(m *snapshot.Manifest) { m.Facts.StorageVersion = "3.6.0" }, report.KindFacts, "storage_version"},
+		"index":           {func(m *snapshot.Manifest) { m.Facts.RaftIndex = 1 }, report.KindFacts, "raft_index is 9"},
+		"term":            {func(m *snapshot.Manifest) { m.Facts.RaftTerm = 1 }, report.KindFacts, "raft_term is 2"},
+		"members":         {func(m *snapshot.Manifest) { m.Facts.Members = m.Facts.Members[1:] }, report.KindFacts, "members is"},
+		"auth":            {func(m *snapshot.Manifest) { m.Facts.AuthEnabled = false }, report.KindFacts, "auth_enabled is true"},
+		"keys":            {func(m *snapshot.Manifest) { n := n + 1; m.Keys.Count = &n }, report.KindFacts, "the number of keys"},
+		"size":            {func(m *snapshot.Manifest) { m.Object.RawSize-- }, report.KindFacts, "size"},
 	} {
 		man := manifest()
 		test.do(man)
@@ -331,9 +341,9 @@ func TestManifest(t *testing.T) {
 	must(t, os.WriteFile(m.path, db, 0o600))
 	m.edit(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
-		v := bytes.Clone(b.Get(rowkey.Revision{Main: 307}.Bytes()))
+		v := bytes.Clone(b.Get(boltfile.Revision{Main: 307}.Bytes()))
 		v[len(v)-1]++
-		return b.Put(rowkey.Revision{Main: 307}.Bytes(), v)
+		return b.Put(boltfile.Revision{Main: 307}.Bytes(), v)
 	})
 	db = m.bytes()
 	man = manifest()
@@ -350,7 +360,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	m.edit(func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
 		for i := range int64(50) {
-			if err := b.Put(rowkey.Revision{Main: 1000 + 2*i}.Bytes(), []byte("\xff")); err != nil {
+			if err := b.Put(boltfile.Revision{Main: 1000 + 2*i}.Bytes(), []byte("\xff")); err != nil {
 				return err
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // Promise 6: whatever bytes of a small database are changed, the check ends
@@ -46,7 +46,7 @@ func checkDamaged(t *testing.T, db []byte) bool {
 	runtime.ReadMemStats(&before)
 	r, err := Check(ctx, bytes.NewReader(db), int64(len(db)), Options{MaxFindings: 20})
 	runtime.ReadMemStats(&after)
-	if err != nil && !errors.Is(err, pages.ErrBigEndian) {
+	if err != nil && !errors.Is(err, boltfile.ErrBigEndian) {
 		t.Fatal(err)
 	}
 	if len(r.Findings) > 20 || r.More > 0 && len(r.Findings) < 20 {

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/requorum/requorum/snapshot/rowkey"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -125,7 +125,7 @@ func (m *made) schedule(rev int64) {
 func (m *made) raise(rev int64) {
 	tx := m.be.BatchTx()
 	tx.LockOutsideApply()
-	tx.UnsafePut(schema.Key, rowkey.Revision{Main: rev}.Bytes(), []byte{})
+	tx.UnsafePut(schema.Key, boltfile.Revision{Main: rev}.Bytes(), []byte{})
 	tx.Unlock()
 	m.schedule(rev)
 }

@@ -8,7 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -65,7 +65,7 @@ func TestPagesThatLieOnOneAnother(t *testing.T) {
 	sound(t, db, Options{})
 	last := uint64(len(db)/4096) - 1
 	for id := uint64(2); id < last; id++ { // one in ten stays, so that the tree can be gone through
-		h := pages.ParseHeader(db[id*4096:])
+		h := boltfile.ParseHeader(db[id*4096:])
 		if h.ID == id && h.Kind == leafKind && h.More == 0 && id%10 != 0 {
 			binary.LittleEndian.PutUint32(db[id*4096+12:], uint32(last-id))
 		}

@@ -6,16 +6,18 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"hash/maphash"
+	"math"
 	"runtime"
 	"slices"
 	"sort"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/snapshot/pages"
-	"github.com/requorum/requorum/snapshot/rowkey"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -113,7 +115,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 		group.Go(func() error {
 			load := loader{src: k.src, meta: k.meta, reuse: true}
 			for b := range todo {
-				err := k.eachLeaf(&load, &b.faults, "key", b.stretch, func(l leaf, page loaded, p pages.Page) error {
+				err := k.eachLeaf(&load, &b.faults, "key", b.stretch, func(l leaf, page loaded, p boltfile.Page) error {
 					k.decode(b, l, page, p)
 					return nil
 				})
@@ -153,7 +155,7 @@ func (k *keyReader) newBatch(s *stretch) *batch {
 
 // decode decodes the rows of a leaf. Those of a leaf that is out of place would
 // only say the same again: they count as missing.
-func (k *keyReader) decode(b *batch, l leaf, page loaded, p pages.Page) {
+func (k *keyReader) decode(b *batch, l leaf, page loaded, p boltfile.Page) {
 	l.torn, b.tornAtEnd = l.torn || b.tornAtEnd, false
 	if !inPlace(&b.faults, "key", page.id, p, l) {
 		b.tornAtEnd = true
@@ -162,7 +164,7 @@ func (k *keyReader) decode(b *batch, l leaf, page loaded, p pages.Page) {
 	n := p.Len()
 	// Most leaves are sums of their own, or none of their rows is.
 	rest := sort.Search(n, func(i int) bool {
-		r, err := rowkey.Parse(p.Element(i).Key)
+		r, err := boltfile.ParseRow(p.Element(i).Key)
 		return err == nil && r.Main > k.limit
 	})
 	content := p.Content(rest, n)
@@ -182,8 +184,8 @@ func (k *keyReader) decode(b *batch, l leaf, page loaded, p pages.Page) {
 }
 
 // row decodes a row, and checks what needs no other one.
-func (k *keyReader) row(f *findings, page uint64, e pages.Element) row {
-	at, err := rowkey.Parse(e.Key)
+func (k *keyReader) row(f *findings, page uint64, e boltfile.Element) row {
+	at, err := boltfile.ParseRow(e.Key)
 	r := row{main: at.Main, sub: at.Sub}
 	fault := func(format string, args ...any) row {
 		if f.room() {
@@ -243,7 +245,7 @@ func (k *keyReader) judge(h *history, b *batch) {
 				k.found.more++
 				continue
 			}
-			at := rowkey.Revision{Main: r.main, Sub: r.sub}
+			at := boltfile.Revision{Main: r.main, Sub: r.sub}
 			where := "bucket key, revision " + at.String()
 			if text == ofKey {
 				where = whereRow(k.keyOf(r.id, r.main), at)
@@ -271,7 +273,7 @@ func (k *keyReader) checkLeases(h *history) {
 			k.found.more++
 			continue
 		}
-		k.found.add(report.KindLease, whereRow(k.keyOf(s.id, s.main), rowkey.Revision{Main: s.main}), "the key hangs on a lease that does not exist")
+		k.found.add(report.KindLease, whereRow(k.keyOf(s.id, s.main), boltfile.Revision{Main: s.main}), "the key hangs on a lease that does not exist")
 	}
 	k.compared("the lease of each key against %d leases", len(k.db.leases))
 }
@@ -279,7 +281,7 @@ func (k *keyReader) checkLeases(h *history) {
 // keyOf looks up the key of a row again, for a finding; nil where it is not
 // found.
 func (k *keyReader) keyOf(id keyID, main int64) []byte {
-	f, err := pages.Open(k.src, k.size)
+	f, err := boltfile.Open(k.src.ctx, k.src, k.size)
 	if err != nil {
 		return nil
 	}
@@ -288,8 +290,8 @@ func (k *keyReader) keyOf(id keyID, main int64) []byte {
 		return nil
 	}
 	c := b.Cursor()
-	for key, value, err := c.Seek(rowkey.Revision{Main: main}.Bytes()); key != nil && err == nil; key, value, err = c.Next() {
-		r, err := rowkey.Parse(key)
+	for key, value, err := c.Seek(boltfile.Revision{Main: main}.Bytes()); key != nil && err == nil; key, value, err = c.Next() {
+		r, err := boltfile.ParseRow(key)
 		if err != nil || r.Main != main {
 			break
 		}
@@ -300,7 +302,7 @@ func (k *keyReader) keyOf(id keyID, main int64) []byte {
 	return nil
 }
 
-func whereRow(key []byte, at rowkey.Revision) string {
+func whereRow(key []byte, at boltfile.Revision) string {
 	if key == nil {
 		return "bucket key, revision " + at.String()
 	}
@@ -309,4 +311,264 @@ func whereRow(key []byte, at rowkey.Revision) string {
 		return fmt.Sprintf("key %q…, revision %s", key[:most], at)
 	}
 	return fmt.Sprintf("key %q, revision %s", key, at)
+}
+
+// keyID stands for a user's key: 96 bits of a hash with random seeds. Of a billion
+// keys, two have the same one with a probability of 10^-11.
+type keyID [3]uint32
+
+// row is what the history needs of a row of the bucket key.
+type row struct {
+	id              keyID
+	main, sub       int64
+	create, version int64
+	crc, size       uint32 // of its bytes, up to the revision where HashKV needs them
+	flags           uint32
+}
+
+// Flags of rows, and of the table's slots, which have flagBits for them.
+const (
+	taken   = 1 << iota // the slot has a key
+	deleted             // the user's key was deleted
+	bump                // a row without a value: it raises the revision
+	noLease             // its lease does not exist
+	broken              // it cannot be decoded
+	torn                // rows may be missing before it
+	suspect             // its numbers are wrong: what follows cannot be held against them
+)
+
+// hasher makes keyIDs.
+type hasher [2]maphash.Seed
+
+func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+func (h *hasher) id(key []byte) keyID {
+	a, b := maphash.Bytes(h[0], key), maphash.Bytes(h[1], key)
+	return keyID{uint32(a >> 32), uint32(a), uint32(b)}
+}
+
+// keyValue is a decoded mvccpb.KeyValue, whose value nobody looks at.
+type keyValue struct {
+	key                           []byte
+	create, mod, version, leaseID int64
+	hasValue                      bool
+}
+
+// parseKeyValue decodes an mvccpb.KeyValue as etcd encodes it: each field once
+// at most, in their order. Fields that are unknown are faults unless the
+// database is of a newer etcd.
+func parseKeyValue(b []byte, newer bool) (kv keyValue, err error) {
+	last := protowire.Number(0)
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return kv, protowire.ParseError(n)
+		}
+		b = b[n:]
+		if number <= last {
+			return kv, fmt.Errorf("field %d comes after field %d", number, last)
+		}
+		last = number
+		to := &kv.create
+		switch number {
+		case 1, 5:
+			var bytes []byte
+			if kind != protowire.BytesType {
+				return kv, fmt.Errorf("field %d has the type %d", number, kind)
+			}
+			if bytes, n = protowire.ConsumeBytes(b); n < 0 {
+				return kv, protowire.ParseError(n)
+			}
+			if number == 1 {
+				kv.key = bytes
+			} else {
+				kv.hasValue = true
+			}
+			b = b[n:]
+			continue
+		case 2:
+		case 3:
+			to = &kv.mod
+		case 4:
+			to = &kv.version
+		case 6:
+			to = &kv.leaseID
+		default:
+			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+				return kv, protowire.ParseError(n)
+			}
+			if !newer {
+				return kv, fmt.Errorf("unknown field %d", number)
+			}
+			b = b[n:]
+			continue
+		}
+		if kind != protowire.VarintType {
+			return kv, fmt.Errorf("field %d has the type %d", number, kind)
+		}
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return kv, protowire.ParseError(n)
+		}
+		*to, b = int64(v), b[n:]
+	}
+	return kv, nil
+}
+
+// faultOf says what is wrong with a row alone, without those before it; empty
+// when nothing is.
+func faultOf(r boltfile.Row, kv *keyValue) string {
+	if len(kv.key) == 0 {
+		return "it has no key"
+	}
+	if r.Deleted {
+		if kv.create != 0 || kv.mod != 0 || kv.version != 0 || kv.leaseID != 0 || kv.hasValue {
+			return "a deletion that holds more than the key"
+		}
+		return ""
+	}
+	switch {
+	case kv.mod != r.Main:
+		return fmt.Sprintf("its mod revision is %d", kv.mod)
+	case kv.create < 1 || kv.create > r.Main:
+		return fmt.Sprintf("its create revision is %d", kv.create)
+	case kv.version < 1:
+		return fmt.Sprintf("its version is %d", kv.version)
+	case kv.version == 1 && kv.create != r.Main:
+		return fmt.Sprintf("it is version 1, and was created at revision %d", kv.create)
+	case kv.version-1 > r.Main-kv.create:
+		return fmt.Sprintf("version %d cannot be reached since revision %d, where it was created", kv.version, kv.create)
+	}
+	return ""
+}
+
+// history follows the rows of the bucket key in their order, and judges each
+// against the newest one of its key and against the one before it.
+type history struct {
+	compacted int64 // rows up to here may be missing
+	finished  int64 // rows up to here obey the compaction
+	keys      table
+	pieces    pieces
+	rows      int64
+
+	main, sub int64 // of the row before
+	// torn says that rows are missing somewhere, after revision tornAfter last.
+	torn      bool
+	tornAfter int64
+	resync    bool // no row came since
+}
+
+const noPiece = math.MaxUint32
+
+// tear tells that rows are missing from here on, whose page or bytes are a fault
+// of their own.
+func (h *history) tear() { h.torn, h.tornAfter, h.resync = true, h.main, true }
+
+// add takes the next row, and returns what is wrong with its place in the
+// history: of the revisions, and of its key.
+func (h *history) add(r *row) (sequence, ofKey string) {
+	if r.flags&torn != 0 {
+		h.tear()
+	}
+	h.rows++
+	if h.gap(r) {
+		sequence = h.gapText(r)
+	}
+	h.main, h.sub, h.resync = r.main, r.sub, false
+	piece := uint32(noPiece)
+	if r.main <= h.pieces.limit {
+		piece = h.pieces.add(r)
+	}
+	if r.flags&broken != 0 {
+		h.tear()
+		return sequence, ""
+	}
+	before := h.keys.at(r.id)
+	flags := r.flags&(deleted|bump|noLease) | taken
+	if ofKey = h.judge(before, r); ofKey != "" {
+		flags |= suspect
+	}
+	if before.has(taken) && before.piece != noPiece {
+		h.pieces.supersede(before.piece)
+	}
+	*before = slot{id: r.id, piece: piece, create: r.create, main: r.main, packed: pack(r.version, flags)}
+	return sequence, ofKey
+}
+
+// gap tells whether a revision is missing before a row. Above the compacted one
+// each transaction takes the next main revision, and each change in it the next
+// sub revision. The first one of an empty database is 2.
+func (h *history) gap(r *row) bool {
+	if r.main <= h.compacted || h.resync || r.flags&bump != 0 {
+		return false
+	}
+	if h.main > h.compacted && h.main == r.main {
+		return r.sub != h.sub+1
+	}
+	return r.sub != 0 || r.main != max(h.main, h.compacted, 1)+1
+}
+
+func (h *history) gapText(r *row) string {
+	at := boltfile.Revision{Main: r.main, Sub: r.sub}
+	if h.main > h.compacted {
+		return fmt.Sprintf("it follows revision %s: rows are missing between them", boltfile.Revision{Main: h.main, Sub: h.sub})
+	}
+	return fmt.Sprintf("revision %s is the first after the compacted revision %d: rows are missing between them", at, h.compacted)
+}
+
+// judge says what is wrong with a row that follows another one of the same key,
+// or none; empty when nothing is.
+func (h *history) judge(before *slot, r *row) string {
+	if r.flags&bump != 0 {
+		return ""
+	}
+	first := !before.has(taken)
+	if r.main <= h.finished {
+		switch {
+		case !first:
+			return fmt.Sprintf("the compaction of revision %d had to remove the key's row at revision %d, and did not", h.finished, before.main)
+		case r.flags&deleted != 0 && r.main < h.finished:
+			return fmt.Sprintf("the compaction of revision %d had to remove this deletion, and did not", h.finished)
+		}
+	}
+	// Rows may be missing before: in a part that cannot be read, or by a
+	// compaction.
+	if h.torn && (first || before.main <= h.tornAfter) || before.has(suspect) {
+		return ""
+	}
+	gone := first && r.main > h.compacted || !first && before.has(deleted)
+	switch {
+	case !first && before.main == r.main:
+		return "the key is changed twice in one revision"
+	case r.flags&deleted != 0:
+		if gone {
+			return "it deletes a key that is not there"
+		}
+	case gone || first:
+		if gone && r.version != 1 {
+			return fmt.Sprintf("it is version %d of a key that is not there", r.version)
+		}
+	case r.version == 1:
+		return fmt.Sprintf("it makes a key anew that is there since revision %d", before.create)
+	case r.create != before.create:
+		return fmt.Sprintf("its create revision is %d, and that of the row before, at revision %d, is %d", r.create, before.main, before.create)
+	case r.version != before.version()+1:
+		return fmt.Sprintf("version %d follows version %d, of revision %d", r.version, before.version(), before.main)
+	}
+	return ""
+}
+
+// live counts the keys that are there at the newest revision, and tells whether
+// etcd's index has any: it takes a row that raises the revision for a key.
+func (h *history) live() (keys int64, any bool) {
+	h.keys.each(func(s *slot) {
+		if s.has(deleted) {
+			return
+		}
+		any = true
+		if !s.has(bump) {
+			keys++
+		}
+	})
+	return keys, any
 }

@@ -3,9 +3,11 @@ package structure
 import (
 	"cmp"
 	"fmt"
+	"hash/crc32"
+	"math/bits"
 	"slices"
 
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 // back in the order in which they were asked for. It is used by one goroutine.
 type loader struct {
 	src  *source
-	meta pages.Meta
+	meta boltfile.Meta
 	// reuse says that what was loaded is used only until the next load.
 	reuse  bool
 	spare  []byte
@@ -70,7 +72,7 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 	for i, id := range ids {
 		r := l.runOf(id)
 		b := r.bytes[(id-r.first)*uint64(l.meta.PageSize):]
-		h := pages.ParseHeader(b)
+		h := boltfile.ParseHeader(b)
 		size := (h.More + 1) * uint64(l.meta.PageSize)
 		switch {
 		case h.ID != id:
@@ -79,8 +81,8 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 		case h.More >= l.meta.Pages-id:
 			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, beyond the end", h.More)})
 			continue
-		case size > pages.MaxPageSize:
-			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, which is more than %d bytes", h.More, pages.MaxPageSize)})
+		case size > boltfile.MaxPageSize:
+			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, which is more than %d bytes", h.More, boltfile.MaxPageSize)})
 			continue
 		case h.More > 0 && !l.afford(size):
 			all = append(all, loaded{id: id, err: fmt.Errorf("it extends over %d more pages, and such pages have more bytes together than the database: they lie on one another", h.More)})
@@ -178,4 +180,191 @@ func (l *loader) runOf(id uint64) *run {
 		i--
 	}
 	return &l.runs[i]
+}
+
+// pieces put HashKV together in one pass. Which rows up to the compacted
+// revision count is known only at the end, when it is known which of them are
+// still the newest of their key: so each of those is summed alone, and the sums
+// are joined later. All rows after them are summed as they come.
+type pieces struct {
+	limit  int64 // rows up to this revision are pieces
+	chunks []*[chunkPieces]piece
+	count  int
+	marks  []mark
+}
+
+// chunkPieces make a chunk of 16 KiB: what is there is never moved.
+const chunkPieces = 2048
+
+// mark is a compacted revision that a hash is wanted for, how many pieces are
+// below it, and how many up to it.
+type mark struct {
+	compacted   int64
+	below, upTo int
+}
+
+// piece is the sum over a number of bytes. A row has less than 2^30.
+type piece struct{ crc, size uint32 }
+
+// long is a piece of any size.
+type long struct {
+	crc  uint32
+	size int64
+}
+
+const (
+	superseded = 1 << 31 // a later row of the same key exists
+	deletion   = 1 << 30
+	sizeMask   = deletion - 1
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func newPieces(compacted ...int64) pieces {
+	var p pieces
+	for _, c := range compacted {
+		p.limit = max(p.limit, c)
+		p.marks = append(p.marks, mark{compacted: c})
+	}
+	return p
+}
+
+func (p *pieces) add(r *row) uint32 {
+	size := r.size & sizeMask
+	if r.flags&deleted != 0 {
+		size |= deletion
+	}
+	if p.count == len(p.chunks)*chunkPieces {
+		p.chunks = append(p.chunks, new([chunkPieces]piece))
+	}
+	*p.at(p.count) = piece{r.crc, size}
+	p.count++
+	for i := range p.marks {
+		m := &p.marks[i]
+		if r.main < m.compacted {
+			m.below = p.count
+		}
+		if r.main <= m.compacted {
+			m.upTo = p.count
+		}
+	}
+	return uint32(p.count - 1)
+}
+
+func (p *pieces) at(i int) *piece { return &p.chunks[i/chunkPieces][i%chunkPieces] }
+
+func (p *pieces) supersede(i uint32) { p.at(int(i)).size |= superseded }
+
+// sum is etcd's hash after a compaction, of rows with rest behind the pieces.
+// Where the index has no key at all, etcd's hash leaves nothing out; a deletion
+// at the compacted revision it leaves out in any case.
+func (p *pieces) sum(compacted int64, anyKey bool, rest long) uint32 {
+	total := long{crc: crc32.Checksum([]byte("key"), castagnoli), size: 3}
+	m := p.marks[slices.IndexFunc(p.marks, func(m mark) bool { return m.compacted == compacted })]
+	for i := range p.count {
+		s := p.at(i)
+		if i < m.upTo {
+			if i >= m.below && s.size&deletion != 0 {
+				continue
+			}
+			if anyKey && s.size&(superseded|deletion) != 0 {
+				continue
+			}
+		}
+		total.join(s.crc, int64(s.size&sizeMask))
+	}
+	total.join(rest.crc, rest.size)
+	return total.crc
+}
+
+// table keeps the newest row of each user's key. Slots lie in chunks, one after
+// the other as the keys came: none is free, and none is ever moved. An index
+// finds them by the key's hash, and takes 5 to 8 bytes for each. It is cut into
+// shards that grow one at a time, so that there are never two whole copies.
+type table struct {
+	chunks []*[chunkSlots]slot
+	used   uint32
+	shards [256]shard
+}
+
+// chunkSlots make a chunk of 20 KiB.
+const chunkSlots = 512
+
+// shard is a part of the index.
+type shard struct {
+	index []uint32 // numbers of slots, from 1 on; 0 is free
+	used  int
+}
+
+// slot is the newest row of a key, in 40 bytes.
+type slot struct {
+	id     keyID
+	piece  uint32 // its piece of the hash, where it has one
+	create int64
+	main   int64
+	packed uint64 // the version, and below it the flags: taken, and those of the row
+}
+
+// flagBits are the lowest of a slot's packed ones. A version has the others: etcd
+// counts one up with each change, and never gets there.
+const flagBits = 8
+
+func pack(version int64, flags uint32) uint64 { return uint64(version)<<flagBits | uint64(flags) }
+
+func (s *slot) version() int64        { return int64(s.packed >> flagBits) }
+func (s *slot) has(flags uint32) bool { return s.packed&uint64(flags) == uint64(flags) }
+func (s *slot) add(flags uint32)      { s.packed |= uint64(flags) }
+
+// at returns the slot of a key; a new one, with its id set, where there is none
+// yet. The caller sets the flag taken.
+func (t *table) at(id keyID) *slot {
+	s := &t.shards[id[0]>>24]
+	if s.used >= len(s.index)/4*3 {
+		t.grow(s)
+	}
+	entry := t.find(s, id)
+	if *entry == 0 {
+		if int(t.used) == len(t.chunks)*chunkSlots {
+			t.chunks = append(t.chunks, new([chunkSlots]slot))
+		}
+		t.used++
+		s.used++
+		*entry = t.used
+		t.slot(*entry).id = id
+	}
+	return t.slot(*entry)
+}
+
+// slot is the one with a number.
+func (t *table) slot(n uint32) *slot { return &t.chunks[(n-1)/chunkSlots][(n-1)%chunkSlots] }
+
+// find returns the entry of a key in the index, or the free one where it goes.
+func (t *table) find(s *shard, id keyID) *uint32 {
+	at, _ := bits.Mul64(uint64(id[1])<<32|uint64(id[2]), uint64(len(s.index)))
+	for {
+		entry := &s.index[at]
+		if *entry == 0 || t.slot(*entry).id == id {
+			return entry
+		}
+		if at++; at == uint64(len(s.index)) {
+			at = 0
+		}
+	}
+}
+
+func (t *table) grow(s *shard) {
+	old := s.index
+	s.index = make([]uint32, max(16, len(old)*3/2))
+	for _, n := range old {
+		if n != 0 {
+			*t.find(s, t.slot(n).id) = n
+		}
+	}
+}
+
+// each calls do for every key.
+func (t *table) each(do func(*slot)) {
+	for n := uint32(1); n <= t.used; n++ {
+		do(t.slot(n))
+	}
 }

@@ -11,7 +11,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -36,7 +36,7 @@ func TestPageDamage(t *testing.T) {
 	le := binary.LittleEndian
 	var leaf, branch int // offsets of the first leaf with many rows and of a branch
 	for at := 8192; at < len(compact); at += 4096 {
-		h := pages.ParseHeader(compact[at:])
+		h := boltfile.ParseHeader(compact[at:])
 		if h.Kind == 2 && h.Count > 3 && h.More == 0 && leaf == 0 && bytes.Contains(compact[at:at+4096], []byte("more-")) {
 			leaf = at
 		}
@@ -124,6 +124,14 @@ func TestPageDamage(t *testing.T) {
 			}
 		})
 	}
+	other := bytes.Clone(compact)
+	for _, meta := range [][]byte{other, other[4096:]} {
+		le.PutUint64(meta[16+16:], uint64(leaf/4096))
+		resum(meta)
+	}
+	if r := checkBytes(t, other, Options{}); !hasFinding(r, report.KindBucket, "bucket key is missing") || !hasFinding(r, report.KindPage, "lost") {
+		t.Errorf("another root: %q", r.Findings)
+	}
 	cut := compact[:len(compact)-1]
 	if r := checkBytes(t, cut, Options{}); !hasFinding(r, report.KindPage, "the file ends here") {
 		t.Errorf("cut off: %q", r.Findings)
@@ -140,7 +148,7 @@ func swapChildren(branch int) func([]byte) {
 }
 
 func freelistAt(t *testing.T, db []byte) int {
-	f, err := pages.Open(bytes.NewReader(db), int64(len(db)))
+	f, err := boltfile.Open(t.Context(), bytes.NewReader(db), int64(len(db)))
 	must(t, err)
 	return int(f.Meta().Freelist) * 4096
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/requorum/requorum/snapshot/pages"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -61,7 +61,7 @@ func (w *walker) root(id uint64) error {
 	if err != nil {
 		return err
 	}
-	if pages.ParseHeader(w.load.runOf(id).bytes).Kind == leafKind {
+	if boltfile.ParseHeader(w.load.runOf(id).bytes).Kind == leafKind {
 		w.next.leaves = append(w.next.leaves, leaf{id: id, root: true})
 		return nil
 	}
@@ -80,7 +80,7 @@ const leafKind = 0x02 // of a page's header
 
 // height is how many levels of branches there are from p on, which the first
 // page below it that can be read tells; 0 where none can.
-func (w *walker) height(p pages.Page, depth int) (int, error) {
+func (w *walker) height(p boltfile.Page, depth int) (int, error) {
 	if depth == maxDepth {
 		w.lost("", "the bucket's branches go on for %d levels: they go round in a circle", maxDepth)
 		return 0, nil
@@ -95,7 +95,7 @@ func (w *walker) height(p pages.Page, depth int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		child, err := pages.ParsePage(all[0].bytes)
+		child, err := boltfile.ParsePage(all[0].bytes)
 		switch {
 		case all[0].err != nil || err != nil:
 			continue
@@ -113,7 +113,7 @@ func (w *walker) height(p pages.Page, depth int) (int, error) {
 }
 
 // branch goes through the children of a branch page of some height.
-func (w *walker) branch(id uint64, p pages.Page, height int, low, high []byte) error {
+func (w *walker) branch(id uint64, p boltfile.Page, height int, low, high []byte) error {
 	ordered := w.inOrder(id, p, low, high)
 	children := make([]leaf, 0, p.Len())
 	what := fmt.Sprintf("a child of page %d", id)
@@ -143,7 +143,7 @@ func (w *walker) branch(id uint64, p pages.Page, height int, low, high []byte) e
 
 // inOrder finds fault with a branch whose keys are not in order. Its children
 // cannot be held against them then.
-func (w *walker) inOrder(id uint64, p pages.Page, low, high []byte) bool {
+func (w *walker) inOrder(id uint64, p boltfile.Page, low, high []byte) bool {
 	var before []byte
 	for i := range p.Len() {
 		key := p.Element(i).Key
@@ -206,11 +206,11 @@ func (w *walker) flush() error {
 }
 
 // parse parses a branch page, and finds fault with it.
-func (w *walker) parse(l loaded) (pages.Page, bool) {
+func (w *walker) parse(l loaded) (boltfile.Page, bool) {
 	err := l.err
-	var p pages.Page
+	var p boltfile.Page
 	if err == nil {
-		p, err = pages.ParsePage(l.bytes)
+		p, err = boltfile.ParsePage(l.bytes)
 	}
 	if err != nil {
 		w.lost(pageAt(l.id), "bucket %s: %v", w.bucket, err)
@@ -258,3 +258,103 @@ func (c *check) claimMore(f *findings, l loaded) {
 }
 
 func pageAt(id uint64) string { return fmt.Sprintf("page %d", id) }
+
+// pageMap has a bit for each page of the database.
+type pageMap struct {
+	bits  []uint64
+	pages uint64
+}
+
+func newPageMap(pages uint64) *pageMap {
+	return &pageMap{make([]uint64, (pages+63)/64), pages}
+}
+
+// set sets the bit of a page below the map's end, and tells whether it was not
+// set before.
+func (m *pageMap) set(id uint64) bool {
+	word, bit := &m.bits[id/64], uint64(1)<<(id%64)
+	fresh := *word&bit == 0
+	*word |= bit
+	return fresh
+}
+
+func (m *pageMap) has(id uint64) bool { return m.bits[id/64]&(1<<(id%64)) != 0 }
+
+// checkFreelist holds the pages that no bucket has against the freelist. etcd
+// has bbolt store none.
+func (c *check) checkFreelist() error {
+	id := c.meta.Freelist
+	if id == boltfile.NoFreelist {
+		return nil
+	}
+	fault := func(format string, args ...any) {
+		c.found.add(report.KindPage, pageAt(id), "freelist: "+format, args...)
+	}
+	if id < 2 || id >= c.meta.Pages {
+		fault("the pages that can hold it are 2 to %d", c.meta.Pages-1)
+		return nil
+	}
+	load := loader{src: c.src, meta: c.meta}
+	all, err := load.load([]uint64{id})
+	if err != nil {
+		return err
+	}
+	list, damage := parseFreelist(all[0])
+	if damage != nil {
+		fault("%v", damage)
+		return nil
+	}
+	if !c.used.set(id) {
+		fault("a bucket uses this page as well")
+	}
+	c.claimMore(&c.found, all[0])
+	free := newPageMap(c.meta.Pages)
+	for _, p := range list {
+		switch {
+		case p < 2 || p >= c.meta.Pages:
+			fault("it names page %d, and the pages that can be free are 2 to %d", p, c.meta.Pages-1)
+		case !free.set(p):
+			fault("it names page %d twice", p)
+		case c.used.has(p):
+			c.found.add(report.KindPage, pageAt(p), "it is in use, and the freelist has it as free")
+		}
+	}
+	if !c.incomplete.Load() {
+		c.findLost(free)
+	}
+	return nil
+}
+
+func parseFreelist(l loaded) ([]uint64, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return boltfile.ParseFreelist(l.bytes)
+}
+
+// findLost finds pages that are neither used nor free, a row of them at a time.
+func (c *check) findLost(free *pageMap) {
+	lost := func(id uint64) bool { return id < c.meta.Pages && !c.used.has(id) && !free.has(id) }
+	for id := uint64(2); id < c.meta.Pages; id++ {
+		if !lost(id) {
+			continue
+		}
+		first := id
+		for lost(id + 1) {
+			id++
+		}
+		where := pageAt(first)
+		if id > first {
+			where = fmt.Sprintf("pages %d to %d", first, id)
+		}
+		c.found.add(report.KindPage, where, "in no bucket, and not on the freelist: lost")
+	}
+}
+
+func (c *check) comparePages() {
+	if c.meta.Freelist == boltfile.NoFreelist {
+		c.compared("page graph: every page that is reached from the root against every other one; the database stores no freelist, as etcd has it, so pages that are not reached are free")
+		return
+	}
+	c.compared("page graph: every page is reached once or is on the freelist")
+}

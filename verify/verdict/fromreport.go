@@ -16,6 +16,8 @@ const (
 	maxFindings = 20
 	maxReasons  = 5
 	maxText     = 500 // bytes
+	// maxStretches is how many parts of a log, at about 250 bytes: the last ones.
+	maxStretches = 1000
 )
 
 // Seen is what a run read whole, so that the verdict binds it.
@@ -41,11 +43,11 @@ func ObjectsOf(m *snapshot.Manifest) []Object {
 	}
 }
 
-// FromReport makes the verdict of a report. Checks are put together by what they
-// are of: each backup, each timeline's log, each timeline, the repository. What
-// was not seen whole is not bound, and so not proved by the verdict.
-func FromReport(r *report.Report, seen ...Seen) Verdict {
-	v := Verdict{Tool: r.Tool, Started: r.Started, Finished: r.Finished, Rung: r.Rung, Sample: r.Sample, Subjects: []Subject{}}
+// FromReport makes the verdicts of a report. Checks are put together by what they
+// are of: each backup, each timeline's log, each timeline, the repository; of the
+// last two there is a verdict only where something is wrong. What was not seen whole
+// is not bound, and so not proved by the verdict.
+func FromReport(r *report.Report, seen ...Seen) []Verdict {
 	checks := map[place][]report.Check{}
 	var places []place // in the order of the report
 	for _, c := range r.Checks {
@@ -55,6 +57,7 @@ func FromReport(r *report.Report, seen ...Seen) Verdict {
 		}
 		checks[p] = append(checks[p], c)
 	}
+	var all []Verdict
 	for _, p := range places {
 		s := subjectOf(p, checks[p])
 		for _, one := range seen {
@@ -63,9 +66,13 @@ func FromReport(r *report.Report, seen ...Seen) Verdict {
 				s.Log = append(s.Log, one.Log...)
 			}
 		}
-		v.Subjects = append(v.Subjects, s)
+		s.Log = s.Log[max(0, len(s.Log)-maxStretches):]
+		if p.backup == "" && len(s.Log) == 0 && s.Status == report.Passed && len(places) > 1 {
+			continue
+		}
+		all = append(all, Verdict{Tool: r.Tool, Started: r.Started, Finished: r.Finished, Level: r.Level, Sample: r.Sample, Subject: s})
 	}
-	return v
+	return all
 }
 
 // place is where in a repository an object belongs.
@@ -104,6 +111,9 @@ func subjectOf(p place, checks []report.Check) Subject {
 	s := Subject{Timeline: p.timeline, Backup: p.backup, Reached: reached(checks)}
 	s.Status = (&report.Report{Checks: checks}).Status()
 	for _, c := range checks {
+		if c.NotYet && s.Status == report.Passed {
+			s.Status = report.Unchecked // not proved as far as was asked for
+		}
 		for _, f := range c.Findings {
 			if len(s.Findings) == maxFindings {
 				s.MoreFindings++
@@ -116,13 +126,13 @@ func subjectOf(p place, checks []report.Check) Subject {
 			s.Findings = append(s.Findings, f)
 		}
 		if c.Status == report.Unchecked && len(s.Unchecked) < maxReasons {
-			if reason := string(c.Rung) + ": " + shorten(c.Reason); !slices.Contains(s.Unchecked, reason) {
+			if reason := string(c.Level) + ": " + shorten(c.Reason); !slices.Contains(s.Unchecked, reason) {
 				s.Unchecked = append(s.Unchecked, reason)
 			}
 		}
 		switch {
 		case len(c.Phases) == 0:
-		case c.Rung == report.Drill: // they are a whole recovery
+		case c.Level == report.Drill: // they are a whole recovery
 			s.Phases = slices.Clone(c.Phases)
 		default:
 			s.Phases = append(s.Phases, c.Phases...)
@@ -131,15 +141,15 @@ func subjectOf(p place, checks []report.Check) Subject {
 	return s
 }
 
-// reached is the highest rung on which all checks passed, with all before it. The
+// reached is the highest level on which all checks passed, with all before it. The
 // replay alone is left out where it does not apply, to a backup that never had a
 // log: the drill counts without it.
-func reached(checks []report.Check) report.Rung {
-	var highest report.Rung
-	for _, rung := range report.Rungs() {
+func reached(checks []report.Check) report.Level {
+	var highest report.Level
+	for _, level := range report.Levels() {
 		passed := false
 		for _, c := range checks {
-			if c.Rung != rung {
+			if c.Level != level {
 				continue
 			}
 			if c.Status != report.Passed {
@@ -147,13 +157,13 @@ func reached(checks []report.Check) report.Rung {
 			}
 			passed = true
 		}
-		if !passed && rung == report.Replay {
+		if !passed && level == report.Replay {
 			continue
 		}
 		if !passed {
 			return highest
 		}
-		highest = rung
+		highest = level
 	}
 	return highest
 }

@@ -62,7 +62,7 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatal("the signature is not taken")
 	}
 	data := get(t, s, 5)
-	if err := os.WriteFile(filepath.Join(dir, "0000000000000005.json"), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "verdict.json"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	document, err := os.ReadFile(filepath.Join("..", "..", "docs", "format.md"))
@@ -85,7 +85,7 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	forged := bytes.Replace(data, []byte(`"structure"`), []byte(`"drill"`), 1)
-	if err := os.WriteFile(filepath.Join(dir, "0000000000000005.json"), forged, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "verdict.json"), forged, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := run(); err == nil {

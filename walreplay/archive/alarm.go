@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -35,6 +36,8 @@ const (
 	// AlarmTimeline: the cluster's history differs from the archived one; a new
 	// timeline goes on.
 	AlarmTimeline Alarm = "timeline"
+	// AlarmLineage: the repository belongs to another cluster, and nothing is stored.
+	AlarmLineage Alarm = "lineage"
 	// AlarmDamaged: a segment was found damaged, and passed by.
 	AlarmDamaged Alarm = "damaged"
 	// AlarmLog: the member's log cannot be read, so nothing is archived.
@@ -43,7 +46,7 @@ const (
 	AlarmRestarted Alarm = "restarted"
 )
 
-// Event tells that an alarm came or went.
+// Event reports that an alarm came or went.
 type Event struct {
 	Alarm  Alarm
 	Raised bool
@@ -132,4 +135,139 @@ func (a *alarms) list() []RaisedAlarm {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append([]RaisedAlarm(nil), a.raised...)
+}
+
+const (
+	// memberAfter is how long a member may not answer: a restart takes less.
+	memberAfter = 15 * time.Second
+	// behindTakeovers is how many takeover times an entry may wait for the
+	// archive.
+	behindTakeovers = 4
+	// restartedFor is how long a restart after an error is shown at most, if no
+	// other follows; calmAtLeast, how long the archiver has to run well for it to be
+	// over. It doubles each time that running well did not last.
+	restartedFor = time.Minute
+	calmAtLeast  = 5 * time.Second
+)
+
+// watch raises what does not advance.
+func (s *session) watch(now time.Time) {
+	alarms := s.a.alarms
+	alarms.when(AlarmMember, !s.failing.IsZero() && now.Sub(s.failing) > memberAfter, func() string {
+		return fmt.Sprintf("%s does not answer since %s: %v", s.id, s.failing.UTC().Format(time.RFC3339), s.why)
+	})
+
+	// What is applied stands in the log: now, or in a moment.
+	if s.applied <= max(s.readTo, s.released, s.log.Last()) || s.log.Full() {
+		s.stalled = time.Time{}
+	} else if s.stalled.IsZero() {
+		s.stalled = now
+	}
+	alarms.when(AlarmStalled, !s.stalled.IsZero() && now.Sub(s.stalled) > stalledAfter, func() string {
+		return fmt.Sprintf("%s has applied entry %d, and its log as read from %s ends at %d: is it the directory that this member writes to?", s.id, s.applied, s.WALDir, max(s.readTo, s.released))
+	})
+	if !s.stalled.IsZero() && now.Sub(s.stalled) > 3*stalledAfter {
+		// The files may have been replaced under their names.
+		s.failure = errAgain
+	}
+
+	well := s.well()
+	s.ranWell = s.ranWell || well
+	if ran := now.Sub(s.began); ran > restartedFor || ran > s.a.calm && well {
+		alarms.clear(AlarmRestarted)
+	}
+	lag := s.lag(now)
+	alarms.when(AlarmBehind, lag > behindTakeovers*s.takeover(), func() string {
+		return fmt.Sprintf("entry %d is committed since %s and not durable in the repository", s.end.index+1, lag.Round(time.Second))
+	})
+	if s.spool == nil {
+		return
+	}
+	used := s.spool.bytes + s.log.Pinned()
+	alarms.when(AlarmSpool, used > s.SpoolLimit/5*4, func() string {
+		return fmt.Sprintf("the spool %s and the WAL files kept from purging take %d of %d bytes", s.SpoolDir, used, s.SpoolLimit)
+	})
+}
+
+// well reports that nothing is in the way of archiving.
+func (s *session) well() bool {
+	return (s.role == Writer || s.role == Follower) && s.away.IsZero() && s.failing.IsZero() && s.stalled.IsZero()
+}
+
+// lag is how old the oldest committed entry is that is not durable in the
+// repository, as far as this archiver knows.
+func (s *session) lag(now time.Time) time.Duration {
+	oldest := s.queue.oldest()
+	if s.backlog() && !s.spooledSince.IsZero() {
+		oldest = s.spooledSince
+	}
+	if oldest.IsZero() {
+		return 0
+	}
+	return now.Sub(oldest)
+}
+
+// clock compares the host's clock with the monotonic one.
+type clock struct {
+	wall, monotonic time.Time
+	jumped          time.Time
+}
+
+const (
+	clockTolerance = 2 * time.Second
+	// clockAlarm is how long a jump is shown.
+	clockAlarm = 10 * time.Minute
+)
+
+func (c *clock) check(alarms *alarms, monotonic, wall time.Time) {
+	wall = wall.Round(0)
+	if !c.wall.IsZero() {
+		jump := wall.Sub(c.wall) - monotonic.Sub(c.monotonic)
+		if jump.Abs() > clockTolerance {
+			c.jumped = monotonic
+			alarms.raise(AlarmClock, fmt.Sprintf("the host's clock jumped by %s at %s: marks from before and after do not fit together", jump.Round(time.Second), wall.UTC().Format(time.RFC3339)))
+		}
+	}
+	if !c.jumped.IsZero() && monotonic.Sub(c.jumped) > clockAlarm {
+		c.jumped = time.Time{}
+		alarms.clear(AlarmClock)
+	}
+	c.wall, c.monotonic = wall, monotonic
+}
+
+// publish shows what is known.
+func (s *session) publish() {
+	now := time.Now()
+	s.a.update(func(st *State) {
+		st.Role, st.Timeline = s.role, s.timeline
+		if s.end.index != st.Archived {
+			st.ArchivedTime = s.Now()
+		}
+		st.Archived, st.ArchivedTerm = s.end.index, s.end.term
+		st.ArchivedRevision = s.end.revision
+		st.Applied, st.Released, st.Read = s.applied, max(s.released, s.queue.last(), s.captured.index), max(s.readTo, s.released, s.captured.index)
+		if !s.confirmed.IsZero() {
+			st.Confirmed = s.confirmed
+		}
+		st.Recoverable = s.recoverable()
+		st.Behind, st.BehindEntries = s.lag(now), 0
+		if s.position.Gap != nil {
+			st.Behind = max(st.Behind, now.Sub(s.dueSince))
+		}
+		if s.applied > st.Recoverable {
+			st.BehindEntries = s.applied - st.Recoverable
+		}
+		st.Queued, st.Dropped = s.queue.bytes, int64(s.rel.dropped)
+		st.SpoolLimit = s.SpoolLimit
+		if s.spool != nil {
+			st.Spooled = s.spool.bytes
+		}
+		if s.log != nil {
+			st.Pinned = s.log.Pinned()
+		}
+		st.SnapshotDue = ""
+		if s.position.Gap != nil {
+			st.SnapshotDue = s.position.Gap.Reason
+		}
+	})
 }

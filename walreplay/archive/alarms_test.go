@@ -1,17 +1,46 @@
 package archive
 
 import (
-	"context"
+	"bytes"
 	"errors"
-	"slices"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
+
+// A member that does not answer for long is told of once a minute, with the
+// reason in the alarm.
+func TestMemberDownDoesNotFloodTheLog(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		var log bytes.Buffer
+		a := r.start(0, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		r.load(5)
+		r.cluster.mu.Lock()
+		r.cluster.members[0].down = true
+		r.cluster.mu.Unlock()
+		time.Sleep(5*time.Minute + time.Second)
+		if !a.has(AlarmMember) || a.State().LastError == "" {
+			t.Errorf("state: %+v", a.State())
+		}
+		for _, alarm := range a.State().Alarms {
+			if alarm.Alarm == AlarmMember && !strings.Contains(alarm.Text, a.State().LastError) {
+				t.Errorf("the alarm does not tell why: %s", alarm.Text)
+			}
+		}
+		a.stop()
+		lines := strings.Count(log.String(), a.State().LastError)
+		if lines < 5 || lines > 20 {
+			t.Errorf("%d lines in five minutes:\n%s", lines, log.String())
+		}
+	})
+}
 
 // Promise 4: a position that does not advance raises the alarm: here the
 // directory is one that the member does not write to.
@@ -124,198 +153,90 @@ func TestClockJump(t *testing.T) {
 	})
 }
 
-// Marks are live observations: those that agreed with the log, in the segment
-// that holds their entry. Entries that are read while catching up get none.
-func TestMarks(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		m := r.cluster.members[0]
-		r.cluster.commit(50, "old")
-		m.recorded = 40
-		times := map[uint64]time.Time{}
-		a := r.start(0)
-		time.Sleep(3 * time.Second)
-		for range 20 {
-			r.cluster.commit(3, "live")
-			times[m.last()] = time.Now()
-			time.Sleep(time.Second)
+// An alarm that comes again soon was not over: what failed is tried again, and
+// works for a moment.
+func TestAlarmSinceStays(t *testing.T) {
+	now := time.Unix(1000, 0)
+	first := now
+	a := &alarms{now: func() time.Time { return now }}
+	for range 5 {
+		a.raise(AlarmRestarted, "x")
+		if got := a.list()[0].Since; !got.Equal(first) {
+			t.Errorf("since %s, first raised %s", got, first)
 		}
-		r.waitArchived(a, m.last(), 5*time.Second)
-		marks := 0
-		for mark, err := range r.openLog(1).Marks(context.Background(), time.Time{}, time.Time{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			marks++
-			if mark.Index < 50 || mark.Member != 1 || mark.Term != 2 {
-				t.Errorf("mark %+v", mark)
-			}
-			if at, ok := times[mark.Index]; ok && (mark.Time.Before(at) || mark.Time.Sub(at) > time.Second) {
-				t.Errorf("entry %d was applied at %s, its mark says %s", mark.Index, at, mark.Time)
-			}
-		}
-		if marks < 20 {
-			t.Errorf("%d marks", marks)
-		}
-		// A header's revision is one that is reached by its last entry.
-		for _, h := range r.openLog(1).Headers() {
-			if h.Revision > int64(h.LastIndex)+1 {
-				t.Errorf("segment to %d says revision %d", h.LastIndex, h.Revision)
-			}
-		}
-		if a.State().ArchivedRevision < 100 {
-			t.Errorf("archived revision %d", a.State().ArchivedRevision)
-		}
-	})
+		a.clear(AlarmRestarted)
+		now = now.Add(time.Minute)
+	}
+	now = now.Add(backWithin)
+	a.raise(AlarmRestarted, "x")
+	if got := a.list()[0].Since; !got.Equal(now) {
+		t.Errorf("since %s, which was over long ago", got)
+	}
 }
 
-// An alive mark a minute while idle, so that the repository alone tells a quiet
-// cluster from a dead archiver; spooled while the repository is away.
-func TestAliveMarks(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.cluster.commit(5, "x")
-		r.waitArchived(a, 5, 5*time.Second)
-		time.Sleep(5*time.Minute + 2*time.Second)
-		first := r.openLog(1).Alive()
-		if len(first) < 4 || len(first) > 5 || first[0].Index != 5 || first[0].Member != 1 {
-			t.Errorf("marks %+v", first)
-		}
-		r.gone.away.Store(true)
-		time.Sleep(5 * time.Minute)
-		if n := len(r.openLog(1).Alive()); n != len(first) {
-			t.Fatal("the repository is not away")
-		}
-		r.gone.away.Store(false)
-		time.Sleep(time.Minute)
-		all := r.openLog(1).Alive()
-		if len(all) < len(first)+5 {
-			t.Errorf("%d marks, %d before the repository went away", len(all), len(first))
-		}
-		// Not one is lost, nor that whose put failed first; and none is written twice.
-		for i, m := range all[1:] {
-			if d := m.Time.Sub(all[i].Time); d < 55*time.Second || d > 65*time.Second {
-				t.Errorf("%s between the marks at %s and %s", d, all[i].Time, m.Time)
-			}
-		}
-	})
-}
-
-// An alive mark says that nothing happened. There is none while something does,
-// stored or not; nor of a member that does not answer any more.
-func TestNoAliveMarksUnderLoad(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.load(180)
-		r.gone.away.Store(true)
-		r.load(180)
-		r.gone.away.Store(false)
-		r.load(180)
-		last := r.cluster.members[0].last()
-		r.waitArchived(a, last, 30*time.Second)
-		if marks := r.openLog(1).Alive(); len(marks) > 0 {
-			t.Errorf("marks under load: %+v", marks)
-		}
-		time.Sleep(3 * time.Minute)
-		before := r.openLog(1).Alive()
-		if len(before) == 0 || before[0].Index != last {
-			t.Fatalf("marks of a quiet cluster: %+v", before)
-		}
-		r.cluster.mu.Lock()
-		r.cluster.members[0].down = true
-		r.cluster.mu.Unlock()
-		time.Sleep(10 * time.Minute)
-		if n := len(r.openLog(1).Alive()); n > len(before)+1 {
-			t.Errorf("%d marks of a member that is down", n-len(before))
-		}
-	})
-}
-
-// Stamps are taken from a follower only, rarely, and where they are wanted.
-func TestStamps(t *testing.T) {
-	inFakeTime(t, 4, func(t *testing.T, r *rig) {
-		r.cluster.members[2].learner = true
-		for i := range 3 {
-			r.start(i, func(c *Config) { c.Stamp = time.Hour })
-		}
-		r.start(3)
-		r.load(10)
-		time.Sleep(150 * time.Minute)
-		r.cluster.mu.Lock()
-		var asked []int
-		for _, m := range r.cluster.members {
-			asked = append(asked, m.hashes)
-		}
-		r.cluster.mu.Unlock()
-		if !slices.Equal(asked, []int{0, 2, 0, 0}) {
-			t.Errorf("the leader, the follower, the learner, and one that nobody wants a stamp of were asked %v times", asked)
-		}
-		stamps := 0
-		for a, err := range segment.ReadMarks(context.Background(), r.repo(), timelineN(1)) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a.Stamp != nil {
-				stamps++
-				if a.Stamp.Hash != 7 || a.Stamp.HashRevision != 41 || a.Stamp.CompactedRevision != 1 {
-					t.Errorf("stamp %+v", a.Stamp)
+// Promise 4: a log that cannot be read is an alarm of its own, with what to do,
+// as long as it is so.
+func TestPromise4LogCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other", "member", "wal")
+	if err := os.MkdirAll(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(other, "0000000000000000-0000000000000000.wal"), []byte(strings.Repeat("no log of etcd", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ dir, next string }{
+		"no folder":    {filepath.Join(dir, "none"), "member.data-dir"},
+		"no log in it": {filepath.Join(dir, "other", "member", "wal"), "member.data-dir"},
+		"another file": {filepath.Join(dir, "other"), "member of etcd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 1, func(t *testing.T, r *rig) {
+				var there atomic.Bool
+				member := r.cluster.members[0]
+				a := r.start(0, func(c2 *Config) {
+					c2.WALDir = filepath.Join(c.dir, "member", "wal")
+					c2.open = func(from uint64) (Log, error) {
+						if there.Load() {
+							return member.open(from)
+						}
+						return walfile.OpenTail(c2.WALDir, walfile.TailOptions{From: from, PinLimit: 1 << 20})
+					}
+				})
+				r.load(90)
+				if !a.has(AlarmLog) || a.raised(AlarmRestarted) || a.times(AlarmLog) != 1 {
+					t.Fatalf("alarms %+v", a.State().Alarms)
 				}
-			}
-		}
-		if stamps != 2 {
-			t.Errorf("%d stamps", stamps)
-		}
-	})
+				if text := a.State().Alarms[0].Text; !strings.Contains(text, c.dir) || !strings.Contains(text, c.next) {
+					t.Errorf("text %q", text)
+				}
+				there.Store(true)
+				r.waitArchived(a, member.last(), 45*time.Second)
+				if len(a.State().Alarms) > 0 {
+					t.Errorf("alarms %+v", a.State().Alarms)
+				}
+			})
+		})
+	}
 }
 
-// Once archives what was committed when it was called, though another archiver
-// is the writer, and returns when that is durable.
-func TestOnce(t *testing.T) {
-	inFakeTime(t, 2, func(t *testing.T, r *rig) {
-		r.cluster.commit(30, "x")
-		a, err := New(r.config(0))
-		if err != nil {
+// An error that is over is not shown for longer than it takes to see that.
+func TestRestartedIsOverSoon(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		config := r.config(0)
+		blocked := filepath.Join(config.SpoolDir, positionFile)
+		if err := os.MkdirAll(filepath.Join(blocked, "x"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		began := time.Now()
-		if err := a.Once(context.Background()); err != nil || time.Since(began) > 10*time.Second {
-			t.Fatalf("%v after %s", err, time.Since(began))
+		a := r.startWith(config)
+		r.load(10)
+		if !a.has(AlarmRestarted) {
+			t.Fatalf("alarms %+v", a.State().Alarms)
 		}
-		r.sameAs(1, r.cluster.members[0].entries)
-		b := r.start(1)
-		for range 10 {
-			r.load(3)
-			committed := r.cluster.members[0].last()
-			if err := a.Once(context.Background()); err != nil || a.State().Archived < committed {
-				t.Fatalf("archived to %d of %d, %v", a.State().Archived, committed, err)
-			}
+		if err := os.RemoveAll(blocked); err != nil {
+			t.Fatal(err)
 		}
-		r.waitArchived(b, r.cluster.members[0].last(), 20*time.Second)
-		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 {
-			t.Errorf("%d spans", n)
-		}
-		// And it says so when it cannot.
-		r.gone.away.Store(true)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := a.Once(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// Full snapshots choose their timeline by how far the log goes.
-func TestReached(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		index, term, _, err := Reached(context.Background(), r.repo(), timelineN(1))
-		if err != nil || index != 20 || term != 2 {
-			t.Errorf("index %d, term %d, %v", index, term, err)
-		}
-		if index, _, _, err := Reached(context.Background(), r.repo(), timelineN(9)); err != nil || index != 0 {
-			t.Errorf("index %d, %v", index, err)
-		}
+		r.waitArchived(a, r.cluster.members[0].last(), 45*time.Second)
+		r.waitFor("clear", 10*time.Second, func() bool { return !a.has(AlarmRestarted) })
 	})
 }

@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +58,57 @@ func TestDurableSoon(t *testing.T) {
 			index, began := r.cluster.members[0].last(), time.Now()
 			r.waitArchived(a, index, 1500*time.Millisecond)
 			time.Sleep(time.Since(began) % (130 * time.Millisecond))
+		}
+	})
+}
+
+// Once archives what was committed when it was called, though another archiver
+// is the writer, and returns when that is durable.
+func TestOnce(t *testing.T) {
+	inFakeTime(t, 2, func(t *testing.T, r *rig) {
+		r.cluster.commit(30, "x")
+		a, err := New(r.config(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := a.Once(context.Background()); err != nil || time.Since(began) > 10*time.Second {
+			t.Fatalf("%v after %s", err, time.Since(began))
+		}
+		r.sameAs(1, r.cluster.members[0].entries)
+		b := r.start(1)
+		for range 10 {
+			r.load(3)
+			committed := r.cluster.members[0].last()
+			if err := a.Once(context.Background()); err != nil || a.State().Archived < committed {
+				t.Fatalf("archived to %d of %d, %v", a.State().Archived, committed, err)
+			}
+		}
+		r.waitArchived(b, r.cluster.members[0].last(), 20*time.Second)
+		r.sameAs(1, r.cluster.members[0].entries)
+		if n := len(r.openLog(1).Spans()); n != 1 {
+			t.Errorf("%d spans", n)
+		}
+		// And it says so when it cannot.
+		r.gone.away.Store(true)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := a.Once(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Full snapshots choose their timeline by how far the log goes.
+func TestReached(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		r.archived(5)
+		index, term, _, err := Reached(context.Background(), r.repo(), timelineN(1))
+		if err != nil || index != 20 || term != 2 {
+			t.Errorf("index %d, term %d, %v", index, term, err)
+		}
+		if index, _, _, err := Reached(context.Background(), r.repo(), timelineN(9)); err != nil || index != 0 {
+			t.Errorf("index %d, %v", index, err)
 		}
 	})
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 // Defaults of Config.
@@ -43,20 +46,23 @@ const (
 	silentAfter = 5 * time.Second
 	// flushLimit bounds what is done after the context has ended.
 	flushLimit = 5 * time.Second
-	// gapTakeovers is how many takeover times a hole is left to the others.
+	// gapTakeovers is how many takeover times a gap is left to the others.
 	gapTakeovers = 3
 	// maxCut bounds a segment when there is more to archive than Size: larger
 	// ones catch up faster, and have to fit into memory twice.
 	maxCut = 8 << 20
 	// queueLimit bounds the entries in memory: several of the largest segments.
 	queueLimit = 32 << 20
+	// pendingLimit bounds what of a member's log is in memory and not known to be
+	// committed, in bytes.
+	pendingLimit = 16 << 20
 )
 
 // Config says what to archive, and where.
 type Config struct {
 	// Client leads to the cluster, and to this member among others. The caller
 	// closes it after Run or Once.
-	Client *store.Client
+	Client *client.Client
 	// DataDir is the member's data directory; WALDir its --wal-dir, where that
 	// is another one than <DataDir>/member/wal.
 	DataDir, WALDir string
@@ -105,6 +111,9 @@ type Config struct {
 	OnGap func(context.Context, Gap) error
 	// Events is told of alarms that come and go; may be nil. It must not block.
 	Events func(Event)
+	// Origin describes the timeline of a cluster that was restored, where that can be
+	// told: its Parent is set. May be nil.
+	Origin func(clusterID uint64) (repository.Timeline, bool)
 	Logger *slog.Logger // may be nil
 	Now    func() time.Time
 
@@ -113,7 +122,7 @@ type Config struct {
 	place   func(dir string) (sinks.Sink, error) // of the spool; for tests
 }
 
-// Gap says that the archived log has a hole before First, or that it could not
+// Gap says that the archived log has a gap before First, or that it could not
 // be proved that what is archived from First on continues what is before.
 type Gap struct {
 	Timeline string `json:"timeline"`
@@ -122,7 +131,7 @@ type Gap struct {
 	Reason   string `json:"reason"`
 	// Found is when it was recorded, by this host's clock. A full snapshot from
 	// before then may be of another history, whatever its index. It is zero where
-	// both sides of a hole are known to be of one history.
+	// both sides of a gap are known to be of one history.
 	Found time.Time `json:"found,omitzero"`
 }
 
@@ -162,7 +171,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.place = func(dir string) (sinks.Sink, error) { return disk.New(dir) }
 	}
 	if c.open == nil {
-		c.open = func(from uint64) (Log, error) { return openWAL(c.WALDir, from, c.SpoolLimit) }
+		c.open = func(from uint64) (Log, error) {
+			return walfile.OpenTail(c.WALDir, walfile.TailOptions{From: from, PinLimit: c.SpoolLimit, PendingLimit: pendingLimit})
+		}
 	}
 	return c, nil
 }
@@ -174,4 +185,32 @@ func (c Config) spoolAfter() time.Duration { return max(2*c.Interval, 2*time.Sec
 // takeoverOf is this member's: no two begin at the same moment.
 func (c Config) takeoverOf(member uint64) time.Duration {
 	return c.Takeover + time.Duration(member%8)*c.Takeover/16
+}
+
+// Log is the log of a running member: what is needed here of a *walfile.Tail.
+type Log interface {
+	// Identity is whose log it is.
+	Identity() Identity
+	// Poll reads what is new. Behind a *walfile.GapError or *walfile.PurgedError
+	// the next Poll goes on.
+	Poll(ctx context.Context) error
+	// First and Last are what was read and not released; 0 where nothing was.
+	First() uint64
+	Last() uint64
+	// Term is of an entry that was not released, or of the last one that was.
+	Term(index uint64) (uint64, bool)
+	// Recorded is the highest commit index in the log itself.
+	Recorded() uint64
+	// Full: there is more to read after a Release.
+	Full() bool
+	// Release hands out entries and forgets them.
+	Release(through uint64) []raftlog.Entry
+	// Overwritten is the first entry that was overwritten although it had been
+	// released; 0: none was.
+	Overwritten() uint64
+	// Pinned are the bytes of purged files that this Log keeps from vanishing.
+	Pinned() int64
+	// DropPins lets go of them; lost tells that entries in them were not read.
+	DropPins() (lost bool)
+	Close() error
 }

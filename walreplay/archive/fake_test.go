@@ -9,8 +9,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/walfile"
 )
 
 const testCluster = 0xc1
@@ -30,15 +31,15 @@ type fakeMember struct {
 	cluster  *fakeCluster
 	id       Identity
 	answers  Identity
+	etcd     string
 	entries  []raftlog.Entry // in the file, from index first on
 	first    uint64
 	recorded uint64
 	applied  uint64
 	term     uint64 // as Status tells it
 	revision int64
-	version  int               // of the file: grows when entries are overwritten
-	lowest   uint64            // index overwritten last
-	hole     map[uint64]uint64 // after → next
+	version  int    // of the file: grows when entries are overwritten
+	lowest   uint64 // index overwritten last
 	down     bool
 	frozen   bool // the file as it is read does not grow any more
 	leader   bool
@@ -50,14 +51,15 @@ type fakeMember struct {
 	asked    int
 	pinned   int64
 	opened   int
-	stale    int // what was opened up to this time does not grow any more
+	stale    int    // what was opened up to this time does not grow any more
+	damaged  uint64 // entries up to this one cannot be read any more
 }
 
 func newFakeCluster(members int) *fakeCluster {
 	c := &fakeCluster{term: 2}
 	for i := range members {
-		id := Identity{testCluster, uint64(i + 1)}
-		c.members = append(c.members, &fakeMember{cluster: c, id: id, answers: id, first: 1, term: 1, hole: map[uint64]uint64{}, leader: i == 0})
+		id := Identity{ClusterID: testCluster, MemberID: uint64(i + 1)}
+		c.members = append(c.members, &fakeMember{cluster: c, id: id, answers: id, first: 1, term: 1, leader: i == 0})
 	}
 	return c
 }
@@ -71,11 +73,11 @@ func (m *fakeMember) last() uint64 { return m.first + uint64(len(m.entries)) - 1
 // save puts an entry into the file; one that is not behind the last overwrites.
 func (m *fakeMember) save(e raftlog.Entry) {
 	if e.Index <= m.last() {
-		m.entries = m.entries[:e.Index-m.first]
+		m.entries = slices.Clip(m.entries[:e.Index-m.first]) // who has the slice keeps what it holds
 		m.version++
 		m.lowest = e.Index
 	}
-	m.entries = append(slices.Clip(m.entries), e)
+	m.entries = append(m.entries, e)
 }
 
 func (m *fakeMember) apply(e raftlog.Entry) {
@@ -98,17 +100,6 @@ func (c *fakeCluster) commit(n int, text string) {
 				m.apply(e)
 			}
 		}
-	}
-}
-
-// commitOn commits n entries from index first on that only one member saves.
-func (c *fakeCluster) commitOn(i int, first uint64, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for index := first; index < first+uint64(n); index++ {
-		e := testEntry(index, c.term, "left")
-		c.members[i].save(e)
-		c.members[i].apply(e)
 	}
 }
 
@@ -135,11 +126,7 @@ func (m *fakeMember) open(from uint64) (Log, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	m.opened++
-	from = max(from, 1)
-	if from < m.first {
-		if from > 1 {
-			return nil, &overtaken{After: from - 1, Next: m.first, Err: errors.New("purged")}
-		}
+	if from == 0 {
 		from = m.first
 	}
 	return &fakeLog{member: m, next: from, version: m.version, opened: m.opened}, nil
@@ -174,10 +161,13 @@ func (l *fakeLog) Poll(context.Context) error {
 		}
 	}
 	l.recorded = m.recorded
-	if l.next < m.first {
-		hole := &overtaken{After: l.next - 1, Next: m.first, Err: errors.New("purged")}
+	if l.next <= m.damaged {
+		return &walfile.CorruptError{Dir: "fake", Segment: "the first", Err: errors.New("a record with another checksum")}
+	}
+	if l.next < m.first && len(m.entries) > 0 {
+		purged := &walfile.PurgedError{Want: l.next, First: m.first}
 		l.next, l.pending = m.first, nil
-		return hole
+		return purged
 	}
 	l.pending = nil
 	if l.next <= m.last() {
@@ -250,23 +240,23 @@ func (l *fakeLog) Close() error {
 // asked is what one archiver asks the fake cluster.
 type asked struct{ member *fakeMember }
 
-func (a asked) Status(_ context.Context, _ Identity) (store.MemberStatus, error) {
+func (a asked) Status(_ context.Context, _ Identity) (client.MemberStatus, error) {
 	m := a.member
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	m.asked++
 	if m.down {
-		return store.MemberStatus{}, errors.New("connection refused")
+		return client.MemberStatus{}, errors.New("connection refused")
 	}
 	if m.refuses != nil {
-		return store.MemberStatus{}, m.refuses
+		return client.MemberStatus{}, m.refuses
 	}
 	leader := uint64(1)
 	if m.cutOff {
 		leader = 0
 	}
-	return store.MemberStatus{
-		Endpoint: "http://fake", ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
+	return client.MemberStatus{
+		Endpoint: "http://fake", Version: m.etcd, ClusterID: m.answers.ClusterID, MemberID: m.answers.MemberID,
 		AppliedIndex: m.applied, RaftTerm: m.term, Revision: m.revision, Leader: leader, IsLeader: m.leader, IsLearner: m.learner, RaftIndex: max(m.applied, m.ahead),
 	}, nil
 }
@@ -277,7 +267,7 @@ func (a asked) Reached(context.Context, Identity) (Reach, error) {
 	defer c.mu.Unlock()
 	c.barriers++
 	if c.noQuorum {
-		return Reach{}, store.ErrNoBarrier
+		return Reach{}, client.ErrNoBarrier
 	}
 	r := Reach{Members: []string{"m1", "m2", "m3"}}
 	for _, m := range c.members {
@@ -286,9 +276,9 @@ func (a asked) Reached(context.Context, Identity) (Reach, error) {
 	return r, nil
 }
 
-func (a asked) Hash(context.Context, store.MemberStatus) (store.HashKV, error) {
+func (a asked) Hash(context.Context, client.MemberStatus) (client.HashKV, error) {
 	a.member.cluster.mu.Lock()
 	defer a.member.cluster.mu.Unlock()
 	a.member.hashes++
-	return store.HashKV{Hash: 7, HashRevision: a.member.revision, CompactRevision: 1}, nil
+	return client.HashKV{Hash: 7, HashRevision: a.member.revision, CompactRevision: 1}, nil
 }

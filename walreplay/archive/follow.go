@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -11,20 +12,23 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// lookDue tells that it is time to look for the next segment: by a follower
+// lookDue reports that it is time to look for the next segment: by a follower
 // that has something for it, and by a writer after a put that failed. Nobody
 // looks while nothing is new.
 func (s *session) lookDue(now time.Time) bool {
 	if now.Before(s.lookAt) {
 		return false
 	}
-	return s.mustLook || (s.role != Writer || s.holed()) && len(s.lane) == 0 && !s.queue.empty()
+	return s.mustLook || (s.role != Writer || s.beyondGap()) && !s.backlog() && !s.queue.empty()
 }
+
+// lookAgain is when the next segment is looked for.
+func (s *session) lookAgain(now time.Time) { s.lookAt = now.Add(max(s.Interval, s.Poll)) }
 
 // look reads the header of the segment that comes next, if it is there: one
 // small GET. Nothing is listed.
 func (s *session) look(ctx context.Context, now time.Time) {
-	name := repository.SegmentName{Timeline: s.timeline, First: s.end.index + 1}.String()
+	name := repository.SegmentName{Timeline: s.timeline, First: s.end.index + 1, Previous: s.end.first}.String()
 	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
 		h, err := segment.ReadHeader(ctx, s.repo.Sink(), name)
 		return func() error {
@@ -36,7 +40,7 @@ func (s *session) look(ctx context.Context, now time.Time) {
 				return nil
 			case isDamage(err):
 				// Others pass it by, and go on behind it.
-				s.pass(name, s.end.index+1, err)
+				s.skipDamaged(name, s.end.index+1, err)
 				s.lookAgain(now)
 				s.whenEndIsKnown(ctx, func() error { return nil })
 				return nil
@@ -44,17 +48,17 @@ func (s *session) look(ctx context.Context, now time.Time) {
 				return s.unreachable(err)
 			}
 			s.reachable()
-			s.know(h)
+			s.noteHeader(h)
 			s.mustLook = false
-			return s.meet(h)
+			return s.compare(h)
 		}
 	})
 }
 
-// meet holds a segment that another archiver stored against this member's log.
+// compare holds a segment that another archiver stored against this member's log.
 // The chain over the member's own entries, from the header's value before them
 // on, ends with the header's value after them, or the histories differ.
-func (s *session) meet(h segment.Header) error {
+func (s *session) compare(h segment.Header) error {
 	s.ahead = nil
 	sum, whole := s.queue.sum(h.Before, h.FirstIndex, h.LastIndex)
 	switch {
@@ -62,9 +66,9 @@ func (s *session) meet(h segment.Header) error {
 		return s.moveEnd(h)
 	case whole:
 		return s.forked(fmt.Sprintf("%s has committed other entries than those archived in %s", s.id, h.Name()))
-	case len(s.lane) > 0 && same(s.lane[0], h):
+	case s.backlog() && slices.ContainsFunc(s.spool.of(s.timeline), func(mine segment.Header) bool { return same(mine, h) }):
 		return s.moveEnd(h)
-	case len(s.lane) > 0:
+	case s.backlog():
 		return errAgain // spooled ones are compared with the log on disk
 	case h.FirstIndex != s.end.index+1 && s.end.index > 0:
 		return errAgain
@@ -105,4 +109,50 @@ func (s *session) waitFor(ahead uint64) error {
 func (s *session) forked(why string) error {
 	s.a.alarms.raise(AlarmTimeline, why)
 	return errAgain
+}
+
+func (s *session) takeover() time.Duration { return s.takeoverOf(s.id.MemberID) }
+
+// late reports that the writer is: something is to be archived for several
+// intervals, and nobody did, by this host's monotonic clock alone.
+func (s *session) late(now time.Time) bool {
+	if s.queue.empty() {
+		return false
+	}
+	since := s.queue.oldest()
+	if s.advanced.After(since) {
+		since = s.advanced
+	}
+	return now.Sub(since) > s.takeover()
+}
+
+// takeOver makes a writer of a follower, after one listing: the archive may end
+// elsewhere than where the next segment was looked for.
+func (s *session) takeOver(ctx context.Context) {
+	s.whenEndIsKnown(ctx, func() error {
+		s.role = Writer
+		return nil
+	})
+}
+
+// whenEndIsKnown lists, and goes on with then when the archive ends where it
+// was thought to.
+func (s *session) whenEndIsKnown(ctx context.Context, then func() error) {
+	s.do(ctx, putLimit, func(ctx context.Context) func() error {
+		h, found, err := segment.Newest(ctx, s.repo, s.timeline)
+		return func() error {
+			switch {
+			case err != nil:
+				return s.unreachable(err)
+			case !found || h.LastIndex <= s.end.index:
+				s.reachable()
+				return then()
+			case h.FirstIndex == s.end.index+1:
+				s.reachable()
+				return s.compare(h)
+			}
+			s.reachable()
+			return errAgain
+		}
+	})
 }

@@ -3,72 +3,81 @@ package archive
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
-// ended waits for an archiver that ends by itself, and wants it to name another
-// member.
-func (a *running) ended(t *testing.T) {
-	t.Helper()
-	var err error
+// ended is the error of an archiver that ends by itself, within a time.
+func (a *running) ended(within time.Duration) error {
+	a.rig.Helper()
 	select {
-	case err = <-a.done:
+	case err := <-a.done:
 		a.once.Do(func() {})
-	case <-time.After(time.Minute):
-		t.Fatalf("it goes on: %+v", a.State())
-	}
-	var wrong *IdentityError
-	if !errors.As(err, &wrong) {
-		t.Fatalf("got %v, want an *IdentityError", err)
+		return err
+	case <-time.After(within):
+		a.rig.Fatalf("it goes on after %s: %+v", within, a.State())
+		return nil
 	}
 }
 
-// Design, What is committed: a cluster restored with the same names and token has
-// members of the same IDs. The cluster's ID alone tells then, in every answer.
-func TestPromise6OnlyTheClusterDiffers(t *testing.T) {
+// Promise 1: every answer's member and cluster are compared with the log's, before
+// anything is stored, however much the log itself tells to be committed, and later.
+// A cluster restored with the same names and token has members of the same IDs: its own
+// ID alone tells then. Who asks may find out by itself that the endpoints are another
+// member's: that is no member that does not answer.
+func TestPromise1AnotherMemberAnswers(t *testing.T) {
+	for name, change := range map[string]func(m *fakeMember){
+		"member":  func(m *fakeMember) { m.answers.MemberID = 9 },
+		"cluster": func(m *fakeMember) { m.answers.ClusterID++ },
+		"the client refuses": func(m *fakeMember) {
+			m.answers.MemberID = 9
+			m.refuses = &IdentityError{Log: m.id, Answer: m.answers, Endpoint: "http://balancer"}
+		},
+	} {
+		for _, later := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, later=%t", name, later), func(t *testing.T) {
+				inFakeTime(t, 1, func(t *testing.T, r *rig) {
+					m := r.cluster.members[0]
+					r.cluster.commit(5, "x")
+					m.recorded = 5
+					var a *running
+					if later {
+						a = r.start(0)
+						r.waitArchived(a, 5, 5*time.Second)
+					}
+					r.cluster.mu.Lock()
+					change(m)
+					r.cluster.mu.Unlock()
+					r.cluster.commit(3, "x")
+					if !later {
+						a = r.start(0)
+					}
+					err := a.ended(time.Minute)
+					var wrong *IdentityError
+					if !errors.As(err, &wrong) || wrong.Log != m.id || wrong.Answer != m.answers || !strings.Contains(err.Error(), wrong.Answer.String()) || !strings.Contains(err.Error(), m.id.String()) {
+						t.Fatalf("got %v, want an error that names both", err)
+					}
+					if s := a.State(); s.Archived > 5 || s.Role != Stopped || !later && len(r.names()) > 1 {
+						t.Errorf("archived to %d on another one's word, %s; %v", s.Archived, s.Role, r.names())
+					}
+				})
+			})
+		}
+	}
+}
+
+// An etcd before 3.5 is refused before anything is stored: its log has passwords,
+// and its snapshots no terms to join a log by.
+func TestTooOldEtcdIsRefused(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		a := r.start(0)
-		r.load(5)
-		r.waitArchived(a, 20, 5*time.Second)
-		r.cluster.mu.Lock()
-		r.cluster.members[0].answers.ClusterID++
-		r.cluster.mu.Unlock()
-		r.cluster.commit(3, "x")
-		a.ended(t)
-		if got := a.State(); got.Archived > 20 {
-			t.Errorf("archived to %d on another cluster's word", got.Archived)
+		r.cluster.members[0].etcd = "3.4.23"
+		r.cluster.commit(5, "x")
+		if err := r.start(0).ended(time.Minute); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), "3.4.23") {
+			t.Errorf("got %v, want ErrTooOld", err)
+		}
+		if n := len(r.names()); n > 1 {
+			t.Errorf("%v were stored", r.names())
 		}
 	})
-}
-
-// A client that finds out by itself that the endpoints are another member's ends
-// the archiver, at its start and later: that is no member that does not answer.
-func TestPromise1ClientRefuses(t *testing.T) {
-	for _, later := range []bool{false, true} {
-		t.Run(fmt.Sprintf("later=%t", later), func(t *testing.T) {
-			inFakeTime(t, 1, func(t *testing.T, r *rig) {
-				m := r.cluster.members[0]
-				refuse := func() {
-					r.cluster.mu.Lock()
-					defer r.cluster.mu.Unlock()
-					m.refuses = &IdentityError{Log: m.id, Answer: Identity{testCluster, 9}, Endpoint: "http://balancer"}
-				}
-				if !later {
-					refuse()
-				}
-				r.cluster.commit(5, "x")
-				m.recorded = 5
-				a := r.start(0)
-				if later {
-					r.waitArchived(a, 5, 5*time.Second)
-					refuse()
-				}
-				a.ended(t)
-				if n := len(r.names()); !later && n > 1 {
-					t.Errorf("%v were stored", r.names())
-				}
-			})
-		})
-	}
 }

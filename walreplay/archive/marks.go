@@ -26,7 +26,7 @@ func (s *session) addMarks(agreed []observation) {
 			continue
 		}
 		// An entry that is durable already is not in any segment to come.
-		if o.index <= s.tip.index || len(s.queue.marks) >= hintLimit {
+		if o.index <= s.captured.index || len(s.queue.marks) >= hintLimit {
 			continue
 		}
 		s.marked = o
@@ -39,7 +39,7 @@ func (s *session) addMarks(agreed []observation) {
 // cluster it tells when the next entry was not there yet. Its entry may be
 // durable already; the mark then goes with the one behind it.
 func (s *session) addStill(o observation) {
-	if o.late || o.took > longestAnswer || o.index < s.tip.index || len(s.queue.marks) >= hintLimit || o.time.Sub(s.marked.time).Abs() < markEvery {
+	if o.late || o.took > longestAnswer || o.index < s.captured.index || len(s.queue.marks) >= hintLimit || o.time.Sub(s.marked.time).Abs() < markEvery {
 		return
 	}
 	s.queue.marks = append(s.queue.marks, o.mark())
@@ -65,12 +65,12 @@ func (s *session) addHint(agreed []observation) {
 	}
 }
 
-// aliveDue tells that nothing was archived for a while, since nothing happened.
+// aliveDue reports that nothing was archived for a while, since nothing happened.
 // Every archiver writes its own mark: none can know, without listing, that
 // another still does. A member without a leader does not know that nothing
 // happened.
 func (s *session) aliveDue(now time.Time) bool {
-	return s.seen != nil && !s.seen.late && s.status.Leader != 0 && s.queue.empty() && len(s.lane) == 0 && s.seen.index <= s.tip.index &&
+	return s.seen != nil && !s.seen.late && s.status.Leader != 0 && s.queue.empty() && !s.backlog() && s.seen.index <= s.captured.index &&
 		now.Sub(s.seen.asked) < s.Alive && now.Sub(s.advanced) >= s.Alive && now.Sub(s.alive) >= s.Alive
 }
 
@@ -82,9 +82,9 @@ func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment
 		err := segment.WriteMark(ctx, s.repo, s.timeline, m, stamp)
 		return func() error {
 			if err != nil {
-				return errors.Join(s.refused(err), s.spoolAlive(m, stamp))
+				return errors.Join(s.putFailed(err), s.spoolAlive(m, stamp))
 			}
-			s.taken()
+			s.putSucceeded()
 			return nil
 		}
 	})
@@ -98,10 +98,10 @@ func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
 	if len(s.spool.marks) >= spooledMarks {
 		return nil
 	}
-	return s.kept(s.spool.addMark(s.timeline, m, stamp))
+	return s.spoolWritten(s.spool.addMark(s.timeline, m, stamp))
 }
 
-// stampDue tells that a follower is to be asked for a hash: it is frozen for a
+// stampDue reports that a follower is to be asked for a hash: it is frozen for a
 // moment, and a leader would freeze the cluster.
 func (s *session) stampDue(now time.Time) bool {
 	return s.Stamp > 0 && s.seen != nil && !s.seen.late && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.stamped) >= s.Stamp
@@ -120,6 +120,22 @@ func (s *session) takeStamp(ctx context.Context) {
 			} else {
 				s.a.failed(fmt.Errorf("no stamp: %w", err))
 			}
+			return nil
+		}
+	})
+}
+
+// drainMark stores a spooled mark.
+func (s *session) drainMark(ctx context.Context) {
+	first := s.spool.marks[0] // others may be added meanwhile
+	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
+		err := s.spool.moveMark(ctx, s.repo, first)
+		return func() error {
+			if err != nil {
+				return s.putFailed(err)
+			}
+			s.spool.marks = s.spool.marks[1:]
+			s.putSucceeded()
 			return nil
 		}
 	})

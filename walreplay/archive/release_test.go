@@ -2,8 +2,6 @@ package archive
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 )
@@ -127,32 +125,6 @@ func TestRecordedCommitReleases(t *testing.T) {
 	r := &releaser{}
 	if got := seeing(t, r, l, 1000, 3); got != 7 {
 		t.Fatalf("released to %d, want 7", got)
-	}
-}
-
-// Promise 1: every answer's member and cluster are compared with the log's, before
-// anything is stored, however much the log itself tells to be committed.
-func TestPromise1AnotherMemberAnswers(t *testing.T) {
-	for name, other := range map[string]Identity{"member": {testCluster, 2}, "cluster": {0xee, 1}} {
-		t.Run(name, func(t *testing.T) {
-			inFakeTime(t, 1, func(t *testing.T, r *rig) {
-				r.cluster.members[0].answers = other
-				r.cluster.commit(3, "x")
-				r.cluster.members[0].recorded = r.cluster.members[0].last()
-				a := r.start(0)
-				err := <-a.done
-				a.once.Do(func() {})
-				var wrong *IdentityError
-				if !errors.As(err, &wrong) || wrong.Log != r.cluster.members[0].id || wrong.Answer != other || !strings.Contains(err.Error(), other.String()) || !strings.Contains(err.Error(), wrong.Log.String()) {
-					t.Fatalf("got %v, want an error that names both", err)
-				}
-				for _, n := range r.names() {
-					if n != "requorum.json" {
-						t.Errorf("%s was stored", n)
-					}
-				}
-			})
-		})
 	}
 }
 

@@ -2,13 +2,19 @@ package archive
 
 import (
 	"context"
+	"errors"
+	"io"
+	"iter"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -22,13 +28,14 @@ type rig struct {
 	memory  *sinktest.Memory
 	sink    *sinktest.Faulty // counts, and fails by a script
 	gone    *goneSink        // beneath it
+	spools  map[string]*sinktest.Memory
 }
 
 func inFakeTime(t *testing.T, members int, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		memory := sinktest.NewMemory()
-		r := &rig{T: t, cluster: newFakeCluster(members), memory: memory, gone: &goneSink{Sink: memory}}
+		r := &rig{T: t, cluster: newFakeCluster(members), memory: memory, gone: &goneSink{Sink: memory}, spools: map[string]*sinktest.Memory{}}
 		r.sink = sinktest.NewFaulty(r.gone)
 		test(t, r)
 		r.sink.AllFired(t)
@@ -53,9 +60,22 @@ func (r *rig) config(member int) Config {
 	m := r.cluster.members[member]
 	return Config{
 		Sink: r.sink, SpoolDir: r.TempDir(), Tool: "requorum test", Interval: time.Second, Takeover: 5 * time.Second,
-		open: m.open, cluster: asked{m},
+		open: m.open, cluster: asked{m}, place: r.spoolIn,
 	}
 }
+
+// spoolIn is a spool's place in memory, the same for one folder.
+func (r *rig) spoolIn(dir string) (sinks.Sink, error) {
+	r.cluster.mu.Lock()
+	defer r.cluster.mu.Unlock()
+	if r.spools[dir] == nil {
+		r.spools[dir] = sinktest.NewMemory()
+	}
+	return r.spools[dir], nil
+}
+
+// onDisk has segments spooled to real files.
+func onDisk(c *Config) { c.place = func(dir string) (sinks.Sink, error) { return disk.New(dir) } }
 
 // start runs the archiver of one member until the test ends.
 func (r *rig) start(member int, change ...func(*Config)) *running {
@@ -91,6 +111,16 @@ func (r *rig) startWith(config Config) *running {
 	ctx, a.cancel = context.WithCancel(context.Background())
 	go func() { a.done <- a.Run(ctx) }()
 	r.Cleanup(func() { a.stop() })
+	return a
+}
+
+// archived runs the archiver of the first member, and archives four entries for each of
+// some seconds.
+func (r *rig) archived(seconds int, change ...func(*Config)) *running {
+	r.Helper()
+	a := r.start(0, change...)
+	r.load(seconds)
+	r.waitArchived(a, r.cluster.members[0].last(), 10*time.Second)
 	return a
 }
 
@@ -193,4 +223,55 @@ func (r *rig) names() []string {
 	return names
 }
 
-var errAway = sinks.MarkTemporary(sinktest.ErrInjected)
+var errAway = sinktest.ErrInjected
+
+// goneSink is a repository that can be cut off.
+type goneSink struct {
+	sinks.Sink
+	away   atomic.Bool
+	full   atomic.Bool            // gives, and takes nothing
+	refuse atomic.Pointer[string] // takes no object with this in its name
+	tried  atomic.Int64
+}
+
+var errFull = errors.New("no space left on device")
+
+func (g *goneSink) check() error {
+	if !g.away.Load() {
+		return nil
+	}
+	g.tried.Add(1)
+	return errAway
+}
+
+func (g *goneSink) Create(ctx context.Context, name string, opts sinks.CreateOptions) (sinks.Writer, error) {
+	if part := g.refuse.Load(); g.full.Load() || part != nil && strings.Contains(name, *part) {
+		g.tried.Add(1)
+		return nil, errFull
+	}
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	return g.Sink.Create(ctx, name, opts)
+}
+
+func (g *goneSink) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	return g.Sink.Open(ctx, name, offset, length)
+}
+
+func (g *goneSink) Stat(ctx context.Context, name string) (sinks.Object, error) {
+	if err := g.check(); err != nil {
+		return sinks.Object{}, err
+	}
+	return g.Sink.Stat(ctx, name)
+}
+
+func (g *goneSink) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
+	if err := g.check(); err != nil {
+		return func(yield func(sinks.Object, error) bool) { yield(sinks.Object{}, err) }
+	}
+	return g.Sink.List(ctx, prefix, after)
+}

@@ -20,7 +20,7 @@ func TestPromise2SpoolOnASmallDisk(t *testing.T) {
 			dir := storetest.SmallDisk(t, "2m")
 			inFakeTime(t, 1, func(t *testing.T, r *rig) {
 				m := r.cluster.members[0]
-				a := r.start(0, func(c *Config) { c.SpoolDir = dir })
+				a := r.start(0, onDisk, func(c *Config) { c.SpoolDir = dir })
 				r.load(10)
 				r.gone.away.Store(true)
 				r.load(20)

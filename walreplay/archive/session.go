@@ -3,10 +3,15 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -16,10 +21,11 @@ type point struct {
 	index, term uint64
 	sum         raftlog.Sum // the chain's value there
 	revision    int64
+	first       uint64 // of the segment that ends there; 0: none does
 }
 
 func endOf(h segment.Header) point {
-	return point{index: h.LastIndex, term: h.LastTerm, sum: h.After, revision: h.Revision}
+	return point{index: h.LastIndex, term: h.LastTerm, sum: h.After, revision: h.Revision, first: h.FirstIndex}
 }
 
 // session is one stretch of archiving: from looking where the archive stands to
@@ -42,7 +48,7 @@ type session struct {
 	answers     chan answer
 	failing     time.Time // since when it does not answer; zero when it does
 	why         error     // the last reason
-	status      store.MemberStatus
+	status      client.MemberStatus
 	applied     uint64
 	confirmed   time.Time    // what was acknowledged until then is applied
 	committed   uint64       // what was committed when it was asked at committedAt, and was not applied yet
@@ -53,7 +59,7 @@ type session struct {
 	readTo      uint64 // the last entry in the log
 	released    uint64
 	stalled     time.Time // since when the log lacks what was applied
-	lost        held      // what the log ends before, and held before
+	lost        uint64    // what the log ends before, and held before; 0: nothing
 	rolledBack  uint64    // the member's log has to come back to here
 
 	// Where the archive stands.
@@ -62,66 +68,63 @@ type session struct {
 	timeline   repository.TimelineID
 	archived   segment.Header // scratch of choose
 	end        point          // of the archive
-	tip        point          // of the archive and the spooled lane behind it: what is cut next comes after it
-	joined     bool           // the log was compared up to tip, so the chain goes on
+	captured   point          // of the archive and what is spooled behind it: what is in memory comes after it
+	joined     bool           // the log was compared up to captured, so the chain goes on
 	fresh      bool           // there is no log yet that could be joined to
 	advanced   time.Time      // when end moved last, as seen from here
 	ahead      *segment.Header
 	waiting    waiting // for the log to come to ahead
 	gapSince   time.Time
-	crossing   *Gap // of the anchor whose put is under way
-	unwritten  []segment.GapRecord
-	mustLook   bool   // before the next put
-	listed     bool   // since the repository is back
-	passed     uint64 // the name of level 0 that begins there is of a damaged segment
-	branched   *Gap   // of a timeline that has just been opened
-	fill       *filler
+	crossing   *Gap                             // of the segment behind it whose put is under way
+	otherChain bool                             // what is spooled continues another chain than the archive's end
+	compared   map[repository.TimelineID]uint64 // the archives' ends when the spool was compared with them
+	mustLook   bool                             // before the next put
+	listed     bool                             // since the repository is back
+	skipped    uint64                           // the name of level 0 that begins there is of a damaged segment
+	branched   *Gap                             // of a timeline that has just been opened
 
-	role      Role
-	queue     queue
-	spool     *spool
-	lane      []segment.Header // spooled, in order, behind end
-	overlaps  bool             // the first one in it begins before end
-	laneSince time.Time        // when the first entry in it came
-	flying    *cut             // a segment whose put is under way
-	busy      chan func() error
-	busySince time.Time
-	away      time.Time // since when the repository fails; zero when it does not
-	retryAt   time.Time
-	retryWait time.Duration
-	lookAt    time.Time
-	alive     time.Time
-	stamped   time.Time
-	checked   time.Time // when superseded was looked up last
+	role         Role
+	queue        queue
+	spool        *spool
+	spooledSince time.Time // when the first entry in the backlog came
+	inFlight     *cut      // a segment whose put is under way
+	busy         chan func() error
+	busySince    time.Time
+	away         time.Time // since when the repository fails; zero when it does not
+	retryAt      time.Time
+	retryWait    time.Duration
+	lookAt       time.Time
+	alive        time.Time
+	stamped      time.Time
+	checked      time.Time // when superseded was looked up last
 
 	// What the archive lacks.
-	searching chan found // a look through it that is under way
+	searching chan inventory // a look through it that is under way
 	endSearch context.CancelFunc
 	searchAt  time.Time
 	searches  int
-	stored    uint64 // the last entry that was seen to be stored
-	holes     []*hole
+	stored    uint64    // the last entry that was seen to be stored
 	full      uint64    // the index of the newest full snapshot, when the archive was looked through
 	some      bool      // whether there was one
 	dueSince  time.Time // since when a full snapshot is due
 
-	position position
-	saved    time.Time
-	dueAt    time.Time
-	clock    clock
-	target   uint64 // of Once
-	began    time.Time
-	fullAt   time.Time // when the spool was seen full last
-	unbound  bool      // the spool may exceed its bound
-	crowded  bool      // the spool's disk was full, and no segment was spooled since
-	roomAt   time.Time // no segment is spooled before
-	goneOn   bool      // the session began while the repository was away, and uses it now
-	ranWell  bool
-	failure  error // ends the session
+	position  position
+	saved     time.Time
+	dueAt     time.Time
+	elsewhere int // how often OnGap said that another archiver is at it
+	clock     clock
+	target    uint64 // of Once
+	began     time.Time
+	fullAt    time.Time // when the spool was seen full last
+	unbound   bool      // the spool may exceed its bound
+	spaceAt   time.Time // no segment is spooled before
+	resumed   bool      // the repository was away, and is back
+	ranWell   bool
+	failure   error // ends the session
 }
 
 type answer struct {
-	status store.MemberStatus
+	status client.MemberStatus
 	at     time.Time
 	took   time.Duration
 	err    error
@@ -131,12 +134,12 @@ func newSession(a *Archiver, once bool) *session {
 	now := time.Now()
 	return &session{
 		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now, dueSince: now, fullAt: now,
-		answers: make(chan answer, 1),
+		answers: make(chan answer, 1), compared: map[repository.TimelineID]uint64{},
 	}
 }
 
 // next is the index that the next segment begins with.
-func (s *session) nextIndex() uint64 { return s.tip.index + 1 }
+func (s *session) nextIndex() uint64 { return s.captured.index + 1 }
 
 func (s *session) run(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
@@ -146,25 +149,25 @@ func (s *session) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := s.step(ctx); err != nil {
-			return s.leave(ctx, err)
+			return s.handOver(ctx, err)
 		}
 		if s.once && s.target > 0 && s.end.index >= s.target && s.settled() {
-			return s.leave(ctx, nil)
+			return s.handOver(ctx, nil)
 		}
 		select {
 		case <-ctx.Done():
 			return s.flush(ctx)
 		case done := <-s.busy:
 			if err := s.finish(done); err != nil {
-				return s.leave(ctx, err)
+				return s.handOver(ctx, err)
 			}
 		case a := <-s.answers:
 			if err := s.answered(a); err != nil {
-				return s.leave(ctx, err)
+				return s.handOver(ctx, err)
 			}
 		case f := <-s.searching:
 			if err := s.searched(f); err != nil {
-				return s.leave(ctx, err)
+				return s.handOver(ctx, err)
 			}
 		case err := <-s.a.call.done:
 			s.snapshotTaken(err)
@@ -209,28 +212,28 @@ func (s *session) work(ctx context.Context, now time.Time) error {
 	switch {
 	case s.repo == nil:
 		s.reconnect(ctx)
-	case len(s.unwritten) > 0:
-		s.writeGap(ctx)
 	case s.ahead != nil:
-		return s.meet(*s.ahead)
+		return s.compare(*s.ahead)
 	case s.lookDue(now):
 		s.look(ctx, now)
-	case len(s.lane) > 0:
-		return s.drain(ctx)
-	case s.holed():
-		return s.crossGap(ctx, now)
+	case s.backlog():
+		return s.drain(ctx, now)
+	case s.beyondGap():
+		return s.crossGap(ctx, now, s.queue.first(), func() error { return s.put(ctx, true) })
 	case s.role == Writer && s.cutDue(now):
 		return s.put(ctx, false)
 	case s.role == Follower && s.late(now):
 		s.takeOver(ctx)
+	case len(s.a.unwritten) > 0:
+		s.writeGap(ctx)
 	default:
-		return s.small(ctx, now)
+		s.small(ctx, now)
 	}
 	return nil
 }
 
 // small are the requests that can wait.
-func (s *session) small(ctx context.Context, now time.Time) error {
+func (s *session) small(ctx context.Context, now time.Time) {
 	switch {
 	case s.aliveDue(now):
 		s.writeAlive(ctx, s.seen.mark(), nil)
@@ -240,21 +243,13 @@ func (s *session) small(ctx context.Context, now time.Time) error {
 		s.takeStamp(ctx)
 	case now.Sub(s.checked) > supersededEvery:
 		s.checkSuperseded(ctx, now)
-	default:
-		if h := s.nextHole(now); h != nil {
-			return s.mend(ctx, h, now)
-		}
 	}
-	return nil
 }
 
 // close lets go of the files, and ends what is under way beside the loop.
 func (s *session) close() error {
-	if s.searching != nil {
-		s.endSearch()
-		s.searching, s.a.cover = nil, nil // it may take a moment to end
-	}
-	return errors.Join(s.endFill(), s.closeLog())
+	s.dropSearch()
+	return s.closeLog()
 }
 
 func (s *session) closeLog() error {
@@ -275,4 +270,183 @@ func (s *session) pause(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// start finds where to begin. Without the repository it goes on behind what is
+// spooled, or behind what it remembers to be archived.
+func (s *session) start(ctx context.Context) error {
+	s.publish()
+	var err error
+	if s.spool, err = s.openSpool(ctx); err != nil {
+		return err
+	}
+	for _, err := range s.spool.damaged {
+		s.a.failed(err)
+	}
+	if s.position, err = readPosition(s.SpoolDir); err != nil {
+		return err
+	}
+	if s.a.unsaved != nil {
+		s.position = *s.a.unsaved
+	}
+	if err := s.openAt(0); err != nil {
+		return err
+	}
+	s.id = s.log.Identity()
+	s.a.update(func(st *State) { st.Member = s.id.String() })
+	if s.position.Identity != s.id {
+		s.position = position{Identity: s.id, Place: s.position.Place}
+	}
+	if g := s.position.Gap; g != nil {
+		s.a.alarms.raise(AlarmGap, g.Reason+"; a full snapshot is due")
+	}
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
+	if err := s.findLost(ctx); err != nil {
+		return err
+	}
+	if err := s.connect(ctx); err != nil {
+		if err := s.unreachable(err); err != nil {
+			return err
+		}
+		return s.startAway(ctx)
+	}
+	s.role = Comparing
+	s.publish()
+	if err := s.choose(ctx); err != nil {
+		var away *awayError
+		if !errors.As(err, &away) || ctx.Err() != nil {
+			return err
+		}
+		if err := s.unreachable(err); err != nil {
+			return err
+		}
+		// Half of it works. What is captured meanwhile goes to the spool.
+		s.repo, s.fresh, s.branched = nil, false, nil
+		return s.startAway(ctx)
+	}
+	s.reachable()
+	if s.lost > max(s.released, s.readTo) {
+		s.reportLost(s.timeline)
+	}
+	if s.once {
+		s.role = Writer
+	}
+	s.rel = releaser{}
+	s.advanced = time.Now()
+	return s.setTarget(ctx)
+}
+
+// identifyLimit is how long the member has to say who it is, before its log is
+// archived without its word, as that of a member which is down.
+const identifyLimit = 3 * time.Second
+
+// identify finds out, before anything is stored, that the log and the answers are
+// of one member: with the log of another cluster than the one that answers, full
+// snapshots and log would not belong together.
+func (s *session) identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, identifyLimit)
+	defer cancel()
+	status, err := s.cluster.Status(ctx, s.id)
+	if err == nil {
+		s.identified = true
+		return checkIdentity(s.id, status)
+	}
+	var other *IdentityError
+	if errors.As(err, &other) {
+		return err
+	}
+	s.identified = false
+	return nil // why it does not answer, the loop tells
+}
+
+// unstarted reports a member that a restore or a recovery built, and that does not
+// answer: it may never have run. Who built it opens its timeline, which has a parent.
+func (s *session) unstarted() bool {
+	if s.identified || s.DataDir == "" {
+		return false
+	}
+	entries, err := safedir.ReadDir(filepath.Join(s.DataDir, "member"))
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		match, _ := filepath.Match("requorum-*.json", e.Name())
+		return match
+	})
+}
+
+// connect opens the repository.
+func (s *session) connect(ctx context.Context) error {
+	err := s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
+		if err := s.checkWriters(ctx); err != nil {
+			return err
+		}
+		s.repo, err = s.openRepository(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.remember(s.repo)
+}
+
+// probe looks whether a new session could begin with the repository: one that
+// gives objects and lists none is not back.
+func (s *session) probe(ctx context.Context, id repository.TimelineID) (*repository.Repository, error) {
+	repo, err := s.openRepository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := repo.TimelineIDs(ctx); err != nil || id.N == 0 {
+		return repo, err
+	}
+	_, err = repo.Segments(ctx, id)
+	return repo, err
+}
+
+// awayError is a failure of the repository before it is known where to begin.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// inTime looks at the repository before there are requests beside the loop.
+// One that is silent is shown soon, and given up at the limit. An error that
+// time may heal is an *awayError.
+func (s *session) inTime(ctx context.Context, limit time.Duration, look func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	silent := time.AfterFunc(silentAfter, func() {
+		s.a.alarms.raise(AlarmRepository, fmt.Sprintf("the repository has not answered for %s", silentAfter))
+	})
+	defer silent.Stop()
+	err := look(ctx)
+	if err == nil || fatal(err) {
+		return err
+	}
+	return &awayError{err}
+}
+
+// startAway begins while the repository is away.
+func (s *session) startAway(ctx context.Context) error {
+	end := s.position.End
+	if end.Entries == 0 {
+		return &reportedError{fmt.Errorf("the repository is away, and where its archive ends is not known here: %w", s.whyAway())}
+	}
+	s.timeline = end.Timeline
+	s.end = endOf(end)
+	t := &matchCheck{timeline: end.Timeline, end: end}
+	if spooled := s.spool.behind(end.Timeline, end.LastIndex); len(spooled) > 0 {
+		t.end = spooled[len(spooled)-1]
+	}
+	s.role = Spooling
+	v, err := s.try(ctx, t)
+	switch {
+	case err != nil:
+		return err
+	case v == differs || v == behind:
+		return fmt.Errorf("the log contradicts what was archived or spooled up to index %d, and the repository is away: nothing can be decided", t.end.LastIndex)
+	}
+	s.captured, s.joined = endOf(t.end), v == equal
+	s.rel = releaser{}
+	return s.openAt(s.captured.index + 1)
 }

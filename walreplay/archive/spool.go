@@ -7,12 +7,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -25,8 +31,7 @@ type spool struct {
 	segments []segment.Header // ordered by timeline and first index
 	marks    []repository.MarkName
 	bytes    int64
-	damaged  []error         // what cannot be used; it is left alone
-	disputed map[string]bool // what the archive contradicts; it is left alone, too
+	damaged  []error // what cannot be used; it is left alone
 }
 
 // openSpool reads what an earlier process left.
@@ -35,7 +40,7 @@ func openSpool(ctx context.Context, place sinks.Sink, now time.Time) (*spool, er
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	p := &spool{repo: repo, disputed: map[string]bool{}}
+	p := &spool{repo: repo}
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -127,11 +132,20 @@ func (p *spool) remove(name string) error {
 	return nil
 }
 
-// passed tells that something is spooled that the archive of a timeline went past.
-func (p *spool) passed(t repository.TimelineID, index uint64) bool {
-	return slices.ContainsFunc(p.segments, func(h segment.Header) bool {
-		return h.Timeline == t && h.FirstIndex <= index && !p.disputed[h.Name()]
-	})
+// setAside leaves what is spooled for a timeline from an index on alone: the archive
+// contradicts it. It stays on the disk.
+func (p *spool) setAside(t repository.TimelineID, from uint64) {
+	p.segments = slices.DeleteFunc(p.segments, func(h segment.Header) bool { return h.Timeline == t && h.FirstIndex >= from })
+}
+
+// keepBack leaves one segment on the disk, and does not know it any more.
+func (p *spool) keepBack(h segment.Header) {
+	p.segments = slices.DeleteFunc(p.segments, func(o segment.Header) bool { return o.Timeline == h.Timeline && o.Name() == h.Name() })
+}
+
+// of are the segments that are spooled for a timeline.
+func (p *spool) of(t repository.TimelineID) []segment.Header {
+	return slices.DeleteFunc(slices.Clone(p.segments), func(h segment.Header) bool { return h.Timeline != t })
 }
 
 // timelines are those that segments are spooled for, in order.
@@ -145,11 +159,10 @@ func (p *spool) timelines() []repository.TimelineID {
 	return ids
 }
 
-// removeThrough forgets all up to an index of a timeline. Before it is called,
-// what the archive does not cover was stored, by storeSpooled.
+// removeThrough forgets all up to an index of a timeline.
 func (p *spool) removeThrough(t repository.TimelineID, index uint64) error {
-	for _, h := range slices.Clone(p.segments) {
-		if h.Timeline == t && h.LastIndex <= index && !p.disputed[h.Name()] {
+	for _, h := range p.of(t) {
+		if h.LastIndex <= index {
 			if err := p.remove(h.Name()); err != nil {
 				return err
 			}
@@ -158,36 +171,24 @@ func (p *spool) removeThrough(t repository.TimelineID, index uint64) error {
 	return nil
 }
 
-// lane is what is spooled behind an archive that ends at index last with the
-// chain's value after: segment after segment, joined by the chain.
-func (p *spool) lane(t repository.TimelineID, last uint64, after raftlog.Sum) []segment.Header {
-	var lane []segment.Header
-	for _, h := range p.segments {
-		if h.Timeline == t && h.FirstIndex == last+1 && h.Before == after {
-			lane = append(lane, h)
-			last, after = h.LastIndex, h.After
+// behind are the segments spooled for a timeline that end behind an index, as far
+// as one goes on from the other.
+func (p *spool) behind(t repository.TimelineID, index uint64) []segment.Header {
+	all := slices.DeleteFunc(p.of(t), func(h segment.Header) bool { return h.LastIndex <= index })
+	for i := range all[min(1, len(all)):] {
+		if !all[i].GoesOn(all[i+1]) {
+			return all[:i+1]
 		}
 	}
-	return lane
+	return all
 }
 
-// overlapping is the lane that begins at or before index last and goes beyond
-// it: what another archiver stored meanwhile ends in the middle of a segment.
-func (p *spool) overlapping(t repository.TimelineID, last uint64) []segment.Header {
-	for _, h := range p.segments {
-		if h.Timeline == t && h.FirstIndex <= last && h.LastIndex > last {
-			return append([]segment.Header{h}, p.lane(t, h.LastIndex, h.After)...)
-		}
-	}
-	return nil
-}
-
-// firstLane is what is spooled for a timeline in which nothing is archived yet.
-func (p *spool) firstLane(t repository.TimelineID) []segment.Header {
-	for _, h := range p.segments {
-		if h.Timeline == t && h.Anchor {
-			return p.lane(t, h.FirstIndex-1, h.Before)
-		}
+// following are those that go on from the last segment of a timeline's archive, or
+// that begin it where there is none.
+func (p *spool) following(t repository.TimelineID, last segment.Header) []segment.Header {
+	all := p.behind(t, last.LastIndex)
+	if len(all) > 0 && (last.Entries == 0 && all[0].Anchor || last.Entries > 0 && last.GoesOn(all[0])) {
+		return all
 	}
 	return nil
 }
@@ -211,4 +212,118 @@ func (p *spool) moveMark(ctx context.Context, repo *repository.Repository, n rep
 		return err
 	}
 	return p.repo.Sink().Delete(ctx, n.String())
+}
+
+// spaceAgain is how soon a segment is spooled again where there was no room: it is cut
+// anew each time.
+const spaceAgain = 5 * time.Second
+
+// isFull reports that a disk, or a quota on it, is used up.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// spoolWritten notes how a write to the spool's folder ended. Want of space is an alarm,
+// and no error: what is not spooled stays in memory, and in the member's files, as
+// far as the bound; what is spooled already is stored without any space.
+func (s *session) spoolWritten(err error) error {
+	if !isFull(err) {
+		return err
+	}
+	s.spaceAt = time.Now().Add(spaceAgain)
+	s.spoolFull(s.noSpace(err))
+	return nil
+}
+
+func (s *session) noSpace(err error) string {
+	return fmt.Sprintf("the disk of the spool %s is full: make room there, or choose another folder (--spool-dir, archive.spool-dir); until then what the repository does not take waits in memory and in the member's own files, and what the member purges may be lost: %v", s.SpoolDir, err)
+}
+
+// openSpool opens the spool, which takes a little space the first time only.
+func (s *session) openSpool(ctx context.Context) (*spool, error) {
+	place, err := s.place(filepath.Join(s.SpoolDir, "objects"))
+	if err != nil {
+		err = fmt.Errorf("spool: %w", err)
+	} else {
+		var p *spool
+		if p, err = openSpool(ctx, place, s.Now()); err == nil {
+			return p, nil
+		}
+	}
+	if isFull(err) {
+		s.spoolFull(s.noSpace(err))
+		return nil, s.reported(err)
+	}
+	return nil, err
+}
+
+// position is what an archiver remembers: enough to go on capturing when it is
+// started while the repository is away.
+type position struct {
+	Identity Identity       `json:"identity"`
+	End      segment.Header `json:"end"`            // the last segment known to be archived
+	Gap      *Gap           `json:"gap,omitempty"`  // a full snapshot is due for it
+	Place    place          `json:"place,omitzero"` // the repository that it archives to
+}
+
+const positionFile = "position.json"
+
+// readPosition gives the zero position where there is none, or none that is
+// whole: it only saves time.
+func readPosition(dir string) (position, error) {
+	var p position
+	data, err := safedir.ReadFile(filepath.Join(dir, positionFile), repository.DocumentLimit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the archiver's position: %w", err)
+	}
+	if err := repository.Unseal(data, &p); err != nil {
+		p = position{}
+	}
+	return p, nil
+}
+
+// write replaces the position at once.
+func (p position) write(dir string) (err error) {
+	data, err := repository.Seal(p)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, positionFile)
+	tmp := path + ".tmp"
+	// Of a run that was killed: what lies there is not written to.
+	if err := safedir.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write the archiver's position: %w", err)
+	}
+	f, err := safedir.Create(tmp) // 0600
+	if err != nil {
+		return fmt.Errorf("write the archiver's position: %w", err)
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write the archiver's position: %w", errors.Join(err, safedir.Remove(tmp)))
+	}
+	if err := safedir.Rename(tmp, path); err != nil {
+		return fmt.Errorf("write the archiver's position: %w", err)
+	}
+	return nil
+}
+
+// lockFolder keeps a second archiver out of the spool folder. The lock ends
+// with the process, however that ends.
+func lockFolder(dir string) (unlock func() error, err error) {
+	path := filepath.Join(dir, "lock")
+	f, err := safedir.Create(path)
+	if errors.Is(err, fs.ErrExist) {
+		f, err = safedir.OpenWritable(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("archive: lock the spool folder: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("archive: the spool folder %s is in use by another archiver; each needs one of its own: %w", dir, errors.Join(err, f.Close()))
+	}
+	return f.Close, nil
 }

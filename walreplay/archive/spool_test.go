@@ -2,20 +2,147 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"filippo.io/age"
 
-	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/sinktest"
-	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
+
+// fullDisk is a spool's place whose disk is full now and then.
+type fullDisk struct {
+	sinks.Sink
+	full  *atomic.Bool
+	tried *atomic.Int64
+}
+
+func (f fullDisk) Create(ctx context.Context, name string, opts sinks.CreateOptions) (sinks.Writer, error) {
+	if f.full.Load() {
+		f.tried.Add(1)
+		return nil, fmt.Errorf("write %s: %w", name, syscall.ENOSPC)
+	}
+	return f.Sink.Create(ctx, name, opts)
+}
+
+// spooled is what an archiver that was stopped has in its spool.
+func (a *running) spooled() *spool {
+	a.rig.Helper()
+	place, err := a.config.place(filepath.Join(a.config.SpoolDir, "objects"))
+	if err != nil {
+		a.rig.Fatal(err)
+	}
+	p, err := openSpool(context.Background(), place, time.Now())
+	if err != nil {
+		a.rig.Fatal(err)
+	}
+	return p
+}
+
+func (a *running) times(name Alarm) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, e := range a.events {
+		if e.Alarm == name && e.Raised {
+			n++
+		}
+	}
+	return n
+}
+
+// Promise 2: the spool's disk is full while the repository is away. That is an
+// alarm, no error: nothing begins anew, what is spooled is stored as soon as the
+// repository is back, and what waits in memory and in the member's log after it.
+func TestPromise2SpoolDiskFull(t *testing.T) {
+	for name, restart := range map[string]bool{"running": false, "started while away": true} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, 1, func(t *testing.T, r *rig) {
+				var full atomic.Bool
+				var tried atomic.Int64
+				a := r.start(0, func(c *Config) {
+					c.place = func(dir string) (sinks.Sink, error) {
+						d, err := disk.New(dir)
+						return fullDisk{d, &full, &tried}, err
+					}
+				})
+				r.load(10)
+				r.gone.away.Store(true)
+				r.load(20)
+				spooled := a.State().Spooled
+				if spooled == 0 {
+					t.Fatal("nothing is spooled")
+				}
+				if restart {
+					a.stop()
+					r.load(2)
+					a = r.startWith(a.config)
+					r.load(5)
+				}
+				full.Store(true)
+				r.load(40)
+				m := r.cluster.members[0]
+				want := m.entries
+				if tried.Load() < 3 || tried.Load() > 20 {
+					t.Errorf("%d segments were tried in 40 s of a full disk", tried.Load())
+				}
+				if !a.has(AlarmSpoolFull) || a.raised(AlarmRestarted) {
+					t.Fatalf("alarms %+v", a.State().Alarms)
+				}
+				for _, alarm := range a.State().Alarms {
+					if alarm.Alarm == AlarmSpoolFull && (!strings.Contains(alarm.Text, a.config.SpoolDir) || !strings.Contains(alarm.Text, "make room") || !strings.Contains(alarm.Text, "no space left")) {
+						t.Errorf("text %q", alarm.Text)
+					}
+				}
+				m.purge(m.last() - 2) // what is in memory is nowhere else
+				r.gone.away.Store(false)
+				r.waitArchived(a, want[len(want)-1].Index, 30*time.Second)
+				r.sameAs(1, want)
+				r.load(5)
+				r.waitArchived(a, m.last(), 10*time.Second)
+				if s := a.State(); s.Spooled != 0 || a.raised(AlarmRestarted) || len(a.snapshots()) > 0 || a.times(AlarmSpoolFull) != 1 {
+					t.Errorf("state %+v, gaps %+v", s, a.snapshots())
+				}
+				full.Store(false)
+				r.load(15)
+				r.waitFor("clear", 15*time.Second, func() bool { return len(a.State().Alarms) == 0 })
+			})
+		})
+	}
+}
+
+// A spool that cannot be made for want of space says so with its own alarm.
+func TestSpoolDiskFullFromTheStart(t *testing.T) {
+	inFakeTime(t, 1, func(t *testing.T, r *rig) {
+		var full atomic.Bool
+		var tried atomic.Int64
+		full.Store(true)
+		a := r.start(0, func(c *Config) {
+			c.place = func(dir string) (sinks.Sink, error) {
+				d, err := disk.New(dir)
+				return fullDisk{d, &full, &tried}, err
+			}
+		})
+		r.load(10)
+		if tried.Load() == 0 || !a.has(AlarmSpoolFull) || a.raised(AlarmRestarted) {
+			t.Errorf("alarms %+v", a.State().Alarms)
+		}
+		full.Store(false)
+		r.load(35)
+		r.waitArchived(a, r.cluster.members[0].last(), 20*time.Second)
+		r.waitFor("clear", 90*time.Second, func() bool { return len(a.State().Alarms) == 0 })
+	})
+}
 
 // load commits a little for a while.
 func (r *rig) load(seconds int) {
@@ -71,9 +198,7 @@ func TestPromise2RepositoryAway(t *testing.T) {
 func TestPromise2SpoolSurvivesKill(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		m := r.cluster.members[0]
-		a := r.start(0)
-		r.load(15)
-		r.waitArchived(a, 60, 3*time.Second)
+		a := r.archived(15, onDisk)
 		want := m.entries
 		r.gone.away.Store(true)
 		r.load(30)
@@ -85,7 +210,7 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 		want = append(want[:len(want):len(want)], m.entries[len(want):]...)
 		m.purge(spooled)
 
-		config := r.config(0)
+		config := a.config
 		config.SpoolDir = dir
 		b := r.startWith(config)
 		r.load(10)
@@ -100,14 +225,6 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 			t.Errorf("gaps: %+v", b.snapshots())
 		}
 	})
-}
-
-// copyTree copies what is there now; it fails where a file goes meanwhile.
-func copyTree(from, to string) error {
-	if err := os.RemoveAll(to); err != nil {
-		return err
-	}
-	return os.CopyFS(to, os.DirFS(from))
 }
 
 func copyFolder(t *testing.T, from, to string) {
@@ -125,7 +242,7 @@ func TestSpoolIsAsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := r.start(0, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
+		a := r.start(0, onDisk, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
 		r.load(5)
 		r.gone.away.Store(true)
 		r.load(20)
@@ -209,7 +326,7 @@ func TestTakeoverWhileSpooling(t *testing.T) {
 }
 
 // Both the same, and the member has purged what would have to be cut anew: the
-// spooled segments overlap the archive, which is legal, and close the hole.
+// spooled segments overlap the archive, which is legal, and close the gap.
 func TestOverlappingSpool(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		mine := &goneSink{Sink: r.memory}
@@ -233,53 +350,6 @@ func TestOverlappingSpool(t *testing.T) {
 		again := r.startWith(func() Config { c := a.config; c.Sink = mine; return c }())
 		r.waitArchived(again, uint64(len(want)), time.Minute)
 		r.sameAs(1, want)
-	})
-}
-
-// The overlapping segment may have the name of one that ends sooner.
-func TestOverlappingSpoolOfTheSameName(t *testing.T) {
-	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		m := r.cluster.members[0]
-		r.cluster.commit(60, "x")
-		want := m.entries
-		repo, err := repository.Init(t.Context(), r.memory, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := repo.EnsureTimeline(t.Context(), repository.Timeline{ID: timelineN(1)}); err != nil {
-			t.Fatal(err)
-		}
-		config := r.config(0)
-		p, err := openSpoolIn(t, config.SpoolDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var sums []raftlog.Sum
-		sums = append(sums, raftlog.Sum{})
-		for i, e := range want {
-			sums = append(sums, sums[i].Next(e))
-		}
-		for _, c := range []struct {
-			first, last int
-			spooled     bool
-		}{{1, 20, false}, {21, 30, false}, {21, 40, true}, {41, 50, true}} {
-			h, object, err := segment.Encode(t.Context(), timelineN(1), sums[c.first-1], c.first == 1, segment.Batch{Entries: want[c.first-1 : c.last]}, segment.Meta{Member: 7, Cut: time.Now()}, segment.Options{})
-			if err == nil && c.spooled {
-				err = p.add(h, object)
-			} else if err == nil {
-				err = segment.Put(t.Context(), r.memory, h, object)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		m.purge(40)
-		a := r.startWith(config)
-		r.waitArchived(a, 60, 30*time.Second)
-		r.sameAs(1, want)
-		if n := len(r.openLog(1).Spans()); n != 1 || len(a.snapshots()) > 0 || a.State().Spooled != 0 {
-			t.Errorf("%d spans, snapshots %+v, state %+v", n, a.snapshots(), a.State())
-		}
 	})
 }
 
@@ -317,7 +387,7 @@ func TestSpoolBound(t *testing.T) {
 // A damaged file in the spool is not stored; the member's log fills in.
 func TestDamagedSpool(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
-		a := r.start(0)
+		a := r.start(0, onDisk)
 		r.load(5)
 		r.gone.away.Store(true)
 		r.load(20)
@@ -369,9 +439,8 @@ func TestFinalFlush(t *testing.T) {
 		if err := b.stop(); err != nil || time.Since(began) > 20*time.Second {
 			t.Fatalf("%v after %s", err, time.Since(began))
 		}
-		p, err := openSpoolIn(t, a.config.SpoolDir)
-		if err != nil || len(p.lane(timelineN(1), 7, r.openLog(1).Headers()[0].After)) != 1 {
-			t.Errorf("spool %+v, %v", p, err)
+		if p := b.spooled(); len(p.following(timelineN(1), r.openLog(1).Headers()[0])) != 1 {
+			t.Errorf("spool %+v", p)
 		}
 	})
 }
@@ -382,10 +451,9 @@ func TestSpoolIsOfOne(t *testing.T) {
 		a := r.start(0)
 		time.Sleep(time.Second)
 		b := r.start(1, func(c *Config) { c.SpoolDir = a.config.SpoolDir })
-		if err := <-b.done; err == nil || !strings.Contains(err.Error(), "another archiver") {
+		if err := b.ended(time.Minute); err == nil || !strings.Contains(err.Error(), "another archiver") {
 			t.Errorf("got %v", err)
 		}
-		b.once.Do(func() {})
 	})
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -38,18 +40,18 @@ func (s *session) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.storeOrphans(ctx, ids); err != nil {
+	if err := s.storeLeft(ctx, ids); err != nil {
 		return err
 	}
 	ids = slices.DeleteFunc(ids, func(id repository.TimelineID) bool { return id.ClusterID != s.id.ClusterID })
 	if len(ids) == 0 {
 		return s.openFirst(ctx)
 	}
-	var other *trial // of another history, the newest
+	var other *matchCheck // of another history, the newest
 	var reason string
-	var fallback *trial
+	var fallback *matchCheck
 	for _, id := range slices.Backward(ids) {
-		var t *trial
+		var t *matchCheck
 		err := s.inTime(ctx, putLimit, func(ctx context.Context) (err error) {
 			t, err = s.lastOf(ctx, id)
 			return err
@@ -59,7 +61,7 @@ func (s *session) choose(ctx context.Context) error {
 		}
 		s.reachable()
 		if t == nil { // nothing is in it yet
-			t = &trial{timeline: id}
+			t = &matchCheck{timeline: id}
 		} else {
 			v, err := s.try(ctx, t)
 			if err != nil {
@@ -67,7 +69,7 @@ func (s *session) choose(ctx context.Context) error {
 			}
 			switch v {
 			case equal:
-				return s.settle(ctx, t, true)
+				return s.adopt(ctx, t, true)
 			case differs:
 				reason = fmt.Sprintf("the log of %s differs from the archived one at or before index %d", s.id, t.end.LastIndex)
 			case unproven:
@@ -75,7 +77,7 @@ func (s *session) choose(ctx context.Context) error {
 				reason = fmt.Sprintf("the cluster is behind the archive, which ends at index %d, term %d: its history restarted", t.end.LastIndex, t.end.LastTerm)
 			}
 			if v == differs || v == behind {
-				if err := s.storeSpooled(ctx, id, false); err != nil {
+				if err := s.storeUncovered(ctx, id, s.archived, math.MaxUint64); err != nil {
 					return err
 				}
 				if other == nil {
@@ -89,7 +91,7 @@ func (s *session) choose(ctx context.Context) error {
 		}
 	}
 	if fallback != nil {
-		return s.settle(ctx, fallback, false)
+		return s.adopt(ctx, fallback, false)
 	}
 	if err := s.mayBranch(ctx, other.timeline); err != nil {
 		return err
@@ -111,13 +113,13 @@ func (s *session) mayBranch(ctx context.Context, parent repository.TimelineID) e
 
 // lastOf is the last thing known of a timeline: what is spooled for it, else
 // its newest segment, else its newest full snapshot; nil where there is nothing.
-func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*trial, error) {
+func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*matchCheck, error) {
 	end, found, err := segment.Newest(ctx, s.repo, id)
 	if err != nil {
 		return nil, err
 	}
 	if found {
-		t := &trial{timeline: id, end: end}
+		t := &matchCheck{timeline: id, end: end}
 		t.body = func(ctx context.Context) ([]raftlog.Entry, error) {
 			ctx, cancel := context.WithTimeout(ctx, putLimit)
 			defer cancel()
@@ -125,24 +127,24 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*trial,
 			return b.Entries, err
 		}
 		s.archived = end
-		if lane := s.spool.lane(id, end.LastIndex, end.After); len(lane) > 0 {
-			t.end, t.body = lane[len(lane)-1], nil
+		if spooled := s.spool.following(id, end); len(spooled) > 0 {
+			t.end, t.body = spooled[len(spooled)-1], nil
 		}
 		return t, nil
 	}
 	s.archived = segment.Header{}
-	if lane := s.spool.firstLane(id); len(lane) > 0 {
-		return &trial{timeline: id, end: lane[len(lane)-1]}, nil
+	if spooled := s.spool.following(id, s.archived); len(spooled) > 0 {
+		return &matchCheck{timeline: id, end: spooled[len(spooled)-1]}, nil
 	}
 	index, term, _, err := newestFull(ctx, s.repo, id)
 	if err != nil || index == 0 {
 		return nil, err
 	}
-	return &trial{timeline: id, end: segment.Header{Timeline: id, FirstIndex: index, LastIndex: index, LastTerm: term}}, nil
+	return &matchCheck{timeline: id, end: segment.Header{Timeline: id, FirstIndex: index, LastIndex: index, LastTerm: term}}, nil
 }
 
-// settle goes on in a timeline, behind its end.
-func (s *session) settle(ctx context.Context, t *trial, joined bool) error {
+// adopt goes on in a timeline, behind its end.
+func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
 	end := s.archived
 	err := s.inTime(ctx, putLimit, func(ctx context.Context) error {
 		if ended, is, err := s.repo.Superseded(ctx, t.timeline); err != nil {
@@ -163,32 +165,34 @@ func (s *session) settle(ctx context.Context, t *trial, joined bool) error {
 	if err != nil {
 		return err
 	}
+	s.a.alarms.clear(AlarmLineage)
 	s.timeline = t.timeline
 	s.end, s.stored = endOf(end), end.LastIndex
 	switch {
 	case t.bare() && t.end.LastIndex == 0:
 		return s.begin(ctx, t.timeline)
 	case t.bare(): // full snapshots only: the chain begins behind the newest
-		s.tip, s.joined, s.fresh = point{index: t.end.LastIndex, term: t.end.LastTerm}, false, joined
-		s.end = s.tip
+		s.captured, s.joined, s.fresh = point{index: t.end.LastIndex, term: t.end.LastTerm}, false, joined
+		s.end = s.captured
 	default:
-		s.tip, s.joined = endOf(t.end), joined
+		s.captured, s.joined = endOf(t.end), joined
 	}
 	s.role = Follower
 	if (end.Entries == 0 || uint64(end.Member) == s.id.MemberID) && !s.a.yields {
 		s.role = Writer
 	}
 	s.a.yields = false
-	s.lane = s.spool.lane(s.timeline, s.end.index, s.end.sum)
-	if len(s.lane) == 0 && !joined && !t.bare() {
-		// The log does not reach back to what the archive ends with. The spool may.
-		if s.lane = s.spool.overlapping(s.timeline, s.end.index); len(s.lane) > 0 {
-			proved, err := s.proveLane(ctx)
-			if err != nil {
-				return err
-			}
-			joined = proved
+	if spooled := s.spool.behind(s.timeline, s.captured.index); !joined && !t.bare() && len(spooled) > 0 {
+		// The log does not reach back to what the archive ends with. The spool may
+		// reach as far as the log begins, which then continues it.
+		last := spooled[len(spooled)-1]
+		s.captured = endOf(last)
+		v, err := s.try(ctx, &matchCheck{timeline: s.timeline, end: last})
+		if err != nil {
+			return err
 		}
+		joined = v == equal
+		s.joined = joined
 	}
 	// What the spool holds and the archive covers was compared by way of the log.
 	if joined {
@@ -196,22 +200,48 @@ func (s *session) settle(ctx context.Context, t *trial, joined bool) error {
 		if s.position.Gap == nil {
 			s.a.alarms.clear(AlarmTimeline)
 		}
+		if slices.ContainsFunc(s.spool.of(s.timeline), func(h segment.Header) bool {
+			return s.compared[s.timeline] < h.LastIndex && h.LastIndex <= s.end.index
+		}) {
+			return errAgain // the archive went on since: it may lack what is in that one
+		}
 		if err := s.spool.removeThrough(s.timeline, s.end.index); err != nil {
 			return err
 		}
 	}
-	return s.openAt(s.tip.index + 1)
+	if err := s.findChain(ctx); err != nil {
+		return err
+	}
+	return s.openAt(s.captured.index + 1)
 }
 
-// proveLane goes on behind an overlapping lane. It may reach as far as the
-// member's log begins, which then continues it.
-func (s *session) proveLane(ctx context.Context) (bool, error) {
-	s.overlaps = true
-	last := s.lane[len(s.lane)-1]
-	s.tip = endOf(last)
-	v, err := s.try(ctx, &trial{timeline: s.timeline, end: last})
-	s.joined = v == equal
-	return s.joined, err
+// findChain finds out whether what is spooled behind the archive's end is of another
+// chain: where the archive's began anew, behind a gap, and the spool's did not.
+func (s *session) findChain(ctx context.Context) error {
+	spooled := s.spool.behind(s.timeline, s.end.index)
+	if len(spooled) == 0 || s.end.first == 0 || !s.backlog() {
+		return nil
+	}
+	began := spooled[0].FirstIndex
+	for _, h := range slices.Backward(s.spool.of(s.timeline)) {
+		if h.FirstIndex > began || h.FirstIndex < began && h.LastIndex+1 < began {
+			continue
+		}
+		if began = h.FirstIndex; h.Anchor {
+			break
+		}
+	}
+	return s.inTime(ctx, putLimit, func(ctx context.Context) error {
+		merged, err := s.repo.MergedSegments(ctx, s.timeline)
+		if err != nil {
+			return err
+		}
+		small, err := s.repo.SmallSegments(ctx, s.timeline, began+1)
+		s.otherChain = slices.ContainsFunc(append(merged, small...), func(a repository.Segment) bool {
+			return a.First > began && (a.Start || a.Level == 0 && a.Previous == 0)
+		})
+		return err
+	})
 }
 
 // begin starts the log of a timeline in which there is nothing yet: behind its
@@ -233,27 +263,51 @@ func (s *session) begin(ctx context.Context, id repository.TimelineID) error {
 	s.role, s.fresh = Writer, true
 	if t.Parent != nil {
 		if t.Parent.Timeline.ClusterID == id.ClusterID {
-			s.tip = point{index: t.Parent.RaftIndex}
+			s.captured = point{index: t.Parent.RaftIndex}
 		}
-		s.branched = &Gap{Timeline: id.String(), Reason: "timeline " + id.String() + " was opened: " + t.Reason}
+		// Another archiver may have had the full snapshot taken before this one noticed.
+		s.branched = &Gap{Timeline: id.String(), Found: t.Created, Reason: "timeline " + id.String() + " was opened: " + t.Reason}
 	}
-	s.end = s.tip
-	return s.openAt(s.tip.index + 1)
+	s.end = s.captured
+	return s.openAt(s.captured.index + 1)
 }
 
 // openFirst opens the first timeline of a cluster.
 func (s *session) openFirst(ctx context.Context) error {
 	if s.unstarted() {
-		return s.tell(fmt.Errorf("%s was restored, and has not answered since: its timeline is opened once it does, so that what it goes on from can be recorded first", s.id))
+		return s.reported(fmt.Errorf("%s was restored, and has not answered since: its timeline is opened once it does, so that what it goes on from can be recorded first", s.id))
 	}
 	t := repository.Timeline{
-		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: 1}, Created: s.Now().UTC(),
-		Reason: "first archive of this cluster here", Members: s.memberNames(ctx),
+		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: 1}, Reason: "first archive of this cluster here", Members: s.memberNames(ctx),
 	}
-	err := s.inTime(ctx, lookLimit, func(ctx context.Context) error {
-		_, err := s.repo.EnsureTimeline(ctx, t)
+	var parent repository.TimelineID
+	if s.Origin != nil {
+		if restored, ok := s.Origin(s.id.ClusterID); ok {
+			t, parent = restored, restored.Parent.Timeline
+		}
+	}
+	t.Created = s.Now().UTC()
+	var other error
+	err := s.inTime(ctx, branchLimit, func(ctx context.Context) error {
+		// Where the repository does not have what the cluster was restored from, it is
+		// one of its own, or another cluster's.
+		if ids, err := s.repo.TimelineIDs(ctx); err != nil {
+			return err
+		} else if !slices.Contains(ids, parent) {
+			parent, t.Parent = repository.TimelineID{}, nil
+		}
+		err := snapshot.CheckLineage(ctx, s.repo, s.id.ClusterID, t.Members, parent)
+		if errors.Is(err, snapshot.ErrOtherLineage) {
+			other, err = err, nil
+		} else if err == nil {
+			_, err = s.repo.EnsureTimeline(ctx, t)
+		}
 		return err
 	})
+	if other != nil {
+		s.a.alarms.raise(AlarmLineage, other.Error())
+		return s.reported(other)
+	}
 	if err != nil {
 		return err
 	}
@@ -272,7 +326,7 @@ func (s *session) memberNames(ctx context.Context) []string {
 }
 
 // openBranch opens a timeline for a history that left the one of parent.
-func (s *session) openBranch(ctx context.Context, parent *trial, n int, reason string) error {
+func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, reason string) error {
 	branch, err := s.findBranch(ctx, parent.timeline)
 	if err != nil {
 		return err
@@ -299,8 +353,8 @@ func (s *session) openBranch(ctx context.Context, parent *trial, n int, reason s
 const recentFulls = 8
 
 // newestFull is the furthest state that a full snapshot of a timeline holds, and
-// whether there is one at all: a database of 3.4 that nobody wrote to yet knows no
-// index, and counts as one at 0.
+// whether there is one at all. One without its entry's term, as etcd 3.4 writes it
+// before an upgrade, is none: no log is replayed onto it.
 func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (index, term uint64, is bool, err error) {
 	fulls, err := repo.Fulls(ctx, id)
 	if err != nil {
@@ -314,8 +368,9 @@ func newestFull(ctx context.Context, repo *repository.Repository, id repository.
 		case errors.As(err, &damaged), errors.Is(err, snapshot.ErrNewerFormat), errors.Is(err, sinks.ErrNotFound):
 		case err != nil:
 			return 0, 0, false, err
-		case !slices.ContainsFunc(f.Objects, func(o sinks.Object) bool { return o.Name == m.Object.Name && o.Size == m.Object.StoredSize }):
+		case f.More == 0 && !slices.ContainsFunc(f.Objects, func(o sinks.Object) bool { return o.Name == m.Object.Name && o.Size == m.Object.StoredSize }):
 			// It was lost, or cut short.
+		case m.Facts.RaftTerm == 0:
 		default:
 			if is = true; m.Facts.RaftIndex > index {
 				index, term = m.Facts.RaftIndex, m.Facts.RaftTerm
@@ -332,4 +387,257 @@ func newestFull(ctx context.Context, repo *repository.Repository, id repository.
 func Reached(ctx context.Context, repo *repository.Repository, timeline repository.TimelineID) (index, term uint64, revision int64, err error) {
 	h, _, err := segment.Newest(ctx, repo, timeline)
 	return h.LastIndex, h.LastTerm, h.Revision, err
+}
+
+// verdict of comparing a member's log with the end of what is archived.
+type verdict int
+
+const (
+	// equal: the log holds the last segment, entry by entry.
+	equal verdict = iota
+	// differs: a committed entry is another one than the archived one.
+	differs
+	// behind: the cluster, as a quorum confirmed, is not as far as the archive.
+	behind
+	// unproven: the log does not reach back far enough to compare.
+	unproven
+)
+
+// matchCheck compares a member's committed log with the last thing known of a
+// timeline: a segment, or a full snapshot (an index and its term alone).
+type matchCheck struct {
+	timeline repository.TimelineID
+	end      segment.Header
+	body     func(context.Context) ([]raftlog.Entry, error) // of the segment, where it can be read; or nil
+
+	sum     raftlog.Sum
+	want    uint64
+	partial bool // entries at the beginning are missing in the log
+	pending []raftlog.Entry
+}
+
+// bare reports that only an index and its term are known.
+func (t *matchCheck) bare() bool { return t.end.Entries == 0 }
+
+// feed takes committed entries, in order; done when it is decided.
+func (t *matchCheck) feed(ctx context.Context, entries []raftlog.Entry) (v verdict, done bool) {
+	for _, e := range entries {
+		switch {
+		case e.Index < t.end.FirstIndex:
+			continue
+		case e.Index > t.end.LastIndex:
+			return unproven, true // it was passed over: a gap
+		case e.Index != t.want:
+			t.partial = true
+		}
+		t.want = e.Index + 1
+		if t.partial {
+			t.pending = append(t.pending, e)
+		} else {
+			t.sum = t.sum.Next(e)
+		}
+		if e.Index == t.end.LastIndex {
+			return t.decide(ctx, e), true
+		}
+	}
+	return 0, false
+}
+
+func (t *matchCheck) decide(ctx context.Context, last raftlog.Entry) verdict {
+	switch {
+	case last.Term != t.end.LastTerm:
+		return differs
+	case t.bare():
+		return equal
+	case !t.partial && t.sum == t.end.After:
+		return equal
+	case !t.partial:
+		return differs
+	case t.body == nil:
+		return unproven
+	}
+	archived, err := t.body(ctx)
+	if err != nil {
+		return unproven // no identity, or damage: it was a chance to know more
+	}
+	for _, e := range t.pending {
+		if i := e.Index - t.end.FirstIndex; i >= uint64(len(archived)) || !archived[i].Equal(e) {
+			return differs
+		}
+	}
+	return equal
+}
+
+// try reads the member's log from where the last segment begins, until it is
+// decided whether this is the member's timeline. A member that lags is waited
+// for.
+func (s *session) try(ctx context.Context, t *matchCheck) (verdict, error) {
+	t.sum, t.want = t.end.Before, t.end.FirstIndex
+	if err := s.openAt(t.end.FirstIndex); err != nil {
+		return 0, err
+	}
+	s.rel = releaser{}
+	judged := time.Now()
+	for {
+		entries, err := s.readCommitted(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if v, done := t.feed(ctx, entries); done {
+			return v, nil
+		}
+		if len(entries) > 0 {
+			continue
+		}
+		// The whole log is read, and ends before the archive does.
+		// Other members may tell how far the cluster is where this one does not
+		// answer: one that was set back serves only once it has caught up.
+		if (s.applied < t.end.LastIndex || !s.failing.IsZero()) && time.Since(judged) > judgePolls*s.Poll {
+			judged = time.Now()
+			v, err := s.judge(ctx, t)
+			if v == behind || err != nil {
+				return v, err
+			}
+		}
+		if s.repo == nil && time.Now().After(s.retryAt) {
+			limited, cancel := context.WithTimeout(ctx, putLimit)
+			_, err := s.probe(limited, t.timeline)
+			cancel()
+			if err == nil {
+				return 0, errAgain
+			}
+			if err := s.unreachable(err); err != nil {
+				return 0, err
+			}
+		}
+		if err := s.pause(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// judgePolls is after how many polls a quorum is asked while the log lags.
+const judgePolls = 4
+
+// judge asks the cluster, with its quorum, how far it is. Where no quorum can
+// tell, nothing is decided.
+func (s *session) judge(ctx context.Context, t *matchCheck) (verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	reach, err := s.cluster.Reached(ctx, s.id)
+	var other *IdentityError
+	switch {
+	case errors.As(err, &other):
+		return 0, err
+	case err != nil:
+		s.a.failed(fmt.Errorf("the member's log ends before the archive, and no quorum tells how far the cluster is: %w", err))
+		return equal, nil
+	}
+	if reach.Index < t.end.LastIndex || reach.Term < t.end.LastTerm {
+		return behind, nil
+	}
+	s.reportLost(t.timeline)
+	if uint64(t.end.Member) == s.id.MemberID && s.log.Last() < t.end.LastIndex {
+		s.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("%s has a log that ends at index %d, and held entry %d before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", s.id, s.readTo, t.end.LastIndex))
+		s.rolledBack = t.end.LastIndex
+	}
+	return equal, nil
+}
+
+// branchSteps bounds how many segments are compared to find a branch point.
+const branchSteps = 256
+
+// branchLimit bounds the reading of all headers of a timeline.
+const branchLimit = 5 * time.Minute
+
+// findBranch finds the last segment of a timeline that the member's log holds, as it
+// is now. What a member kept of its log bounds the way; where nothing is common to
+// both the index is 0: not known.
+func (s *session) findBranch(ctx context.Context, parent repository.TimelineID) (repository.Branch, error) {
+	branch := repository.Branch{Timeline: parent}
+	if err := s.openAt(0); err != nil {
+		return branch, err
+	}
+	// This is only to know from where on headers can matter. Damage in an old file,
+	// which etcd itself does not read any more, keeps no timeline from being opened:
+	// all of them are read then.
+	var first uint64
+	switch err := s.log.Poll(ctx); {
+	case ctx.Err() != nil:
+		return branch, context.Cause(ctx)
+	case err == nil || isHole(err):
+		first = s.log.First()
+	}
+	var headers []segment.Header
+	err := s.inTime(ctx, branchLimit, func(ctx context.Context) (err error) {
+		headers, err = segment.Headers(ctx, s.repo, parent, first, math.MaxUint64) // a small one may be all that the member's log still holds
+		return err
+	})
+	if err != nil {
+		return branch, err
+	}
+	headers = headers[max(0, len(headers)-branchSteps):]
+	var open []*matchCheck
+	for _, h := range headers {
+		open = append(open, &matchCheck{timeline: parent, end: h, sum: h.Before, want: h.FirstIndex})
+	}
+	if len(open) == 0 {
+		return branch, nil
+	}
+	if err := s.openAt(headers[0].FirstIndex); err != nil {
+		return branch, err
+	}
+	s.rel = releaser{}
+	for quiet := 0; len(open) > 0 && quiet < 3; {
+		entries, err := s.readCommitted(ctx)
+		if err != nil {
+			return branch, err
+		}
+		open = slices.DeleteFunc(open, func(t *matchCheck) bool {
+			v, done := t.feed(ctx, entries)
+			if done && v == equal && t.end.LastIndex > branch.RaftIndex {
+				branch.RaftIndex, branch.Revision, branch.Chain = t.end.LastIndex, t.end.Revision, t.end.After.String()
+			}
+			return done
+		})
+		if len(entries) > 0 {
+			quiet = 0
+			continue
+		}
+		quiet++
+		if err := s.pause(ctx); err != nil {
+			return branch, err
+		}
+	}
+	return branch, nil
+}
+
+// findLost looks whether the log still holds what it held before this process: a
+// member never drops what was committed.
+func (s *session) findLost(ctx context.Context) error {
+	before := s.position.End.LastIndex
+	if before == 0 {
+		return nil
+	}
+	log, err := s.open(before)
+	if err != nil {
+		return err
+	}
+	switch err = log.Poll(ctx); {
+	case isHole(err): // it begins later
+		err = nil
+	case err == nil && log.Last() < before:
+		s.lost = before
+	}
+	return errors.Join(err, log.Close())
+}
+
+// reportLost raises the alarm where the cluster's history is the one in which the
+// log held more. It ends when the log is there again.
+func (s *session) reportLost(t repository.TimelineID) {
+	if s.lost == 0 || s.position.End.Timeline != t {
+		return
+	}
+	s.rolledBack = max(s.rolledBack, s.lost)
+	s.a.alarms.raise(AlarmRolledBack, fmt.Sprintf("the log of %s ends before entry %d, which it held before: its disk or machine was set back; the cluster is not, and the log is followed from where it stands", s.id, s.lost))
 }

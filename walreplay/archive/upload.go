@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -18,11 +19,16 @@ type outcome struct {
 	err    error
 }
 
-// putAndSee puts a segment, and finds out what became of it. The conditional put
+// is reports that h is there, stored by this put or by an earlier one.
+func (o outcome) is(h segment.Header) bool {
+	return o.stored || o.winner != nil && same(*o.winner, h)
+}
+
+// putAndCheck puts a segment, and finds out what became of it. The conditional put
 // decides between writers: where the name is taken, the winner's header is
 // read. A failure may have been a success: what is there is read before anything
 // is decided.
-func putAndSee(ctx context.Context, sink sinks.Sink, h segment.Header, object []byte) outcome {
+func putAndCheck(ctx context.Context, sink sinks.Sink, h segment.Header, object []byte) outcome {
 	err := segment.Put(ctx, sink, h, object)
 	if err == nil {
 		return outcome{stored: true}
@@ -55,7 +61,7 @@ func readWhole(ctx context.Context, sink sinks.Sink, name string) (segment.Heade
 	return h, err
 }
 
-// same tells that two headers are of the same bytes.
+// same reports that two headers are of the same bytes.
 func same(a, b segment.Header) bool {
 	return a.FirstIndex == b.FirstIndex && a.LastIndex == b.LastIndex && a.Before == b.Before && a.After == b.After &&
 		a.Member == b.Member && a.Object.StoredSHA256 == b.Object.StoredSHA256
@@ -75,9 +81,9 @@ func (s *session) put(ctx context.Context, anchor bool) error {
 	if err != nil {
 		return err
 	}
-	s.flying = c
+	s.inFlight = c
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndSee(ctx, s.repo.Sink(), h, object)
+		o := putAndCheck(ctx, s.repo.Sink(), h, object)
 		return func() error { return s.putDone(h, o) }
 	})
 	return nil
@@ -85,11 +91,9 @@ func (s *session) put(ctx context.Context, anchor bool) error {
 
 func (s *session) putDone(h segment.Header, o outcome) error {
 	switch {
-	case o.stored || o.winner != nil && same(*o.winner, h):
-		s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
-		s.taken()
-		s.know(h)
-		s.wrote()
+	case o.is(h):
+		s.uploaded(h)
+		s.role = Writer // who has stored a segment goes on writing
 		before := s.end.index
 		if err := s.moveEnd(h); err != nil || !h.Anchor {
 			return err
@@ -104,14 +108,14 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 		if s.mustLook = s.once; !s.once && uint64(o.winner.Member) != s.id.MemberID {
 			s.role = Follower
 		}
-		return s.meet(*o.winner)
+		return s.compare(*o.winner)
 	}
 	s.crossing = nil
 	if isDamage(o.err) && h.Level == 0 {
-		s.pass(h.Name(), h.FirstIndex, o.err)
+		s.skipDamaged(h.Name(), h.FirstIndex, o.err)
 		return nil
 	}
-	return s.refused(o.err)
+	return s.putFailed(o.err)
 }
 
 // confirmAlone lists once after an anchor was stored. Archivers whose logs
@@ -120,13 +124,13 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 // one does, at least.
 func (s *session) confirmAlone(before uint64, mine segment.Header) {
 	s.do(context.Background(), putLimit, func(ctx context.Context) func() error {
-		all, err := s.repo.Segments(ctx, s.timeline)
+		behind, err := s.repo.SmallSegments(ctx, s.timeline, before+1)
 		return func() error {
 			if err != nil {
 				return errors.Join(errAgain, s.unreachable(err))
 			}
-			for _, o := range all {
-				if o.Level == 0 && o.First > before && o.First != mine.FirstIndex {
+			for _, o := range behind {
+				if o.First != mine.FirstIndex {
 					s.a.yields = true
 					return errAgain
 				}
@@ -136,28 +140,33 @@ func (s *session) confirmAlone(before uint64, mine segment.Header) {
 	})
 }
 
-// know spares the next look through the archive a request for a header.
-func (s *session) know(h segment.Header) {
-	if s.a.cover != nil {
-		s.a.cover.Know(h)
+// noteHeader spares the next look through the archive a request for a header.
+func (s *session) noteHeader(h segment.Header) {
+	if s.a.log != nil {
+		s.a.log.Know(h)
 	}
 }
 
-// wrote: who has stored a segment goes on writing.
-func (s *session) wrote() { s.role = Writer }
+// uploaded counts a segment that was stored.
+func (s *session) uploaded(h segment.Header) {
+	s.a.update(func(st *State) { st.Segments, st.Bytes = st.Segments+1, st.Bytes+h.Size() })
+	s.putSucceeded()
+	s.noteHeader(h)
+}
 
 // moveEnd notes that the archive ends with h now.
 func (s *session) moveEnd(h segment.Header) error {
 	s.advanced = time.Now()
 	if s.a.refusal.wait > 0 {
-		s.taken() // what another one puts is taken, at least
+		s.putSucceeded() // what another one puts is taken, at least
 	}
-	if h.Anchor {
+	behindGap := h.Anchor || s.end.index > 0 && h.FirstIndex > s.end.index+1
+	if behindGap {
 		s.searchAt = time.Time{} // what is before it may be missing
 	}
-	if h.Anchor && s.crossing != nil {
+	if s.crossing != nil {
 		gap := *s.crossing
-		s.crossing = nil
+		s.crossing, s.otherChain = nil, false
 		s.recordGap(gap)
 	}
 	if s.fresh && s.branched != nil {
@@ -170,20 +179,17 @@ func (s *session) moveEnd(h segment.Header) error {
 	s.end.revision = revision
 	s.stored = h.LastIndex
 	s.gapSince = time.Time{}
-	for len(s.lane) > 0 && s.lane[0].LastIndex <= s.end.index {
-		s.lane = s.lane[1:]
-		s.laneSince = time.Now()
-	}
-	if h.Anchor && s.spool.passed(s.timeline, s.end.index) {
+	s.spooledSince = time.Now()
+	if first := s.spool.of(s.timeline); behindGap && len(first) > 0 && first[0].FirstIndex < h.FirstIndex {
 		s.failure = errAgain // it may hold what is missing before h
 	} else if err := s.spool.removeThrough(s.timeline, s.end.index); err != nil {
 		return err
 	}
-	if s.tip.index <= s.end.index {
-		s.tip, s.joined, s.fresh = s.end, true, false
+	if s.captured.index <= s.end.index {
+		s.captured, s.joined, s.fresh, s.otherChain = s.end, true, false, false
 		s.queue.drop(s.end.index)
 	}
-	if s.goneOn && len(s.lane) == 0 && s.queue.empty() {
+	if s.resumed && !s.backlog() && s.queue.empty() {
 		s.failure = errAgain
 	}
 	s.position.End = h
@@ -199,11 +205,66 @@ func (s *session) savePosition(now bool) error {
 		return nil
 	}
 	s.saved = time.Now()
-	s.position.Held.note(s.timeline, s.released)
 	err := s.position.write(s.SpoolDir)
 	if s.a.unsaved = nil; isFull(err) {
 		unsaved := s.position
 		s.a.unsaved = &unsaved
 	}
-	return s.kept(err)
+	return s.spoolWritten(err)
+}
+
+// cut is a segment that was cut, whole in memory.
+type cut struct {
+	header segment.Header
+	object []byte
+	oldest time.Time // when its first entry came
+}
+
+// cutDue reports that a segment is to be cut: its first entry is Interval old, or
+// there are Size bytes.
+func (s *session) cutDue(now time.Time) bool {
+	return !s.queue.empty() && (s.queue.bytes >= s.Size || now.Sub(s.queue.oldest()) >= s.Interval || s.once && s.queue.last() >= s.target)
+}
+
+// cutNext makes a segment of the queue's beginning, which stays in the queue.
+// After a lull in putting it is larger than Size: one request then carries what
+// several would.
+func (s *session) cutNext(ctx context.Context, anchor bool) (*cut, error) {
+	b, revision := s.queue.batch(maxCut)
+	before := s.captured.sum
+	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
+	if b.Entries[0].Index == s.captured.index+1 {
+		meta.Previous = s.captured.first
+	}
+	if anchor {
+		before = raftlog.Sum{}
+	}
+	h, object, err := segment.Encode(ctx, s.timeline, before, anchor, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
+	if err != nil {
+		return nil, err
+	}
+	return &cut{h, object, s.queue.oldest()}, nil
+}
+
+func isDamage(err error) bool {
+	var damage *snapshot.DamagedError
+	return errors.As(err, &damage)
+}
+
+// skipDamaged notes that what lies under the next name of level 0 is damaged, and will
+// stay so: what it held is stored beside it, as a segment of level 1, whose name
+// is another.
+func (s *session) skipDamaged(name string, first uint64, err error) {
+	s.reachable()
+	s.skipped, s.mustLook = first, false
+	s.a.failed(err)
+	s.a.alarms.raise(AlarmDamaged, fmt.Sprintf("%s is damaged: what it held is archived anew from the members' logs, under another name: %v", name, err))
+}
+
+// named gives a segment another name where that of level 0 is of a damaged one.
+func (s *session) named(h segment.Header, object []byte) (segment.Header, []byte, error) {
+	if h.Level > 0 || h.FirstIndex != s.skipped {
+		return h, object, nil
+	}
+	return segment.Rename(h, object, 1, h.Previous)
 }

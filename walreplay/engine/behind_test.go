@@ -7,7 +7,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
-	"github.com/requorum/requorum/walreplay/engine/enginetest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Promise 5: what the writer cannot write ends the replay with the next commit at
@@ -15,19 +15,19 @@ import (
 // holds.
 func TestPromise5WriterFails(t *testing.T) {
 	entries := generate(t, 21, 900)
-	for name, noticed := range map[string]func(e Engine) error{
-		"by a commit": func(e Engine) error { return e.Commit() },
-		"by the next commit of its own": func(e Engine) error {
-			e.(*replay).direct.pending = maxPending + 1
+	for name, noticed := range map[string]func(e *Engine) error{
+		"by a commit": func(e *Engine) error { return e.Commit() },
+		"by the next commit of its own": func(e *Engine) error {
+			e.direct.pending = maxPending + 1
 			_ = e.Apply(entries[600]) // begins it
-			e.(*replay).direct.pending = maxPending + 1
+			e.direct.pending = maxPending + 1
 			return e.Apply(entries[601])
 		},
-		"by a read": func(e Engine) error {
-			directTx{e.(*replay).direct}.UnsafeRange(schema.Key, []byte{0}, nil, 0)
+		"by a read": func(e *Engine) error {
+			directTx{e.direct}.UnsafeRange(schema.Key, []byte{0}, nil, 0)
 			return e.Apply(entries[600])
 		},
-		"by Close": func(e Engine) error { return e.Close() },
+		"by Close": func(e *Engine) error { return e.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := empty(t)
@@ -38,7 +38,7 @@ func TestPromise5WriterFails(t *testing.T) {
 			}
 			revision := e.Revision()
 			applyAll(t, e, entries[300:600])
-			e.(*replay).direct.writer.change(row{bucket: schema.Lease}) // bolt wants a key
+			e.direct.writer.change(row{bucket: schema.Lease}) // bolt wants a key
 			err := noticed(e)
 			var entry *EntryError
 			if !errors.Is(err, bolterrors.ErrKeyRequired) || errors.As(err, &entry) {
@@ -51,7 +51,7 @@ func TestPromise5WriterFails(t *testing.T) {
 				t.Error("an entry was applied after that")
 			}
 			_ = e.Close()
-			expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:300]))
+			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 		})
 	}
 }
@@ -62,9 +62,9 @@ func TestRollbackDuringACommit(t *testing.T) {
 	path := empty(t)
 	e := open(t, path, Options{})
 	applyAll(t, e, entries[:300])
-	e.(*replay).direct.pending = maxPending + 1
+	e.direct.pending = maxPending + 1
 	applyAll(t, e, entries[300:])
-	if e.(*replay).committing == nil {
+	if e.committing == nil {
 		t.Fatal("no commit was begun")
 	}
 	if err := e.Rollback(); err != nil {
@@ -77,5 +77,5 @@ func TestRollbackDuringACommit(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:index]))
+	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:index]))
 }

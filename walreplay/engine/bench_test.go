@@ -57,7 +57,7 @@ func mix(t testing.TB, n, size int) []raftlog.Entry {
 	return logOf(t, 1, what...)
 }
 
-// loads are what is replayed and booted from.
+// loads are what is replayed.
 func loads(b *testing.B) iter.Seq2[string, []raftlog.Entry] {
 	return func(yield func(string, []raftlog.Entry) bool) {
 		_ = yield("puts of 256 B", puts(b, 300_000, 256)) &&
@@ -68,10 +68,10 @@ func loads(b *testing.B) iter.Seq2[string, []raftlog.Entry] {
 
 func BenchmarkReplay(b *testing.B) {
 	for name, entries := range loads(b) {
-		for _, backend := range []string{BackendDirect, BackendEtcd} {
-			b.Run(name+"/"+backend, func(b *testing.B) {
+		for _, backend := range []bool{false, true} {
+			b.Run(fmt.Sprint(name, ", etcd's backend: ", backend), func(b *testing.B) {
 				for b.Loop() {
-					e := open(b, empty(b), Options{Backend: backend})
+					e := open(b, empty(b), Options{etcdBackend: backend})
 					if _, err := Run(b.Context(), e, seq(entries), RunOptions{}); err != nil {
 						b.Fatal(err)
 					}

@@ -1,51 +1,94 @@
+// Package engine replays a raft log onto a database of etcd.
+//
+// The applier is etcd's own, of the version that go.mod pins, so that a replayed
+// database is the one that the member had: every key, revision, lease, user,
+// alarm and member, byte for byte. It stands on a bolt transaction of ours,
+// which is faster than etcd's backend and can be rolled back.
+//
+// It promises:
+//
+//  1. After the same entries, every bucket holds what the member's holds, but
+//     for what is listed below.
+//  2. Nothing is skipped in silence: a kind of entry, a field or a value that
+//     this version does not know is an *EntryError with ErrNewer, and so is
+//     what would have made a member panic.
+//  3. Time does not pass: no lease expires but by an entry that revokes it, and
+//     what a checkpoint says of a lease's remaining time stays.
+//  4. Indexes follow each other without a hole, and an entry moves the revision
+//     by one at most.
+//  5. The file changes in whole entries: whatever ends a run, the file holds the
+//     state after one entry, and says which.
+//
+// Its caller owes:
+//
+//  1. A scratch copy of a database that was checked: a damaged one is an error
+//     where etcd notices, but may end the process.
+//  2. Entries that were committed, from the log of the same cluster.
+//  3. Nobody else at the file. Nothing is synced before Close.
+//
+// # What is not replicated
+//
+// These parts of a member's database do not come from the log, or are written
+// in another way by another version. A comparison must leave them out:
+//
+//   - meta/consistent_index and meta/term: a member's file may lag behind what
+//     it has applied.
+//   - meta/confState: written with the first membership change after the file
+//     was made.
+//   - meta/storageVersion: each member from 3.6 on writes it by itself.
+//   - meta/scheduledCompactRev, meta/finishedCompactRev and the rows of the key
+//     bucket up to the compacted revision, while a member has not finished a
+//     compaction: it is finished here before the next entry is applied.
+//   - the tombstones at the compacted revision, which etcd up to 3.5.15
+//     deletes and later ones keep, as this does.
+//   - cluster/clusterVersion and cluster/downgrade where a version did not
+//     write them.
+//   - the time left of a lease that has a checkpoint, from members before 3.6:
+//     see Options.PersistCheckpoints; and the time that a short lease was
+//     granted for, see Options.MinLeaseTTL.
+//   - what was permitted or refused by a member older than 3.5.30 or 3.6.11
+//     with authentication on, and by its rules only: see
+//     Options.SourceVersion. A log of members of several such versions (a rolling
+//     upgrade) cannot be told apart, nor could the members agree on it.
+//   - the v2 store of 3.5, which is not in the database: of v2 requests
+//     only those are applied that change the database too, which are a member's
+//     attributes and the cluster's version. Kind tells the others ("v2-put" and
+//     so on) for who wants to know.
+//
+// # Memory and speed
+//
+// etcd's index takes about 400 bytes a key, all else is bounded. Reading and
+// decoding, applying, and writing to the file go on beside each other, in
+// goroutines of their own: a replay can use two cores, and of more it has little.
 package engine
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
-	"github.com/requorum/requorum/walreplay/raftlog"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/auth"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3alarm"
+	"go.etcd.io/etcd/server/v3/etcdserver/apply"
+	"go.etcd.io/etcd/server/v3/etcdserver/cindex"
+	"go.etcd.io/etcd/server/v3/lease"
+	serverstorage "go.etcd.io/etcd/server/v3/storage"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"github.com/requorum/requorum/store/safedir"
 )
-
-// Engine applies committed entries of the raft log to a database, as the member
-// that the log is from did. It is for one goroutine.
-type Engine interface {
-	// Apply applies the entry after the one applied last; any other is an
-	// *OrderError, and changes nothing. What cannot be applied is an
-	// *EntryError: the file then stays as the last commit left it, and the
-	// engine can only be closed.
-	Apply(e raftlog.Entry) error
-
-	// Applied is the index and the term of the entry that was applied last. The
-	// term is 0 where it is not known: in a database of etcd 3.4.
-	Applied() (index, term uint64)
-
-	// Revision is the newest one, CompactedRevision that of the last compaction
-	// (0: there was none).
-	Revision() int64
-	CompactedRevision() int64
-
-	// Commit puts what was applied so far into the file. It is not synced: Close
-	// does that. The engine commits by itself too, to bound its memory, always
-	// between two entries.
-	Commit() error
-
-	// Rollback takes back what was applied since the last commit, whether asked
-	// for or not: right after Commit and one Apply, exactly that entry. Applied
-	// and the revisions then say what the file holds. The engine can only be
-	// closed afterwards. With BackendEtcd it is an error.
-	Rollback() error
-
-	// Close keeps what was applied (after Rollback or a failed Apply: what the
-	// last commit left), syncs the file and closes it.
-	Close() error
-}
 
 // Options say how to open a database.
 type Options struct {
 	// MinLeaseTTL is what the member raises shorter leases to: 1.5 times its
-	// election timeout, rounded up to seconds. 0 is 2 s, which is right for the
-	// default timeout of 1 s.
+	// election timeout, rounded up to seconds. 0 is DefaultMinLeaseTTL.
 	MinLeaseTTL time.Duration
 
 	// PersistCheckpoints is for the log of a cluster below 3.6 whose members ran
@@ -54,23 +97,159 @@ type Options struct {
 	PersistCheckpoints bool
 
 	// SourceVersion is that of the member which the log is from, such as "3.5.21".
-	// Versions before 3.4.44, 3.5.30 and 3.6.11 permitted or refused some requests
+	// Versions before 3.5.30 and 3.6.11 permitted or refused some requests
 	// otherwise while authentication was on. Empty is the newest.
 	SourceVersion string
-
-	// Backend is BackendDirect, the default, or BackendEtcd.
-	Backend string
 
 	// Logger gets etcd's own warnings and errors; nil drops them. Requests that
 	// failed on the member fail here too, and are no reason for a line.
 	Logger *slog.Logger
+
+	// etcdBackend applies onto etcd's own backend, which is slower and cannot be
+	// rolled back: tests compare ours with it.
+	etcdBackend bool
 }
 
-// The backends: ours over one bolt transaction, and etcd's own, which is slower,
-// cannot be rolled back, and serves as the oracle of ours.
+// DefaultMinLeaseTTL is what etcd raises shorter leases to at its default
+// election timeout of 1 s: 1.5 times that, rounded up to seconds.
+const DefaultMinLeaseTTL = 2 * time.Second
+
 const (
-	BackendDirect = "direct"
-	BackendEtcd   = "etcd"
+	// compactionBatch is how many rows a compaction looks at before it lets
+	// others write, and compactionPause how long it does: nobody waits here.
+	compactionBatch = 10000
+	compactionPause = time.Nanosecond
+	// maxLearners is only looked at when a member is added, which was allowed.
+	maxLearners = math.MaxInt32
+	// bcryptCost is etcd's default. A log has the hashes of passwords, made already.
+	bcryptCost = 10
 )
 
-const defaultMinLeaseTTL = 2 * time.Second
+// Open opens a database to replay onto: a member's db file or a full snapshot
+// without its SHA-256, which is changed in place, so a copy. It builds etcd's
+// index in memory, about 400 bytes a key. An empty file is the database of a
+// cluster before its first entry; the path must exist.
+//
+// Where a compaction was scheduled and not finished, it is finished here.
+func Open(ctx context.Context, path string, o Options) (*Engine, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	info, err := safedir.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening a database to replay onto: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("opening a database to replay onto: %s is no regular file", path)
+	}
+	if o.MinLeaseTTL == 0 {
+		o.MinLeaseTTL = DefaultMinLeaseTTL
+	}
+	r := &Engine{broken: make(chan struct{})}
+	if r.rules, err = rulesOf(o.SourceVersion); err != nil {
+		return nil, err
+	}
+	if err := r.open(path, o); err != nil {
+		return nil, fmt.Errorf("opening %s to replay onto: %w", path, errors.Join(err, r.abandon()))
+	}
+	return r, nil
+}
+
+// Has tells whether a key from key on, and before end, has a value; of a nil end, key
+// itself.
+func (r *Engine) Has(ctx context.Context, key, end []byte) (has bool, err error) {
+	defer rescue(&err)
+	found, err := r.kv.Range(ctx, key, end, mvcc.RangeOptions{Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return len(found.KVs) > 0, nil
+}
+
+// open puts etcd's parts together in the order in which they depend on each
+// other: what a member does when it starts.
+func (r *Engine) open(path string, o Options) (err error) {
+	defer rescue(&err)
+	lg := newLogger(o.Logger, r.gaveUp)
+	r.logger = lg
+	r.index = cindex.NewConsistentIndex(nil)
+	r.hooks = serverstorage.NewBackendHooks(lg, r.index)
+	if err := r.openBackend(path, o.etcdBackend); err != nil {
+		return err
+	}
+	r.index.SetBackend(r.backend)
+	schema.CreateMetaBucket(r.backend.BatchTx())
+	r.applied, r.term = schema.ReadConsistentIndex(r.backend.ReadTx())
+
+	r.cluster = membership.NewCluster(lg, membership.WithMaxLearners(maxLearners))
+	r.cluster.SetBackend(schema.NewMembershipBackend(lg, r.backend))
+	r.cluster.UnsafeLoad()
+	if err := r.loadVoters(); err != nil {
+		return err
+	}
+
+	// It is never promoted: so it expires nothing.
+	r.lessor = lease.NewLessor(lg, r.backend, r.cluster, lease.LessorConfig{
+		MinLeaseTTL:       int64(math.Ceil(o.MinLeaseTTL.Seconds())),
+		CheckpointPersist: o.PersistCheckpoints,
+	})
+	r.kv = mvcc.NewStore(lg, r.backend, r.lessor, mvcc.StoreConfig{
+		CompactionBatchLimit: compactionBatch, CompactionSleepInterval: compactionPause,
+	})
+	if err := r.finishCompaction(); err != nil {
+		return err
+	}
+	tokens, err := auth.NewTokenProvider(lg, "", nil, 0) // nobody logs in
+	if err != nil {
+		return err
+	}
+	r.auth = auth.NewAuthStore(lg, schema.NewAuthBackend(lg, r.backend), tokens, bcryptCost)
+	if r.alarms, err = v3alarm.NewAlarmStore(lg, schema.NewAlarmBackend(lg, r.backend)); err != nil {
+		return err
+	}
+	r.applier = apply.NewUberApplier(apply.ApplierOptions{
+		Logger: lg, KV: r.kv, AlarmStore: r.alarms, AuthStore: r.auth, Lessor: r.lessor, Cluster: r.cluster,
+		RaftStatus: status{r}, SnapshotServer: status{r}, ConsistentIndex: r.index, Backend: r.backend,
+		TxnModeWriteWithSharedBuffer: true,
+		// The quota is looked at before a request goes into the log. An entry over
+		// it is applied all the same.
+		QuotaBackendBytesCfg: -1,
+		WarningApplyDuration: math.MaxInt64,
+	})
+	r.backend.SetTxPostLockInsideApplyHook(r.advanceIndex)
+	r.quiet = quietTrace()
+	r.traced = context.WithValue(context.Background(), traceutil.TraceKey{}, &r.trace)
+	r.lookAtAlarms()
+	r.lookAtRevisions()
+	return r.commit()
+}
+
+func (r *Engine) openBackend(path string, etcds bool) error {
+	if etcds {
+		c := backend.DefaultBackendConfig(r.logger)
+		c.Path, c.Hooks, c.UnsafeNoFsync, c.Timeout = path, r.hooks, true, lockTimeout
+		r.backend = backend.New(c)
+		return nil
+	}
+	d, err := openDirect(path, r.hooks)
+	if err != nil {
+		return err
+	}
+	r.direct, r.backend = d, d
+	return nil
+}
+
+// finishCompaction waits for the compaction that mvcc goes on with when it finds
+// one that was not finished.
+func (r *Engine) finishCompaction() error {
+	tx := r.backend.ReadTx()
+	tx.RLock()
+	scheduled, _ := mvcc.UnsafeReadScheduledCompact(tx)
+	tx.RUnlock()
+	if scheduled == 0 {
+		return nil
+	}
+	// Compacting at the same revision again is refused, and queued behind it.
+	done, _ := r.kv.Compact(traceutil.TODO(), scheduled)
+	return r.wait(done)
+}

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/requorum/requorum/walreplay/engine/enginetest"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -24,7 +24,7 @@ func empty(t testing.TB) string {
 	return path
 }
 
-func open(t testing.TB, path string, o Options) Engine {
+func open(t testing.TB, path string, o Options) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), path, o)
 	if err != nil {
@@ -77,7 +77,7 @@ func logOf(t testing.TB, first uint64, what ...any) []raftlog.Entry {
 	return entries
 }
 
-func applyAll(t testing.TB, e Engine, entries []raftlog.Entry) {
+func applyAll(t testing.TB, e *Engine, entries []raftlog.Entry) {
 	t.Helper()
 	for _, x := range entries {
 		if err := e.Apply(x); err != nil {
@@ -96,11 +96,11 @@ func replayed(t testing.TB, path string, o Options, entries []raftlog.Entry) con
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return enginetest.Read(t, path)
+	return storetest.ReadContents(t, path)
 }
 
 // contents is all of a database: bucket, key, value.
-type contents = enginetest.Contents
+type contents = storetest.Contents
 
 // expectEqual fails with at most ten differences.
 func expectEqual(t testing.TB, got, want contents) {

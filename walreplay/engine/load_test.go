@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -340,7 +341,7 @@ func walEntries(t testing.TB, dataDir string, first uint64) []raftlog.Entry {
 	var entries []raftlog.Entry
 	for _, e := range all {
 		if e.GetIndex() >= first {
-			entries = append(entries, raftlog.FromRaft(e))
+			entries = append(entries, raftlog.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Type: e.GetType(), Data: slices.Clip(e.Data)})
 		}
 	}
 	return entries

@@ -20,7 +20,7 @@ func TestPromise1EqualsEtcdsOwn(t *testing.T) {
 			kinds[kind]++
 		}
 		got := replayed(t, empty(t), Options{}, entries)
-		want := replayed(t, empty(t), Options{Backend: BackendEtcd}, entries)
+		want := replayed(t, empty(t), Options{etcdBackend: true}, entries)
 		expectEqual(t, got, want)
 		for _, bucket := range []string{"key", "lease", "members", "members_removed", "authUsers", "authRoles"} {
 			if len(got[bucket]) == 0 {

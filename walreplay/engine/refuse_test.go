@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/requorum/requorum/walreplay/engine/enginetest"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -106,7 +106,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 			if err := e.Close(); err != nil {
 				t.Fatal(err)
 			}
-			expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
+			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
 		})
 	}
 	t.Run("a joint change", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 // A panic in a goroutine of etcd's own, where a compaction runs, is an error
 // too, and whoever waits for it learns of it.
 func TestPanicOfACompaction(t *testing.T) {
-	r := &replay{broken: make(chan struct{})}
+	r := &Engine{broken: make(chan struct{})}
 	s := schedule.NewFIFOScheduler(newLogger(nil, r.gaveUp))
 	s.Schedule(schedule.NewJob("compaction", func(context.Context) { panic(errors.New("a page is damaged")) }))
 	done := make(chan error)
@@ -156,7 +156,7 @@ func TestPromise4Order(t *testing.T) {
 	if e.Revision() != 4 {
 		t.Errorf("revision %d, want 4", e.Revision())
 	}
-	e.(*replay).direct.moves++ // as if something else had written, too
+	e.direct.moves++ // as if something else had written, too
 	var entry *EntryError
 	if err := e.Apply(logOf(t, 4, putOf("d", "4"))[0]); !errors.As(err, &entry) || !strings.Contains(err.Error(), "more than one") {
 		t.Errorf("two revisions in an entry: %v", err)
@@ -168,13 +168,13 @@ func TestWriteErrors(t *testing.T) {
 	e := open(t, empty(t), Options{})
 	broken := errors.New("the disk is full")
 	applyAll(t, e, logOf(t, 1, putOf("a", "1")))
-	e.(*replay).direct.err = broken
+	e.direct.err = broken
 	var entry *EntryError
 	if err := e.Apply(logOf(t, 2, putOf("b", "2"))[0]); !errors.Is(err, broken) || !errors.As(err, &entry) {
 		t.Errorf("error %v", err)
 	}
 	e = open(t, empty(t), Options{})
-	e.(*replay).direct.err = broken
+	e.direct.err = broken
 	if err := e.Close(); !errors.Is(err, broken) {
 		t.Errorf("closing: %v", err)
 	}

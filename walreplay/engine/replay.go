@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/auth"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -18,13 +19,17 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/raft/v3/tracker"
 	"go.uber.org/zap"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// errEtcdStuck is why BackendEtcd is for tests only.
+// errEtcdStuck is why etcd's own backend is for tests only.
 var errEtcdStuck = errors.New("etcd's own backend cannot be closed after its applier gave up: the file stays open until the process ends")
 
-// replay is the Engine: those parts of a member that apply entries.
-type replay struct {
+// Engine applies committed entries of the raft log to a database, as the member
+// that the log is from did: it has those parts of a member that apply entries. It
+// is for one goroutine.
+type Engine struct {
 	logger  *zap.Logger
 	backend backend.Backend
 	direct  *direct // the same, or nil with etcd's own
@@ -55,30 +60,32 @@ type replay struct {
 	lastWords  error         // and why; to be read once broken is closed
 }
 
-// position is what an Engine tells of itself.
+// position is what an engine tells of itself.
 type position struct {
 	applied, term       uint64
 	revision, compacted int64
 }
 
-// Applied is the index and the term of the entry applied last.
-func (r *replay) Applied() (index, term uint64) { return r.applied, r.term }
+// Applied is the index and the term of the entry that was applied last.
+func (r *Engine) Applied() (index, term uint64) { return r.applied, r.term }
 
-// Revision is the newest one.
-func (r *replay) Revision() int64 { return r.revision }
+// Revision is the newest one; what the file holds after Rollback.
+func (r *Engine) Revision() int64 { return r.revision }
 
-// CompactedRevision is that of the last compaction.
-func (r *replay) CompactedRevision() int64 { return r.compacted }
+// CompactedRevision is that of the last compaction; 0: there was none.
+func (r *Engine) CompactedRevision() int64 { return r.compacted }
 
-// Commit puts what was applied into the file.
-func (r *replay) Commit() error {
+// Commit puts what was applied so far into the file. It is not synced: Close does
+// that. The engine commits by itself too, to bound its memory, always between two
+// entries.
+func (r *Engine) Commit() error {
 	if r.failed != nil {
 		return r.failed
 	}
 	return r.orFail(r.commit())
 }
 
-func (r *replay) orFail(err error) error {
+func (r *Engine) orFail(err error) error {
 	if err != nil {
 		r.stuck = true
 		return r.fail(err)
@@ -86,7 +93,7 @@ func (r *replay) orFail(err error) error {
 	return nil
 }
 
-func (r *replay) commit() error {
+func (r *Engine) commit() error {
 	if err := r.beginCommit(); err != nil {
 		return err
 	}
@@ -94,7 +101,7 @@ func (r *replay) commit() error {
 }
 
 // beginCommit does not wait until it is done, but for the one before.
-func (r *replay) beginCommit() (err error) {
+func (r *Engine) beginCommit() (err error) {
 	defer rescue(&err)
 	if r.direct == nil {
 		r.backend.ForceCommit()
@@ -110,7 +117,7 @@ func (r *replay) beginCommit() (err error) {
 }
 
 // endCommit waits for the commit that was begun, if any.
-func (r *replay) endCommit() error {
+func (r *Engine) endCommit() error {
 	if r.committing == nil {
 		return nil
 	}
@@ -123,10 +130,12 @@ func (r *replay) endCommit() error {
 	return err
 }
 
-// Rollback takes back what was applied since the last commit.
-func (r *replay) Rollback() error {
+// Rollback takes back what was applied since the last commit, whether asked for
+// or not: right after Commit and one Apply, exactly that entry. Applied and the
+// revisions then say what the file holds. The engine can only be closed afterwards.
+func (r *Engine) Rollback() error {
 	if r.direct == nil {
-		return fmt.Errorf("backend %q cannot be rolled back: use %q", BackendEtcd, BackendDirect)
+		return errors.New("etcd's own backend cannot be rolled back")
 	}
 	if r.closed {
 		return ErrClosed
@@ -141,7 +150,7 @@ func (r *replay) Rollback() error {
 
 // fail ends the replay: what etcd's parts hold in memory is no longer what the
 // file holds.
-func (r *replay) fail(err error) error {
+func (r *Engine) fail(err error) error {
 	if ended := r.endCommit(); ended != nil && !errors.Is(err, ended) {
 		err = errors.Join(err, ended)
 	}
@@ -150,8 +159,9 @@ func (r *replay) fail(err error) error {
 	return err
 }
 
-// Close keeps what was applied, syncs and closes the file.
-func (r *replay) Close() error {
+// Close keeps what was applied (after Rollback or a failed Apply: what the last
+// commit left), syncs the file and closes it.
+func (r *Engine) Close() error {
 	if r.closed {
 		return ErrClosed
 	}
@@ -164,7 +174,7 @@ func (r *replay) Close() error {
 
 // abandon ends all goroutines and closes the file without another commit. Parts
 // may be missing.
-func (r *replay) abandon() (err error) {
+func (r *Engine) abandon() (err error) {
 	defer rescue(&err)
 	r.closed = true
 	intact := !r.stuck && r.applier != nil
@@ -200,7 +210,7 @@ func (r *replay) abandon() (err error) {
 }
 
 // gaveUp is called from a goroutine of etcd's that ends.
-func (r *replay) gaveUp(err error) {
+func (r *Engine) gaveUp(err error) {
 	r.brokenOnce.Do(func() {
 		r.lastWords = err
 		close(r.broken)
@@ -208,7 +218,7 @@ func (r *replay) gaveUp(err error) {
 }
 
 // wait waits for a compaction. nil is done.
-func (r *replay) wait(done <-chan struct{}) error {
+func (r *Engine) wait(done <-chan struct{}) error {
 	if done == nil {
 		return nil
 	}
@@ -230,3 +240,131 @@ func rescue(err *error) {
 		*err = fmt.Errorf("etcd's applier gave up: %v", p)
 	}
 }
+
+// Apply applies the entry after the one applied last; any other is an
+// *OrderError, and changes nothing. What cannot be applied is an *EntryError: the
+// file then stays as the last commit left it, and the engine can only be closed.
+func (r *Engine) Apply(e raftlog.Entry) error {
+	d := decode(e)
+	return r.apply(&d)
+}
+
+func (r *Engine) apply(d *decoded) error {
+	if r.failed != nil {
+		return r.failed
+	}
+	if d.entry.Index != r.applied+1 {
+		return &OrderError{Applied: r.applied, Index: d.entry.Index}
+	}
+	// Not after the entry: it must be one that Rollback can take back.
+	if r.direct != nil && r.direct.pending > pendingLimit(d) {
+		if err := r.orFail(r.beginCommit()); err != nil {
+			return err
+		}
+	}
+	err := d.err
+	if err == nil {
+		err = r.execute(d)
+		r.stuck = err != nil
+	}
+	if err != nil && r.direct != nil && r.direct.lost != nil {
+		return r.fail(r.direct.lost) // which is not the entry's fault
+	}
+	if err != nil {
+		return r.fail(&EntryError{Index: d.entry.Index, Kind: d.kind, Err: err})
+	}
+	r.applied, r.term = d.entry.Index, d.entry.Term
+	return nil
+}
+
+// pendingLimit is how much may be pending before an entry. A compaction deletes
+// rows one by one, and rows that were never committed are all in one page, out
+// of which each deletion moves all that are behind it.
+func pendingLimit(d *decoded) int {
+	if d.request != nil && d.request.Compaction != nil {
+		return maxPendingCompaction
+	}
+	return maxPending
+}
+
+// execute does what the entry asks for. That the request was refused, as it was
+// on the member, is no error.
+func (r *Engine) execute(d *decoded) (err error) {
+	defer func() {
+		if r.direct != nil && r.direct.err != nil {
+			err = errors.Join(r.direct.err, err)
+		}
+	}()
+	defer rescue(&err)
+	r.index.SetConsistentApplyingIndex(d.entry.Index, d.entry.Term)
+	switch {
+	case d.change != nil:
+		err = r.changeMembers(d.change)
+	case d.plain || d.request != nil:
+		err = r.request(d)
+	}
+	if err != nil {
+		return err
+	}
+	r.index.SetConsistentIndex(d.entry.Index, d.entry.Term)
+	return r.follow(d)
+}
+
+// follow learns the revision that the entry led to.
+func (r *Engine) follow(d *decoded) error {
+	before := r.revision
+	switch {
+	case r.direct == nil:
+		r.lookAtRevisions()
+	case r.direct.moves > 1:
+		return fmt.Errorf("it wrote %d revisions, up to %d: more than one", r.direct.moves, r.direct.newest)
+	case r.direct.moves == 1:
+		r.revision = r.direct.newest
+		r.direct.moves = 0
+	}
+	if moved := r.revision - before; moved != 0 && (moved != 1 || !d.moves()) {
+		return fmt.Errorf("it led from revision %d to %d", before, r.revision)
+	}
+	return nil
+}
+
+// lookAtRevisions asks etcd's store.
+func (r *Engine) lookAtRevisions() {
+	tx := r.kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+	defer tx.End()
+	r.revision, r.compacted = tx.Rev(), max(0, tx.FirstRev())
+	if r.direct != nil {
+		r.direct.newest, r.direct.moves = r.revision, 0
+	}
+}
+
+// advanceIndex is called by etcd's backend when an entry begins to write, which
+// may commit before the entry ends.
+func (r *Engine) advanceIndex() {
+	index, term := r.index.ConsistentApplyingIndex()
+	if index > r.index.UnsafeConsistentIndex() {
+		r.index.SetConsistentIndex(index, term)
+	}
+}
+
+// status is what etcd's applier asks a member for, to fill in answers that
+// nobody reads here.
+type status struct{ r *Engine }
+
+// MemberID is nobody's.
+func (s status) MemberID() types.ID { return 0 }
+
+// Leader is nobody.
+func (s status) Leader() types.ID { return 0 }
+
+// CommittedIndex is that of the entry applied last.
+func (s status) CommittedIndex() uint64 { return s.r.applied }
+
+// AppliedIndex is the same.
+func (s status) AppliedIndex() uint64 { return s.r.applied }
+
+// Term is that of the same entry.
+func (s status) Term() uint64 { return s.r.term }
+
+// ForceSnapshot is asked for by a downgrade; there is no raft log to shorten.
+func (s status) ForceSnapshot() {}

@@ -1,20 +1,33 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 
+	"github.com/coreos/go-semver/semver"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/auth"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/apply"
 	"go.etcd.io/etcd/server/v3/etcdserver/txn"
 	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/raft/v3/confchange"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // request applies a request as a member does for which nobody waits: what reads
 // in a transaction is not read. With etcd's own backend it is all etcd's way,
 // so that the two can be held against each other.
-func (r *replay) request(d *decoded) error {
+func (r *Engine) request(d *decoded) error {
 	if r.direct != nil && !r.alarmed && !r.auth.IsAuthEnabled() && r.shortcut(d) {
 		return nil
 	}
@@ -42,13 +55,13 @@ func (r *replay) request(d *decoded) error {
 	return nil
 }
 
-func (r *replay) lookAtAlarms() { r.alarmed = len(r.alarms.Get(pb.AlarmType_NONE)) > 0 }
+func (r *Engine) lookAtAlarms() { r.alarmed = len(r.alarms.Get(pb.AlarmType_NONE)) > 0 }
 
 // shortcut applies what comes by the thousand, leaving out the layers of etcd's
 // applier that do nothing to it: permissions while authentication is off, limits
 // while no alarm is raised, and the tracing and counting of requests, which
 // together take longer than the request.
-func (r *replay) shortcut(d *decoded) bool {
+func (r *Engine) shortcut(d *decoded) bool {
 	r.trace = r.quiet
 	if d.plain {
 		r.put(d.put)
@@ -69,7 +82,7 @@ func (r *replay) shortcut(d *decoded) bool {
 	return false
 }
 
-func (r *replay) put(p put) {
+func (r *Engine) put(p put) {
 	id := lease.LeaseID(p.lease)
 	if id != lease.NoLease && r.lessor.Lookup(id) == nil {
 		return // refused: there is no such lease
@@ -87,4 +100,264 @@ func quietTrace() traceutil.Trace {
 	_, t := traceutil.EnsureTrace(context.Background(), nil, "replay")
 	t.StepWithFunction(func() { quiet = *t }, "")
 	return quiet
+}
+
+// put is a plain put, of which a log has more than of all else: a request with
+// nothing but what is here.
+type put struct {
+	key   []byte
+	value []byte // points into the entry
+	lease int64
+}
+
+// The fields of InternalRaftRequest and of what is in it that a plain put has.
+const (
+	fieldPut protowire.Number = 4
+
+	headerID           protowire.Number = 1
+	headerAuthRevision protowire.Number = 3
+
+	putKey   protowire.Number = 1
+	putValue protowire.Number = 2
+	putLease protowire.Number = 3
+)
+
+// parsePut takes a plain put: an ID, or a header without a user, and one put
+// without flags. All else is not ok, and for protobuf to read, which takes four
+// times as long and copies the value.
+func parsePut(data []byte) (p put, ok bool) {
+	var id uint64
+	var header, found bool
+	for len(data) > 0 {
+		f, n := boltfile.ConsumeField(data)
+		if n < 0 {
+			return p, false
+		}
+		data = data[n:]
+		switch {
+		case f.Number == fieldID && f.Kind == protowire.VarintType:
+			id = f.Varint // the last one counts
+		case f.Number == fieldHeader && f.Kind == protowire.BytesType && plainHeader(f.Bytes):
+			header = true
+		case f.Number == fieldPut && f.Kind == protowire.BytesType && !found:
+			found = true
+			if !p.parse(f.Bytes) {
+				return p, false
+			}
+		default:
+			return p, false
+		}
+	}
+	return p, (id != 0 || header) && found
+}
+
+func plainHeader(data []byte) bool {
+	for len(data) > 0 {
+		f, n := boltfile.ConsumeField(data)
+		if n < 0 || f.Kind != protowire.VarintType || f.Number != headerID && f.Number != headerAuthRevision {
+			return false
+		}
+		data = data[n:]
+	}
+	return true
+}
+
+func (p *put) parse(data []byte) bool {
+	for len(data) > 0 {
+		f, n := boltfile.ConsumeField(data)
+		if n < 0 {
+			return false
+		}
+		data = data[n:]
+		switch {
+		case f.Number == putKey && f.Kind == protowire.BytesType:
+			p.key = f.Bytes
+		case f.Number == putValue && f.Kind == protowire.BytesType:
+			p.value = f.Bytes
+		case f.Number == putLease && f.Kind == protowire.VarintType:
+			p.lease = int64(f.Varint)
+		default:
+			return false
+		}
+	}
+	// etcd's index may keep the key, and would keep the block of the log with it.
+	p.key = bytes.Clone(p.key)
+	return true
+}
+
+// loadVoters takes raft's view of the members from the database, or where it has
+// none (no membership change yet) from the members that it lists.
+func (r *Engine) loadVoters() error {
+	tx := r.backend.ReadTx()
+	tx.RLock()
+	state := schema.UnsafeConfStateFromBackend(r.logger, tx)
+	tx.RUnlock()
+	if state == nil {
+		state = &raftpb.ConfState{}
+		for _, m := range r.cluster.Members() {
+			if m.IsLearner {
+				state.Learners = append(state.Learners, uint64(m.ID))
+			} else {
+				state.Voters = append(state.Voters, uint64(m.ID))
+			}
+		}
+	}
+	// Neither number matters to who is a voter.
+	r.voters = tracker.MakeProgressTracker(1, 0)
+	config, progress, err := confchange.Restore(r.changer(), state)
+	if err != nil {
+		return fmt.Errorf("its confState: %w", err)
+	}
+	r.voters.Config, r.voters.Progress = config, progress
+	return nil
+}
+
+func (r *Engine) changer() confchange.Changer {
+	return confchange.Changer{Tracker: r.voters, LastIndex: r.applied + 1}
+}
+
+// changeMembers does what a member does with a membership change.
+func (r *Engine) changeMembers(c *raftpb.ConfChange) error {
+	if refused := r.cluster.ValidateConfigurationChange(c, membership.ApplyBoth); refused != nil {
+		return nil //nolint:nilerr // the member refused it, too
+	}
+	config, progress, err := r.changer().Simple(c.AsV2().Changes...)
+	if err != nil {
+		return fmt.Errorf("raft refuses the change: %w", err)
+	}
+	r.voters.Config, r.voters.Progress = config, progress
+	r.hooks.SetConfState(r.voters.ConfState())
+
+	switch c.GetType() {
+	case raftpb.ConfChangeAddNode, raftpb.ConfChangeAddLearnerNode:
+		var added membership.ConfigChangeContext
+		if err := member(c, &added, &added.ID); err != nil {
+			return err
+		}
+		if added.IsPromote {
+			r.cluster.PromoteMember(added.ID, membership.ApplyBoth)
+		} else {
+			r.cluster.AddMember(&added.Member, membership.ApplyBoth)
+		}
+	case raftpb.ConfChangeRemoveNode:
+		r.cluster.RemoveMember(types.ID(c.GetNodeId()), membership.ApplyBoth)
+	case raftpb.ConfChangeUpdateNode:
+		var updated membership.Member
+		if err := member(c, &updated, &updated.ID); err != nil {
+			return err
+		}
+		r.cluster.UpdateRaftAttributes(updated.ID, updated.RaftAttributes, membership.ApplyBoth)
+	}
+	return nil
+}
+
+// member reads the member that a change is about, whose ID must be the change's.
+func member(c *raftpb.ConfChange, into any, id *types.ID) error {
+	if err := json.Unmarshal(c.Context, into); err != nil {
+		return fmt.Errorf("the member in it: %w", err)
+	}
+	if *id != types.ID(c.GetNodeId()) {
+		return fmt.Errorf("it names member %s and describes %s", types.ID(c.GetNodeId()), *id)
+	}
+	return nil
+}
+
+// rules are those by which a member's version permitted requests while
+// authentication was on, where they differ from those of the applier. A request
+// that one permits and the other refuses would shift all later revisions.
+type rules struct {
+	// Whoever revokes a lease must be permitted to write each of its keys by the
+	// newest revision of users and roles. Later the root role is enough: so a
+	// lease that expired just when a permission changed was kept for a while.
+	revokeByKey bool
+	// What a transaction inside of a transaction does is not looked at.
+	nestedFree bool
+	// A put in a transaction need not be permitted to read what it replaces, nor
+	// to write the other keys of its lease.
+	txnPutFree bool
+}
+
+// rulesOf knows since which patch of each minor version the rules are those of
+// the applier.
+func rulesOf(version string) (rules, error) {
+	if version == "" {
+		return rules{}, nil
+	}
+	v, err := semver.NewVersion(version)
+	if err != nil {
+		return rules{}, fmt.Errorf("source version %q: %w; want one such as 3.5.21", version, err)
+	}
+	if v.Major != 3 {
+		return rules{}, fmt.Errorf("source version %q: only etcd 3 is known", version)
+	}
+	if v.Minor < 5 {
+		return rules{}, fmt.Errorf("source version %q: a log can be replayed from etcd 3.5 on; restore a full snapshot without its log", version)
+	}
+	before := func(in35, in36 int64) bool {
+		return v.Minor == 5 && v.Patch < in35 || v.Minor == 6 && v.Patch < in36
+	}
+	return rules{revokeByKey: before(10, 0), nestedFree: before(28, 9), txnPutFree: before(30, 11)}, nil
+}
+
+// permit decides by the member's rules where they are not the applier's. What
+// they permit goes to the applier as root's request; what they refuse must not
+// go there, and is false.
+func (r *Engine) permit(q *pb.InternalRaftRequest) bool {
+	if r.rules == (rules{}) || q.Header == nil || !r.auth.IsAuthEnabled() {
+		return true
+	}
+	who := &auth.AuthInfo{Username: q.Header.Username, Revision: q.Header.AuthRevision}
+	switch {
+	case q.LeaseRevoke != nil && r.rules.revokeByKey:
+		l := r.lessor.Lookup(lease.LeaseID(q.LeaseRevoke.ID))
+		if l == nil {
+			return true
+		}
+		for _, key := range l.Keys() {
+			if r.auth.IsPutPermitted(who, []byte(key)) != nil {
+				return false
+			}
+		}
+	case q.Txn != nil && r.rules.txnPutFree:
+		if !r.permitTxn(who, q.Txn) {
+			return false
+		}
+		// The root user is there, with the root role, while authentication is on.
+		q.Header.Username, q.Header.AuthRevision = "root", r.auth.Revision()
+	}
+	return true
+}
+
+func (r *Engine) permitTxn(who *auth.AuthInfo, t *pb.TxnRequest) bool {
+	for _, c := range t.Compare {
+		if r.auth.IsRangePermitted(who, c.Key, c.RangeEnd) != nil {
+			return false
+		}
+	}
+	for _, ops := range [2][]*pb.RequestOp{t.Success, t.Failure} {
+		for _, op := range ops {
+			if !r.permitOp(who, op) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (r *Engine) permitOp(who *auth.AuthInfo, op *pb.RequestOp) bool {
+	switch o := op.Request.(type) {
+	case *pb.RequestOp_RequestRange:
+		return r.auth.IsRangePermitted(who, o.RequestRange.Key, o.RequestRange.RangeEnd) == nil
+	case *pb.RequestOp_RequestPut:
+		return r.auth.IsPutPermitted(who, o.RequestPut.Key) == nil
+	case *pb.RequestOp_RequestDeleteRange:
+		d := o.RequestDeleteRange
+		if d.PrevKv && r.auth.IsRangePermitted(who, d.Key, d.RangeEnd) != nil {
+			return false
+		}
+		return r.auth.IsDeleteRangePermitted(who, d.Key, d.RangeEnd) == nil
+	case *pb.RequestOp_RequestTxn:
+		return r.rules.nestedFree || r.permitTxn(who, o.RequestTxn)
+	}
+	return true
 }

@@ -35,7 +35,7 @@ func TestRulesOfVersions(t *testing.T) {
 		{AuthEnable: &pb.AuthEnableRequest{}},
 	}
 	const now = 9
-	const never, always = "3.9.0", "3.0.0"
+	const never, always = "3.9.0", "3.5.0"
 	for name, test := range map[string]struct {
 		user     string
 		revision uint64
@@ -43,14 +43,14 @@ func TestRulesOfVersions(t *testing.T) {
 		// The first versions that permit or refuse it. Before, they did not.
 		permits, refuses []string
 	}{
-		"a revoke by an old root": {"root", now - 1, &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, []string{"3.4.27", "3.5.10", "3.6.0"}, nil},
-		"a put in a nested txn":   {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.4.42", "3.5.28", "3.6.9"}},
+		"a revoke by an old root": {"root", now - 1, &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, []string{"3.5.10", "3.6.0"}, nil},
+		"a put in a nested txn":   {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.5.28", "3.6.9"}},
 		"a put that reads": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), PrevKv: true}))},
-			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+			nil, []string{"3.5.30", "3.6.11"}},
 		"a put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
-			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+			nil, []string{"3.5.30", "3.6.11"}},
 		"a nested put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
-			nil, []string{"3.4.44", "3.5.30", "3.6.11"}},
+			nil, []string{"3.5.30", "3.6.11"}},
 		"a permitted txn": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes")}))}, []string{always}, nil},
 		"an old txn":      {"u", now - 1, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{always}},
 		"a forbidden put": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("reads")}))}, nil, []string{always}},
@@ -90,7 +90,7 @@ func TestRulesOfVersions(t *testing.T) {
 			check(never, test.permits != nil)
 		})
 	}
-	for _, bad := range []string{"new", "4.0.0"} {
+	for _, bad := range []string{"new", "4.0.0", "3.4.44"} {
 		if _, err := Open(t.Context(), empty(t), Options{SourceVersion: bad}); err == nil {
 			t.Errorf("source version %q was taken", bad)
 		}

@@ -1,11 +1,22 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"runtime"
+	"sync"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -17,8 +28,9 @@ type RunOptions struct {
 	// MaxRevision is the revision to end with: the run ends before the entry that
 	// goes past it, so that the database is at the last index of that revision.
 	MaxRevision int64
-	// Watch looks out for changes of keys.
-	Watch *Watch
+	// Watch is called with each change of a key, in their order; nil where nobody
+	// looks. Its error ends the run.
+	Watch func(Change) error
 	// Progress is called now and then with the index applied last.
 	Progress func(index uint64)
 }
@@ -27,21 +39,7 @@ type RunOptions struct {
 type Stopped struct {
 	Index, Term uint64
 	Revision    int64
-	Reason      Reason
-	// Change is the last change that Watch saw, nil if it saw none.
-	Change *Change
 }
-
-// Reason is why a run ended.
-type Reason string
-
-// The reasons. At ReasonEnd the revision may be MaxRevision or below: there may
-// be more entries of that revision which this run was not given.
-const (
-	ReasonEnd      Reason = "the entries ended"
-	ReasonIndex    Reason = "the index was reached"
-	ReasonRevision Reason = "the next entry goes past the revision"
-)
 
 // gcSlack is memory that nobody touches. The collector starts when the heap has
 // doubled; a replay leaves much garbage beside a small heap, and would be
@@ -57,46 +55,35 @@ const progressEvery = 100
 //
 // What it applied may not be committed when it returns; Close does that. When
 // MaxRevision ended it, the engine was rolled back to there, and can only be
-// closed. A database that is past Last or MaxRevision already is a *PastError.
+// closed. A database that is past Last or MaxRevision already is an error.
 //
 // When an entry cannot be had or applied, Stopped is where the file is, or would
 // be after Close.
-func Run(ctx context.Context, eng Engine, entries iter.Seq2[raftlog.Entry, error], o RunOptions) (Stopped, error) {
+func Run(ctx context.Context, eng *Engine, entries iter.Seq2[raftlog.Entry, error], o RunOptions) (Stopped, error) {
 	run := &run{engine: eng, o: o}
-	run.own, _ = eng.(*replay)
-	if run.own == nil && o.Watch != nil {
-		return run.stopped(""), errors.New("keys can only be watched in an engine that Open gave")
-	}
 	applied, _ := eng.Applied()
-	if o.Last != 0 && applied > o.Last {
-		return run.stopped(""), &PastError{What: "index", Have: applied, Want: o.Last}
+	var err error
+	switch revision := eng.Revision(); {
+	case o.Last != 0 && applied > o.Last:
+		err = fmt.Errorf("the database is at index %d, past %d: begin with an older one", applied, o.Last)
+	case o.MaxRevision != 0 && revision > o.MaxRevision:
+		err = fmt.Errorf("the database is at revision %d, past %d: begin with an older one", revision, o.MaxRevision)
+	case o.Last == 0 || applied < o.Last:
+		err = run.all(ctx, entries)
 	}
-	if o.MaxRevision != 0 && eng.Revision() > o.MaxRevision {
-		return run.stopped(""), &PastError{What: "revision", Have: uint64(eng.Revision()), Want: uint64(o.MaxRevision)}
-	}
-	if o.Last != 0 && applied == o.Last {
-		return run.stopped(ReasonIndex), nil
-	}
-	reason, err := run.all(ctx, entries)
-	return run.stopped(reason), err
+	stopped := Stopped{Revision: eng.Revision()}
+	stopped.Index, stopped.Term = eng.Applied()
+	return stopped, err
 }
 
 type run struct {
-	engine  Engine
-	own     *replay // the same, or nil when Open did not make it
+	engine  *Engine
 	o       RunOptions
-	change  *Change
 	dirty   bool // something was applied since the last commit
 	counted int
 }
 
-func (r *run) stopped(reason Reason) Stopped {
-	s := Stopped{Revision: r.engine.Revision(), Reason: reason, Change: r.change}
-	s.Index, s.Term = r.engine.Applied()
-	return s
-}
-
-func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) (Reason, error) {
+func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) error {
 	slack := make([]byte, gcSlack)
 	defer runtime.KeepAlive(slack)
 	for d, err := range decodeAhead(ctx, entries) {
@@ -104,64 +91,238 @@ func (r *run) all(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) 
 			err = ctx.Err()
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
-		reason, err := r.next(d)
-		if err != nil || reason != "" {
-			return reason, err
+		if done, err := r.next(d); err != nil || done {
+			return err
 		}
 	}
-	return ReasonEnd, nil
+	return nil
 }
 
-// next applies one entry. A reason says that the run ends with it or before it.
-func (r *run) next(d *decoded) (Reason, error) {
+// next applies one entry. done says that the run ends with it or before it.
+func (r *run) next(d *decoded) (done bool, err error) {
 	before := r.engine.Revision()
 	// The entry may be the one that goes too far, which is only known once it
 	// was applied: so it has to be one that can be taken back.
 	risky := r.o.MaxRevision != 0 && before == r.o.MaxRevision && d.moves()
 	if risky && r.dirty {
 		if err := r.engine.Commit(); err != nil {
-			return "", err
+			return false, err
 		}
 		r.dirty = false
 	}
-	if err := r.apply(d); err != nil {
-		return "", err
+	if err := r.engine.apply(d); err != nil {
+		return false, err
 	}
 	if after := r.engine.Revision(); after != before {
 		if risky {
-			return ReasonRevision, r.engine.Rollback()
+			return true, r.engine.Rollback()
 		}
-		if err := r.look(d); err != nil {
-			return "", err
+		if r.o.Watch != nil {
+			if err := r.engine.watch(d.entry.Index, r.o.Watch); err != nil {
+				return false, err
+			}
 		}
 	}
 	r.dirty = true
 	if r.counted++; r.o.Progress != nil && r.counted%progressEvery == 0 {
 		r.o.Progress(d.entry.Index)
 	}
-	if d.entry.Index == r.o.Last {
-		return ReasonIndex, nil
-	}
-	return "", nil
+	return d.entry.Index == r.o.Last, nil
 }
 
-func (r *run) apply(d *decoded) error {
-	if r.own != nil {
-		return r.own.apply(d)
-	}
-	return r.engine.Apply(d.entry)
+const (
+	// A batch is handed from goroutine to goroutine as one: when it has so many
+	// entries, or bytes.
+	batchEntries = 256
+	batchBytes   = 1 << 20
+	// batchesAhead are read and decoded ahead, for each decoder.
+	batchesAhead = 2
+	// maxDecoders is more than one applier can be fed by.
+	maxDecoders = 4
+)
+
+// batch is a piece of the log on its way to the applier.
+type batch struct {
+	entries []decoded
+	err     error         // what ended the log behind them
+	ready   chan struct{} // gets something when they are decoded
 }
 
-// look sees whether what the entry wrote is watched.
-func (r *run) look(d *decoded) error {
-	if r.o.Watch == nil {
-		return nil
+// decodeAhead gives the entries in their order, decoded. A goroutine reads,
+// several decode; all have ended when the loop over it has. What is given is
+// valid until the next one.
+func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) iter.Seq2[*decoded, error] {
+	return func(yield func(*decoded, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		decoders := min(maxDecoders, max(1, runtime.GOMAXPROCS(0)-1))
+		todo := make(chan *batch, decoders*batchesAhead)
+		inOrder := make(chan *batch, decoders*batchesAhead)
+		used := make(chan *batch, cap(inOrder)) // to be filled again
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		all.Go(func() {
+			defer close(inOrder)
+			defer close(todo)
+			readBatches(ctx, entries, used, todo, inOrder)
+		})
+		for range decoders {
+			all.Go(func() {
+				for b := range todo {
+					for i := range b.entries {
+						b.entries[i] = decode(b.entries[i].entry)
+					}
+					b.ready <- struct{}{}
+				}
+			})
+		}
+		for b := range inOrder {
+			<-b.ready
+			for i := range b.entries {
+				if !yield(&b.entries[i], nil) {
+					return
+				}
+			}
+			if b.err != nil {
+				yield(nil, b.err)
+				return
+			}
+			select {
+			case used <- b:
+			default:
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+		}
 	}
-	changed, err := r.own.changed(*r.o.Watch)
-	if changed {
-		r.change = &Change{Index: d.entry.Index, Revision: r.own.revision}
+}
+
+// readBatches sends each batch both to who decodes it and to who applies it.
+func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], used <-chan *batch, todo, inOrder chan<- *batch) {
+	b, size := newBatch(used), 0
+	send := func() bool {
+		for _, to := range [2]chan<- *batch{todo, inOrder} {
+			select {
+			case to <- b:
+			case <-ctx.Done():
+				return false
+			}
+		}
+		b, size = newBatch(used), 0
+		return true
 	}
-	return err
+	for e, err := range entries {
+		if err != nil {
+			b.err = err
+			break
+		}
+		b.entries = append(b.entries, decoded{entry: e})
+		if size += len(e.Data); len(b.entries) < batchEntries && size < batchBytes {
+			continue
+		}
+		if !send() {
+			return
+		}
+	}
+	send()
+}
+
+func newBatch(used <-chan *batch) *batch {
+	select {
+	case b := <-used:
+		b.entries = b.entries[:0]
+		return b
+	default:
+		return &batch{entries: make([]decoded, 0, batchEntries), ready: make(chan struct{}, 1)}
+	}
+}
+
+// Change is what an entry did to one key. It is valid until Watch returns.
+type Change struct {
+	Index    uint64 // the entry
+	Revision int64  // that it led to
+	Key      []byte
+	Deleted  bool
+
+	row    []byte
+	replay *Engine
+}
+
+// Value is what was put; nil where the key was deleted.
+func (c Change) Value() ([]byte, error) {
+	if c.Deleted {
+		return nil, nil
+	}
+	var kv mvccpb.KeyValue
+	if err := proto.Unmarshal(c.row, &kv); err != nil {
+		return nil, fmt.Errorf("reading the row of revision %d: %w", c.Revision, err)
+	}
+	return kv.Value, nil
+}
+
+// Before is a key, this one or another, as it was just before the change: nil where
+// it was not there. Without its value nothing but the index is read.
+func (c Change) Before(key []byte, withValue bool) (*mvccpb.KeyValue, error) {
+	// A compaction cannot be of a later revision than the one before: that one can
+	// be read.
+	tx := c.replay.kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+	defer tx.End()
+	r, err := tx.Range(context.Background(), key, nil, mvcc.RangeOptions{Rev: c.Revision - 1, FastKeysOnly: !withValue})
+	if err != nil {
+		return nil, fmt.Errorf("reading a key before revision %d: %w", c.Revision, err)
+	}
+	if len(r.KVs) == 0 {
+		return nil, nil
+	}
+	return r.KVs[0], nil
+}
+
+// watch tells of what the newest revision put or deleted. It looks at what was
+// written, so keys count that went with their lease or in a range, and requests
+// that were refused do not.
+func (r *Engine) watch(index uint64, see func(Change) error) (err error) {
+	defer rescue(&err)
+	from := mvcc.RevToBytes(mvcc.Revision{Main: r.revision}, mvcc.NewRevBytes())
+	to := mvcc.RevToBytes(mvcc.Revision{Main: r.revision + 1}, mvcc.NewRevBytes())
+	tx := r.backend.ReadTx()
+	tx.RLock()
+	names, rows := tx.UnsafeRange(schema.Key, from, to, 0)
+	if r.direct == nil { // etcd's own commits at any time
+		for i := range rows {
+			names[i], rows[i] = bytes.Clone(names[i]), bytes.Clone(rows[i])
+		}
+	}
+	tx.RUnlock()
+	for i, row := range rows {
+		name, err := boltfile.ParseRow(names[i])
+		if err != nil {
+			return fmt.Errorf("reading what revision %d changed: %w", r.revision, err)
+		}
+		key, err := keyOf(row)
+		if err != nil {
+			return fmt.Errorf("reading what revision %d changed: %w", r.revision, err)
+		}
+		if err := see(Change{Index: index, Revision: r.revision, Key: key, Deleted: name.Deleted, row: row, replay: r}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoKey = errors.New("a row without a key")
+
+// keyOf is the key of a row of the key bucket: field 1, which comes first.
+func keyOf(row []byte) ([]byte, error) {
+	field, kind, n := protowire.ConsumeTag(row)
+	if n < 0 || field != 1 || kind != protowire.BytesType {
+		return nil, errNoKey
+	}
+	key, n := protowire.ConsumeBytes(row[n:])
+	if n < 0 {
+		return nil, errNoKey
+	}
+	return key, nil
 }

@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
-	"github.com/requorum/requorum/walreplay/engine/enginetest"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -49,18 +52,14 @@ func TestPromise5RunToRevision(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reason := ReasonRevision
-		if target == newest {
-			reason = ReasonEnd
-		}
-		if stopped.Index != uint64(want) || stopped.Revision != target || stopped.Reason != reason {
-			t.Errorf("to revision %d: %+v, want index %d and that %s", target, stopped, want, reason)
+		if stopped.Index != uint64(want) || stopped.Revision != target {
+			t.Errorf("to revision %d: %+v, want index %d", target, stopped, want)
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if target%5 == 0 {
-			expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:want]))
+			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:want]))
 		}
 		again := open(t, path, Options{})
 		if index, _ := again.Applied(); index != stopped.Index || again.Revision() != target {
@@ -76,37 +75,36 @@ func TestRunToIndexAndPast(t *testing.T) {
 	e := open(t, path, Options{})
 	var seen []uint64
 	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{Last: 200, MaxRevision: 1 << 40, Progress: func(i uint64) { seen = append(seen, i) }})
-	if err != nil || stopped.Index != 200 || stopped.Term != 2 || stopped.Reason != ReasonIndex {
+	if err != nil || stopped.Index != 200 || stopped.Term != 2 {
 		t.Fatalf("%+v, %v", stopped, err)
 	}
 	if !slices.IsSorted(seen) || len(seen) == 0 || seen[len(seen)-1] != 200 {
 		t.Errorf("progress was %v", seen)
 	}
 	// The same engine goes on, and says when it is there already.
-	if stopped, err = Run(t.Context(), e, seq(entries), RunOptions{Last: 200}); err != nil || stopped.Reason != ReasonIndex {
+	if stopped, err = Run(t.Context(), e, seq(entries), RunOptions{Last: 200}); err != nil || stopped.Index != 200 {
 		t.Errorf("%+v, %v", stopped, err)
 	}
 	var order *OrderError
 	if _, err := Run(t.Context(), e, seq(entries), RunOptions{}); !errors.As(err, &order) {
 		t.Errorf("from the beginning again: %v", err)
 	}
-	var past *PastError
-	if _, err := Run(t.Context(), e, seq(nil), RunOptions{Last: 199}); !errors.As(err, &past) || past.What != "index" {
+	if _, err := Run(t.Context(), e, seq(nil), RunOptions{Last: 199}); err == nil || !strings.Contains(err.Error(), "at index 200, past 199") {
 		t.Errorf("to an index that lies behind: %v", err)
 	}
-	if _, err := Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1}); !errors.As(err, &past) || past.What != "revision" {
+	if _, err := Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1}); err == nil || !strings.Contains(err.Error(), "at revision") {
 		t.Errorf("to a revision that lies behind: %v", err)
 	}
-	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) || stopped.Reason != ReasonEnd {
+	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) {
 		t.Errorf("to an index that does not come: %+v, %v", stopped, err)
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries))
+	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries))
 }
 
-// A watch sees the last change of its keys, as a look at all rows does. The log
+// A watch sees every change, as a look at all rows does afterwards. The log
 // has no compactions, so that all rows are there.
 func TestWatch(t *testing.T) {
 	var what []any
@@ -124,52 +122,52 @@ func TestWatch(t *testing.T) {
 	entries := logOf(t, 1, what...)
 	revisions := history(t, entries)
 	all := replayed(t, empty(t), Options{}, entries)
-	found := 0
-	for _, w := range []Watch{
-		{Key: []byte("key/007")}, {Key: []byte("key/"), End: []byte("key0")}, {Key: []byte("key/01"), End: []byte("key/02")},
-		{Key: []byte("key/15"), End: []byte{0}}, {Key: []byte("key/199")}, {Key: []byte("elsewhere")}, {Key: []byte("key/1"), End: []byte("key/0")},
-	} {
-		var want int64
-		for k, row := range all["key"] {
-			key, err := keyOf(row)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var in bool
-			switch {
-			case w.End == nil:
-				in = bytes.Equal(key, w.Key)
-			case w.End[0] == 0:
-				in = string(key) >= string(w.Key)
-			default:
-				in = string(w.Key) <= string(key) && string(key) < string(w.End)
-			}
-			if main := mvcc.BytesToRev([]byte(k)).Main; in && main > want {
-				want = main
-			}
-		}
-		for _, backend := range []string{BackendDirect, BackendEtcd} {
-			stopped, err := Run(t.Context(), open(t, empty(t), Options{Backend: backend}), seq(entries), RunOptions{Watch: &w})
-			switch {
-			case err != nil:
-				t.Fatal(err)
-			case want == 0 && stopped.Change != nil, want != 0 && stopped.Change == nil:
-				t.Errorf("%q to %q: saw %+v, want revision %d", w.Key, w.End, stopped.Change, want)
-			case want != 0:
-				found++
-				index := uint64(slices.Index(revisions, want))
-				if *stopped.Change != (Change{Index: index, Revision: want}) {
-					t.Errorf("%q to %q: saw %+v, want index %d, revision %d", w.Key, w.End, stopped.Change, index, want)
-				}
-			}
-		}
+	type row struct {
+		revision int64
+		sub      int
+		key      string
+		deleted  bool
 	}
-	if found < 8 {
-		t.Errorf("only %d watches had something to see", found)
+	var want []row
+	for _, k := range slices.Sorted(maps.Keys(all["key"])) {
+		r := mvcc.BytesToBucketKey([]byte(k))
+		if r.Main == 1 { // the mark of an empty store's compaction
+			continue
+		}
+		key, err := keyOf(all["key"][k])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, row{r.Main, int(r.Sub), string(key), len(k) > 17})
+	}
+	for _, backend := range []bool{false, true} {
+		var got []row
+		_, err := Run(t.Context(), open(t, empty(t), Options{etcdBackend: backend}), seq(entries), RunOptions{Watch: func(c Change) error {
+			r := row{revision: c.Revision, key: string(c.Key), deleted: c.Deleted}
+			if n := len(got); n > 0 && got[n-1].revision == c.Revision {
+				r.sub = got[n-1].sub + 1
+			}
+			if got = append(got, r); revisions[c.Index] != c.Revision {
+				t.Errorf("revision %d is told to be of entry %d, which leads to %d", c.Revision, c.Index, revisions[c.Index])
+			}
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(want) < 500 || len(got) != len(want) {
+			t.Fatalf("etcd's %t: saw %d rows, the database has %d", backend, len(got), len(want))
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("etcd's %t: row %d: saw %+v, want %+v", backend, i, got[i], want[i])
+			}
+		}
 	}
 }
 
-// Keys that go with their lease or in a range count; refused requests do not.
+// Keys that go with their lease or in a range count; refused requests do not. What a
+// change tells of keys before it is exact, also right behind a compaction.
 func TestWatchSeesDeletions(t *testing.T) {
 	leased := putOf("a", "1")
 	leased.Put.Lease = 5
@@ -178,13 +176,49 @@ func TestWatchSeesDeletions(t *testing.T) {
 	entries := logOf(t, 1,
 		&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: 5, TTL: 10}}, leased, refused,
 		putOf("b", "1"), &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, refused,
-		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("a")}},
+		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("a")}}, putOf("b", "2"),
+		&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 5, Physical: true}},
 		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("0"), RangeEnd: []byte{0}}})
-	for key, want := range map[string]Change{"a": {Index: 5, Revision: 4}, "b": {Index: 8, Revision: 5}} {
-		stopped, err := Run(t.Context(), open(t, empty(t), Options{}), seq(entries), RunOptions{Watch: &Watch{Key: []byte(key)}})
-		if err != nil || stopped.Change == nil || *stopped.Change != want {
-			t.Errorf("%s: %+v, %v; want %+v", key, stopped.Change, err, want)
+	var got []string
+	_, err := Run(t.Context(), open(t, empty(t), Options{}), seq(entries), RunOptions{Watch: func(c Change) error {
+		value, err := c.Value()
+		if err != nil {
+			return err
 		}
+		line := fmt.Sprintf("%d/%d %s %q deleted=%v", c.Index, c.Revision, c.Key, value, c.Deleted)
+		for _, key := range []string{"a", "b"} {
+			kv, err := c.Before([]byte(key), true)
+			if err != nil {
+				return err
+			}
+			meta, err := c.Before([]byte(key), false)
+			if err != nil {
+				return err
+			}
+			if (kv == nil) != (meta == nil) || kv != nil && (kv.ModRevision != meta.ModRevision || kv.CreateRevision != meta.CreateRevision) {
+				t.Errorf("%s: %s was %v, and without its value %v", line, key, kv, meta)
+			}
+			if kv != nil {
+				line += fmt.Sprintf(" %s=%s@%d-%d", key, kv.Value, kv.CreateRevision, kv.ModRevision)
+			}
+		}
+		got = append(got, line)
+		return nil
+	}})
+	want := []string{
+		`2/2 a "1" deleted=false`,
+		`4/3 b "1" deleted=false a=1@2-2`,
+		`5/4 a "" deleted=true a=1@2-2 b=1@3-3`,
+		`8/5 b "2" deleted=false b=1@3-3`,
+		`10/6 b "" deleted=true b=2@3-5`,
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, saw\n%s\nwant\n%s", err, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	broken := errors.New("seen enough")
+	stopped, err := Run(t.Context(), open(t, empty(t), Options{}), seq(entries), RunOptions{Watch: func(Change) error { return broken }})
+	if !errors.Is(err, broken) || stopped.Index != 2 {
+		t.Errorf("%+v, %v", stopped, err)
 	}
 }
 
@@ -263,9 +297,9 @@ func TestRollback(t *testing.T) {
 	if err := e.Close(); !errors.Is(err, ErrClosed) {
 		t.Errorf("closing again: %v", err)
 	}
-	expectEqual(t, enginetest.Read(t, path), replayed(t, empty(t), Options{}, entries[:300]))
+	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 
-	e = open(t, empty(t), Options{Backend: BackendEtcd})
+	e = open(t, empty(t), Options{etcdBackend: true})
 	if err := e.Rollback(); err == nil {
 		t.Error("etcd's own backend was rolled back")
 	}
@@ -281,16 +315,16 @@ func TestRollbackOfABigEntry(t *testing.T) {
 	path := empty(t)
 	e := open(t, path, Options{})
 	applyAll(t, e, entries)
-	if committed := e.(*replay).committed.applied; committed == 0 || committed == 1000 {
+	if committed := e.committed.applied; committed == 0 || committed == 1000 {
 		t.Fatalf("the engine committed up to %d by itself: the test is too small or too big", committed)
 	}
 	if err := e.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	e.(*replay).direct.pending = 0
+	e.direct.pending = 0
 	all := logOf(t, 1001, &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}})
 	applyAll(t, e, all)
-	e.(*replay).direct.pending = maxPending + 1 // as if it had been bigger
+	e.direct.pending = maxPending + 1 // as if it had been bigger
 	if err := e.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +349,8 @@ func TestOpenErrors(t *testing.T) {
 	busy := empty(t)
 	open(t, busy, Options{})
 	for name, path := range map[string]string{"nothing": filepath.Join(dir, "nothing"), "a folder": dir, "garbage": garbage, "open elsewhere": busy} {
-		for _, backend := range []string{BackendDirect, BackendEtcd} {
-			if e, err := Open(t.Context(), path, Options{Backend: backend}); err == nil {
+		for _, backend := range []bool{false, true} {
+			if e, err := Open(t.Context(), path, Options{etcdBackend: backend}); err == nil {
 				t.Errorf("%s was opened", name)
 				e.Close()
 			}
@@ -324,8 +358,5 @@ func TestOpenErrors(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "nothing")); err == nil {
 		t.Error("a missing database was made")
-	}
-	if _, err := Open(t.Context(), empty(t), Options{Backend: "fast"}); err == nil {
-		t.Error("an unknown backend was taken")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// bareV2 is a request as etcd 3.4 and 3.5 log it: with all fields that are not
+// bareV2 is a request as etcd 3.5 logs it: with all fields that are not
 // optional, in their order.
 func bareV2(method, path, value string, exist bool) []byte {
 	var b []byte
@@ -59,7 +59,7 @@ func TestV2Requests(t *testing.T) {
 			}
 			entries := logOf(t, 1, log(
 				bareV2("PUT", attributes, `{"name":"one","clientURLs":["http://c"]}`, false),
-				bareV2("PUT", "/0/version", "3.4.0", false),
+				bareV2("PUT", "/0/version", "3.5.0", false),
 				bareV2("SYNC", "", "", false),
 				bareV2("PUT", "/1/user", "data", false),
 				bareV2("DELETE", attributes, "", false),
@@ -74,7 +74,7 @@ func TestV2Requests(t *testing.T) {
 			if member := string(got["members"]["1"]); !strings.Contains(member, `"name":"one"`) || !strings.Contains(member, "http://c") {
 				t.Errorf("the member is %s", member)
 			}
-			if version := string(got["cluster"]["clusterVersion"]); version != "3.4.0" {
+			if version := string(got["cluster"]["clusterVersion"]); version != "3.5.0" {
 				t.Errorf("the cluster's version is %s", version)
 			}
 			if len(got["key"]) != 0 {
@@ -99,7 +99,7 @@ func FuzzDecode(f *testing.F) {
 	for _, e := range generate(f, 1, 300) {
 		f.Add(int32(e.Type), e.Data)
 	}
-	f.Add(int32(0), bareV2("PUT", "/0/version", "3.4.0", false))
+	f.Add(int32(0), bareV2("PUT", "/0/version", "3.5.0", false))
 	f.Add(int32(0), wrapped(bareV2("SYNC", "", "", true)))
 	f.Fuzz(func(t *testing.T, kind int32, data []byte) {
 		e := logOf(t, 1, data)[0]

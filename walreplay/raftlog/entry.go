@@ -3,7 +3,7 @@
 //
 // It promises:
 //
-//  1. One entry has one form. What raft 3.4 to 3.7 encode differently is the
+//  1. One entry has one form. What etcd 3.5 to 3.7 encode differently is the
 //     same bytes here, so logs of different members and versions compare.
 //  2. Two logs with an equal chain value at an index are equal from where their
 //     chains began up to that index.
@@ -26,15 +26,6 @@ type Entry struct {
 	Index, Term uint64
 	Type        raftpb.EntryType
 	Data        []byte // nil where the entry is empty
-}
-
-// FromRaft takes an entry as raft has it. Data is shared, not copied.
-func FromRaft(e *raftpb.Entry) Entry {
-	c := Entry{Index: e.GetIndex(), Term: e.GetTerm(), Type: e.GetType(), Data: e.Data}
-	if len(c.Data) == 0 {
-		c.Data = nil
-	}
-	return c
 }
 
 // Raft gives the entry as raft has it. Data is shared, not copied.

@@ -29,6 +29,7 @@ type Meta struct {
 	Revision int64       // see Header.Revision
 	Member   snapshot.ID // see Header.Member
 	Cut      time.Time   // see Header.Cut
+	Previous uint64      // see Header.Previous
 }
 
 // Options say how to store a segment. The zero value is good, but for Tool.
@@ -54,7 +55,7 @@ func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, an
 	h := Header{
 		Format: headerFormat, Kind: KindLog, Timeline: t, Level: o.Level,
 		FirstIndex: first.Index, FirstTerm: first.Term, LastIndex: last.Index, LastTerm: last.Term,
-		Before: before, Anchor: anchor,
+		Before: before, Anchor: anchor, Previous: meta.Previous,
 		Revision: meta.Revision, Entries: len(b.Entries), Marks: len(b.Marks),
 		Member: meta.Member, Cut: meta.Cut.UTC(), Tool: o.Tool,
 	}

@@ -35,10 +35,25 @@ func (l *Log) Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog
 			return
 		}
 		r := &reading{log: l, next: max(1, first), last: last, avoided: map[repository.SegmentName]bool{}, unjoined: map[pair]bool{}}
-		if err := r.run(ctx, yield); err != nil {
+		follow := func(v *view, path []Header) (Header, error) { return r.follow(ctx, v, path, yield) }
+		if err := r.run(ctx, follow); err != nil {
 			yield(raftlog.Entry{}, err)
 		}
 	}
+}
+
+// Probe tells whether Entries could begin to read a range, from the beginnings of
+// the first and of the last segment. The error is as that of Entries.
+func (l *Log) Probe(ctx context.Context, first, last uint64) error {
+	r := &reading{log: l, next: max(1, first), last: last, avoided: map[repository.SegmentName]bool{}, unjoined: map[pair]bool{}}
+	return r.run(ctx, func(_ *view, path []Header) (Header, error) {
+		for _, h := range []Header{path[0], path[len(path)-1]} {
+			if err := probe(ctx, l.repo.Sink(), h.Name(), l.identities); err != nil {
+				return h, err
+			}
+		}
+		return Header{}, nil
+	})
 }
 
 // reading is one iteration over entries.
@@ -65,19 +80,34 @@ type tip struct {
 	entries []raftlog.Entry // of the segment
 }
 
-func (r *reading) run(ctx context.Context, yield func(raftlog.Entry, error) bool) error {
+// run finds the segments of the range and has them read; where that fails for one
+// that others can stand in for, once more.
+func (r *reading) run(ctx context.Context, read func(*view, []Header) (failed Header, err error)) error {
 	for {
 		v := r.log.current()
 		path, err := r.plan(v)
+		if err != nil && v.byNames {
+			if v, err = r.log.readAll(ctx, v); err == nil {
+				path, err = r.plan(v)
+			}
+		}
 		if err != nil {
 			return err
 		}
-		failed, err := r.follow(ctx, v, path, yield)
+		failed, err := read(v, path)
 		if err == nil || r.stopped {
 			return nil
 		}
 		var fork *ForkError
-		switch gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged); {
+		gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged)
+		switch {
+		case v.byNames && (gone || isDamage(err) || errors.Is(err, ErrNotAsNamed) || errors.Is(err, errUnjoined) || errors.As(err, &fork)):
+			if _, err := r.log.readAll(ctx, v); err != nil {
+				return err
+			}
+			if !isDamage(err) {
+				continue
+			}
 		case errors.Is(err, errUnjoined):
 			r.unjoined[pair{r.tip.segment.name(), failed.name()}] = true
 		case errors.As(err, &fork):
@@ -98,8 +128,10 @@ func (r *reading) run(ctx context.Context, yield func(raftlog.Entry, error) bool
 // relist lists anew where a segment was gone, once until there is progress.
 func (r *reading) relist(ctx context.Context, v *view, gone Header) error {
 	if r.relisted {
+		// It stays listed, and what it replaced may still be there.
 		r.avoided[gone.name()] = true
-		return nil
+		r.log.spoil(gone.name(), fmt.Errorf("%s is listed in %s, but %w", gone.Name(), r.log.repo, sinks.ErrNotFound))
+		return r.log.Refresh(ctx)
 	}
 	r.relisted = true
 	r.log.forget(gone.Name())
@@ -168,6 +200,10 @@ func (r *reading) follow(ctx context.Context, v *view, path []Header, yield func
 		if f.err != nil {
 			return h, f.err
 		}
+		if !h.isRead() && r.tip != nil && !mayFollow(r.tip.segment, f.read) {
+			return h, ErrNotAsNamed
+		}
+		h = f.read
 		if err := r.join(v, h, f.batch.Entries); err != nil {
 			return h, err
 		}

@@ -14,7 +14,7 @@ import (
 // fits it, and the same content as a block without. What is read is within
 // bounds, has a name, and is read again once written anew.
 func FuzzHeaderBlock(f *testing.F) {
-	h, _ := piece{"a", 1, 11, 40, 0, []raftlog.Mark{markOf(15, 1, start)}}.encode(f)
+	h, _ := piece{"a", 1, 11, 40, 0, []raftlog.Mark{markOf(15, 1, start)}, 0}.encode(f)
 	body, err := json.Marshal(h)
 	if err != nil {
 		f.Fatal(err)
@@ -61,7 +61,7 @@ func FuzzRecords(f *testing.F) {
 		f.Add(raw, len(b.Entries))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, entries int) {
-		b, err := parseRecords(raw, max(0, entries))
+		b, err := parseRecords(raw, max(0, entries), len(raw))
 		if err != nil {
 			return
 		}
@@ -87,7 +87,7 @@ func FuzzRecords(f *testing.F) {
 // FuzzSegment reads arbitrary bodies behind a header whose sums and sizes fit
 // them where they can be made to.
 func FuzzSegment(f *testing.F) {
-	h, data := piece{"a", 1, 11, 40, 0, nil}.encode(f)
+	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(f)
 	f.Add(data[HeaderSize:])
 	f.Fuzz(func(t *testing.T, body []byte) {
 		h := h

@@ -1,6 +1,8 @@
 package segment
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -26,7 +28,11 @@ const (
 	// is room for one entry of any size that etcd can be configured to take.
 	rawLimit = 256 << 20
 	// maxFrameSize bounds what a reader allocates on a header's word.
-	maxFrameSize = 4 << 20
+	maxFrameSize = codec.MaxFrameSize
+	// maxEntries and maxMarks are what MaxRaw has room for. Beyond that a body may
+	// have one large entry, not many small ones: these take many times their bytes.
+	maxEntries = MaxRaw / minRecord
+	maxMarks   = MaxRaw / 64
 )
 
 // Header describes a segment. It stands before the body and outside the
@@ -52,6 +58,11 @@ type Header struct {
 	// knew.
 	Anchor bool `json:"anchor,omitempty"`
 
+	// Previous is the first index of the segment that ends right before this one,
+	// as far as its writer knew, and part of the name at level 0; 0 where none
+	// does.
+	Previous uint64 `json:"previous_index,omitempty"`
+
 	// Revision is the highest one known to be reached at or before LastIndex;
 	// 0 where none is known.
 	Revision int64 `json:"revision,omitempty"`
@@ -76,7 +87,9 @@ func (h Header) Name() string { return h.name().String() }
 func (h Header) name() repository.SegmentName {
 	n := repository.SegmentName{Timeline: h.Timeline, Level: h.Level, First: h.FirstIndex}
 	if h.Level > 0 {
-		n.Last = h.LastIndex
+		n.Last, n.Start = h.LastIndex, h.Anchor
+	} else {
+		n.Previous = h.Previous
 	}
 	return n
 }
@@ -103,14 +116,82 @@ func (h Header) validate() error {
 		return fmt.Errorf("%d entries from index %d to %d", h.Entries, h.FirstIndex, h.LastIndex)
 	case h.Anchor != (h.Before == raftlog.Sum{}):
 		return errors.New("a chain that begins and has a value before, or neither")
+	case h.Previous >= h.FirstIndex:
+		return fmt.Errorf("entries from index %d, behind a segment from index %d", h.FirstIndex, h.Previous)
 	case h.Marks < 0 || h.FirstMark.IsZero() != (h.Marks == 0) || h.LastMark.Before(h.FirstMark):
 		return fmt.Errorf("%d marks from %s to %s", h.Marks, h.FirstMark, h.LastMark)
+	case h.Entries > maxEntries || h.Marks > maxMarks:
+		return fmt.Errorf("%d entries and %d marks, more than the %d and %d that a segment can have", h.Entries, h.Marks, maxEntries, maxMarks)
 	case h.Revision < 0:
 		return fmt.Errorf("revision %d", h.Revision)
 	case h.Object.RawSize > rawLimit:
 		return fmt.Errorf("%d raw bytes, more than the %d that a segment can have", h.Object.RawSize, rawLimit)
-	case h.Object.FrameSize > maxFrameSize:
-		return fmt.Errorf("frames of %d bytes, more than the %d that a segment's can have", h.Object.FrameSize, maxFrameSize)
 	}
 	return h.Object.Validate()
+}
+
+// HeaderSize is the size in bytes of the header block that every segment
+// begins with, whatever it says: one small read gets it, and by hand it can be
+// cut off without being understood.
+const HeaderSize = 2048
+
+// The block is a skippable frame of zstd (RFC 8878, section 3.1.2): a magic
+// number and the size of what follows, both little-endian.
+const (
+	blockMagic     = 0x184D2A5A
+	blockFrameHead = 8
+)
+
+// errHeader says that a header block is not as it was written.
+var errHeader = errors.New("the header block is not as it was written")
+
+// block writes the header block.
+func (h Header) block() ([]byte, error) {
+	doc, err := repository.Seal(h)
+	if err != nil {
+		return nil, err
+	}
+	if len(doc) > HeaderSize-blockFrameHead {
+		return nil, fmt.Errorf("the header takes %d bytes, more than the %d that it has: is the name of the tool, %d bytes, too long?", len(doc), HeaderSize-blockFrameHead, len(h.Tool))
+	}
+	b := make([]byte, 0, HeaderSize)
+	b = binary.LittleEndian.AppendUint32(b, blockMagic)
+	b = binary.LittleEndian.AppendUint32(b, HeaderSize-blockFrameHead)
+	b = append(b, doc...)
+	return append(b, bytes.Repeat([]byte{' '}, HeaderSize-len(b))...), nil
+}
+
+// parseBlock reads what block wrote. Every byte counts: the frame's head and
+// the padding are fixed, the document carries its own sum.
+func parseBlock(b []byte) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, fmt.Errorf("%w: the object ends after %d bytes", errHeader, len(b))
+	}
+	if binary.LittleEndian.Uint32(b) != blockMagic || binary.LittleEndian.Uint32(b[4:]) != HeaderSize-blockFrameHead {
+		return Header{}, fmt.Errorf("%w: it does not begin with the head of its frame", errHeader)
+	}
+	var h Header
+	if err := repository.Unseal(bytes.TrimRight(b[blockFrameHead:HeaderSize], " "), &h); err != nil {
+		return Header{}, fmt.Errorf("%w: %w", errHeader, err)
+	}
+	return h, h.validate()
+}
+
+// Rename gives a segment another level or, at level 0, another predecessor, and with it
+// another name: a new header block before the same body. It needs no identity. object is
+// not changed.
+func Rename(h Header, object []byte, level int, previous uint64) (Header, []byte, error) {
+	changed := h
+	changed.Level, changed.Previous = level, previous
+	var block []byte
+	var err error
+	if int64(len(object)) != h.Size() {
+		err = fmt.Errorf("it has %d bytes, its header says %d", len(object), h.Size())
+	} else if err = changed.validate(); err == nil {
+		block, err = changed.block()
+	}
+	if err != nil {
+		return Header{}, nil, fmt.Errorf("rename segment %s: %w", h.Name(), err)
+	}
+	return changed, append(block, object[HeaderSize:]...), nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,12 +47,25 @@ func entriesOf(history string, first, last uint64) []raftlog.Entry {
 // sumOf is the chain's value after entry last of a history that was anchored
 // at first.
 func sumOf(history string, first, last uint64) raftlog.Sum {
-	var sum raftlog.Sum
-	for _, e := range entriesOf(history, first, last) {
-		sum = sum.Next(e)
+	knownSums.Lock()
+	defer knownSums.Unlock()
+	origin := fmt.Sprint(history, first)
+	all := knownSums.of[origin] // of the entries from first on
+	for next := first + uint64(len(all)); next <= last; next++ {
+		var sum raftlog.Sum
+		if len(all) > 0 {
+			sum = all[len(all)-1]
+		}
+		all = append(all, sum.Next(entriesOf(history, next, next)[0]))
 	}
-	return sum
+	knownSums.of[origin] = all
+	return all[last-first]
 }
+
+var knownSums = struct {
+	sync.Mutex
+	of map[string][]raftlog.Sum
+}{of: map[string][]raftlog.Sum{}}
 
 func markOf(index uint64, member uint64, at time.Time) raftlog.Mark {
 	return raftlog.Mark{Index: index, Term: 1 + index/100, Time: at, Member: member, Revision: int64(index) - 3}
@@ -65,6 +79,7 @@ type piece struct {
 	first, last uint64
 	level       int
 	marks       []raftlog.Mark
+	previous    uint64 // at level 0: the first index of the one before it
 }
 
 func (p piece) encode(t testing.TB, recipients ...age.Recipient) (Header, []byte) {
@@ -75,7 +90,7 @@ func (p piece) encode(t testing.TB, recipients ...age.Recipient) (Header, []byte
 	}
 	h, data, err := Encode(t.Context(), testTimeline, before, p.first == p.origin,
 		Batch{entriesOf(p.history, p.first, p.last), p.marks},
-		Meta{Revision: max(0, int64(p.last)-3), Member: 0xa1, Cut: start},
+		Meta{Revision: max(0, int64(p.last)-3), Member: 0xa1, Cut: start, Previous: p.previous},
 		Options{Codec: codec.Options{Recipients: recipients}, Tool: "requorum test", Level: p.level})
 	if err != nil {
 		t.Fatal(err)

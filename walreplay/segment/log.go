@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,12 +27,15 @@ type Log struct {
 	repo       *repository.Repository
 	timeline   repository.TimelineID
 	identities []age.Identity
+	byNames    bool // headers are read only where names do not tell enough; under refreshing
+	replaced   bool // byNames, and merged segments were left out; under refreshing
 
 	refreshing sync.Mutex
 	headers    map[string]listed // of the objects listed last, by name; under refreshing
 
 	mu     sync.Mutex
 	bodies map[repository.SegmentName]error // damage that only reading a body showed
+	known  map[string]Header                // made known, or read, since the last listing
 	view   *view
 }
 
@@ -48,19 +52,51 @@ type Damage struct {
 	Err error
 }
 
-// OpenLog lists the log of timeline t and reads all segments' headers, none of
-// the bodies. identities are needed to read entries and marks of encrypted
+// OpenLog lists the log of timeline t and reads the headers of the segments that
+// a reader needs, none of the bodies: merged ones, and of level 0 those that no
+// merged one replaces. So requests grow with what is not merged yet, not with
+// what is stored. identities are needed to read entries and marks of encrypted
 // segments, and for nothing else. A timeline without a log is an empty Log, and
-// no error; damaged objects are told by Damaged.
+// no error; damaged objects are reported by Damaged.
 func OpenLog(ctx context.Context, repo *repository.Repository, t repository.TimelineID, identities ...age.Identity) (*Log, error) {
-	l := &Log{repo: repo, timeline: t, identities: identities, headers: map[string]listed{}, bodies: map[repository.SegmentName]error{}}
-	_, err := l.refresh(ctx, nil)
-	return l, err
+	return (&Log{repo: repo, timeline: t, identities: identities}).open(ctx)
+}
+
+// Headers reads the headers of all segments of timeline t that may hold entries from
+// first to last, also of those that merged ones replace, ordered as those of a Log. What
+// is damaged, or was written by a newer version, is left out.
+func Headers(ctx context.Context, repo *repository.Repository, t repository.TimelineID, first, last uint64) ([]Header, error) {
+	all, err := repo.Segments(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var needed []repository.Segment
+	for i, s := range all {
+		end := s.Last
+		if s.Level == 0 {
+			end = lastByName(all, i)
+		}
+		if s.First <= last && first <= end {
+			needed = append(needed, s)
+		}
+	}
+	v, err := (&Log{repo: repo}).arranged(ctx, needed)
+	if err != nil {
+		return nil, err
+	}
+	return v.segments, nil
+}
+
+func (l *Log) open(ctx context.Context) (*Log, error) {
+	l.headers, l.bodies, l.known = map[string]listed{}, map[repository.SegmentName]error{}, map[string]Header{}
+	return l, l.Refresh(ctx)
 }
 
 // Refresh lists anew, and reads the headers of what is new.
 func (l *Log) Refresh(ctx context.Context) error {
-	_, err := l.refresh(ctx, l.current())
+	l.refreshing.Lock()
+	defer l.refreshing.Unlock()
+	_, err := l.relist(ctx)
 	return err
 }
 
@@ -71,21 +107,76 @@ func (l *Log) refresh(ctx context.Context, old *view) (*view, error) {
 	if v := l.current(); v != old {
 		return v, nil
 	}
-	segments, err := l.repo.Segments(ctx, l.timeline)
+	return l.relist(ctx)
+}
+
+// relist lists anew; under refreshing.
+func (l *Log) relist(ctx context.Context) (*view, error) {
+	l.mu.Lock()
+	for name, h := range l.known {
+		l.headers[name] = listed{header: h}
+	}
+	clear(l.known)
+	l.mu.Unlock()
+	merged, err := l.repo.MergedSegments(ctx, l.timeline)
 	if err != nil {
 		return nil, err
 	}
-	if l.headers, err = l.readHeaders(ctx, segments); err != nil {
-		return nil, err
+	var v *view
+	if l.byNames {
+		if v, err = l.relistNames(ctx, merged); err != nil {
+			return nil, err
+		}
 	}
-	v := &view{}
+	if v == nil {
+		if v, err = l.relistHeaders(ctx, merged); err != nil {
+			return nil, err
+		}
+	}
 	if v.alive, err = l.repo.Marks(ctx, l.timeline); err != nil {
 		return nil, err
 	}
 	if err := l.readGaps(ctx, v); err != nil {
 		return nil, err
 	}
-	for name, found := range l.headers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.view = v
+	return v, nil
+}
+
+// relistHeaders makes a view from the headers of merged segments, and of those of
+// level 0 that none of them replaces. Under refreshing.
+func (l *Log) relistHeaders(ctx context.Context, merged []repository.Segment) (*view, error) {
+	headers, err := l.readHeaders(ctx, merged)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(l.headers, headers)
+	small, err := listSmall(ctx, l.repo, l.timeline, l.covered(headers))
+	if err != nil {
+		return nil, err
+	}
+	v, err := l.arranged(ctx, slices.Concat(merged, small))
+	if err != nil || v.plain() {
+		return v, err
+	}
+	// What joins two chains may be a segment that by its indexes alone is needless.
+	if small, err = l.repo.SmallSegments(ctx, l.timeline, 0); err != nil {
+		return nil, err
+	}
+	return l.arranged(ctx, slices.Concat(merged, small))
+}
+
+// arranged reads the headers of segments, and arranges them.
+func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*view, error) {
+	headers, err := l.readHeaders(ctx, segments)
+	if err != nil {
+		return nil, err
+	}
+	l.headers = headers
+	v := &view{}
+	for name, found := range headers {
 		if found.err != nil {
 			v.damaged = append(v.damaged, Damage{name, found.err})
 			continue
@@ -93,10 +184,19 @@ func (l *Log) refresh(ctx context.Context, old *view) (*view, error) {
 		v.segments = append(v.segments, found.header)
 	}
 	v.arrange()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.view = v
 	return v, nil
+}
+
+// covered are the entries that merged segments hold, as far as these are not
+// known to be damaged.
+func (l *Log) covered(merged map[string]listed) []Range {
+	var all []Range
+	for _, m := range merged {
+		if m.err == nil && !l.spoiled(m.header.name()) {
+			all = append(all, Range{m.header.FirstIndex, m.header.LastIndex})
+		}
+	}
+	return united(all)
 }
 
 // readHeaders reads those that are not known yet. One that was deleted since it
@@ -106,7 +206,8 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSmall)
 	for i, s := range segments {
-		if known, ok := l.headers[s.String()]; ok {
+		// Another size: it was cut short since, or stored anew.
+		if known, ok := l.headers[s.String()]; ok && known.err == nil && known.header.Size() == s.Object.Size {
 			results[i] = &known
 			continue
 		}
@@ -199,6 +300,18 @@ func (l *Log) spoiled(name repository.SegmentName) bool {
 	return l.bodies[name] != nil
 }
 
+// Know takes the header of a segment that the caller has stored, or read in the
+// repository: the next listing does not read it. It does not wait for one that
+// is under way.
+func (l *Log) Know(h Header) {
+	if h.Timeline != l.timeline {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known[h.Name()] = h
+}
+
 // forget makes refresh read a segment's header anew, should it still be there.
 func (l *Log) forget(name string) {
 	l.refreshing.Lock()
@@ -209,8 +322,10 @@ func (l *Log) forget(name string) {
 // Timeline is whose log it is.
 func (l *Log) Timeline() repository.TimelineID { return l.timeline }
 
-// Headers are those of all segments whose header is good, ordered by first
-// index, then last.
+// Headers are those of the segments that OpenLog describes, where they are good,
+// ordered by first index, then last. Of a log that OpenNames opened, those that were
+// not read have no Format, and only what names and neighbours tell: level, first and
+// last index, the stored size, and an estimate of the raw one.
 func (l *Log) Headers() []Header { return slices.Clone(l.current().segments) }
 
 // Alive are the names of the alive marks, ordered by index, then time.

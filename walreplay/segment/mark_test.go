@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -48,7 +49,7 @@ func TestAliveMarks(t *testing.T) {
 			t.Errorf("a second time: %v", err)
 		}
 		var got []Alive
-		for a, err := range ReadMarks(t.Context(), repo, testTimeline) {
+		for a, err := range openLog(t, repo).AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +79,7 @@ func TestDamagedAliveMarks(t *testing.T) {
 	data[len(data)/2] ^= 1
 	overwrite(t, s, name(2), data)
 	good, bad := 0, 0
-	for _, err := range ReadMarks(t.Context(), repo, testTimeline) {
+	for _, err := range openLog(t, repo).AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
 		if err == nil {
 			good++
 			continue
@@ -95,14 +96,22 @@ func TestDamagedAliveMarks(t *testing.T) {
 	}
 }
 
-func marksOf(t testing.TB, l *Log, from, to time.Time) []raftlog.Mark {
+// marksOf are the marks of all segments, and alive marks.
+func marksOf(t testing.TB, l *Log) []raftlog.Mark {
 	t.Helper()
 	var all []raftlog.Mark
-	for m, err := range l.Marks(t.Context(), from, to) {
+	for _, h := range l.marked(l.Headers()) {
+		marks, err := l.marks(t.Context(), h)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, m)
+		all = append(all, marks...)
+	}
+	for a, err := range l.AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, a.Mark)
 	}
 	return all
 }
@@ -113,7 +122,7 @@ func TestMarksAreNarrowedByHeaders(t *testing.T) {
 	s := sinktest.NewFaulty(sinktest.NewMemory())
 	var pieces []piece
 	for i := range 50 {
-		p := piece{"a", 1, uint64(1 + 10*i), uint64(10 + 10*i), 0, nil}
+		p := piece{"a", 1, uint64(1 + 10*i), uint64(10 + 10*i), 0, nil, 0}
 		for j := range 10 {
 			p.marks = append(p.marks, markOf(p.first+uint64(j), 1, second(10*i+j)))
 		}
@@ -132,13 +141,20 @@ func TestMarksAreNarrowedByHeaders(t *testing.T) {
 		t.Errorf("%d reads", n)
 	}
 	before = s.Calls(sinktest.Open)
-	if got := marksOf(t, l, second(95), second(104)); len(got) != 10 || got[0].Index != 96 {
+	var got []raftlog.Mark
+	for m, err := range l.MarksAround(t.Context(), 100) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m)
+	}
+	if len(got) != 12 || got[0].Index != 90 || got[11].Index != 101 {
 		t.Errorf("%v", got)
 	}
-	if n := s.Calls(sinktest.Open) - before; n != 2 {
+	if n := s.Calls(sinktest.Open) - before; n != 3 {
 		t.Errorf("%d reads", n)
 	}
-	if got := marksOf(t, l, time.Time{}, time.Time{}); len(got) != 500 {
+	if got := marksOf(t, l); len(got) != 500 {
 		t.Errorf("%d marks", len(got))
 	}
 }
@@ -147,14 +163,18 @@ func TestMarksAreNarrowedByHeaders(t *testing.T) {
 // those at or before, high the lowest of those at or after; clocks disagree.
 func TestAtAgainstItsDefinition(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for round := range 60 {
+	rounds := 60
+	if testing.Short() {
+		rounds = 15
+	}
+	for round := range rounds {
 		s := sinktest.NewMemory()
 		repo := newRepo(t, s)
 		var all []raftlog.Mark
 		make := func(first, last uint64) (marks []raftlog.Mark) {
 			for range random.IntN(5) {
 				i := first + random.Uint64N(last-first+1)
-				skew := random.IntN(1 + round) // members' clocks are up to that far apart
+				skew := random.IntN(1 + 60*round/rounds) // members' clocks are up to that far apart
 				marks = append(marks, markOf(i, 1+random.Uint64N(3), second(int(i)+skew)))
 			}
 			all = append(all, marks...)
@@ -162,7 +182,7 @@ func TestAtAgainstItsDefinition(t *testing.T) {
 		}
 		for first := uint64(1); first < 100; first += 10 {
 			// Some overlap those behind them, by a lot.
-			p := piece{"a", 1, first, first + 9 + uint64(random.IntN(2)*random.IntN(30)), 0, nil}
+			p := piece{"a", 1, first, first + 9 + uint64(random.IntN(2)*random.IntN(30)), 0, nil, 0}
 			p.marks = make(p.first, p.last)
 			p.store(t, s)
 			for _, m := range make(p.first, p.last) {
@@ -201,7 +221,7 @@ func samePoint(a, b *raftlog.Mark) bool {
 // Two members whose clocks disagree: low's index is the higher one, which is an
 // interval as well.
 func TestAtWithSkewedClocks(t *testing.T) {
-	l := stored(t, sinktest.NewMemory(), piece{"a", 1, 1, 50, 0, []raftlog.Mark{markOf(10, 1, second(60)), markOf(40, 2, second(30))}})
+	l := stored(t, sinktest.NewMemory(), piece{"a", 1, 1, 50, 0, []raftlog.Mark{markOf(10, 1, second(60)), markOf(40, 2, second(30))}, 0})
 	low, high, err := l.At(t.Context(), second(45))
 	if err != nil || low.Index != 40 || high.Index != 10 {
 		t.Errorf("%v, %v, %v", low, high, err)
@@ -212,11 +232,11 @@ func TestAtWithSkewedClocks(t *testing.T) {
 // these for its own where it is damaged or gone.
 func TestMarksOfMergedSegments(t *testing.T) {
 	marks := []raftlog.Mark{markOf(5, 1, second(5)), markOf(15, 1, second(15))}
-	small := []piece{{"a", 1, 1, 9, 0, marks[:1]}, {"a", 1, 10, 19, 0, marks[1:]}}
-	merged := piece{"a", 1, 1, 19, 1, marks}
+	small := []piece{{"a", 1, 1, 9, 0, marks[:1], 0}, {"a", 1, 10, 19, 0, marks[1:], 1}}
+	merged := piece{"a", 1, 1, 19, 1, marks, 0}
 	check := func(what string, l *Log) {
 		t.Helper()
-		got := marksOf(t, l, time.Time{}, time.Time{}) // some come twice while both levels are read
+		got := marksOf(t, l) // some come twice while both levels are read
 		slices.SortFunc(got, markOrder)
 		if got = slices.Compact(got); !reflect.DeepEqual(got, marks) {
 			t.Errorf("%s: %v", what, got)
@@ -263,19 +283,15 @@ func TestMarksOfMergedSegments(t *testing.T) {
 func TestMarksWithoutIdentity(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
-	piece{"a", 1, 1, 9, 0, []raftlog.Mark{markOf(5, 1, start)}}.store(t, s, newIdentity(t).Recipient())
+	piece{"a", 1, 1, 9, 0, []raftlog.Mark{markOf(5, 1, start)}, 0}.store(t, s, newIdentity(t).Recipient())
 	l := openLog(t, repo)
 	var missing *codec.IdentityError
 	if _, _, err := l.At(t.Context(), start); !errors.As(err, &missing) {
 		t.Errorf("At: %v", err)
 	}
-	for _, err := range l.Marks(t.Context(), time.Time{}, time.Time{}) {
+	for _, err := range l.MarksAround(t.Context(), 5) {
 		if !errors.As(err, &missing) {
-			t.Errorf("Marks: %v", err)
+			t.Errorf("MarksAround: %v", err)
 		}
-	}
-	// Of another time: nothing has to be opened.
-	if got := marksOf(t, l, start.Add(time.Hour), time.Time{}); len(got) > 0 {
-		t.Errorf("%v", got)
 	}
 }

@@ -25,15 +25,15 @@ func TestNewest(t *testing.T) {
 		p.store(t, s)
 		want("more", p.last)
 	}
-	piece{"a", 1, 1, 29, 1, nil}.store(t, s)
+	piece{"a", 1, 1, 29, 1, nil, 0}.store(t, s)
 	want("merged", 29)
 	// One that begins sooner and ends later.
-	piece{"a", 1, 15, 40, 0, nil}.store(t, s)
+	piece{"a", 1, 15, 40, 0, nil, 0}.store(t, s)
 	want("an overlap", 40)
 
 	// Damaged ones are passed over, however many, and vanished ones too.
 	for first := uint64(41); first < 100; first++ {
-		p := piece{"a", 1, first, first, 0, nil}
+		p := piece{"a", 1, first, first, 0, nil, 0}
 		h, data := p.encode(t)
 		data[100] ^= 1
 		overwrite(t, s, h.Name(), data)
@@ -51,7 +51,7 @@ func TestNewest(t *testing.T) {
 	faulty.AllFired(t)
 
 	// Who does not understand the newest must not go on from another.
-	h, data := piece{"a", 1, 200, 210, 0, nil}.encode(t)
+	h, data := piece{"a", 1, 200, 210, 0, nil, 0}.encode(t)
 	h.Format = 2
 	block, err := h.block()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"filippo.io/age"
 
@@ -61,27 +62,35 @@ func header(r io.Reader, s sinks.Sink, name string) (Header, error) {
 //
 // Entries share one piece of memory, which lives as long as any of them.
 func Read(ctx context.Context, s sinks.Sink, name string, identities ...age.Identity) (Header, Batch, error) {
+	return readUpTo(ctx, s, name, rawLimit, identities)
+}
+
+func readUpTo(ctx context.Context, s sinks.Sink, name string, most int64, identities []age.Identity) (Header, Batch, error) {
 	r, err := s.Open(ctx, name, 0, -1)
 	if err != nil {
 		return Header{}, Batch{}, err
 	}
-	h, b, err := read(ctx, r, s, name, identities)
+	h, b, err := read(ctx, r, s, name, most, identities)
 	if err := errors.Join(err, r.Close()); err != nil {
 		return Header{}, Batch{}, err
 	}
 	return h, b, nil
 }
 
-func read(ctx context.Context, r io.Reader, s sinks.Sink, name string, identities []age.Identity) (Header, Batch, error) {
+// read refuses one with more than most raw bytes as ErrNotAsNamed.
+func read(ctx context.Context, r io.Reader, s sinks.Sink, name string, most int64, identities []age.Identity) (Header, Batch, error) {
 	h, err := header(r, s, name)
 	if err != nil {
 		return Header{}, Batch{}, err
+	}
+	if h.Object.RawSize > most {
+		return Header{}, Batch{}, ErrNotAsNamed
 	}
 	raw, err := decodeBody(ctx, r, h, identities)
 	if err != nil {
 		return Header{}, Batch{}, bodyError(s, name, err)
 	}
-	b, err := parseRecords(raw, h.Entries)
+	b, err := parseRecords(raw, h.Entries, h.Marks)
 	if err != nil {
 		return Header{}, Batch{}, damaged(s, name, -1, err)
 	}
@@ -101,8 +110,137 @@ func decodeBody(ctx context.Context, r io.Reader, h Header, identities []age.Ide
 		return nil, err
 	}
 	var raw bytes.Buffer
-	// On the header's word for an ordinary size; more comes with the bytes.
-	raw.Grow(int(min(h.Object.RawSize, MaxRaw)))
-	_, err = io.Copy(&raw, body)
+	if _, err = io.CopyN(&raw, body, 1); err == nil {
+		// What has come so far is good: the header is believed for an ordinary size, and
+		// more comes with the bytes.
+		raw.Grow(int(min(h.Object.RawSize, MaxRaw)))
+		_, err = io.Copy(&raw, body)
+	}
 	return raw.Bytes(), errors.Join(err, body.Close())
+}
+
+// probe reads the header of a segment, and the first byte of its body.
+func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Identity) (err error) {
+	r, err := s.Open(ctx, name, 0, -1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	h, err := header(r, s, name)
+	if err != nil {
+		return err
+	}
+	body, err := codec.NewReader(ctx, r, h.Object, identities...)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, body, 1)
+		err = errors.Join(err, body.Close())
+	}
+	if err != nil {
+		return bodyError(s, name, err)
+	}
+	return nil
+}
+
+// What is fetched ahead of the one who reads: enough bodies at once to hide the
+// round trips, and no more raw bytes than a few large segments have.
+const (
+	parallelBodies = 8
+	prefetchBytes  = 4 * MaxRaw
+)
+
+// errChanged says that an object is not the one that was listed under its
+// name.
+var errChanged = errors.New("it was deleted and stored anew since it was listed")
+
+// fetched is a segment on its way.
+type fetched struct {
+	header Header // as it was listed
+	read   Header
+	batch  Batch
+	err    error
+	done   chan struct{}
+}
+
+// prefetcher reads segments in their order, some ahead.
+type prefetcher struct {
+	log    *Log
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	left  []Header   // not started
+	queue []*fetched // started, not taken
+	bytes int64      // raw ones in the queue
+}
+
+func (l *Log) prefetch(ctx context.Context, path []Header) *prefetcher {
+	p := &prefetcher{log: l, left: path}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	return p
+}
+
+// next waits for the next segment.
+func (p *prefetcher) next() *fetched {
+	p.start()
+	f := p.queue[0]
+	<-f.done // ends with the context
+	p.queue = p.queue[1:]
+	p.bytes -= f.header.Object.RawSize
+	p.start()
+	return f
+}
+
+// start starts what fits.
+func (p *prefetcher) start() {
+	for len(p.left) > 0 && len(p.queue) < parallelBodies {
+		size := p.left[0].Object.RawSize
+		if len(p.queue) > 0 && p.bytes+size > prefetchBytes {
+			return
+		}
+		f := &fetched{header: p.left[0], done: make(chan struct{})}
+		p.left, p.queue, p.bytes = p.left[1:], append(p.queue, f), p.bytes+size
+		p.wg.Go(func() {
+			defer close(f.done)
+			f.read, f.batch, f.err = p.log.body(p.ctx, f.header)
+		})
+	}
+}
+
+// end stops what is under way, and returns when it has stopped.
+func (p *prefetcher) end() {
+	p.cancel()
+	p.wg.Wait()
+}
+
+// body is Read. Where the segment is damaged that is remembered, and where it is a
+// merged one the log is listed anew: what it replaced may still be there.
+func (l *Log) body(ctx context.Context, listed Header) (Header, Batch, error) {
+	h, b, err := l.Read(ctx, listed)
+	if isDamage(err) {
+		l.spoil(listed.name(), err)
+		if listed.Level > 0 && !l.current().byNames { // one by names is listed anew anyway
+			if failed := l.Refresh(ctx); failed != nil {
+				err = failed
+			}
+		}
+	}
+	return h, b, err
+}
+
+// Read reads one of the segments that Headers gives, as the function Read does. Where
+// only its name was known, and it is not what names told, the error is ErrNotAsNamed.
+func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
+	most := int64(rawLimit)
+	if !listed.isRead() {
+		most = 2 * MaxRaw // several are in memory, and how large they are nobody knew
+	}
+	h, b, err := readUpTo(ctx, l.repo.Sink(), listed.Name(), most, l.identities)
+	switch {
+	case err != nil:
+	case !listed.isRead() && h.LastIndex != listed.LastIndex:
+		err = ErrNotAsNamed
+	case listed.isRead() && (h.end() != listed.end() || h.begin() != listed.begin()):
+		err = errChanged
+	}
+	return h, b, err
 }

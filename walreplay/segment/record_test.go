@@ -40,7 +40,7 @@ func TestRecordsRefused(t *testing.T) {
 		"no entry":               record('e', []byte("x")),
 		"no JSON":                record('m', []byte("{")),
 	} {
-		if got, err := parseRecords(b, 1); err == nil {
+		if got, err := parseRecords(b, 1, 1); err == nil {
 			t.Errorf("%s: read as %+v", name, got)
 		}
 	}

@@ -26,7 +26,7 @@ func TestRoundTrip(t *testing.T) {
 	marks := []raftlog.Mark{markOf(30, 2, start.Add(time.Second)), markOf(20, 1, start.Add(2*time.Second).In(time.FixedZone("", 3600)))}
 	for name, s := range map[string]sinks.Sink{"memory": sinktest.NewMemory(), "disk": newDisk(t)} {
 		for encrypted, recipients := range map[bool][]age.Recipient{false: nil, true: {identity.Recipient()}} {
-			p := piece{"a", 1, 11, 40, 0, marks}
+			p := piece{"a", 1, 11, 40, 0, marks, 0}
 			if encrypted {
 				p.first = 12
 			}
@@ -64,7 +64,7 @@ func TestRoundTrip(t *testing.T) {
 // their codecs.
 func TestOneNameDecides(t *testing.T) {
 	s := sinktest.NewMemory()
-	p := piece{"a", 1, 11, 40, 0, nil}
+	p := piece{"a", 1, 11, 40, 0, nil, 0}
 	p.store(t, s)
 	p.last = 50
 	h, data := p.encode(t, newIdentity(t).Recipient())
@@ -77,7 +77,7 @@ func TestOneNameDecides(t *testing.T) {
 func TestOnlyMergedSegmentsAreLocked(t *testing.T) {
 	for level, want := range []bool{false, true} {
 		s := &lockWatcher{Sink: sinktest.NewMemory()}
-		piece{"a", 1, 11, 40, level, nil}.store(t, s)
+		piece{"a", 1, 11, 40, level, nil, 0}.store(t, s)
 		if s.lock != want {
 			t.Errorf("level %d: locked is %v", level, s.lock)
 		}
@@ -124,7 +124,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // The largest header that a segment can come by fits the block.
 func TestHeaderFits(t *testing.T) {
-	h, _ := piece{"a", 1, 11, 40, 0, nil}.encode(t, newIdentity(t).Recipient())
+	h, _ := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t, newIdentity(t).Recipient())
 	h.Timeline.N = math.MaxInt
 	h.Level = 9
 	h.FirstIndex, h.LastIndex, h.FirstTerm, h.LastTerm = math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64
@@ -141,7 +141,7 @@ func TestHeaderFits(t *testing.T) {
 // A segment of a newer format is refused by name, before anything else of it is
 // believed.
 func TestNewerFormat(t *testing.T) {
-	h, data := piece{"a", 1, 11, 40, 0, nil}.encode(t)
+	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)
 	h.Format = 2
 	h.Object.Codecs = []string{"something new"}
 	block, err := h.block()
@@ -170,7 +170,7 @@ func TestReadWhatIsNotThere(t *testing.T) {
 // Without a fitting identity the error says so, and is no damage.
 func TestIdentities(t *testing.T) {
 	s := sinktest.NewMemory()
-	h := piece{"a", 1, 11, 40, 0, nil}.store(t, s, newIdentity(t).Recipient())
+	h := piece{"a", 1, 11, 40, 0, nil, 0}.store(t, s, newIdentity(t).Recipient())
 	for _, identities := range [][]age.Identity{nil, {newIdentity(t)}} {
 		_, _, err := Read(t.Context(), s, h.Name(), identities...)
 		var missing *codec.IdentityError

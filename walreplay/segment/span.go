@@ -17,7 +17,8 @@ type Span struct {
 	// FirstMark and LastMark are the earliest and the latest time of a mark,
 	// alive marks included; zero where there is none.
 	FirstMark, LastMark time.Time
-	// Segments is how many objects hold the span, superseded ones included.
+	// Segments is how many objects hold the span; those that a merged one
+	// replaces do not count.
 	Segments int
 	// Size is theirs, in bytes.
 	Size int64

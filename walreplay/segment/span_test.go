@@ -13,10 +13,10 @@ import (
 func TestSpansAndGaps(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
-	pieces := append(run("a", 0, 10, 20, 30), run("a", 0, 40, 50, 61)...)           // 30 to 39 are missing
-	pieces = append(pieces, run("a", 0, 60, 70)...)                                 // joined by an overlap
-	pieces = append(pieces, run("a", 0, 70, 80)...)                                 // nothing missing, not joined
-	pieces = append(pieces, piece{"a", 10, 10, 29, 1, nil}, run("a", 0, 85, 90)[0]) // merged; 80 to 84 are missing
+	pieces := append(run("a", 0, 10, 20, 30), run("a", 0, 40, 50, 61)...)              // 30 to 39 are missing
+	pieces = append(pieces, run("a", 0, 60, 70)...)                                    // joined by an overlap
+	pieces = append(pieces, run("a", 0, 70, 80)...)                                    // nothing missing, not joined
+	pieces = append(pieces, piece{"a", 10, 10, 29, 1, nil, 0}, run("a", 0, 85, 90)[0]) // merged; 80 to 84 are missing
 	pieces[0].marks = []raftlog.Mark{markOf(15, 1, start.Add(time.Minute))}
 	pieces[1].marks = []raftlog.Mark{markOf(25, 1, start)} // by a clock that is behind
 	for _, p := range pieces {
@@ -86,7 +86,7 @@ func TestSpansLessDamagedBodies(t *testing.T) {
 	for _, p := range run("a", 0, 1, 10, 20, 30) {
 		p.store(t, s)
 	}
-	h, data := piece{"a", 1, 10, 19, 0, nil}.encode(t)
+	h, data := piece{"a", 1, 10, 19, 0, nil, 1}.encode(t)
 	data[len(data)-1] ^= 1
 	overwrite(t, s, h.Name(), data)
 	l := openLog(t, repo)
@@ -129,7 +129,7 @@ func TestEmptyLog(t *testing.T) {
 func TestTruncatedSegmentsAreFoundByListing(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
-	h, data := piece{"a", 1, 1, 9, 0, nil}.encode(t)
+	h, data := piece{"a", 1, 1, 9, 0, nil, 0}.encode(t)
 	overwrite(t, s, h.Name(), data[:len(data)-1])
 	l := openLog(t, repo)
 	if d := l.Damaged(); len(d) != 1 || d[0].Name != h.Name() || len(l.Spans()) > 0 {
@@ -141,7 +141,7 @@ func TestTruncatedSegmentsAreFoundByListing(t *testing.T) {
 func TestDamagedGapRecord(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
-	piece{"a", 1, 1, 9, 0, nil}.store(t, s)
+	piece{"a", 1, 1, 9, 0, nil, 0}.store(t, s)
 	if err := WriteGap(t.Context(), repo, GapRecord{Timeline: testTimeline, First: 20, Last: 29, Reason: "why"}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func TestSpread(t *testing.T) {
 	var pieces []piece
 	for i := range 10 {
 		first := uint64(1 + 10*i)
-		pieces = append(pieces, piece{"a", 1, first, first + 9, 0, []raftlog.Mark{markOf(first+1, 1, second(10*i)), markOf(first+8, 1, second(10*i+5))}})
+		pieces = append(pieces, piece{"a", 1, first, first + 9, 0, []raftlog.Mark{markOf(first+1, 1, second(10*i)), markOf(first+8, 1, second(10*i+5))}, 0})
 	}
 	pieces[3].marks = append(pieces[3].marks, markOf(30, 1, second(28))) // of the entry before it
 	stored(t, s, pieces...)

@@ -24,7 +24,7 @@ func versionSet(v string) []byte {
 	return request(&etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: v}})
 }
 
-// v2Request is one as etcd 3.4 and 3.5 have it: numbers among its fields.
+// v2Request is one as etcd 3.5 has it: numbers among its fields.
 func v2Request(path, value string) []byte {
 	b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 9)
 	for i, s := range []string{"PUT", path, value} {

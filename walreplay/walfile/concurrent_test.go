@@ -116,8 +116,8 @@ func TestConcurrent(t *testing.T) {
 	if n == 0 || pinned == 0 || cut == 0 {
 		t.Fatalf("%d files purged, %d bytes pinned at most, pending entries cut %d times: the test did not do its work", n, pinned, cut)
 	}
-	if o := tail.Overwritten(); len(o) > 0 {
-		t.Fatalf("committed entries are said to be overwritten: %v", o)
+	if o := tail.Overwritten(); o > 0 {
+		t.Fatalf("committed entries are said to be overwritten: %d", o)
 	}
 	t.Logf("%d files purged, %d bytes pinned at most, pending entries cut %d times", n, pinned, cut)
 }

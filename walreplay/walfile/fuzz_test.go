@@ -71,7 +71,7 @@ func readBoth(t *testing.T, dir string) {
 		}
 		idle++
 	}
-	if end != nil || summaryErr != nil || len(tail.Overwritten()) > 0 {
+	if end != nil || summaryErr != nil || tail.Overwritten() > 0 {
 		return
 	}
 	// Released early, entries may be overwritten later: the Log has the last word.

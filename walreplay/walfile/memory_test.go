@@ -8,7 +8,7 @@ import (
 
 // TestFlatMemory: memory stays far below the size of the log, whoever reads it.
 func TestFlatMemory(t *testing.T) {
-	const size, count = 16 << 10, 4000
+	const size, count = 16 << 10, 2000
 	w := newWriter(t, filepath.Join(t.TempDir(), "wal"), testIdentity)
 	for i := uint64(1); i <= count; i += 50 {
 		w.save(i, entriesOf(i, i+49, 1, size)...)

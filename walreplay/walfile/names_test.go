@@ -41,16 +41,19 @@ func TestFrom(t *testing.T) {
 		}
 		return all
 	}
-	fewest := len(names)
-	for first := uint64(1); first <= 160; first++ {
+	fewest, want, step := len(names), read(dir, 1), uint64(1)
+	if testing.Short() {
+		step = 9
+	}
+	for first := uint64(1); first <= 160; first += step {
 		part := t.TempDir()
 		needed := From(names, first)
 		fewest = min(fewest, len(needed))
 		for _, name := range needed {
 			check(t, os.Link(filepath.Join(dir, name), filepath.Join(part, name)))
 		}
-		if got, want := read(part, first), read(dir, first); !slices.EqualFunc(got, want, raftlog.Entry.Equal) || len(want) != int(161-first) {
-			t.Fatalf("from entry %d on %d entries, want %d, of %v", first, len(got), len(want), needed)
+		if got := read(part, first); !slices.EqualFunc(got, want[first-1:], raftlog.Entry.Equal) || len(want) != 160 {
+			t.Fatalf("from entry %d on %d entries, of %v", first, len(got), needed)
 		}
 	}
 	if fewest >= len(list)/2 {

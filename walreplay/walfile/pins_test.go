@@ -95,7 +95,7 @@ func TestDropPins(t *testing.T) {
 			if err == nil {
 				err = tail.Poll(t.Context())
 			}
-			if !errors.As(err, &purged) || !errors.Is(err, ErrPurged) || *purged != (PurgedError{Want: last + 1, First: n.index}) {
+			if !errors.As(err, &purged) || *purged != (PurgedError{Want: last + 1, First: n.index}) {
 				t.Fatalf("%v, want entries %d to %d missing", err, last+1, n.index-1)
 			}
 			wantEntries(t, pollAll(t, tail), want[n.index-1:])

@@ -6,10 +6,14 @@ import (
 	"hash/crc32"
 	"io"
 
+	"github.com/coreos/go-semver/semver"
+	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/requorum/requorum/snapshot/wire"
+	"github.com/requorum/requorum/snapshot/boltfile"
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // bufferSize is how much is read at once.
@@ -147,7 +151,7 @@ func decodeRecord(b []byte) (frame, error) {
 		return f, nil
 	}
 	var f frame
-	err := fields(b, func(field wire.Field) error {
+	err := fields(b, func(field boltfile.Field) error {
 		switch {
 		case field.Number == 1 && field.Kind == protowire.VarintType:
 			f.kind = int64(field.Varint)
@@ -172,4 +176,222 @@ func explain(err error) error {
 		return errors.New("a record is cut off")
 	}
 	return err
+}
+
+// Identity is whose log it is: every segment says so in its second record.
+type Identity struct{ ClusterID, MemberID uint64 }
+
+func (i Identity) String() string {
+	return fmt.Sprintf("member %x of cluster %x", i.MemberID, i.ClusterID)
+}
+
+// Mark is a snapshot that the log records: the state at an index is elsewhere.
+type Mark struct{ Index, Term uint64 }
+
+// hardState is what of raft's HardState matters here.
+type hardState struct{ term, commit uint64 }
+
+// The messages are decoded by hand, since a log has millions of them. gogo (up
+// to raft 3.6) and protobuf (from 3.7 on) write the same fields, but not the
+// same bytes: the one leaves out empty data, the other zeros.
+
+// fields calls do for each field of a message.
+func fields(b []byte, do func(boltfile.Field) error) error {
+	for len(b) > 0 {
+		f, n := boltfile.ConsumeField(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		if err := do(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unknownField(what string, field protowire.Number) error {
+	return newer("", "%s with field %d", what, field)
+}
+
+// parseEntry reads a raftpb.Entry. Data points into b.
+func parseEntry(b []byte) (raftlog.Entry, error) {
+	// Nearly all entries are written in the canonical form, which is read faster.
+	e, err := raftlog.Parse(b)
+	if err == nil && e.Index != 0 && e.Type >= 0 && e.Type <= raftpb.EntryConfChangeV2 {
+		return e, nil
+	}
+	return parseAnyEntry(b)
+}
+
+func parseAnyEntry(b []byte) (raftlog.Entry, error) {
+	var e raftlog.Entry
+	var kind uint64
+	err := fields(b, func(f boltfile.Field) error {
+		switch {
+		case f.Number == 1 && f.Kind == protowire.VarintType:
+			kind = f.Varint
+		case f.Number == 2 && f.Kind == protowire.VarintType:
+			e.Term = f.Varint
+		case f.Number == 3 && f.Kind == protowire.VarintType:
+			e.Index = f.Varint
+		case f.Number == 4 && f.Kind == protowire.BytesType:
+			e.Data = f.Bytes
+		default:
+			return unknownField("a raft entry", f.Number)
+		}
+		return nil
+	})
+	if err != nil {
+		return e, fmt.Errorf("a raft entry: %w", err)
+	}
+	if e.Index == 0 {
+		return e, errors.New("a raft entry without an index")
+	}
+	if kind > uint64(raftpb.EntryConfChangeV2) {
+		return e, newer("", "a raft entry of type %d at index %d", kind, e.Index)
+	}
+	e.Type = raftpb.EntryType(kind)
+	if len(e.Data) == 0 {
+		e.Data = nil
+	}
+	return e, nil
+}
+
+func parseState(b []byte) (hardState, error) {
+	var s hardState
+	err := fields(b, func(f boltfile.Field) error {
+		switch f.Number {
+		case 1:
+			s.term = f.Varint
+		case 2: // the vote
+		case 3:
+			s.commit = f.Varint
+		default:
+			return unknownField("a raft hard state", f.Number)
+		}
+		return nil
+	})
+	return s, err
+}
+
+func parseMark(b []byte) (Mark, error) {
+	var m Mark
+	err := fields(b, func(f boltfile.Field) error {
+		switch f.Number {
+		case 1:
+			m.Index = f.Varint
+		case 2:
+			m.Term = f.Varint
+		case 3: // the membership at the snapshot
+		default:
+			return unknownField("a snapshot record", f.Number)
+		}
+		return nil
+	})
+	return m, err
+}
+
+func parseIdentity(b []byte) (Identity, error) {
+	var i Identity
+	err := fields(b, func(f boltfile.Field) error {
+		switch f.Number {
+		case 1:
+			i.MemberID = f.Varint
+		case 2:
+			i.ClusterID = f.Varint
+		default:
+			return unknownField("a metadata record", f.Number)
+		}
+		return nil
+	})
+	return i, err
+}
+
+// unknownKind is the error for a record that none of the others is. Its CRC was
+// right, so somebody wrote it on purpose.
+func unknownKind(kind int64) error {
+	if kind > wal.SnapshotType {
+		return newer("", "a record of type %d", kind)
+	}
+	return fmt.Errorf("a record of type %d", kind)
+}
+
+// known is the newest etcd whose logs are known, as a cluster names it.
+func known() *semver.Version {
+	v := semver.New(version.Version)
+	return &semver.Version{Major: v.Major, Minor: v.Minor}
+}
+
+func knownRelease() string {
+	v := known()
+	return fmt.Sprintf("%d.%d", v.Major, v.Minor)
+}
+
+// Where entries set the cluster's version: a request of its own since etcd 3.6,
+// before that a v2 request, by itself or in field 2.
+const (
+	fieldVersionSet protowire.Number = 1300
+	fieldV2         protowire.Number = 2
+	fieldV2Path     protowire.Number = 3
+	fieldV2Value    protowire.Number = 4
+	pathVersion                      = "/0/version"
+)
+
+// refuseNewer refuses the entry with which a cluster becomes newer than what is
+// known here: no entry of a new kind can come before it.
+func refuseNewer(e raftlog.Entry) error {
+	if e.Type != raftpb.EntryNormal || len(e.Data) == 0 {
+		return nil
+	}
+	set := clusterVersion(e.Data, 1)
+	if set == "" {
+		return nil
+	}
+	v, err := semver.NewVersion(set)
+	// What is no version is for whoever applies it to say.
+	if newest := known(); err == nil && newest.LessThan(semver.Version{Major: v.Major, Minor: v.Minor}) {
+		return newer(v.String(), "the log from raft index %d on", e.Index)
+	}
+	return nil
+}
+
+// clusterVersion is the version that a request sets, or empty. It is in the way
+// of every entry, so it takes the fields apart itself.
+func clusterVersion(b []byte, depth int) string {
+	var path, value []byte
+	for len(b) > 0 {
+		f, n := boltfile.ConsumeField(b)
+		if n < 0 {
+			return ""
+		}
+		b = b[n:]
+		if f.Kind != protowire.BytesType {
+			continue
+		}
+		data := f.Bytes
+		switch f.Number {
+		case fieldVersionSet:
+			if _, _, n := protowire.ConsumeTag(data); n > 0 {
+				if v, m := protowire.ConsumeString(data[n:]); m >= 0 {
+					return v
+				}
+			}
+		case fieldV2:
+			if depth > 0 && len(data) > len(pathVersion) {
+				if v := clusterVersion(data, depth-1); v != "" {
+					return v
+				}
+			}
+		case fieldV2Path:
+			path = data
+		case fieldV2Value:
+			value = data
+		default:
+		}
+	}
+	if string(path) == pathVersion {
+		return string(value)
+	}
+	return ""
 }

@@ -1,11 +1,18 @@
 package walfile
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
-	"math"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 
+	"go.etcd.io/etcd/server/v3/storage/wal"
+
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -22,16 +29,9 @@ const (
 	entryOverhead = 128
 )
 
-// Position is between two records of a log.
-type Position struct {
-	Segment uint64 // sequence number
-	Offset  int64
-	CRC     uint32 // of the chain through all records before
-}
-
 // TailOptions say from where to read a live log, and how much to hold.
 type TailOptions struct {
-	From uint64 // first index wanted; 0 is the oldest there is, or the one at Resume
+	From uint64 // first index wanted; 0 is the oldest there is
 	// PinLimit bounds the bytes of files that the member has purged and that only
 	// this Tail keeps, because it did not read them yet; 0 is the default.
 	PinLimit int64
@@ -39,16 +39,6 @@ type TailOptions struct {
 	// that the log itself does not record as committed may go beyond it, since
 	// only what comes later can tell what becomes of them.
 	PendingLimit int64
-	// Resume is a Position of an earlier Tail. If the log is not the one that it
-	// is of, Poll says ErrReplaced. If the file is gone, it counts for nothing.
-	Resume *Position
-}
-
-// Overwrite tells of entries that had been released, and that the log has no
-// more: what was released as committed was not, or the history restarted.
-type Overwrite struct {
-	Index, Last      uint64 // the released entries that are gone
-	OldTerm, NewTerm uint64 // of the entry at Index; OldTerm is 0 where it is not known any more
 }
 
 // Tail reads the log of a running member. It is used by one goroutine.
@@ -65,7 +55,7 @@ type Tail struct {
 	end  int64  // of that
 
 	log      resolver
-	pending  []pendingEntry
+	pending  []raftlog.Entry
 	bytes    int64
 	released uint64
 	// floor is the highest index that is not wanted; watching tells that what is
@@ -75,7 +65,7 @@ type Tail struct {
 
 	told        error // a hole that was told, and not gone on behind
 	stuck       place // where good records stood behind bad ones at the last Poll
-	overwritten []Overwrite
+	overwritten uint64
 }
 
 // place is where reading goes on.
@@ -94,11 +84,6 @@ type segment struct {
 	// hole is why segments before this one are not there; nil where none is
 	// missing.
 	hole error
-}
-
-type pendingEntry struct {
-	raftlog.Entry
-	at place
 }
 
 // OpenTail opens the log that a running member is writing. It is ErrNoLog when
@@ -124,11 +109,14 @@ func closing(c io.Closer, err error) error {
 }
 
 func (t *Tail) open() error {
-	folder, err := os.Open(t.dir)
+	dir, err := safedir.OpenDir(t.dir)
 	if err != nil {
 		return withRight(err)
 	}
-	t.folder = folder
+	t.folder, err = dir.File()
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return withRight(err)
+	}
 	o := &t.options
 	t.floor = max(1, o.From) - 1
 	// A member may purge between listing and opening.
@@ -144,9 +132,6 @@ func (t *Tail) open() error {
 		if o.From == 0 {
 			first = 0
 		}
-		if o.Resume != nil {
-			first = resumed(names, o, first)
-		}
 		t.seq = names[first].seq
 		if err = t.hold(names[first]); err == nil {
 			break
@@ -154,9 +139,6 @@ func (t *Tail) open() error {
 		if !os.IsNotExist(err) || try == tries {
 			return err
 		}
-	}
-	if o.Resume != nil && o.From == 0 {
-		t.floor = math.MaxUint64 // until Resume is reached
 	}
 	n := t.held[0].name
 	t.log.base.Index = max(1, n.index) - 1
@@ -166,21 +148,6 @@ func (t *Tail) open() error {
 		return err
 	}
 	return t.scan()
-}
-
-// resumed is where to begin with Resume: not behind From, and not without having
-// passed its position, which is compared then.
-func resumed(names []name, o *TailOptions, first int) int {
-	for i, n := range names {
-		if n.seq == o.Resume.Segment {
-			if o.From == 0 {
-				return i
-			}
-			return min(i, first)
-		}
-	}
-	o.Resume = nil
-	return first
 }
 
 // Identity is whose log it is.
@@ -231,11 +198,11 @@ func (t *Tail) Release(through uint64) []raftlog.Entry {
 	}
 	out := make([]raftlog.Entry, n)
 	for i := range out {
-		out[i] = t.pending[i].Entry
+		out[i] = t.pending[i]
 		t.bytes -= cost(out[i])
 	}
 	// A copy, so that what was released does not stay in memory.
-	t.pending = append([]pendingEntry(nil), t.pending[n:]...)
+	t.pending = slices.Clone(t.pending[n:])
 	t.released = out[n-1].Index
 	t.floor, t.watching = max(t.floor, t.released), true
 	t.log.forget(t.released)
@@ -244,19 +211,9 @@ func (t *Tail) Release(through uint64) []raftlog.Entry {
 
 func cost(e raftlog.Entry) int64 { return int64(len(e.Data)) + entryOverhead }
 
-// Position is the one from which the pending entries would be read again, and
-// what follows them.
-func (t *Tail) Position() Position {
-	p := t.at
-	if len(t.pending) > 0 {
-		p = t.pending[0].at
-	}
-	return Position{Segment: p.segment, Offset: p.offset, CRC: p.chain.sum}
-}
-
-// Overwritten tells of released entries that were overwritten since: an alarm.
-// Only the first hundred are kept.
-func (t *Tail) Overwritten() []Overwrite { return t.overwritten }
+// Overwritten is the first released entry that was overwritten since: what was released
+// as committed was not, or the history restarted. 0: none was.
+func (t *Tail) Overwritten() uint64 { return t.overwritten }
 
 // Close lets go of all files. Pending entries stay.
 func (t *Tail) Close() error {
@@ -268,4 +225,119 @@ func (t *Tail) Close() error {
 		return nil
 	}
 	return t.folder.Close()
+}
+
+// record takes one record. When it gives an error, the record was not taken and
+// is read again.
+func (t *Tail) record(s *segment, rec record) error {
+	if rec.kind != wal.SnapshotType {
+		if err := t.log.settle(); err != nil {
+			return err
+		}
+	}
+	err := t.content(s, rec)
+	if err == nil || isHole(err) || errors.Is(err, ErrNewer) || errors.Is(err, ErrReplaced) {
+		return err
+	}
+	return &CorruptError{Dir: t.dir, Segment: s.name.String(), Offset: rec.at, Err: err}
+}
+
+func (t *Tail) content(s *segment, rec record) error {
+	switch rec.kind {
+	case wal.CrcType:
+	case wal.MetadataType:
+		id, err := parseIdentity(rec.data)
+		if err != nil {
+			return err
+		}
+		if id != t.id {
+			return fmt.Errorf("%s is the log of %s, not of %s: %w", filepath.Join(t.dir, s.name.String()), id, t.id, ErrReplaced)
+		}
+	case wal.SnapshotType:
+		m, err := parseMark(rec.data)
+		if err != nil {
+			return fmt.Errorf("a snapshot record: %w", err)
+		}
+		t.log.snapshot(m)
+	case wal.StateType:
+		state, err := parseState(rec.data)
+		if err != nil {
+			return fmt.Errorf("a hard state: %w", err)
+		}
+		t.log.hardState(state)
+	case wal.EntryType:
+		return t.entry(rec)
+	default:
+		return unknownKind(rec.kind)
+	}
+	return nil
+}
+
+func (t *Tail) entry(rec record) error {
+	e, err := parseEntry(rec.data)
+	if err != nil {
+		return err
+	}
+	if err := refuseNewer(e); err != nil {
+		return err
+	}
+	if err := t.begin(e.Index); err != nil {
+		return err
+	}
+	if err := t.log.hole(e.Index); err != nil {
+		return err
+	}
+	t.noteOverwrite(e.Index)
+	t.log.add(e.Index, e.Term)
+	t.cutPending(e.Index)
+	if e.Index > t.floor {
+		e.Data = bytes.Clone(e.Data)
+		t.pending = append(t.pending, e)
+		t.bytes += cost(e)
+	}
+	return nil
+}
+
+// begin tells, once, that the log begins behind the first index that is wanted.
+func (t *Tail) begin(index uint64) error {
+	from := t.options.From
+	t.options.From = 0
+	if from == 0 || index <= from {
+		return nil
+	}
+	t.floor = index - 1
+	if base := t.log.base; base.Term > 0 && base.Index == index-1 {
+		return &GapError{After: from - 1, Next: index}
+	}
+	return &PurgedError{Want: from, First: index}
+}
+
+// noteOverwrite notices that a released entry is overwritten.
+func (t *Tail) noteOverwrite(index uint64) {
+	if t.watching && t.log.started && t.overwritten == 0 && index <= min(t.log.last(), t.floor) {
+		t.overwritten = index
+	}
+}
+
+// cutPending drops the pending entries from an index on.
+func (t *Tail) cutPending(index uint64) {
+	n := len(t.pending)
+	for n > 0 && t.pending[n-1].Index >= index {
+		n--
+		t.bytes -= cost(t.pending[n])
+	}
+	clear(t.pending[n:])
+	t.pending = t.pending[:n]
+}
+
+func isHole(err error) bool {
+	var gap *GapError
+	var purged *PurgedError
+	return errors.As(err, &gap) || errors.As(err, &purged)
+}
+
+// isPathError tells errors of the file system from those of what is in a file.
+func isPathError(err error) bool {
+	var e *fs.PathError
+	return errors.As(err, &e)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -48,7 +49,7 @@ func TestTailReadsWhatALogHas(t *testing.T) {
 			t.Fatalf("%s, pending %d to %d, recorded %d", tail.Identity(), tail.First(), tail.Last(), tail.Recorded())
 		}
 		wantEntries(t, tail.Release(501), want[max(1, from)-1:])
-		if o := tail.Overwritten(); len(o) > 0 {
+		if o := tail.Overwritten(); o > 0 {
 			t.Fatalf("overwrites of what was not released: %v", o)
 		}
 		if term, ok := tail.Term(501); !ok || term != 8 {
@@ -156,62 +157,6 @@ func TestMissingLiveSegment(t *testing.T) {
 	}
 }
 
-// TestResume: a position of an earlier Tail gives the pending entries again and
-// what follows, and an overwrite of what had been released before is noticed.
-func TestResume(t *testing.T) {
-	small(t, 4<<10)
-	w := newWriter(t, filepath.Join(t.TempDir(), "wal"), testIdentity)
-	want := entriesOf(1, 100, 1, 100)
-	w.save(60, want[:60]...)
-	w.save(60, want[60:80]...)
-	check(t, w.Sync())
-	first := openTail(t, w.dir, TailOptions{})
-	poll(t, first)
-	first.Release(60)
-	at := first.Position()
-	pending := first.Release(80)
-	end := first.Position()
-	w.save(100, want[80:]...)
-	check(t, w.Sync())
-	for _, from := range []uint64{61, 0} {
-		tail := openTail(t, w.dir, TailOptions{From: from, Resume: &at})
-		got := pollAll(t, tail)
-		wantEntries(t, got[:20], pending)
-		wantEntries(t, got, want[60:])
-		tail = openTail(t, w.dir, TailOptions{From: from, Resume: &end})
-		got = pollAll(t, tail)
-		if from == 0 {
-			wantEntries(t, got, want[80:])
-		} else {
-			wantEntries(t, got, want[60:])
-		}
-	}
-
-	tail := openTail(t, w.dir, TailOptions{From: 61, Resume: &at})
-	poll(t, tail)
-	w.save(101, entriesOf(55, 101, 2, 10)...)
-	check(t, w.Sync())
-	poll(t, tail)
-	if o := tail.Overwritten(); len(o) != 1 || o[0].Index != 55 || o[0].Last != 60 || o[0].OldTerm != 1 || o[0].NewTerm != 2 {
-		t.Fatalf("overwritten: %+v", o)
-	}
-
-	wrong := at
-	wrong.CRC++
-	tail = openTail(t, w.dir, TailOptions{From: 61, Resume: &wrong})
-	if err := tail.Poll(t.Context()); !errors.Is(err, ErrReplaced) {
-		t.Fatalf("another CRC at the position: %v", err)
-	}
-	wrong = at
-	wrong.Offset += 8
-	tail = openTail(t, w.dir, TailOptions{Resume: &wrong})
-	if err := tail.Poll(t.Context()); !errors.Is(err, ErrReplaced) {
-		t.Fatalf("a position inside of a record: %v", err)
-	}
-	gone := Position{Segment: 1 << 40}
-	wantEntries(t, pollAll(t, openTail(t, w.dir, TailOptions{From: 90, Resume: &gone})), entriesOf(90, 101, 2, 10))
-}
-
 // TestReleasedOverwritten: an entry that was released and then overwritten is an
 // alarm, and pending ones are not.
 func TestReleasedOverwritten(t *testing.T) {
@@ -223,14 +168,14 @@ func TestReleasedOverwritten(t *testing.T) {
 	tail.Release(7)
 	w.save(7, entriesOf(9, 12, 2, 10)...) // pending ones only
 	poll(t, tail)
-	if o := tail.Overwritten(); len(o) > 0 {
+	if o := tail.Overwritten(); o > 0 {
 		t.Fatal(o)
 	}
 	tail.Release(9)
 	w.save(7, entriesOf(8, 12, 3, 10)...)
 	poll(t, tail)
-	if o := tail.Overwritten(); len(o) != 1 || o[0] != (Overwrite{Index: 8, Last: 9, OldTerm: 1, NewTerm: 3}) {
-		t.Fatalf("overwritten: %+v", o)
+	if o := tail.Overwritten(); o != 8 {
+		t.Fatalf("overwritten: %d", o)
 	}
 	wantEntries(t, tail.Release(12), entriesOf(10, 12, 3, 10))
 }
@@ -297,8 +242,7 @@ func TestNewerLogs(t *testing.T) {
 			got, err := entriesIn(t, dir, 0)
 			tail := openTail(t, dir, TailOptions{})
 			for _, err := range []error{err, tail.Poll(t.Context()), tail.Poll(t.Context())} {
-				var newer *NewerError
-				if !errors.As(err, &newer) || !errors.Is(err, ErrNewer) || newer.Version != c.version {
+				if !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version "+c.version) {
 					t.Fatalf("error %v, want ErrNewer of version %q", err, c.version)
 				}
 			}

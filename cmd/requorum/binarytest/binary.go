@@ -3,16 +3,21 @@
 package binarytest
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
-// built is made once for all tests of a package that want it.
+// built is this package's own copy: another package's tests may build anew.
 var built struct {
 	once sync.Once
 	dir  string
@@ -22,29 +27,59 @@ var built struct {
 // M runs a package's tests, and removes the binary after them: for TestMain.
 type M struct{ *testing.M }
 
-// Run is that of testing.M.
+// Run is that of testing.M. The tests wait for real servers more than they
+// compute, so more of them run at once than there are processors.
 func (m M) Run() int {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err) // there is no such flag any more
+		}
+	}
 	defer func() { _ = os.RemoveAll(built.dir) }() // in the system's temporary folder
 	return m.M.Run()
 }
 
-// Path is the path of requorum.
+// Path is the path of requorum, static and for everybody to run.
 func Path(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "requorum-binary-"); built.err != nil {
-			return
-		}
-		cmd := exec.Command("go", "build", "-o", built.dir, "github.com/requorum/requorum/cmd/requorum")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("go build: %w\n%s", err, out)
+		if built.dir, built.err = os.MkdirTemp("", "requorum-binary-"); built.err == nil {
+			built.err = build(filepath.Join(storetest.Root(t), ".cache", "test"), built.dir)
 		}
 	})
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
 	return filepath.Join(built.dir, "requorum")
+}
+
+// build keeps the binary in a folder, where go finds that it is up to date, and
+// copies it.
+func build(kept, to string) error {
+	if err := errors.Join(os.Chmod(to, 0o755), os.MkdirAll(kept, 0o755)); err != nil {
+		return err
+	}
+	lock, err := os.Create(filepath.Join(kept, ".lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // frees the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", kept, "github.com/requorum/requorum/cmd/requorum")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	data, err := os.ReadFile(filepath.Join(kept, "requorum"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, "requorum"), data, 0o755)
 }
 
 // Environment has nothing of the tester's that steers requorum or etcd; more is

@@ -20,7 +20,7 @@ etcd: {endpoints: [%s]}
 member: {data-dir: %q}
 repository: {url: %q, retry-for: 2s}
 archive: {interval: 1s, takeover: 2s, spool-dir: %q}
-resources: {scratch-dir: %q, nice: 0, ionice: none}
+resources: {scratch-dir: %q}
 listen: {address: "127.0.0.1:2390"}
 `, h.Name, h.ClientURL, h.DataDir, h.site.Repository, filepath.Join(h.dir, "spool"), filepath.Join(h.dir, "scratch"))
 }

@@ -10,14 +10,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/requorum/requorum/schedule/control/client"
-	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/host"
 )
 
 // TestPoint5OldMembersComeBack is point 5 of what recover must show, and promise 6
 // of the design. Recovery does not begin while a majority of the old voters is
 // neither stopped nor declared dead. After it a majority of the old members comes
-// back, on hosts that had no power: their control processes refuse to start them
+// back, on hosts that had no power: `requorum host` refuses to start them
 // and name the timeline that superseded theirs, and where they are started all the
 // same they don't join.
 func TestPoint5OldMembersComeBack(t *testing.T) {
@@ -52,7 +52,7 @@ func TestPoint5OldMembersComeBack(t *testing.T) {
 	for _, h := range []*Host{m2, m3} {
 		h.Up(t)
 		_, err := h.ControlClient(t, "come-back-1").Start(t.Context())
-		var refused *client.RefusedError
+		var refused *host.RefusedError
 		if !errors.As(err, &refused) || !strings.Contains(refused.Refusal.Error, timeline) || len(h.Etcd(t)) > 0 {
 			t.Errorf("%s was not refused in the name of timeline %s: %v", h.Name, timeline, err)
 		}
@@ -86,7 +86,7 @@ func within(l *Load, log []byte) *Load {
 }
 
 // opened is the timeline that a recovery opened in the only repository.
-func opened(t *testing.T, r rescue.Report) string {
+func opened(t *testing.T, r recovery.Report) string {
 	t.Helper()
 	for _, d := range r.Lineage {
 		return d.Timeline.String()
@@ -96,7 +96,7 @@ func opened(t *testing.T, r rescue.Report) string {
 
 // apart wants the new cluster as it was made: of one member, and without anything
 // of the old ones.
-func (s *Site) apart(t *testing.T, r rescue.Report, h *Host, l *Load) {
+func (s *Site) apart(t *testing.T, r recovery.Report, h *Host, l *Load) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

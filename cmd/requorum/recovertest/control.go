@@ -1,78 +1,99 @@
 package recovertest
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/requorum/requorum/cmd/requorum/binarytest"
-	"github.com/requorum/requorum/schedule/control/client"
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-func (h *Host) controlConfig(t testing.TB, cert, key string) string {
+// reachable writes the command that reaches the host, in the place of ssh: it runs
+// what it is given in the host's namespace, with the host's own environment and more,
+// behind two processes that stand for the line. Where the link is down it says so.
+func (h *Host) reachable(t testing.TB, env ...string) {
 	t.Helper()
-	command, err := json.Marshal(h.etcdCommand()) // YAML reads it
-	if err != nil {
+	var own []string
+	for _, e := range append(h.hostEnv(), env...) {
+		// Credentials come from the operator.
+		if !strings.HasPrefix(e, "AWS_") || strings.Contains(strings.Join(env, " "), e) {
+			own = append(own, fmt.Sprintf("'%s'", e))
+		}
+	}
+	end := fmt.Sprintf(`sh -c 'echo $$ >>%s; exec cat'`, h.linesFile())
+	h.writeMode(t, "reach", fmt.Sprintf(`#!/bin/sh
+if [ -e %s ]; then
+	echo 'ssh: connect to host %s port 22: No route to host' >&2
+	exit 255
+fi
+%s | env -i %s ip netns exec %s "$@" | %s
+`, h.downFile(), h.Address, end, strings.Join(own, " "), h.space, end), 0o700)
+}
+
+func (h *Host) linesFile() string { return filepath.Join(h.dir, "lines") }
+func (h *Host) downFile() string  { return filepath.Join(h.dir, "down") }
+
+// cutLines ends the processes that stand for the lines to the host; what runs there
+// stays.
+func (h *Host) cutLines(t testing.TB) {
+	t.Helper()
+	data, err := os.ReadFile(h.linesFile())
+	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf(`
-listen: {address: %q, cert: %q, key: %q, client-ca: %q}
-member:
-  name: %s
-  data-dir: %q
-  kind: store
-  store: {command: %s, log-file: %q}
-  stop-timeout: 30s
-  start-timeout: 30s
-state-dir: %q
-`, h.Control, cert, key, h.site.authority.CA, h.Name, h.DataDir, command, h.EtcdLog(), h.StateDir())
-	if h.site.Repository != "" {
-		text += fmt.Sprintf("repositories: [%q]\n", h.site.Repository)
-	}
-	return text
-}
-
-// StartControl starts `requorum agent control`, with env beside the host's
-// environment. It does not wait: see WaitControl.
-func (h *Host) StartControl(t testing.TB, env ...string) {
-	t.Helper()
-	if !h.control.ended() {
-		t.Fatalf("the control process of %s runs already", h.Name)
-	}
-	h.control = h.space.start(t, filepath.Join(h.dir, "control.log"), append(h.hostEnv(), env...), binarytest.Path(t),
-		"agent", "control", "--config", filepath.Join(h.dir, "control.yaml"))
-}
-
-// KillControl is kill -9 of the control process; the member that it started stays.
-func (h *Host) KillControl() { h.control.kill() }
-
-// WaitControl waits until the control process listens.
-func (h *Host) WaitControl(t testing.TB) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.DialTimeout("tcp", h.Control, time.Second)
-		if err == nil {
-			conn.Close()
-			return
+	for text := range strings.FieldsSeq(string(data)) {
+		pid, err := strconv.Atoi(text)
+		if err != nil || pid < 2 {
+			continue
 		}
-		if h.control.ended() || time.Now().After(deadline) {
-			t.Fatalf("the control process of %s does not listen: %v; end of %s", h.Name, err, tail(filepath.Join(h.dir, "control.log"), 20))
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(name) == "cat\n" {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
 }
 
-// ControlClient gives orders to the control process, for a run, with all roles
-// unless some are named. It ends with the test.
-func (h *Host) ControlClient(t testing.TB, run string, roles ...string) *client.Client {
+// hostProcesses are those of `requorum host` on the host.
+func (h *Host) hostProcesses(t testing.TB) (all []int) {
+	for _, pid := range h.space.running(t, binarytest.Path(t)) {
+		if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.HasSuffix(string(command), "\x00host\x00") {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// KillControl is kill -9 of the host's `requorum host`; the member that it started
+// stays.
+func (h *Host) KillControl(t testing.TB) {
 	t.Helper()
-	ca, cert, key := h.site.Credentials(t, "operator-of-"+h.Name, roles...)
-	c, err := client.New(client.Options{Address: h.Control, Member: h.Name, Run: run, CA: ca, Cert: cert, Key: key})
+	h.space.kill(t, h.hostProcesses)
+}
+
+// keys are those of the host in the cluster file.
+func (h *Host) keys(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: store, store: {command: %s, log-file: %q}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q}",
+		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), binarytest.Path(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir())
+}
+
+// ControlClient asks the host for a run. It ends with the test.
+func (h *Host) ControlClient(t testing.TB, run string) *host.Client {
+	t.Helper()
+	cfg, err := recovery.ReadConfig(h.site.ClusterFile(t, h))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	return c
+	identities, environment, err := host.Secrets(cfg.IdentityFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := recovery.Lines(cfg, "dev", identities, environment)
+	t.Cleanup(lines[0].Close)
+	return lines[0].As(run, "")
 }

@@ -1,6 +1,6 @@
 // Package recovertest has hosts to lose: each a network namespace with an address
-// of its own, and in it a real etcd, `requorum agent control` and, where asked,
-// `requorum agent`. Its tests are what `requorum recover` has to show from one
+// of its own, and in it a real etcd, where asked `requorum agent`,
+// and, in the place of ssh, a command that runs `requorum host` there. Its tests are what `requorum recover` has to show from one
 // end to the other, with the binary that users run.
 //
 // It takes root and iproute2. Names and addresses are unique on the machine, so

@@ -1,14 +1,14 @@
 package recovertest
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // etcdCommand is what the host's unit would run, now and after a recovery.
@@ -62,7 +62,7 @@ func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 	deadline := time.Now().Add(60 * time.Second)
 	for _, h := range hosts {
 		for {
-			err := healthy(client, h.ClientURL)
+			err := storetest.Healthy(client, h.ClientURL)
 			if err == nil {
 				break
 			}
@@ -72,21 +72,4 @@ func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 			time.Sleep(25 * time.Millisecond)
 		}
 	}
-}
-
-// healthy asks a member itself, which reads through the quorum to answer.
-func healthy(client *http.Client, url string) error {
-	resp, err := client.Get(url + "/health?exclude=NOSPACE")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var body struct{ Health, Reason string }
-	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
-		return err
-	}
-	if body.Health != "true" {
-		return fmt.Errorf("health %q: %s", body.Health, body.Reason)
-	}
-	return nil
 }

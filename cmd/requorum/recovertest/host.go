@@ -2,13 +2,11 @@ package recovertest
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/requorum/requorum/schedule/control/protocol"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Host is a machine: a network namespace, a folder as its disk, and processes.
@@ -17,22 +15,20 @@ type Host struct {
 	Address   string
 	PeerURL   string
 	ClientURL string
-	Control   string // host:port of its control process
 	DataDir   string
 
-	site    *Site
-	number  int
-	dir     string
-	space   namespace
-	control *process
-	agent   *process
+	site   *Site
+	number int
+	dir    string
+	space  namespace
+	agent  *process
 }
 
 func (s *Site) addHost(t testing.TB, n int) *Host {
 	t.Helper()
 	a := address(s.number, n)
 	h := &Host{
-		Name: fmt.Sprint("m", n), Address: a, Control: a + ":2391",
+		Name: fmt.Sprint("m", n), Address: a,
 		PeerURL: "http://" + a + ":2380", ClientURL: "http://" + a + ":2379",
 		DataDir: s.path(n, "etcd"),
 		site:    s, number: n, dir: s.path(n), space: addHost(t, s.number, n),
@@ -48,33 +44,43 @@ func (s *Site) addHost(t testing.TB, n int) *Host {
 // configure writes what the host's processes read, once all hosts are known.
 func (h *Host) configure(t testing.TB) {
 	t.Helper()
-	cert, key := h.site.authority.IssueHost(t, "host-"+h.Name, time.Hour, net.ParseIP(h.Address), protocol.Copy.Role())
-	h.write(t, "control.yaml", h.controlConfig(t, cert, key))
+	h.reachable(t)
 	if h.site.Repository != "" {
 		h.write(t, "agent.yaml", h.agentConfig())
 	}
 }
 
-func (h *Host) write(t testing.TB, name, text string) {
+func (h *Host) write(t testing.TB, name, text string) { h.writeMode(t, name, text, 0o600) }
+
+func (h *Host) writeMode(t testing.TB, name, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(h.dir, name), []byte(text), 0o600); err != nil {
+	path := filepath.Join(h.dir, name)
+	if err := storetest.WriteProgram(path+".new", []byte(text), mode); err != nil { // it may be one
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// StateDir is the control process's: its journal and its audit file.
+// StateDir is that of `requorum host`: its journal.
 func (h *Host) StateDir() string { return filepath.Join(h.dir, "state") }
 
 // LinkDown pulls the host's cable, LinkUp plugs it in: the processes stay.
 func (h *Host) LinkDown(t testing.TB) {
 	t.Helper()
+	h.write(t, "down", "")
 	ip(t, "link", "set", cable(h.site.number, h.number), "down")
+	h.cutLines(t)
 }
 
 // LinkUp ends a LinkDown.
 func (h *Host) LinkUp(t testing.TB) {
 	t.Helper()
 	ip(t, "link", "set", cable(h.site.number, h.number), "up")
+	if err := os.Remove(h.downFile()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Down is a host without power: nothing runs, nothing answers. Its disk stays.
@@ -82,17 +88,14 @@ func (h *Host) Down(t testing.TB) {
 	t.Helper()
 	h.LinkDown(t)
 	h.space.killAll(t)
-	h.control.kill()
 	h.agent.kill()
 }
 
-// Up ends a Down: link and control process come back. Its member does as with a
+// Up ends a Down: the link comes back. Its member does as with a
 // unit that is enabled only if the test calls StartEtcd.
 func (h *Host) Up(t testing.TB) {
 	t.Helper()
 	h.LinkUp(t)
-	h.StartControl(t)
-	h.WaitControl(t)
 }
 
 // DiskLost empties the disk: data, and what the processes remember. The

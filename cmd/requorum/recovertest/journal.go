@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/schedule/rescue/journal"
+	"github.com/requorum/requorum/restore/recovery/host"
 )
 
 // JournalLines counts the lines of the newest recovery's journal.
@@ -39,9 +39,9 @@ func (s *Site) Recoveries(t testing.TB) int {
 }
 
 // LastEvent is that of the newest journal's last line.
-func (s *Site) LastEvent(t testing.TB) journal.Event {
+func (s *Site) LastEvent(t testing.TB) host.Event {
 	t.Helper()
-	runs, err := journal.Read(s.DriverState())
+	runs, err := host.ReadFolder(s.DriverState())
 	if err != nil || len(runs) == 0 {
 		t.Fatalf("the journals of recoveries: %v, %v", runs, err)
 	}
@@ -57,7 +57,7 @@ func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
 		select {
 		case <-r.Done():
 			return false
-		case <-time.After(100 * time.Microsecond):
+		case <-time.After(500 * time.Microsecond):
 		}
 	}
 	do()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // secondsBehind is how far an archive "to the second" may be behind when all is
@@ -30,6 +32,9 @@ func TestPoint2HostsLost(t *testing.T) {
 		{name: "2 of 3", hosts: 3, lost: 2, replace: true, repository: OnDisk},
 		{name: "3 of 5", hosts: 5, lost: 3, repository: OnDisk},
 	} {
+		if testing.Short() && !c.replace {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			o := Options{Version: "3.7", Hosts: c.hosts, Repository: c.repository}
@@ -38,7 +43,7 @@ func TestPoint2HostsLost(t *testing.T) {
 			}
 			s := Start(t, o)
 			lost, survivors := s.Members()[:c.lost], s.Members()[c.lost:]
-			l := LightLoad(t, "/load/", During(8*time.Second), func() { s.Lose(t, lost...) }, s.Client(t, s.Members()...), s.Client(t, s.Members()...))
+			l := LightLoad(t, "/load/", During(time.Duration(storetest.Amount(2, 8, 8))*time.Second), func() { s.Lose(t, lost...) }, s.Client(t, s.Members()...), s.Client(t, s.Members()...))
 			s.afterLoss(t, l, lost, survivors)
 		})
 	}

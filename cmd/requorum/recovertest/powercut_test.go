@@ -31,7 +31,7 @@ func TestPoint1PowerCut(t *testing.T) {
 	t.Parallel()
 	count := &tally{n: map[string]int{}}
 	t.Run("rounds", func(t *testing.T) {
-		for i := range short(5, 100) {
+		for i := range storetest.Amount(1, 5, 100) {
 			versions := storetest.Versions()
 			version := versions[len(versions)-1-i%len(versions)]
 			t.Run(fmt.Sprint(i+1, "-", version), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestPoint1PowerCut(t *testing.T) {
 func powerCut(t *testing.T, round int, version string, count *tally) {
 	o := NewOperator(t)
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
-	l := LightLoad(t, "/load/", Writes(200), func() { killAll(c) }, c.Client(t), c.Client(t))
+	l := LightLoad(t, "/load/", Writes(200), func() { c.KillAll() }, c.Client(t), c.Client(t))
 	count.add("acknowledged writes", len(l.Acks()))
 
 	survivor := func(i int) string { return c.Member(i).Name + "=" + c.Member(i).DataDir }
@@ -67,7 +67,7 @@ func powerCut(t *testing.T, round int, version string, count *tally) {
 	if len(missing) > 0 {
 		t.Errorf("from %v: of %d acknowledged writes are missing: %v", some, len(l.Acks()), missing)
 	}
-	killAll(again)
+	again.KillAll()
 	count.add("recoveries from two or three", 1)
 	count.add("lost from two or three", len(missing))
 
@@ -78,15 +78,6 @@ func powerCut(t *testing.T, round int, version string, count *tally) {
 		count.add("lost by force-new-cluster", forcedNew(t, c, (one+i)%c.Size(), l))
 		count.add("uses of force-new-cluster", 1)
 	}
-}
-
-// killAll is a power cut: all members end at the same moment.
-func killAll(c *storetest.Cluster) {
-	var all sync.WaitGroup
-	for i := range c.Size() {
-		all.Go(func() { c.Kill(i) })
-	}
-	all.Wait()
 }
 
 // fromOne recovers from a single survivor and gives what is lost.
@@ -109,7 +100,7 @@ func fromOne(t *testing.T, o *Operator, version string, l *Load, survivor string
 	o.local(t, exitUnproven, alone, append(args, "--accept-loss", p.Plan.ClusterID.String())...)
 	again := storetest.StartFromDataDirs(t, version, dirs, initialCluster)
 	missing := l.Missing(t, "/load/", again.Client(t))
-	killAll(again)
+	again.KillAll()
 	return len(missing)
 }
 
@@ -125,6 +116,6 @@ func forcedNew(t *testing.T, c *storetest.Cluster, i int, l *Load) int {
 		InitialCluster: storetest.InitialCluster(t, name), ExtraArgs: []string{"--force-new-cluster"},
 	})
 	missing := l.Missing(t, "/load/", forced.Client(t))
-	killAll(forced)
+	forced.KillAll()
 	return len(missing)
 }

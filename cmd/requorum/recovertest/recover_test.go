@@ -8,8 +8,7 @@ import (
 	"testing"
 
 	"github.com/requorum/requorum/restore/recovery"
-	"github.com/requorum/requorum/restore/recovery/rebuild"
-	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -40,11 +39,11 @@ func short(n, long int) int {
 // recovered is what `requorum recover --local --output json` prints, as far as
 // tests look at it.
 type recovered struct {
-	Proven   bool               `json:"proven"`
-	Plan     *recovery.Plan     `json:"plan"`
-	Findings *recovery.Findings `json:"findings"`
+	Proven   bool              `json:"proven"`
+	Plan     *sources.Plan     `json:"plan"`
+	Findings *sources.Findings `json:"findings"`
 	// CrossCheck is what was rebuilt a second time.
-	CrossCheck *rebuild.Comparison `json:"cross_check"`
+	CrossCheck *sources.Comparison `json:"cross_check"`
 }
 
 // local runs `recover --local` of survivors, given as member=dir.
@@ -69,16 +68,16 @@ func into(t testing.TB, names ...string) (args []string, dirs map[string]string,
 	return []string{"--initial-cluster", initialCluster, "--data-dir", filepath.Join(dir, "{name}")}, dirs, initialCluster
 }
 
-func has(all []recovery.Finding, kind recovery.Kind) bool {
-	return slices.ContainsFunc(all, func(f recovery.Finding) bool { return f.Kind == kind && f.Text != "" })
+func has(all []sources.Finding, kind sources.Kind) bool {
+	return slices.ContainsFunc(all, func(f sources.Finding) bool { return f.Kind == kind && f.Text != "" })
 }
 
 // recover runs `recover --config` of these hosts to its end, which has to have the
 // exit code.
-func (s *Site) recover(t testing.TB, code int, hosts []*Host, args ...string) rescue.Report {
+func (s *Site) recover(t testing.TB, code int, hosts []*Host, args ...string) recovery.Report {
 	t.Helper()
 	e := s.Must(t, code, s.recovering(t, hosts, args...)...)
-	var r rescue.Report
+	var r recovery.Report
 	e.Decode(t, &r)
 	return r
 }
@@ -90,10 +89,10 @@ func (s *Site) recovering(t testing.TB, hosts []*Host, args ...string) []string 
 }
 
 // look runs `recover --dry-run`.
-func (s *Site) look(t testing.TB, code int, hosts []*Host, args ...string) rescue.Prospect {
+func (s *Site) look(t testing.TB, code int, hosts []*Host, args ...string) recovery.Prospect {
 	t.Helper()
 	e := s.Must(t, code, append([]string{"recover", "--config", s.ClusterFile(t, hosts...), "--output", "json", "--dry-run"}, args...)...)
-	var p rescue.Prospect
+	var p recovery.Prospect
 	e.Decode(t, &p)
 	return p
 }

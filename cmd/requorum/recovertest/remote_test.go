@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/requorum/requorum/schedule/rescue"
+	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -74,7 +74,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	}
 	third := LightLoad(t, "/third/", Writes(50), func() {}, c)
 	s.waitStored(t, third)
-	s.Must(t, exitOK, "verify", "latest", "--rung", "structure", "--repo", s.Repository)
+	s.Must(t, exitOK, "verify", "latest", "--level", "structure", "--repo", s.Repository)
 	c = s.restored(t)
 	wantKeys(t, c, "the new timeline", "/first/", 0)
 	for prefix, l := range map[string]*Load{"/second/": second, "/third/": third} {
@@ -97,19 +97,13 @@ func TestBucketAndSurvivor(t *testing.T) {
 	wantKeys(t, c, "the old timeline", "/third/", 0)
 }
 
-// withoutCredentials: a host whose control process has the wrong key to the bucket, and
+// withoutCredentials: a host that has the wrong key to the bucket, and
 // needs it, is named before anything is stopped or set aside.
 func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
 	t.Helper()
-	restart := func(env ...string) {
-		t.Helper()
-		h.KillControl()
-		h.StartControl(t, env...)
-		h.WaitControl(t)
-	}
-	restart("AWS_SECRET_ACCESS_KEY=another")
+	h.reachable(t, "AWS_SECRET_ACCESS_KEY=another")
 	e := s.Must(t, exitFailed, s.recovering(t, s.Hosts(), given...)...)
-	if !strings.Contains(e.Stderr, "nothing was changed: the control process of "+h.Name+" cannot read") || !strings.Contains(e.Stderr, "s3://") {
+	if !strings.Contains(e.Stderr, "nothing was changed: the host of "+h.Name+" cannot read") || !strings.Contains(e.Stderr, "s3://") {
 		t.Errorf("what is refused: %s", e)
 	}
 	p := s.look(t, exitFailed, s.Hosts(), given...)
@@ -118,7 +112,7 @@ func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
 			t.Errorf("%s: %s, want %s; obstacles: %q", p.Hosts[i].Member, got, word, p.Obstacles)
 		}
 	}
-	restart()
+	h.reachable(t)
 }
 
 // rejoin replaces a member by one of the same name that the others feed with a
@@ -144,21 +138,37 @@ func (s *Site) rejoin(t *testing.T, h *Host, others []*Host) {
 	s.WaitReady(t, h)
 }
 
-// waitStored waits until the repository has all that was acknowledged, in whatever
-// timeline.
+// waitStored waits until the repository has all that was acknowledged, in a timeline
+// of the cluster that runs: a recovery begins another one, whose raft indexes are lower.
 func (s *Site) waitStored(t *testing.T, l *Load) {
 	t.Helper()
 	want := int64(0)
 	for _, a := range l.Acks() {
 		want = max(want, a.Revision)
 	}
+	// The archive knows of a revision only where a member told it in time; the index
+	// that a member has applied by now is behind all that was acknowledged.
+	var applied, cluster uint64
+	for _, h := range s.Hosts() {
+		c := s.Client(t, h)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
+			applied, cluster = max(applied, status.RaftAppliedIndex), status.Header.ClusterId
+		}
+		cancel()
+	}
+	if applied == 0 {
+		t.Fatal("no member says what it has applied")
+	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		all := s.ranges(t)
-		if slices.ContainsFunc(all, func(r walreplay.Range) bool { return !r.Gap && r.LastRevision >= want }) {
+		if slices.ContainsFunc(all, func(r walreplay.Range) bool {
+			return !r.Gap && r.Timeline.ClusterID == cluster && (r.LastRevision >= want || r.LastIndex >= applied)
+		}) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after a minute the repository holds %+v, want revision %d", all, want)
+			t.Fatalf("after a minute the repository holds %+v, want revision %d or raft index %d of cluster %016x", all, want, applied, cluster)
 		}
 	}
 }
@@ -174,7 +184,7 @@ func (s *Site) ranges(t *testing.T) []walreplay.Range {
 }
 
 // broughtFrom tells whether a host rebuilt its member of something from there.
-func broughtFrom(h rescue.HostReport, from string) bool {
+func broughtFrom(h recovery.HostReport, from string) bool {
 	for _, b := range h.Brought {
 		if strings.HasPrefix(b.From, from) || b.Owner == from {
 			return true

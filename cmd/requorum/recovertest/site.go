@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/requorum/requorum/schedule/control/protocol"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -19,9 +18,9 @@ import (
 type Options struct {
 	Version string // of etcd: 3.4, 3.5, 3.6 or 3.7
 	Hosts   int    // 0 is 3
-	// Spare hosts have a control process and no member as yet: new hardware.
+	// Spare hosts have no member as yet: new hardware.
 	Spare int
-	// Repository is for the agents, the control processes and the operator. Where
+	// Repository is for the agents, the hosts and the operator. Where
 	// there is one, an agent beside each member archives every second.
 	Repository RepositoryKind
 	EtcdArgs   []string
@@ -33,12 +32,11 @@ type Site struct {
 	Cluster    string // its name in the cluster file
 	Repository string // its URL; empty where there is none
 
-	options   Options
-	etcd      string
-	number    int
-	dir       string
-	authority *storetest.Authority
-	hosts     []*Host
+	options Options
+	etcd    string
+	number  int
+	dir     string
+	hosts   []*Host
 }
 
 // Start starts a cluster and waits until all its members serve. Everything ends
@@ -56,7 +54,6 @@ func Start(t testing.TB, o Options) *Site {
 	if s.etcd, err = filepath.EvalSymlinks(storetest.Binary(t, o.Version, "etcd")); err != nil {
 		t.Fatal(err)
 	}
-	s.authority = storetest.NewAuthority(t)
 	number, lock := takeNumber(t)
 	s.number = number
 	t.Cleanup(func() {
@@ -77,13 +74,9 @@ func Start(t testing.TB, o Options) *Site {
 	}
 	s.WaitReady(t, s.Members()...)
 	for _, h := range s.hosts {
-		h.StartControl(t)
 		if s.Repository != "" && h.number <= o.Hosts {
 			h.StartAgent(t)
 		}
-	}
-	for _, h := range s.hosts {
-		h.WaitControl(t)
 	}
 	if s.Repository != "" {
 		s.waitArchived(t)
@@ -96,7 +89,7 @@ func (s *Site) showLogs(t testing.TB) {
 		return
 	}
 	for _, h := range s.hosts {
-		for _, name := range []string{"etcd.log", "control.log", "agent.log", "state/audit.jsonl"} {
+		for _, name := range []string{"etcd.log", "agent.log", "state/journal.jsonl"} {
 			if path := filepath.Join(h.dir, name); exists(path) {
 				t.Logf("end of %s", tail(path, 25))
 			}
@@ -128,19 +121,6 @@ func (s *Site) InitialCluster() string {
 		parts = append(parts, h.Name+"="+h.PeerURL)
 	}
 	return strings.Join(parts, ",")
-}
-
-// Credentials are the CA of control, and a certificate with these roles; with all
-// roles where none is given.
-func (s *Site) Credentials(t testing.TB, name string, roles ...string) (ca, cert, key string) {
-	t.Helper()
-	if len(roles) == 0 {
-		for _, v := range protocol.Verbs() {
-			roles = append(roles, v.Role())
-		}
-	}
-	cert, key = s.authority.IssueRoles(t, name, time.Hour, roles...)
-	return s.authority.CA, cert, key
 }
 
 // Client is an ordinary etcd client of these hosts' members. It ends with the

@@ -23,15 +23,18 @@ func serves(t *testing.T, c *clientv3.Client) error {
 }
 
 // A host without its link is cut off from the others and from the operator, and
-// comes back; one that is down runs nothing. Orders reach each control process,
+// comes back; one that is down runs nothing. Orders reach `requorum host`,
 // which stops and starts the member that the harness started.
 func TestSite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the hosts of all other tests are such a site")
+	}
 	t.Parallel()
 	s := Start(t, Options{Version: "3.7"})
 	m1, m3 := s.Host(0), s.Host(2)
 
 	m1.LinkDown(t)
-	if conn, err := net.DialTimeout("tcp", m1.Control, 300*time.Millisecond); err == nil {
+	if conn, err := net.DialTimeout("tcp", m1.Address+":2380", 300*time.Millisecond); err == nil {
 		conn.Close()
 		t.Error("a host without its link was reached")
 	}
@@ -50,7 +53,7 @@ func TestSite(t *testing.T) {
 	s.WaitReady(t, s.Members()...)
 
 	c := m1.ControlClient(t, "recovery-1")
-	m, err := c.Member(t.Context(), false)
+	m, err := c.Member(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +69,9 @@ func TestSite(t *testing.T) {
 	if _, err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m1.KillControl()
+	m1.KillControl(t)
 	if len(m1.Etcd(t)) != 1 {
-		t.Error("the member that the control process started went with it")
+		t.Error("the member that the host process started went with it")
 	}
 	s.WaitReady(t, s.Members()...)
 

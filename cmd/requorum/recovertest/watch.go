@@ -6,14 +6,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
-// Watch looks at the data directories of hosts all the time, until its end: one in
+// Watch looks at the data directories of hosts again and again, until its end: one in
 // which an etcd would find no log, and begin an empty cluster, fails the test. What
 // a recovery leaves there so that no etcd starts counts as a log, because etcd
 // takes it for one.
 func (s *Site) Watch(t testing.TB, hosts ...*Host) (end func()) {
 	t.Helper()
+	pause := 2 * time.Millisecond // who looks without a pause takes a processor from those that it watches
+	if storetest.Soak() {
+		pause = 200 * time.Microsecond
+	}
 	stop := make(chan struct{})
 	looks := 0 // read after all
 	var found []string
@@ -23,7 +29,7 @@ func (s *Site) Watch(t testing.TB, hosts ...*Host) (end func()) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(200 * time.Microsecond):
+			case <-time.After(pause):
 			}
 			for _, h := range hosts {
 				looks++

@@ -19,19 +19,31 @@ const (
 	highest = 32000
 )
 
-// next counts through the range from a random start, so that this process does
-// not give a port out again soon: its first owner may be stopped just now, to be
-// started again.
-var next = func() *atomic.Int64 {
-	var n atomic.Int64
-	n.Store(rand.Int64N(highest - lowest))
-	return &n
-}()
+var common = NewRange(lowest, highest)
 
 // Free finds n different ports that nobody listens on now. Another process may
 // take one before the caller does: who starts a server on it tries again with
 // new ones.
-func Free(n int) ([]int, error) {
+func Free(n int) ([]int, error) { return common.Free(n) }
+
+// Range are ports to look for free ones in.
+type Range struct {
+	low, high int
+	// next counts through the range from a random start, so that this process does
+	// not give a port out again soon: its first owner may be stopped just now, to be
+	// started again.
+	next atomic.Int64
+}
+
+// NewRange is a range with a random start.
+func NewRange(lowest, highest int) *Range {
+	r := &Range{low: lowest, high: highest}
+	r.next.Store(rand.Int64N(int64(highest - lowest)))
+	return r
+}
+
+// Free is the function of this name, for ports of the range.
+func (r *Range) Free(n int) ([]int, error) {
 	var found []int
 	var held []net.Listener // until all are found, so that they differ
 	defer func() {
@@ -39,11 +51,11 @@ func Free(n int) ([]int, error) {
 			_ = l.Close() // it served its purpose
 		}
 	}()
-	for range highest - lowest {
+	for range r.high - r.low {
 		if len(found) == n {
 			return found, nil
 		}
-		port := lowest + int(next.Add(1))%(highest-lowest)
+		port := r.low + int(r.next.Add(1))%(r.high-r.low)
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			continue // taken
@@ -54,5 +66,5 @@ func Free(n int) ([]int, error) {
 	if len(found) == n {
 		return found, nil
 	}
-	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on 127.0.0.1", n, lowest, highest)
+	return nil, fmt.Errorf("no %d free TCP ports found between %d and %d on 127.0.0.1", n, r.low, r.high)
 }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+)
+
+func newAttachmentsCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "attachments",
+		Short: "List and extract files that were stored with a backup: a PKI, an EncryptionConfiguration",
+		Long: `List and extract attachments: files that 'requorum agent' stored, encrypted, with
+each full snapshot, because a cluster cannot be rebuilt without them.
+` + exitHelp,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newAttachmentsListCommand(g), newAttachmentsExtractCommand(g))
+	for _, c := range cmd.Commands() {
+		asUsageErrors(c)
+	}
+	return cmd
+}
+
+func newAttachmentsListCommand(g *globals) *cobra.Command {
+	var (
+		repo     repoFlags
+		timeline string
+	)
+	cmd := &cobra.Command{
+		Use:   "list [ID|latest] --repo URL",
+		Short: "List the attachments of a backup",
+		Long: `List the attachments of a backup: of the newest one without an ID, or with
+"latest".
+` + exitHelp,
+		Example: `  requorum attachments list --repo file:///var/backups/etcd`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := repo.openRepository(cmd.Context(), g)
+			if err != nil {
+				return err
+			}
+			defer r.Sink().Close() //nolint:errcheck // it was read from
+			m, _, err := findBackup(cmd.Context(), walreplay.NewArchives(r), args, timeline)
+			if err != nil {
+				return err
+			}
+			return g.listAttachments(m)
+		},
+	}
+	repo.addFlags(cmd.Flags(), false)
+	addTimelineFlag(cmd.Flags(), &timeline)
+	return cmd
+}
+
+// attachmentsReport is the JSON form of `requorum attachments list`.
+type attachmentsReport struct {
+	Backup      string                `json:"backup"`
+	Timeline    repository.TimelineID `json:"timeline"`
+	Attachments []snapshot.Attachment `json:"attachments"`
+}
+
+func (g *globals) listAttachments(m *snapshot.Manifest) error {
+	if g.output == "json" {
+		report := attachmentsReport{m.ID, m.Timeline, m.Attachments}
+		if report.Attachments == nil {
+			report.Attachments = []snapshot.Attachment{}
+		}
+		return g.printJSON(report)
+	}
+	if len(m.Attachments) == 0 {
+		g.note("backup %s has no attachments: attachments in the agent's configuration says what is stored with each", m.ID)
+		return nil
+	}
+	out := newTable(g.stdout, "NAME", "FILES", "SIZE", "HOST", "OBJECT")
+	for _, c := range m.Attachments {
+		out.row(c.Name, fmt.Sprint(c.Files), size(c.Bytes), orNone(c.Host), c.Object.Name)
+	}
+	return out.flush()
+}
+
+type attachmentsExtractOptions struct {
+	repo     repoFlags
+	keys     identityFlags
+	timeline string
+	name     string
+	to       string
+}
+
+func newAttachmentsExtractCommand(g *globals) *cobra.Command {
+	var o attachmentsExtractOptions
+	cmd := &cobra.Command{
+		Use:   "extract [ID|latest] --repo URL --name NAME --to DIR --identity FILE",
+		Short: "Extract an attachment of a backup into a folder",
+		Long: `Extract an attachment of a backup into a folder: of the newest one without an ID, or
+with "latest". Only its owner can read what is written (0600, folders 0700).
+Nothing that is there already is overwritten, and after an error nothing is left.
+` + exitHelp,
+		Example: `  requorum attachments extract --name pki --to /root/pki --identity key.txt --repo file:///var/backups/etcd`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return g.extractAttachment(cmd.Context(), o, args)
+		},
+	}
+	o.repo.addFlags(cmd.Flags(), false)
+	o.keys.addFlags(cmd.Flags())
+	addTimelineFlag(cmd.Flags(), &o.timeline)
+	cmd.Flags().StringVar(&o.name, "name", "", "which attachment, as 'requorum attachments list' shows it")
+	cmd.Flags().StringVar(&o.to, "to", "", "`folder` to write to; made where it is not there")
+	return cmd
+}
+
+// extractedReport is the JSON form of `requorum attachments extract`.
+type extractedReport struct {
+	Backup string `json:"backup"`
+	Name   string `json:"name"`
+	To     string `json:"to"`
+	snapshot.AttachmentContent
+}
+
+func (g *globals) extractAttachment(ctx context.Context, o attachmentsExtractOptions, args []string) error {
+	if o.name == "" || o.to == "" {
+		return usageError{errors.New("give --name, which attachment, and --to, the folder to write to")}
+	}
+	identities, err := o.keys.parse()
+	if err != nil {
+		return err
+	}
+	r, err := o.repo.openRepository(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer r.Sink().Close() //nolint:errcheck // it was read from
+	m, _, err := findBackup(ctx, walreplay.NewArchives(r), args, o.timeline)
+	if err != nil {
+		return err
+	}
+	c, err := job.FindAttachment(m, o.name)
+	if err != nil {
+		return err
+	}
+	content, err := job.ExtractAttachment(ctx, r, c, identities, o.to)
+	if err != nil {
+		return fmt.Errorf("extract attachment %s of backup %s to %s: %w", o.name, m.ID, o.to, err)
+	}
+	if g.output == "json" {
+		return g.printJSON(extractedReport{m.ID, o.name, o.to, content})
+	}
+	g.printf("Extracted %s of backup %s to %s: %d %s, %s.\n", o.name, m.ID, o.to, content.Files, plural(content.Files, "file", "files"), size(content.Bytes))
+	return nil
+}

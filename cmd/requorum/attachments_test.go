@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
+)
+
+// attachmentRepo is a repository with a backup that has a PKI with it, and the file
+// of the identity that opens it.
+func attachmentRepo(t *testing.T) (url, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := store.StartCluster(ctx, store.ClusterConfig{
+		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	client, err := client.Dial(ctx, client.Config{Endpoints: c.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pki := filepath.Join(t.TempDir(), "pki")
+	if err := os.Mkdir(pki, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	key = filepath.Join(t.TempDir(), "key.txt")
+	for path, content := range map[string]string{filepath.Join(pki, "ca.key"): "the key", filepath.Join(pki, "ca.crt"): "the CA", key: identity.String()} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := job.Attachments([]job.Attachment{{Name: "pki", Path: pki}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = filepath.Join(t.TempDir(), "repo")
+	d, err := disk.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	req := snapshot.Request{Client: client, Sinks: []sinks.Sink{d}, Tool: "test", Attachments: all}
+	req.Codec.Recipients = []age.Recipient{identity.Recipient()}
+	if _, err := snapshot.Take(ctx, req); err != nil {
+		t.Fatal(err)
+	}
+	return url, key
+}
+
+// What was stored with a backup is shown, listed, and comes back out of it.
+func TestAttachmentsCommand(t *testing.T) {
+	url, key := attachmentRepo(t)
+	if out := runHere(t.Context(), "show", "--repo", url); out.code != exitOK || !strings.Contains(out.stdout, "pki: 2 files, 13 B") {
+		t.Errorf("show: %+v", out)
+	}
+	if out := runHere(t.Context(), "attachments", "list", "--repo", url); out.code != exitOK || !strings.Contains(out.stdout, "attachment-pki.tar.zst.age") {
+		t.Errorf("list: %+v", out)
+	}
+	var listed attachmentsReport
+	out := runHere(t.Context(), "attachments", "list", "latest", "--repo", url, "--output", "json")
+	if err := json.Unmarshal([]byte(out.stdout), &listed); err != nil || len(listed.Attachments) != 1 || listed.Attachments[0].Files != 2 {
+		t.Errorf("list: %+v, %v", out, err)
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	extract := func(want int, args ...string) string {
+		t.Helper()
+		out := runHere(t.Context(), append([]string{"attachments", "extract", "--repo", url}, args...)...)
+		if out.code != want {
+			t.Errorf("extract %v: %+v, want exit code %d", args, out, want)
+		}
+		return fmt.Sprint(out)
+	}
+	extract(exitUsage, "--name", "pki")
+	extract(exitNothing, "--name", "other", "--to", to, "--identity", key)
+	extract(exitFailed, "--name", "pki", "--to", to)
+	if _, err := os.Lstat(to); !os.IsNotExist(err) {
+		t.Errorf("something was made without an identity: %v", err)
+	}
+	extract(exitOK, "--name", "pki", "--to", to, "--identity", key)
+	if data, err := os.ReadFile(filepath.Join(to, "ca.key")); err != nil || string(data) != "the key" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if said := extract(exitFailed, "--name", "pki", "--to", to, "--identity", key); !strings.Contains(said, "nothing is overwritten") {
+		t.Error(said)
+	}
+}

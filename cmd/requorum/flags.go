@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+// repoFlags name the repositories and how to talk to them.
+type repoFlags struct {
+	urls     []string
+	upload   string
+	download string
+	retryFor time.Duration
+}
+
+func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
+	usage := "`URL` of the repository: file:///path, /path, ./path, or s3://bucket/prefix?region=…"
+	if several {
+		usage += "; may be given more than once"
+	}
+	f.StringArrayVarP(&r.urls, "repo", "r", nil, usage)
+	f.StringVar(&r.upload, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
+	durationVar(f, &r.retryFor, "retry-for", time.Minute, "how long to try again while a repository is away or throttles")
+	f.StringVar(&r.download, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
+}
+
+// openSinks opens all repositories' sinks. The caller closes them.
+func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, error) {
+	if len(r.urls) == 0 {
+		return nil, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
+	}
+	up, err := parseRate("limit-upload", r.upload)
+	if err != nil {
+		return nil, err
+	}
+	down, err := parseRate("limit-download", r.download)
+	if err != nil {
+		return nil, err
+	}
+	if r.retryFor <= 0 {
+		return nil, usageError{errors.New("--retry-for: want more than 0")}
+	}
+	var all []sinks.Sink
+	for _, u := range r.urls {
+		s, err := openPlace(ctx, u, sinks.Options{Limits: sinks.Limits{Up: up, Down: down}, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}})
+		if err != nil {
+			return nil, errors.Join(err, closeSinks(all))
+		}
+		if slices.ContainsFunc(all, func(o sinks.Sink) bool { return o.String() == s.String() }) {
+			return nil, errors.Join(usageError{fmt.Errorf("--repo %s is given twice", s)}, s.Close(), closeSinks(all))
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// openSink opens the one repository of a command that takes one.
+func (r *repoFlags) openSink(ctx context.Context, g *globals) (sinks.Sink, error) {
+	if len(r.urls) > 1 {
+		return nil, usageError{fmt.Errorf("%d repositories given; this command takes one --repo", len(r.urls))}
+	}
+	all, err := r.openSinks(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// openRepository opens the one repository of a command that reads one. The
+// caller closes its sink.
+func (r *repoFlags) openRepository(ctx context.Context, g *globals) (*repository.Repository, error) {
+	sink, err := r.openSink(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return nil, errors.Join(err, sink.Close())
+	}
+	if damage := repo.Damage(); damage != nil {
+		g.note("%v; the backups are not affected", damage)
+	}
+	return repo, nil
+}
+
+// placeNames are URLs of repositories in the one way in which their places are written.
+func placeNames(urls []string) (all []string) {
+	for _, u := range urls {
+		all = append(all, place.Name(u))
+	}
+	return all
+}
+
+// openPlace opens the sink of one --repo; a URL that names no place is wrong usage.
+func openPlace(ctx context.Context, raw string, o sinks.Options) (sinks.Sink, error) {
+	s, err := place.Open(ctx, raw, o)
+	if errors.Is(err, place.ErrURL) {
+		return nil, usageError{fmt.Errorf("--repo: %w", err)}
+	}
+	return s, err
+}
+
+// parseRate reads bytes a second; 0 is no limit.
+func parseRate(option, value string) (int64, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := humanize.ParseBytes(strings.TrimSuffix(value, "/s"))
+	if err != nil || n == 0 || n > 1<<50 {
+		return 0, usageError{fmt.Errorf("--%s %s: want bytes a second, such as 50MiB", option, value)}
+	}
+	return int64(n), nil
+}
+
+func closeSinks(all []sinks.Sink) error {
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// recipientFlags say to whom a backup is encrypted.
+type recipientFlags struct {
+	recipients     []string
+	recipientFiles []string
+	passphraseFile string
+}
+
+func (r *recipientFlags) addFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&r.recipients, "recipient", nil, "encrypt to this age `recipient` (age1…); may be given more than once")
+	f.StringArrayVar(&r.recipientFiles, "recipients-file", nil, "encrypt to the age recipients in this `file`, one a line")
+	f.StringVar(&r.passphraseFile, "passphrase-file", "", "encrypt with the passphrase in this `file` (its first line), instead of recipients")
+}
+
+func (r *recipientFlags) parse() ([]age.Recipient, error) {
+	var all []age.Recipient
+	for _, s := range r.recipients {
+		one, err := codec.ParseRecipient(s)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--recipient: %w", err)}
+		}
+		all = append(all, one)
+	}
+	for _, path := range r.recipientFiles {
+		if err := safedir.TrustedFile(path); err != nil {
+			return nil, fmt.Errorf("--recipients-file: %w", err)
+		}
+		some, err := codec.ParseRecipientsFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("--recipients-file: %w", err)
+		}
+		all = append(all, some...)
+	}
+	if r.passphraseFile == "" {
+		return all, nil
+	}
+	if len(all) > 0 {
+		return nil, usageError{errors.New("--passphrase-file stands alone: age does not mix a passphrase with recipients")}
+	}
+	passphrase, err := readPassphrase(r.passphraseFile)
+	if err != nil {
+		return nil, err
+	}
+	one, err := codec.PassphraseRecipient(passphrase)
+	if err != nil {
+		return nil, fmt.Errorf("--passphrase-file %s: %w", r.passphraseFile, err)
+	}
+	return []age.Recipient{one}, nil
+}
+
+// identityFlags say how to read an encrypted backup.
+type identityFlags struct {
+	files          []string
+	passphraseFile string
+}
+
+func (i *identityFlags) addFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&i.files, "identity", nil, "decrypt with the age identities in this `file`; may be given more than once")
+	f.StringVar(&i.passphraseFile, "passphrase-file", "", "decrypt with the passphrase in this `file` (its first line)")
+}
+
+func (i *identityFlags) parse() ([]age.Identity, error) {
+	var all []age.Identity
+	for _, path := range i.files {
+		if err := safedir.TrustedFile(path); err != nil {
+			return nil, fmt.Errorf("--identity: %w", err)
+		}
+		some, err := codec.ParseIdentitiesFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("--identity: %w", err)
+		}
+		all = append(all, some...)
+	}
+	if i.passphraseFile != "" {
+		passphrase, err := readPassphrase(i.passphraseFile)
+		if err != nil {
+			return nil, err
+		}
+		one, err := codec.PassphraseIdentity(passphrase)
+		if err != nil {
+			return nil, fmt.Errorf("--passphrase-file %s: %w", i.passphraseFile, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func readPassphrase(path string) (string, error) {
+	if err := safedir.TrustedFile(path); err != nil {
+		return "", fmt.Errorf("--passphrase-file: %w", err)
+	}
+	data, err := sinks.ReadFile(path, sinks.SmallFile)
+	if err != nil {
+		return "", fmt.Errorf("--passphrase-file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
+		return "", fmt.Errorf("--passphrase-file %s: its first line is empty", path)
+	}
+	return line, nil
+}
+
+// connFlags are etcdctl's flags for reaching a cluster. What is not given is
+// taken from the ETCDCTL_ variables.
+type connFlags struct {
+	flags          *pflag.FlagSet
+	name           string // of the flag that names the endpoints
+	cfg            client.Config
+	endpoints      []string
+	user, password string
+	insecure       bool
+	dial, command  time.Duration
+}
+
+func (c *connFlags) addFlags(f *pflag.FlagSet) {
+	c.addFlagsAs(f, "endpoints", "etcd's client URLs, separated by commas (default "+client.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
+}
+
+// addFlagsAs names the endpoints otherwise, for a command that does not always
+// talk to a cluster.
+func (c *connFlags) addFlagsAs(f *pflag.FlagSet, name, usage string) {
+	c.flags, c.name = f, name
+	f.StringSliceVar(&c.endpoints, name, nil, usage)
+	f.BoolVar(&c.cfg.DiscoverEndpoints, "discover-endpoints", false, "also use the endpoints that the members advertise")
+	f.StringVar(&c.cfg.CACert, "cacert", "", "verify etcd's certificate with the CA in this `file`")
+	f.StringVar(&c.cfg.Cert, "cert", "", "client certificate `file`")
+	f.StringVar(&c.cfg.Key, "key", "", "client key `file`")
+	f.BoolVar(&c.insecure, "insecure-transport", true, "use plain text to endpoints without a scheme when no TLS file is given")
+	f.BoolVar(&c.cfg.InsecureSkipTLSVerify, "insecure-skip-tls-verify", false, "accept any certificate (for tests only)")
+	f.StringVar(&c.user, "user", "", "`name[:password]`; a missing password is asked for on a terminal")
+	f.StringVar(&c.password, "password", "", "password of --user; better in ETCDCTL_PASSWORD, where other users cannot see it")
+	durationVar(f, &c.dial, "dial-timeout", client.DefaultDialTimeout, "time to connect")
+	durationVar(f, &c.command, "command-timeout", client.DefaultCommandTimeout, "time for one short request")
+}
+
+// connect connects to the cluster. The caller closes the client.
+func (c *connFlags) connect(ctx context.Context, g *globals) (*client.Client, error) {
+	cfg, err := c.config(g)
+	if err != nil {
+		return nil, err
+	}
+	return client.Dial(ctx, cfg)
+}
+
+func (c *connFlags) config(g *globals) (client.Config, error) {
+	cfg, err := client.ConfigFromEnv(g.getenv)
+	if err != nil {
+		return cfg, usageError{err}
+	}
+	override(c.flags, c.name, &cfg.Endpoints, c.endpoints)
+	override(c.flags, "cacert", &cfg.CACert, c.cfg.CACert)
+	override(c.flags, "cert", &cfg.Cert, c.cfg.Cert)
+	override(c.flags, "key", &cfg.Key, c.cfg.Key)
+	override(c.flags, "insecure-transport", &cfg.SecureTransport, !c.insecure)
+	override(c.flags, "insecure-skip-tls-verify", &cfg.InsecureSkipTLSVerify, c.cfg.InsecureSkipTLSVerify)
+	override(c.flags, "dial-timeout", &cfg.DialTimeout, c.dial)
+	override(c.flags, "command-timeout", &cfg.CommandTimeout, c.command)
+	cfg.DiscoverEndpoints = c.cfg.DiscoverEndpoints
+	cfg.StallTimeout = c.cfg.StallTimeout
+	cfg.Logger = g.logger()
+	if c.flags.Changed("user") {
+		user, password := client.SplitUser(c.user)
+		cfg.User = user
+		if password != "" {
+			cfg.Password = password
+		}
+	}
+	override(c.flags, "password", &cfg.Password, c.password)
+	if cfg.User != "" && cfg.Password == "" {
+		cfg.Password, err = askPassword(g, cfg.User)
+	}
+	return cfg, err
+}
+
+// override sets a value that the user gave.
+func override[T any](f *pflag.FlagSet, name string, to *T, value T) {
+	if f.Changed(name) {
+		*to = value
+	}
+}
+
+// askPassword asks on a terminal; elsewhere a missing password is an error,
+// since nobody would answer.
+func askPassword(g *globals, user string) (string, error) {
+	file, ok := g.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return "", usageError{fmt.Errorf("no password for user %s: give --user name:password or set ETCDCTL_PASSWORD", user)}
+	}
+	fmt.Fprintf(g.stderr, "Password of %s: ", user)
+	password, err := term.ReadPassword(int(file.Fd()))
+	fmt.Fprintln(g.stderr)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	return string(password), nil
+}

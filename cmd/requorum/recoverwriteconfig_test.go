@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestAskedHostsLearnNoSecret: --write-config takes hosts from a repository, which
+// anybody may have written: a question to them holds no key and no credential.
+func TestAskedHostsLearnNoSecret(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "SECRETVALUE")
+	heard, script, identity := filepath.Join(dir, "heard"), filepath.Join(dir, "host"), filepath.Join(dir, "identity.txt")
+	text := fmt.Sprintf("#!/bin/sh\necho '{\"requorum\":%q}'\nhead -n 1 >>%s\n", version, heard)
+	if err := storetest.WriteProgram(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(identity, []byte("SECRETKEY\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := recovery.ParseConfig([]byte(fmt.Sprintf(`cluster: c
+repositories: ["s3://bucket/prefix"]
+identity-files: [%q]
+recipients: [age1x]
+defaults: {data-dir: /var/lib/etcd, kind: systemd, systemd: {unit: etcd.service}}
+hosts: [{member: m1, peer-urls: ["https://10.0.0.1:2380"], run: %q}]
+`, identity, script)), filepath.Join(dir, "cluster.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answers := askHosts(t.Context(), cfg); len(answers) != 1 || answers[0].err == nil {
+		t.Errorf("%+v", answers)
+	}
+	data, err := os.ReadFile(heard)
+	if err != nil || !strings.Contains(string(data), "m1") {
+		t.Fatalf("%q, %v: nothing was asked", data, err)
+	}
+	if strings.Contains(string(data), "SECRET") {
+		t.Errorf("the host heard %s", data)
+	}
+	// What would be told is seen here.
+	line := recovery.Lines(cfg, version, []string{"SECRETKEY"}, nil)[0]
+	defer line.Close()
+	if _, err := line.As("run", "").Member(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if data, err := os.ReadFile(heard); err != nil || !strings.Contains(string(data), "SECRETKEY") {
+		t.Errorf("%q, %v: the test would see no secret", data, err)
+	}
+}
+
+// TestHostsAreNoOptions: a repository's peer URL does not become an option of the command
+// that reaches a host, with --run or without.
+func TestHostsAreNoOptions(t *testing.T) {
+	for _, run := range []string{"", "ssh {host}"} {
+		o := &recoverOptions{write: writeFlags{cluster: "c", kind: "systemd", run: run}}
+		text := clusterFileText(o, []recovery.HostConfig{{Member: "m1", PeerURLs: []string{"https://-oProxyCommand=x:2380"}}})
+		if _, err := recovery.ParseConfig([]byte(text), "c.yaml"); err == nil || !strings.Contains(err.Error(), "is no host") {
+			t.Errorf("--run %q: %v", run, err)
+		}
+	}
+}

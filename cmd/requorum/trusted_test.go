@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// TestFilesOfOthers: configurations, and what is believed or opens backups, are read from no
+// file that other users could have written.
+func TestFilesOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)); err != nil {
+		t.Fatal(err)
+	}
+	for name, read := range map[string]func() error{
+		"--config": func() error {
+			if e := runHere(t.Context(), "list", "--repo", "file:///nowhere", "--config", path); !strings.Contains(e.stderr, "configuration file: "+safedir.ErrOthers.Error()) {
+				return errors.New(e.stderr)
+			}
+			return safedir.ErrOthers
+		},
+		"the agent's configuration": func() error { _, err := config.ReadWith(path, os.Getenv); return err },
+		"the cluster file":          func() error { _, err := recovery.ReadConfig(path); return err },
+		"--verify-key":              func() error { _, err := (&trustFlags{files: []string{path}}).parse(); return err },
+		"verify --verify-key": func() error {
+			o := &verifyOptions{level: string(report.Levels()[0]), verifyKeys: []string{path}, flags: pflag.NewFlagSet("", 0)}
+			_, err := o.request(&globals{}, nil)
+			return err
+		},
+		"identity-files": func() error { _, _, err := host.Secrets([]string{path}); return err },
+	} {
+		if err := read(); !errors.Is(err, safedir.ErrOthers) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+// Config is the cluster file of `requorum recover`: which hosts a cluster
+// has, how a program is run on each of them, what is there, and where the backups lie. One
+// strict YAML file, kept where the operator works.
+//
+// It promises what package yamlfile promises of the agent's file: nothing is
+// accepted and not honoured, all faults are found at once, each with its line, and
+// what to write. No password, no key and no credential stands in it.
+
+package recovery
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
+// Guide is the page that has all keys.
+const Guide = "docs/quorum-loss.md"
+
+// Config is one that Read or Parse gave: with its defaults, and without
+// contradictions. Paths of files are as they were written, and relative ones are
+// relative to the folder of the file.
+type Config struct {
+	// Cluster is what the operator calls it. It has to be typed where the outcome of
+	// a recovery is unproven.
+	Cluster string     `yaml:"cluster"`
+	Etcd    EtcdConfig `yaml:"etcd"`
+	// Repositories hold backups and the archived log: file:// and s3:// URLs.
+	// Credentials come from the SDK's own places, never from the URL.
+	//
+	// Default: none; what the members have is all then.
+	Repositories []string `yaml:"repositories"`
+	// IdentityFiles open what is encrypted in the repositories.
+	//
+	// Default: none.
+	IdentityFiles []string `yaml:"identity-files"`
+	// Recipients and RecipientsFiles are those for whom the full snapshot is
+	// encrypted that a recovery ends with: the same as the agents'.
+	//
+	// Default: none; needed where there are identity files.
+	Recipients      []string `yaml:"recipients"`
+	RecipientsFiles []string `yaml:"recipients-files"`
+	// StateDir is where the journal of a recovery lies, and what was read of the
+	// members. Keep it until the cluster is well.
+	//
+	// Default: the name of the cluster file with .recovery behind it.
+	StateDir string `yaml:"state-dir"`
+	// Defaults are what a host has that does not say otherwise.
+	Defaults supervisor.Setup `yaml:"defaults"`
+	Hosts    []HostConfig     `yaml:"hosts"`
+
+	file string
+}
+
+// EtcdConfig is as whom the cluster itself is asked: whether it serves, and for the
+// proof. Names and meanings are etcdctl's.
+type EtcdConfig struct {
+	CACert string `yaml:"cacert"`
+	Cert   string `yaml:"cert"`
+	Key    string `yaml:"key"`
+	User   string `yaml:"user"`
+	// PasswordFile is a file whose first line is the password of User.
+	PasswordFile string `yaml:"password-file"`
+}
+
+// HostConfig is a host that has a member, or is to get one.
+type HostConfig struct {
+	// Member is the name of the member on it, old or new.
+	Member string `yaml:"member"`
+	// PeerURLs and ClientURLs of the member. Default: those that the cluster knew.
+	PeerURLs   []string `yaml:"peer-urls"`
+	ClientURLs []string `yaml:"client-urls"`
+
+	supervisor.Setup `yaml:",inline"`
+}
+
+// Command is what runs a program on the host.
+func (h *HostConfig) Command() []string {
+	if h.Run != "" {
+		return strings.Fields(h.Run)
+	}
+	return []string{"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "root@" + h.Hostname()}
+}
+
+// Address says in a few words how the host is reached.
+func (h *HostConfig) Address() string { return h.Command()[len(h.Command())-1] }
+
+// Hostname is the host of the member's first URL; empty where none is given.
+func (h *HostConfig) Hostname() string {
+	for _, text := range slices.Concat(h.PeerURLs, h.ClientURLs) {
+		if u, err := url.Parse(text); err == nil && u.Hostname() != "" {
+			return u.Hostname()
+		}
+	}
+	return ""
+}
+
+// File is the name of the cluster file.
+func (c *Config) File() string { return c.file }
+
+// Host gives the one of a member, nil where there is none.
+func (c *Config) Host(member string) *HostConfig {
+	for i := range c.Hosts {
+		if c.Hosts[i].Member == member {
+			return &c.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// ReadConfig reads a cluster file.
+func ReadConfig(path string) (*Config, error) {
+	if err := safedir.TrustedFile(path); err != nil {
+		return nil, fmt.Errorf("the cluster file: %w", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster file: %w", err)
+	}
+	c, err := ParseConfig(data, path)
+	if err != nil {
+		return nil, err
+	}
+	// What its journals say is believed.
+	if err := safedir.TrustedFolder(c.StateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the cluster file's state-dir: %w", err)
+	}
+	return c, nil
+}
+
+// ParseConfig reads a cluster file's bytes, and looks at no file. Its error holds all
+// faults.
+func ParseConfig(data []byte, name string) (*Config, error) {
+	c := &Config{file: name}
+	places, faults := yamlfile.Read(data, name, Guide, c)
+	if places == nil {
+		return nil, errors.Join(faults...)
+	}
+	for i := range c.Hosts {
+		h := &c.Hosts[i]
+		h.Complete(h.Member, &c.Defaults)
+	}
+	for _, f := range c.faults(places) {
+		faults = append(faults, places.Fault(f.Key, f.Err))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if c.StateDir == "" {
+		c.StateDir = filepath.Base(c.file) + ".recovery"
+	}
+	c.derive(filepath.Dir(c.file))
+	return c, nil
+}
+
+// derive makes paths whole: relative ones are meant in a folder.
+func (c *Config) derive(dir string) {
+	all := []*string{&c.StateDir, &c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile}
+	for i := range c.IdentityFiles {
+		all = append(all, &c.IdentityFiles[i])
+	}
+	for i := range c.RecipientsFiles {
+		all = append(all, &c.RecipientsFiles[i])
+	}
+	for _, p := range all {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+var (
+	errMissing = errors.New("is not given, and there is no default")
+	memberName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+	// hostName is what may become an argument of the command that reaches a host. The URLs
+	// may be a repository's, and ssh would take -oProxyCommand=… for an option.
+	hostName = regexp.MustCompile(`^[A-Za-z0-9._:%][A-Za-z0-9._:%-]*$`)
+)
+
+func (c *Config) faults(places *yamlfile.Places) (all []supervisor.ConfigFault) {
+	add := func(key, format string, args ...any) {
+		all = append(all, supervisor.ConfigFault{Key: key, Err: fmt.Errorf(format, args...)})
+	}
+	if c.Cluster == "" {
+		add("cluster", "%w", errMissing)
+	}
+	if (c.Etcd.Cert == "") != (c.Etcd.Key == "") {
+		add("etcd.cert", "cert and key go together")
+	}
+	if (c.Etcd.User == "") != (c.Etcd.PasswordFile == "") {
+		add("etcd.user", "user and password-file go together")
+	}
+	if len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0 {
+		add("identity-files", "the repositories are encrypted, and the full snapshot that a recovery ends with would not be: give recipients or recipients-files, the same as the agents have")
+	}
+	for _, u := range c.Repositories {
+		if parsed, err := url.Parse(u); err != nil || parsed.Scheme == "" {
+			add("repositories", "%q: want a URL such as file:///var/backups/etcd or s3://bucket/prefix?region=…", u)
+		}
+	}
+	if len(c.Hosts) == 0 {
+		add("hosts", "%w: name each host with its member and its peer-urls", errMissing)
+	}
+	return append(all, c.hostFaults(places)...)
+}
+
+func (c *Config) hostFaults(places *yamlfile.Places) (all []supervisor.ConfigFault) {
+	members := map[string]int{}
+	for i, h := range c.Hosts {
+		key := fmt.Sprintf("hosts[%d]", i)
+		add := func(sub, format string, args ...any) {
+			all = append(all, supervisor.ConfigFault{Key: key + sub, Err: fmt.Errorf(format, args...)})
+		}
+		if !memberName.MatchString(h.Member) {
+			add(".member", "%q: want the member's name: letters, digits, dots, underscores and hyphens", h.Member)
+		} else if at, twice := members[h.Member]; twice {
+			add(".member", "%s is hosts[%d] already", h.Member, at)
+		}
+		if h.Run == "" && h.Hostname() == "" {
+			add(".run", "%w: give it, such as ssh root@10.0.0.1, or peer-urls, whose host is reached by ssh then", errMissing)
+		}
+		all = append(all, h.Faults(key+".", places)...)
+		members[h.Member] = i
+		for _, list := range []struct {
+			key  string
+			urls []string
+		}{{"peer-urls", h.PeerURLs}, {"client-urls", h.ClientURLs}} {
+			for j, u := range list.urls {
+				parsed, err := url.Parse(u)
+				switch {
+				case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Port() == "":
+					add(fmt.Sprintf(".%s[%d]", list.key, j), "%q: want a URL such as https://10.0.0.1:2380", u)
+				case !hostName.MatchString(parsed.Hostname()):
+					add(fmt.Sprintf(".%s[%d]", list.key, j), "%q: %q is no host: want letters, digits, dots, underscores, colons and hyphens, and no hyphen first", u, parsed.Hostname())
+				}
+			}
+		}
+	}
+	return all
+}

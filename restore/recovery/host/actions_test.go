@@ -1,0 +1,387 @@
+package host
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
+// etcdHost is a host with a stopped member of a real cluster of one, of which the client
+// is: shell scripts start and stop it, as an init script does.
+func etcdHost(t *testing.T, version string) (*Config, *clientv3.Client) {
+	t.Helper()
+	m, etcd := killedMember(t, version)
+	cfg := quietHost(t)
+	cfg.Member.DataDir, cfg.Member.StartTimeout = m.DataDir, yamlfile.Duration(20*time.Second)
+	cfg.Member.Command = scripts(t, version, m.DataDir, "--name="+m.Name, "--listen-client-urls="+m.ClientURL, "--advertise-client-urls="+m.ClientURL,
+		"--listen-peer-urls=http://127.0.0.1:0", "--initial-advertise-peer-urls="+m.PeerURL, "--initial-cluster="+m.Name+"="+m.PeerURL)
+	return cfg, etcd
+}
+
+// killedMember is a member with the data of a cluster of one that was killed.
+func killedMember(t *testing.T, version string) (*storetest.Member, *clientv3.Client) {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: version})
+	if _, err := c.Client(t).Put(t.Context(), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	c.Kill(0)
+	return c.Member(0), c.Client(t)
+}
+
+// scripts start an etcd and return at once.
+func scripts(t *testing.T, version, dataDir string, args ...string) supervisor.CommandMember {
+	t.Helper()
+	dir := t.TempDir()
+	pid := filepath.Join(dir, "pid")
+	write := func(name, text string) []string {
+		path := filepath.Join(dir, name)
+		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path}
+	}
+	t.Cleanup(func() {
+		if data, err := os.ReadFile(filepath.Join(dir, "log")); err == nil && t.Failed() {
+			t.Logf("etcd's output:\n%s", data[max(0, len(data)-3000):])
+		}
+		killPID(pid)
+	})
+	etcd := storetest.Binary(t, version, "etcd") + " --data-dir=" + dataDir + " " + strings.Join(args, " ")
+	return supervisor.CommandMember{
+		Start:  write("start", "setsid "+etcd+" >"+filepath.Join(dir, "log")+" 2>&1 &\necho $! >"+pid+"\n"),
+		Stop:   write("stop", "test -f "+pid+" || exit 0\nkill $(cat "+pid+") 2>/dev/null || true\n"),
+		Status: write("status", "test -f "+pid+" && kill -0 $(cat "+pid+") 2>/dev/null && exit 0\nexit 3\n"),
+	}
+}
+
+// killPID ends a process that a script of the test's own started, and wrote down.
+func killPID(file string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return // it was not started
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
+}
+
+func servesKey(t *testing.T, c *clientv3.Client) {
+	t.Helper()
+	for range 300 {
+		got, err := c.Get(t.Context(), "key")
+		if err == nil {
+			if len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" {
+				t.Fatalf("it serves %v", got.Kvs)
+			}
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("it does not serve")
+}
+
+// TestStopSetAsideUndoStart: a recovery's way there and back, on a real etcd,
+// with each step done twice, also by a host process that was started anew.
+func TestStopSetAsideUndoStart(t *testing.T) {
+	t.Parallel()
+	for _, version := range storetest.Some("3.5", "3.6", "3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			cfg, etcd := etcdHost(t, version)
+			line := lineTo(t, cfg, "test")
+			c := line.As(run1, "")
+			if _, err := c.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			servesKey(t, etcd)
+			state, err := c.Member(t.Context())
+			if err != nil || !state.Runs || state.Stopped != nil || state.NotStopped == "" || state.Run != "" {
+				t.Fatalf("%+v %v", state, err)
+			}
+			// Not while it runs.
+			if _, err := c.SetAside(t.Context()); codeOf(err) != Running {
+				t.Errorf("set aside while it runs: %v", err)
+			}
+			if _, err := c.Files(t.Context(), Current); codeOf(err) != Running {
+				t.Errorf("listed while it runs: %v", err)
+			}
+			if err := copyOf(t, c, &bytes.Buffer{}, Current, "member/snap/db", 0, 1); codeOf(err) != Running {
+				t.Errorf("copied while it runs: %v", err)
+			}
+			for range 2 {
+				done, err := c.Stop(t.Context())
+				if err != nil || done.Stopped == nil || len(done.Stopped.Found) < 3 || len(done.Stopped.Processes.Using) > 0 {
+					t.Fatalf("%+v %v", done, err)
+				}
+			}
+			if c, err := net.Dial("tcp", strings.TrimPrefix(etcd.Endpoints()[0], "http://")); err == nil {
+				t.Error("it is said to be stopped, and listens")
+				_ = c.Close()
+			}
+			if _, err := line.As(run2, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run1) {
+				t.Errorf("another run: %v", err)
+			}
+			var folder string
+			for range 2 {
+				done, err := c.SetAside(t.Context())
+				if err != nil || folder != "" && done.Aside.Folder != folder {
+					t.Fatalf("%+v %v", done, err)
+				}
+				folder = done.Aside.Folder
+				line.Close() // the journal knows
+				line = lineTo(t, cfg, "test")
+				c = line.As(run1, "")
+			}
+			if state, err = c.Member(t.Context()); err != nil || state.Run != run1 || len(state.Aside) != 1 || state.Aside[0].Folder != folder {
+				t.Errorf("%+v %v", state, err)
+			}
+			if _, err := c.Start(t.Context()); codeOf(err) != Unstartable {
+				t.Errorf("started without its data: %v", err)
+			}
+			if _, err := line.As(run2, "").Undo(t.Context()); codeOf(err) != Held {
+				t.Errorf("undone by another run: %v", err)
+			}
+			if _, err := c.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Undo(t.Context()); codeOf(err) != NotFound {
+				t.Errorf("undone twice: %v", err)
+			}
+			if _, err := c.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			servesKey(t, etcd)
+			if _, err := c.Start(t.Context()); err != nil {
+				t.Errorf("started twice: %v", err)
+			}
+			servesKey(t, etcd)
+			if _, err := c.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTakeOver: a run that does not go on can be named, and then loses the member.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	line := lineTo(t, quietHost(t), "test")
+	if _, err := line.As(run1, "").Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		takes string
+		want  Code
+	}{{"", Held}, {"recovery-9", Held}, {run1, ""}} {
+		_, err := line.As(run2, c.takes).Stop(t.Context())
+		if codeOf(err) != c.want || (err == nil) != (c.want == "") {
+			t.Errorf("takes over %q: %v", c.takes, err)
+		}
+	}
+	if state, err := line.As(run2, "").Member(t.Context()); err != nil || state.Run != run2 {
+		t.Errorf("%+v %v", state, err)
+	}
+	if _, err := line.As(run1, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run2) {
+		t.Errorf("by the one that lost it: %v", err)
+	}
+}
+
+// TestResumeLetsTheMemberGo: a resume is the last that a run does on a host. From then on
+// another run may have it, whether the member was started or is left stopped.
+func TestResumeLetsTheMemberGo(t *testing.T) {
+	t.Parallel()
+	line := lineTo(t, quietHost(t), "test")
+	first, second := line.As(run1, ""), line.As(run2, "")
+	holder := func() string {
+		t.Helper()
+		now, err := first.Member(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Run
+	}
+	if _, err := first.Stop(t.Context()); err != nil || holder() != run1 {
+		t.Fatalf("%q has it, %v", holder(), err)
+	}
+	if _, err := second.Stop(t.Context()); codeOf(err) != Held {
+		t.Fatalf("held: %v", err)
+	}
+	for range 2 {
+		if _, err := first.Resume(t.Context()); err != nil || holder() != "" {
+			t.Fatalf("after the resume %q has it, %v", holder(), err)
+		}
+	}
+	if _, err := second.Stop(t.Context()); err != nil || holder() != run2 {
+		t.Fatalf("%q has it, %v", holder(), err)
+	}
+	// What is not one's own is not let go.
+	if _, err := first.Resume(t.Context()); codeOf(err) != Held || holder() != run2 {
+		t.Errorf("%q has it, %v", holder(), err)
+	}
+}
+
+// TestCopy: the list and the bytes are the directory's, in pieces too; of what was set
+// aside as of what is in place. Nothing else can be named.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	m := &cfg.Member
+	m.WALDir = filepath.Join(t.TempDir(), "wal")
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for path, text := range map[string][]byte{
+		filepath.Join(m.DataDir, "member", "snap", "db"):   big,
+		filepath.Join(m.DataDir, "member", "wal", "0.wal"): []byte("log"),
+		filepath.Join(m.DataDir, "other"):                  []byte("no file of the member"),
+		filepath.Join(m.WALDir, "0.wal"):                   []byte("the log"),
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := lineTo(t, cfg, "test").As(run1, "")
+	check := func(of string) {
+		t.Helper()
+		files, err := c.Files(t.Context(), of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]int64{}
+		for _, f := range files {
+			names[f.Name] = f.Size
+		}
+		if names["member/snap/db"] != int64(len(big)) || names["wal/0.wal"] != 7 || names["member/wal/0.wal"] != 3 || len(names) != 3 {
+			t.Errorf("%s: %v", of, names)
+		}
+		for _, piece := range [][2]int64{{0, int64(len(big))}, {1000, 500_000}, {int64(len(big)), 0}, {5, 1}} {
+			var got bytes.Buffer
+			if err := copyOf(t, c, &got, of, "member/snap/db", piece[0], piece[1]); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.Bytes(), big[piece[0]:piece[0]+piece[1]]) {
+				t.Errorf("%s: piece %v differs", of, piece)
+			}
+		}
+		for what, ask := range map[string]struct {
+			file           string
+			offset, length int64
+			want           Code
+		}{
+			"more than there is":       {"member/snap/db", 0, int64(len(big)) + 1, BadRequest},
+			"from behind the end on":   {"member/snap/db", int64(len(big)) + 1, 0, BadRequest},
+			"from before the start on": {"member/snap/db", -1, 1, BadRequest},
+			"beside the member":        {"other", 0, 1, BadRequest},
+			"out of the folder":        {"member/../other", 0, 1, BadRequest},
+			"a folder":                 {"member/snap", 0, 1, BadRequest},
+			"no such file":             {"member/snap/none", 0, 1, NotFound},
+		} {
+			var got bytes.Buffer
+			if err := copyOf(t, c, &got, of, ask.file, ask.offset, ask.length); codeOf(err) != ask.want || got.Len() > 0 {
+				t.Errorf("%s, %s: %q, %v", of, what, got.String(), err)
+			}
+		}
+	}
+	check(Current)
+	if _, err := c.Files(t.Context(), Aside); codeOf(err) != NotFound {
+		t.Errorf("nothing was set aside: %v", err)
+	}
+	if _, err := c.SetAside(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(Aside)
+	if files, err := c.Files(t.Context(), Current); err != nil || len(files) > 0 { // a placeholder is no data
+		t.Errorf("in its place: %v %v", files, err)
+	}
+}
+
+// TestDirectoriesThatChanged: the word of an old journal moves nothing outside the
+// directories that the cluster file names now.
+func TestDirectoriesThatChanged(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	if _, err := lineTo(t, cfg, "test").As(run1, "").SetAside(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old := cfg.Member.DataDir
+	changed := *cfg
+	changed.Member.DataDir = quietHost(t).Member.DataDir
+	c := lineTo(t, &changed, "test").As(run1, "")
+	if _, err := c.Undo(t.Context()); codeOf(err) != BadRequest || !strings.Contains(err.Error(), old) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(old, "member", "snap", "db")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was moved: %v", err)
+	}
+	if _, err := c.Files(t.Context(), Aside); codeOf(err) != BadRequest {
+		t.Errorf("its files: %v", err)
+	}
+	if _, err := c.Rebuild(t.Context(), RebuildPlan{}, RebuildSource{}); codeOf(err) != BadRequest {
+		t.Errorf("rebuilt: %v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(changed.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
+		t.Errorf("%q %v", data, err)
+	}
+	if _, err := lineTo(t, cfg, "test").As(run1, "").Undo(t.Context()); err != nil {
+		t.Errorf("with the old one: %v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(old, "member", "snap", "db")); err != nil || string(data) != "database" {
+		t.Errorf("%q %v", data, err)
+	}
+}
+
+// TestRebuildBeforeTheSetAside: nothing is built in the place of data that the run has
+// not set aside.
+func TestRebuildBeforeTheSetAside(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	line := lineTo(t, cfg, "test")
+	refused := func(run string) {
+		t.Helper()
+		_, err := line.As(run, "").Rebuild(t.Context(), RebuildPlan{}, RebuildSource{})
+		if codeOf(err) != BadRequest || !strings.Contains(err.Error(), "has not set the old data aside") {
+			t.Errorf("%s: %v", run, err)
+		}
+	}
+	refused(run1)
+	if data, err := os.ReadFile(filepath.Join(cfg.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
+		t.Errorf("%q %v", data, err)
+	}
+	if _, err := line.As(run1, "").SetAside(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := line.As(run1, "").Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(run2) // what another one set aside is not its own
+}
+
+// copyOf is a piece of a file, compared with the sender's sum.
+func copyOf(t *testing.T, c *Client, w io.Writer, of, file string, offset, length int64) error {
+	t.Helper()
+	a := DataArguments{Of: of, File: file, Offset: offset, Length: length}
+	if of == Aside {
+		a.Run = run1
+	}
+	sum := newSummedWriter(w, length)
+	sent, err := c.Data(t.Context(), a, sum)
+	if err == nil {
+		err = sum.Check(sent.Sum)
+	}
+	return err
+}

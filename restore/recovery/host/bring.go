@@ -1,0 +1,292 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+// attempts at one piece of a file: a host process that is started anew is back by
+// then.
+const attempts = 4
+
+const partSuffix = ".part"
+
+// bring copies what a way needs of another host. What is here already, of an
+// earlier request, is not copied again.
+func (s *rebuilding) bring(ctx context.Context, o *owned) (copied int64, err error) {
+	for _, f := range o.files {
+		n, err := s.bringFile(ctx, o, f)
+		copied += n
+		if err != nil {
+			return copied, fmt.Errorf("copy the data of %s from host %s: %w", o.name, o.at.Member, err)
+		}
+	}
+	return copied, nil
+}
+
+// brought is how much of a file is here, and was compared with the sender's sum.
+// The last piece of a part may not have been: it is copied again.
+func (s *rebuilding) brought(path string, size int64) (whole bool, offset int64, err error) {
+	info, err := safedir.Stat(path)
+	if err == nil && info.Size() == size {
+		return true, size, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, 0, err
+	}
+	info, err = safedir.Stat(path + partSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, 0, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	return false, max(0, (min(info.Size(), size)-1)/s.pieceSize) * s.pieceSize, nil
+}
+
+func (s *rebuilding) bringFile(ctx context.Context, o *owned, f File) (copied int64, err error) {
+	path := filepath.Join(o.place.DataDir, filepath.FromSlash(f.Name))
+	whole, offset, err := s.brought(path, f.Size)
+	if whole || err != nil {
+		return 0, err
+	}
+	if err := safedir.MkdirAll(filepath.Dir(path)); err != nil {
+		return 0, err
+	}
+	out, err := safedir.OpenWritable(path + partSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		out, err = safedir.Create(path + partSuffix)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for offset < f.Size {
+		n := min(s.pieceSize, f.Size-offset)
+		if err := s.bringPiece(ctx, o, f.Name, out, offset, n); err != nil {
+			return copied, err
+		}
+		offset, copied = offset+n, copied+n
+	}
+	if err := out.Truncate(f.Size); err != nil {
+		return copied, err
+	}
+	return copied, safedir.Rename(path+partSuffix, path)
+}
+
+// bringPiece copies a piece and syncs it: behind a piece that is here all before it
+// is.
+func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out *os.File, offset, length int64) error {
+	for attempt := 1; ; attempt++ {
+		err := s.copyPiece(ctx, o, name, io.NewOffsetWriter(out, offset), offset, length)
+		if err == nil {
+			return out.Sync()
+		}
+		var refused *RefusedError
+		if attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && refused.Refusal.Code != Failed {
+			return errors.Join(err, out.Truncate(offset))
+		}
+		s.Logger.Warn("a piece of a file is copied again", "file", name, "offset", offset, "from", o.at.Member, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.wait << (attempt - 1)):
+		}
+	}
+}
+
+// copyPiece gives up a copy that stands still.
+func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.Writer, offset, length int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(s.stall, func() { cancel(fmt.Errorf("nothing came for %v", s.stall)) })
+	defer watch.Stop()
+	sum := newSummedWriter(lively{w, watch, s.stall}, length)
+	sent, err := s.fetch(ctx, o.at, DataArguments{File: name, Offset: offset, Length: length}, sum)
+	if err == nil {
+		err = sum.Check(sent.Sum)
+	}
+	if err != nil {
+		return because(ctx, err)
+	}
+	return nil
+}
+
+// lively tells a watch that something came.
+type lively struct {
+	io.Writer
+	watch *time.Timer
+	stall time.Duration
+}
+
+func (l lively) Write(p []byte) (int, error) {
+	l.watch.Reset(l.stall)
+	return l.Writer.Write(p)
+}
+
+// because is why a context ended, where that is the reason of an error.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// fetch asks the coordinator for what a run set aside on another host.
+func (s *rebuilding) fetch(ctx context.Context, at Location, a DataArguments, w io.Writer) (*Sent, error) {
+	a.Of, a.Run = Aside, at.Run
+	var sent Sent
+	err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: at.Member, DataArguments: a}, &sent, w)
+	return &sent, err
+}
+
+// peer is what another host has of a run.
+type peer struct {
+	files       []File
+	separateLog bool
+}
+
+// peer asks for the list of it, once.
+func (s *rebuilding) peer(ctx context.Context, at Location) (*peer, error) {
+	if p := s.peers[at]; p != nil {
+		return p, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.stall, fmt.Errorf("no answer in %v", s.stall))
+	defer cancel()
+	sent, err := s.fetch(ctx, at, DataArguments{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", at.Member, err)
+	}
+	if err := checkFiles(sent.Files); err != nil {
+		return nil, fmt.Errorf("host %s lists %w: that is no file of a member", at.Member, err)
+	}
+	p := &peer{files: sent.Files}
+	p.separateLog = slices.ContainsFunc(p.files, func(f File) bool { return strings.HasPrefix(f.Name, "wal/") })
+	s.peers[at] = p
+	return p, nil
+}
+
+// maxFiles is more than the files of a member can have: sums of sizes do not overflow.
+const maxFiles = 1 << 50
+
+// checkFiles looks at what another host lists: the names become names here.
+func checkFiles(files []File) error {
+	left := int64(maxFiles)
+	for _, f := range files {
+		if !filepath.IsLocal(f.Name) || f.Name == "." || f.Size < 0 || f.Size > left {
+			return fmt.Errorf("a file %q of %d bytes", f.Name, f.Size)
+		}
+		left -= f.Size
+	}
+	return nil
+}
+
+// bringFolder is where a run gathers: in the data directory, whose file system has
+// to have the room, or beside it while there is none. Several members may have
+// their directories beside each other: each has folders of its own.
+func bringFolder(q *request) (string, error) {
+	dir, err := nearest(q.DataDir)
+	return filepath.Join(dir, restore.BringPrefix+q.Run+"@"+q.Member), err
+}
+
+// nearest is a directory, or the one above it that is there.
+func nearest(dir string) (string, error) {
+	for {
+		d, err := safedir.OpenDir(dir)
+		if err == nil {
+			return dir, d.Close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return "", err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// gather is a folder that only this user gets into, whoever owns the directory it
+// lies in: etcd's user can give it another name, and put something else in its place.
+type gather struct {
+	path string
+	dir  *safedir.Dir
+	lock *os.File
+}
+
+func openGather(path string) (_ *gather, err error) {
+	g := &gather{path: path}
+	if g.dir, err = safedir.Private(path); err != nil {
+		return nil, fmt.Errorf("a folder to gather in: %w", err)
+	}
+	var gone bool
+	if g.lock, gone, err = g.dir.Lock(); err == nil && gone {
+		err = fmt.Errorf("%s was replaced while it was opened", path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("a folder to gather in: %w", err), g.dir.Close())
+	}
+	return g, nil
+}
+
+func (g *gather) close() error { return errors.Join(safedir.Unlock(g.lock), g.dir.Close()) }
+
+// remove removes what was gathered. The lock file goes last: without it the next
+// attempt would not know the folder.
+func (g *gather) remove() error {
+	if err := g.dir.Empty(safedir.LockName); err != nil {
+		return err
+	}
+	return errors.Join(g.dir.Remove(safedir.LockName), safedir.Remove(g.path))
+}
+
+// removeOld removes what other runs left, and what this one left elsewhere.
+func removeOld(q *request, keep string) error {
+	var errs []error
+	above, err := nearest(filepath.Dir(q.DataDir))
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{q.DataDir, above} {
+		names, err := safedir.Names(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		errs = append(errs, err)
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if strings.HasPrefix(name, restore.BringPrefix) && strings.HasSuffix(name, "@"+q.Member) && path != keep {
+				errs = append(errs, safedir.RemoveAll(path))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what earlier recoveries gathered: %w", err)
+	}
+	return nil
+}
+
+// ownerFolder is where the copy of an owner's data goes. Another location is
+// another folder: pieces of two are never put together.
+func ownerFolder(bring, owner string, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{owner}, parts...), "\x00")))
+	return filepath.Join(bring, hex.EncodeToString(sum[:8]))
+}
+
+// checkRoom fails where a folder's file system has no room for so many bytes.
+func checkRoom(dir string, need int64, what string) error {
+	free, known, err := safedir.Free(dir)
+	if err != nil || !known || free >= need {
+		return err
+	}
+	return fmt.Errorf("file system of %s: %w: %d bytes are needed for %s, %d are free, %d short", dir, restore.ErrNoSpace, need, what, free, need-free)
+}

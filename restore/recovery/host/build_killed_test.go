@@ -1,0 +1,138 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/verify/replaying"
+)
+
+// TestMain: with REQUORUM_TEST_HOST in its environment this program is a host process.
+func TestMain(m *testing.M) {
+	text := os.Getenv("REQUORUM_TEST_HOST")
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	o := Options{Version: "test", CheckBase: replaying.CheckBase}
+	var stall int64
+	if _, err := fmt.Sscanf(text, "%d,%d", &stall, &o.pieceSize); err != nil {
+		panic(err)
+	}
+	o.stall, o.wait, o.askFor = time.Duration(stall), 10*time.Millisecond, 10*time.Second
+	if err := Serve(context.Background(), os.Stdin, os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// kill is kill -9 of the host processes that this test has started for the host's state
+// folder, of which each request has one.
+func (h *testHost) kill() int {
+	killed := 0
+	for _, line := range h.lines {
+		if pid := line.PID(); pid != 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	h.end()
+	return killed
+}
+
+// testKilled: promise 4: a host process that is killed anywhere is started again,
+// and asked again.
+func testKilled(t *testing.T, f *faults) {
+	h := f.copied(t, 0)
+	h.piece, h.stall = 256<<10, time.Minute
+	h.setAside(run1)
+	h.end()
+	plan := f.planned(t, f.from(t, f.peer.name))
+	bring := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"@"+h.name)
+	there := func(pattern string) func() bool {
+		return func() bool {
+			found, err := filepath.Glob(filepath.Join(bring, pattern))
+			return err == nil && len(found) > 0
+		}
+	}
+	for _, point := range []struct {
+		name string
+		hold func(FetchArguments) bool
+		at   func() bool
+	}{
+		{"a part of the database", func(a FetchArguments) bool { return strings.HasSuffix(a.File, "db") }, there("*/member/snap/db.part")},
+		{"a part of the log", func(a FetchArguments) bool { return strings.HasSuffix(a.File, ".wal") && a.Offset > 1<<20 }, there("*/member/wal/*.part")},
+		{"the replay", nil, there("replay/*")},
+		{"the build", nil, func() bool {
+			data, err := os.ReadFile(filepath.Join(h.cfg.StateDir, "journal.jsonl"))
+			return err == nil && strings.Contains(string(data), `"step":"rebuild"`)
+		}},
+	} {
+		result := make(chan error, 1)
+		peer := *f.peer
+		peer.hold = point.hold
+		operator, ctx := h.operator(run1, &peer), t.Context()
+		go func() {
+			_, err := operator.Rebuild(ctx, plan, sourceAt(&peer))
+			result <- err
+		}()
+		for began := time.Now(); !point.at(); time.Sleep(200 * time.Microsecond) {
+			if time.Since(began) > time.Minute || len(result) > 0 {
+				t.Fatalf("%s was never there: %v", point.name, <-result)
+			}
+		}
+		if h.kill() == 0 {
+			t.Fatal("no process was killed")
+		}
+		if err := <-result; err == nil {
+			t.Errorf("it was done before it was killed at %s", point.name)
+		}
+	}
+	r, err := h.rebuild(plan, f.peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(state(r), state(want)) {
+		t.Errorf("%v, want %v", state(r), state(want))
+	}
+	if err := restore.CheckStartable(h.cfg.Member.DataDir, ""); err != nil {
+		t.Error(err)
+	}
+	if left := h.leftovers(); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+	again, err := h.rebuild(plan, f.peer)
+	if err != nil || !again.Earlier || again.Restore == nil || len(again.Restore.Members) != 1 {
+		t.Errorf("%+v %v", again, err)
+	}
+	// Whoever has the data set aside can still have it copied.
+	if files, err := h.operator(run1).Files(t.Context(), Aside); err != nil || len(files) == 0 {
+		t.Errorf("%v %v", files, err)
+	}
+}
+
+// testNoRoom: the room is looked at before anything is copied.
+func testNoRoom(t *testing.T, f *faults) {
+	folder := storetest.SmallDisk(t, "64m")
+	h := f.host(t, 0, folder, "").setAside(run1)
+	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	failsWith(t, h, err, "not enough space", folder, "short")
+	found, err := filepath.Glob(filepath.Join(folder, restore.BringPrefix+"*", "*", "member"))
+	if err != nil || len(found) > 0 {
+		t.Errorf("copied all the same: %v %v", found, err)
+	}
+}

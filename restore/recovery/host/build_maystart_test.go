@@ -1,0 +1,135 @@
+package host
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/replaying"
+)
+
+// testMayStartJournal: old data that somebody puts back by hand, where it had been
+// superseded, is not started; put back by an undo it is.
+func testMayStartJournal(t *testing.T, f *faults) {
+	h := f.copied(t, 0)
+	h.cfg.Repositories = nil
+	h.setAside(run1)
+	plan := f.planned(t, f.from(t, f.peer.name))
+	if _, err := h.rebuild(plan, f.peer); err != nil {
+		t.Fatal(err)
+	}
+	dir := h.cfg.Member.DataDir
+	state, err := h.operator(run1).Member(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// By hand: what is set aside is copied back.
+	if err := os.Rename(filepath.Join(dir, "member"), filepath.Join(dir, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	copyFolder(t, state.Aside[0].Folder, filepath.Join(dir, "member"))
+	_, err = h.operator(run1).Start(t.Context())
+	if codeOf(err) != Unstartable || !strings.Contains(err.Error(), plan.Old.String()+", which was superseded by cluster "+plan.New.String()) {
+		t.Errorf("%v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "member")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "member")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.operator(run1).Undo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.cfg.Member.Command.Start = []string{"/bin/false"}
+	if _, err = h.operator(run1).Start(t.Context()); codeOf(err) != Failed || !strings.Contains(err.Error(), "false: exit status 1") {
+		t.Errorf("after the undo: %v", err)
+	}
+	if by := takenBack(t, h, plan.Old); len(by) != 1 || by[0] != plan.New {
+		t.Errorf("taken back: %v", by)
+	}
+}
+
+// takenBack asks the journal, which another process must not have open.
+func takenBack(t *testing.T, h *testHost, cluster snapshot.ID) []snapshot.ID {
+	t.Helper()
+	h.end()
+	return journalOf(t, h).TakenBack(cluster)
+}
+
+// TestMayStartRepository: a cluster all of whose timelines have ended is refused,
+// with the timeline that took its place; where one lives, or where the undo on this
+// host took the newer one back, it is not. A repository that cannot be asked is a
+// warning.
+func TestMayStartRepository(t *testing.T) {
+	folder := t.TempDir()
+	place, err := disk.New(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	repo, err := repository.Init(t.Context(), place, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, newer := repository.TimelineID{ClusterID: 0x5bd6, N: 1}, repository.TimelineID{ClusterID: 0x7ac0, N: 1}
+	open := func(t *testing.T, id repository.TimelineID) {
+		t.Helper()
+		if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, old)
+	cfg := &Config{Repositories: []string{folder}}
+	h := &host{process: quietly(300 * time.Millisecond), Config: cfg}
+	ask := func(takenBack ...snapshot.ID) ([]string, error) {
+		return h.superseded(t.Context(), snapshot.ID(old.ClusterID), takenBack)
+	}
+	if warnings, err := ask(); err != nil || warnings != nil {
+		t.Errorf("a timeline that lives: %v %v", warnings, err)
+	}
+	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), old.String()+" was superseded by "+newer.String()) {
+		t.Errorf("superseded: %v", err)
+	}
+	if _, err := ask(snapshot.ID(newer.ClusterID)); err != nil {
+		t.Errorf("taken back here: %v", err)
+	}
+	open(t, repository.TimelineID{ClusterID: old.ClusterID, N: 2})
+	if _, err := ask(); err != nil {
+		t.Errorf("another timeline of the cluster lives: %v", err)
+	}
+
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "a")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
+	cfg.Repositories = []string{filepath.Join(t.TempDir(), "none"), "s3://bucket/prefix?region=x&endpoint=http://" + l.Addr().String()}
+	began := time.Now()
+	warnings, err := ask()
+	if err != nil || len(warnings) != 2 || !strings.Contains(warnings[0]+warnings[1], "repositories[0]") {
+		t.Errorf("away: %q %v", warnings, err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// quietly is a process that asks repositories for so long.
+func quietly(askFor time.Duration) *process {
+	o := Options{Logger: slog.New(slog.DiscardHandler), CheckBase: replaying.CheckBase, tuning: tuning{}.orDefault()}
+	o.askFor = askFor
+	return &process{Options: o}
+}

@@ -1,0 +1,162 @@
+package host
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/membershippb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// keptIn makes a repository with a full snapshot and its log, encrypted to a key.
+func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink, err := disk.New(dir)
+	must(err)
+	repo, err := repository.Init(t.Context(), sink, time.Now())
+	must(err)
+	id := repository.TimelineID{ClusterID: 7, N: 1}
+	must(repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: id, Created: time.Now(), Reason: "test"}))
+	member := uint64(1)
+	urls, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
+	must(err)
+	joins, err := proto.Marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: urls})
+	must(err)
+	version, err := proto.Marshal(&etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: 2}, ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
+	must(err)
+	entries := []raftlog.Entry{{Index: 1, Term: 2, Type: raftpb.EntryConfChange, Data: joins}, {Index: 2, Term: 2, Type: raftpb.EntryNormal, Data: version}}
+	options := codec.Options{Recipients: []age.Recipient{key}}
+
+	path := filepath.Join(t.TempDir(), "db")
+	must(os.WriteFile(path, nil, 0o600))
+	eng, err := engine.Open(t.Context(), path, engine.Options{})
+	must(err)
+	for _, e := range entries {
+		must(eng.Apply(e))
+	}
+	must(eng.Close())
+	image, err := snapshot.OpenFile(path)
+	must(err)
+	m, err := snapshot.Store(t.Context(), snapshot.StoreRequest{Repo: repo, Timeline: id, Image: image, Started: time.Now(), Version: "3.6.0", Codec: options, Tool: "test"})
+	must(err)
+	h, data, err := segment.Encode(t.Context(), id, raftlog.Sum{}, true, segment.Batch{Entries: entries}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: options})
+	must(err)
+	must(segment.Put(t.Context(), sink, h, data))
+	return Stored{Timeline: id, Backup: m.ID}, Stored{Timeline: id}
+}
+
+func identity(t *testing.T) (text string, key age.Recipient) {
+	t.Helper()
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.String(), identity.Recipient()
+}
+
+// TestReadable: a host tells what it can read of its repositories, and why not of
+// others: a key that is missing or another one, a folder that is not there, a server
+// that does not answer.
+func TestReadable(t *testing.T) {
+	file, key := identity(t)
+	another, _ := identity(t)
+	dir := t.TempDir()
+	full, log := keptIn(t, dir, key)
+	none := filepath.Join(t.TempDir(), "none")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "a")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
+	for _, c := range []struct {
+		what, repository string
+		identities       []string
+		full, log        string // why they cannot be read; empty where they can
+	}{
+		{"all is there", dir, []string{file}, "", ""},
+		{"no key", dir, nil, "no identity was given", "no identity was given"},
+		{"another key", dir, []string{another}, "does not open it", "does not open it"},
+		{"no key at all", dir, []string{"none"}, "identity-files", "identity-files"},
+		{"no folder", none, []string{file}, "no repository there", "no repository there"},
+		{"no answer", "s3://bucket/prefix?region=x&endpoint=http://" + silent.Addr().String(), nil, "no answer in", "no answer in"},
+	} {
+		askFor := 10 * time.Second
+		if c.what == "no answer" {
+			askFor = 300 * time.Millisecond
+		}
+		h := &host{process: quietly(askFor), Config: &Config{Repositories: []string{c.repository}, Identities: c.identities}}
+		got := h.tryRepositories(t.Context(), []Stored{full, log})
+		if len(got) != 1 {
+			t.Fatalf("%s: %+v", c.what, got)
+		}
+		for piece, want := range map[Stored]string{full: c.full, log: c.log} {
+			if why := got[0].Unread([]Stored{piece}); (why == "") != (want == "") || !strings.Contains(why, want) {
+				t.Errorf("%s: %s: %q, want %q", c.what, piece, why, want)
+			}
+		}
+	}
+	// What lies in another repository only is absent, which no key mends.
+	empty := t.TempDir()
+	sink, err := disk.New(empty)
+	if err == nil {
+		_, err = repository.Init(t.Context(), sink, time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{process: quietly(time.Minute), Config: &Config{Repositories: []string{empty}}}
+	got := h.tryRepositories(t.Context(), []Stored{full, log})
+	if len(got[0].Lacks) != 2 || !got[0].Lacks[0].Absent || !got[0].Lacks[1].Absent || got[0].Unreadable() != "" {
+		t.Errorf("an empty one: %+v", got)
+	}
+}
+
+// TestStored: a plan's pieces are found in the same repository under another URL, and
+// under the numbers that a survey of several repositories gives to their archives.
+func TestStored(t *testing.T) {
+	file, key := identity(t)
+	dir := t.TempDir()
+	full, log := keptIn(t, dir, key)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	cfg := &Config{Repositories: []string{filepath.Join(t.TempDir(), "none"), link}, Identities: []string{file}}
+	s := &rebuilding{host: &host{process: quietly(time.Minute), Config: cfg}, request: &request{}}
+	owner := sources.ArchivePrefix + log.Timeline.String() + "@2"
+	found, err := s.stored(t.Context(), sources.Source{
+		Base: sources.Base{Owner: owner, Backup: full.Backup, Timeline: full.Timeline, Repository: "file://" + dir},
+		Log:  []sources.Piece{{Owner: owner, First: 1, Last: 2}}, Index: 2,
+	})
+	if err != nil || found.name != "file://"+link || len(found.log) != 1 || found.base.Size == 0 || len(s.keys) != 1 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if err := closeAll(s.repositories); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,534 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+const (
+	// helloTimeout is for the host process's first line: a login over slow links.
+	helloTimeout = 20 * time.Second
+	// endTimeout is how long a command gets to end by itself once its input has ended.
+	endTimeout = 2 * time.Second
+)
+
+// RemoteOptions say whom to reach, and how.
+type RemoteOptions struct {
+	Member string // that the host has, or is to get
+	// Command is run, and has to be a conversation with `requorum host` on the host.
+	Command []string
+	Config  *Config // what the host is told
+	Version string  // of the coordinator, and so of the host
+	// Fetch answers what the host needs of other hosts.
+	Fetch func(ctx context.Context, a FetchArguments, w io.Writer) (*Sent, error)
+}
+
+// Remote is the coordinator's end of a conversation with `requorum host`: it starts that on
+// the host, and starts it again at the next request where the conversation was cut. Nothing
+// is asked twice by itself: after a cut the caller repeats the action, which its run may
+// always do. Its methods may be called by several goroutines.
+type Remote struct {
+	options RemoteOptions
+
+	starting chan struct{} // has room for who starts the command
+	mu       sync.Mutex
+	line     *line // nil where there is none
+}
+
+// line is a command that runs.
+type line struct {
+	conn   *conversation
+	epoch  uint64
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	exited atomic.Bool
+	stderr *tail
+	lost   chan struct{} // closed when the conversation has ended
+	why    error         // of that
+}
+
+// NewRemote makes a host; nothing is started before the first request. The caller calls
+// Close.
+func NewRemote(o RemoteOptions) *Remote { return &Remote{options: o, starting: make(chan struct{}, 1)} }
+
+// Close ends the conversation. What is under way on the host is still done there.
+func (h *Remote) Close() {
+	h.mu.Lock()
+	l := h.line
+	h.line = nil
+	h.mu.Unlock()
+	if l != nil {
+		l.end()
+	}
+}
+
+// PID is the process of the command that runs now; 0 where there is none.
+func (h *Remote) PID() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.line == nil {
+		return 0
+	}
+	return h.line.cmd.Process.Pid
+}
+
+// LineError says that a host could not be talked with, or not any more.
+type LineError struct {
+	Member string
+	// Answered says that something answered, so that the host is not gone: it is another
+	// version, or no requorum at all, or does not let us in.
+	Answered bool
+	Err      error
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("host of member %s: %v", e.Member, e.Err) }
+func (e *LineError) Unwrap() error { return e.Err }
+
+// Answered tells of an error that somebody answered, whom one cannot work with. Such a
+// host is not gone.
+func Answered(err error) bool {
+	var refused *RefusedError
+	var line *LineError
+	return errors.As(err, &refused) || errors.As(err, &line) && line.Answered
+}
+
+// connect gives the conversation, which it begins where there is none.
+func (h *Remote) connect(ctx context.Context) (*line, error) {
+	select {
+	case h.starting <- struct{}{}:
+		defer func() { <-h.starting }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	h.mu.Lock()
+	l := h.line
+	h.mu.Unlock()
+	if l != nil {
+		select {
+		case <-l.lost:
+		default:
+			return l, nil
+		}
+	}
+	l, err := h.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.line = l
+	return l, nil
+}
+
+// start runs the command, compares versions, and says what the host must know.
+func (h *Remote) start(ctx context.Context) (_ *line, err error) {
+	o := h.options
+	failed := func(answered bool, err error) error {
+		return &LineError{Member: o.Member, Answered: answered, Err: err}
+	}
+	l := &line{stderr: &tail{}, lost: make(chan struct{})}
+	// Without a context: it ends when its input does.
+	l.cmd = exec.Command(o.Command[0], o.Command[1:]...) //nolint:noctx // see above
+	l.cmd.Stderr = l.stderr
+	// A process group of its own: an interrupt of the terminal is the coordinator's.
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l.cmd.WaitDelay = endTimeout
+	if l.in, err = l.cmd.StdinPipe(); err != nil {
+		return nil, failed(false, err)
+	}
+	out, err := l.cmd.StdoutPipe()
+	if err != nil {
+		return nil, failed(false, err)
+	}
+	if err := l.cmd.Start(); err != nil {
+		return nil, failed(false, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), err))
+	}
+	in := bufio.NewReaderSize(out, 64<<10)
+	hello, err := l.hello(ctx, in)
+	if err != nil {
+		answered, why := l.ended(err)
+		return nil, failed(answered, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), why))
+	}
+	if hello.Requorum != o.Version {
+		l.end()
+		return nil, failed(true, fmt.Errorf("%s: requorum there is %s, and this one is %s: install the same version on both", strings.Join(o.Command, " "), hello.Requorum, o.Version))
+	}
+	l.conn = newConversation(in, l.in, func(ctx context.Context, r *incoming) (any, error) {
+		var a FetchArguments
+		if r.Verb != verbFetch || o.Fetch == nil {
+			return nil, fmt.Errorf("%q is nothing that a coordinator does", r.Verb)
+		}
+		if err := r.Decode(&a); err != nil {
+			return nil, err
+		}
+		return o.Fetch(ctx, a, r.Data)
+	})
+	go func() {
+		err := l.conn.Serve(context.Background())
+		_, why := l.ended(err)
+		l.why = why
+		close(l.lost)
+	}()
+	watched, stop := context.WithCancel(context.Background())
+	go l.conn.Watch(watched, func(error) { l.kill() })
+	go func() {
+		<-l.lost
+		stop()
+	}()
+	var c configured
+	if err := l.conn.Call(ctx, Header{}, verbConfigure, o.Config, &c, nil); err != nil {
+		l.end()
+		return nil, failed(true, l.because(err))
+	}
+	l.epoch = c.Epoch + 1
+	return l, nil
+}
+
+// hello reads the first line.
+func (l *line) hello(ctx context.Context, in *bufio.Reader) (*hello, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, helloTimeout, fmt.Errorf("it said nothing within %s", helloTimeout))
+	defer cancel()
+	type first struct {
+		line []byte
+		err  error
+	}
+	read := make(chan first, 1)
+	go func() {
+		line, err := readLine(in)
+		read <- first{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		l.kill()
+		<-read
+		return nil, context.Cause(ctx)
+	case f := <-read:
+		if errors.Is(f.err, io.EOF) {
+			return nil, errEnded
+		}
+		if f.err != nil {
+			return nil, &strangeError{f.err}
+		}
+		var hello hello
+		if err := json.Unmarshal(f.line, &hello); err != nil || hello.Requorum == "" {
+			return nil, &strangeError{fmt.Errorf("it begins with %s, which is no line of `requorum host`: nothing else may print there, such as a profile of the shell", shown(f.line))}
+		}
+		return &hello, nil
+	}
+}
+
+// strangeError says that something else answered.
+type strangeError struct{ err error }
+
+func (e *strangeError) Error() string { return e.err.Error() }
+func (e *strangeError) Unwrap() error { return e.err }
+
+// ended waits for the command's end, and says why there was one: by what it printed, as
+// ssh does. answered tells whether somebody was there.
+func (l *line) ended(why error) (answered bool, _ error) {
+	l.end()
+	err := l.cmd.Wait()
+	l.exited.Store(true)
+	var strange *strangeError
+	answered = errors.As(why, &strange)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		text := l.stderr.String()
+		switch exit.ExitCode() {
+		case 2: // its own, of another version that knows no such command
+			answered = answered || strings.HasPrefix(text, "requorum: ")
+		case 126, 127: // of the shell there
+			answered = true
+		case 255: // ssh's own
+			answered = answered || slices.ContainsFunc([]string{"Permission denied", "Host key verification failed", "Too many authentication failures"}, func(s string) bool { return strings.Contains(text, s) })
+		}
+		why = fmt.Errorf("%w (%w)", why, exit)
+	}
+	if text := l.stderr.String(); text != "" {
+		why = fmt.Errorf("%w: %s", why, text)
+	}
+	return answered, why
+}
+
+// end ends the command's input, and the command where that does not do.
+func (l *line) end() {
+	_ = l.in.Close() // it may have been
+	time.AfterFunc(endTimeout, l.kill)
+}
+
+// kill reaches what the command has started, too.
+func (l *line) kill() {
+	if !l.exited.Load() {
+		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+	}
+}
+
+// because is why an answer did not come.
+func (l *line) because(err error) error {
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return err
+	}
+	select {
+	case <-l.lost:
+		return l.why
+	case <-time.After(endTimeout):
+		return err
+	}
+}
+
+// tail keeps the last of what is printed.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 2 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	return len(p), nil
+}
+
+// String is one line, without what a terminal would obey.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.Join(strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// Client asks a host in the name of a run.
+type Client struct {
+	host           *Remote
+	run, takesOver string
+}
+
+// As gives a client for a run. takesOver may be empty: see Header.
+func (h *Remote) As(run, takesOver string) *Client { return &Client{h, run, takesOver} }
+
+func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, data io.Writer) error {
+	l, err := c.host.connect(ctx)
+	if err != nil {
+		return err
+	}
+	member := c.host.options.Member
+	header := Header{Member: member, Run: c.run, TakesOver: c.takesOver, Epoch: l.epoch}
+	err = l.conn.Call(ctx, header, verb, arguments, answer, data)
+	var refused *RefusedError
+	var notTaken *notTakenError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused), errors.As(err, &notTaken):
+		return fmt.Errorf("member %s: %w", member, err)
+	case ctx.Err() != nil:
+		return err
+	}
+	return &LineError{Member: member, Err: l.because(err)}
+}
+
+// Member asks for the state.
+func (c *Client) Member(ctx context.Context) (*Member, error) {
+	return c.observe(ctx, observeArguments{})
+}
+
+// Built asks for the last rebuild that was not undone, and what it came to; both are
+// nil where the host remembers none.
+func (c *Client) Built(ctx context.Context) (*Built, *Rebuilt, error) {
+	m, err := c.observe(ctx, observeArguments{Built: true})
+	if err != nil || m.Built == nil {
+		return nil, nil, err
+	}
+	var result Rebuilt
+	if err := json.Unmarshal(m.Built.Result, &result); err != nil {
+		return nil, nil, fmt.Errorf("member %s: what run %s built: %w", m.Name, m.Built.Run, err)
+	}
+	return m.Built, &result, nil
+}
+
+func (c *Client) observe(ctx context.Context, a observeArguments) (*Member, error) {
+	var m Member
+	if err := c.call(ctx, verbObserve, a, &m, nil); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+func (c *Client) act(ctx context.Context, verb verb, arguments any) (*Done, error) {
+	var done Done
+	if err := c.call(ctx, verb, arguments, &done, nil); err != nil {
+		return nil, err
+	}
+	return &done, nil
+}
+
+// Stop stops the member and gives the proof.
+func (c *Client) Stop(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbStop, nil)
+}
+
+// Start starts the member, which has to have data to start from.
+func (c *Client) Start(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbStart, nil)
+}
+
+// SetAside sets the stopped member's data aside.
+func (c *Client) SetAside(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbSetAside, nil)
+}
+
+// Undo puts back what this run set aside.
+func (c *Client) Undo(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbUndo, nil)
+}
+
+// Quiesce stops the host's clients, in their order, and gives the proof of each;
+// those that are to be restarted only are left alone.
+func (c *Client) Quiesce(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbQuiesce, nil)
+}
+
+// Resume starts the clients that Quiesce stopped, in the reverse order, then
+// restarts those that are to be. Where nothing was quiesced it does nothing, and
+// Done.Warnings says so.
+func (c *Client) Resume(ctx context.Context) (*Done, error) {
+	return c.act(ctx, verbResume, nil)
+}
+
+// Flags brings the flags in line with which the stopped member will be started. An
+// answer whose Done.Flags.ByHand is not empty says what a person has to change.
+func (c *Client) Flags(ctx context.Context, wanted supervisor.Flags) (*Done, error) {
+	return c.act(ctx, verbFlags, wanted)
+}
+
+// Rebuild builds the member's directories as a plan says, from where source tells that
+// the survivors' data lies. The run must have set the old data aside. It may be called
+// again after anything: what is there already is not brought or built again.
+func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, source RebuildSource) (*Rebuilt, error) {
+	done, err := c.act(ctx, verbRebuild, rebuildArguments{Plan: plan, Source: source})
+	if err != nil {
+		return nil, err
+	}
+	if done.Result == nil {
+		return nil, fmt.Errorf("rebuild member %s: it does not say what was built", c.host.options.Member)
+	}
+	return done.Result, nil
+}
+
+// Repositories asks what the host can read of the repositories that it was told of:
+// each of the pieces is looked for in each of them.
+func (c *Client) Repositories(ctx context.Context, pieces []Stored) ([]Repository, error) {
+	var answer Readable
+	err := c.call(ctx, verbRepositories, repositoriesArguments{Pieces: pieces}, &answer, nil)
+	return answer.Repositories, err
+}
+
+// Files lists the files of the stopped member: Current or, of what this
+// run set aside, Aside.
+func (c *Client) Files(ctx context.Context, of string) ([]File, error) {
+	sent, err := c.Data(ctx, c.dataOf(of), nil)
+	if err != nil {
+		return nil, err
+	}
+	return sent.Files, nil
+}
+
+func (c *Client) dataOf(of string) DataArguments {
+	a := DataArguments{Of: of}
+	if of == Aside {
+		a.Run = c.run
+	}
+	return a
+}
+
+// Data passes on what is asked for as it is: whoever asked compares the sum.
+func (c *Client) Data(ctx context.Context, a DataArguments, w io.Writer) (*Sent, error) {
+	var sent Sent
+	err := c.call(ctx, verbData, a, &sent, w)
+	return &sent, err
+}
+
+// Survey writes the digest of the stopped member to w; with a run, that of what
+// the run set aside. It returns an error unless all of it came and its SHA-256 is
+// the one that the sender reckoned, and it has no more than digestLimit bytes; w may
+// then have got some.
+func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
+	sum := newSummedWriter(&atMost{w, digestLimit}, -1)
+	var sent Sent
+	err := c.call(ctx, verbSurvey, surveyArguments{Run: run}, &sent, sum)
+	if err == nil {
+		err = sum.Check(sent.Sum)
+	}
+	if err != nil {
+		return fmt.Errorf("the survey of member %s: %w", c.host.options.Member, err)
+	}
+	return nil
+}
+
+// digestLimit is more than a digest can have: some 20 bytes for each entry of a log that
+// has a hundred million. A variable for tests.
+var digestLimit int64 = 4 << 30
+
+// atMost fails where more is written than it lets through.
+type atMost struct {
+	w    io.Writer
+	left int64
+}
+
+func (a *atMost) Write(p []byte) (int, error) {
+	if a.left -= int64(len(p)); a.left < 0 {
+		return 0, fmt.Errorf("more than %d bytes came", digestLimit)
+	}
+	return a.w.Write(p)
+}
+
+// Secrets reads the lines of identity files, and those of the operator's environment
+// with which S3 is asked.
+func Secrets(identityFiles []string) (identities []string, environment map[string]string, err error) {
+	for _, path := range identityFiles {
+		if err := safedir.TrustedFile(path); err != nil {
+			return nil, nil, fmt.Errorf("identity-files: %w", err)
+		}
+		data, err := sinks.ReadFile(path, sinks.SmallFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("identity-files: %w", err)
+		}
+		for text := range strings.Lines(string(data)) {
+			if text = strings.TrimSpace(text); text != "" && !strings.HasPrefix(text, "#") {
+				identities = append(identities, text)
+			}
+		}
+	}
+	environment = map[string]string{}
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+		if v := os.Getenv(name); v != "" {
+			environment[name] = v
+		}
+	}
+	return identities, environment, nil
+}

@@ -1,0 +1,223 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+)
+
+// quiesce stops the host's clients, in their order, but those that are only to be
+// restarted. The journal has first which of all of them ran: to stop one can make
+// others fail.
+func (h *host) quiesce(ctx context.Context, a Header, _ *none) (*Done, error) {
+	if len(h.Clients) == 0 {
+		return &Done{}, nil
+	}
+	if err := h.rememberClients(ctx, a.Run); err != nil {
+		return nil, err
+	}
+	for _, c := range h.Clients {
+		if c.Config.Restart {
+			// A resume that was broken off, before this, may have restarted it.
+			if h.Journal.Quiesce().Client(c.Config.Name).Phase != "" {
+				if err := h.clientAt(a.Run, c, ""); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		if err := h.stopClient(ctx, a.Run, c); err != nil {
+			return nil, refused(Failed, fmt.Errorf("client %s is not stopped: %w", c.Config.Name, err))
+		}
+	}
+	return &Done{Clients: h.clientStates(ctx, h.Journal.Quiesce())}, nil
+}
+
+// rememberClients gives the clients to the run, with the states of those that are
+// not known yet.
+func (h *host) rememberClients(ctx context.Context, run string) error {
+	known := h.Journal.Quiesce()
+	e := record{Run: run, Step: stepQuiesce}
+	for _, c := range h.Clients {
+		if known != nil && known.Client(c.Config.Name) != nil {
+			continue
+		}
+		ran, err := c.Wanted(ctx)
+		if err != nil {
+			return fmt.Errorf("client %s: whether it runs: %w", c.Config.Name, err)
+		}
+		e.Clients = append(e.Clients, clientRecord{Name: c.Config.Name, Ran: ran})
+	}
+	if known != nil && known.Run == run && len(e.Clients) == 0 {
+		return nil
+	}
+	return h.Journal.Add(e)
+}
+
+// stopClient stops a client, also one that did not run before: somebody may have
+// started it since.
+func (h *host) stopClient(ctx context.Context, run string, c supervisor.Client) error {
+	if h.Journal.Quiesce().Client(c.Config.Name).Phase == ClientStopped {
+		if _, err := c.Stopped(ctx); err == nil {
+			return nil
+		}
+	}
+	if err := h.clientAt(run, c, ClientStopping); err != nil {
+		return err
+	}
+	limited, cancel := withTimeout(ctx, "stop", time.Duration(c.Config.StopTimeout))
+	defer cancel()
+	if _, err := c.Stop(limited); err != nil {
+		return err
+	}
+	return h.clientAt(run, c, ClientStopped)
+}
+
+// resume starts what a quiesce stopped, in the reverse order, and then restarts what
+// is to be restarted, in its order.
+func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
+	known := h.Journal.Quiesce()
+	switch {
+	case known == nil && len(h.Clients) == 0:
+		return &Done{}, h.letGo(a.Run)
+	case known == nil:
+		return &Done{
+			Clients:  h.clientStates(ctx, nil),
+			Warnings: []string{"nothing was resumed: the clients of this host are not quiesced, or were resumed before"},
+		}, h.letGo(a.Run)
+	}
+	for _, k := range known.Clients {
+		if h.client(k.Name) == nil {
+			return nil, refused(BadRequest, fmt.Errorf("client %s was quiesced by run %s, and is not in the cluster file any more: write it there again", k.Name, known.Run))
+		}
+	}
+	if known.Run != a.Run { // which it takes over from
+		if err := h.Journal.Add(record{Run: a.Run, Step: stepQuiesce}); err != nil {
+			return nil, err
+		}
+	}
+	done := &Done{}
+	for _, c := range h.resumeOrder() {
+		k := known.Client(c.Config.Name)
+		switch {
+		case k == nil || k.Phase == ClientStarted || k.Phase == ClientRestarted:
+			continue // never touched, or done before
+		case !k.Ran:
+			if err := h.clientAt(a.Run, c, ClientLeft); err != nil {
+				return nil, err
+			}
+			done.Warnings = append(done.Warnings, fmt.Sprintf("client %s did not run before the recovery, and was not started", k.Name))
+			continue
+		}
+		if err := h.resumeClient(ctx, a.Run, c); err != nil {
+			return nil, refused(Failed, fmt.Errorf("client %s is not resumed: %w", k.Name, err))
+		}
+	}
+	done.Clients = h.clientStates(ctx, h.Journal.Quiesce())
+	if err := h.Journal.Add(record{Run: a.Run, Step: stepResumed}); err != nil {
+		return nil, err
+	}
+	return done, h.letGo(a.Run)
+}
+
+// letGo ends the run's hold of a member that it did not start: a resume is the last
+// that a run does on a host.
+func (h *host) letGo(run string) error {
+	if !h.Journal.Holds(run) {
+		return nil
+	}
+	return h.Journal.Add(record{Run: run, Step: stepReleased})
+}
+
+func (h *host) resumeOrder() []supervisor.Client {
+	var start, restart []supervisor.Client
+	for _, c := range h.Clients {
+		if c.Config.Restart {
+			restart = append(restart, c)
+		} else {
+			start = append(start, c)
+		}
+	}
+	slices.Reverse(start)
+	return append(start, restart...)
+}
+
+func (h *host) resumeClient(ctx context.Context, run string, c supervisor.Client) error {
+	begun, done, act := ClientStarting, ClientStarted, c.Start
+	if c.Config.Restart {
+		begun, done, act = ClientRestarting, ClientRestarted, c.Restart
+	}
+	if err := h.clientAt(run, c, begun); err != nil {
+		return err
+	}
+	limited, cancel := withTimeout(ctx, "start", timeout(c, begun))
+	defer cancel()
+	if err := act(limited); err != nil {
+		return err
+	}
+	return h.clientAt(run, c, done)
+}
+
+func (h *host) clientAt(run string, c supervisor.Client, phase ClientPhase) error {
+	h.Logger.Info("a client of the cluster", "client", c.Config.Name, "phase", phase, "run", run)
+	k := h.Journal.Quiesce().Client(c.Config.Name)
+	return h.Journal.Add(record{Run: run, Step: stepClient, Clients: []clientRecord{{Name: k.Name, Ran: k.Ran, Phase: phase}}})
+}
+
+func (h *host) client(name string) *supervisor.Client {
+	for i := range h.Clients {
+		if h.Clients[i].Config.Name == name {
+			return &h.Clients[i]
+		}
+	}
+	return nil
+}
+
+// clientStates looks at all clients, at once: each may have to ask a program.
+func (h *host) clientStates(ctx context.Context, known *quiesceRecord) []ClientState {
+	states := make([]ClientState, len(h.Clients))
+	var all sync.WaitGroup
+	for i, c := range h.Clients {
+		all.Go(func() { states[i] = clientState(ctx, c) })
+	}
+	all.Wait()
+	if known != nil {
+		for i := range states {
+			if k := known.Client(states[i].Name); k != nil {
+				states[i].Phase, states[i].Ran, states[i].Timeout = k.Phase, &k.Ran, timeout(h.Clients[i], k.Phase)
+			}
+		}
+	}
+	return states
+}
+
+// clientState is that of a client as of now.
+func clientState(ctx context.Context, c supervisor.Client) ClientState {
+	state := ClientState{Name: c.Config.Name, Kind: c.Config.Kind, Restart: c.Config.Restart}
+	proof, err := c.Stopped(ctx)
+	if err != nil {
+		state.Why, state.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
+		return state
+	}
+	state.Stopped, state.Found = true, proof.Found
+	return state
+}
+
+// timeout is what a phase that is under way may take at most.
+func timeout(c supervisor.Client, phase ClientPhase) time.Duration {
+	switch phase {
+	case ClientStopping:
+		return time.Duration(c.Config.StopTimeout)
+	case ClientStarting:
+		return time.Duration(c.Config.StartTimeout)
+	case ClientRestarting:
+		return time.Duration(c.Config.StopTimeout + c.Config.StartTimeout)
+	default:
+		return 0
+	}
+}

@@ -1,0 +1,235 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+const copyBuffer = 256 << 10
+
+// data lists the files of the stopped member, or of what a run set aside, or streams a
+// piece of one.
+func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, error) {
+	folders, err := h.folders(a)
+	if err != nil {
+		return nil, err
+	}
+	if a.File == "" {
+		files, err := folders.list()
+		return &Sent{Files: files}, err
+	}
+	f, size, err := folders.open(a.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	if a.Offset < 0 || a.Length < 0 || a.Offset > size || a.Length > size-a.Offset {
+		return nil, refused(BadRequest, fmt.Errorf("%s has %d bytes, and %d from %d on were asked for", a.File, size, a.Length, a.Offset))
+	}
+	sum := newSummedWriter(untilDone{ctx, out}, a.Length)
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, io.NewSectionReader(f, a.Offset, a.Length), make([]byte, copyBuffer))
+	if err == nil && n < a.Length {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil && a.Of == Current {
+		err = h.idle() // it may have been started meanwhile
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s could not be sent: %w", a.File, err)
+	}
+	return &Sent{Sum: sum.Sum()}, nil
+}
+
+// untilDone ends a stream that nobody waits for any more.
+type untilDone struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u untilDone) Write(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.w.Write(p)
+}
+
+// survey streams the digest of the stopped member's data, or of what a run set aside.
+func (h *host) survey(ctx context.Context, a *surveyArguments, out io.Writer) (any, error) {
+	survivor, done, err := h.surveyed(ctx, a.Run)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	sum := newSummedWriter(untilDone{ctx, out}, -1)
+	err = sources.WriteDigest(ctx, sum, survivor, sources.DigestOptions{CheckBase: h.CheckBase})
+	if err == nil && a.Run == "" {
+		err = h.idle()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Sent{Sum: sum.Sum()}, nil
+}
+
+// surveyed is what is read, as a data directory. The caller calls done.
+func (h *host) surveyed(ctx context.Context, run string) (_ sources.Survivor, done func(), err error) {
+	m := h.Config.Member
+	if run == "" {
+		if _, err := h.Controller.Stopped(ctx); err != nil {
+			return sources.Survivor{}, nil, err
+		}
+		return sources.Survivor{Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir}, func() {}, h.idle()
+	}
+	aside := h.asideOf(run)
+	if aside == nil || aside.Folder == "" {
+		return sources.Survivor{}, nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s", run))
+	}
+	folder, err := os.MkdirTemp(h.Config.StateDir, "survey-") //nolint:forbidigo // this process's own folder
+	if err != nil {
+		return sources.Survivor{}, nil, err
+	}
+	done = func() { _ = safedir.RemoveAll(folder) } // a link
+	survivor := sources.Survivor{Name: m.Name}
+	if survivor.DataDir, survivor.WALDir, err = aside.View(folder); err != nil {
+		done()
+		return sources.Survivor{}, nil, err
+	}
+	return survivor, done, nil
+}
+
+func (h *host) idle() error {
+	return restore.CheckMemberIdle(h.Config.Member.DataDir, h.Config.Member.WALDir)
+}
+
+// folders are those that may be read, by the first part of a file's name. A link in the
+// place of one is not followed.
+type folders map[string]string
+
+func (h *host) folders(a *DataArguments) (folders, error) {
+	m := h.Config.Member
+	switch a.Of {
+	case Aside:
+		if err := checkRun(a.Run); err != nil {
+			return nil, refused(BadRequest, err)
+		}
+		aside := h.Journal.Aside(a.Run)
+		if aside == nil || !aside.Done || aside.Undoing || aside.Folder == "" {
+			return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s", a.Run))
+		}
+		if err := h.sameDirectories(aside); err != nil {
+			return nil, err
+		}
+		f := folders{"member": aside.Folder}
+		if aside.Log != "" {
+			f["wal"] = aside.Log
+		}
+		return f, nil
+	case Current:
+	default:
+		return nil, refused(BadRequest, fmt.Errorf("of %q: want %s or %s", a.Of, Current, Aside))
+	}
+	if err := h.idle(); err != nil {
+		return nil, err
+	}
+	if left, err := restore.Placeholder(m.DataDir, m.WALDir); left || err != nil {
+		return nil, err // no folder, so no file
+	}
+	f := folders{"member": path.Join(m.DataDir, "member")}
+	if m.WALDir != "" {
+		f["wal"] = m.WALDir
+	}
+	return f, nil
+}
+
+// checkFolder refuses a folder that is a link, whoever made it: the list and the files
+// would be those of another folder.
+func checkFolder(folder string) error {
+	info, err := safedir.Lstat(folder)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder: where it links to another one, name that one in the cluster file (data-dir, wal-dir)", folder)
+	}
+	return err
+}
+
+// open opens a file for reading. A name can't lead out of its folder: not by its
+// parts, and not by a link that etcd's user made.
+func (f folders) open(name string) (*os.File, int64, error) {
+	first, rest, _ := strings.Cut(name, "/")
+	folder, known := f[first]
+	if !fs.ValidPath(name) || !known || rest == "" || strings.Contains(name, "\\") {
+		return nil, 0, refused(BadRequest, fmt.Errorf("%q is no file of the member: names are those of the list", name))
+	}
+	if err := checkFolder(folder); err != nil {
+		return nil, 0, notFound(err)
+	}
+	file, err := safedir.Open(filepath.Join(folder, rest))
+	if err != nil {
+		return nil, 0, notFound(err)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+func notFound(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return refused(NotFound, err)
+	}
+	return refused(BadRequest, err)
+}
+
+// list names all files. A link is an error and not left out: the copy would look
+// whole.
+func (f folders) list() ([]File, error) {
+	files := []File{}
+	for first, folder := range f {
+		err := checkFolder(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			files, err = listFolder(files, folder, first, first != "wal") // in which others or we set aside
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the files of the member: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// listFolder adds a folder's files, and with deep those of the folders in it.
+func listFolder(files []File, folder, name string, deep bool) ([]File, error) {
+	all, err := safedir.ReadDir(folder)
+	for _, e := range all {
+		if err != nil {
+			return nil, err
+		}
+		place, name := filepath.Join(folder, e.Name()), path.Join(name, e.Name())
+		switch {
+		case e.IsDir() && deep:
+			files, err = listFolder(files, place, name, deep)
+		case e.IsDir():
+		case !e.Type().IsRegular():
+			err = fmt.Errorf("%s is no ordinary file: where it links to another folder, name that one in the cluster file (data-dir, wal-dir)", place)
+		default:
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				files = append(files, File{Name: name, Size: info.Size(), Time: info.ModTime().UTC()})
+			}
+		}
+	}
+	return files, err
+}

@@ -1,0 +1,425 @@
+// The journals are what a recovery remembers: on the machine of the operator the
+// decision and each step (Folder, Run), and on each host what was done to its member
+// (Journal). It promises:
+//
+//  1. An entry is on the disk before Add returns.
+//  2. A journal whose last line was cut off by a crash is read without it, and goes
+//     on. A line that is damaged otherwise, and a journal that cannot be read to its
+//     end, is an error, and the file stays as it is.
+//  3. One process writes a journal or a folder at a time; reading takes no lock.
+//
+// The folder has a sub-folder for each run, 0001-ID and on, which stays when the run
+// is over.
+
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// step is what an entry says.
+type step string
+
+// The steps.
+const (
+	stepHeld         step = "held"      // the run has the member from now on
+	stepReleased     step = "released"  // it no longer has it
+	stepSetAside     step = "set-aside" // begun: Aside says what is moved
+	stepSetAsideDone step = "set-aside-done"
+	stepUndo         step = "undo" // begun, of what Aside says
+	stepUndoDone     step = "undo-done"
+	// Building begins the last step of a rebuild: Built says of which plan.
+	// Superseded says that it was done: from then on the old cluster counts as
+	// superseded by the new one, until an undo of the same run.
+	stepRebuild    step = "rebuild"
+	stepSuperseded step = "superseded"
+	// Quiescing begins a quiesce: Clients says which of them ran. ClientAt says how
+	// far the run got with those that it names; Resumed that the quiesce is over.
+	stepQuiesce step = "quiesce"
+	stepClient  step = "client"
+	stepResumed step = "resume-done"
+	// Flagging begins to bring etcd's flags in line: Flags says where. Unflagged says
+	// that the old ones are back.
+	stepFlags       step = "flags"
+	stepFlagsUndone step = "flags-undone"
+	// Asked is the first of an epoch: what is asked of a lower one is refused.
+	stepEpoch step = "asked"
+)
+
+// record is one line.
+type record struct {
+	Time  time.Time      `json:"time"`
+	Run   string         `json:"run"`
+	Step  step           `json:"step"`
+	Aside *restore.Aside `json:"aside,omitempty"`
+	Built *builtRecord   `json:"built,omitempty"`
+	// Clients are those of Quiescing and ClientAt.
+	Clients []clientRecord `json:"clients,omitempty"`
+	Flags   *flagsRecord   `json:"flags,omitempty"`
+	Epoch   uint64         `json:"epoch,omitempty"`
+}
+
+// asideRecord is a set-aside, as far as it got.
+type asideRecord struct {
+	restore.Aside
+	Done    bool
+	Undoing bool
+}
+
+// journal is open until Close. Its methods may be called by several goroutines.
+type journal struct {
+	path string
+	now  func() time.Time
+
+	mu    sync.Mutex
+	file  *os.File
+	run   string        // that has the member
+	aside []asideRecord // not undone, oldest first
+	built []builtRecord // not undone, oldest first
+	taken []builtRecord // undone
+
+	quiesce *quiesceRecord // not resumed
+
+	flags []flagsRecord // not undone, oldest first
+
+	epoch uint64 // the highest
+}
+
+// openJournal opens the journal in a folder, which it makes, and locks it: one process
+// changes a member at a time, and for another one the error is ErrBusy. The caller
+// closes it.
+func openJournal(folder string) (*journal, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("the state folder: %w", err)
+	}
+	j := &journal{path: filepath.Join(folder, "journal.jsonl"), now: time.Now}
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the journal: %w", err)
+	}
+	j.file = f
+	if err := takeLock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("journal %s: %w", j.path, err), f.Close())
+	}
+	err = takeUp(f, j.take)
+	if err == nil {
+		err = syncDir(folder)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("journal %s: %w: look at it, and move it away once nothing is set aside that is still wanted", j.path, err), f.Close())
+	}
+	return j, nil
+}
+
+// readJournal gives the journal of a folder as it is now: without a lock, and for reading
+// only. A folder that is not there has an empty one.
+func readJournal(folder string) (*journal, error) {
+	j := &journal{path: filepath.Join(folder, "journal.jsonl"), now: time.Now}
+	f, err := os.Open(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the journal: %w", err)
+	}
+	_, err = eachLine(f, j.take)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("journal %s: %w", j.path, err)
+	}
+	return j, nil
+}
+
+// Close releases the lock.
+func (j *journal) Close() error { return j.file.Close() }
+
+// take takes up a line.
+func (j *journal) take(line []byte) error {
+	var e record
+	if err := strict(line, &e); err != nil {
+		return err
+	}
+	j.apply(e)
+	return nil
+}
+
+func (j *journal) apply(e record) {
+	j.applyClients(e)
+	switch e.Step {
+	case stepHeld:
+		j.run = e.Run
+	case stepReleased:
+		if j.run == e.Run {
+			j.run = ""
+		}
+	case stepSetAside:
+		j.aside = append(j.aside, asideRecord{Aside: *e.Aside})
+	case stepSetAsideDone, stepUndo, stepUndoDone:
+		for i := range j.aside {
+			if a := &j.aside[i]; a.Run == e.Run {
+				a.Done = a.Done || e.Step == stepSetAsideDone
+				a.Undoing = a.Undoing || e.Step == stepUndo
+				if e.Step == stepUndoDone {
+					j.aside = append(j.aside[:i], j.aside[i+1:]...)
+					j.takeBack(e.Run)
+				}
+				return
+			}
+		}
+	case stepRebuild, stepSuperseded:
+		j.build(e)
+	case stepFlags, stepFlagsUndone:
+		j.flag(e)
+	case stepEpoch:
+		j.epoch = max(j.epoch, e.Epoch)
+	default: // it is about clients
+	}
+}
+
+// Add writes an entry, durably.
+func (j *journal) Add(e record) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e.Time = j.now().UTC()
+	if err := appendLine(j.file, e); err != nil {
+		return fmt.Errorf("journal %s: %w", j.path, err)
+	}
+	j.apply(e)
+	return nil
+}
+
+// Epoch is the highest that anything was asked in.
+func (j *journal) Epoch() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.epoch
+}
+
+// Run is the one that has the member, or has quiesced the host's clients; empty
+// where none has.
+func (j *journal) Run() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.run == "" && j.quiesce != nil {
+		return j.quiesce.Run
+	}
+	return j.run
+}
+
+// Holds tells whether a run has the member itself.
+func (j *journal) Holds(run string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.run == run
+}
+
+// Asides are those that were not undone, oldest first.
+func (j *journal) Asides() []asideRecord {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]asideRecord(nil), j.aside...)
+}
+
+// Aside is the one of a run; nil where there is none.
+func (j *journal) Aside(run string) *asideRecord {
+	for _, a := range j.Asides() {
+		if a.Run == run {
+			return &a
+		}
+	}
+	return nil
+}
+
+// builtRecord is a rebuild of the member.
+type builtRecord struct {
+	Run  string `json:"-"` // the entry's
+	Plan string `json:"plan"`
+	// Old is the cluster that was lost, and New the one that goes on in its place.
+	Old snapshot.ID `json:"old_cluster_id"`
+	New snapshot.ID `json:"new_cluster_id"`
+	// Result is what the rebuild gave, or, while it is not Done, what is known of it
+	// by then.
+	Result json.RawMessage `json:"result,omitempty"`
+	Done   bool            `json:"-"`
+	At     time.Time       `json:"-"` // when the entry was written
+}
+
+// build keeps one rebuild for each run: a later plan of the run takes the place of
+// an earlier one.
+func (j *journal) build(e record) {
+	b := *e.Built
+	b.Run, b.Done, b.At = e.Run, e.Step == stepSuperseded, e.Time
+	j.built = append(slices.DeleteFunc(j.built, func(o builtRecord) bool { return o.Run == e.Run }), b)
+	if b.Done {
+		j.taken = slices.DeleteFunc(j.taken, func(o builtRecord) bool { return o.Old == b.Old && o.New == b.New })
+	}
+}
+
+// takeBack forgets what a run built, whose set-aside was undone.
+func (j *journal) takeBack(run string) {
+	for _, b := range j.built {
+		if b.Run == run && b.Done {
+			j.taken = append(j.taken, b)
+		}
+	}
+	j.built = slices.DeleteFunc(j.built, func(b builtRecord) bool { return b.Run == run })
+}
+
+// Built is what a run built, or began to; nil where it did not, or it was undone.
+func (j *journal) Built(run string) *builtRecord {
+	return j.find(func(b builtRecord) bool { return b.Run == run })
+}
+
+// Newest is the last rebuild that came to its end and was not undone; nil where there
+// is none.
+func (j *journal) Newest() *builtRecord {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, b := range slices.Backward(j.built) {
+		if b.Done {
+			return &b
+		}
+	}
+	return nil
+}
+
+// Superseding is the rebuild that put another cluster in the place of this one;
+// nil where none did that was not undone.
+func (j *journal) Superseding(cluster snapshot.ID) *builtRecord {
+	return j.find(func(b builtRecord) bool { return b.Done && b.Old == cluster })
+}
+
+func (j *journal) find(match func(builtRecord) bool) *builtRecord {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i := slices.IndexFunc(j.built, match); i >= 0 {
+		b := j.built[i]
+		return &b
+	}
+	return nil
+}
+
+// TakenBack are the clusters that were built in the place of this one, and whose
+// rebuild was undone here.
+func (j *journal) TakenBack(cluster snapshot.ID) (by []snapshot.ID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, b := range j.taken {
+		if b.Old == cluster {
+			by = append(by, b.New)
+		}
+	}
+	return by
+}
+
+// clientRecord is what a recovery did with a client of the host.
+type clientRecord struct {
+	Name string `json:"name"`
+	// Ran is whether it ran, or was to, before the recovery touched any.
+	Ran   bool        `json:"ran"`
+	Phase ClientPhase `json:"phase,omitempty"`
+}
+
+// quiesceRecord is that of a run, which has not been resumed.
+type quiesceRecord struct {
+	Run     string
+	Clients []clientRecord
+}
+
+// Client is what is known of one; nil where nothing is.
+func (q *quiesceRecord) Client(name string) *clientRecord {
+	for i := range q.Clients {
+		if q.Clients[i].Name == name {
+			return &q.Clients[i]
+		}
+	}
+	return nil
+}
+
+// Quiesce is the one that is not resumed; nil where there is none.
+func (j *journal) Quiesce() *quiesceRecord {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.quiesce == nil {
+		return nil
+	}
+	return &quiesceRecord{Run: j.quiesce.Run, Clients: slices.Clone(j.quiesce.Clients)}
+}
+
+// applyClients takes up an entry about clients. They are a run's for as long as the
+// member is, and whoever takes one over takes the other as well.
+func (j *journal) applyClients(e record) {
+	switch e.Step {
+	case stepQuiesce:
+		if j.quiesce == nil {
+			j.quiesce = &quiesceRecord{}
+		}
+		j.quiesce.Run = e.Run
+		if j.run != "" {
+			j.run = e.Run
+		}
+		j.quiesce.Clients = append(j.quiesce.Clients, e.Clients...)
+	case stepClient:
+		if j.quiesce == nil {
+			return
+		}
+		for _, c := range e.Clients {
+			if known := j.quiesce.Client(c.Name); known != nil {
+				known.Phase = c.Phase
+			}
+		}
+	case stepHeld:
+		if j.quiesce != nil {
+			j.quiesce.Run = e.Run
+		}
+	case stepResumed:
+		j.quiesce = nil
+	default: // it is about the member
+	}
+}
+
+// flagsRecord is what a run did to the file that has etcd's flags.
+type flagsRecord struct {
+	Run string `json:"-"` // the entry's
+	// Path is the file, and Kept the one with its text from before the run.
+	Path string `json:"path"`
+	Kept string `json:"kept"`
+	// Before and After are the SHA-256 of the old text and the new one.
+	Before string `json:"before"`
+	After  string `json:"after"`
+	// Changes are all that the run changed.
+	Changes []supervisor.FlagChange `json:"changes"`
+}
+
+// flag keeps one entry for each run: the newest, of which an undo goes back to the
+// first text.
+func (j *journal) flag(e record) {
+	j.flags = slices.DeleteFunc(j.flags, func(f flagsRecord) bool { return f.Run == e.Run })
+	if e.Step == stepFlags {
+		f := *e.Flags
+		f.Run = e.Run
+		j.flags = append(j.flags, f)
+	}
+}
+
+// Flags is what a run did, or began to; nil where it did not, or it was undone.
+func (j *journal) Flags(run string) *flagsRecord {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if i := slices.IndexFunc(j.flags, func(f flagsRecord) bool { return f.Run == run }); i >= 0 {
+		f := j.flags[i]
+		return &f
+	}
+	return nil
+}

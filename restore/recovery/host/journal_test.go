@@ -1,0 +1,192 @@
+package host
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/snapshot"
+)
+
+func openHost(t *testing.T, dir string) *journal {
+	t.Helper()
+	j, err := openJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func addHost(t *testing.T, j *journal, e record) {
+	t.Helper()
+	if err := j.Add(e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGoesOn: whatever byte a crash cut the file at, what was whole is known
+// again, and what comes after it is too.
+func TestGoesOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	j := openHost(t, dir)
+	addHost(t, j, record{Run: "run-1", Step: stepHeld})
+	addHost(t, j, record{Run: "run-1", Step: stepSetAside, Aside: &restore.Aside{Run: "run-1", Folder: "/x"}})
+	addHost(t, j, record{Run: "run-1", Step: stepSetAsideDone})
+	if _, err := openJournal(dir); err == nil || !strings.Contains(err.Error(), "another recovery") {
+		t.Errorf("opened twice: %v", err)
+	}
+	j.Close()
+	path := filepath.Join(dir, "journal.jsonl")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	for cut := range len(data) + 1 {
+		if err := os.WriteFile(path, data[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := openJournal(dir)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		lines := strings.Count(string(data[:cut]), "\n")
+		a := j.Aside("run-1")
+		if (j.Run() == "run-1") != (lines > 0) || (a != nil) != (lines > 1) || a != nil && a.Done != (lines > 2) {
+			t.Fatalf("cut at %d: run %q, %+v", cut, j.Run(), a)
+		}
+		addHost(t, j, record{Run: "run-2", Step: stepHeld})
+		j.Close()
+		if j, err = openJournal(dir); err != nil || j.Run() != "run-2" {
+			t.Fatalf("cut at %d, then %v", cut, err)
+		}
+		j.Close()
+	}
+}
+
+func TestUndo(t *testing.T) {
+	dir := t.TempDir()
+	j := openHost(t, dir)
+	for _, run := range []string{"run-1", "run-2"} {
+		addHost(t, j, record{Run: run, Step: stepHeld})
+		addHost(t, j, record{Run: run, Step: stepSetAside, Aside: &restore.Aside{Run: run}})
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepUndo})
+	if a := j.Aside("run-1"); a == nil || !a.Undoing || a.Done {
+		t.Errorf("%+v", a)
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepUndoDone})
+	addHost(t, j, record{Run: "run-2", Step: stepReleased})
+	if all := j.Asides(); len(all) != 1 || all[0].Run != "run-2" || j.Run() != "" {
+		t.Errorf("%+v %q", all, j.Run())
+	}
+	j.Close()
+	if again := openHost(t, dir); len(again.Asides()) != 1 || again.Run() != "" {
+		t.Errorf("%+v", again.Asides())
+	}
+	if err := os.WriteFile(filepath.Join(dir, "journal.jsonl"), []byte("{\"step\":1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(dir); err == nil {
+		t.Error("a damaged line was read over")
+	}
+}
+
+// TestSuperseded: a rebuild that was begun supersedes nothing, one that was done
+// does, after a restart as well, and an undo of its run takes that back.
+func TestSuperseded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	j := openHost(t, dir)
+	reopen := func() {
+		t.Helper()
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = openHost(t, dir)
+	}
+	const a, b, c = snapshot.ID(1), snapshot.ID(2), snapshot.ID(3)
+	aside := func(run string) {
+		addHost(t, j, record{Run: run, Step: stepSetAside, Aside: &restore.Aside{Run: run}})
+		addHost(t, j, record{Run: run, Step: stepSetAsideDone})
+	}
+	aside("run-1")
+	addHost(t, j, record{Run: "run-1", Step: stepRebuild, Built: &builtRecord{Plan: "p", Old: a, New: b, Result: json.RawMessage(`1`)}})
+	reopen()
+	if s, built := j.Superseding(a), j.Built("run-1"); s != nil || built == nil || built.Done || built.Plan != "p" || built.Run != "run-1" {
+		t.Errorf("begun: %+v %+v", s, built)
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepSuperseded, Built: &builtRecord{Plan: "p", Old: a, New: b, Result: json.RawMessage(`2`)}})
+	aside("run-2")
+	addHost(t, j, record{Run: "run-2", Step: stepSuperseded, Built: &builtRecord{Plan: "q", Old: b, New: c}})
+	reopen()
+	if s := j.Superseding(a); s == nil || s.New != b || !s.Done || string(s.Result) != "2" {
+		t.Errorf("done: %+v", s)
+	}
+	if s := j.Superseding(b); s == nil || s.New != c || s.Run != "run-2" {
+		t.Errorf("done: %+v", s)
+	}
+	addHost(t, j, record{Run: "run-2", Step: stepUndo})
+	if j.Superseding(b) == nil {
+		t.Error("an undo that has only begun took it back")
+	}
+	addHost(t, j, record{Run: "run-2", Step: stepUndoDone})
+	reopen()
+	if s, by := j.Superseding(b), j.TakenBack(b); s != nil || len(by) != 1 || by[0] != c || j.Built("run-2") != nil {
+		t.Errorf("undone: %+v, %v", s, by)
+	}
+	if j.Superseding(a) == nil || len(j.TakenBack(a)) > 0 {
+		t.Error("another run's rebuild was taken back")
+	}
+	aside("run-2")
+	addHost(t, j, record{Run: "run-2", Step: stepSuperseded, Built: &builtRecord{Plan: "q", Old: b, New: c}})
+	if j.Superseding(b) == nil || len(j.TakenBack(b)) > 0 {
+		t.Error("what was built again counts as taken back")
+	}
+}
+
+// TestQuiesce: what ran before the first touch stays known whatever comes after, also
+// to another process; the run that has the member has the clients, and the other way
+// round; after a resume nobody has any.
+func TestQuiesce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	j := openHost(t, dir)
+	again := func() {
+		t.Helper()
+		j.Close()
+		j = openHost(t, dir)
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepQuiesce, Clients: []clientRecord{{Name: "a", Ran: true}, {Name: "b"}}})
+	if j.Run() != "run-1" || j.Holds("run-1") {
+		t.Errorf("the clients are run %q's, and the member is nobody's", j.Run())
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepClient, Clients: []clientRecord{{Name: "a", Phase: ClientStopped}}})
+	addHost(t, j, record{Run: "run-1", Step: stepQuiesce, Clients: []clientRecord{{Name: "c", Ran: true}}})
+	again()
+	q := j.Quiesce()
+	if a, b, c := q.Client("a"), q.Client("b"), q.Client("c"); !a.Ran || a.Phase != ClientStopped || b.Ran || b.Phase != "" || !c.Ran || q.Client("d") != nil {
+		t.Errorf("%+v", q)
+	}
+	addHost(t, j, record{Run: "run-1", Step: stepHeld})
+	addHost(t, j, record{Run: "run-2", Step: stepQuiesce}) // takes over
+	again()
+	if j.Run() != "run-2" || !j.Holds("run-2") || j.Quiesce().Run != "run-2" {
+		t.Errorf("run %q, %+v", j.Run(), j.Quiesce())
+	}
+	addHost(t, j, record{Run: "run-3", Step: stepHeld}) // takes over as well
+	addHost(t, j, record{Run: "run-3", Step: stepReleased})
+	again()
+	if j.Run() != "run-3" || j.Holds("run-3") {
+		t.Errorf("the member was started, and the clients are not: run %q", j.Run())
+	}
+	addHost(t, j, record{Run: "run-3", Step: stepResumed})
+	again()
+	if j.Run() != "" || j.Quiesce() != nil {
+		t.Errorf("run %q, %+v", j.Run(), j.Quiesce())
+	}
+}

@@ -1,0 +1,293 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/replaying"
+)
+
+// quietHost is a host whose member never ran, with a database to set aside.
+func quietHost(t *testing.T) *Config {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := &Config{StateDir: filepath.Join(dir, "state"), Member: supervisor.MemberConfig{
+		Name: "m1", DataDir: filepath.Join(dir, "etcd"), Kind: supervisor.Command,
+		Command:     supervisor.CommandMember{Start: []string{"/bin/false"}, Stop: []string{"/bin/true"}},
+		StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(time.Second),
+	}}
+	path := filepath.Join(cfg.Member.DataDir, "member", "snap", "db")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Mkdir(filepath.Join(cfg.Member.DataDir, "member", "wal"), 0o700), os.WriteFile(path, []byte("database"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func lineTo(t *testing.T, cfg *Config, version string, command ...string) *Remote {
+	t.Helper()
+	if command == nil {
+		command = hostCommand(3*time.Second, 8<<20)
+	}
+	l := NewRemote(RemoteOptions{Member: "m1", Command: command, Config: cfg, Version: version})
+	t.Cleanup(l.Close)
+	return l
+}
+
+// TestLineDrops: a host process that is killed, and one whose line is cut, in the middle
+// of an action, leaves what the next one goes on with. What an older line still asks for
+// is refused, and so is another run.
+func TestLineDrops(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	stopping, end := filepath.Join(t.TempDir(), "stopping"), filepath.Join(t.TempDir(), "end")
+	script := filepath.Join(t.TempDir(), "stop")
+	// What reads the member's database keeps it from being stopped, until it is told to end.
+	text := fmt.Sprintf("#!/bin/sh\ntouch %s\nwhile [ ! -e %s ]; do sleep 0.02; done\n", stopping, end)
+	if err := storetest.WriteProgram(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hold := holdOpen(t, filepath.Join(cfg.Member.DataDir, "member", "snap", "db"), end)
+	cfg.Member.Command.Stop = []string{script}
+	first := lineTo(t, cfg, "test")
+	old := first.As(run1, "")
+	ended := make(chan error, 1)
+	go func() { _, err := old.Stop(t.Context()); ended <- err }()
+	for _, err := os.Stat(stopping); err != nil; _, err = os.Stat(stopping) {
+		select {
+		case err := <-ended:
+			t.Fatalf("it was stopped before it could be: %v", err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	// Another line, while the first one acts: it can look, and has to wait.
+	second := lineTo(t, cfg, "test")
+	if m, err := second.As(run1, "").Member(t.Context()); err != nil || m.Run != run1 {
+		t.Errorf("looked at while another acts: %+v, %v", m, err)
+	}
+	if _, err := second.As(run1, "").SetAside(t.Context()); codeOf(err) != Busy {
+		t.Errorf("while another acts: %v", err)
+	}
+	if err := syscall.Kill(-first.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var line *LineError
+	if err := <-ended; !errors.As(err, &line) || line.Answered || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("killed in the middle: %v", err)
+	}
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hold()
+	if _, err := second.As(run1, "").Stop(t.Context()); err != nil {
+		t.Errorf("the next one goes on: %v", err)
+	}
+	if _, err := second.As(run2, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run1) {
+		t.Errorf("another run: %v", err)
+	}
+	third := lineTo(t, cfg, "test").As(run1, "")
+	done, err := third.SetAside(t.Context())
+	if err != nil || done.Aside == nil {
+		t.Fatal(err)
+	}
+	if _, err := second.As(run1, "").Undo(t.Context()); codeOf(err) != Outdated {
+		t.Errorf("of an older line: %v", err)
+	}
+	if again, err := third.SetAside(t.Context()); err != nil || again.Aside.Folder != done.Aside.Folder {
+		t.Errorf("done twice: %+v, %v", again, err)
+	}
+	// Cut, not killed: the action is still done.
+	cut := lineTo(t, cfg, "test")
+	if _, err := cut.As(run1, "").Member(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j, err := readJournal(cfg.StateDir)
+	if err != nil || j.Epoch() < 2 {
+		t.Errorf("epoch %d, %v", j.Epoch(), err)
+	}
+	if _, err := cut.As(run2, run1).Undo(t.Context()); codeOf(err) != NotFound {
+		t.Errorf("taken over, with nothing of its own: %v", err)
+	}
+	if _, err := cut.As(run1, "").Undo(t.Context()); err != nil {
+		t.Errorf("undone: %v", err)
+	}
+}
+
+// holdOpen has a process keep a file open until another one is there; the caller waits
+// for its end.
+func holdOpen(t *testing.T, path, end string) (wait func()) {
+	t.Helper()
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", `exec 3<>"$0"; while [ ! -e "$1" ]; do sleep 0.02; done`, path, end}, &os.ProcAttr{Files: []*os.File{nil, nil, os.Stderr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	return func() { _, _ = p.Wait() }
+}
+
+// TestStrange: what is no host process, or another version, or cannot be reached, is told
+// apart, with what the command printed last.
+func TestStrange(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxLine+10)
+	big := filepath.Join(t.TempDir(), "big")
+	if err := os.WriteFile(big, []byte(long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name     string
+		command  []string
+		version  string
+		answered bool
+		want     []string
+	}{
+		{"another version", nil, "another", true, []string{"requorum there is test, and this one is another"}},
+		{"no such program", []string{"/none/ssh", "host"}, "test", false, []string{"/none/ssh", "no such file"}},
+		{"unreachable", []string{"sh", "-c", "echo 'ssh: connect to host h port 22: No route to host' >&2; exit 255"}, "test", false, []string{"No route to host", "exit status 255"}},
+		{"not let in", []string{"sh", "-c", "echo 'root@h: Permission denied (publickey).' >&2; exit 255"}, "test", true, []string{"Permission denied (publickey)"}},
+		{"no binary there", []string{"sh", "-c", "none-such host"}, "test", true, []string{"exit status 127", "not found"}},
+		{"another requorum there", []string{"sh", "-c", `echo 'requorum: unknown command "host" for "requorum"' >&2; exit 2`}, "test", true, []string{"exit status 2", "unknown command"}},
+		{"a banner", []string{"sh", "-c", "echo Welcome; cat"}, "test", true, []string{`begins with "Welcome"`, "profile"}},
+		{"a line without an end", []string{"cat", big}, "test", true, []string{"a line of more than"}},
+		{"then garbage", []string{"sh", "-c", `echo '{"requorum":"test"}'; echo garbage`}, "test", true, []string{`cannot be read came: "garbage"`}},
+		{"then too much", []string{"sh", "-c", `echo '{"requorum":"test"}'; cat "$0"`, big}, "test", true, []string{"a line of more than"}},
+		{"it sends terminal codes", []string{"sh", "-c", `printf '\033[31mred\n' >&2; exit 1`}, "test", false, []string{": [31mred"}},
+	} {
+		_, err := lineTo(t, quietHost(t), c.version, c.command...).As(run1, "").Member(t.Context())
+		var line *LineError
+		if !errors.As(err, &line) || line.Answered != c.answered || len(err.Error()) > 4096 {
+			t.Errorf("%s: answered %t: %v", c.name, line != nil && line.Answered, err)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v, want %q", c.name, err, w)
+			}
+		}
+	}
+}
+
+// TestStrangeCoordinator: what is sent to a host process and is no line of a coordinator
+// ends it, and does nothing.
+func TestStrangeCoordinator(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ in, want string }{
+		"garbage":                {"garbage\n", "cannot be read"},
+		"an unknown field":       {`{"id":1,"action":"stop","shell":"rm"}` + "\n", "cannot be read"},
+		"too long":               {strings.Repeat("x", maxLine+10), "a line of more than"},
+		"without an end":         {`{"id":1`, "without its end"},
+		"a value without an end": {strings.Repeat(`{"id":1,"action":"stop","more":true,"part":"`+strings.Repeat("AAAA", 200_000)+`"}`+"\n", 120), "a value of more than"},
+	} {
+		var out bytes.Buffer
+		err := Serve(t.Context(), strings.NewReader(c.in), &out, Options{Version: "test", CheckBase: replaying.CheckBase})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	// Nothing is done before it is configured, and the end of its input is no error.
+	var out bytes.Buffer
+	if err := Serve(t.Context(), strings.NewReader(`{"id":1,"action":"stop","value":{}}`+"\n"+`{"id":2,"action":"dance","value":{}}`+"\n"), &out, Options{Version: "test", CheckBase: replaying.CheckBase}); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{`{"requorum":"test"}`, "it is not configured yet", "nothing that a host does"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it says %s, want %q", out.String(), want)
+		}
+	}
+}
+
+// TestNothingSecretInArguments: keys and credentials go through the line, and are in no
+// process's arguments or environment: not in those of the programs that stop and start
+// the member, either.
+func TestNothingSecretInArguments(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	cfg.Identities, cfg.Environment = []string{"AGE-SECRET-KEY-1SECRETKEY"}, map[string]string{"REQUORUM_TEST_SECRET": "SECRETVALUE"}
+	seen := filepath.Join(t.TempDir(), "environment")
+	cfg.Member.Command.Status = []string{"/bin/sh", "-c", `env >"$0"; exit 3`, seen}
+	l := lineTo(t, cfg, "test")
+	m, err := l.As(run1, "").Member(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(m.Faults, "\n"); !strings.Contains(text, "identity-files") || strings.Contains(text, "SECRETKEY") {
+		t.Errorf("a key that is none: %q", text)
+	}
+	for _, name := range []string{"cmdline", "environ"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", l.PID(), name))
+		if err != nil || bytes.Contains(data, []byte("SECRETKEY")) || bytes.Contains(data, []byte("SECRETVALUE")) {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if data, err := os.ReadFile(seen); err != nil || !bytes.Contains(data, []byte("PATH=")) || bytes.Contains(data, []byte("SECRETVALUE")) {
+		t.Errorf("the environment of a program: %q, %v", data, err)
+	}
+}
+
+// TestMoreThanAsked: a host that sends more than was asked for, or something else, is
+// found out, and no more than the length is passed on.
+func TestMoreThanAsked(t *testing.T) {
+	t.Parallel()
+	in, toUs := io.Pipe()
+	fromUs, out := io.Pipe()
+	c := newConversation(bufio.NewReader(in), out, nil)
+	go func() { _ = c.Serve(context.Background()) }()
+	go func() {
+		requests := bufio.NewReader(fromUs)
+		for id := 1; ; id++ {
+			line, err := readLine(requests)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(line, []byte("cancel")) {
+				id--
+				continue
+			}
+			fmt.Fprintf(toUs, `{"id":%d,"data":"aGVsbG8="}`+"\n"+`{"id":%d,"data":"aGVsbG8="}`+"\n"+`{"id":%d,"done":true,"value":{"sha256":"x"}}`+"\n", id, id, id)
+		}
+	}()
+	for _, limit := range []int64{7, 10, 12} {
+		var got bytes.Buffer
+		sum := newSummedWriter(&got, limit)
+		var sent Sent
+		err := c.Call(t.Context(), Header{}, verbData, nil, &sent, sum)
+		if err == nil {
+			err = sum.Check(sent.Sum)
+		}
+		if err == nil || int64(got.Len()) > limit {
+			t.Errorf("limit %d: %d bytes passed on, %v", limit, got.Len(), err)
+		}
+	}
+}
+
+// TestLinkedFolder: a member folder that is a link, which the etcd user can make, leads
+// to no other folder.
+func TestLinkedFolder(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	secret := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(secret, "shadow"), []byte("root"), 0o600),
+		os.RemoveAll(filepath.Join(cfg.Member.DataDir, "member")), os.Symlink(secret, filepath.Join(cfg.Member.DataDir, "member"))); err != nil {
+		t.Fatal(err)
+	}
+	c := lineTo(t, cfg, "test").As(run1, "")
+	var got bytes.Buffer
+	if err := copyOf(t, c, &got, Current, "member/shadow", 0, 4); err == nil || got.Len() > 0 {
+		t.Errorf("a file of another folder was sent: %q, %v", got.String(), err)
+	}
+	if files, err := c.Files(t.Context(), Current); err == nil {
+		t.Errorf("another folder was listed: %v", files)
+	}
+}

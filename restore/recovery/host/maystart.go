@@ -1,0 +1,164 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// mayStart refuses a member of a cluster that another one has taken the place of:
+// by this host's own journal, and by the repositories.
+func (h *host) mayStart(ctx context.Context) (warnings []string, err error) {
+	cluster, err := h.cluster()
+	if err != nil {
+		return nil, err
+	}
+	if b := h.Journal.Superseding(cluster); b != nil {
+		return nil, fmt.Errorf("the data in %s is of cluster %s, which was superseded by cluster %s in run %s: undo that run to go back to it, or set the data aside",
+			h.Config.Member.DataDir, cluster, b.New, b.Run)
+	}
+	warnings, err = h.superseded(ctx, cluster, h.Journal.TakenBack(cluster))
+	for _, w := range warnings {
+		h.Logger.Warn("a member is started without all that was to be asked first", "warning", w)
+	}
+	return warnings, err
+}
+
+// cluster is the one whose member the directories are of, as their log says.
+func (h *host) cluster() (snapshot.ID, error) {
+	m := h.Config.Member
+	dir := m.WALDir
+	if dir == "" {
+		dir = filepath.Join(m.DataDir, "member", "wal")
+	}
+	log, err := walfile.Open(dir)
+	if err != nil {
+		return 0, fmt.Errorf("which cluster the data in %s is of cannot be read: %w", m.DataDir, err)
+	}
+	return snapshot.ID(log.Identity().ClusterID), log.Close()
+}
+
+// MayStart is the check before a member is started by its own supervisor: it fails
+// where the directories are of a cluster that another one has taken the place of, or
+// were left by a recovery that is under way. Directories without a member are a new
+// one's, and may be started. Warnings say what could not be asked.
+func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
+	h, err := newHost(&process{Options: Options{Logger: slog.New(slog.DiscardHandler), tuning: tuning{}.orDefault()}}, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if h.Journal, err = readJournal(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	m := cfg.Member
+	if none, err := noMember(m.DataDir, m.WALDir); none || err != nil {
+		return nil, err
+	}
+	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
+		return nil, err
+	}
+	return h.mayStart(ctx)
+}
+
+// noMember tells whether the directories hold nothing of a member, not even what a
+// recovery leaves in the place of one.
+func noMember(dataDir, walDir string) (bool, error) {
+	for _, dir := range []string{filepath.Join(dataDir, "member"), walDir} {
+		if dir == "" {
+			continue
+		}
+		names, err := safedir.Names(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || len(names) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// superseded asks the repositories whether a cluster was superseded: it was where one
+// of them has timelines of it, and all of these have ended. One that cannot be asked
+// in time is a warning: a repository that is away must not keep a cluster down.
+func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error) {
+	type answer struct {
+		url   string
+		ended *repository.Superseded
+		err   error
+	}
+	asking, cancel := context.WithTimeoutCause(ctx, h.askFor, fmt.Errorf("it gave no answer in %v", h.askFor))
+	defer cancel()
+	answers := make(chan answer, len(h.Config.Repositories))
+	for i, url := range h.Config.Repositories {
+		go func() {
+			ended, err := supersededIn(asking, url, cluster, takenBack)
+			answers <- answer{fmt.Sprintf("repositories[%d]", i), ended, err}
+		}()
+	}
+	waiting := len(h.Config.Repositories)
+	unasked := func(key string, err error) {
+		warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of %s: %v: make sure that no newer cluster took its place", key, err))
+	}
+	for ; waiting > 0; waiting-- {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				unasked(a.url, a.err)
+			} else if a.ended != nil {
+				err = errors.Join(err, supersededError(cluster, a.ended))
+			}
+		case <-asking.Done(): // a folder of a dead mount hears of no deadline
+			unasked(fmt.Sprintf("%d of the repositories", waiting), context.Cause(asking))
+			return warnings, err
+		}
+	}
+	return warnings, err
+}
+
+func supersededError(cluster snapshot.ID, ended *repository.Superseded) error {
+	return fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
+		cluster, ended.Timeline, ended.By, ended.Reason)
+}
+
+// supersededIn is the mark that ended the newest timeline of a cluster, where all of
+// them have ended; nil where one lives, or none is known.
+func supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, err error) {
+	repo, err := open(ctx, url, askFor)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, repo.meter.Close()) }()
+	ids, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var newest *repository.Superseded
+	for _, id := range ids {
+		if snapshot.ID(id.ClusterID) != cluster {
+			continue
+		}
+		ended, is, err := repo.Superseded(ctx, id)
+		switch {
+		case errors.Is(err, repository.ErrAltered):
+			// In doubt it has ended, and the damage is the reason.
+			ended = repository.Superseded{Timeline: id, Reason: err.Error()}
+		case err != nil:
+			return nil, err
+		case !is, slices.Contains(takenBack, snapshot.ID(ended.By.ClusterID)):
+			return nil, nil
+		}
+		newest = &ended
+	}
+	return newest, nil
+}

@@ -1,0 +1,191 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+)
+
+// stop stops the member, and gives it to the run.
+func (h *host) stop(ctx context.Context, a Header, _ *none) (*Done, error) {
+	if err := h.hold(a.Run); err != nil {
+		return nil, err
+	}
+	ctx, cancel := withTimeout(ctx, "stop", time.Duration(h.Config.Member.StopTimeout))
+	defer cancel()
+	proof, err := h.Controller.Stop(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Done{Stopped: proof}, nil
+}
+
+// start starts the member, after which the run no longer has it.
+func (h *host) start(ctx context.Context, a Header, _ *none) (*Done, error) {
+	m := h.Config.Member
+	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
+		return nil, err
+	}
+	warnings, err := h.mayStart(ctx)
+	if err != nil {
+		return nil, refused(Unstartable, err)
+	}
+	ctx, cancel := withTimeout(ctx, "start", time.Duration(m.StartTimeout))
+	defer cancel()
+	if err := h.Controller.Start(ctx); err != nil {
+		return nil, err
+	}
+	if holder := h.Journal.Run(); holder != "" {
+		if err := h.Journal.Add(record{Run: holder, Step: stepReleased}); err != nil {
+			return nil, err
+		}
+	}
+	return &Done{Warnings: warnings}, nil
+}
+
+func withTimeout(ctx context.Context, what string, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("after %v (%s-timeout)", d, what))
+}
+
+// writable proves that the member is stopped, and that its directories may be
+// written to. The run has the member from then on.
+func (h *host) writable(ctx context.Context, run string) error {
+	if _, err := h.Controller.Stopped(ctx); err != nil {
+		return fmt.Errorf("%w: stop it first", err)
+	}
+	return h.hold(run)
+}
+
+// setAside sets the member's data aside: once for a run.
+func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
+	if err := h.writable(ctx, a.Run); err != nil {
+		return nil, err
+	}
+	known := h.Journal.Aside(a.Run)
+	switch {
+	case known == nil:
+		plan, err := restore.PlanAside(restore.SetAsideRequest{
+			Member: h.Config.Member.Name, DataDir: h.Config.Member.DataDir, WALDir: h.Config.Member.WALDir, Run: a.Run, Now: time.Now(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := h.Journal.Add(record{Run: a.Run, Step: stepSetAside, Aside: plan}); err != nil {
+			return nil, err
+		}
+		known = &asideRecord{Aside: *plan}
+	case known.Undoing:
+		return nil, refused(BadRequest, errors.New("what this run set aside is being put back: finish the undo first"))
+	case known.Done:
+		return &Done{Aside: &known.Aside}, nil
+	}
+	if err := h.sameDirectories(known); err != nil {
+		return nil, err
+	}
+	if err := known.Do(ctx); err != nil {
+		return nil, err
+	}
+	if err := h.Journal.Add(record{Run: a.Run, Step: stepSetAsideDone}); err != nil {
+		return nil, err
+	}
+	return &Done{Aside: &known.Aside}, nil
+}
+
+// undo puts back what the run set aside.
+func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
+	known := h.Journal.Aside(a.Run)
+	if known == nil {
+		return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s: it was put back already, or never was", a.Run))
+	}
+	if newer := h.Journal.Asides(); newer[len(newer)-1].Run != a.Run {
+		return nil, refused(BadRequest, fmt.Errorf("run %s set aside after this one: undo that first", newer[len(newer)-1].Run))
+	}
+	if err := h.sameDirectories(known); err != nil {
+		return nil, err
+	}
+	if err := h.writable(ctx, a.Run); err != nil {
+		return nil, err
+	}
+	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndo}); err != nil {
+		return nil, err
+	}
+	kept, err := known.Undo(ctx, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	flags, warnings, err := h.flagsBack(a.Run)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndoDone}); err != nil {
+		return nil, err
+	}
+	return &Done{Aside: &known.Aside, Kept: kept, Flags: flags, Warnings: warnings}, nil
+}
+
+// sameDirectories refuses to work outside the configured directories on the word
+// of a journal from before they were changed.
+func (h *host) sameDirectories(a *asideRecord) error {
+	m := h.Config.Member
+	if a.DataDir != m.DataDir || a.WALDir != m.WALDir {
+		return refused(BadRequest, fmt.Errorf("run %s set aside what lay in %s, and the cluster file says %s by now: write the old one there to go on", a.Run, a.DataDir, m.DataDir))
+	}
+	return nil
+}
+
+// observe says how the member is.
+func (h *host) observe(ctx context.Context, a *observeArguments, _ io.Writer) (any, error) {
+	m := h.Config.Member
+	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: h.Journal.Run(),
+		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
+	quiesced := h.Journal.Quiesce()
+	if answer.Clients = h.clientStates(ctx, quiesced); quiesced != nil {
+		answer.Quiesced = quiesced.Run
+	}
+	for _, a := range h.Journal.Asides() {
+		answer.Aside = append(answer.Aside, a.Aside)
+	}
+	if id, err := h.cluster(); err == nil { // there may be nothing as yet, or what another writes
+		answer.Cluster = id.String()
+	}
+	found := h.place().Read(ctx)
+	answer.Flags = &found
+	var err error
+	if answer.Stopped, err = h.Controller.Stopped(ctx); err != nil {
+		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
+	}
+	if b := h.Journal.Newest(); b != nil && a.Built {
+		answer.Built = &Built{Run: b.Run, Old: b.Old, New: b.New, Ago: max(0, time.Since(b.At)), Result: b.Result}
+	}
+	answer.Faults = h.faults(ctx, found)
+	return answer, nil
+}
+
+// faults tries what a recovery needs of the host, without changing anything.
+func (h *host) faults(ctx context.Context, found supervisor.FlagsFound) (all []string) {
+	m := h.Config.Member
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if err := h.Controller.Check(ctx); err != nil {
+		add("the member (kind %s) cannot be stopped and started: %v", m.Kind, err)
+	}
+	for _, c := range h.Clients {
+		if err := c.Check(ctx); err != nil {
+			add("client %s (%s) cannot be stopped and started: %v", c.Config.Name, c.Config.Kind, err)
+		}
+	}
+	if _, err := h.owner(); err != nil {
+		add("%v", err)
+	}
+	if _, err := h.identities(); err != nil {
+		add("%v", err)
+	}
+	if found.ByHand != "" && (m.Kind == supervisor.StaticPod || m.Kind == supervisor.Systemd && m.Systemd.EnvironmentFile != "") {
+		add("after a recovery, etcd's flags in %s would have to be changed by hand: %s", found.In, found.ByHand)
+	}
+	return all
+}

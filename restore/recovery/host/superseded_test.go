@@ -1,0 +1,75 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// TestSupersededOverTheLine: a member of a cluster whose timeline has ended in a
+// repository is not started, by whatever host process; where the repository is away it is.
+func TestSupersededOverTheLine(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	started := filepath.Join(t.TempDir(), "started")
+	cfg.Member.Command.Start = []string{"/bin/sh", "-c", "touch " + started + "; exit 1"}
+	dir := filepath.Join(cfg.Member.DataDir, "member", "wal")
+	old, newer := repository.TimelineID{ClusterID: 0x5bd6, N: 1}, repository.TimelineID{ClusterID: 0x7ac0, N: 1}
+	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: proto.Uint64(1), ClusterID: proto.Uint64(old.ClusterID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	w, err := wal.Create(zap.NewNop(), dir, metadata)
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	place, err := disk.New(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer place.Close()
+	repo, err := repository.Init(t.Context(), place, time.Now())
+	if err == nil {
+		err = errors.Join(repo.OpenTimeline(t.Context(), repository.Timeline{ID: old, Created: time.Now(), Reason: "test"}),
+			repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Repositories = []string{folder}
+	for range 2 {
+		_, err := lineTo(t, cfg, "test").As(run1, "").Start(t.Context())
+		if codeOf(err) != Unstartable || !strings.Contains(err.Error(), old.String()+" was superseded by "+newer.String()) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := os.Stat(started); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was started: %v", err)
+	}
+	away := *cfg
+	away.Repositories = []string{filepath.Join(t.TempDir(), "none")}
+	if _, err := lineTo(t, &away, "test").As(run1, "").Start(t.Context()); codeOf(err) != Failed {
+		t.Errorf("its command fails: %v", err)
+	}
+	if _, err := os.Stat(started); err != nil {
+		t.Errorf("it was not started: %v", err)
+	}
+}

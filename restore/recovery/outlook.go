@@ -1,0 +1,372 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// outlook finds out what there is: hosts, and whether a quorum serves.
+func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
+	p := &Prospect{Cluster: d.cfg.Cluster}
+	for {
+		var all sync.WaitGroup
+		var err error
+		all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
+		stateErr := d.states(ctx)
+		all.Wait()
+		if err := errors.Join(stateErr, err); err != nil {
+			return nil, err
+		}
+		// Members that are just starting or ending run, and answer nobody.
+		if !d.silent(p.Quorum) || !d.mayElect() {
+			break
+		}
+		d.told.waiting(PhaseLook, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.election))
+		if err := pause(ctx, electionPause); err != nil {
+			return nil, err
+		}
+	}
+	d.show(p)
+	d.takeHold()
+	return p, nil
+}
+
+// silent tells whether most members run, and none of them answers.
+func (d *driver) silent(q Quorum) bool {
+	runs := 0
+	for _, h := range d.hosts {
+		if h.state.Runs {
+			runs++
+		}
+	}
+	return q.Unknown == "" && !q.Answered && runs*2 > len(d.hosts)
+}
+
+// show puts the hosts' states into a prospect.
+func (d *driver) show(p *Prospect) {
+	p.Hosts, p.Unsurveyed = nil, nil
+	surveyable := d.surveyable()
+	for _, h := range d.hosts {
+		p.Hosts = append(p.Hosts, h.state)
+		if h.state.Unreachable == "" && !slices.Contains(surveyable, h) {
+			p.Unsurveyed = append(p.Unsurveyed, h.Member)
+		}
+	}
+}
+
+// survey reads what can be read, and plans.
+func (d *driver) survey(ctx context.Context, p *Prospect) error {
+	if _, err := d.digests(ctx); err != nil {
+		return err
+	}
+	d.show(p)
+	repos, err := d.repositories(ctx)
+	if err != nil {
+		return err
+	}
+	p.Findings, err = d.findings(ctx, repos)
+	if err := errors.Join(err, repos.close()); err != nil {
+		return err
+	}
+	return d.plan(ctx, p)
+}
+
+// plan decides what is done by what was found. Its error is that of
+// sources.Decide.
+func (d *driver) plan(ctx context.Context, p *Prospect) error {
+	a := d.asked()
+	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
+	var err error
+	p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
+	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
+		// Who the members are may be known only once those are read that still run.
+		p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
+	}
+	if p.Plan == nil {
+		return err
+	}
+	if qerr := d.askMore(ctx, p); qerr != nil {
+		return errors.Join(err, qerr)
+	}
+	if err == nil {
+		err = d.settle(p, a)
+	}
+	if aerr := d.askRepositories(ctx, p); aerr != nil {
+		return errors.Join(err, aerr)
+	}
+	d.show(p)
+	d.warnings(p)
+	return err
+}
+
+func (d *driver) hostNames() (all []string) {
+	for _, h := range d.hosts {
+		all = append(all, h.Member)
+	}
+	return all
+}
+
+// askMore asks for a quorum at client URLs that only the plan knows.
+func (d *driver) askMore(ctx context.Context, p *Prospect) (err error) {
+	more := d.clientURLs(p.Plan.Members)
+	if p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
+		return nil
+	}
+	p.Quorum, err = d.quorum(ctx, more)
+	return err
+}
+
+func (d *driver) asked() asked {
+	if d.known.decision != nil {
+		return d.known.decision.Asked
+	}
+	return d.req.asked()
+}
+
+// chooses tells of those errors of a decision that the operator can end.
+func chooses(err error) bool {
+	var need *sources.NeedSourceError
+	var source *sources.SourceError
+	var nothing *sources.NothingError
+	return errors.As(err, &need) || errors.As(err, &source) || errors.As(err, &nothing)
+}
+
+// settle says who the new members are, and how the revision rises.
+func (d *driver) settle(p *Prospect, a asked) error {
+	change := a.Change
+	change.Available = nil
+	for _, h := range d.hosts {
+		if h.state.Unreachable == "" {
+			change.Available = append(change.Available, h.Member)
+		}
+	}
+	var err error
+	if p.Members, err = p.Plan.NewMembers(change); err != nil {
+		return err
+	}
+	for i := range p.Members {
+		m := &p.Members[i]
+		if h := d.cfg.Host(m.Name); h != nil {
+			if len(h.PeerURLs) > 0 {
+				m.PeerURLs = h.PeerURLs
+			}
+			if len(h.ClientURLs) > 0 {
+				m.ClientURLs = h.ClientURLs
+			}
+		}
+	}
+	for _, h := range d.hosts {
+		gets := slices.ContainsFunc(p.Members, func(m sources.NewMember) bool { return m.Name == h.Member })
+		if !gets && !h.empty && h.state.Unreachable == "" {
+			p.Left = append(p.Left, h.Member)
+		}
+	}
+	p.Bump = bumpOf(p.Plan, a)
+	p.Flags, p.UpdateFlags = d.staleFlags(p.Plan.Members, p.Members), a.UpdateFlags
+	return nil
+}
+
+// bumpOf makes an amount that all hosts can add: whatever revision the replay ends
+// with, what comes out is beyond all that clients may have seen.
+func bumpOf(p *sources.Plan, a asked) restore.BumpRequest {
+	// Where nothing is lost that is no waiver of the raise, and no client has to mind.
+	if !p.Bump.Raise && (a.Bump == (restore.BumpRequest{}) || a.Bump.Mode == restore.BumpOff) {
+		return restore.BumpRequest{Mode: restore.BumpNone}
+	}
+	if a.Bump != (restore.BumpRequest{}) {
+		return a.Bump
+	}
+	return restore.BumpRequest{Mode: restore.BumpBy, Amount: p.Bump.HighestKnown + restore.DefaultBump - lowest(p, a)}
+}
+
+// raises tells whether a revision rises. Journals of earlier versions have "off" of
+// what is none.
+func raises(b restore.BumpRequest) bool {
+	return b.Mode != restore.BumpOff && b.Mode != restore.BumpNone
+}
+
+// lowest is the lowest revision that what is rebuilt can have. A point in the past
+// may lie before all that is known of the source.
+func lowest(p *sources.Plan, a asked) int64 {
+	if c := p.Candidate(p.Chosen); c != nil && a.Target.Kind == walreplay.Latest {
+		return c.Revision.AtLeast
+	}
+	return 0
+}
+
+func (d *driver) warnings(p *Prospect) {
+	if p.Plan != nil {
+		p.Warnings = append(p.Warnings, p.Plan.Warnings...)
+	}
+	for _, h := range d.hosts {
+		if h.passedBy() && p.Plan != nil && len(p.Plan.Members) > 0 && !slices.ContainsFunc(p.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member }) {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and was no member of the cluster that was found: take it out of the cluster file unless it is to come back", h.Member))
+		}
+		if h.failed != nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is declared dead, and what lies on its host was not read: %v", h.Member, h.failed))
+		}
+	}
+	for _, h := range d.hosts {
+		if h.empty && !h.passedBy() {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("nothing of a member lies in %s on the host of %s: right for a new host or a lost disk; else mend data-dir in %s", h.state.DataDir, h.Member, d.cfg.File()))
+		}
+		for _, text := range h.state.Faults {
+			p.Warnings = append(p.Warnings, h.Member+": "+text)
+		}
+	}
+	for _, w := range d.withheldFrom(p) {
+		if text := w.warning(p); text != "" {
+			p.Warnings = append(p.Warnings, text)
+		}
+	}
+	for _, h := range d.hosts {
+		if h.state.Unasked != "" {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("whether %s could build from a repository was not told: %s", h.Member, h.state.Unasked))
+		}
+	}
+	if len(p.Unsurveyed) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s may run, and can be read only once stopped: the plan is made anew then", strings.Join(p.Unsurveyed, ", ")))
+	}
+	if len(p.Left) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("no new member for %s: what is there is set aside as well, so that no reboot starts it beside the new cluster", strings.Join(p.Left, ", ")))
+	}
+}
+
+// obstacles are what a recovery would not begin because of, without the quorum. unnamed
+// tells that there are some, and that naming members would end all of them: those that
+// are dead, or those of the new cluster.
+func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
+	named := 0
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	name := func(format string, args ...any) {
+		add(format, args...)
+		named++
+	}
+	defer func() { unnamed = len(all) > 0 && named == len(all) }()
+	for _, h := range d.hosts {
+		switch s := h.state; {
+		case s.Answers && !s.Dead:
+			add("the host of %s cannot be worked with, though something answers there: %s. Mend that, or run of that host in %s; the host is not gone", h.Member, s.Unreachable, d.cfg.File())
+		case s.Unreachable != "" && !s.Dead:
+			name("the host of %s cannot be reached: %s. Mend that, or, if that host is gone for good: --declare-dead %s", h.Member, s.Unreachable, h.Member)
+		case s.Dead && s.Runs:
+			add("%s is declared dead, and runs: leave it out of --declare-dead, or stop it", h.Member)
+		}
+	}
+	if held := d.holders(); held != nil && !d.req.TakeOver {
+		add("%v", held)
+	}
+	for _, text := range d.lacks(p) {
+		add("%s", text)
+	}
+	answers := slices.ContainsFunc(d.hosts, func(h *participant) bool { return h.state.Answers && !h.state.Dead })
+	if why := d.unfenceable(p); why != "" && !answers {
+		name("%s", why)
+	}
+	if p.Plan == nil || p.Plan.Chosen == "" {
+		return all, false
+	}
+	if backup := p.passphrase(); backup != "" {
+		add("%s begins with backup %s, which is encrypted with a passphrase, and hosts take keys only: a passphrase costs 128 MiB of memory and some tenths of a second for each object. Write it in the clear on one machine (requorum restore %s --repo URL --passphrase-file FILE --to-snapshot state.db), and build each member from that (restore --file state.db --initial-cluster …). Encrypt to a key from now on (age-keygen, --recipient)", p.Plan.Chosen, backup, backup)
+	} else {
+		for _, w := range d.withheldFrom(p) {
+			if text := w.obstacle(p); text != "" {
+				add("%s", text)
+			}
+		}
+	}
+	known, reachable := false, 0
+	for _, m := range p.Members {
+		if h := d.host(m.Name); h != nil && h.state.Unreachable == "" {
+			reachable++
+		}
+	}
+	for _, m := range p.Members {
+		known = known || len(m.ClientURLs) > 0
+		switch h := d.host(m.Name); {
+		case h == nil:
+			name("%s is to get a member, and the cluster file has no host for it: add one, or say who the new members are with --members or --replace", m.Name)
+		case h.state.Unreachable != "":
+			name("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
+		}
+	}
+	if !known && len(p.Members) > 0 {
+		add("no client URL of a new member is known, so that it could not be proved that it serves: give client-urls in the cluster file")
+	}
+	a := d.asked()
+	if p.Plan.Bump.Raise && a.Bump.Mode == restore.BumpOff && p.Plan.Bump.HighestKnown > lowest(p.Plan, a) ||
+		p.Plan.Bump.Raise && a.Bump.Mode == restore.BumpBy && lowest(p.Plan, a)+a.Bump.Amount <= p.Plan.Bump.HighestKnown {
+		add("--bump-revision would leave the new cluster at revisions that clients may have seen with another content (up to %d): leave it out, or give more", p.Plan.Bump.HighestKnown)
+	}
+	return all, false
+}
+
+// unfenceable says why not even stopping all that can be reached would do; empty
+// where it would, or where it is not known who the voters were.
+func (d *driver) unfenceable(p *Prospect) string {
+	if p.Plan != nil && p.Plan.Fence.Enough {
+		return ""
+	}
+	var voters []snapshot.Member
+	if p.Plan != nil {
+		for _, m := range p.Plan.Members {
+			if !m.IsLearner {
+				voters = append(voters, m)
+			}
+		}
+	}
+	if len(voters) == 0 {
+		for _, h := range d.cfg.Hosts {
+			voters = append(voters, snapshot.Member{Name: h.Member})
+		}
+	}
+	gone := 0
+	var open []string
+	for _, m := range voters {
+		h := d.host(m.Name)
+		switch {
+		case slices.Contains(d.dead(), m.Name), m.ID != 0 && slices.Contains(d.dead(), m.ID.String()):
+			gone++
+		case h != nil && h.state.Unreachable == "" && !h.empty && h.failed == nil:
+			gone++
+		default:
+			open = append(open, sources.MemberName(m))
+		}
+	}
+	if need := sources.Majority(len(voters)); gone < need {
+		return fmt.Sprintf("of %d old voters only %d can be stopped through their hosts or are declared dead, and %d are needed: %s could come back on the old addresses and serve beside the new cluster. Make their hosts reachable, or, if they are gone for good: --declare-dead %s",
+			len(voters), gone, need, strings.Join(open, ", "), strings.Join(open, ","))
+	}
+	return ""
+}
+
+// quorumStops tells whether the answer to "does it serve?" forbids a recovery.
+func (d *driver) quorumStops(q Quorum) *QuorumError {
+	if q.Serves {
+		return &QuorumError{Quorum: q, Next: d.replaceOne(q)}
+	}
+	may := 0
+	for _, h := range d.hosts {
+		if !h.state.Stopped && !h.passedBy() {
+			may++
+		}
+	}
+	switch {
+	case len(q.Asked) == 0 && may == 0: // nobody needs to be asked
+		return nil
+	case d.silent(q):
+		q.Unknown = fmt.Sprintf("most members run, and none answers at %s: look at the client URLs in the cluster file", strings.Join(q.Asked, ", "))
+	case q.Unknown == "":
+		return nil
+	}
+	return &QuorumError{Quorum: q}
+}

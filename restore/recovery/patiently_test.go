@@ -1,0 +1,111 @@
+package recovery
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
+// slowClient is a client of a host whose programs wait, both to stop and to start
+// it, until a file is there. It runs when this returns.
+func (h *testHost) slowClient(t *testing.T) (mayStop, mayStart string) {
+	t.Helper()
+	path := func(name string) string { return filepath.Join(h.dir, name) }
+	program := fmt.Sprintf("front%s%d", h.name, clientNumber.Add(1)) // of no other test
+	sleep, err := exec.LookPath("sleep")
+	if err := errors.Join(err, os.Symlink(sleep, path(program))); err != nil {
+		t.Fatal(err)
+	}
+	script := func(name, text string) []string {
+		if err := storetest.WriteProgram(path(name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path(name)}
+	}
+	mayStop, mayStart = path("may-stop"), path("may-start")
+	run := fmt.Sprintf("setsid %s 600 </dev/null >/dev/null 2>&1 &\necho $! >%s", path(program), path("front.pid"))
+	h.cfg.Clients = []supervisor.ClientConfig{{
+		Name: "front", Kind: supervisor.Command, Process: program,
+		StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(30 * time.Second),
+		Command: supervisor.CommandMember{
+			Start: script("start-front", "until [ -e "+mayStart+" ]; do sleep 0.02; done\n"+run),
+			Stop:  script("stop-front", "until [ -e "+mayStop+" ]; do sleep 0.02; done\nkill $(cat "+path("front.pid")+")"),
+		},
+	}}
+	end := func() { _ = exec.Command("sh", "-c", "kill $(cat "+path("front.pid")+")").Run() } // it may have ended
+	t.Cleanup(end)
+	if out, err := exec.Command(script("run-front", run)[0]).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	h.end()
+	h.control(t)
+	return mayStop, mayStart
+}
+
+// clientNumber tells the programs of clients apart.
+var clientNumber atomic.Int64
+
+// quickClient is one that stops and starts at once.
+func (h *testHost) quickClient(t *testing.T) {
+	t.Helper()
+	mayStop, mayStart := h.slowClient(t)
+	for _, path := range []string{mayStop, mayStart} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// clientRuns tells whether the client's process runs.
+func (h *testHost) clientRuns() bool {
+	return exec.Command("sh", "-c", "kill -0 $(cat "+filepath.Join(h.dir, "front.pid")+")").Run() == nil
+}
+
+// TestTellsWhoIsWaitedFor: a client that takes its time to stop, and then to start, is
+// named while the command waits for it, with how long it may take at most. The client
+// ends and comes back only once that was said.
+func TestTellsWhoIsWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for clients that take their time")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 1)
+	want := s.fill(t, "a", 5)
+	s.killAll()
+	mayStop, mayStart := s.hosts[0].slowClient(t)
+	lets := map[string]string{
+		"m1: client front is stopping, for which it gets 20s at most: it runs": mayStop,
+		"m1: client front is starting, for which it gets 30s at most":          mayStart,
+	}
+	said := map[string]bool{}
+	e := &heard{t: t, waits: func(_ Phase, text string) {
+		for part, file := range lets {
+			if !strings.HasPrefix(text, part) || said[part] {
+				continue
+			}
+			said[part] = true
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	req := s.request(e)
+	req.watchAfter = 10 * time.Millisecond
+	if _, err := Run(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if len(said) != len(lets) {
+		t.Errorf("said was %v", said)
+	}
+	s.check(t, want, s.hosts...)
+}

@@ -1,0 +1,174 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// owners are those whose data a source may be made of, archives among them.
+func owners(s *sources.Source) (all []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	for _, way := range append([]sources.Source{*s}, s.Others...) {
+		add(way.Base.Owner)
+		for _, p := range way.Log {
+			add(p.Owner)
+		}
+	}
+	return all
+}
+
+// identify makes what follows from the members.
+func (d *decision) identify() (err error) {
+	d.InitialCluster = initialCluster(d.Members)
+	d.NewClusterID, err = restore.ClusterID(d.InitialCluster, d.ClusterToken)
+	return err
+}
+
+// rebuildPlan is what every host builds.
+func (d *decision) rebuildPlan() host.RebuildPlan {
+	p := host.RebuildPlan{
+		ID: d.PlanID, Old: d.Plan.ClusterID, New: d.NewClusterID, Source: *d.candidate().Source, Target: d.Asked.Target,
+		InitialCluster: d.InitialCluster, ClusterToken: d.ClusterToken, Learners: d.learners(),
+		Bump: d.Bump, Replay: d.Asked.Replay,
+	}
+	if d.Plan.Named { // then it is that one, and none beside it
+		p.Source.Others = nil
+	}
+	// Of a source that is whole the highest revision is a bound, not one that was
+	// seen.
+	if raises(d.Bump) {
+		p.HighestKnown = d.Plan.Bump.HighestKnown
+	}
+	return p
+}
+
+// rebuild has each host bring over what is missing there, replay it and build its
+// member; what they came to has to be the same.
+func (d *driver) rebuild(ctx context.Context) error {
+	dec := d.known.decision
+	plan := dec.rebuildPlan()
+	source := host.RebuildSource{Owners: map[string]host.Location{}}
+	for _, owner := range owners(&plan.Source) {
+		if h := d.host(owner); h != nil && h.state.Unreachable == "" {
+			source.Owners[owner] = host.Location{Member: h.Member, Run: d.run}
+		}
+	}
+	beside := d.beside(&plan.Source)
+	err := d.each(ctx, PhaseRebuild, d.getting(), d.otherPlan(plan.ID), func(ctx context.Context, h *participant) (outcome, error) {
+		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) {
+			plan := plan
+			plan.Beside = beside[h.Member]
+			return h.client.Rebuild(ctx, plan, source)
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+		return outcome{result: built, detail: builtWords(built)}, nil
+	})
+	if err != nil {
+		return err
+	}
+	all, err := d.rebuilt()
+	if err != nil {
+		return err
+	}
+	if what := differences(dec, all); len(what) > 0 {
+		return &DifferError{Run: d.run, What: what, Outcomes: outcomes(dec.Plan, all)}
+	}
+	return nil
+}
+
+// otherPlan tells whether what the journal knows as built was built by a plan that
+// was given up since.
+func (d *driver) otherPlan(id string) bool {
+	for _, h := range d.getting() {
+		var built host.Rebuilt
+		if done, err := d.known.result(PhaseRebuild, h.Member, &built); err != nil || done && built.PlanID != id {
+			return true
+		}
+	}
+	return false
+}
+
+func builtWords(b *host.Rebuilt) string {
+	bytes := int64(0)
+	for _, from := range b.Brought {
+		if from.From != host.HereName {
+			bytes += from.Bytes
+		}
+	}
+	words := fmt.Sprintf("revision %d, raft index %d", b.Revision, b.Index)
+	if bytes > 0 {
+		words += fmt.Sprintf(", %s brought over", humanize.IBytes(uint64(bytes)))
+	}
+	return words
+}
+
+// rebuilt is what the hosts built, by member.
+func (d *driver) rebuilt() (map[string]*host.Rebuilt, error) {
+	all := map[string]*host.Rebuilt{}
+	for _, h := range d.getting() {
+		var b host.Rebuilt
+		done, err := d.known.result(PhaseRebuild, h.Member, &b)
+		if err != nil {
+			return nil, err
+		}
+		if !done || b.Restore == nil || b.Restore.Plan == nil {
+			return nil, fmt.Errorf("run %s: the journal does not say what %s built: take the run back with --undo", d.run, h.Member)
+		}
+		all[h.Member] = &b
+	}
+	return all, nil
+}
+
+// differences compares what the hosts came to with the first one, and with the plan.
+func differences(dec *decision, all map[string]*host.Rebuilt) (what []string) {
+	what = unlike(dec.NewClusterID, all)
+	first := all[sortedKeys(all)[0]]
+	if dec.Asked.Target == (decision{}).Asked.Target && first.Index != dec.candidate().Source.Index {
+		what = append(what, fmt.Sprintf("all came to raft index %d, and %d was planned", first.Index, dec.candidate().Source.Index))
+	}
+	return what
+}
+
+// unlike compares what the hosts came to with the first one, and with the cluster that
+// they were to build.
+func unlike(cluster snapshot.ID, all map[string]*host.Rebuilt) (what []string) {
+	names := sortedKeys(all)
+	first := all[names[0]]
+	for _, name := range names {
+		b := all[name]
+		if b.Restore.Plan.ClusterID != cluster {
+			what = append(what, fmt.Sprintf("%s built a member of cluster %s instead of %s", name, b.Restore.Plan.ClusterID, cluster))
+		}
+		differ := func(of string, got, want any) {
+			if got != want {
+				what = append(what, fmt.Sprintf("%s of %s is %v, and that of %s is %v", of, name, got, names[0], want))
+			}
+		}
+		differ("the raft index", b.Index, first.Index)
+		differ("the term", b.Term, first.Term)
+		differ("the revision", b.Revision, first.Revision)
+		differ("the revision after the bump", b.Restore.RevisionAfter, first.Restore.RevisionAfter)
+		if b.HashKV.Hash != 0 && first.HashKV.Hash != 0 && b.HashKV.CompactedRevision == first.HashKV.CompactedRevision {
+			differ("the hash (HashKV)", b.HashKV.Hash, first.HashKV.Hash)
+		}
+		// The same entries make the same chain, whoever had them.
+		if b.Recipe != nil && first.Recipe != nil && b.Recipe.BaseIndex == first.Recipe.BaseIndex {
+			differ("the replayed log's chain", b.Recipe.Replayed, first.Recipe.Replayed)
+		}
+	}
+	return what
+}

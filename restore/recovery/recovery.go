@@ -1,0 +1,282 @@
+// Package recovery carries a recovery out: `requorum recover`. It runs where the
+// operator works, and has `requorum host` do the work, which it starts on each host.
+//
+// It promises:
+//
+//  1. Nothing is changed before the decision is in the journal, and the decision
+//     was confirmed. Look changes nothing at all.
+//  2. A cluster that serves is left alone (QuorumError), unless that is forced. No
+//     recovery goes on while the old members that could come back are a majority.
+//  3. Each step stands in the journal before and after it. Killed anywhere, Run
+//     goes on where it was and comes to the same end, without asking again for what
+//     was confirmed; Undo puts back what was, at any time.
+//  4. What was confirmed is what is done: where the plan gets worse once more is
+//     known, it is asked again, and a no puts everything back as it was.
+//  5. No member of the new cluster is started before all hosts came to the same
+//     state, and no client before the new cluster is proved.
+//  6. What fails after that proof is incomplete, and never takes a serving cluster
+//     away: the same command completes it.
+//  7. One driver at a time: on this machine by a lock, elsewhere because a host
+//     belongs to one run.
+//
+// Its caller owes a context, and an Events that answers questions. Nothing is
+// printed here.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/walreplay"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Request is what the operator asks for. Of a run that goes on, what is left zero
+// is as it was decided, and what contradicts the decision is a *ContradictionError.
+type Request struct {
+	Config *Config
+
+	// Change says who the new members are; zero: those that the cluster had. Its
+	// Available is filled in from Config.
+	Change sources.MembersRequest
+	// Source names a candidate; empty: the best one, where one history is there.
+	Source string
+	// DeclareDead are names or IDs of old members that will never start again. Undo
+	// passes by their hosts.
+	DeclareDead []string
+	// Target is the point to recover; zero: the newest. Where TargetFromNow says that
+	// its time was reckoned from now, a run that goes on keeps the time that it was
+	// decided for.
+	Target        walreplay.Target
+	TargetFromNow bool
+	// Bump overrides what the plan says of the revision: BumpAuto, which is zero,
+	// follows the plan.
+	Bump restore.BumpRequest
+	// Replay says how the old members were configured.
+	Replay host.ReplaySettings
+
+	// Force recovers although a quorum serves, or although that cannot be told.
+	Force bool
+	// TakeOver takes the hosts over from a run of a driver elsewhere that does not go
+	// on. What it had set aside is put back first.
+	TakeOver bool
+
+	// UpdateFlags brings those of etcd's flags in line that say who the members are,
+	// where hosts can, before the new members start. Of a run that goes on
+	// it may be added until then. Where it fails the recovery goes on.
+	UpdateFlags bool
+
+	// Version is that of requorum, which hosts have to have as well.
+	Version string
+	// Tool is what writes, such as "requorum 1.2.3", for manifests.
+	Tool string
+	// Events is told what goes on, and asked. Look takes nil; Run and Undo don't.
+	Events Events
+	Logger *slog.Logger // may be nil
+
+	// For tests; zero is the default.
+	patience, proveTimeout, election, watchAfter time.Duration
+}
+
+// Errors to tell apart.
+var (
+	// ErrDeclined says that the operator said no. What had been stopped for the
+	// question is started again.
+	ErrDeclined = errors.New("it was not confirmed")
+	// ErrNothingToUndo says that no run is known that could be undone.
+	ErrNothingToUndo = errors.New("there is nothing to undo")
+)
+
+// QuorumError says that the cluster serves, so that nothing is to be recovered.
+type QuorumError struct {
+	Quorum Quorum
+	// Next are the commands to replace a single member.
+	Next []string
+}
+
+func (e *QuorumError) Error() string {
+	if !e.Quorum.Serves {
+		return fmt.Sprintf("whether the cluster serves cannot be told: %s. Recover with --force only if you know that it does not", e.Quorum.Unknown)
+	}
+	return fmt.Sprintf("the cluster serves (member %s answered a linearizable read): its quorum is not lost, and nothing was changed. To replace a single member:\n  %s",
+		e.Quorum.By, strings.Join(e.Next, "\n  "))
+}
+
+// ObstacleError says why a recovery cannot be begun. Nothing was changed.
+type ObstacleError struct {
+	Obstacles []string
+	// Unnamed says that naming members would end all of them: those that are dead, or
+	// those of the new cluster.
+	Unnamed bool
+}
+
+func (e *ObstacleError) Error() string {
+	return "nothing was changed: " + strings.Join(e.Obstacles, "\n")
+}
+
+// FenceError says that too many old members could come back. The run goes on once
+// they are stopped, or declared dead.
+type FenceError struct {
+	Run string
+	Why string
+}
+
+func (e *FenceError) Error() string {
+	return fmt.Sprintf("run %s does not go on: %s", e.Run, e.Why)
+}
+
+// ContradictionError says that a run is under way that was decided otherwise.
+type ContradictionError struct {
+	Run string
+	// Options are sentences, each about one that contradicts.
+	Options []string
+}
+
+func (e *ContradictionError) Error() string {
+	return fmt.Sprintf("run %s is under way, and was decided otherwise: %s. Go on with it as it was decided, or take it back with --undo first", e.Run, strings.Join(e.Options, "; "))
+}
+
+// HeldError says that a run of a driver elsewhere has hosts.
+type HeldError struct {
+	Holder string
+	Hosts  []string
+	// Serves says that the cluster does, so that only clients may be waiting.
+	Serves bool
+}
+
+func (e *HeldError) Error() string {
+	if e.Serves {
+		return fmt.Sprintf("the cluster serves, and run %s, begun elsewhere, still has %s, so that clients there may be stopped: go on with it where it was begun, or, if that machine is lost, complete it from here with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
+	}
+	return fmt.Sprintf("run %s, begun elsewhere, has %s: go on with it where it was begun, or, if it will not go on, take over with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
+}
+
+// UndoneError says that a run is being undone, so that it cannot go on.
+type UndoneError struct{ Run string }
+
+func (e *UndoneError) Error() string {
+	return fmt.Sprintf("run %s is being undone: finish that with --undo first", e.Run)
+}
+
+// HostsError says on which hosts a phase failed. The same command goes on with it.
+type HostsError struct {
+	Phase Phase
+	// Errs are by the member's name.
+	Errs map[string]error
+}
+
+func (e *HostsError) Error() string {
+	var all []string
+	for _, name := range sortedKeys(e.Errs) {
+		all = append(all, fmt.Sprintf("%s: %v", name, e.Errs[name]))
+	}
+	next := "Run the same command again to go on, or --undo to put everything back"
+	switch {
+	case e.Phase == PhaseLook || e.Phase == PhaseSurvey:
+		next = "Run the same command again once that is mended"
+	case e.Phase == PhaseUndoStart:
+		next = "The old data is back. Run the same command again once that is mended, or start the member by hand"
+	case slices.Contains([]Phase{PhaseUndoQuiesce, PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoResume}, e.Phase):
+		next = "Run the same command again to go on"
+	}
+	return fmt.Sprintf("%s failed: %s. %s", e.Phase, strings.Join(all, "; "), next)
+}
+
+func (e *HostsError) Unwrap() []error {
+	var all []error
+	for _, name := range sortedKeys(e.Errs) {
+		all = append(all, e.Errs[name])
+	}
+	return all
+}
+
+// Phase is a part of a recovery. The texts are stable.
+type Phase string
+
+// The phases, in their order.
+const (
+	PhaseLook      Phase = "look"      // each host's state, and whether a quorum serves
+	PhaseSurvey    Phase = "survey"    // what stopped members and repositories hold
+	PhaseTakeOver  Phase = "take-over" // what a run elsewhere had set aside is put back
+	PhaseQuiesce   Phase = "quiesce"   // clients are stopped
+	PhaseFence     Phase = "fence"     // old members are stopped
+	PhaseSetAside  Phase = "set-aside"
+	PhaseRebuild   Phase = "rebuild"
+	PhaseLineage   Phase = "lineage" // the new timeline is opened
+	PhaseFlags     Phase = "flags"   // etcd's flags are brought in line, where asked for
+	PhaseStart     Phase = "start"
+	PhaseProve     Phase = "prove"
+	PhaseResume    Phase = "resume"    // clients are started
+	PhaseSupersede Phase = "supersede" // the old timelines end
+	PhaseSnapshot  Phase = "snapshot"
+)
+
+// The phases of an undo, and of a recovery that was declined.
+const (
+	PhaseUndoQuiesce Phase = "undo-quiesce"
+	PhaseUndoStop    Phase = "undo-stop"
+	PhasePutBack     Phase = "put-back"
+	PhaseReinstate   Phase = "reinstate" // the old timeline lives again
+	PhaseUndoStart   Phase = "undo-start"
+	PhaseUndoResume  Phase = "undo-resume"
+)
+
+// Phases are those of a recovery, in their order.
+func Phases() []Phase {
+	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseFlags, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
+}
+
+// Events is told what goes on. Its methods are called from one goroutine at a time.
+type Events interface {
+	// Begin and End frame a phase, on a host (the member's name) or, where host is
+	// empty, as a whole; detail says in a few words what came out. A phase that the
+	// journal knows as done is not told again.
+	Begin(phase Phase, host string)
+	End(phase Phase, host, detail string, took time.Duration, err error)
+	// Progress counts what is done of a phase, in bytes or entries; total is 0 where
+	// it is not known. what is such as "read the logs".
+	Progress(phase Phase, host, what string, done, total int64)
+	// Waiting says what is waited for, now and then.
+	Waiting(phase Phase, text string)
+	// Note is a sentence for the operator.
+	Note(text string)
+	// Warn is one that must not be overlooked.
+	Warn(text string)
+	// Confirm asks. An error ends the run as a no does, and is returned.
+	Confirm(ctx context.Context, q Question) (bool, error)
+}
+
+// QuestionKind is what is asked.
+type QuestionKind string
+
+// The kinds of questions.
+const (
+	// AskBegin comes before anything is changed.
+	AskBegin QuestionKind = "begin"
+	// AskChanged comes where the plan turned out worse than what was confirmed.
+	AskChanged QuestionKind = "changed"
+	// AskUndo comes before an undo.
+	AskUndo QuestionKind = "undo"
+)
+
+// Question is one for the operator.
+type Question struct {
+	Kind QuestionKind
+	// Text is the question, in a sentence; Reasons what has to be known for it.
+	Text    string
+	Reasons []string
+	// Type is what has to be typed, the cluster's name; empty where yes will do.
+	Type string
+	// Prospect is what would be done; nil with AskUndo.
+	Prospect *Prospect
+}

@@ -1,0 +1,324 @@
+package recovery
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+)
+
+// untouched fails the test where a host's data was set aside, or anything was
+// decided.
+func (s *site) untouched(t *testing.T) {
+	t.Helper()
+	runs, err := host.ReadFolder(s.config.StateDir)
+	if err != nil || len(runs) > 0 {
+		t.Errorf("%d runs were begun, %v", len(runs), err)
+	}
+	left, err := filepath.Glob(filepath.Join(s.config.StateDir, "look-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	for _, h := range s.hosts {
+		if entries, err := os.ReadDir(h.dataDir()); err == nil && len(entries) != 1 {
+			t.Errorf("%s: %v", h.name, entries)
+		}
+	}
+}
+
+// Promise 2: a cluster that serves is left alone. A member without a quorum is
+// stopped and read, and the plan is made of it.
+func TestServesThenFenced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestFenceOpen has the fence; this takes a recovery more")
+	}
+	t.Parallel()
+	s := newSite(t, "3.5", 3)
+	want := s.fill(t, "a", 20)
+	e := &heard{t: t}
+	var serves *QuorumError
+	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &serves) || !strings.Contains(err.Error(), "member add") {
+		t.Fatalf("with a quorum: %v", err)
+	}
+	s.killAll(s.hosts[0]) // perhaps the leader
+	s.election = 8 * time.Second
+	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Quorum.Serves || len(p.Obstacles) == 0 || len(p.Unsurveyed) != 2 {
+		t.Fatalf("with two of three: %s, %v", shown(p), err)
+	}
+	s.election = time.Second
+	s.untouched(t)
+	s.killAll(s.hosts[1])
+	// m3 runs and cannot serve: of the others it is proven already.
+	p, err := Look(t.Context(), s.request(nil))
+	if err != nil || !slices.Equal(p.Unsurveyed, []string{"m3"}) || !p.Plan.Proven || len(p.Obstacles) > 0 {
+		t.Fatalf("%s, %v", shown(p), err)
+	}
+	r, err := Run(t.Context(), s.request(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Proven || len(e.questions) != 1 || len(r.Plan.Fence.Stopped) != 3 {
+		t.Errorf("asked %+v, %+v", e.questions, r.Plan.Fence)
+	}
+	s.check(t, want, s.hosts...)
+}
+
+// Promise 4: what comes out when the members are stopped is asked again where it is
+// worse; a no starts again what was stopped.
+func TestDeclinedAfterTheFence(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestFenceOpen has the fence; this takes a recovery more")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	s.election = time.Second
+	want := s.fill(t, "a", 20)
+	s.killAll(s.hosts[0], s.hosts[1])
+	for _, h := range s.hosts[:2] { // their disks are lost
+		if err := os.RemoveAll(h.dataDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := s.request(nil)
+	req.DeclareDead = []string{"m1", "m2"}
+	e := &heard{t: t, answer: func(q Question) (bool, error) { return q.Kind == AskBegin, nil }}
+	req.Events = e
+	if _, err := Run(t.Context(), req); !errors.Is(err, ErrDeclined) {
+		t.Fatal(err)
+	}
+	if len(e.questions) != 2 || e.questions[0].Type != "" || e.questions[1].Kind != AskChanged || e.questions[1].Type != "production" {
+		t.Fatalf("asked %+v", e.questions)
+	}
+	p, err := Look(t.Context(), s.request(nil))
+	if p == nil || !p.Hosts[2].Runs || p.Hosts[0].Runs || p.Run != "" {
+		t.Fatalf("%s, %v", shown(p), err)
+	}
+	// Agreed to: unproven, raised, and all that the survivor had.
+	e.answer = nil
+	r, err := Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Proven || r.RevisionAfter < r.Plan.Bump.HighestKnown+1_000_000_000 || r.RevisionAfter <= r.RevisionBefore {
+		t.Errorf("proven %t, revision %d to %d", r.Proven, r.RevisionBefore, r.RevisionAfter)
+	}
+	s.check(t, want, s.hosts...)
+	// The new cluster takes a write: an undo warns of it.
+	s.fill(t, "b", 1)
+	e.answer = func(q Question) (bool, error) { return false, nil }
+	if _, err := Undo(t.Context(), req); !errors.Is(err, ErrDeclined) {
+		t.Fatal(err)
+	}
+	if q := e.questions[len(e.questions)-1]; q.Kind != AskUndo || q.Type != "production" || len(q.Reasons) != 1 {
+		t.Errorf("asked %+v", q)
+	}
+	s.check(t, want, s.hosts...)
+}
+
+// Promise 2: what cannot be reached has to be declared dead, and its member put
+// elsewhere, before anything is changed. Other options than those that were decided
+// are refused in the middle.
+func TestHostGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll()
+	gone := s.hosts[2]
+	gone.end()
+	e := &heard{t: t}
+	req := s.request(e)
+	refused := func(part string) {
+		t.Helper()
+		var o *ObstacleError
+		if _, err := Run(t.Context(), req); !errors.As(err, &o) || !strings.Contains(err.Error(), part) || !o.Unnamed {
+			t.Fatalf("%v: want %q, and that members have to be named", err, part)
+		}
+		s.untouched(t)
+	}
+	refused("--declare-dead m3")
+	req.DeclareDead = []string{"m3"}
+	refused("--members 2")
+	req.Change = sources.MembersRequest{Count: 2}
+	fired := false
+	e.begun = func(p Phase, host string) {
+		if p == PhaseSetAside && host == "m2" {
+			fired = true
+			s.hosts[1].end()
+		}
+	}
+	if _, err := Run(t.Context(), req); err == nil || !fired {
+		t.Fatal(err)
+	}
+	e.begun = nil
+	s.hosts[1].control(t)
+	var against *ContradictionError
+	other := req
+	other.Change = sources.MembersRequest{Count: 1}
+	other.Source = "m2"
+	if _, err := Run(t.Context(), other); !errors.As(err, &against) || len(against.Options) != 2 {
+		t.Fatalf("other options: %v", err)
+	}
+	r, err := Run(t.Context(), s.request(e)) // without options: as decided
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Members) != 2 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "member add m3 --learner") }) || len(e.questions) != 1 {
+		t.Errorf("%+v", r)
+	}
+	s.check(t, want, s.hosts[:2]...)
+}
+
+// A host is gone for good: a new one gets its member, under another name and
+// address, and the state from the survivors.
+func TestReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cmd/requorum/recovertest replaces hosts")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll()
+	s.hosts[2].end()
+	m4 := s.newHost(t, "m4", 2)
+	e := &heard{t: t}
+	req := s.request(e)
+	req.DeclareDead = []string{"m3"}
+	req.Change.Replace = []sources.Replacement{{Old: "m3", Name: "m4", PeerURLs: []string{m4.peers}}}
+	r, err := Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Proven || len(r.Members) != 3 || len(r.Proof.Missing) > 0 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "--initial-cluster=") && strings.Contains(n, "m4=") }) {
+		t.Errorf("%s", shown(r))
+	}
+	brought := false
+	for _, b := range r.Hosts[2].Brought {
+		brought = brought || b.From == s.hosts[0].name || b.From == s.hosts[1].name
+	}
+	if !brought {
+		t.Errorf("brought: %+v", r.Hosts[2].Brought)
+	}
+	s.check(t, want, s.hosts[0], s.hosts[1], m4)
+	u, err := Undo(t.Context(), s.request(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Hosts[2].Started || !u.Hosts[0].Started {
+		t.Errorf("%s", shown(u))
+	}
+	s.waitReady(t, s.hosts[:2]...)
+	s.check(t, want, s.hosts[:2]...)
+}
+
+// Promise 2: no recovery goes on while the old members that could come back are a
+// majority, which may be known only once a member is stopped and read. Undone, what
+// ran runs again.
+func TestFenceOpen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	s.election = time.Second
+	want := s.fill(t, "a", 20)
+	s.killAll(s.hosts[1:]...)
+	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us
+	e := &heard{t: t}
+	var open *FenceError
+	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &open) || !strings.Contains(err.Error(), "--declare-dead m") {
+		t.Fatalf("%v", err)
+	}
+	if e.did("set-aside m1") {
+		t.Error("data was set aside")
+	}
+	if _, err := Undo(t.Context(), s.request(e)); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
+		t.Fatalf("after the undo: %s, %v", shown(p), err)
+	}
+	// Started anew without a quorum, it answers nobody: that cannot be told from a
+	// wrong client URL.
+	req := s.request(e)
+	var unknown *QuorumError
+	if _, err := Run(t.Context(), req); !errors.As(err, &unknown) || unknown.Quorum.Unknown == "" {
+		t.Fatalf("%v", err)
+	}
+	req.Force = true
+	if _, err := Run(t.Context(), req); !errors.As(err, &open) {
+		t.Fatalf("%v", err)
+	}
+	req.DeclareDead = []string{"m2", "m3"}
+	req.Change.Names = []string{"m1"}
+	r, err := Run(t.Context(), req) // the same run
+	if err != nil || !r.WentOn || r.Proven || len(r.Members) != 1 {
+		t.Fatalf("%s, %v", shown(r), err)
+	}
+	if q := e.questions[len(e.questions)-1]; q.Kind != AskChanged || q.Type != "production" {
+		t.Errorf("asked %+v", q)
+	}
+	s.check(t, want, s.hosts[0])
+}
+
+// Promise 7: a driver elsewhere is refused, and told how to take over; what the
+// other one had set aside is put back first.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll()
+	e := &heard{t: t}
+	e.begun = func(p Phase, host string) {
+		if p == PhaseRebuild && host == "m1" {
+			s.hosts[0].end()
+		}
+	}
+	if _, err := Run(t.Context(), s.request(e)); err == nil {
+		t.Fatal("it did not fail")
+	}
+	e.begun = nil
+	s.hosts[0].control(t)
+	elsewhere := *s.config
+	elsewhere.StateDir = filepath.Join(s.dir, "elsewhere")
+	req := s.request(e)
+	req.Config = &elsewhere
+	var held *HeldError
+	if _, err := Run(t.Context(), req); !errors.As(err, &held) || !strings.HasPrefix(held.Holder, "recovery-") || len(held.Hosts) != 3 {
+		t.Fatalf("elsewhere: %v", err)
+	}
+	req.TakeOver = true
+	r, err := Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Proven || !e.did("take-over m1") || !e.did("take-over m3") {
+		t.Errorf("%+v, %v", r, e.steps)
+	}
+	s.check(t, want, s.hosts...)
+	// The first one finds a cluster that serves, and does no harm.
+	if _, err := Run(t.Context(), s.request(e)); err == nil {
+		t.Error("the first driver went on")
+	}
+	s.check(t, want, s.hosts...)
+}
+
+// One driver at a time, on one machine.
+func TestLocked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f, err := host.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	req := Request{Config: &Config{StateDir: dir}, Events: &heard{t: t}}
+	if _, err := Run(t.Context(), req); !errors.Is(err, host.ErrBusy) {
+		t.Error(err)
+	}
+	if _, err := Undo(t.Context(), req); !errors.Is(err, host.ErrBusy) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,333 @@
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/serve"
+)
+
+// Report is what a recovery did. Its JSON form is stable.
+type Report struct {
+	Cluster string `json:"cluster"`
+	Run     string `json:"run"`
+	// WentOn says that the run had been begun by an earlier command.
+	WentOn bool `json:"went_on,omitempty"`
+	// Inherited is the run of a lost driver elsewhere that this one only completed.
+	// GivenUp is one that had set nothing aside: clients were started again, and all
+	// but the hosts and warnings is empty.
+	Inherited string        `json:"inherited,omitempty"`
+	GivenUp   string        `json:"given_up,omitempty"`
+	Plan      *sources.Plan `json:"plan"`
+	Proven    bool          `json:"proven"`
+	Lost      sources.Loss  `json:"lost"`
+
+	OldClusterID snapshot.ID `json:"old_cluster_id,omitzero"`
+	NewClusterID snapshot.ID `json:"new_cluster_id"`
+	// InitialCluster is the value for etcd's flag.
+	InitialCluster string              `json:"initial_cluster"`
+	Members        []sources.NewMember `json:"members"`
+	// RevisionBefore is that of the state that was recovered, RevisionAfter the one
+	// that the new cluster began with.
+	RevisionBefore int64 `json:"revision_before"`
+	RevisionAfter  int64 `json:"revision_after"`
+
+	Hosts  []HostReport  `json:"hosts"`
+	Proof  *serve.Report `json:"proof"`
+	Phases []PhaseTime   `json:"phases"`
+	// RTO is from the first change until the new cluster was proved to serve, and
+	// ClientsBack until the clients were started; both count time in which nobody
+	// went on with the run.
+	RTO         time.Duration `json:"rto_nanoseconds"`
+	ClientsBack time.Duration `json:"clients_back_nanoseconds"`
+	Began       time.Time     `json:"began"` // by this machine's clock
+
+	Lineage   []TimelinesDone `json:"lineage,omitempty"`
+	Snapshots []Stored        `json:"snapshots,omitempty"`
+	// Incomplete says what failed after the proof: the same command completes it.
+	Incomplete []string `json:"incomplete,omitempty"`
+	// Flags are those of etcd's that were brought in line, or are stale.
+	Flags    []HostFlags `json:"stale_flags,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"`
+	Next     []string    `json:"next,omitempty"` // steps for the operator
+}
+
+// HostReport is what was done on one host.
+type HostReport struct {
+	Member  string `json:"member"`
+	Address string `json:"address"`
+	// Left: it had an old member and got no new one; Dead: it was passed by.
+	Left    bool                `json:"left,omitempty"`
+	Dead    bool                `json:"declared_dead,omitempty"`
+	Aside   *restore.Aside      `json:"aside,omitempty"`
+	Brought []host.Brought      `json:"brought,omitempty"`
+	Phases  []restore.PhaseTime `json:"phases,omitempty"`
+	Flags   []string            `json:"flags,omitempty"` // that start the member
+}
+
+// PhaseTime is how long a phase took: all attempts that came to an end, without
+// what was between them.
+type PhaseTime struct {
+	Phase Phase         `json:"phase"`
+	Took  time.Duration `json:"nanoseconds"`
+	Hosts []HostTime    `json:"hosts,omitempty"`
+}
+
+// HostTime is how long a phase took on a host.
+type HostTime struct {
+	Member string        `json:"member"`
+	Took   time.Duration `json:"nanoseconds"`
+}
+
+// Stored is the full snapshot in one repository.
+type Stored struct {
+	Repository string `json:"repository"`
+	Backup     string `json:"backup,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
+// UndoReport is what an undo did. Its JSON form is stable.
+type UndoReport struct {
+	Cluster string     `json:"cluster"`
+	Run     string     `json:"run"`
+	Hosts   []HostUndo `json:"hosts"`
+	// Lineage is what was done in repositories.
+	Lineage []TimelinesDone `json:"lineage,omitempty"`
+	Phases  []PhaseTime     `json:"phases"`
+	// Incomplete says what failed: the same command goes on with it.
+	Incomplete []string `json:"incomplete,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
+	Next       []string `json:"next,omitempty"`
+}
+
+// HostUndo is what an undo did on one host.
+type HostUndo struct {
+	Member string `json:"member"`
+	// PutBack is the data directory whose old content is back; empty where nothing
+	// had been set aside. Kept is where the new content went.
+	PutBack string   `json:"put_back,omitempty"`
+	Kept    []string `json:"kept,omitempty"`
+	// Flags is the file in which etcd's flags are as they were before; empty where the
+	// recovery had not changed them.
+	Flags   string `json:"flags,omitempty"`
+	Started bool   `json:"started"`
+	Dead    bool   `json:"declared_dead,omitempty"`
+	// Failed says why the data of a host that is declared dead, and can be reached, was
+	// not put back.
+	Failed string `json:"failed,omitempty"`
+}
+
+// report sums up what the journal says was done.
+func (d *driver) report(incomplete []string) (*Report, error) {
+	dec, k := d.known.decision, d.known
+	all, err := d.rebuilt()
+	if err != nil {
+		return nil, err
+	}
+	first := all[sortedKeys(all)[0]]
+	r := &Report{
+		Cluster: d.cfg.Cluster, Run: d.run, WentOn: d.wentOn, Inherited: dec.Inherited, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
+		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
+		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
+		Phases: k.times(), Began: k.first, Incomplete: incomplete,
+	}
+	for _, h := range d.hosts {
+		one := HostReport{Member: h.Member, Address: h.Address(), Left: slices.Contains(dec.Left, h.Member), Dead: h.passedBy()}
+		var aside restore.Aside
+		if done, err := k.result(PhaseSetAside, h.Member, &aside); err != nil {
+			return nil, err
+		} else if done {
+			one.Aside = &aside
+		}
+		if b := all[h.Member]; b != nil {
+			one.Brought, one.Phases = b.Brought, b.Phases
+			for _, m := range b.Restore.Members {
+				one.Flags = append(one.Flags, m.Flags...)
+			}
+		}
+		r.Hosts = append(r.Hosts, one)
+	}
+	was := proved{Report: &serve.Report{}}
+	if _, err := k.result(PhaseProve, "", &was); err != nil {
+		return nil, err
+	}
+	r.Proof = was.Report
+	if _, err := k.result(PhaseLineage, "", &r.Lineage); err != nil {
+		return nil, err
+	}
+	if _, err := k.result(PhaseSupersede, "", &r.Lineage); err != nil {
+		return nil, err
+	}
+	for _, host := range []string{snapshotsKept, ""} {
+		if _, err := k.result(PhaseSnapshot, host, &r.Snapshots); err != nil {
+			return nil, err
+		}
+	}
+	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
+	if r.Flags, err = d.reportFlags(); err != nil {
+		return nil, err
+	}
+	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
+	return r, nil
+}
+
+// times are how long the phases took.
+func (k *known) times() (all []PhaseTime) {
+	for _, p := range k.order {
+		s := k.steps[p]
+		t := PhaseTime{Phase: p}
+		if h := s.hosts[""]; h != nil {
+			t.Took = h.took
+		}
+		for _, name := range sortedKeys(s.hosts) {
+			if h := s.hosts[name]; name != "" && name != snapshotsKept && name != startFailed && h.done {
+				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: h.took})
+			}
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// since is the time from the first change to the end of a phase; 0 where it is not
+// done.
+func (k *known) since(p Phase) time.Duration {
+	s := k.steps[p]
+	if s == nil || !k.done(p, "") {
+		return 0
+	}
+	return max(0, s.hosts[""].ended.Sub(k.first))
+}
+
+// after are the warnings that still count when all is done.
+func (d *driver) after(r *Report) []string {
+	dec := d.known.decision
+	all := slices.Clone(dec.Plan.Warnings)
+	if text := d.alone(); text != "" {
+		all = append(all, text)
+	}
+	for _, m := range r.Proof.Missing {
+		all = append(all, fmt.Sprintf("member %s of the new cluster is not up: %s", m.Name, m.Why))
+	}
+	for _, u := range r.Proof.Unproved {
+		all = append(all, "not proved: "+u)
+	}
+	for _, l := range r.Lineage {
+		for _, w := range l.Warnings {
+			all = append(all, l.Repository+": "+w)
+		}
+	}
+	if len(dec.Left) > 0 {
+		all = append(all, fmt.Sprintf("no new member for %s: what was there is set aside, and a placeholder that no etcd starts from is in its place", strings.Join(dec.Left, ", ")))
+	}
+	for _, dead := range dec.Plan.Fence.DeclaredDead {
+		all = append(all, fmt.Sprintf("%s was declared dead: should its host come back, stop its member before it reaches clients", dead))
+	}
+	return all
+}
+
+// next are the operator's next steps.
+func (d *driver) next(flags []HostFlags) (all []string) {
+	dec := d.known.decision
+	for _, f := range flags {
+		all = append(all, f.next()...)
+	}
+	endpoint := "URL"
+	for _, m := range dec.Members {
+		if len(m.ClientURLs) > 0 {
+			endpoint = strings.Join(m.ClientURLs, ",")
+			break
+		}
+	}
+	for _, m := range dec.Plan.Members {
+		if slices.ContainsFunc(dec.Members, func(n sources.NewMember) bool { return n.Old == m.Name || n.Old == m.ID.String() || n.Name == m.Name }) {
+			continue
+		}
+		name, url := m.Name, "https://HOST:2380"
+		if name == "" {
+			name = "NAME"
+		}
+		if len(m.PeerURLs) > 0 {
+			url = strings.Join(m.PeerURLs, ",")
+		}
+		promote := ", start it there with an empty data directory" + d.placeholder(m.Name) + ", then: etcdctl --endpoints=" + endpoint + " member promote ID"
+		if m.IsLearner {
+			promote = ", and start it there with an empty data directory" + d.placeholder(m.Name)
+		}
+		all = append(all, "to have "+name+" back: etcdctl --endpoints="+endpoint+" member add "+name+" --learner --peer-urls="+url+promote)
+	}
+	for _, h := range d.hosts {
+		if text := d.oldData(h); text != "" {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// placeholder says what has to be removed first on a host whose data was set aside
+// without a new member in its place.
+func (d *driver) placeholder(name string) string {
+	var aside restore.Aside
+	done, err := d.known.result(PhaseSetAside, name, &aside)
+	if err != nil || !done || aside.DataDir == "" || aside.Empty {
+		return ""
+	}
+	what := filepath.Join(aside.DataDir, "member")
+	if aside.WALDir != "" {
+		what += " and the *.wal in " + aside.WALDir
+	}
+	return " (remove " + what + " there first, which is a placeholder)"
+}
+
+// changed tells whether an old --initial-cluster is another one than the new.
+func changed(old []snapshot.Member, now []sources.NewMember) bool {
+	return len(old) != len(now) || slices.ContainsFunc(now, func(n sources.NewMember) bool {
+		return !slices.ContainsFunc(old, func(o snapshot.Member) bool {
+			return o.Name == n.Name && slices.Equal(slices.Sorted(slices.Values(o.PeerURLs)), slices.Sorted(slices.Values(n.PeerURLs)))
+		})
+	})
+}
+
+// told calls an Events from one goroutine at a time; a nil one hears nothing, and
+// answers no question with yes.
+type told struct {
+	mu     sync.Mutex
+	events Events
+}
+
+func (t *told) with(f func(Events)) {
+	if t.events == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f(t.events)
+}
+
+func (t *told) begin(p Phase, host string) { t.with(func(e Events) { e.Begin(p, host) }) }
+
+func (t *told) end(p Phase, host, detail string, took time.Duration, err error) {
+	t.with(func(e Events) { e.End(p, host, detail, took, err) })
+}
+
+func (t *told) progress(p Phase, host, what string, done, total int64) {
+	t.with(func(e Events) { e.Progress(p, host, what, done, total) })
+}
+
+func (t *told) waiting(p Phase, text string) { t.with(func(e Events) { e.Waiting(p, text) }) }
+func (t *told) note(text string)             { t.with(func(e Events) { e.Note(text) }) }
+func (t *told) warn(text string)             { t.with(func(e Events) { e.Warn(text) }) }
+
+func (t *told) confirm(ctx context.Context, q Question) (yes bool, err error) {
+	t.with(func(e Events) { yes, err = e.Confirm(ctx, q) })
+	return yes, err
+}

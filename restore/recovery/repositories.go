@@ -1,0 +1,285 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+// repositoryPatience is how long a repository may be away: the others, and the
+// members, may do without it.
+const repositoryPatience = 20 * time.Second
+
+// repositories are those of the cluster file. One that cannot be opened stops
+// nothing.
+type repositories struct {
+	all        []*opened
+	identities []age.Identity
+}
+
+type opened struct {
+	url  string
+	sink sinks.Sink
+	repo *repository.Repository
+	err  error
+}
+
+// repositories opens all of them. The caller closes them.
+func (d *driver) repositories(ctx context.Context) (*repositories, error) {
+	r := &repositories{}
+	for _, path := range d.cfg.IdentityFiles {
+		if err := safedir.TrustedFile(path); err != nil {
+			return nil, fmt.Errorf("identity-files of %s: %w", d.cfg.File(), err)
+		}
+		some, err := codec.ParseIdentitiesFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("identity-files of %s: %w", d.cfg.File(), err)
+		}
+		r.identities = append(r.identities, some...)
+	}
+	var all sync.WaitGroup
+	for _, url := range d.cfg.Repositories {
+		o := &opened{url: url}
+		r.all = append(r.all, o)
+		all.Go(func() { o.open(ctx) })
+	}
+	all.Wait()
+	return r, nil
+}
+
+func (o *opened) open(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*repositoryPatience, errors.New("it does not answer"))
+	defer cancel()
+	s, err := place.Open(ctx, o.url, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
+	if err != nil {
+		o.err = err
+		return
+	}
+	o.sink = s
+	o.repo, o.err = repository.Open(ctx, o.sink)
+}
+
+func (r *repositories) opened() (all []*repository.Repository) {
+	for _, o := range r.all {
+		if o.repo != nil {
+			all = append(all, o.repo)
+		}
+	}
+	return all
+}
+
+func (r *repositories) unread() (all []sources.Unread) {
+	for _, o := range r.all {
+		if o.err != nil {
+			all = append(all, sources.Unread{Repository: place.Name(o.url), Reason: o.err.Error()})
+		}
+	}
+	return all
+}
+
+func (r *repositories) close() error {
+	var errs []error
+	for _, o := range r.all {
+		if o.sink != nil {
+			errs = append(errs, o.sink.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// codecOf is how the full snapshot at the end is stored.
+func codecOf(c *Config) (codec.Options, error) {
+	o := codec.Options{Level: codec.DefaultLevel}
+	for _, s := range c.Recipients {
+		r, err := codec.ParseRecipient(s)
+		if err != nil {
+			return o, fmt.Errorf("recipients of %s: %w", c.File(), err)
+		}
+		o.Recipients = append(o.Recipients, r)
+	}
+	for _, path := range c.RecipientsFiles {
+		if err := safedir.TrustedFile(path); err != nil {
+			return o, fmt.Errorf("recipients-files of %s: %w", c.File(), err)
+		}
+		some, err := codec.ParseRecipientsFile(path)
+		if err != nil {
+			return o, fmt.Errorf("recipients-files of %s: %w", c.File(), err)
+		}
+		o.Recipients = append(o.Recipients, some...)
+	}
+	return o, nil
+}
+
+// ways are those to the chosen state, each without others: a host may go any of them.
+func (p *Prospect) ways() (all []sources.Source) {
+	if p.Plan == nil || p.Plan.Candidate(p.Plan.Chosen) == nil {
+		return nil
+	}
+	source := p.Plan.Candidate(p.Plan.Chosen).Source
+	if source == nil {
+		return nil
+	}
+	all = []sources.Source{*source}
+	if !p.Plan.Named {
+		all = append(all, source.Others...)
+	}
+	return all
+}
+
+// storedOf is what a way reads of repositories.
+func storedOf(way sources.Source) (all []host.Stored) {
+	if way.Base.Backup != "" {
+		all = append(all, host.Stored{Timeline: way.Base.Timeline, Backup: way.Base.Backup})
+	}
+	for _, piece := range way.Log {
+		if t, is := sources.TimelineOf(piece.Owner); is && !slices.Contains(all, host.Stored{Timeline: t}) {
+			all = append(all, host.Stored{Timeline: t})
+		}
+	}
+	return all
+}
+
+// membersOf are those whose data a way reads.
+func membersOf(way sources.Source) (all []string) {
+	return slices.DeleteFunc(owners(&way), func(name string) bool {
+		_, is := sources.TimelineOf(name)
+		return is
+	})
+}
+
+// askRepositories has the hosts that may build from a repository say what they can read
+// there, with their own credentials and keys, while nothing is stopped yet.
+func (d *driver) askRepositories(ctx context.Context, p *Prospect) error {
+	var pieces []host.Stored
+	for _, way := range p.ways() {
+		for _, s := range storedOf(way) {
+			if !slices.Contains(pieces, s) {
+				pieces = append(pieces, s)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for _, h := range d.present() {
+		h.state.Repositories, h.state.Unasked = nil, ""
+		gets := len(p.Members) == 0 || slices.ContainsFunc(p.Members, func(m sources.NewMember) bool { return m.Name == h.Member })
+		// What those hold that still run may lead to another plan, which may need them.
+		if gets && (len(pieces) > 0 || len(p.Unsurveyed) > 0) {
+			all.Go(func() { d.askRepositoriesOf(ctx, h, pieces) })
+		}
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+func (d *driver) askRepositoriesOf(ctx context.Context, h *participant, pieces []host.Stored) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("no answer within "+askTimeout.String()))
+	defer cancel()
+	found, err := h.client.Repositories(ctx, pieces)
+	if err != nil {
+		h.state.Unasked = err.Error()
+		return
+	}
+	h.state.Repositories = append([]host.Repository{}, found...)
+}
+
+// withheld is a host that cannot go all ways of a plan, for what it cannot read of
+// repositories.
+type withheld struct {
+	host *participant
+	what []host.Stored // of the first of these ways
+	why  string
+	// instead are the members whose data the first way is made of that is left.
+	instead []string
+	none    bool // no way is left
+}
+
+// withheldFrom are these hosts. One that did not say is none of them, nor one that has
+// built its member already.
+func (d *driver) withheldFrom(p *Prospect) (all []withheld) {
+	for _, h := range d.present() {
+		if h.state.Repositories == nil || d.known.done(PhaseRebuild, h.Member) {
+			continue
+		}
+		w := withheld{host: h, none: true}
+		for _, way := range p.ways() {
+			pieces := storedOf(way)
+			if h.state.reads(pieces) {
+				if members := membersOf(way); w.none || slices.Equal(members, []string{h.Member}) {
+					w.instead, w.none = members, false
+				}
+			} else if w.what == nil {
+				w.what, w.why = pieces, h.state.unreadable(pieces)
+			}
+		}
+		if w.what != nil {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// reads tells whether one of the host's repositories has all of these.
+func (h *HostState) reads(pieces []host.Stored) bool {
+	return len(pieces) == 0 || slices.ContainsFunc(h.Repositories, func(r host.Repository) bool { return r.Unread(pieces) == "" })
+}
+
+// unreadable says why none of them has.
+func (h *HostState) unreadable(pieces []host.Stored) string {
+	if len(h.Repositories) == 0 {
+		return "the cluster file names no repository"
+	}
+	var all []string
+	for _, r := range h.Repositories {
+		all = append(all, r.URL+": "+r.Unread(pieces))
+	}
+	return strings.Join(all, "; ")
+}
+
+func (w *withheld) words() string {
+	var all []string
+	for _, s := range w.what {
+		all = append(all, s.What())
+	}
+	return fmt.Sprintf("the host of %s cannot read %s (%s)", w.host.Member, strings.Join(all, " and "), w.why)
+}
+
+// mend is the next step.
+func (w *withheld) mend() string {
+	return "mend repositories or identity-files in the cluster file, or the credentials (docs/quorum-loss.md)"
+}
+
+// obstacle says why a recovery would end half-way at this host; empty where it would
+// not, as far as is known.
+func (w *withheld) obstacle(p *Prospect) string {
+	if !w.none || len(p.Unsurveyed) > 0 && !p.Plan.Named {
+		return ""
+	}
+	return fmt.Sprintf("%s, and there is no other way by which it could build its member: %s, and run it again", w.words(), w.mend())
+}
+
+// warning says what that changes; empty where it is nothing, or an obstacle.
+func (w *withheld) warning(p *Prospect) string {
+	switch {
+	case w.obstacle(p) != "", slices.Equal(w.instead, []string{w.host.Member}):
+		return ""
+	case w.none:
+		return fmt.Sprintf("%s: unless what %s holds is another way, the run ends once that is stopped and read, with nothing set aside: %s first", w.words(), strings.Join(p.Unsurveyed, ", "), w.mend())
+	case len(w.instead) == 0:
+		return ""
+	}
+	return fmt.Sprintf("%s: it builds its member from the data of %s", w.words(), strings.Join(w.instead, ", "))
+}

@@ -1,0 +1,172 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/requorum/requorum/snapshot"
+)
+
+// Promise 3: a host that goes away at each step, one after the other in the same
+// run: each time the command fails and says where, and the next one goes on without
+// asking again, to the same end as without.
+func TestHostGoesAwayAtEachStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestHostGone has a host that is gone; this takes a recovery more")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	s.killAll()
+	victim := s.hosts[1]
+	e := &heard{t: t}
+	for _, phase := range []Phase{PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseStart, PhaseResume} {
+		fired := false
+		e.begun = func(p Phase, host string) {
+			if p == phase && host == victim.name && !fired {
+				fired = true
+				victim.end()
+			}
+		}
+		r, err := Run(t.Context(), s.request(e))
+		if !fired {
+			t.Fatalf("%s: the host did not go away: %v", phase, err)
+		}
+		var failed *HostsError
+		if phase == PhaseResume {
+			if r == nil || !errors.Is(err, snapshot.ErrIncomplete) || len(r.Incomplete) == 0 {
+				t.Fatalf("%s: %+v, %v", phase, r, err)
+			}
+		} else if !errors.As(err, &failed) || failed.Phase != phase || failed.Errs[victim.name] == nil || len(failed.Errs) != 1 {
+			t.Fatalf("%s: %v", phase, err)
+		}
+		victim.control(t)
+	}
+	e.begun = nil
+	r, err := Run(t.Context(), s.request(e))
+	if err != nil || len(e.questions) != 1 || !r.WentOn || len(r.Incomplete) > 0 {
+		t.Fatalf("%+v, %v, asked %d times", r, err, len(e.questions))
+	}
+	s.check(t, want, s.hosts...)
+	// What was done is not done again.
+	for _, step := range []string{"survey m1", "set-aside m1", "rebuild m1", "rebuild m2", "prove "} {
+		n := 0
+		for _, done := range e.steps {
+			if done == step {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q was done %d times", step, n)
+		}
+	}
+}
+
+// Promise 3: the command is ended at each step, one after the other in the same
+// run, and so is the undo after it.
+func TestCommandEndsAtEachStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestUndoFromTheMiddle and cmd/requorum/recovertest end it in the middle")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	old := s.clusterID(t, s.hosts[0])
+	s.killAll()
+	e := &heard{t: t}
+	endAt := func(phase Phase, host string, do func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		fired := false
+		e.begun = func(p Phase, h string) {
+			if p == phase && h == host {
+				fired = true
+				cancel()
+			}
+		}
+		err := do(ctx)
+		if !fired || err == nil {
+			t.Fatalf("%s on %q: ended %t, %v", phase, host, fired, err)
+		}
+	}
+	recover := func(ctx context.Context) error { _, err := Run(ctx, s.request(e)); return err }
+	back := func(ctx context.Context) error { _, err := Undo(ctx, s.request(e)); return err }
+	for _, at := range []struct {
+		phase Phase
+		host  string
+	}{{PhaseQuiesce, "m1"}, {PhaseFence, "m2"}, {PhaseSetAside, "m3"}, {PhaseRebuild, "m1"}, {PhaseStart, "m2"}, {PhaseProve, ""}, {PhaseResume, "m3"}} {
+		endAt(at.phase, at.host, recover)
+	}
+	e.begun = nil
+	if err := recover(t.Context()); err != nil || len(e.questions) != 1 {
+		t.Fatalf("%v, asked %d times", err, len(e.questions))
+	}
+	s.check(t, want, s.hosts...)
+	for _, at := range []struct {
+		phase Phase
+		host  string
+	}{{PhaseUndoQuiesce, "m1"}, {PhaseUndoStop, "m2"}, {PhasePutBack, "m3"}, {PhaseUndoStart, "m1"}, {PhaseUndoResume, "m2"}} {
+		endAt(at.phase, at.host, back)
+		var undone *UndoneError
+		if err := recover(t.Context()); !errors.As(err, &undone) {
+			t.Errorf("%s: a run that is being undone went on: %v", at.phase, err)
+		}
+	}
+	e.begun = nil
+	if err := back(t.Context()); err != nil || len(e.questions) != 2 {
+		t.Fatalf("%v, asked %d times", err, len(e.questions))
+	}
+	s.waitReady(t, s.hosts...)
+	s.check(t, want, s.hosts...)
+	if now := s.clusterID(t, s.hosts[0]); now != old {
+		t.Errorf("cluster %x after the undo, was %x", now, old)
+	}
+}
+
+// Promise 3: an undo puts back what was, from wherever the run got to; and the next
+// recovery is a new run.
+func TestUndoFromTheMiddle(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	old := s.clusterID(t, s.hosts[0])
+	e := &heard{t: t}
+	for i, phase := range []Phase{PhaseFence, PhaseSetAside, PhaseRebuild, PhaseProve} {
+		s.again(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		fired := false
+		e.begun = func(p Phase, _ string) {
+			if p == phase {
+				fired = true
+				cancel()
+			}
+		}
+		_, err := Run(ctx, s.request(e))
+		if cancel(); !fired || err == nil {
+			t.Fatalf("%s: ended %t, %v", phase, fired, err)
+		}
+		e.begun = nil
+		u, err := Undo(t.Context(), s.request(e))
+		if err != nil {
+			t.Fatalf("%s: %v", phase, err)
+		}
+		if len(e.questions) != 2*i+2 || e.questions[2*i+1].Type != "" {
+			t.Errorf("%s: asked %+v", phase, e.questions)
+		}
+		for i, h := range s.hosts { // where nothing was set aside yet, they are as they were: stopped
+			if !u.Hosts[i].Started {
+				if phase == PhaseProve {
+					t.Errorf("%s: %+v", phase, u)
+				}
+				h.run(t)
+			}
+		}
+		s.waitReady(t, s.hosts...)
+		s.check(t, want, s.hosts...)
+		if now := s.clusterID(t, s.hosts[1]); now != old {
+			t.Errorf("%s: cluster %x after the undo, was %x", phase, now, old)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// ArchivePrefix begins the name of every archived timeline among the sources; the
+// timeline is behind it and, where there are several repositories, "@" and the
+// number of the repository.
+const ArchivePrefix = "archive:"
+
+// archived is one timeline of a repository while it is looked at.
+type archived struct {
+	archive *Archive
+	log     *segment.Log
+}
+
+// openArchives reads what a repository has of all timelines, without bodies.
+func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity) ([]*archived, error) {
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	ranges, err := walreplay.NewArchives(repo).Ranges(ctx, catalog)
+	if err != nil {
+		return nil, err
+	}
+	var all []*archived
+	for _, t := range catalog.Timelines {
+		log, err := segment.OpenLog(ctx, repo, t.ID, identities...)
+		if err != nil {
+			return nil, err
+		}
+		a := &archived{log: log, archive: &Archive{
+			Name: ArchivePrefix + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
+			Fulls: []Full{}, Ranges: []walreplay.Range{}, Stretches: []Stretch{},
+		}}
+		if err := a.fill(ctx, repo, catalog, ranges); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range) error {
+	to := a.archive
+	ended, there, err := repo.Superseded(ctx, to.Timeline)
+	switch {
+	case err != nil && !errors.Is(err, repository.ErrAltered):
+		return err
+	case err != nil:
+		to.Superseded = &repository.Superseded{Timeline: to.Timeline, Reason: "the mark that says by what is damaged"}
+	case there:
+		to.Superseded = &ended
+	}
+	a.addFulls(catalog)
+	for _, r := range ranges {
+		if r.Timeline != to.Timeline {
+			continue
+		}
+		to.Ranges = append(to.Ranges, r)
+		if r.Gap {
+			to.find(KindGap, "", "nothing between raft index %d and %d can be restored from it: %s", r.FirstIndex, r.LastIndex, r.Reason)
+		}
+		to.Revision = max(to.Revision, r.LastRevision)
+		a.see(r.LastIndex, Observation{r.LastIndex, r.To})
+	}
+	for _, s := range a.log.Spans() {
+		to.Stretches = append(to.Stretches, Stretch{s.FirstIndex, s.LastIndex})
+		to.LastTerm = s.LastTerm
+	}
+	for _, d := range a.log.Damaged() {
+		to.find(KindBrokenLog, "", "a segment of the archived log is damaged: %v", d.Err)
+	}
+	return a.addHeld(ctx, repo, catalog)
+}
+
+func (a *archived) addFulls(catalog *snapshot.Catalog) {
+	to := a.archive
+	for _, m := range catalog.Manifests {
+		if m.Timeline != to.Timeline {
+			continue
+		}
+		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted(), Passphrase: codec.IsPassphrase(m.Object.Recipients)}
+		if m.Synthetic() {
+			full.Taken = m.Synthesis.Observed
+		}
+		to.Fulls = append(to.Fulls, full)
+		to.Revision = max(to.Revision, full.Revision)
+		a.see(full.Index, Observation{full.Index, full.Taken})
+	}
+	slices.SortStableFunc(to.Fulls, func(x, y Full) int {
+		switch {
+		case x.Index < y.Index:
+			return -1
+		case x.Index > y.Index:
+			return 1
+		}
+		return 0
+	})
+	for _, d := range catalog.Damaged {
+		if d.Timeline == to.Timeline {
+			to.find(KindBackup, "an older one, with the log after it, may do", "backup %s cannot be used: %v", d.ID, d.Err)
+		}
+	}
+}
+
+// see keeps the furthest observation.
+func (a *archived) see(index uint64, o Observation) {
+	if s := &a.archive.Seen; index > s.Index || index == s.Index && o.Time.After(s.Time) {
+		*s = o
+	}
+}
+
+// addHeld tells how far the log of each member was read, and the highest revision
+// that this timeline can have reached.
+func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog) error {
+	held := map[snapshot.ID]uint64{}
+	for _, h := range a.log.Headers() {
+		if h.Level == 0 && h.Member != 0 {
+			held[h.Member] = max(held[h.Member], h.LastIndex)
+		}
+		a.see(h.LastIndex, Observation{h.LastIndex, h.LastMark})
+	}
+	for _, m := range a.log.Alive() {
+		a.see(m.Index, Observation{m.Index, m.Time})
+	}
+	for _, member := range slices.Sorted(maps.Keys(held)) {
+		a.archive.Held = append(a.archive.Held, Held{member, held[member]})
+	}
+	own := *catalog
+	own.Timelines = slices.DeleteFunc(slices.Clone(catalog.Timelines), func(t repository.Timeline) bool { return t.ID != a.archive.Timeline })
+	own.Manifests = slices.DeleteFunc(slices.Clone(catalog.Manifests), func(m *snapshot.Manifest) bool { return m.Timeline != a.archive.Timeline })
+	var err error
+	a.archive.Highest, err = walreplay.NewArchives(repo).HighestRevision(ctx, &own)
+	return err
+}
+
+// entries yields the archived entries from first on, over all gaps.
+func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[logEntry, error] {
+	return func(yield func(logEntry, error) bool) {
+		for _, s := range a.archive.Stretches {
+			if s.Last < first {
+				continue
+			}
+			for e, err := range a.log.Entries(ctx, max(s.First, first), s.Last) {
+				if !yield(wholeEntry(e), err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// cutAfter leaves out what cannot be read.
+func (a *archived) cutAfter(index, term uint64) {
+	kept := []Stretch{}
+	for _, s := range a.archive.Stretches {
+		if s.First <= index {
+			kept = append(kept, Stretch{s.First, min(s.Last, index)})
+		}
+	}
+	a.archive.Stretches, a.archive.LastTerm = kept, term
+}
+
+// follow looks at the entries from an index on. Where they go on from the newest full
+// snapshot, they tell who the members are at the end.
+func (a *archived) follow(watched map[uint64]bool, first uint64) *follower {
+	f := &follower{log: &Log{}, watched: watched, committed: math.MaxUint64}
+	if m := a.archive.membership(); first <= m.Index+1 && a.goesOn(m.Index) {
+		f.state, f.from = m, m.Index
+	}
+	return f
+}
+
+// goesOn tells whether the log after an index was archived without a gap.
+func (a *archived) goesOn(index uint64) bool {
+	n := len(a.archive.Stretches)
+	return n == 0 || a.archive.Stretches[n-1].First <= index+1
+}
+
+// finish takes over what went by, from an index on.
+func (a *archived) finish(f *follower, first uint64, err error) {
+	a.archive.Forced, a.archive.Terms, a.archive.Changed = f.log.Forced, f.log.Terms, f.log.Changed
+	if err == nil {
+		if f.from > 0 && f.problem == nil {
+			a.archive.members = f.state
+		}
+		return
+	}
+	var identity *codec.IdentityError
+	if !errors.As(err, &identity) {
+		a.cutAfter(max(f.last.Index, first-1), f.last.Term)
+	}
+	a.archive.Unreadable = err.Error()
+	a.archive.find(KindUnreadable, "give the identity where the log is encrypted; what could not be compared is not joined with any member's log", "the archived log could not be read to its end: %v", err)
+}

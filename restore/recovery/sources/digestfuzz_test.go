@@ -1,0 +1,68 @@
+package sources
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// A digest that is whole can still say what no member's data says: neither what
+// is found of it nor what is decided goes wrong otherwise than by an error.
+func FuzzDigestDocuments(f *testing.F) {
+	facts := snapshot.Facts{RaftIndex: 5, RaftTerm: 1, Revision: 3, Members: []snapshot.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}}}
+	head := digestHead{Facts: []snapshot.Facts{facts}, Missing: &logError{Text: "older files are gone"}, Remains: Remains{
+		DataDir: "/d", ClusterID: 7, MemberID: 1, Databases: []Database{{Path: "/d/member/snap/db", Index: 5, Term: 1, Revision: 3}}, Written: time.Unix(1, 0).UTC(),
+		Log: &Log{FirstIndex: 3, LastIndex: 9, LastTerm: 2, Commit: 8, Stretches: []Stretch{{3, 9}}, Restored: true}}}
+	end := digestEnd{Error: &logError{Dir: "/d", Segment: "1.wal", Offset: 8, Text: "wrong CRC"}}
+	for _, seed := range [][2]any{{head, end}, {head, digestEnd{}}, {digestHead{}, digestEnd{}}, {digestHead{Remains: Remains{Log: &Log{}}}, end}} {
+		h, err := json.Marshal(seed[0])
+		if err != nil {
+			f.Fatal(err)
+		}
+		e, err := json.Marshal(seed[1])
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(h, e, uint64(3), []byte("a change"))
+	}
+	f.Fuzz(func(t *testing.T, head, end []byte, first uint64, change []byte) {
+		if !json.Valid(head) || !json.Valid(end) || first > 1<<62 {
+			return
+		}
+		var digests []Digest
+		for _, name := range []string{"m1", "m2"} {
+			var b bytes.Buffer
+			w, err := newDigestWriter(&b, json.RawMessage(head))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range uint64(6) {
+				e := logEntry{Entry: raftlog.Entry{Index: first + i + 1, Term: 1}, Outline: true, Moves: i%2 == 0}
+				if i == 3 {
+					e = wholeEntry(raftlog.Entry{Index: first + i + 1, Term: 1, Type: raftpb.EntryType(first % 3), Data: change})
+				}
+				if err := w.Add(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.End(json.RawMessage(end)); err != nil {
+				t.Fatal(err)
+			}
+			digests = append(digests, digested(name, b.Bytes()))
+		}
+		found, err := Survey(t.Context(), SurveyRequest{Digests: digests})
+		if err != nil {
+			return
+		}
+		p, err := Decide(found, DecideRequest{})
+		if err == nil {
+			_, _ = p.NewMembers(MembersRequest{})
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package sources
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// cutIntoFiles writes a survivor's log anew, in many small files.
+func cutIntoFiles(t *testing.T, s Survivor) Survivor {
+	t.Helper()
+	from, err := walfile.Open(filepath.Join(s.DataDir, "member", "wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	id := from.Identity()
+	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id.MemberID, ClusterID: &id.ClusterID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Survivor{Name: s.Name, DataDir: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(c.DataDir, "member"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w, err := wal.Create(nil, filepath.Join(c.DataDir, "member", "wal"), meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range from.Entries(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Save(&raftpb.HardState{Term: &e.Term, Vote: proto.Uint64(1), Commit: &e.Index}, []*raftpb.Entry{e.Raft()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Of a log that is larger than what is needed only the files from where the
+// pieces meet on are brought, and they suffice.
+func (m *leftoverCase) needed(t *testing.T) {
+	late := cutIntoFiles(t, m.late)
+	s := m.source(Piece{Owner: "m1", First: m.begin + 1, Last: m.oldEnd}, Piece{Owner: "m2", First: m.oldEnd + 1, Last: m.end})
+	want := []Need{
+		{Owner: "m1", Base: true, File: "db"},
+		{Owner: "m1", Log: true, First: m.begin, Last: m.oldEnd},
+		{Owner: "m2", Log: true, First: m.oldEnd, Last: m.end},
+	}
+	got := Needed(s)
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+	places := bring(t, s, m.old, late)
+	count := func(dir string) int {
+		files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	if brought, all := count(places["m2"].DataDir), count(late.DataDir); brought >= all || brought == 0 {
+		t.Errorf("%d of %d files were brought", brought, all)
+	}
+	m.checkEnd(t, state(t, RebuildRequest{Source: s, Places: places}))
+	if files := want[0].Files([]string{"0000000000000000-0000000000000000.wal"}); files != nil {
+		t.Errorf("a database needs %v", files)
+	}
+}

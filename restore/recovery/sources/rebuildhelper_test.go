@@ -1,0 +1,231 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// rig is a cluster that is killed, and what is rebuilt of it.
+type rig struct {
+	t       *testing.T
+	c       *storetest.Cluster
+	version string // of the binaries, exactly
+}
+
+func start(t *testing.T, version string) *rig {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
+	c.WaitReady(t)
+	s, err := c.Client(t).Status(t.Context(), c.Member(0).ClientURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t, c, s.Version}
+}
+
+// put writes n keys below a prefix.
+func (r *rig) put(prefix string, n int) {
+	r.t.Helper()
+	client := r.c.Client(r.t)
+	for i := range n {
+		if _, err := client.Put(r.t.Context(), fmt.Sprint(prefix, i%9), strings.Repeat("v", 100+i)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// writeOut waits until every member has all of it in its database's file.
+func (r *rig) writeOut() {
+	r.t.Helper()
+	for i := range r.c.Size() {
+		r.c.WriteOut(r.t, i)
+	}
+}
+
+// killAll is a power cut: all members end at the same moment.
+func (r *rig) killAll() {
+	var all sync.WaitGroup
+	for i := range r.c.Size() {
+		all.Go(func() { r.c.Kill(i) })
+	}
+	all.Wait()
+}
+
+// survivor is a copy of a member's directory as it lies there.
+func (r *rig) survivor(i int) Survivor {
+	r.t.Helper()
+	m := r.c.Member(i)
+	dir := filepath.Join(r.t.TempDir(), m.Name)
+	r.c.CopyData(r.t, i, dir)
+	return Survivor{Name: m.Name, DataDir: dir}
+}
+
+// live is what a member serves at a revision; 0 for the newest.
+func (r *rig) live(i int, revision int64) snapshot.HashKV {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	client := r.c.Client(r.t, i)
+	for {
+		h, err := client.HashKV(ctx, r.c.Member(i).ClientURL, revision)
+		if err == nil {
+			if revision == 0 {
+				revision = h.Header.Revision
+			}
+			return snapshot.HashKV{Hash: h.Hash, Revision: revision, CompactedRevision: h.CompactRevision}
+		}
+		if ctx.Err() != nil {
+			r.t.Fatalf("member %d at revision %d: %v", i, revision, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func surveyOf(t *testing.T, req SurveyRequest) *Findings {
+	t.Helper()
+	f, err := Survey(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// sourceOf is a candidate's source, as it comes to another host: by way of JSON.
+func sourceOf(t *testing.T, p *Plan, name string) (s Source) {
+	t.Helper()
+	c := p.Candidate(name)
+	if c == nil || c.Source == nil {
+		t.Fatalf("candidate %q: %+v", name, p.Candidates)
+	}
+	text, err := json.Marshal(c.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// bring copies what Needed says, and nothing else, as a host does.
+func bring(t *testing.T, s Source, survivors ...Survivor) map[string]Directories {
+	t.Helper()
+	places := map[string]Directories{}
+	for _, n := range Needed(s) {
+		place, known := places[n.Owner]
+		if !known {
+			place = Directories{DataDir: t.TempDir()}
+			places[n.Owner] = place
+		}
+		for _, from := range survivors {
+			if from.Name != n.Owner {
+				continue
+			}
+			if n.Base {
+				copyFile(t, from.DataDir, place.DataDir, filepath.Join("member", "snap", n.File))
+				continue
+			}
+			var names []string
+			list, err := os.ReadDir(filepath.Join(from.DataDir, "member", "wal"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range list {
+				names = append(names, e.Name())
+			}
+			for _, name := range n.Files(names) {
+				copyFile(t, from.DataDir, place.DataDir, filepath.Join("member", "wal", name))
+			}
+		}
+	}
+	return places
+}
+
+func copyFile(t *testing.T, from, to, name string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(from, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func state(t *testing.T, r RebuildRequest) *walreplay.Rebuilt {
+	t.Helper()
+	if r.ScratchDir == "" {
+		r.ScratchDir = t.TempDir()
+	}
+	out, err := Rebuild(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+func flip(t *testing.T, s Survivor) {
+	t.Helper()
+	path := filepath.Join(s.DataDir, "member", "snap", "db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 2 * 4096; at < len(data); at += 4096 { // the head of each page but the meta pages
+		data[at+8] ^= 0xff
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameHash leaves out how the hashes were obtained.
+func sameHash(a, b snapshot.HashKV) bool {
+	return a.Hash == b.Hash && a.Revision == b.Revision && a.CompactedRevision == b.CompactedRevision
+}
+
+// alterLog changes a byte of what is found in a survivor's log.
+func alterLog(t *testing.T, s Survivor, what string) {
+	t.Helper()
+	found := false
+	files, err := filepath.Glob(filepath.Join(s.DataDir, "member", "wal", "*.wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.Index(data, []byte(what)); at >= 0 {
+			found = true
+			data[at] ^= 1
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !found {
+		t.Fatalf("the log of %s does not hold %q", s.Name, what)
+	}
+}

@@ -1,0 +1,285 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/walfile"
+)
+
+// Digest is what WriteDigest wrote of a member, on its own host or elsewhere.
+type Digest struct {
+	Name string // how the operator calls the member
+	// Open begins to read it from its start. Survey closes the reader.
+	Open func() (io.ReadCloser, error)
+}
+
+// DigestOptions are for WriteDigest.
+type DigestOptions struct {
+	// CheckBase and Progress are as in SurveyRequest; both may be nil.
+	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
+	Progress  func(phase string, done, total int64)
+}
+
+// WriteDigest reads one stopped member as Survey does, and writes what Survey
+// needs of it to find the same: what the databases and the files tell, and of each
+// entry of the log which one it is; of entries that are about members, all. It
+// opens files for reading only, holds one entry in memory, and fails with a
+// *RunningError where the member runs, or was started meanwhile. What is damaged
+// is told in the digest, and no error.
+//
+// What was written when it fails is refused by Survey. A digest is as
+// confidential as the log: see package digest.
+func WriteDigest(ctx context.Context, w io.Writer, s Survivor, o DigestOptions) error {
+	req := SurveyRequest{Survivors: []Survivor{s}, CheckBase: o.CheckBase, Progress: o.Progress}
+	if err := req.check(); err != nil {
+		return err
+	}
+	s = req.Survivors[0]
+	if err := checkIdle(s); err != nil {
+		return err
+	}
+	d, err := openMember(ctx, s, &req)
+	if err != nil {
+		return err
+	}
+	out, err := newDigestWriter(w, headOf(d))
+	if err != nil {
+		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+	}
+	end, err := d.outline(ctx, out, &req)
+	if err != nil {
+		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+	}
+	// One that was started meanwhile has written into what was read.
+	if err := checkIdle(s); err != nil {
+		return err
+	}
+	if err := out.End(end); err != nil {
+		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// digestHead is what the first pass over a directory found.
+type digestHead struct {
+	Remains Remains          `json:"remains"` // as it was then
+	Facts   []snapshot.Facts `json:"facts"`   // of each database
+	Missing *logError        `json:"missing,omitempty"`
+}
+
+// digestEnd is what the second one did.
+type digestEnd struct {
+	Chain raftlog.Sum `json:"chain"`
+	Error *logError   `json:"error,omitempty"` // that ended the log
+}
+
+// logError is an error of reading a log, as far as what is made of it depends on
+// it.
+type logError struct {
+	Dir     string `json:"dir,omitempty"`
+	Segment string `json:"segment,omitempty"` // empty where it is no damage of a file
+	Offset  int64  `json:"offset,omitempty"`
+	Text    string `json:"text"`
+}
+
+func logErrorOf(err error) *logError {
+	var corrupt *walfile.CorruptError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &corrupt):
+		return &logError{corrupt.Dir, corrupt.Segment, corrupt.Offset, corrupt.Err.Error()}
+	}
+	return &logError{Text: err.Error()}
+}
+
+func (e *logError) error() error {
+	switch {
+	case e == nil:
+		return nil
+	case e.Segment == "":
+		return errors.New(e.Text)
+	}
+	return &walfile.CorruptError{Dir: e.Dir, Segment: e.Segment, Offset: e.Offset, Err: errors.New(e.Text)}
+}
+
+func headOf(d *memberDir) digestHead {
+	head := digestHead{Remains: *d.remains, Facts: []snapshot.Facts{}, Missing: logErrorOf(d.missing)}
+	for _, db := range d.remains.Databases {
+		head.Facts = append(head.Facts, db.facts)
+	}
+	return head
+}
+
+// outline writes all entries of the log.
+func (d *memberDir) outline(ctx context.Context, out *digestWriter, req *SurveyRequest) (digestEnd, error) {
+	var end digestEnd
+	if d.entries == nil {
+		return end, nil
+	}
+	phase, total, done := "digest of "+d.Name, int64(0), int64(0)
+	if at := d.remains.Log.FirstIndex; at != 0 {
+		total = int64(d.remains.Log.LastIndex - at + 1)
+	}
+	for e, err := range d.entries(ctx) {
+		if ctx.Err() != nil {
+			return end, context.Cause(ctx)
+		}
+		if err != nil {
+			end.Error = logErrorOf(err)
+			break
+		}
+		end.Chain = end.Chain.Next(e.Entry)
+		if err := out.Add(outlineOf(e.Entry)); err != nil {
+			return end, err
+		}
+		if done++; done%progressEvery == 0 {
+			if err := out.Flush(); err != nil { // nobody takes it any more
+				return end, err
+			}
+			req.progress(phase, min(done, total), total)
+		}
+	}
+	return end, nil
+}
+
+// outlineOf leaves out what only a replay needs.
+func outlineOf(e raftlog.Entry) logEntry {
+	moved := moves(e)
+	if !moved && concernsMembership(e) {
+		return wholeEntry(e)
+	}
+	return logEntry{Entry: raftlog.Entry{Index: e.Index, Term: e.Term, Type: e.Type}, Outline: true, Sum: entrySumOf(e.Data), Moves: moved}
+}
+
+// check refuses paths that no member has: what is rebuilt opens files by their
+// last parts.
+func (h *digestHead) check() error {
+	if len(h.Facts) != len(h.Remains.Databases) {
+		return fmt.Errorf("it tells of %d databases, and has facts of %d", len(h.Remains.Databases), len(h.Facts))
+	}
+	for _, db := range h.Remains.Databases {
+		if name := filepath.Base(db.Path); !isDatabase(name) {
+			return fmt.Errorf("%q is no name of a member's database", db.Path)
+		}
+	}
+	return nil
+}
+
+// DigestError says that a digest is not what WriteDigest wrote: it was cut off,
+// altered, or is of another format. Err is ErrInvalidDigest, a
+// *DigestFormatError, or why it could not be read.
+type DigestError struct {
+	Name string // of the member
+	Err  error
+}
+
+func (e *DigestError) Error() string {
+	next := ""
+	if errors.Is(e.Err, ErrInvalidDigest) {
+		next = ": fetch it again from the member's host"
+	}
+	return fmt.Sprintf("the digest of %s: %v%s", e.Name, e.Err, next)
+}
+
+func (e *DigestError) Unwrap() error { return e.Err }
+
+// openedDigest is a digest while it is read.
+type openedDigest struct {
+	name   string
+	reader *digestReader
+	closer io.Closer
+	chain  raftlog.Sum // of the whole log; known once it was read
+}
+
+// openDigest reads the first part. The second is read when logs are compared, and
+// only then is it known whether the first is what was written.
+func (y *survey) openDigest(s Digest) (*memberDir, error) {
+	y.req.progress("digest of "+s.Name, 0, 0)
+	from, err := s.Open()
+	if err != nil {
+		return nil, &DigestError{s.Name, err}
+	}
+	o := &openedDigest{name: s.Name, closer: from}
+	y.digests = append(y.digests, o)
+	var head digestHead
+	if o.reader, err = newDigestReader(from, &head); err != nil {
+		return nil, &DigestError{s.Name, err}
+	}
+	if err := head.check(); err != nil {
+		return nil, &DigestError{s.Name, fmt.Errorf("%w: %w", ErrInvalidDigest, err)}
+	}
+	m := &head.Remains
+	m.Name = s.Name
+	for i := range m.Databases {
+		m.Databases[i].facts = head.Facts[i]
+	}
+	d := &memberDir{Survivor: Survivor{Name: s.Name, DataDir: m.DataDir, WALDir: m.WALDir}, remains: m, digest: o, missing: head.Missing.error()}
+	if m.Log != nil {
+		d.entries = o.entries
+		return d, nil
+	}
+	for _, err := range o.entries(context.Background()) {
+		if err == nil {
+			err = &DigestError{s.Name, fmt.Errorf("%w: it has entries of a log that could not be read", ErrInvalidDigest)}
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// entries yields what the member's own log would, and ends as it did.
+func (o *openedDigest) entries(ctx context.Context) iter.Seq2[logEntry, error] {
+	return func(yield func(logEntry, error) bool) {
+		for e, err := range o.reader.Entries() {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			if err != nil {
+				yield(logEntry{}, &DigestError{o.name, err})
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		var end digestEnd
+		if err := o.reader.End(&end); err != nil {
+			yield(logEntry{}, &DigestError{o.name, err})
+			return
+		}
+		o.chain = end.Chain
+		if err := end.Error.error(); err != nil {
+			yield(logEntry{}, err)
+		}
+	}
+}
+
+// broken is the error of a digest that is not what was written, among those that
+// logs ended with.
+func broken(errs []error) error {
+	for _, err := range errs {
+		var bad *DigestError
+		if errors.As(err, &bad) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (y *survey) close() error {
+	var all []error
+	for _, o := range y.digests {
+		if err := o.closer.Close(); err != nil {
+			all = append(all, &DigestError{o.name, err})
+		}
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,297 @@
+// Package sources finds out what is left of a cluster that lost its quorum, and
+// decides what to rebuild it from.
+//
+// Survey looks at everything: the data directories of members, and repositories.
+// Decide ranks what was found, and says what would be lost. Neither changes
+// anything.
+//
+// It promises:
+//
+//  1. Survey opens files for reading only and locks nothing. A directory that a
+//     member runs on is refused: what is read of it would mix two moments.
+//  2. Logs are compared entry by entry, in one pass that holds one entry of each
+//     in memory. Two histories are told apart by what they hold, never by names,
+//     times, or how long they are, and they are never ranked against each other.
+//  3. "Proven" is said only where the logs that were read whole are those of a
+//     majority of the voters of every membership that may have been in force.
+//     Then every write that was ever acknowledged is in the log that is chosen.
+//  4. What is kept from being used (removed members, other histories, refused
+//     tails, damage) is named, with the reason and with what can be done. It is
+//     used only when it is asked for by name.
+//  5. What is found of a digest, which WriteDigest makes where the member's data
+//     lies, is what would have been found of the data itself.
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/requorum/requorum/sinks/repository"
+)
+
+// Survey reads what is left: of members the databases and the logs to their ends,
+// of digests what WriteDigest wrote, of repositories what their listings and headers tell, and of archived logs the
+// entries from where the members' logs begin. It opens files for reading only,
+// locks nothing, and fails with a *RunningError where a member still runs.
+//
+// What is damaged is a finding, not an error; but a digest that is not what was
+// written is a *DigestError. A repository that cannot be read is
+// listed as such: the members may do without it.
+func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	for _, s := range req.Survivors {
+		if err := checkIdle(s); err != nil {
+			return nil, err
+		}
+	}
+	y := &survey{req: &req, findings: &Findings{Taken: time.Now().UTC().Truncate(time.Second), Survivors: []Remains{}, Archives: []Archive{}, Relations: []Relation{}}}
+	defer func() { err = errors.Join(err, y.close()) }()
+	for _, s := range req.Survivors {
+		d, err := openMember(ctx, s, &req)
+		if err != nil {
+			return nil, err
+		}
+		y.members = append(y.members, d)
+	}
+	for _, s := range req.Digests {
+		d, err := y.openDigest(s)
+		if err != nil {
+			return nil, err
+		}
+		y.members = append(y.members, d)
+	}
+	if err := y.openRepositories(ctx); err != nil {
+		return nil, err
+	}
+	if err := y.compare(ctx); err != nil {
+		return nil, err
+	}
+	// One that was started meanwhile has written into what was read.
+	for _, s := range req.Survivors {
+		if err := checkIdle(s); err != nil {
+			return nil, err
+		}
+	}
+	return y.result(), nil
+}
+
+type survey struct {
+	req      *SurveyRequest
+	findings *Findings
+	members  []*memberDir
+	archives []*archived
+	digests  []*openedDigest
+}
+
+func (y *survey) openRepositories(ctx context.Context) error {
+	for i, repo := range y.req.Repos {
+		y.req.progress(fmt.Sprintf("repository %s", repo), 0, 0)
+		suffix := ""
+		if len(y.req.Repos) > 1 {
+			suffix = fmt.Sprintf("@%d", i+1)
+		}
+		all, err := openArchives(ctx, repo, suffix, y.req.Identities)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			y.findings.Unread = append(y.findings.Unread, Unread{repo.String(), err.Error()})
+			continue
+		}
+		y.archives = append(y.archives, all...)
+	}
+	return nil
+}
+
+// compare reads all logs at the same time.
+func (y *survey) compare(ctx context.Context) error {
+	watched := y.watched()
+	var (
+		logs      []iter.Seq2[logEntry, error]
+		followers []*follower
+		names     []string
+		end       []func(error)
+		first     uint64 // the lowest index of any member's log
+		total     int64
+		done      int64
+	)
+	add := func(name string, log iter.Seq2[logEntry, error], f *follower, finish func(error)) {
+		logs, followers, names, end = append(logs, log), append(followers, f), append(names, name), append(end, finish)
+	}
+	for _, d := range y.members {
+		if d.entries == nil {
+			d.bare()
+			continue
+		}
+		if at := d.remains.Log.FirstIndex; at != 0 {
+			if first == 0 || at < first {
+				first = at
+			}
+			total += int64(d.remains.Log.LastIndex - at + 1)
+		}
+		f := d.follow(watched)
+		add(d.Name, d.entries(ctx), f, func(err error) { f.finish(d, err) })
+	}
+	for _, a := range y.archives {
+		if first == 0 || len(a.archive.Stretches) == 0 {
+			continue // nothing to compare it with
+		}
+		from := first
+		if n := len(a.archive.Fulls); n > 0 && y.membersUnknown() {
+			from = min(from, a.archive.Fulls[n-1].Index+1)
+		}
+		f := a.follow(watched, from)
+		add(a.archive.Name, a.entries(ctx, from), f, func(err error) { a.finish(f, from, err) })
+	}
+	pairs, errs, err := compareLogs(ctx, logs, func(i int, e logEntry) {
+		followers[i].visit(e)
+		if done++; done%progressEvery == 0 {
+			y.req.progress("compare logs", min(done, total), total)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := broken(errs); err != nil {
+		return err
+	}
+	for i, finish := range end {
+		finish(errs[i])
+	}
+	y.relate(names, pairs)
+	return nil
+}
+
+// membersUnknown tells whether a member's log tells nobody who the members were: its
+// database is gone, and it does not begin with the first entry.
+func (y *survey) membersUnknown() bool {
+	return slices.ContainsFunc(y.members, func(d *memberDir) bool { return d.remains.Log != nil && !d.begins() })
+}
+
+// progressEvery is how many entries are read between two reports.
+const progressEvery = 1 << 14
+
+// watched are the indexes that a database or a full snapshot ends with: another
+// log joins it by the term of its entry there.
+func (y *survey) watched() map[uint64]bool {
+	all := map[uint64]bool{}
+	for _, d := range y.members {
+		for _, db := range d.remains.Databases {
+			all[db.Index] = true
+		}
+	}
+	for _, a := range y.archives {
+		for _, f := range a.archive.Fulls {
+			all[f.Index] = true
+		}
+	}
+	return all
+}
+
+func (y *survey) relate(names []string, pairs [][]logPair) {
+	for a := range names {
+		for b := a + 1; b < len(names); b++ {
+			p := pairs[a][b]
+			if !p.Met() {
+				continue
+			}
+			y.findings.Relations = append(y.findings.Relations, Relation{A: names[a], B: names[b], First: p.First, Last: p.Last, LastTerm: p.LastTerm, Parted: p.Parted})
+		}
+	}
+}
+
+func (y *survey) result() *Findings {
+	for _, d := range y.members {
+		y.findings.Survivors = append(y.findings.Survivors, *d.remains)
+	}
+	for _, a := range y.archives {
+		y.findings.Archives = append(y.findings.Archives, *a.archive)
+	}
+	return y.findings
+}
+
+// Survivor is where the data of one member lies.
+type Survivor struct {
+	Name    string // how the operator calls it
+	DataDir string
+	WALDir  string // empty where the log is in the data directory
+}
+
+func (s Survivor) logDir() string {
+	if s.WALDir != "" {
+		return s.WALDir
+	}
+	return filepath.Join(s.DataDir, "member", "wal")
+}
+
+func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "snap") }
+
+// SurveyRequest says where to look.
+type SurveyRequest struct {
+	Survivors []Survivor
+	Digests   []Digest // of members whose directories lie elsewhere
+	Repos     []*repository.Repository
+	// Identities are for encrypted logs in the repositories.
+	Identities []age.Identity
+	// CheckBase looks at a member's database, of size bytes, beyond its pages; may
+	// be nil. What it finds is a *snapshot.DamagedError.
+	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
+	// Progress may be nil. It is called from one goroutine; total is 0 where it is
+	// not known.
+	Progress func(phase string, done, total int64)
+	Logger   *slog.Logger // may be nil
+}
+
+func (r *SurveyRequest) check() error {
+	if len(r.Survivors) == 0 && len(r.Digests) == 0 && len(r.Repos) == 0 {
+		return errors.New("there is nothing to look at: name the data directory of at least one member, or a repository")
+	}
+	seen := map[string]bool{}
+	for i := range r.Survivors {
+		s := &r.Survivors[i]
+		switch {
+		case s.Name == "" || s.DataDir == "":
+			return errors.New("each data directory needs the name of its member: NAME=DIR")
+		case seen[s.Name]:
+			return fmt.Errorf("%s is named twice: each data directory needs a name of its own", s.Name)
+		}
+		seen[s.Name] = true
+		for _, dir := range []*string{&s.DataDir, &s.WALDir} {
+			if *dir == "" {
+				continue
+			}
+			abs, err := filepath.Abs(*dir)
+			if err != nil {
+				return err
+			}
+			*dir = abs
+		}
+	}
+	for _, d := range r.Digests {
+		switch {
+		case d.Name == "" || d.Open == nil:
+			return errors.New("each digest needs the name of its member, and a way to open it")
+		case seen[d.Name]:
+			return fmt.Errorf("%s is named twice: give its directory or its digest, and each of them once", d.Name)
+		}
+		seen[d.Name] = true
+	}
+	return nil
+}
+
+func (r *SurveyRequest) progress(phase string, done, total int64) {
+	if r.Progress != nil {
+		r.Progress(phase, done, total)
+	}
+}

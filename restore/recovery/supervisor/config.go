@@ -1,0 +1,422 @@
+// Setup is what a host process is told of its host: its member, the clients
+// of the cluster that run there, and where it keeps its journal. The keys stand in the
+// cluster file of `requorum recover`, for each host or once for all, and reach the
+// host with the first request.
+
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/store/yamlfile"
+)
+
+// Setup are the keys of a host in the cluster file: how it is reached, and what its
+// host process must know.
+type Setup struct {
+	// Run is the command through which a program is run on the host, split at spaces,
+	// without a shell; `requorum host` is added to it.
+	//
+	// Default: ssh -o BatchMode=yes -o ConnectTimeout=10 root@HOST, the host being that
+	// of the member's peer URL.
+	Run string `yaml:"run"`
+	// Requorum is the program on the host. Default: requorum, as found in PATH there.
+	Requorum string `yaml:"requorum"`
+	// StateDir is the host process's folder: its journal, and the member's output. On no
+	// file system that the recovery might replace.
+	//
+	// Default: /var/lib/requorum-host.
+	StateDir string `yaml:"state-dir"`
+
+	MemberConfig `yaml:",inline"`
+
+	// Clients are what writes through the cluster from this host, in the order in
+	// which they are stopped before any member is.
+	Clients []ClientConfig `yaml:"clients"`
+}
+
+// Kind is how a member is stopped and started.
+type Kind string
+
+// The kinds.
+const (
+	Store     Kind = "store"
+	Systemd   Kind = "systemd"
+	StaticPod Kind = "static-pod"
+	Command   Kind = "command"
+)
+
+// MemberConfig is the one of the host.
+type MemberConfig struct {
+	// Name in the cluster.
+	Name string `yaml:"-"`
+	// DataDir, and WALDir where the log lies in a folder of its own.
+	DataDir string `yaml:"data-dir"`
+	WALDir  string `yaml:"wal-dir"`
+	Kind    Kind   `yaml:"kind"`
+	// Owner of what is rebuilt, as user:group. Default: as found on what is
+	// replaced, which is whoever the host process runs as where the data directory is
+	// gone; for kind store its user.
+	Owner string `yaml:"owner"`
+
+	Store     StoreMember     `yaml:"store"`
+	Systemd   SystemdMember   `yaml:"systemd"`
+	StaticPod StaticPodMember `yaml:"static-pod"`
+	Command   CommandMember   `yaml:"command"`
+
+	// StopTimeout is how long a member may take until it is proved stopped;
+	// StartTimeout until it runs.
+	//
+	// Default: 3m: a kubelet can take two minutes to notice a manifest.
+	StopTimeout  yamlfile.Duration `yaml:"stop-timeout"`
+	StartTimeout yamlfile.Duration `yaml:"start-timeout"`
+}
+
+// StoreMember is the bundled store, which this process starts and keeps.
+type StoreMember struct {
+	// Command is `requorum store` with its flags, or an etcd with its own.
+	Command []string `yaml:"command"`
+	// LogFile gets what it prints. Default: NAME.log in state-dir.
+	LogFile string `yaml:"log-file"`
+	// User and group it runs as, as user:group. Default: this process's.
+	User string `yaml:"user"`
+}
+
+// SystemdMember is a unit.
+type SystemdMember struct {
+	Unit string `yaml:"unit"`
+	// Systemctl is the program. Default: found in PATH.
+	Systemctl string `yaml:"systemctl"`
+	// EnvironmentFile is what the unit reads etcd's ETCD_ variables from, such as
+	// /etc/default/etcd: those about the members can be brought in line there after a
+	// recovery. For the member only. Default: none; that is done by hand.
+	EnvironmentFile string `yaml:"environment-file"`
+}
+
+// StaticPodMember is a manifest that the kubelet watches, as kubeadm writes it.
+type StaticPodMember struct {
+	// Manifest, such as /etc/kubernetes/manifests/etcd.yaml.
+	Manifest string `yaml:"manifest"`
+	// AsideDir is where the manifest lies while the member is stopped: outside the
+	// manifest folder, of which the kubelet reads every file, and on the same file
+	// system, so that it comes back whole.
+	//
+	// Default: requorum-manifests beside the manifest folder.
+	AsideDir string `yaml:"aside-dir"`
+	// CRISocket is asked through crictl whether the container is gone, such as
+	// unix:///run/containerd/containerd.sock. Default: the process table and the
+	// locks alone.
+	CRISocket string `yaml:"cri-socket"`
+	// Container is its name in the manifest. Default: etcd.
+	Container string `yaml:"container"`
+	// Crictl is the program. Default: found in PATH.
+	Crictl string `yaml:"crictl"`
+}
+
+// CommandMember is stopped and started by programs, which no shell reads.
+type CommandMember struct {
+	Start []string `yaml:"start"`
+	Stop  []string `yaml:"stop"`
+	// Status exits 0 where the member runs and 3 (or 1, 2) where it doesn't, as
+	// init scripts do. Default: the process table and the locks alone.
+	Status []string `yaml:"status"`
+}
+
+// DefaultStateDir is the default.
+const DefaultStateDir = "/var/lib/requorum-host"
+
+// DefaultSetup has what need not be said.
+func DefaultSetup() *Setup {
+	const patience = yamlfile.Duration(3 * time.Minute)
+	return &Setup{
+		Requorum: "requorum", StateDir: DefaultStateDir,
+		MemberConfig: MemberConfig{
+			StopTimeout: patience, StartTimeout: patience,
+			Systemd:   SystemdMember{Systemctl: "systemctl"},
+			StaticPod: StaticPodMember{Container: "etcd", Crictl: "crictl"},
+		},
+	}
+}
+
+// ClientKind is how a client is stopped and started: one of StaticPod, Systemd
+// and Command.
+type ClientKind = Kind
+
+// ClientConfig is something that writes through the cluster, and must not while it is
+// recovered: an API server, for one. Clients are stopped in the order of the list
+// before any member is, and started in the reverse order after the proof.
+type ClientConfig struct {
+	// Name is what answers, the journal and the log call it.
+	Name string     `yaml:"name"`
+	Kind ClientKind `yaml:"kind"`
+
+	Systemd   SystemdMember   `yaml:"systemd"`
+	StaticPod StaticPodMember `yaml:"static-pod"`
+	Command   CommandMember   `yaml:"command"`
+
+	// Process is the name of its program, as the process table has it, such as
+	// kube-apiserver: while one of that name runs on this host the client is not
+	// stopped. Needed for static-pod and command.
+	Process string `yaml:"process"`
+	// Restart leaves the client alone until the new cluster is proved, and restarts
+	// it then: what keeps state of the old one in memory, and writes only through
+	// clients that are stopped.
+	Restart bool `yaml:"restart"`
+
+	// StopTimeout is how long it may take until it is proved stopped; StartTimeout
+	// until it runs.
+	//
+	// Default: 3m: a kubelet can take two minutes to notice a manifest.
+	StopTimeout  yamlfile.Duration `yaml:"stop-timeout"`
+	StartTimeout yamlfile.Duration `yaml:"start-timeout"`
+}
+
+// ConfigFault is what is wrong with a key.
+type ConfigFault struct {
+	Key string
+	Err error
+}
+
+const guide = "docs/quorum-loss.md"
+
+// clientName is what names of clients look like.
+var clientName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+var errMissing = errors.New("is not given, and there is no default")
+
+// Complete fills in what a host of the cluster file leaves out: with what stands there
+// for all hosts, then with the defaults. member is the host's.
+func (s *Setup) Complete(member string, all *Setup) {
+	fill(reflect.ValueOf(s).Elem(), reflect.ValueOf(all).Elem())
+	fill(reflect.ValueOf(s).Elem(), reflect.ValueOf(DefaultSetup()).Elem())
+	s.Clients = slices.Clone(s.Clients) // which are derived below, for each host
+	s.Name = member
+	m := &s.MemberConfig
+	if m.DataDir != "" {
+		m.DataDir = filepath.Clean(m.DataDir)
+	}
+	if m.WALDir != "" {
+		m.WALDir = filepath.Clean(m.WALDir)
+	}
+	if m.Store.LogFile == "" {
+		m.Store.LogFile = filepath.Join(s.StateDir, member+".log")
+	}
+	m.StaticPod.deriveAside()
+	s.deriveClients()
+}
+
+// fill sets what is zero.
+func fill(to, from reflect.Value) {
+	for i := range to.NumField() {
+		if f := to.Field(i); f.Kind() == reflect.Struct {
+			fill(f, from.Field(i))
+		} else if f.IsZero() {
+			f.Set(from.Field(i))
+		}
+	}
+}
+
+// Faults says what is wrong with a host's keys, which begin with at, once they are
+// Complete.
+func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
+	add := func(key string, format string, args ...any) {
+		all = append(all, ConfigFault{at + key, fmt.Errorf(format, args...)})
+	}
+	m := s.MemberConfig
+	for _, k := range []struct{ key, value string }{{"data-dir", m.DataDir}, {"kind", string(m.Kind)}} {
+		if k.value == "" {
+			add(k.key, "%w: give it here, or in defaults for all hosts", errMissing)
+		}
+	}
+	for _, k := range []struct{ key, path string }{
+		{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir},
+		{"store.log-file", m.Store.LogFile}, {"static-pod.manifest", m.StaticPod.Manifest}, {"static-pod.aside-dir", m.StaticPod.AsideDir},
+		{"systemd.environment-file", m.Systemd.EnvironmentFile},
+	} {
+		if k.path != "" && !filepath.IsAbs(k.path) {
+			add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)
+		}
+	}
+	if m.DataDir == "/" {
+		add("data-dir", "/ is no data directory")
+	}
+	if inside(s.StateDir, m.DataDir) {
+		add("data-dir", "the state folder lies in it: it must outlive it")
+	}
+	if m.Owner != "" && strings.Count(m.Owner, ":") != 1 {
+		add("owner", "%q: want user:group, such as etcd:etcd", m.Owner)
+	}
+	for _, kind := range []Kind{Store, Systemd, StaticPod, Command} { // whose sections are called as they are
+		if kind != m.Kind && places.Given(at+string(kind)) {
+			add(string(kind), "is for kind %s, and the member is of kind %s: remove it", kind, m.Kind)
+		}
+	}
+	for _, k := range []struct {
+		key   string
+		value yamlfile.Duration
+	}{{"stop-timeout", m.StopTimeout}, {"start-timeout", m.StartTimeout}} {
+		if k.value < 0 || places.Given(at+k.key) && k.value == 0 {
+			add(k.key, "want a time to wait, such as 3m")
+		}
+	}
+	if strings.HasPrefix(s.Run, "-") || strings.HasPrefix(s.Requorum, "-") || strings.ContainsAny(s.Requorum, " \t\n") {
+		add("run", "%q and requorum %q: want a command, such as ssh root@10.0.0.1, and a program", s.Run, s.Requorum)
+	}
+	return slices.Concat(all, m.kindFaults(at), s.clientFaults(at, places))
+}
+
+func (m MemberConfig) kindFaults(at string) []ConfigFault {
+	switch m.Kind {
+	case "":
+		return nil
+	case Store:
+		return needed(at+"store.command", len(m.Store.Command) > 0, m.Kind)
+	case Systemd:
+		return m.Systemd.faults(at + "systemd.")
+	case StaticPod:
+		return m.StaticPod.faults(at + "static-pod.")
+	case Command:
+		return m.Command.faults(at + "command.")
+	default:
+		return []ConfigFault{{at + "kind", fmt.Errorf("%q: want systemd, static-pod, command or store (K3s, RKE2 and Talos are recovered by hand: %s)", m.Kind, guide)}}
+	}
+}
+
+// inside tells whether a path is a folder or lies in it.
+func inside(path, folder string) bool {
+	if path == "" || folder == "" {
+		return false
+	}
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// clientFaults are those of the list of clients.
+func (s *Setup) clientFaults(at string, places *yamlfile.Places) (all []ConfigFault) {
+	names, manifests := map[string]bool{}, map[string]bool{}
+	if s.Kind == StaticPod {
+		manifests[s.StaticPod.Manifest] = true
+	}
+	for i, cl := range s.Clients {
+		at := fmt.Sprintf("%sclients[%d].", at, i)
+		add := func(key, format string, args ...any) {
+			all = append(all, ConfigFault{at + key, fmt.Errorf(format, args...)})
+		}
+		switch {
+		case cl.Name == "":
+			add("name", "%w", errMissing)
+		case !clientName.MatchString(cl.Name):
+			add("name", "%q: want letters, digits, dots, underscores and hyphens", cl.Name)
+		case names[cl.Name]:
+			add("name", "%q stands there twice: each client needs a name of its own", cl.Name)
+		}
+		names[cl.Name] = true
+		for _, kind := range []Kind{Systemd, StaticPod, Command} { // whose sections are called as they are
+			if kind != cl.Kind && places.Given(at+string(kind)) {
+				add(string(kind), "is for kind %s, and the client is of kind %s: remove it", kind, cl.Kind)
+			}
+		}
+		for _, k := range []struct {
+			key   string
+			value yamlfile.Duration
+		}{{"stop-timeout", cl.StopTimeout}, {"start-timeout", cl.StartTimeout}} {
+			if k.value < 0 || k.value == 0 && places.Given(at+k.key) {
+				add(k.key, "want a time to wait, such as 3m")
+			}
+		}
+		if cl.Systemd.EnvironmentFile != "" {
+			add("systemd.environment-file", "is for the member: a client has no flags of etcd")
+		}
+		if strings.ContainsAny(cl.Process, "/ ") {
+			add("process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
+		}
+		for _, k := range []struct{ key, path string }{{"static-pod.manifest", cl.StaticPod.Manifest}, {"static-pod.aside-dir", cl.StaticPod.AsideDir}} {
+			if k.path != "" && !filepath.IsAbs(k.path) {
+				add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)
+			}
+		}
+		if m := cl.StaticPod.Manifest; m != "" && manifests[m] {
+			add("static-pod.manifest", "%s is the member's, or another client's", m)
+		}
+		manifests[cl.StaticPod.Manifest] = true
+		all = append(all, cl.kindFaults(at)...)
+	}
+	return all
+}
+
+func (cl ClientConfig) kindFaults(at string) []ConfigFault {
+	switch cl.Kind {
+	case Systemd:
+		return cl.Systemd.faults(at + "systemd.")
+	case StaticPod:
+		return append(cl.StaticPod.faults(at+"static-pod."), needed(at+"process", cl.Process != "", cl.Kind)...)
+	case Command:
+		return append(cl.Command.faults(at+"command."), needed(at+"process", cl.Process != "", cl.Kind)...)
+	default:
+		return []ConfigFault{{at + "kind", fmt.Errorf("%q: want static-pod, systemd or command", cl.Kind)}}
+	}
+}
+
+// deriveClients fills in what need not be said.
+func (s *Setup) deriveClients() {
+	d := DefaultSetup().MemberConfig
+	for i := range s.Clients {
+		cl := &s.Clients[i]
+		if cl.StopTimeout == 0 {
+			cl.StopTimeout = d.StopTimeout
+		}
+		if cl.StartTimeout == 0 {
+			cl.StartTimeout = d.StartTimeout
+		}
+		if cl.Systemd.Systemctl == "" {
+			cl.Systemd.Systemctl = d.Systemd.Systemctl
+		}
+		if cl.StaticPod.Crictl == "" {
+			cl.StaticPod.Crictl = d.StaticPod.Crictl
+		}
+		if cl.StaticPod.Container == "" {
+			cl.StaticPod.Container = cl.Process // kubeadm's manifests call it so
+		}
+		cl.StaticPod.deriveAside()
+	}
+}
+
+// faults of a section, whose keys begin with at.
+func (s SystemdMember) faults(at string) []ConfigFault {
+	if strings.HasPrefix(s.Unit, "-") {
+		return []ConfigFault{{at + "unit", fmt.Errorf("%q looks like an option", s.Unit)}}
+	}
+	return needed(at+"unit", s.Unit != "", Systemd)
+}
+
+func (p StaticPodMember) faults(at string) []ConfigFault {
+	if folder := filepath.Dir(p.Manifest); p.Manifest != "" && inside(p.AsideDir, folder) {
+		return []ConfigFault{{at + "aside-dir", fmt.Errorf("lies in the manifest folder %s, of which the kubelet reads every file: name a folder outside", folder)}}
+	}
+	return needed(at+"manifest", p.Manifest != "", StaticPod)
+}
+
+func (c CommandMember) faults(at string) []ConfigFault {
+	return append(needed(at+"start", len(c.Start) > 0, Command), needed(at+"stop", len(c.Stop) > 0, Command)...)
+}
+
+// needed is the fault of a key that is not given.
+func needed(key string, given bool, kind Kind) []ConfigFault {
+	if given {
+		return nil
+	}
+	return []ConfigFault{{key, fmt.Errorf("%w: kind %s needs it", errMissing, kind)}}
+}
+
+func (p *StaticPodMember) deriveAside() {
+	if p.AsideDir == "" && p.Manifest != "" {
+		p.AsideDir = filepath.Join(filepath.Dir(filepath.Dir(p.Manifest)), "requorum-manifests")
+	}
+}

@@ -1,0 +1,142 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestMain: as `PROGRAM client MODE` this program is a client of a cluster; as
+// `PROGRAM store DIR` it is the bundled store; as `PROGRAM named NAME` it prints the
+// process table of a name.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "client" {
+		os.Exit(client(os.Args[2]))
+	}
+	if len(os.Args) == 3 && os.Args[1] == "named" {
+		table, err := ProcessesNamed(os.Args[2])
+		if err != nil {
+			_, _ = os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		_ = json.NewEncoder(os.Stdout).Encode(table) // whoever asked sees what is missing
+		os.Exit(0)
+	}
+	if len(os.Args) == 3 && os.Args[1] == "store" {
+		if err := runStore(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// client is one that ends on SIGTERM: at once, after half a second as one with requests
+// under way, or never; or one that crashes by itself.
+func client(mode string) int {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	if os.WriteFile(os.Args[0]+".ready", nil, 0o600) != nil {
+		return 1
+	}
+	switch mode {
+	case "quick":
+		<-asked
+	case "busy":
+		<-asked
+		time.Sleep(500 * time.Millisecond)
+		for { // until the test has seen it wait
+			if _, err := os.Lstat(os.Args[0] + ".hold"); err != nil {
+				return 0
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	case "deaf":
+		select {}
+	case "crashing":
+		time.Sleep(30 * time.Millisecond)
+		return 1
+	}
+	return 0
+}
+
+// programs counts them.
+var programs atomic.Int64
+
+// program is this one under a name that no other process of the host has, of this
+// test binary's neither: tests run side by side.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%d-%d", name, os.Getpid(), programs.Add(1)))
+	exe, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(exe, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ready waits until a program of ours can hear a signal.
+func ready(t *testing.T, exe string) {
+	t.Helper()
+	for range 1000 {
+		if _, err := os.Stat(exe + ".ready"); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s is not ready", exe)
+}
+
+func runStore(dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	s, err := store.StartMember(ctx, store.MemberConfig{
+		DataDir: dir, Name: "m1", ListenClientURLs: []string{"http://127.0.0.1:0"}, ListenPeerURLs: []string{"http://127.0.0.1:0"},
+	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return s.Close(context.Background())
+}
+
+// data is the data directory of a real etcd that was killed.
+func data(t *testing.T) (dir, name string) {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: "3.6"})
+	c.Kill(0)
+	return c.Member(0).DataDir, c.Member(0).Name
+}
+
+func second(_ *Proof, err error) error { return err }
+
+func soon(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := storetest.WriteProgram(path, []byte(text), mode); err != nil { // it may be one
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,124 @@
+package supervisor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore/recovery/supervisor/kubelettest"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestMemberPod: the manifest goes and comes back whole, once each way, however
+// slow the kubelet is and however often it is asked.
+func TestMemberPod(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"a quick kubelet": 0, "a slow kubelet": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dataDir, member := data(t)
+			base := t.TempDir()
+			manifest := filepath.Join(base, "manifests", "etcd.yaml")
+			text := kubelettest.Manifest("etcd", storetest.Binary(t, "3.6", "etcd"), "--data-dir="+dataDir, "--name="+member,
+				"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")
+			write(t, manifest, text, 0o600)
+			// In the place of crictl: a test has no container runtime.
+			crictl := filepath.Join(base, "crictl")
+			write(t, crictl, `#!/bin/sh
+echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubernetes.container.name":"etcd","io.kubernetes.pod.namespace":"somebodys"}}]}'
+`, 0o700)
+			c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, Kind: StaticPod, StaticPod: StaticPodMember{
+				Manifest: manifest, AsideDir: filepath.Join(base, "aside"), CRISocket: "unix:///x", Crictl: crictl, Container: "etcd",
+			}}, base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := &kubelettest.Kubelet{Folder: filepath.Dir(manifest), Delay: delay}
+			k.Run(t)
+			if err := c.Check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(soon(t, 30*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if delay > 0 {
+				// One that is asked too early: the manifest is away, and the kubelet not done.
+				if _, err := c.Stop(soon(t, delay/3)); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "run again") {
+					t.Errorf("%v", err)
+				}
+			}
+			for range 3 {
+				if proof, err := c.Stop(soon(t, 30*time.Second)); err != nil || len(proof.Found) < 4 {
+					t.Fatalf("%+v %v", proof, err)
+				}
+			}
+			if _, err := os.Stat(manifest); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the manifest is in place: %v", err)
+			}
+			for range 2 {
+				if err := c.Start(soon(t, 30*time.Second)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, err := os.ReadFile(manifest); err != nil || string(got) != text {
+				t.Errorf("the manifest came back otherwise: %v", err)
+			}
+			// At first, away, and back.
+			if starts, changes, faults := k.Told(); starts["etcd"] != 2 || changes != 3 || len(faults) > 0 {
+				t.Errorf("the kubelet started %v pods, saw %d changes, and: %q", starts, changes, faults)
+			}
+		})
+	}
+}
+
+// TestMemberPodInBetween: an attempt that was ended between the two names is gone
+// on with in either direction; another manifest is not touched; a container that
+// runs is no stopped member.
+func TestMemberPodInBetween(t *testing.T) {
+	base := t.TempDir()
+	manifest, aside := filepath.Join(base, "manifests", "etcd.yaml"), filepath.Join(base, "aside", "etcd.yaml")
+	write(t, manifest, "x", 0o600)
+	if err := errors.Join(os.Mkdir(filepath.Dir(aside), 0o700), os.Link(manifest, aside)); err != nil {
+		t.Fatal(err)
+	}
+	m := StaticPodMember{Manifest: manifest, AsideDir: filepath.Dir(aside), Container: "etcd"}
+	s := newStaticPod(m, evidence{dataDir: filepath.Join(base, "data")})
+	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if inPlace, away, err := s.manifest.Where(); inPlace || !away || err != nil {
+		t.Errorf("%t %t %v", inPlace, away, err)
+	}
+	if err := os.Link(aside, manifest); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(soon(t, 100*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "is in place") {
+		t.Errorf("nothing runs the manifest: %v", err)
+	}
+	if inPlace, away, err := s.manifest.Where(); !inPlace || away || err != nil {
+		t.Errorf("%t %t %v", inPlace, away, err)
+	}
+	write(t, aside, "another", 0o600)
+	if _, err := s.Stop(soon(t, time.Second)); err == nil || !strings.Contains(err.Error(), "another one") {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(aside); err != nil || string(text) != "another" {
+		t.Errorf("%q %v", text, err)
+	}
+	if err := os.Remove(manifest); err != nil {
+		t.Fatal(err)
+	}
+	s.runtime.Socket, s.runtime.Crictl = "unix:///x", filepath.Join(base, "crictl")
+	write(t, s.runtime.Crictl, `#!/bin/sh
+echo '{"containers":[{"id":"c1","labels":{"io.kubernetes.container.name":"etcd","io.kubernetes.pod.namespace":"kube-system"}}]}'
+`, 0o700)
+	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "container c1") {
+		t.Errorf("%v", err)
+	}
+	write(t, s.runtime.Crictl, "#!/bin/sh\necho no runtime >&2; exit 1\n", 0o700)
+	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "no runtime") {
+		t.Errorf("%v", err)
+	}
+}

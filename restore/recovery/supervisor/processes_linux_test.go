@@ -1,0 +1,292 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// TestRealEtcd: a running etcd is found by the files that it writes, under any
+// name of the directory; a killed one is not.
+func TestRealEtcd(t *testing.T) {
+	c := storetest.Start(t, storetest.Options{Version: "3.6"})
+	dir := c.Member(0).DataDir
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, link} {
+		table, err := readProcesses(path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(table.Using) != 1 || !strings.HasPrefix(table.Using[0].Name, "etcd") || !strings.Contains(table.Using[0].Why, "writes to") {
+			t.Errorf("%s: %+v", path, table)
+		}
+	}
+	c.Kill(0)
+	if table, err := readProcesses(dir, ""); err != nil || len(table.Using) > 0 || table.Seen == 0 {
+		t.Errorf("after the kill: %+v %v", table, err)
+	}
+}
+
+// TestWhoCounts: see promises 1 and 2.
+func TestWhoCounts(t *testing.T) {
+	dir := t.TempDir()
+	wal := filepath.Join(dir, "member", "wal")
+	segment := filepath.Join(wal, "0.wal")
+	if err := errors.Join(os.MkdirAll(wal, 0o700), os.WriteFile(segment, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	sleep := func(env string, args ...string) *exec.Cmd {
+		cmd := exec.Command("/bin/sh")
+		cmd.Args = args
+		cmd.Env = append(os.Environ(), env)
+		return cmd
+	}
+	script := []string{"-c", "echo; read x"}
+	for _, c := range []struct {
+		name string
+		cmd  *exec.Cmd
+		want bool
+	}{
+		{"a reader", sleep("", "sh", "-c", "exec 3<"+segment+"; echo; read x"), false},
+		{"a writer", sleep("", "sh", "-c", "exec 3<>"+segment+"; echo; read x"), true},
+		{"one that starts", sleep("", append(append([]string{"etcd"}, script...), "sh", "--data-dir="+dir)...), true},
+		{"with two words", sleep("", append(append([]string{"etcd"}, script...), "sh", "-data-dir", dir+"/")...), true},
+		{"our archiver", sleep("", append(append([]string{"requorum"}, script...), "sh", "--data-dir", dir)...), false},
+		{"another directory", sleep("", append(append([]string{"etcd"}, script...), "sh", "--data-dir="+filepath.Dir(dir))...), false},
+		{"a shell with the environment", sleep("ETCD_DATA_DIR="+dir, append([]string{"sh"}, script...)...), false},
+	} {
+		in, err := c.cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		table, err := readProcesses(dir, "")
+		if err != nil || (len(table.Using) == 1) != c.want {
+			t.Errorf("%s: %+v %v", c.name, table, err)
+		}
+		if c.want && len(table.Using) == 1 && table.Using[0].PID != c.cmd.Process.Pid {
+			t.Errorf("%s: %v", c.name, table.Using)
+		}
+		in.Close()
+		_ = c.cmd.Wait()
+		if _, err := processStarted(c.cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: it has ended: %v", c.name, err)
+		}
+	}
+}
+
+// TestOtherUsersArguments: a process of another user whose arguments name the data
+// directory proves nothing, one of root's or of the owner's does.
+func TestOtherUsersArguments(t *testing.T) {
+	if os.Getuid() != 0 {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal("another user takes root")
+		}
+		t.Skip("another user takes root")
+	}
+	const owner, stranger = 65533, 65534
+	dir := t.TempDir()
+	if err := os.Chown(dir, owner, owner); err != nil {
+		t.Fatal(err)
+	}
+	for uid, want := range map[uint32]bool{0: true, owner: true, stranger: false} {
+		cmd := exec.Command("/bin/sh", "-c", "echo; read x", "sh", "--data-dir="+dir)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if table, err := readProcesses(dir, ""); err != nil || (len(table.Using) == 1) != want {
+			t.Errorf("user %d: %+v %v", uid, table, err)
+		}
+		in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// TestLinksToOthersFiles: a link to another user's file, which etcd's user can make,
+// does not make the process that writes there the member's; one to a file of its own
+// does.
+func TestLinksToOthersFiles(t *testing.T) {
+	if os.Getuid() != 0 {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal("another user takes root")
+		}
+		t.Skip("another user takes root")
+	}
+	const owner, stranger = 65533, 65534
+	for uid, want := range map[int]int{owner: 1, stranger: 0, 0: 0} {
+		dir := t.TempDir()
+		snap, path := filepath.Join(dir, "member", "snap"), filepath.Join(t.TempDir(), "db")
+		f, err := os.Create(path)
+		if err := errors.Join(err, os.Chown(path, uid, uid), os.MkdirAll(snap, 0o700), os.Symlink(path, filepath.Join(snap, "db")),
+			os.Chown(dir, owner, owner), os.Chown(filepath.Join(dir, "member"), owner, owner)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", "echo; read x")
+		cmd.ExtraFiles = []*os.File{f}
+		in, err := cmd.StdinPipe()
+		out, errOut := cmd.StdoutPipe()
+		if err := errors.Join(err, errOut, cmd.Start(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if table, err := readProcesses(dir, ""); err != nil || len(table.Using) != want {
+			t.Errorf("a file of user %d: %+v %v", uid, table, err)
+		}
+		in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// sleeper runs a program of a name until the test ends.
+func sleeper(t *testing.T, path, argv0 string) {
+	t.Helper()
+	cmd := exec.Command(path, "60")
+	if argv0 != "" {
+		cmd.Args[0] = argv0
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+}
+
+// copied is a copy of sleep under a name.
+func copied(t *testing.T, name string) string {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sleep, err = filepath.EvalSymlinks(sleep); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := storetest.WriteProgram(path, data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestNamed: a program is found by its own name, by its first argument,
+// and by a name that the kernel cut off, which another program does not have because
+// of its first 15 letters.
+func TestNamed(t *testing.T) {
+	const long = "kube-controller-requorum-test"
+	sleeper(t, copied(t, "requorum-t1"), "other")
+	sleeper(t, copied(t, "requorum-t2"), "/usr/bin/requorum-t3")
+	sleeper(t, copied(t, long), "hidden")
+	for program, want := range map[string]int{
+		"requorum-t1": 1, "requorum-t2": 1, "requorum-t3": 1, long: 1,
+		"kube-controller-requorum-other": 0, "requorum-t": 0, "kube-controller": 1,
+	} {
+		table, err := ProcessesNamed(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(table.Using) != want || table.Seen < 3 {
+			t.Errorf("%s: %+v, want %d", program, table, want)
+		}
+	}
+}
+
+// TestNamedInATableThatHides: where proc is mounted with hidepid, who has
+// no right to trace others is told so, and root is not. Takes root.
+func TestNamedInATableThatHides(t *testing.T) {
+	unable := func(why string) {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	if os.Getuid() != 0 {
+		unable("to mount a process table takes root")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "requorum-named-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "named")
+	if err := storetest.WriteProgram(program, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sleeper(t, copied(t, "requorum-t4"), "")
+	drop := "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all "
+	for _, c := range []struct {
+		option, as        string
+		hides, incomplete bool
+		found             int
+	}{
+		{"0", "", false, false, 1},
+		{"0", drop, false, false, 1},
+		{"2", "", false, false, 1},
+		{"2", drop, true, true, 0},
+		{"1", drop, true, true, 0},
+	} {
+		cmd := exec.Command("unshare", "--mount", "sh", "-c", "mount -t proc -o hidepid="+c.option+" proc /proc && exec "+c.as+program+" named requorum-t4")
+		out, err := cmd.Output()
+		if err != nil {
+			unable("unshare, mount or setpriv: " + err.Error())
+		}
+		var table ProcessTable
+		if err := json.Unmarshal(out, &table); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		if hides := table.Hidden > 0 || table.Incomplete != ""; hides != c.hides || (table.Incomplete != "") != c.incomplete || len(table.Using) != c.found {
+			t.Errorf("hidepid=%s, as %q: %+v", c.option, c.as, table)
+		}
+		if c.incomplete && !strings.Contains(table.Incomplete, "hidepid") {
+			t.Errorf("%q", table.Incomplete)
+		}
+	}
+}

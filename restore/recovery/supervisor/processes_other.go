@@ -1,0 +1,16 @@
+//go:build !linux
+
+package supervisor
+
+import "errors"
+
+var errUnknown = errors.New("the process table can be read on Linux only: control members there")
+
+// readProcesses fails: see errUnknown.
+func readProcesses(string, string) (*ProcessTable, error) { return nil, errUnknown }
+
+// ProcessesNamed fails: see errUnknown.
+func ProcessesNamed(string) (*ProcessTable, error) { return nil, errUnknown }
+
+// processStarted fails: see errUnknown.
+func processStarted(int) (uint64, error) { return 0, errUnknown }

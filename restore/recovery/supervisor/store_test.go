@@ -1,0 +1,137 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func storeOf(t *testing.T, dir, state string, command ...string) *bundled {
+	t.Helper()
+	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dir, Kind: Store, Store: StoreMember{Command: command, LogFile: filepath.Join(state, "m1.log")}}, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*bundled)
+}
+
+// TestStore: the bundled store is started once, survives its host process, is
+// stopped by the next one, and killed where it does not end. It gets nothing of what
+// the host process was told.
+func TestStore(t *testing.T) {
+	t.Setenv("REQUORUM_TEST_SECRET", "SECRETVALUE")
+	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	command := []string{os.Args[0], "store", dir}
+	s := storeOf(t, dir, state, command...)
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stopped(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.signal(syscall.SIGKILL) })
+	var first *pid
+	for range 2 {
+		if err := s.Start(soon(t, 30*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.own()
+		if err != nil || p == nil || first != nil && *p != *first {
+			t.Fatalf("%v after %v: %v", p, first, err)
+		}
+		first = p
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); err != nil || len(env) == 0 || strings.Contains(string(env), "SECRETVALUE") {
+			t.Errorf("its environment: %q, %v", env, err)
+		}
+		s = storeOf(t, dir, state, command...) // a host process started anew
+	}
+	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrRuns) {
+		t.Errorf("%v", err)
+	}
+	proof, err := s.Stop(soon(t, 30*time.Second))
+	if err != nil || len(proof.Found) < 3 {
+		t.Fatalf("%+v %v", proof, err)
+	}
+	if log, err := os.ReadFile(s.LogFile); err != nil || strings.Contains(string(log), "panic") {
+		t.Errorf("%v:\n%s", err, log)
+	}
+
+	// One that doesn't listen is killed.
+	if err := s.Start(soon(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.killAfter = 300 * time.Millisecond
+	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
+		t.Error(err)
+	}
+
+	// One that was started by hand is found as well.
+	if err := s.Start(soon(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.pidFile); err != nil {
+		t.Fatal(err)
+	}
+	s.killAfter = 20 * time.Second
+	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStoreThatEnds is told at once, and where to read why.
+func TestStoreThatEnds(t *testing.T) {
+	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	s := storeOf(t, dir, state, "/bin/false")
+	began := time.Now()
+	err := s.Start(soon(t, time.Minute))
+	if err == nil || !strings.Contains(err.Error(), s.LogFile) || time.Since(began) > 20*time.Second {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Stopped(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPIDOfAnother: a process that got the number of one that has ended is not
+// taken for it.
+func TestPIDOfAnother(t *testing.T) {
+	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	s := storeOf(t, dir, state, "/bin/sleep")
+	other := exec.Command("/bin/sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	}()
+	started, err := processStarted(other.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.remember(pid{other.Process.Pid, started - 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+	if err := (pid{other.Process.Pid, started - 1}).signal(syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if now, err := processStarted(other.Process.Pid); err != nil || now != started {
+		t.Errorf("it was killed: %v", err)
+	}
+}

@@ -1,0 +1,40 @@
+package recovery
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/requorum/requorum/store/safedir"
+)
+
+// TestFilesOfOthers: neither identities nor recipients are read from files that other
+// users could have written, and no journal from a folder that they could write to.
+func TestFilesOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file, state := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "c.yaml.recovery")
+	if err := errors.Join(os.WriteFile(file, []byte(good), 0o600), os.Mkdir(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadConfig(file); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(state, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadConfig(file); !errors.Is(err, safedir.ErrOthers) {
+		t.Errorf("state-dir: %v", err)
+	}
+	if _, err := codecOf(&Config{RecipientsFiles: []string{path}}); !errors.Is(err, safedir.ErrOthers) {
+		t.Errorf("recipients-files: %v", err)
+	}
+	d := &driver{cfg: &Config{IdentityFiles: []string{path}}}
+	if _, err := d.repositories(t.Context()); !errors.Is(err, safedir.ErrOthers) {
+		t.Errorf("identity-files: %v", err)
+	}
+}

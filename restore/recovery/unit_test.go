@@ -1,0 +1,153 @@
+package recovery
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
+)
+
+func planned(chosen string, proven bool, lost uint64) *sources.Plan {
+	p := &sources.Plan{ClusterID: 7, Chosen: chosen, Proven: proven, Loss: sources.Loss{Entries: lost, Text: "entries"}}
+	p.Bump = sources.Bump{Raise: !proven, HighestKnown: 500}
+	p.Candidates = []sources.Candidate{{Name: chosen, Revision: sources.Bounds{AtLeast: 300, AtMost: 400}, Source: &sources.Source{Index: 90}}}
+	return p
+}
+
+// Promise 4: what is worse than what was confirmed is asked again, and nothing else.
+func TestWorse(t *testing.T) {
+	member := []sources.NewMember{{Name: "m1", PeerURLs: []string{"http://a:1"}}}
+	for _, c := range []struct {
+		what     string
+		before   *sources.Plan
+		unproven bool // was confirmed
+		now      *sources.Plan
+		want     string // empty: not worse
+	}{
+		{"the same", planned("m1", true, 0), false, planned("m1", true, 0), ""},
+		{"proven now", planned("m1", false, 3), false, planned("m2", true, 0), ""},
+		{"not proven any more", planned("m1", true, 0), false, planned("m1", false, 0), "unproven"},
+		{"unproven, which was not confirmed", planned("m1", false, 0), false, planned("m1", false, 0), "unproven"},
+		{"unproven, which was confirmed", planned("m1", false, 1), true, planned("m1", false, 1), ""},
+		{"another source", planned("m1", false, 0), true, planned("m2", false, 0), "from m2"},
+		{"more lost", planned("m1", false, 1), true, planned("m1", false, 2), "more would be lost"},
+		{"nothing was known", &sources.Plan{}, false, planned("m1", true, 0), "only now"},
+	} {
+		d := &decision{Plan: c.before, Unproven: c.unproven, Members: member, Bump: restore.BumpRequest{Mode: restore.BumpBy}}
+		got := strings.Join(d.worse(&Prospect{Plan: c.now, Members: member}), "; ")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+	d := &decision{Plan: planned("m1", true, 0), Members: member}
+	if got := d.worse(&Prospect{Plan: planned("m1", true, 0)}); len(got) != 1 {
+		t.Errorf("other members: %q", got)
+	}
+}
+
+// Promise 8 of the design: whatever revision the replay ends with, within what is
+// known of it, what comes out lies 1e9 beyond all that was seen; and nothing is
+// raised where nothing is lost.
+func TestBump(t *testing.T) {
+	if b := bumpOf(planned("m1", true, 0), asked{}); b.Mode != restore.BumpNone {
+		t.Errorf("%+v", b)
+	}
+	for _, a := range []asked{{}, {Target: walreplay.Target{Kind: walreplay.AtIndex, Index: 20}}} {
+		b := bumpOf(planned("m1", false, 0), a)
+		low := int64(300)
+		if a.Target.Kind != walreplay.Latest {
+			low = 1 // a target may lie before all that is known
+		}
+		if b.Mode != restore.BumpBy || low+b.Amount < 500+restore.DefaultBump {
+			t.Errorf("%+v: %+v", a, b)
+		}
+	}
+	if b := bumpOf(planned("m1", false, 0), asked{Bump: restore.BumpRequest{Mode: restore.BumpBy, Amount: 9}}); b.Amount != 9 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Promise 5: hosts that came to different states are told apart, by whatever differs.
+func TestDifferences(t *testing.T) {
+	dec := &decision{Plan: planned("m1", true, 0), NewClusterID: 8}
+	built := func(change func(*host.Rebuilt)) *host.Rebuilt {
+		b := &host.Rebuilt{Index: 90, Term: 3, Revision: 310, HashKV: snapshot.HashKV{Hash: 5, Revision: 310},
+			Recipe:  &walreplay.Recipe{BaseIndex: 10, Index: 90},
+			Restore: &restore.Result{Plan: &restore.Plan{ClusterID: 8}, RevisionAfter: 310}}
+		change(b)
+		return b
+	}
+	same := func(*host.Rebuilt) {}
+	if got := differences(dec, map[string]*host.Rebuilt{"m1": built(same), "m2": built(same)}); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	for what, change := range map[string]func(*host.Rebuilt){
+		"index":     func(b *host.Rebuilt) { b.Index = 91 },
+		"term":      func(b *host.Rebuilt) { b.Term = 4 },
+		"revision":  func(b *host.Rebuilt) { b.Revision = 311 },
+		"bump":      func(b *host.Rebuilt) { b.Restore.RevisionAfter = 400 },
+		"hash":      func(b *host.Rebuilt) { b.HashKV.Hash = 6 },
+		"chain":     func(b *host.Rebuilt) { b.Recipe.Replayed[0] = 1 },
+		"cluster 0": func(b *host.Rebuilt) { b.Restore.Plan.ClusterID = 9 },
+	} {
+		if got := differences(dec, map[string]*host.Rebuilt{"m1": built(same), "m2": built(change)}); len(got) != 1 || !strings.Contains(got[0], strings.Fields(what)[0]) {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	// Another way has another chain, and the same end.
+	other := func(b *host.Rebuilt) { b.Recipe.BaseIndex, b.Recipe.Replayed[0] = 20, 1 }
+	if got := differences(dec, map[string]*host.Rebuilt{"m1": built(same), "m2": built(other)}); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	early := func(b *host.Rebuilt) { b.Index = 80 }
+	if got := differences(dec, map[string]*host.Rebuilt{"m1": built(early), "m2": built(early)}); len(got) != 1 {
+		t.Errorf("short of the plan: %q", got)
+	}
+}
+
+// TestTimes: a phase that is gone through twice took as long as both, without what
+// came between; an attempt that was killed has no end.
+func TestTimes(t *testing.T) {
+	k, at := newKnown(), time.Unix(1e9, 0)
+	for _, e := range []struct {
+		after int
+		event host.Event
+		phase Phase
+		host  string
+	}{
+		{0, host.EventBegun, PhaseQuiesce, ""}, {0, host.EventBegun, PhaseQuiesce, "m1"}, {2, host.EventDone, PhaseQuiesce, "m1"}, {3, host.EventDone, PhaseQuiesce, ""},
+		{3, host.EventBegun, PhaseRebuild, ""}, {20, host.EventBegun, PhaseRebuild, ""}, {27, host.EventDone, PhaseRebuild, ""},
+		{30, host.EventBegun, PhaseQuiesce, ""}, {30, host.EventBegun, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, ""},
+	} {
+		if err := k.take(host.Entry{Time: at.Add(time.Duration(e.after) * time.Second), Event: e.event, Phase: string(e.phase), Host: e.host}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []PhaseTime{
+		{PhaseQuiesce, 4 * time.Second, []HostTime{{"m1", 3 * time.Second}}},
+		{PhaseRebuild, 7 * time.Second, nil},
+	}
+	if got := k.times(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// Of an undo that failed nobody is told to undo.
+func TestNextAfterAFailedPhase(t *testing.T) {
+	for phase, want := range map[Phase]string{
+		PhaseStart: "to go on, or --undo", PhaseSurvey: "again once that is mended",
+		PhasePutBack: "again to go on", PhaseUndoStart: "The old data is back",
+	} {
+		text := (&HostsError{Phase: phase, Errs: map[string]error{"m1": errors.New("x")}}).Error()
+		if !strings.Contains(text, want) || strings.Contains(text, "--undo") != (phase == PhaseStart) {
+			t.Errorf("%s: %s", phase, text)
+		}
+	}
+}

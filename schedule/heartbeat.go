@@ -1,0 +1,272 @@
+package schedule
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/schedule/web"
+)
+
+const (
+	// pingLook is how often the Status is looked at: a failure is told at once, and
+	// not with the next ping.
+	pingLook = 5 * time.Second
+	// pingFailAgain is how often a failure that lasts is told again.
+	pingFailAgain = time.Hour
+	// pingRetry is the pause after a ping that failed on all its pingAttempts.
+	pingRetry = 30 * time.Second
+	// pingAttempts are a second and then two apart.
+	pingAttempts = 3
+	// pingStale is how old a Status may be beyond Every: an agent that no longer
+	// looks has nothing to say.
+	pingStale = 2 * time.Minute
+	// pingLimit is what such services show, and more than enough.
+	pingLimit = 1 << 10
+	// pingAnswer is how much of an answer is read, so that the connection can be
+	// used again.
+	pingAnswer = 64 << 10
+	// pingRedirects within the host.
+	pingRedirects = 3
+)
+
+// heartbeat pings, in the convention of healthchecks, a service that raises the
+// alarm when the pings stay away. It promises:
+//
+//  1. A ping of success says that this agent writes the archive, and that its
+//     status is of a moment ago and has no critical problem. An agent that stands
+//     by, that hangs or that is gone sends none.
+//  2. The URL is a secret: no error, log line or problem has a part of it, and no
+//     redirect takes what is sent to another host.
+type heartbeat struct {
+	url    *url.URL
+	config config.Heartbeat
+	client *http.Client
+	logger *slog.Logger
+	status func() *web.Status
+
+	// Of run alone.
+	active  bool      // this agent is the one that pings
+	failing bool      // the service was told so last
+	next    time.Time // when the next ping is due
+	retry   time.Time // no ping before, since the last one failed
+
+	mu      sync.Mutex
+	since   time.Time // when pings could not be delivered any more
+	trouble string    // why; empty where they are
+}
+
+// newHeartbeat sends nothing yet.
+func newHeartbeat(to string, c config.Heartbeat, logger *slog.Logger, status func() *web.Status) (*heartbeat, error) {
+	u, err := url.Parse(to)
+	if err != nil {
+		return nil, errURL // the parser's own error has the URL
+	}
+	return &heartbeat{url: u, config: c, client: &http.Client{CheckRedirect: checkRedirect}, logger: logger, status: status}, nil
+}
+
+var errURL = errors.New("the heartbeat's URL (which is not shown, since it is a secret) is none: write it as https://HOST/PATH")
+
+// run pings until ctx ends: to /start when this agent becomes
+// the writer, to the URL itself in intervals while no problem is critical, and to
+// /fail as soon as one is. Where the agent archives no log there is no writer,
+// and it pings like one.
+func (h *heartbeat) run(ctx context.Context) {
+	every(ctx, min(pingLook, h.config.Every.Std()), func() { h.round(ctx, time.Now()) })
+}
+
+func (h *heartbeat) round(ctx context.Context, now time.Time) {
+	s, interval := h.status(), h.config.Every.Std()
+	if s.Repository.Listed.IsZero() || now.Sub(s.Time) > interval+pingStale || now.Before(h.retry) {
+		return // it has not looked yet, or does not look any more
+	}
+	if !s.Writer && s.Archives || s.Waiting != "" {
+		h.active = false
+		return
+	}
+	if !h.active {
+		if !h.ping(ctx, "start", s.Agent+" begins to write the archive") {
+			return
+		}
+		h.active, h.failing, h.next = true, false, time.Time{}
+	}
+	ready, why := s.Ready()
+	if now.Before(h.next) && ready != h.failing {
+		return
+	}
+	path, text := "", summary(s)
+	if !ready {
+		interval, path, text = pingFailAgain, "fail", s.Agent+": "+why
+	}
+	if !h.ping(ctx, path, text) {
+		return // the next look tries again
+	}
+	h.failing, h.next = !ready, now.Add(interval)
+}
+
+// ping posts to a path below the URL, a few times where that fails, and tells
+// whether it arrived.
+func (h *heartbeat) ping(ctx context.Context, path, text string) bool {
+	u := h.url
+	if path != "" {
+		u = u.JoinPath(path)
+	}
+	var err error
+	for n := range pingAttempts {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Duration(n) * time.Second):
+		}
+		if err = h.post(ctx, u, short(text)); err == nil {
+			h.note("")
+			return true
+		}
+	}
+	h.retry = time.Now().Add(min(h.config.Every.Std(), pingRetry))
+	if !errors.Is(err, context.Canceled) {
+		h.note(err.Error())
+	}
+	return false
+}
+
+// note takes down why pings cannot be delivered; it is logged when that changes.
+func (h *heartbeat) note(trouble string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case trouble != "" && h.trouble == "":
+		h.since = time.Now()
+		h.logger.Warn("the heartbeat cannot be delivered", "reason", trouble)
+	case trouble == "" && h.trouble != "":
+		h.logger.Info("the heartbeat is delivered again", "after", time.Since(h.since).Round(time.Second))
+	}
+	h.trouble = trouble
+}
+
+// problem is that pings cannot be delivered; false where they can.
+func (h *heartbeat) problem() (web.Problem, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return web.Problem{
+		Kind: web.KindHeartbeat, Severity: web.Warning, Since: h.since,
+		Text: "the heartbeat cannot be delivered: " + h.trouble,
+		Next: "look whether the service behind its URL is there, and whether this host may reach it",
+	}, h.trouble != ""
+}
+
+// summary is what a ping of success says: the agent, what would be lost, how long
+// a restore takes, and problems that are not critical.
+func summary(s *web.Status) string {
+	lines := []string{fmt.Sprintf("%s, %s", s.Agent, s.Tool)}
+	for _, text := range []string{s.RPO.Text, s.RTO.Text} {
+		if text != "" {
+			lines = append(lines, text)
+		}
+	}
+	for _, p := range s.Problems {
+		lines = append(lines, string(p.Severity)+": "+p.Text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// short cuts a text at the limit, between two characters.
+func short(text string) string {
+	if len(text) > pingLimit {
+		text = text[:pingLimit-len("…")] + "…"
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+// What a redirect must not do.
+var (
+	errOtherHost = errors.New("it redirects to another host, which is not followed: set the URL that it leads to")
+	errDowngrade = errors.New("it redirects from https to http, which is not followed")
+	errMethod    = errors.New("it redirects and drops what was posted: set the URL that it leads to")
+	errRedirects = errors.New("it redirects again and again")
+)
+
+func checkRedirect(next *http.Request, via []*http.Request) error {
+	first := via[0]
+	switch {
+	case next.URL.Host != first.URL.Host:
+		return errOtherHost
+	case first.URL.Scheme == "https" && next.URL.Scheme != "https":
+		return errDowngrade
+	case next.Method != first.Method:
+		return errMethod
+	case len(via) > pingRedirects:
+		return errRedirects
+	}
+	return nil
+}
+
+// post sends a text to u and returns when the receiver answered 2xx.
+func (h *heartbeat) post(ctx context.Context, u *url.URL, text string) error {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout.Std())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(text))
+	if err != nil {
+		return errURL
+	}
+	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	req.Header.Set("User-Agent", "requorum")
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return h.reason(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.CopyN(io.Discard, resp.Body, pingAnswer); err != nil && err != io.EOF {
+		return h.reason(err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	return nil
+}
+
+// reason says why a request failed, in words of our own: the library's have the
+// URL, the host or the address.
+func (h *heartbeat) reason(err error) error {
+	var (
+		dns         *net.DNSError
+		errno       syscall.Errno
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		netErr      net.Error
+	)
+	for _, redirect := range []error{errOtherHost, errDowngrade, errMethod, errRedirects} {
+		if errors.Is(err, redirect) {
+			return redirect
+		}
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		return fmt.Errorf("no answer within %s", h.config.Timeout)
+	case errors.As(err, &dns):
+		return errors.New("its host's name cannot be resolved")
+	case errors.As(err, &certificate):
+		return errors.New("its certificate is not accepted")
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return errors.New("it does not speak TLS: is https right?")
+	case errors.As(err, &errno):
+		return fmt.Errorf("the connection fails: %w", errno)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it closed the connection")
+	default:
+		return errors.New("the request fails, for a reason that would show the URL")
+	}
+}

@@ -1,0 +1,198 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// documentMemory is what documents of the repository may take in memory, so
+// that each is fetched once: some hundred manifests, and verdicts.
+const documentMemory = 16 << 20
+
+// stock is what a repository holds, as it was looked at last.
+type stock struct {
+	repo     *repository.Repository
+	archives *walreplay.Archives
+	trusted  []ed25519.PublicKey
+
+	catalog *snapshot.Catalog
+	chain   verdict.List
+	ranges  []walreplay.Range
+	pinned  map[string]bool
+	listed  time.Time
+}
+
+// newStock looks at nothing yet.
+func newStock(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*stock, error) {
+	sink = sinks.Remember(sink, documentMemory, func(name string) bool { return strings.HasSuffix(name, ".json") })
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return nil, err
+	}
+	return &stock{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
+}
+
+// lookAtBackups lists them and the verdicts anew, and no log. With an error what
+// was known before stays.
+func (s *stock) lookAtBackups(ctx context.Context) error {
+	catalog, err := snapshot.ReadCatalog(ctx, s.repo)
+	if err != nil {
+		return err
+	}
+	chain, err := verdict.ReadAll(ctx, s.repo, s.trusted...)
+	if err != nil {
+		return err
+	}
+	s.catalog, s.chain = catalog, chain
+	return nil
+}
+
+// look lists everything anew. With an error some of what was known before stays.
+func (s *stock) look(ctx context.Context, now time.Time) error {
+	if err := s.lookAtBackups(ctx); err != nil {
+		return err
+	}
+	ranges, err := s.archives.Ranges(ctx, s.catalog)
+	if err != nil {
+		return err
+	}
+	pins, err := s.repo.Pins(ctx)
+	if err != nil {
+		return err
+	}
+	pinned := map[string]bool{}
+	for _, p := range pins {
+		pinned[backupKey(p.Timeline, p.Backup)] = true
+	}
+	s.ranges, s.pinned, s.listed = ranges, pinned, now
+	return nil
+}
+
+func backupKey(t repository.TimelineID, id string) string { return t.String() + "/" + id }
+
+// describe is the stock as a status shows it.
+func (s *stock) describe(r *web.Repository) {
+	r.ID, r.Listed, r.Ranges, r.LogBytes, r.Timelines = s.repo.ID(), s.listed, s.ranges, s.archives.Size(), s.catalog.Timelines
+	r.Backups, r.FullBytes = []web.Backup{}, 0
+	for _, m := range s.catalog.Manifests {
+		b := web.Backup{
+			ID: m.ID, Timeline: m.Timeline, Time: m.Started, Finished: m.Finished, Revision: m.Facts.Revision, Index: m.Facts.RaftIndex,
+			Stored: m.Object.StoredSize, Raw: m.Object.RawSize, Synthetic: m.Synthetic(), Pinned: s.pinned[backupKey(m.Timeline, m.ID)],
+			Source: cmp.Or(m.Source.Name, m.Source.Endpoint),
+		}
+		if b.Synthetic {
+			b.Source = "synthetic"
+		}
+		if w, ok := s.chain.Damaged(m); ok {
+			b.Failed, b.ProvedAt = failedLevel(w), w.Verdict.Finished
+			b.Damaged = firstFinding(w)
+		} else if w, ok := s.chain.Best(m); ok {
+			b.Proved, b.ProvedAt = w.Verdict.Reached, w.Verdict.Finished
+		}
+		r.FullBytes += b.Stored
+		r.Backups = append(r.Backups, b)
+	}
+	for _, d := range s.catalog.Damaged {
+		at, _ := repository.BackupTime(d.ID) // the manifest would tell better, and cannot
+		r.Backups = append(r.Backups, web.Backup{ID: d.ID, Timeline: d.Timeline, Time: at, Damaged: d.Err.Error()})
+	}
+	for _, u := range s.catalog.Unread {
+		r.Backups = append(r.Backups, web.Backup{ID: fmt.Sprintf("(%d unread)", u.Backups), Timeline: u.Timeline, Time: s.listed, Damaged: u.Err.Error()})
+	}
+	slices.SortStableFunc(r.Backups, func(a, b web.Backup) int {
+		return cmp.Or(cmp.Compare(a.Timeline.String(), b.Timeline.String()), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// failedLevel is the level after the one that was reached.
+func failedLevel(w verdict.Entry) report.Level {
+	levels := report.Levels()
+	next := slices.Index(levels, w.Verdict.Reached) + 1
+	return levels[min(next, len(levels)-1)]
+}
+
+func firstFinding(w verdict.Entry) string {
+	switch n := len(w.Verdict.Findings) + w.Verdict.MoreFindings; {
+	case len(w.Verdict.Findings) == 0:
+		return "a verification found damage"
+	case n == 1:
+		return w.Verdict.Findings[0].Text
+	default:
+		return fmt.Sprintf("%s (and %d more)", w.Verdict.Findings[0].Text, n-1)
+	}
+}
+
+// clockTolerance is by how much another host's clock may be ahead of this one's.
+const clockTolerance = time.Minute
+
+// newest is the full snapshot of the newest state, in the timeline that was written
+// to last; nil where there is none. Of several timelines, clocks tell which: one
+// that is ahead counts only where there is no other.
+func (s *stock) newest() *snapshot.Manifest {
+	var newest *snapshot.Manifest
+	ahead := func(m *snapshot.Manifest) bool { return m.Started.After(s.listed.Add(clockTolerance)) }
+	for _, m := range s.catalog.Manifests {
+		switch {
+		case newest == nil, ahead(newest) && !ahead(m):
+			newest = m
+		case ahead(m) && !ahead(newest):
+		case !m.Started.Before(newest.Started):
+			newest = m
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	return s.newestOf(newest.Timeline)
+}
+
+// newestOf is the full snapshot of the newest state of a timeline, of those that are
+// not known to be damaged unless there are no others; nil where there is none.
+func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest {
+	for _, m := range slices.Backward(s.catalog.Manifests) {
+		if _, damaged := s.chain.Damaged(m); m.Timeline == t && !damaged {
+			return m
+		}
+	}
+	return s.catalog.Newest(t)
+}
+
+// held is up to when each timeline's good full snapshots hold all that was
+// acknowledged. One that was read from a member holds what was before it was begun,
+// a synthetic one what a member was last seen to have confirmed within it. One that
+// seems to be of the future says nothing: the clock that told it was wrong.
+func (s *stock) held() map[repository.TimelineID]time.Time {
+	all := map[repository.TimelineID]time.Time{}
+	for _, m := range s.catalog.Manifests {
+		at := m.Started
+		if m.Synthetic() {
+			at = m.Synthesis.Observed
+		}
+		if _, damaged := s.chain.Damaged(m); damaged || at.After(s.listed) {
+			continue
+		}
+		all[m.Timeline] = later(all[m.Timeline], at)
+	}
+	return all
+}
+
+// since is how much log there is behind a full snapshot.
+func (s *stock) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
+	if m == nil {
+		return 0, 0
+	}
+	return s.archives.Since(m.Timeline, m.Facts.RaftIndex)
+}

@@ -1,0 +1,256 @@
+package job
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+)
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newPKI is a folder as kubeadm and kubelet make them, and something outside that
+// a link leads to.
+func newPKI(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "pki")
+	writeFile(t, filepath.Join(dir, "ca.crt"), "the CA")
+	writeFile(t, filepath.Join(dir, "ca.key"), "its key")
+	writeFile(t, filepath.Join(dir, "etcd", "server.crt"), "a server's")
+	writeFile(t, filepath.Join(dir, "empty.conf"), "")
+	if err := os.Mkdir(filepath.Join(dir, "none"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "..2026", "token"), "secret")
+	symlink(t, "..2026", filepath.Join(dir, "..data"))
+	symlink(t, "..data/token", filepath.Join(dir, "token"))
+	writeFile(t, filepath.Join(dir, "..", "outside", "current.pem"), "renewed")
+	symlink(t, "../outside/current.pem", filepath.Join(dir, "current.pem"))
+	symlink(t, filepath.Join(dir, "ca.crt"), filepath.Join(dir, "absolute.crt"))
+	return dir
+}
+
+func sources(t *testing.T, path string) []snapshot.AttachmentSource {
+	t.Helper()
+	all, err := Attachments([]Attachment{{Name: "pki", Path: path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func pack(t *testing.T, path string) ([]byte, snapshot.AttachmentContent, error) {
+	t.Helper()
+	var out bytes.Buffer
+	content, err := sources(t, path)[0].Pack(t.Context(), &out)
+	return out.Bytes(), content, err
+}
+
+// tarEntries are what a tar stream holds: by name, what is in it or where it leads.
+func tarEntries(t *testing.T, data []byte) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for in := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := in.Next()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[h.Name] = string(content)
+		if h.Typeflag == tar.TypeSymlink {
+			all[h.Name] = "-> " + h.Linkname
+		}
+		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
+			t.Errorf("%s names an owner", h.Name)
+		}
+	}
+}
+
+func TestPack(t *testing.T) {
+	dir := newPKI(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, content, err := pack(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"ca.crt": "the CA", "ca.key": "its key", "etcd/": "", "etcd/server.crt": "a server's", "empty.conf": "", "none/": "",
+		"..2026/": "", "..2026/token": "secret", "..data": "-> ..2026", "token": "-> ..data/token",
+		"current.pem": "renewed", "absolute.crt": "the CA",
+	}
+	got := tarEntries(t, data)
+	for name, w := range want {
+		if g, ok := got[name]; !ok || g != w {
+			t.Errorf("%s: %q, %v; want %q", name, g, ok, w)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("there is more: %v", got)
+	}
+	if content.Files != 7 || content.Links != 2 || content.LeftOut != 2 || content.Bytes != 42 {
+		t.Errorf("%+v", content)
+	}
+	// The same files are the same bytes, in a copy as well.
+	again, _, err := pack(t, dir)
+	if err != nil || !bytes.Equal(data, again) {
+		t.Errorf("packed again it is another stream: %v", err)
+	}
+}
+
+func TestPackFile(t *testing.T) {
+	dir := newPKI(t)
+	symlink(t, "pki/ca.key", filepath.Join(dir, "..", "key"))
+	for path, want := range map[string]string{filepath.Join(dir, "ca.crt"): "ca.crt", filepath.Join(dir, "..", "key"): "key"} {
+		data, content, err := pack(t, path)
+		if err != nil || content.Files != 1 || len(tarEntries(t, data)) != 1 || tarEntries(t, data)[want] == "" {
+			t.Errorf("%s: %v, %+v, %v", path, tarEntries(t, data), content, err)
+		}
+	}
+}
+
+// What cannot be kept whole is an error that names the file, and no content.
+func TestPackRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(t *testing.T, dir string)
+		want  []string
+	}{
+		{"nothing there", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/pki", "no such file"}},
+		{"no file in it", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"there is no file in", "/pki"}},
+		{"a link to nothing", func(t *testing.T, dir string) { symlink(t, "gone", filepath.Join(dir, "dangling")) }, []string{"/pki/dangling leads to gone"}},
+		{"a link to a folder outside", func(t *testing.T, dir string) { symlink(t, "../outside", filepath.Join(dir, "folder")) }, []string{"/pki/folder leads to ../outside, which is no file"}},
+		{"too large", func(t *testing.T, dir string) {
+			writeFile(t, filepath.Join(dir, "large"), "")
+			if err := os.Truncate(filepath.Join(dir, "large"), snapshot.AttachmentLimit); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/pki/large", "67108864", "list less"}},
+		{"not readable", func(t *testing.T, dir string) {
+			if err := os.Chmod(filepath.Join(dir, "ca.key"), 0); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/pki/ca.key", "permission denied"}},
+		{"a folder that is not readable", func(t *testing.T, dir string) {
+			if err := os.Chmod(filepath.Join(dir, "etcd"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/pki/etcd", "permission denied"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := newPKI(t)
+			tt.spoil(t, dir)
+			if os.Getuid() != 0 && strings.Contains(tt.name, "folder that is not readable") {
+				t.Skip("a folder of 0700 is only refused to another user: needs root to become one")
+			}
+			try := func() {
+				_, _, err := pack(t, dir)
+				if err == nil {
+					t.Fatal("it was packed")
+				}
+				for _, w := range append(tt.want, "") {
+					if !strings.Contains(err.Error(), w) {
+						t.Errorf("%v: want %q in it", err, w)
+					}
+				}
+				if strings.Contains(err.Error(), "its key") {
+					t.Errorf("the error tells content: %v", err)
+				}
+			}
+			if strings.Contains(tt.name, "readable") {
+				opened(t, dir)
+				sinktest.AsNobody(t, try)
+				return
+			}
+			try()
+		})
+	}
+}
+
+// opened lets everybody reach what is above a folder, and read in it what does not
+// say otherwise.
+func opened(t *testing.T, dir string) {
+	t.Helper()
+	for above := filepath.Dir(dir); above != os.TempDir() && above != "/"; above = filepath.Dir(above) {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type() != 0 {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm() != 0 {
+			err = os.Chmod(path, 0o644)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	err := CheckAttachments([]Attachment{{"pki", "/etc/kubernetes/pki"}, {"pki", "relative"}, {"Not A Name", "/x"}, {"", ""}})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"two attachments", "relative", "Not A Name"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q in it", err, want)
+		}
+	}
+	if err := CheckAttachments(nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,286 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// quickly compares with short pauses.
+func quickly(ctx context.Context, cli *client.Client, pause time.Duration) (Comparison, error) {
+	return (&comparison{client: cli, logger: slog.New(slog.DiscardHandler), attempts: 20, pause: pause}).run(ctx)
+}
+
+func dialCluster(t *testing.T, c *storetest.Cluster) *client.Client {
+	t.Helper()
+	client, err := client.Dial(t.Context(), c.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func compare(t *testing.T, client *client.Client) Comparison {
+	t.Helper()
+	r, err := quickly(t.Context(), client, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func namesOf(members []Member) string {
+	var all []string
+	for _, m := range members {
+		all = append(all, m.Name)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// alter changes the value of a key in a stopped member's database.
+func alter(t *testing.T, c *storetest.Cluster, i int, key string) {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(c.Member(i).DataDir, "member", "snap", "db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	altered := 0
+	err = db.Update(func(tx *bbolt.Tx) error {
+		rows := tx.Bucket([]byte("key"))
+		return rows.ForEach(func(k, v []byte) error {
+			var kv mvccpb.KeyValue
+			if err := proto.Unmarshal(v, &kv); err != nil || string(kv.Key) != key {
+				return err
+			}
+			kv.Value = []byte("altered")
+			data, err := proto.Marshal(&kv)
+			if err != nil {
+				return err
+			}
+			altered++
+			return rows.Put(slices.Clone(k), data)
+		})
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if altered == 0 {
+		t.Fatalf("nothing was altered: there is no %s", key)
+	}
+}
+
+func putKey(t *testing.T, etcd *clientv3.Client, key, value string) {
+	t.Helper()
+	if _, err := etcd.Put(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// versions are those whose hashes can be compared: some, and in a soak all.
+func versions(some ...string) []string {
+	if testing.Short() {
+		some = some[len(some)-1:]
+	}
+	return storetest.Some(some...)
+}
+
+// A member whose database was altered on its disk is found and named; before that
+// all are equal. Etcd's own alarm is read.
+func TestCompare(t *testing.T) {
+	for _, version := range versions("3.5", "3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
+			c.Fill(t, storetest.Load{Keys: 500, Deletes: 50, Compact: true})
+			etcd := c.Client(t)
+			putKey(t, etcd, "altered", "value")
+			client := dialCluster(t, c)
+			r := compare(t, client)
+			if len(r.Hashes) != 3 || len(r.Divergent)+len(r.Unknown)+len(r.Corrupt) != 0 || r.Err() != nil || r.Revision == 0 {
+				t.Fatalf("a cluster that is well: %+v", r)
+			}
+
+			c.Stop(1)
+			alter(t, c, 1, "altered")
+			c.Restart(t, 1)
+			c.WaitReady(t)
+			r = compare(t, client)
+			if namesOf(r.Divergent) != "m2" || r.Undecided || !errors.Is(r.Err(), errDivergent) || !strings.Contains(r.Err().Error(), "m2") {
+				t.Errorf("m2 was altered: %+v", r)
+			}
+
+			// Of two that differ nobody can say which is right.
+			c.Kill(0)
+			r, err := quickly(t.Context(), client, 500*time.Millisecond) // if need be a leader is elected first
+			if err != nil {
+				t.Fatal(err)
+			}
+			if namesOf(r.Divergent) != "m2 m3" || !r.Undecided || len(r.Unknown) != 1 || r.Unknown[0].Name != "m1" {
+				t.Errorf("m1 is gone, m2 was altered: %+v", r)
+			}
+			c.Restart(t, 0)
+			c.WaitReady(t)
+
+			// The alarm of etcd itself, about a third one.
+			id := memberID(t, etcd, c, 2)
+			if _, err := pb.NewMaintenanceClient(etcd.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: id, Alarm: pb.AlarmType_CORRUPT}); err != nil {
+				t.Fatal(err)
+			}
+			r = compare(t, client)
+			if namesOf(r.Corrupt) != "m3" || !errors.Is(r.Err(), errDivergent) || !strings.Contains(r.Err().Error(), "CORRUPT") {
+				t.Errorf("with the alarm: %+v", r)
+			}
+		})
+	}
+}
+
+func memberID(t *testing.T, etcd *clientv3.Client, c *storetest.Cluster, i int) uint64 {
+	t.Helper()
+	resp, err := etcd.Status(t.Context(), c.Endpoints()[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.MemberId
+}
+
+// No false alarm while clients write, delete and compact without a pause; and
+// comparisons succeed all the same.
+func TestCompareUnderLoad(t *testing.T) {
+	for _, version := range versions("3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: []string{"--unsafe-no-fsync"}})
+			etcd, client := c.Client(t), dialCluster(t, c)
+			load, stop := context.WithCancel(t.Context())
+			defer stop()
+			var compactions atomic.Int64
+			done := make(chan struct{})
+			go func() { defer close(done); churn(load, etcd, &compactions) }()
+			compared := 0
+			least := 3 * time.Second
+			if testing.Short() {
+				least = 0
+			}
+			if storetest.Soak() {
+				least = 30 * time.Second
+			}
+			for began := time.Now(); time.Since(began) < least || (compared < 3 || compactions.Load() < 3) && time.Since(began) < time.Minute; {
+				r, err := quickly(t.Context(), client, 10*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(r.Divergent) > 0 || r.Err() != nil {
+					t.Fatalf("a false alarm: %+v", r)
+				}
+				if len(r.Hashes) == 3 {
+					compared++
+				}
+			}
+			stop()
+			<-done
+			if compared < 3 || compactions.Load() < 3 {
+				t.Errorf("%d comparisons during %d compactions", compared, compactions.Load())
+			}
+		})
+	}
+}
+
+// churn writes, overwrites, deletes and compacts until ctx ends.
+func churn(ctx context.Context, etcd *clientv3.Client, compactions *atomic.Int64) {
+	for n := 0; ctx.Err() == nil; n++ {
+		resp, err := etcd.Put(ctx, fmt.Sprintf("k%d", n%50), fmt.Sprint(n))
+		if err == nil && n%7 == 0 {
+			_, err = etcd.Delete(ctx, fmt.Sprintf("k%d", (n+20)%50))
+		}
+		if err == nil && n%25 == 0 {
+			if _, err = etcd.Compact(ctx, resp.Header.Revision); err == nil {
+				compactions.Add(1)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Who cannot be compared is named with the reason, and that is no alarm.
+func TestCompareUnknown(t *testing.T) {
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
+	c.AddLearner(t)
+	client := dialCluster(t, c)
+	c.Freeze(t, 0)
+	r := compare(t, client)
+	if len(r.Hashes) != 2 || r.Err() != nil || len(r.Unknown) != 2 {
+		t.Fatalf("one frozen and a learner: %+v", r)
+	}
+	reasons := fmt.Sprint(r.Unknown)
+	if !strings.Contains(reasons, "learner") || !strings.Contains(reasons, "answer") || !strings.Contains(r.Text(), "2 members have the same history") {
+		t.Errorf("%s; %s", reasons, r.Text())
+	}
+	c.Thaw(t, 0)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, err := quickly(ended, client, 50*time.Millisecond); err == nil {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const fixed, old = "3.5.16", "3.5.15"
+	for _, tt := range []struct {
+		name      string
+		hashes    []uint32
+		version   string
+		divergent []uint64
+		undecided bool
+		unknown   int
+	}{
+		{"one", []uint32{1}, fixed, nil, false, 0},
+		{"equal", []uint32{1, 1, 1}, fixed, nil, false, 0},
+		{"equal, old", []uint32{1, 1, 1}, old, nil, false, 0},
+		{"one of three", []uint32{1, 2, 1}, fixed, []uint64{1}, false, 0},
+		{"two of five", []uint32{1, 2, 1, 3, 1}, fixed, []uint64{1, 3}, false, 0},
+		{"no majority", []uint32{1, 2}, fixed, []uint64{0, 1}, true, 0},
+		{"half is no majority", []uint32{1, 1, 2, 3}, fixed, []uint64{0, 1, 2, 3}, true, 0},
+		{"old servers differ without a fault", []uint32{1, 2, 1}, old, nil, false, 3},
+	} {
+		var r Comparison
+		for i, h := range tt.hashes {
+			r.Hashes = append(r.Hashes, MemberHash{Member{ID: uint64(i)}, tt.version, h})
+		}
+		r.judge()
+		var got []uint64
+		for _, m := range r.Divergent {
+			got = append(got, m.ID)
+		}
+		if !slices.Equal(got, tt.divergent) || r.Undecided != tt.undecided || len(r.Unknown) != tt.unknown {
+			t.Errorf("%s: %+v", tt.name, r)
+		}
+	}
+}
+
+func TestHashesExactly(t *testing.T) {
+	for version, want := range map[string]bool{"3.4.33": false, "3.4.34": true, "3.5.15": false, "3.5.16": true, "3.6.0": true, "3.7.0-rc.1": true, "4.0.0": true, "3.3.9": false, "": false} {
+		if got := hashesExactly(version); got != want {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+package job
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// limitMemory bounds the private memory that this process can write to. Files that
+// it maps to read, as bbolt does, do not count.
+func limitMemory(bytes int64) error {
+	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(bytes), Max: uint64(bytes)})
+}
+
+// withParent lets a child be told when its parent has ended.
+func withParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+}

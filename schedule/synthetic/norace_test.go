@@ -1,6 +1,0 @@
-//go:build !race
-
-package synthetic
-
-// raced tells that the race detector is in the program, which takes memory itself.
-const raced = false

@@ -1,0 +1,61 @@
+package web
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestStatusIsDocumented: docs/json.md names every field of the status.
+func TestStatusIsDocumented(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, doc, ok := strings.Cut(string(raw), "\n## Status\n")
+	if !ok {
+		t.Fatal("docs/json.md has no section Status")
+	}
+	seen := map[reflect.Type]bool{}
+	fields := 0
+	var walk func(reflect.Type)
+	walk = func(of reflect.Type) {
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct || seen[of] || !strings.HasSuffix(of.PkgPath(), "schedule/web") {
+			return // others are described where they are made
+		}
+		seen[of] = true
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			fields++
+			if name == "" || !strings.Contains(doc, "`"+name+"`") && !strings.Contains(doc, "."+name+"`") && !strings.Contains(doc, "`"+name+"[]`") {
+				t.Errorf("docs/json.md, Status: nothing on %s.%s (%q)", of.Name(), of.Field(i).Name, name)
+			}
+			walk(of.Field(i).Type)
+		}
+	}
+	walk(reflect.TypeFor[Status]())
+	if fields < 60 {
+		t.Errorf("only %d fields were looked at", fields)
+	}
+}
+
+// TestRoutesAreDocumented: docs/api.md has every route, with an example.
+func TestRoutesAreDocumented(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/status", "GET /api/v1/backups", "GET /api/v1/jobs", "POST /api/v1/jobs/NAME", "GET /api/v1/jobs/NAME/SLOT"} {
+		_, section, ok := strings.Cut(string(raw), "**`"+route+"`**")
+		section, _, _ = strings.Cut(section, "\n**`")
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("NAME", "full", "SLOT", "$slot").Replace(path)
+		if !ok || !strings.Contains(section, "$API"+path) || method == "POST" && !strings.Contains(section, "-X POST") {
+			t.Errorf("docs/api.md: %s is not there, or without an example", route)
+		}
+	}
+}

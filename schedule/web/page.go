@@ -1,0 +1,543 @@
+package web
+
+// The status page is one HTML page, made whole by the server
+// from a Status, with the styles in it. It promises:
+//
+//  1. Nothing on it comes from another host, and its Content-Security-Policy
+//     lets nothing: the only script is a file of the same origin.
+//  2. The script only fetches the page again. Without it all is there, and the
+//     page reloads itself.
+//  3. Every string of the status is escaped: names of members, reasons and
+//     endpoints may be anybody's.
+//  4. What colour says is said in words or shapes too, and the pictures as a
+//     table.
+//
+// All times on it are UTC.
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	_ "embed" // the page is in the binary
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify/report"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed refresh.js
+var refreshJS []byte
+
+//go:embed icon.svg
+var iconSVG []byte
+
+// servePage serves the page of the status, its script and its icon. While the agent
+// has only just started, the page says so.
+func (a *api) servePage(mux *http.ServeMux) {
+	page := template.Must(template.New("page.html").Funcs(words()).Parse(pageHTML))
+	policy := policy()
+	serve := func(path, kind string, body func() ([]byte, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			// Made whole before the first byte goes out: half a page looks like one.
+			data, err := body()
+			if err != nil {
+				http.Error(w, "the status page cannot be made: "+err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Content-Security-Policy", policy)
+			_, _ = w.Write(data) // the browser has gone
+		})
+	}
+	serve("/{$}", "text/html; charset=utf-8", func() ([]byte, error) {
+		var out bytes.Buffer
+		err := page.Execute(&out, newView(a.Status()))
+		return out.Bytes(), err
+	})
+	serve("/refresh.js", "text/javascript; charset=utf-8", func() ([]byte, error) { return refreshJS, nil })
+	serve("/icon.svg", "image/svg+xml", func() ([]byte, error) { return iconSVG, nil })
+}
+
+// policy is the Content-Security-Policy: scripts and requests of this origin
+// only, no inline script at all, and the one style sheet by its hash.
+func policy() string {
+	sum := sha256.Sum256([]byte(pageCSS))
+	return strings.Join([]string{
+		"default-src 'none'",
+		"script-src 'self'",
+		"style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'",
+		"img-src 'self'",
+		"connect-src 'self'",
+		"base-uri 'none'",
+		"form-action 'none'",
+		"frame-ancestors 'none'",
+	}, "; ")
+}
+
+// listed is how many full snapshots the table has at most.
+const listed = 100
+
+// recent is the span of the picture of what happened lately, where there is
+// more to show than that.
+const recent = 7 * day
+
+// view is what the template sees.
+type view struct {
+	*Status
+	Started bool // false: there is no status yet
+	CSS     template.CSS
+	Panels  []panel
+	Stretch []stretch // all but single points, the newest first
+	Points  int       // full snapshots that no log follows
+	Newest  []Backup  // the full snapshots in the table, the newest first
+	Older   int       // those that are not in it
+	Drills  []drill
+}
+
+// The pictures are made for the narrowest screens that they are shown on, in
+// pixels: page.css changes from one to the other at 900, and the least is a phone.
+const (
+	widest    = 800
+	narrowest = 300
+)
+
+// panel is one picture, drawn for wide screens and for phones.
+type panel struct {
+	Heading  string
+	Pictures []picture
+}
+
+func newView(st *Status) view {
+	v := view{Status: st, Started: st != nil, CSS: template.CSS(pageCSS)}
+	if st == nil {
+		v.Status = &Status{}
+		return v
+	}
+	all := stretchesOf(st)
+	for _, s := range slices.Backward(all) {
+		if s.point() {
+			v.Points++
+		} else {
+			v.Stretch = append(v.Stretch, s)
+		}
+	}
+	v.Newest = slices.Clone(st.Repository.Backups)
+	slices.SortStableFunc(v.Newest, func(a, b Backup) int { return b.Time.Compare(a.Time) })
+	if v.Older = len(v.Newest) - listed; v.Older > 0 {
+		v.Newest = v.Newest[:listed]
+	}
+	v.Drills = scale{to: st.Time}.drills(st)
+	v.Panels = panels(st, all)
+	return v
+}
+
+// panels are the last week, where there is more, and everything.
+func panels(st *Status, all []stretch) []panel {
+	first := time.Time{}
+	see := func(t time.Time) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	for _, s := range all {
+		see(s.From)
+	}
+	for _, b := range st.Repository.Backups {
+		see(b.Time)
+	}
+	if first.IsZero() {
+		return nil
+	}
+	// Less than a minute tells nothing, and a clock may be behind another's.
+	if latest := st.Time.Add(-time.Minute); first.After(latest) {
+		first = latest
+	}
+	whole := st.Time.Sub(first)
+	// Room before the first full snapshot, so that it is not cut at the edge.
+	begin := first.Add(-whole / 100)
+	var ps []panel
+	add := func(heading, id string, from time.Time) {
+		ps = append(ps, panel{heading, []picture{
+			draw(st, id+"w", from, st.Time, widest),
+			draw(st, id+"n", from, st.Time, narrowest),
+		}})
+	}
+	if whole > recent*10/7 {
+		add("The last 7 days", "r", st.Time.Add(-recent))
+		add("Everything, since "+first.UTC().Format("2 January 2006"), "a", begin)
+	} else {
+		add("Since "+minute(first), "a", begin)
+	}
+	return ps
+}
+
+// Level is the worst severity there is: critical, warning or ok; unknown before
+// there is a status.
+func (v view) Level() string {
+	level := "ok"
+	for _, p := range v.Problems {
+		if p.Severity == Critical {
+			return "critical"
+		}
+		level = "warning"
+	}
+	if !v.Started {
+		return "unknown"
+	}
+	return level
+}
+
+// Verdict counts the problems.
+func (v view) Verdict() string {
+	if !v.Started {
+		return "Starting"
+	}
+	critical := 0
+	for _, p := range v.Problems {
+		critical += boolean(p.Severity == Critical)
+	}
+	var parts []string
+	if critical > 0 {
+		parts = append(parts, fmt.Sprintf("%d critical", critical))
+	}
+	if n := len(v.Problems) - critical; n > 0 {
+		parts = append(parts, plural(n, "warning", "warnings"))
+	}
+	if len(parts) == 0 {
+		return "In order"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Worst are the problems, the critical ones first, then the newest.
+func (v view) Worst() []Problem {
+	all := slices.Clone(v.Problems)
+	slices.SortStableFunc(all, func(a, b Problem) int {
+		return cmp.Or(boolean(b.Severity == Critical)-boolean(a.Severity == Critical), b.Since.Compare(a.Since))
+	})
+	return all
+}
+
+// Lose is how much would be lost.
+func (v view) Lose() string { return span(seconds(v.RPO.Seconds)) }
+
+// Objective is how much may be lost; empty where nothing was asked for.
+func (v view) Objective() string {
+	if v.Objectives.RecoveryPoint <= 0 {
+		return ""
+	}
+	return span(seconds(v.Objectives.RecoveryPoint))
+}
+
+// Take is how long restoring would take.
+func (v view) Take() string { return span(seconds(v.RTO.Seconds)) }
+
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(max(0, s) * float64(time.Second))
+}
+
+// Short is how far t is from the status's own time.
+func (v view) Short(t time.Time) string { return short(t, v.Time) }
+
+// State is a job's in a word: running, waiting, off, never, ok or failed.
+func (v view) State(j job.Status) string {
+	switch {
+	case j.Running != nil:
+		return "running"
+	case j.Waiting != "":
+		return "waiting"
+	case j.Last != nil && !j.Last.OK:
+		return "failed"
+	case j.Off != "":
+		return "off"
+	case j.Last == nil:
+		return "never"
+	default:
+		return "ok"
+	}
+}
+
+// Percent is how far a run is; -1 where that is not known.
+func (v view) Percent(r *job.Run) int {
+	if r.Total <= 0 {
+		return -1
+	}
+	return int(min(100, max(0, 100*float64(r.Done)/float64(r.Total))))
+}
+
+// Stale tells that a run's failure is older than the last success.
+func (v view) Stale(j job.Status) bool {
+	return j.LastFailure != nil && j.LastSuccess != nil && j.LastSuccess.Finished.After(j.LastFailure.Finished)
+}
+
+// Diverges tells that a member's history differs from the others'.
+func (v view) Diverges(m Member) bool {
+	return slices.Contains(v.Cluster.Divergent, m.Name) || slices.Contains(v.Cluster.Divergent, m.ID)
+}
+
+// Expiry is a certificate's state: failed, warning or ok.
+func (v view) Expiry(c Certificate) string {
+	switch {
+	case c.Error != "" || !c.Expires.After(v.Time):
+		return "failed"
+	case c.Expires.Before(v.Time.Add(seconds(v.Objectives.CertificateNotice))):
+		return "warning"
+	default:
+		return "ok"
+	}
+}
+
+// words are what the template writes times, sizes and numbers with.
+func words() template.FuncMap {
+	return template.FuncMap{
+		"stamp":    stamp,
+		"minute":   minute,
+		"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"size":     size,
+		"number":   grouped,
+		"unsigned": func(n uint64) string { return grouped(int64(min(n, math.MaxInt64))) },
+		"long":     span,
+		"bad":      bad,
+		"remarks":  func(b Backup) string { return strings.Join(remarks(b), ", ") },
+	}
+}
+
+// span says how long d is in words, rounded up: what would be lost is never
+// said to be less than it is.
+func span(d time.Duration) string {
+	for _, u := range []struct {
+		below, unit time.Duration
+		name        string
+	}{
+		{2 * time.Minute, time.Second, "second"},
+		{2 * time.Hour, time.Minute, "minute"},
+		{48 * time.Hour, time.Hour, "hour"},
+		{math.MaxInt64, 24 * time.Hour, "day"},
+	} {
+		if d > u.below-u.unit && u.name != "day" {
+			continue
+		}
+		n := int64(math.Ceil(float64(d) / float64(u.unit)))
+		switch {
+		case n <= 0:
+			return "nothing"
+		case n == 1:
+			return "1 " + u.name
+		default:
+			return fmt.Sprintf("%d %ss", n, u.name)
+		}
+	}
+	return d.String()
+}
+
+// short is how far t is from now, in few letters: "3 min ago", "in 4 h".
+func short(t, now time.Time) string {
+	d := now.Sub(t)
+	ahead := d < 0
+	d = d.Abs()
+	var s string
+	switch {
+	case d < 2*time.Second:
+		return "now"
+	case d < 2*time.Minute:
+		s = fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		s = fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		s = fmt.Sprintf("%d h", int(d.Hours()))
+	default:
+		s = fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+	if ahead {
+		return "in " + s
+	}
+	return s + " ago"
+}
+
+// stamp is t to the second, minute t to the minute. Both are UTC, which the
+// page says at its top.
+func stamp(t time.Time) string  { return t.UTC().Format("2006-01-02 15:04:05") }
+func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
+
+func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// grouped writes n with thin spaces between thousands.
+func grouped(n int64) string {
+	return strings.ReplaceAll(humanize.Comma(n), ",", "\u202f")
+}
+
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + more
+}
+
+// snapshots is one full snapshot as it is drawn, or several that are too near
+// to each other.
+type snapshots struct {
+	X         string
+	Y         int
+	Count     string // empty for a single one
+	Synthetic bool
+	Pinned    bool
+	Damaged   bool
+	Ladder    []pip
+	Title     string
+
+	at float64
+	of []Backup
+}
+
+// pip is a level of the ladder above a full snapshot, from the lowest.
+type pip struct {
+	Y  int
+	Is string // "on", "off", "failed"
+}
+
+// bad tells that a full snapshot is not one to restore from.
+func bad(b Backup) bool { return b.Damaged != "" || b.Failed != "" }
+
+// snapshots are those of a timeline. Bad ones are never hidden among others.
+func (s scale) snapshots(st *Status, t repository.TimelineID, y int) []snapshots {
+	var good, damaged []snapshots
+	backups := slices.Clone(st.Repository.Backups)
+	slices.SortStableFunc(backups, func(a, b Backup) int { return a.Time.Compare(b.Time) })
+	for _, b := range backups {
+		if b.Timeline != t || !s.shows(b.Time) {
+			continue
+		}
+		at := s.share(b.Time)
+		one := snapshots{X: percent(at), Y: y, at: at, of: []Backup{b}, Damaged: bad(b)}
+		switch n := len(good); {
+		case bad(b):
+			damaged = append(damaged, one)
+		case n > 0 && (at-good[n-1].at)*s.pixels < closest:
+			good[n-1].of = append(good[n-1].of, b)
+		default:
+			good = append(good, one)
+		}
+	}
+	all := slices.Concat(good, damaged)
+	for i := range all {
+		all[i].finish()
+	}
+	return all
+}
+
+// finish says of a group what is true of its newest one, and how many they are.
+func (g *snapshots) finish() {
+	newest := g.of[len(g.of)-1]
+	g.Synthetic = newest.Synthetic
+	for _, b := range g.of {
+		g.Pinned = g.Pinned || b.Pinned
+	}
+	g.Ladder = ladder(newest, g.Y)
+	if len(g.of) == 1 {
+		g.Title = fmt.Sprintf("Full snapshot %s, %s: %s", newest.ID, minute(newest.Time), strings.Join(remarks(newest), ", "))
+		return
+	}
+	if g.Count = strconv.Itoa(len(g.of)); len(g.of) > 999 {
+		g.Count = strconv.Itoa(len(g.of)/1000) + "k"
+	}
+	g.Title = fmt.Sprintf("%d full snapshots, %s to %s; the newest: %s", len(g.of), minute(g.of[0].Time), minute(newest.Time), strings.Join(remarks(newest), ", "))
+}
+
+func ladder(b Backup, y int) []pip {
+	var all []pip
+	proved := slices.Index(report.Levels(), b.Proved)
+	for i, r := range report.Levels() {
+		p := pip{Y: y + rowLadder + (len(report.Levels())-1-i)*pipStep, Is: "off"}
+		if i <= proved {
+			p.Is = "on"
+		}
+		if r == b.Failed {
+			p.Is = "failed"
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// remarks are what there is to say of one, the worst first.
+func remarks(b Backup) []string {
+	var all []string
+	if b.Failed != "" {
+		all = append(all, "failed "+string(b.Failed))
+	}
+	if b.Damaged != "" {
+		all = append(all, "damaged: "+b.Damaged)
+	}
+	switch {
+	case b.Proved != "":
+		all = append(all, "proved by "+string(b.Proved))
+	case !bad(b):
+		all = append(all, "not verified yet")
+	}
+	if b.Synthetic {
+		all = append(all, "synthetic")
+	}
+	if b.Pinned {
+		all = append(all, "pinned")
+	}
+	return all
+}
+
+// drills are the recoveries that were tried, as verdicts and runs of the job
+// tell of them.
+func (s scale) drills(st *Status) []drill {
+	var all []drill
+	var seen []time.Time
+	add := func(at time.Time, ok bool, text string) {
+		for _, t := range seen {
+			if at.Sub(t).Abs() < 10*time.Minute {
+				return // the verdict of a run that is there already
+			}
+		}
+		if !at.IsZero() && s.shows(at) {
+			seen = append(seen, at)
+			all = append(all, drill{s.x(at), ok, text})
+		}
+	}
+	for _, j := range st.Jobs {
+		if j.Name != string(report.Drill) {
+			continue
+		}
+		for _, r := range []*job.Run{j.LastFailure, j.LastSuccess, j.Last} {
+			if r == nil || r.Finished.IsZero() {
+				continue
+			}
+			word := "succeeded"
+			if !r.OK {
+				word = "failed"
+			}
+			add(r.Finished, r.OK, fmt.Sprintf("Drill %s, %s: %s", word, minute(r.Finished), r.Text))
+		}
+	}
+	for _, b := range st.Repository.Backups {
+		if b.Proved == report.Drill {
+			add(b.ProvedAt, true, fmt.Sprintf("Drill succeeded, %s: full snapshot %s", minute(b.ProvedAt), b.ID))
+		}
+	}
+	return all
+}

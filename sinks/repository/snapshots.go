@@ -1,0 +1,208 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+)
+
+// Attempts are what is there of one backup that several may have attempted.
+type Attempts struct {
+	// Complete tells that it has a manifest.
+	Complete bool
+	// Numbers are those of the attempts that left an object, in no order.
+	Numbers []int
+}
+
+// Has tells whether an attempt left an object.
+func (a Attempts) Has(attempt int) bool { return slices.Contains(a.Numbers, attempt) }
+
+// Attempts lists what is there of one backup.
+func (r *Repository) Attempts(ctx context.Context, t TimelineID, backup string) (a Attempts, err error) {
+	for obj, err := range r.sink.List(ctx, t.String()+fullFolder+backup+"/", "") {
+		if err != nil {
+			return Attempts{}, fmt.Errorf("list what there is of backup %s in %s: %w", backup, r, err)
+		}
+		if obj.Name == ManifestName(t, backup) {
+			a.Complete = true
+		}
+		if _, _, n, _, err := ParseSnapshotName(obj.Name); err == nil {
+			a.Numbers = append(a.Numbers, n)
+		}
+		if _, _, n, _, err := ParseAttachmentName(obj.Name); err == nil {
+			a.Numbers = append(a.Numbers, n)
+		}
+	}
+	return a, nil
+}
+
+const (
+	attachmentBase   = "attachment-"
+	attachmentSuffix = ".tar.zst.age"
+	// attachmentNameLimit keeps object names well below what every place takes.
+	attachmentNameLimit = 40
+)
+
+// ValidAttachmentName refuses what cannot name an attachment: the name is a part of
+// an object's.
+func ValidAttachmentName(name string) error {
+	ok := name != "" && len(name) <= attachmentNameLimit && name[0] != '-'
+	for _, c := range []byte(name) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%q does not name an attachment: want at most %d of a-z, 0-9 and -, such as pki", name, attachmentNameLimit)
+	}
+	return nil
+}
+
+// AttachmentName is the name of the object that holds an attachment of a full
+// snapshot: files that were stored with it. Each attempt at a snapshot has its
+// own, as in SnapshotAttemptName. Attachments are always encrypted.
+func AttachmentName(t TimelineID, backup string, attempt int, name string) string {
+	name = t.String() + fullFolder + backup + "/" + attachmentBase + name
+	if attempt > 1 {
+		name += "." + strconv.Itoa(attempt)
+	}
+	return name + attachmentSuffix
+}
+
+// ParseAttachmentName is the opposite of AttachmentName.
+func ParseAttachmentName(object string) (t TimelineID, backup string, attempt int, name string, err error) {
+	folder, rest, _ := strings.Cut(object, fullFolder)
+	t, err = ParseTimelineID(folder)
+	backup, base, _ := strings.Cut(rest, "/")
+	name, number, numbered := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(base, attachmentSuffix), attachmentBase), ".")
+	attempt = 1
+	if numbered && err == nil {
+		attempt, err = strconv.Atoi(number)
+	}
+	// The round trip refuses every second spelling of a name.
+	if err != nil || ValidBackupID(backup) != nil || ValidAttachmentName(name) != nil || AttachmentName(t, backup, attempt, name) != object {
+		return TimelineID{}, "", 0, "", fmt.Errorf("%q is not the name of an attachment's object", object)
+	}
+	return t, backup, attempt, name, nil
+}
+
+const canaryPrefix = "canary/"
+
+// CanaryName is the name of the object that shows whether an identity opens what
+// is encrypted to a set of recipients. The fingerprint is of the set: 16
+// hexadecimal digits.
+func CanaryName(fingerprint string) string { return canaryPrefix + fingerprint + encryptedSuffix }
+
+// ParseCanaryName is the opposite of CanaryName.
+func ParseCanaryName(name string) (fingerprint string, err error) {
+	fingerprint = strings.TrimSuffix(strings.TrimPrefix(name, canaryPrefix), encryptedSuffix)
+	var errHex error
+	number := parseHex(fingerprint, &errHex)
+	// The round trip refuses every second spelling of a name.
+	if errHex != nil || CanaryName(fmt.Sprintf("%016x", number)) != name {
+		return "", fmt.Errorf("%q is not the name of a canary", name)
+	}
+	return fingerprint, nil
+}
+
+const pinsPrefix = "pins/"
+
+// maxReason is how much of each pin's reason is held where all are read, in bytes.
+const maxReason = 1 << 10
+
+// Pin says that a backup is to be kept whatever the retention says. It is never
+// locked, so that it can be taken away again.
+type Pin struct {
+	Format   int        `json:"format"`
+	Timeline TimelineID `json:"timeline"`
+	Backup   string     `json:"backup"`
+	Reason   string     `json:"reason,omitempty"` // in words; for people
+	By       string     `json:"by,omitempty"`     // the host where it was pinned
+	Created  time.Time  `json:"created"`          // by that one's clock
+}
+
+// PinName is the name of a backup's pin.
+func PinName(t TimelineID, backup string) string {
+	return pinsPrefix + t.String() + "/" + backup + documentSuffix
+}
+
+// ParsePinName reads what PinName wrote.
+func ParsePinName(name string) (t TimelineID, backup string, err error) {
+	folder, base, _ := strings.Cut(strings.TrimPrefix(name, pinsPrefix), "/")
+	backup = strings.TrimSuffix(base, documentSuffix)
+	t, err = ParseTimelineID(folder)
+	// The round trip refuses every second spelling of a name.
+	if err != nil || ValidBackupID(backup) != nil || PinName(t, backup) != name {
+		return TimelineID{}, "", fmt.Errorf("%q is not the name of a pin", name)
+	}
+	return t, backup, nil
+}
+
+// WritePin pins a backup. Where it is pinned already the error is
+// sinks.ErrExists, and ReadPin tells by whom and why.
+func (r *Repository) WritePin(ctx context.Context, p Pin) error {
+	if err := ValidBackupID(p.Backup); err != nil {
+		return err
+	}
+	p.Format = Format
+	return r.WriteUnlocked(ctx, PinName(p.Timeline, p.Backup), p)
+}
+
+// RemovePin takes a backup's pin away. One that is not there is no error.
+func (r *Repository) RemovePin(ctx context.Context, t TimelineID, backup string) error {
+	if err := ValidBackupID(backup); err != nil {
+		return err
+	}
+	return r.sink.Delete(ctx, PinName(t, backup))
+}
+
+// ReadPin reads the pin called name. Damage, and a pin of another backup, is
+// ErrAltered: in doubt the backup that the name tells is pinned.
+func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
+	return read(ctx, r, name, func(p Pin) (int, bool, string) {
+		return p.Format, PinName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)
+	})
+}
+
+// PinNames lists the pins. Objects with other names are passed over.
+func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
+	return r.namesBelow(ctx, pinsPrefix, "pins", func(name string) error {
+		_, _, err := ParsePinName(name)
+		return err
+	})
+}
+
+// Pins reads all pins. One that cannot be read, and those beyond MaxBackups, are there
+// with their place and with that as their reason, since their backups count as pinned.
+func (r *Repository) Pins(ctx context.Context) ([]Pin, error) {
+	names, err := r.PinNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Pin
+	for i, name := range names {
+		var p Pin
+		err := fmt.Errorf("%w: more than %d pins", ErrAltered, MaxBackups)
+		if i < MaxBackups {
+			p, err = r.ReadPin(ctx, name)
+		}
+		p.Reason = strings.Clone(strings.ToValidUTF8(p.Reason[:min(len(p.Reason), maxReason)], ""))
+		switch {
+		case errors.Is(err, sinks.ErrNotFound): // taken away since
+			continue
+		case errors.Is(err, ErrAltered), errors.Is(err, ErrNewerFormat):
+			p.Reason = "the pin cannot be read: " + err.Error()
+			if p.Timeline, p.Backup, err = ParsePinName(name); err != nil {
+				return nil, err
+			}
+		case err != nil:
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}

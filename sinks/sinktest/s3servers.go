@@ -1,0 +1,166 @@
+package sinktest
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+)
+
+// VersityGWOptions say what server a test needs.
+type VersityGWOptions struct {
+	// TLS serves https, with a certificate that S3Server.CAFile signed.
+	TLS bool
+	// Buckets are made at the start.
+	Buckets []S3Bucket
+}
+
+// StartVersityGW starts versitygw: the S3 server that tests use unless they
+// need something else. It has conditional puts, checksums, versioning, object
+// lock and users; it ignores a request for encryption without a word.
+func StartVersityGW(t testing.TB, opts VersityGWOptions) *S3Server {
+	t.Helper()
+	binary := tool(t, "versitygw")
+	dir := t.TempDir()
+	// The two folders must not share a beginning of their names.
+	objects, versions, iam := filepath.Join(dir, "objects"), filepath.Join(dir, "versions"), filepath.Join(dir, "iam")
+	for _, d := range []string{objects, versions, iam} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: objects, binary: binary}
+	port := freePort(t)
+	args := []string{
+		"--port", "127.0.0.1:" + port, "--quiet", "--health", "/healthz", "--keep-alive",
+		// Without an IAM folder an unknown key would be answered 404.
+		"--iam-dir", iam, "--iam-cache-disable",
+	}
+	s.Endpoint = "http://127.0.0.1:" + port
+	if opts.TLS {
+		var cert, key string
+		s.CAFile, cert, key = certificates(t)
+		args = append(args, "--cert", cert, "--key", key)
+		s.Endpoint = "https://127.0.0.1:" + port
+	}
+	args = append(args, "posix", "--versioning-dir", versions, objects)
+	s.process = &process{
+		command: func() *exec.Cmd {
+			cmd := exec.Command(binary, args...)
+			cmd.Env = environ("ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+			cmd.Dir = dir
+			return cmd
+		},
+		ready:  s.Endpoint + "/healthz",
+		client: clientTrusting(s.CAFile),
+		log:    filepath.Join(dir, "versitygw.log"),
+	}
+	s.process.start(t)
+	t.Cleanup(s.Kill)
+	for _, b := range opts.Buckets {
+		s.MakeBucket(t, b)
+	}
+	return s
+}
+
+// AddUser makes a versitygw user who may do in bucket what actions name
+// ("s3:GetObject") and nothing else; bucket policies replace one another, so a
+// test has one such user a bucket.
+func (s *S3Server) AddUser(t testing.TB, access, secret, bucket string, actions ...string) {
+	t.Helper()
+	cmd := exec.Command(s.binary, "admin", "--endpoint-url", s.Endpoint, "--allow-insecure",
+		"create-user", "--access", access, "--secret", secret, "--role", "user")
+	cmd.Env = environ("ADMIN_ACCESS_KEY="+s.AccessKey, "ADMIN_SECRET_KEY="+s.SecretKey)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make user %s: %v\n%s", access, err, out)
+	}
+	s.Allow(t, access, bucket, actions...)
+}
+
+// Allow replaces what a user may do in bucket.
+func (s *S3Server) Allow(t testing.TB, access, bucket string, actions ...string) {
+	t.Helper()
+	var onBucket, onObjects []string
+	for _, a := range actions {
+		if strings.HasPrefix(a, "s3:List") && !strings.HasSuffix(a, "Parts") || strings.HasPrefix(a, "s3:GetBucket") {
+			onBucket = append(onBucket, a)
+		} else {
+			onObjects = append(onObjects, a)
+		}
+	}
+	statement := func(actions []string, resource string) string {
+		return fmt.Sprintf(`{"Effect":"Allow","Principal":{"AWS":[%q]},"Action":["%s"],"Resource":["arn:aws:s3:::%s"]}`,
+			access, strings.Join(actions, `","`), resource)
+	}
+	var statements []string
+	if len(onBucket) > 0 {
+		statements = append(statements, statement(onBucket, bucket))
+	}
+	if len(onObjects) > 0 {
+		statements = append(statements, statement(onObjects, bucket+"/*"))
+	}
+	policy := `{"Version":"2012-10-17","Statement":[` + strings.Join(statements, ",") + `]}`
+	if _, err := s.Client().PutBucketPolicy(context.Background(), &s3.PutBucketPolicyInput{Bucket: &bucket, Policy: &policy}); err != nil {
+		t.Fatalf("set the policy of %s: %v\n%s", bucket, err, policy)
+	}
+}
+
+// StartRclone starts `rclone serve s3`: the server that lacks what requorum
+// must notice. It answers 200 to a conditional put and overwrites, and takes
+// wrong checksums. Its buckets are made by MakeBucket.
+func StartRclone(t testing.TB) *S3Server {
+	t.Helper()
+	binary := slowTool(t, "rclone")
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: data, binary: binary}
+	address := "127.0.0.1:" + freePort(t)
+	s.Endpoint = "http://" + address
+	s.process = &process{
+		command: func() *exec.Cmd {
+			cmd := exec.Command(binary, "serve", "s3", "--addr", address, "--auth-key", s.AccessKey+","+s.SecretKey, "--vfs-cache-mode", "off", data)
+			cmd.Env = environ("RCLONE_CONFIG=" + filepath.Join(dir, "rclone.conf"))
+			return cmd
+		},
+		ready: s.Endpoint, client: clientTrusting(""), log: filepath.Join(dir, "rclone.log"),
+	}
+	s.process.start(t)
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// StartMinio starts minio with a key of its own for server-side encryption.
+func StartMinio(t testing.TB) *S3Server {
+	t.Helper()
+	binary := slowTool(t, "minio")
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := &S3Server{Region: "us-east-1", AccessKey: "minio-root", SecretKey: "minio-root-secret", Dir: data, binary: binary}
+	address := "127.0.0.1:" + freePort(t)
+	s.Endpoint = "http://" + address
+	key := base64.StdEncoding.EncodeToString(Random(1, 32))
+	s.process = &process{
+		command: func() *exec.Cmd {
+			cmd := exec.Command(binary, "server", "--quiet", "--address", address, "--console-address", "127.0.0.1:0", "--config-dir", filepath.Join(dir, "config"), data)
+			cmd.Env = environ("MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey,
+				"MINIO_KMS_SECRET_KEY=test-key:"+key, "MINIO_BROWSER=off", "MINIO_UPDATE=off")
+			return cmd
+		},
+		ready: s.Endpoint + "/minio/health/ready", client: clientTrusting(""), log: filepath.Join(dir, "minio.log"),
+	}
+	s.process.start(t)
+	t.Cleanup(s.Kill)
+	return s
+}

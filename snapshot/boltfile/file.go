@@ -1,0 +1,205 @@
+// Package boltfile reads a bbolt database through an io.ReaderAt: from a file, or
+// out of a stored object of which only the pages that are looked at have to be
+// fetched. It maps nothing into memory and writes nothing.
+//
+// It promises:
+//
+//  1. What bbolt finds, it finds: every bucket, key and value.
+//  2. A damaged database gives an error that names the page and its place in
+//     the file: never a panic, never an endless walk, and never more memory
+//     than a few pages as large as the file itself proves them to be.
+//  3. Keys and values stay valid and unchanged. They must not be written to.
+//
+// A File and what comes from it is used by one goroutine at a time.
+//
+// The keys of etcd's bucket key are read here too: see ParseRow.
+//
+// # The format
+//
+// It is that of bbolt's internal/common (page.go, meta.go, bucket.go, inode.go),
+// version 2. A file is a row of pages of one size. All numbers are in the byte
+// order of the machine that wrote them; this package reads little-endian ones.
+//
+// Every page starts with a header of 16 bytes: its number (8 bytes), its kind
+// (2), how many elements it has (2), and how many more pages it extends over
+// (4). Pages 0 and 1 are of the kind meta; of two intact ones the one with the
+// higher transaction number counts. After the header a meta page holds
+//
+//	magic 4 | version 4 | page size 4 | flags 4 | root page 8 | sequence 8 |
+//	freelist page 8 | number of pages 8 | transaction 8 | FNV-1a of the 56 bytes before 8
+//
+// A branch page holds, for each child, its smallest key: elements of
+//
+//	position 4 | key size 4 | page 8
+//
+// and a leaf page keys and values:
+//
+//	flags 4 | position 4 | key size 4 | value size 4
+//
+// where a position counts from the element's own first byte, and the value
+// follows its key. Flag 1 marks a bucket: its value is
+//
+//	root page 8 | sequence 8
+//
+// and, when the root page is 0, the bucket's only page, a leaf, right there.
+package boltfile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+const (
+	// cachedPages are kept, the last ones that were read: enough to go from the
+	// root to one bucket after the other without reading the way again.
+	cachedPages = 32
+	// MaxPageSize bounds one page with what it extends over. bbolt splits a page
+	// that has more than four elements, and etcd refuses values of more than
+	// 1.5 MiB unless told otherwise.
+	MaxPageSize = 256 << 20
+)
+
+// File is an open database.
+type File struct {
+	r    io.ReaderAt
+	meta Meta
+
+	cache map[uint64]*Page
+	order []uint64 // of the cached pages, the oldest first
+}
+
+// Open opens the database that r holds, of size bytes. It can be read until ctx ends:
+// then its cause is the error. Others are ErrNotDatabase, ErrBigEndian, a *PageError,
+// and r's own.
+func Open(ctx context.Context, r io.ReaderAt, size int64) (*File, error) {
+	r = contextReaderAt{ctx, r}
+	m, err := findMeta(r, size)
+	if err != nil {
+		return nil, err
+	}
+	if m.Pages > math.MaxInt64/largestPage || int64(m.Pages)*int64(m.PageSize) > size {
+		return nil, &PageError{uint64(size) / uint64(m.PageSize), size,
+			fmt.Errorf("the file ends here, and is said to have %d pages of %d bytes: %w", m.Pages, m.PageSize, io.ErrUnexpectedEOF)}
+	}
+	return &File{r: r, meta: m, cache: map[uint64]*Page{}}, nil
+}
+
+// Meta is the meta page that counts.
+func (f *File) Meta() Meta { return f.meta }
+
+// PageSize is the size of a page in bytes.
+func (f *File) PageSize() int { return f.meta.PageSize }
+
+// Size is the number of bytes that the database's pages take. A file may be
+// longer.
+func (f *File) Size() int64 { return int64(f.meta.Pages) * int64(f.meta.PageSize) }
+
+// Root is the bucket that holds the top-level buckets.
+func (f *File) Root() *Bucket { return &Bucket{file: f, root: f.meta.Root} }
+
+// Bucket opens a top-level bucket; nil when there is none of that name.
+func (f *File) Bucket(name []byte) (*Bucket, error) { return f.Root().Bucket(name) }
+
+// page reads a branch or leaf page.
+func (f *File) page(id uint64) (*Page, error) {
+	if p, ok := f.cache[id]; ok {
+		return p, nil
+	}
+	if id < 2 || id >= f.meta.Pages {
+		return nil, &PageError{id, -1, fmt.Errorf("it is referred to, and the pages that can hold data end below %d", f.meta.Pages)}
+	}
+	offset := int64(id) * int64(f.meta.PageSize)
+	fault := func(err error) (*Page, error) { return nil, &PageError{id, offset, err} }
+	b := make([]byte, f.meta.PageSize)
+	if err := f.read(b, offset); err != nil {
+		return nil, err
+	}
+	if found := binary.LittleEndian.Uint64(b); found != id {
+		return fault(fmt.Errorf("it says that it is page %d", found))
+	}
+	if more := uint64(binary.LittleEndian.Uint32(b[12:])); more > 0 {
+		switch {
+		case more >= f.meta.Pages-id:
+			return fault(fmt.Errorf("it extends over %d more pages, beyond the end", more))
+		case (more+1)*uint64(f.meta.PageSize) > MaxPageSize:
+			return fault(fmt.Errorf("it extends over %d more pages, which is more than %d bytes", more, MaxPageSize))
+		}
+		longer := make([]byte, (more+1)*uint64(f.meta.PageSize))
+		copy(longer, b)
+		if err := f.read(longer[len(b):], offset+int64(len(b))); err != nil {
+			return nil, err
+		}
+		b = longer
+	}
+	p, err := parsePage(b)
+	if err != nil {
+		return fault(err)
+	}
+	p.id, p.offset = id, offset
+	if len(b) == f.meta.PageSize {
+		f.keep(p)
+	}
+	return p, nil
+}
+
+func (f *File) read(b []byte, offset int64) error {
+	n, err := f.r.ReadAt(b, offset)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read the database at byte %d: %w", offset, err)
+}
+
+func (f *File) keep(p *Page) {
+	if len(f.order) == cachedPages {
+		delete(f.cache, f.order[0])
+		f.order = append(f.order[:0], f.order[1:]...)
+	}
+	f.cache[p.id] = p
+	f.order = append(f.order, p.id)
+}
+
+// contextReaderAt stops reading when the context has ended.
+type contextReaderAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+// ReadAt reads on unless the context has ended.
+func (c contextReaderAt) ReadAt(p []byte, off int64) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.ReadAt(p, off)
+}
+
+// Errors of Open, wrapped with what was found.
+var (
+	// ErrNotDatabase says that no meta page was found.
+	ErrNotDatabase = errors.New("not a bbolt database")
+	// ErrBigEndian says that the database was written on a big-endian machine.
+	ErrBigEndian = errors.New("the database was written on a big-endian machine, which is not supported: use etcdutl on such a machine")
+)
+
+// PageError says that a page is damaged.
+type PageError struct {
+	Page   uint64
+	Offset int64 // of the page in the file; -1 where it would be outside
+	Err    error
+}
+
+func (e *PageError) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("page %d: %v", e.Page, e.Err)
+	}
+	return fmt.Sprintf("page %d, at byte %d: %v", e.Page, e.Offset, e.Err)
+}
+
+func (e *PageError) Unwrap() error { return e.Err }

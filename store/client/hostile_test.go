@@ -1,0 +1,46 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/requorum/requorum/store/client"
+)
+
+// longAnswers is no member: what it answers has no end that memory could hold.
+type longAnswers struct {
+	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedClusterServer
+}
+
+func (longAnswers) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{ClusterId: 1, MemberId: 1}, Version: strings.Repeat("3", 65<<20)}, nil
+}
+
+func (longAnswers) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	return &pb.MemberListResponse{Header: &pb.ResponseHeader{ClusterId: 1, MemberId: 1}, Members: []*pb.Member{{ID: 1, Name: strings.Repeat("m", 65<<20)}}}, nil
+}
+
+// What a server answers is bounded, whatever it is.
+func TestLongAnswer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterMaintenanceServer(server, longAnswers{})
+	pb.RegisterClusterServer(server, longAnswers{})
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	_, err = dial(t, client.Config{Endpoints: []string{"http://" + l.Addr().String()}, CommandTimeout: time.Minute}).Survey(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "received message larger than max") {
+		t.Errorf("%.300v", err)
+	}
+}

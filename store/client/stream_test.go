@@ -1,0 +1,182 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// Every way a stream can end, against one member with some 20 MB.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	member := startMember(t, memberConfig(t, "one"))
+	storetest.Fill(t, member.Endpoints(), storetest.Load{Keys: 2500, ValueSize: 8 << 10})
+	for name, check := range map[string]func(*testing.T, *storetest.Proxy, client.Config){
+		"stalls":      streamStalls,
+		"trickles":    streamTrickles,
+		"slow reader": streamSlowReader,
+		"cut":         streamCut,
+		"cancelled":   streamCancelled,
+		"flat memory": streamReadsAheadWithinBounds,
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := storetest.NewProxy(t, strings.TrimPrefix(member.Endpoints()[0], "http://"))
+			check(t, proxy, client.Config{Endpoints: []string{"http://" + proxy.Addr()}})
+		})
+	}
+}
+
+func drain(stream *client.SnapshotStream) error {
+	for {
+		if _, err := stream.Next(); err != nil {
+			return err
+		}
+	}
+}
+
+func streamStalls(t *testing.T, proxy *storetest.Proxy, config client.Config) {
+	config.StallTimeout = 500 * time.Millisecond
+	cli := dial(t, config)
+	s := survey(t, cli)
+	proxy.StallAfter(5 << 20)
+	stream, err := cli.Stream(t.Context(), s.Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	began := time.Now()
+	err = drain(stream)
+	if !errors.Is(err, client.ErrStalled) || !strings.Contains(err.Error(), "member one") || !strings.Contains(err.Error(), "bytes received") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > client.DefaultStallTimeout/2 {
+		t.Errorf("noticing took %s", took)
+	}
+	// A stall before the first byte is noticed too.
+	if _, err := cli.Stream(t.Context(), s.Members[0]); !errors.Is(err, client.ErrStalled) {
+		t.Errorf("stalled from the start: %v", err)
+	}
+}
+
+// A member that sends a little all the time holds its read transaction as one does
+// that sends nothing.
+func streamTrickles(t *testing.T, proxy *storetest.Proxy, config client.Config) {
+	config.StallTimeout, config.MinStreamRate = time.Second, 8<<20
+	cli := dial(t, config)
+	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	proxy.StallAfter(1)
+	pumped, ctx := make(chan struct{}), t.Context()
+	defer func() { <-pumped }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		defer close(pumped)
+		defer proxy.Resume()
+		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C { // 16 KiB each time
+			proxy.Resume()
+			proxy.StallAfter(1)
+		}
+	}()
+	before := proxy.Forwarded()
+	if err := drain(stream); !errors.Is(err, client.ErrStalled) || !strings.Contains(err.Error(), "8388608 are the least") {
+		t.Errorf("got %v", err)
+	}
+	if n := proxy.Forwarded() - before; n < 32<<10 {
+		t.Errorf("%d bytes came: that is silence", n)
+	}
+}
+
+// A reader that pauses for longer than StallTimeout is no stall.
+func streamSlowReader(t *testing.T, _ *storetest.Proxy, config client.Config) {
+	config.StallTimeout = time.Second
+	cli := dial(t, config)
+	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	if _, err := stream.Next(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(config.StallTimeout * 3 / 2)
+	if err := drain(stream); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func streamCut(t *testing.T, proxy *storetest.Proxy, config client.Config) {
+	cli := dial(t, config)
+	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	proxy.Cut()
+	if err := drain(stream); !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "member one") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func streamCancelled(t *testing.T, _ *storetest.Proxy, config client.Config) {
+	cli := dial(t, config)
+	member := survey(t, cli).Members[0]
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stream, err := cli.Stream(ctx, member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	if err := drain(stream); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	if stream, err = cli.Stream(t.Context(), member); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := drain(stream); !errors.Is(err, context.Canceled) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// While nobody calls Next, no more than the flow control windows is taken from
+// the member.
+func streamReadsAheadWithinBounds(t *testing.T, proxy *storetest.Proxy, config client.Config) {
+	cli := dial(t, config)
+	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var before int64 = -1
+	for deadline := time.Now().Add(10 * time.Second); proxy.Forwarded() != before; time.Sleep(200 * time.Millisecond) {
+		before = proxy.Forwarded()
+		if time.Now().After(deadline) {
+			t.Fatal("bytes keep coming although nobody reads")
+		}
+	}
+	// The proxy's own socket buffers hold some megabytes of it.
+	if before > 10<<20 {
+		t.Errorf("%d bytes were read ahead", before)
+	}
+	if err := drain(stream); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	if after := proxy.Forwarded(); after < 20<<20 {
+		t.Errorf("%d bytes in all", after)
+	}
+}

@@ -1,0 +1,466 @@
+// Package safedir works on files below directories that another user may write
+// to, such as a member's data directory: etcd's user owns it, and a restore of it
+// runs as root.
+//
+// Its functions take paths, as those of package os do, and differ from them in
+// what they refuse:
+//
+//   - A path is walked folder by folder, on descriptors. A symbolic link is
+//     followed only where nobody but root and the effective user could have put
+//     it there: it lies in a folder that belongs to one of them and that others
+//     may not write to (or in one with the sticky bit, and the link itself belongs
+//     to one of them). So a data directory may be a link that an administrator
+//     made, and a folder that this process filled with links is read through
+//     them, but no link inside a data directory of etcd's user is followed.
+//     Whatever is put in the way meanwhile, a path never leads out of the
+//     directory that the other user owns.
+//   - Only regular files are opened, and opening never waits: a FIFO, a socket or
+//     a device is an error.
+//   - In a folder that others may write to, a file with several names (hard links)
+//     is opened only where it belongs to the folder's owner: it may be anybody's.
+//   - What is created is new. Nothing that is there is truncated.
+//
+// A process without privileges, which could not do more than the other user's
+// link could ask of it, follows links as the kernel does; all else holds for it
+// as well.
+//
+// What cannot be written with these functions alone, since a library takes a
+// path, belongs into a Private folder: nobody else gets into it, and Dir.Path
+// leads into it even where the folder was given another name.
+package safedir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoExchange says that a file system cannot swap two names.
+var ErrNoExchange = errors.New("this file system cannot swap two folders in one step")
+
+// at does something in the folder that path ends in, with its last name.
+func at(path string, last bool, do func(d *Dir, base string) error) error {
+	d, base, err := locate(path, last)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(d, base), d.Close())
+}
+
+// OpenDir opens a directory. The caller closes it.
+func OpenDir(path string) (*Dir, error) {
+	d, base, err := locate(path, true)
+	if err != nil || base == "." {
+		return d, err
+	}
+	s, err := d.sub(base)
+	return s, errors.Join(err, d.Close())
+}
+
+// Open opens a regular file for reading. The caller closes it; its name is the
+// path without links.
+func Open(path string) (f *os.File, err error) {
+	err = at(path, true, func(d *Dir, base string) error {
+		f, err = d.open(base, unix.O_RDONLY)
+		return err
+	})
+	return f, err
+}
+
+// OpenWritable opens a regular file that is there for reading and writing.
+func OpenWritable(path string) (f *os.File, err error) {
+	err = at(path, true, func(d *Dir, base string) error {
+		f, err = d.open(base, unix.O_RDWR)
+		return err
+	})
+	return f, err
+}
+
+// Create makes a new file for reading and writing, with mode 0600, and fails with
+// os.ErrExist where anything of that name is there.
+func Create(path string) (f *os.File, err error) {
+	err = at(path, false, func(d *Dir, base string) error {
+		f, err = d.create(base)
+		return err
+	})
+	return f, err
+}
+
+func (d *Dir) create(name string) (*os.File, error) {
+	fd, err := openat(d.fd(), name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return nil, d.err("create", name, err)
+	}
+	return newFile(fd, filepath.Join(d.path, name)), nil
+}
+
+// newFile takes a descriptor over, and lets its reads wait as any file's do.
+func newFile(fd int, path string) *os.File {
+	_ = unix.SetNonblock(fd, false) // matters to nobody where it fails: it is a regular file or a folder
+	return os.NewFile(uintptr(fd), path)
+}
+
+func (d *Dir) open(name string, flags int) (*os.File, error) {
+	// A device may do something already when it is opened.
+	info, err := d.lstat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return nil, fmt.Errorf("%s %w", filepath.Join(d.shown, name), ErrLink)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", filepath.Join(d.shown, name))
+	}
+	fd, err := openat(d.fd(), name, flags, 0)
+	if err != nil {
+		return nil, d.err("open", name, err)
+	}
+	f := newFile(fd, filepath.Join(d.path, name))
+	if err := d.checkFile(fd, name); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// checkFile refuses what is no regular file, and what may be another's.
+func (d *Dir) checkFile(fd int, name string) error {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return d.err("stat", name, err)
+	}
+	path := filepath.Join(d.shown, name)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("%s is no regular file", path)
+	}
+	if !d.mine && st.Nlink > 1 && st.Uid != d.uid {
+		return fmt.Errorf("%s is a file of user %d with %d names (hard links), in a folder of user %d: it may be another's, and is not opened: put a copy in its place", path, st.Uid, st.Nlink, d.uid)
+	}
+	return nil
+}
+
+// ReadFile reads a file that has at most so many bytes.
+func ReadFile(path string, most int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, most)
+}
+
+func readAll(f *os.File, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", f.Name(), most)
+	}
+	return data, errors.Join(err, f.Close())
+}
+
+// ReadOwn is ReadFile for what this process wrote earlier, and believes: the file
+// belongs to root or the effective user, and nobody else may write to it.
+func ReadOwn(path string, most int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(int(f.Fd()), &st) }); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "stat", Path: path, Err: err}, f.Close())
+	}
+	if !ours(st.Uid) || !onlyOwner(st) {
+		return nil, errors.Join(fmt.Errorf("%s belongs to user %d and has mode %04o: another user could have written it: look at it, and remove it", path, st.Uid, st.Mode&0o7777), f.Close())
+	}
+	return readAll(f, most)
+}
+
+// Lstat looks at what has the name, without following it where it is a link.
+func Lstat(path string) (info fs.FileInfo, err error) {
+	err = at(path, false, func(d *Dir, base string) error {
+		info, err = d.lstat(base)
+		return err
+	})
+	return info, err
+}
+
+// Stat looks at what a path leads to.
+func Stat(path string) (info fs.FileInfo, err error) {
+	err = at(path, true, func(d *Dir, base string) error {
+		if info, err = d.lstat(base); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			err = fmt.Errorf("%s %w", filepath.Join(d.shown, base), ErrLink)
+		}
+		return err
+	})
+	return info, err
+}
+
+// below is an open folder in it.
+func (d *Dir) below(f *os.File) (*Dir, error) {
+	fd, err := openat(int(f.Fd()), ".", searchFlags|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: f.Name(), Err: err}
+	}
+	return newDir(fd, f.Name(), f.Name())
+}
+
+// File opens the directory itself, to be synced, or to change its owner or mode.
+// The caller closes it.
+func (d *Dir) File() (*os.File, error) {
+	fd, err := openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, d.err("open", "", err)
+	}
+	return newFile(fd, d.path), nil
+}
+
+// Names are the names in it, in order.
+func (d *Dir) Names() ([]string, error) {
+	f, err := d.File()
+	if err != nil {
+		return nil, err
+	}
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, errors.Join(err, f.Close())
+}
+
+// Names are the names in a folder, in order.
+func Names(path string) ([]string, error) {
+	d, err := OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Names()
+	return names, errors.Join(err, d.Close())
+}
+
+// ReadDir tells what is in a folder, in the order of the names.
+func ReadDir(path string) (all []fs.DirEntry, err error) {
+	d, err := OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Names()
+	for _, name := range names {
+		info, lstatErr := d.lstat(name)
+		if errors.Is(lstatErr, fs.ErrNotExist) {
+			continue // it went just now
+		}
+		if lstatErr != nil {
+			err = lstatErr
+			break
+		}
+		all = append(all, fs.FileInfoToDirEntry(info))
+	}
+	return all, errors.Join(err, d.Close())
+}
+
+// Mkdir makes a folder with mode 0700.
+func Mkdir(path string) error {
+	return at(path, false, func(d *Dir, base string) error { return d.mkdir(base) })
+}
+
+func (d *Dir) mkdir(name string) error {
+	return d.err("mkdir", name, retry(func() error { return unix.Mkdirat(d.fd(), name, 0o700) }))
+}
+
+// MkdirAll makes a folder, and those above it, where they are not there. What is
+// there is to be a folder.
+func MkdirAll(path string) error {
+	err := Mkdir(path)
+	if errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
+		if err := MkdirAll(filepath.Dir(path)); err != nil {
+			return err
+		}
+		err = Mkdir(path)
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	d, err := OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return d.Close()
+}
+
+// Remove removes a file, or an empty folder.
+func Remove(path string) error {
+	return at(path, false, func(d *Dir, base string) error { return d.Remove(base) })
+}
+
+// Remove removes a file in it, or an empty folder.
+func (d *Dir) Remove(name string) error {
+	err := retry(func() error { return unix.Unlinkat(d.fd(), name, 0) })
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return d.err("remove", name, err)
+	}
+	if dirErr := retry(func() error { return unix.Unlinkat(d.fd(), name, unix.AT_REMOVEDIR) }); !errors.Is(dirErr, unix.ENOTDIR) {
+		err = dirErr
+	}
+	return d.err("remove", name, err)
+}
+
+// RemoveAll removes what has the name, and what is below it. What is not there
+// is no error.
+func RemoveAll(path string) error {
+	err := at(path, false, func(d *Dir, base string) error { return d.RemoveAll(base) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// removeAgain is how often a folder is emptied that somebody fills meanwhile.
+const removeAgain = 3
+
+// RemoveAll removes what has the name in it, and what is below it.
+func (d *Dir) RemoveAll(name string) error {
+	for try := 1; ; try++ {
+		err := d.Remove(name)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if try > removeAgain || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		s, err := d.sub(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.Empty(), s.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+// Empty removes all that is in it, but what has one of the names.
+func (d *Dir) Empty(but ...string) error {
+	names, err := d.Names()
+	for _, name := range names {
+		if !slices.Contains(but, name) {
+			err = errors.Join(err, d.RemoveAll(name))
+		}
+	}
+	return err
+}
+
+// Rename renames. Neither name is followed where it is a link.
+func Rename(from, to string) error { return rename("rename", from, to, 0) }
+
+func rename(op, from, to string, flags uint) error {
+	return at(from, false, func(a *Dir, x string) error {
+		return at(to, false, func(b *Dir, y string) error {
+			err := retry(func() error { return renameat(a.fd(), x, b.fd(), y, flags) })
+			switch {
+			case err == nil:
+				return nil
+			case flags != 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EXDEV)):
+				return ErrNoExchange
+			}
+			return &os.LinkError{Op: op, Old: filepath.Join(a.shown, x), New: filepath.Join(b.shown, y), Err: err}
+		})
+	})
+}
+
+// Link gives a file a second name.
+func Link(from, to string) error {
+	return at(from, false, func(a *Dir, x string) error {
+		return at(to, false, func(b *Dir, y string) error {
+			if err := retry(func() error { return unix.Linkat(a.fd(), x, b.fd(), y, 0) }); err != nil {
+				return &os.LinkError{Op: "link", Old: filepath.Join(a.shown, x), New: filepath.Join(b.shown, y), Err: err}
+			}
+			return nil
+		})
+	})
+}
+
+// Sync makes a file's content, or a folder's names, durable.
+func Sync(path string) error {
+	return at(path, true, func(d *Dir, base string) error {
+		return d.with(base, func(f *os.File, _ fs.FileInfo) error { return f.Sync() })
+	})
+}
+
+// with opens a regular file or a folder in it for reading.
+func (d *Dir) with(name string, do func(f *os.File, info fs.FileInfo) error) error {
+	info, err := d.lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is neither a folder nor a regular file", filepath.Join(d.shown, name))
+	}
+	fd, err := openat(d.fd(), name, unix.O_RDONLY, 0)
+	if err != nil {
+		return d.err("open", name, err)
+	}
+	f := newFile(fd, filepath.Join(d.shown, name))
+	info, err = f.Stat()
+	if err == nil && !info.IsDir() {
+		err = d.checkFile(fd, name)
+	}
+	if err == nil {
+		err = do(f, info)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Walk opens all that is below path, and path itself last, and calls do with each.
+// What is neither a folder nor a regular file, or may be another's file, ends it.
+func Walk(path string, do func(f *os.File, info fs.FileInfo) error) error {
+	return at(path, false, func(d *Dir, base string) error { return d.walk(base, do) })
+}
+
+func (d *Dir) walk(name string, do func(f *os.File, info fs.FileInfo) error) error {
+	return d.with(name, func(f *os.File, info fs.FileInfo) error {
+		if info.IsDir() {
+			s, err := d.below(f)
+			if err != nil {
+				return err
+			}
+			names, err := s.Names()
+			for _, n := range names {
+				if err == nil {
+					err = s.walk(n, do)
+				}
+			}
+			if err := errors.Join(err, s.Close()); err != nil {
+				return err
+			}
+		}
+		return do(f, info)
+	})
+}
+
+// Symlink makes a link to target.
+func Symlink(target, path string) error {
+	return at(path, false, func(d *Dir, base string) error {
+		return d.err("symlink", base, retry(func() error { return unix.Symlinkat(target, d.fd(), base) }))
+	})
+}
+
+// Readlink is what a link says; empty where the path is no link, or not there.
+func Readlink(path string) (target string, err error) {
+	err = at(path, false, func(d *Dir, base string) error {
+		target, err = d.readlink(base)
+		return err
+	})
+	return target, err
+}
+
+// Free is how many bytes this user may still write to the file system that a
+// folder is in, or would be in: that of the nearest folder above which is there.
+// Known is false on platforms where it cannot be told.
+func Free(dir string) (bytes int64, known bool, err error) {
+	for {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return free(dir)
+		}
+		dir = filepath.Dir(dir)
+	}
+}

@@ -1,0 +1,93 @@
+package safedir
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// searchFlags open a folder that is only gone through: that needs no right to
+// list it.
+const searchFlags = unix.O_PATH
+
+// Path leads into the directory, for a library that takes a path. Where others
+// could put something else at its name, it is Pinned.
+func (d *Dir) Path() string {
+	if d.stable {
+		return d.path
+	}
+	return d.Pinned()
+}
+
+// Pinned leads into the directory, whatever name it gets: through this process's
+// open descriptor (/proc/PID/fd/N). It holds until Close, for child processes too.
+// Without privileges it is the plain path.
+func (d *Dir) Pinned() string {
+	if !privileged {
+		return d.path
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.fd())
+}
+
+// enterMagic goes through a link of /proc/PID/fd, which leads to what is open and
+// not to its name.
+func (w *walk) enterMagic(name, target string) (bool, error) {
+	at := w.at()
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Fstatfs(at.fd(), &st) }); err != nil {
+		return false, at.err("statfs", "", err)
+	}
+	if st.Type != unix.PROC_SUPER_MAGIC || name == "self" || name == "thread-self" {
+		return false, nil
+	}
+	var fd int
+	err := retry(func() (err error) {
+		fd, err = unix.Openat(at.fd(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return false, nil //nolint:nilerr // no folder: a file, which its name leads to
+	}
+	d, err := newDir(fd, at.path+"/"+name, target)
+	if err != nil {
+		return false, err
+	}
+	d.stable = true
+	w.open = append(w.open, d)
+	return true, nil
+}
+
+// lstat does not follow a link.
+func (d *Dir) lstat(name string) (fs.FileInfo, error) {
+	fd, err := openat(d.fd(), name, unix.O_PATH, 0)
+	if err != nil {
+		return nil, d.err("lstat", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	return info, err
+}
+
+// Exchange swaps two names in one step. ErrNoExchange where the file system has
+// no such thing.
+func Exchange(a, b string) error { return rename("exchange", a, b, unix.RENAME_EXCHANGE) }
+
+// RenameNew renames, and fails with os.ErrExist where the new name is taken;
+// ErrNoExchange where the file system cannot promise that.
+func RenameNew(from, to string) error { return rename("rename", from, to, unix.RENAME_NOREPLACE) }
+
+func renameat(from int, a string, to int, b string, flags uint) error {
+	return unix.Renameat2(from, a, to, b, flags)
+}
+
+// free asks the file system.
+func free(dir string) (free int64, known bool, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, false, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(st.Bavail) * st.Bsize, true, nil
+}

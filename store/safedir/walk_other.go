@@ -1,0 +1,41 @@
+//go:build !linux
+
+package safedir
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const searchFlags = unix.O_RDONLY
+
+// Path leads into the directory, for a library that takes a path. Elsewhere than
+// on Linux it is the name by which it was opened.
+func (d *Dir) Path() string { return d.path }
+
+// Pinned is for Linux.
+func (d *Dir) Pinned() string { return d.path }
+
+func (*walk) enterMagic(string, string) (bool, error) { return false, nil }
+
+// lstat goes by the name: what it says is only looked at, and what is opened
+// afterwards is looked at again.
+func (d *Dir) lstat(name string) (fs.FileInfo, error) {
+	return os.Lstat(filepath.Join(d.path, name))
+}
+
+// Exchange is for Linux.
+func Exchange(string, string) error { return ErrNoExchange }
+
+// RenameNew is for Linux.
+func RenameNew(string, string) error { return ErrNoExchange }
+
+func renameat(from int, a string, to int, b string, _ uint) error {
+	return unix.Renameat(from, a, to, b)
+}
+
+// free is not known on this platform.
+func free(string) (free int64, known bool, err error) { return 0, false, nil }

@@ -1,0 +1,381 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Isolate cuts a member off from its peers, in both directions, and leaves its
+// clients connected. It returns when the member has noticed: it sees no leader,
+// or a leader gave up.
+func (c *Cluster) Isolate(t testing.TB, i int) {
+	t.Helper()
+	c.CutOff(t, i)
+	client := c.Client(t, i)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		resp, err := client.Status(t.Context(), c.members[i].ClientURL)
+		if err == nil && resp.Leader == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("member %s is isolated and still sees a leader: %v, %v", c.members[i].Name, resp, err)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// CutOff is Isolate, and returns at once: a leader believes for up to an
+// election timeout that it still leads, and writes into its log what nobody will
+// ever acknowledge.
+func (c *Cluster) CutOff(t testing.TB, i int) {
+	t.Helper()
+	if c.members[i].proxy == nil {
+		t.Fatal("members that were started from data directories cannot be isolated: nothing stands between them")
+	}
+	c.mu.Lock()
+	c.isolated[i] = true
+	c.mu.Unlock()
+	c.members[i].proxy.Cut()
+	var others []net.Conn
+	for _, m := range c.members {
+		others = append(others, m.proxy.clients()...)
+	}
+	others = c.refused(-1, others...)
+	for _, m := range c.members {
+		m.proxy.cut(others)
+	}
+}
+
+// Rejoin ends an Isolate. See WaitReady.
+func (c *Cluster) Rejoin(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.isolated, i)
+}
+
+func (c *Cluster) isIsolated(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isolated[i]
+}
+
+// refused are those of the connections to a member's peer port (-1: to anybody's)
+// that an isolation forbids. Whose they are is asked only while there is one: etcd
+// tries a dead peer many times a second, and the kernel takes milliseconds to list
+// its connections.
+func (c *Cluster) refused(to int, conns ...net.Conn) []net.Conn {
+	c.mu.Lock()
+	isolated := maps.Clone(c.isolated)
+	pids := make([]int, len(c.members))
+	for i, m := range c.members {
+		if m.process != nil {
+			pids[i] = m.process.pid()
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case len(isolated) == 0:
+		return nil
+	case isolated[to]:
+		return conns
+	}
+	from := owners(conns, pids)
+	return slices.DeleteFunc(conns, func(conn net.Conn) bool {
+		i, known := from[conn]
+		return known && !isolated[i] // who cannot be told apart may be the isolated one
+	})
+}
+
+// Proxy forwards TCP connections, until it is told to cut or to stall them.
+type Proxy struct {
+	listener net.Listener
+	target   string
+	refused  func(...net.Conn) []net.Conn // of the clients; nil: none is
+
+	mu      sync.Mutex
+	idle    *sync.Cond // signals a change of stalled
+	stalled bool
+	conns   map[net.Conn]net.Conn // the clients', and those to the server
+	shut    bool
+	after   int64 // bytes towards the client until it stalls; 0: no bound
+	towards int64 // bytes towards the clients so far
+}
+
+// NewProxy listens on a free port of loopback and forwards to target
+// (host:port). It ends with the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := serveProxy(l, target, nil)
+	t.Cleanup(p.close)
+	return p
+}
+
+func serveProxy(l net.Listener, target string, refused func(...net.Conn) []net.Conn) *Proxy {
+	p := &Proxy{listener: l, target: target, refused: refused, conns: map[net.Conn]net.Conn{}}
+	p.idle = sync.NewCond(&p.mu)
+	go p.serve()
+	return p
+}
+
+// Addr is host:port to connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Stall stops forwarding in both directions and keeps the connections.
+func (p *Proxy) Stall() { p.set(func() { p.stalled = true }) }
+
+// StallAfter stalls once n more bytes went towards the client.
+func (p *Proxy) StallAfter(n int64) { p.set(func() { p.after = n }) }
+
+// Resume ends a Stall.
+func (p *Proxy) Resume() { p.set(func() { p.stalled, p.after = false, 0 }) }
+
+// Forwarded is how many bytes have come from the server, for all clients.
+func (p *Proxy) Forwarded() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.towards
+}
+
+// Cut closes all connections; new ones are forwarded.
+func (p *Proxy) Cut() { p.cut(p.clients()) }
+
+func (p *Proxy) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	p.idle.Broadcast()
+}
+
+func (p *Proxy) clients() []net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.conns))
+}
+
+func (p *Proxy) cut(clients []net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, client := range clients {
+		if server := p.conns[client]; server != nil {
+			client.Close()
+			server.Close()
+		}
+	}
+}
+
+func (p *Proxy) close() {
+	p.listener.Close()
+	p.set(func() { p.shut = true })
+	p.Cut()
+}
+
+func (p *Proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		go p.forward(client)
+	}
+}
+
+func (p *Proxy) forward(client net.Conn) {
+	defer client.Close()
+	if p.refused != nil && len(p.refused(client)) > 0 {
+		return
+	}
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	p.mu.Lock()
+	if p.shut {
+		p.mu.Unlock()
+		return
+	}
+	p.conns[client] = server
+	p.mu.Unlock()
+	defer p.set(func() { delete(p.conns, client) })
+	if p.refused != nil && len(p.refused(client)) > 0 {
+		return // a cut between the first question and the entry above missed this one
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.copy(server, client, false) })
+	wg.Go(func() { p.copy(client, server, true) })
+	wg.Wait()
+}
+
+// copy ends both directions when one ends: half-closed connections matter to
+// none of the protocols that go through here.
+func (p *Proxy) copy(to, from net.Conn, towardsClient bool) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			p.wait(n, towardsClient)
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) wait(n int, towardsClient bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if towardsClient {
+		p.towards += int64(n)
+		if p.after > 0 {
+			if p.after -= int64(n); p.after <= 0 {
+				p.after, p.stalled = 0, true
+			}
+		}
+	}
+	for p.stalled && !p.shut {
+		p.idle.Wait()
+	}
+}
+
+// SlowDisk is a member whose disk takes long to sync, by the kernel's own
+// doing: a debugger holds each call up.
+type SlowDisk struct {
+	tracer *exec.Cmd
+	trace  string
+	ended  bool
+}
+
+// SlowDisk makes each sync of a running member's files last longer, until Stop
+// or the member's end. It takes strace, and the right to trace processes.
+func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		Unavailable(t, "strace is not installed (apt-get install strace)")
+	}
+	s := &SlowDisk{trace: filepath.Join(t.TempDir(), "strace")}
+	s.tracer = exec.Command(strace, "-f", "-o", s.trace, "-p", strconv.Itoa(c.members[i].process.pid()),
+		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter="+strconv.FormatInt(delay.Microseconds(), 10))
+	var said bytes.Buffer
+	s.tracer.Stderr = &said
+	s.tracer.SysProcAttr = WithParent(syscall.SIGTERM)
+	if err := s.tracer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.end() })
+	for deadline := time.Now().Add(20 * time.Second); !traced(c.members[i].process.pid()); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.end()
+			Unavailable(t, "strace did not get hold of member "+c.members[i].Name+": "+said.String())
+		}
+	}
+	return s
+}
+
+// traced tells whether a debugger has all threads of a process.
+func traced(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, path := range threads {
+		status, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(status, []byte("\nTracerPid:\t0\n")) {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends it, and fails the test unless syncs were held up.
+func (s *SlowDisk) Stop(t testing.TB) {
+	t.Helper()
+	s.end()
+	if s.Held(t) == 0 {
+		t.Error("the slow disk held up no sync")
+	}
+}
+
+// Held counts the syncs that were held up so far.
+func (s *SlowDisk) Held(t testing.TB) int {
+	t.Helper()
+	data, err := os.ReadFile(s.trace)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return bytes.Count(data, []byte("(DELAYED)")) + bytes.Count(data, []byte("<unfinished ...>"))
+}
+
+func (s *SlowDisk) end() {
+	if s.ended {
+		return
+	}
+	s.ended = true
+	_ = s.tracer.Process.Signal(syscall.SIGTERM) // it lets go of the member; it may have ended with it
+	_ = s.tracer.Wait()                          // by the signal
+}
+
+// Freeze stops a member's process where it stands, until Thaw: it keeps its
+// connections and answers nobody. It returns when all of its threads stand.
+func (c *Cluster) Freeze(t testing.TB, i int) {
+	t.Helper()
+	c.signal(t, i, syscall.SIGSTOP)
+	t.Cleanup(func() {
+		_ = c.members[i].process.cmd.Process.Signal(syscall.SIGCONT) // so that it can be stopped; it may have ended
+	})
+	for deadline := time.Now().Add(time.Minute); !stands(c.members[i].process.cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("member %s: it runs on a minute after SIGSTOP", c.members[i].Name)
+		}
+	}
+}
+
+// stands tells that no thread of a process runs (proc(5), stat: the state follows the
+// name in parentheses).
+func stands(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return true // it has ended, or the system has no such files
+	}
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		data, err := os.ReadFile(path)
+		_, state, ok := strings.Cut(string(data), ") ")
+		return err == nil && ok && !strings.HasPrefix(state, "T")
+	})
+}
+
+// Thaw lets a frozen member go on.
+func (c *Cluster) Thaw(t testing.TB, i int) {
+	t.Helper()
+	c.signal(t, i, syscall.SIGCONT)
+}
+
+func (c *Cluster) signal(t testing.TB, i int, s syscall.Signal) {
+	t.Helper()
+	if err := c.members[i].process.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("member %s: %s: %v", c.members[i].Name, s, err)
+	}
+}

@@ -1,0 +1,448 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/version"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+)
+
+const (
+	// DefaultBootTimeout is for a machine that is busy with other things: a
+	// database of 8 GiB boots in a minute on an idle one.
+	DefaultBootTimeout = 10 * time.Minute
+	// requestTimeout is how long one request may take: a member that computes its
+	// hash answers nothing else meanwhile.
+	requestTimeout = 2 * time.Minute
+)
+
+// DrillOptions say how a drill is done.
+type DrillOptions struct {
+	// ScratchDir is where the scratch folder is made, for as many copies of the
+	// database as there are members; the system's folder for temporary files
+	// where empty. Where it is not there, it is made, and removed afterwards.
+	ScratchDir string
+	// Object is how the check calls what it looked at; the image's name where
+	// empty.
+	Object string
+	// Members is how many voters the cluster has. 0: as many as the image has
+	// members, learners included.
+	Members int
+	// BootTimeout bounds the time until all members are ready; 0 is
+	// DefaultBootTimeout.
+	BootTimeout time.Duration
+	// Command starts a program that calls Members and nothing else. Empty: this
+	// one, with the argument MembersCommand.
+	Command []string
+	// Progress may be nil. PhaseBuild counts bytes of the image. It is called from
+	// one goroutine at a time.
+	Progress func(phase string, done, total int64)
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Phases of a drill, in their order. PhaseBuild, PhaseBoot and PhaseFirstRead, with
+// what it took to get the image, are the measured recovery time.
+const (
+	// PhaseBuild reads the image and builds the members' directories.
+	PhaseBuild = "build"
+	// PhaseExpect reads what the cluster is to serve out of the built database.
+	PhaseExpect = "expect"
+	// PhaseBoot starts the members, until each is part of a quorum.
+	PhaseBoot = "boot"
+	// PhaseFirstRead is the first linearizable read, of every member.
+	PhaseFirstRead = "first read"
+	// PhaseServe is all that is compared.
+	PhaseServe = "serve"
+	// PhaseRemove ends the members and removes their folder.
+	PhaseRemove = "remove"
+)
+
+func (o DrillOptions) withDefaults(image string) (DrillOptions, error) {
+	if o.Members < 0 || o.BootTimeout < 0 {
+		return o, fmt.Errorf("drill: %d members, %s to boot: none of them can be negative", o.Members, o.BootTimeout)
+	}
+	if o.ScratchDir == "" {
+		o.ScratchDir = os.TempDir()
+	}
+	if o.Object == "" {
+		o.Object = image
+	}
+	if o.BootTimeout == 0 {
+		o.BootTimeout = DefaultBootTimeout
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return o, fmt.Errorf("drill: find the program to run the members: %w", err)
+		}
+		o.Command = []string{self, MembersCommand}
+	}
+	return o, nil
+}
+
+// drill is one run.
+type drill struct {
+	image   snapshot.Image
+	options DrillOptions
+
+	facts    snapshot.Facts
+	scratch  *walreplay.ScratchFolder
+	plan     *restore.Plan
+	clients  map[string]string // client URLs by member
+	tls      store.TLSFiles    // of this run
+	expected *Expected
+	hash     snapshot.HashKV // of the built database
+	password string          // of root, in the copies; empty where nobody has to log in
+	process  *process
+
+	check    report.Check
+	findings []report.Finding
+	booting  time.Time
+}
+
+// Drill builds a cluster from an image, starts it, holds what it serves against the
+// image by Prove, and removes it. What is wrong with the image is in the check, as
+// is what kept the drill from being done: then the check is Unchecked, with the
+// reason. An error says that ctx ended before there was a result, or that
+// something of the drill could not be removed; the check counts beside the
+// latter.
+//
+// The cluster has members of the bundled etcd with names and addresses of their
+// own, its revision is not raised, there is no quota, and where authentication is
+// on root has a new password, in the copy. It listens on 127.0.0.1 alone, with
+// mutual TLS whose certificates were made for the run and lie in the scratch
+// folder. Its members run in a process of their own, as etcd ends its whole
+// process on a database that makes no sense. What a killed drill left is removed
+// by the next one in the same folder. It takes the space of a whole database for
+// each member.
+func Drill(ctx context.Context, image snapshot.Image, o DrillOptions) (check report.Check, err error) {
+	if os.Getenv(membersVariable) != "" {
+		return check, errors.New("drill: this process was started by a drill to run its members, and began a drill of its own: DrillOptions.Command must start a program that calls Members")
+	}
+	o, err = o.withDefaults(image.Name())
+	if err != nil {
+		return check, err
+	}
+	began := time.Now()
+	d := &drill{image: image, options: o}
+	d.check = report.Check{Level: report.Drill, Object: o.Object, Compared: "nothing yet: the cluster was not built"}
+	err = d.inScratch(ctx)
+	d.check.Took = time.Since(began)
+	return d.check, err
+}
+
+// inScratch does the drill in a folder that is gone afterwards.
+func (d *drill) inScratch(ctx context.Context) (err error) {
+	if d.scratch, err = walreplay.NewScratchFolder(d.options.ScratchDir); err != nil {
+		return d.conclude(ctx, unable("make the scratch folder: %w", err))
+	}
+	err = d.run(ctx)
+	done := d.phase(PhaseRemove)
+	d.process.end()
+	removed := d.scratch.Remove()
+	done()
+	err = d.conclude(ctx, err)
+	if d.check.Status != report.Passed && d.process != nil {
+		d.options.Logger.Debug("drill: the end of the members' log", "log", string(d.process.stderr.bytes()))
+	}
+	if removed != nil {
+		err = errors.Join(err, fmt.Errorf("drill: %w: remove %s", removed, d.scratch.Path()))
+	}
+	return err
+}
+
+func (d *drill) run(ctx context.Context) (err error) {
+	d.options.Progress(PhaseBuild, 0, d.image.Size())
+	if d.facts, err = d.image.Facts(ctx); err != nil {
+		return fmt.Errorf("look into %s: %w", d.image.Name(), err)
+	}
+	if strings.HasPrefix(d.facts.ClusterVersion, "3.4.") {
+		return unable("etcd 3.4 wrote %s: a drill begins with etcd 3.5, and the level structure is the last that proves it", d.image.Name())
+	}
+	if d.tls, err = store.MakeRunTLS(filepath.Join(d.scratch.Path(), "tls")); err != nil {
+		return unable("%w", err)
+	}
+	const attempts = 3 // somebody else may take a port between finding and listening
+	err = d.boot(ctx)
+	for i := 1; i < attempts && errors.Is(err, errPortTaken); i++ {
+		d.process.end()
+		for _, m := range d.plan.Members {
+			if err := safedir.RemoveAll(m.DataDir); err != nil {
+				return unable("start again with other ports: %w", err)
+			}
+		}
+		err = d.boot(ctx)
+	}
+	if err != nil || len(d.findings) > 0 { // what it should serve is not known
+		return err
+	}
+	return d.serve(ctx)
+}
+
+// boot builds the members, reads what they are to serve, and starts them.
+func (d *drill) boot(ctx context.Context) error {
+	d.check.Phases = nil
+	if err := d.build(ctx); err != nil {
+		return err
+	}
+	done := d.phase(PhaseExpect)
+	if err := d.expect(ctx); err != nil {
+		return err
+	}
+	done()
+	return d.start(ctx)
+}
+
+// phase begins a phase; the function that it returns ends it.
+func (d *drill) phase(name string) func() {
+	d.options.Progress(name, 0, 0)
+	start := time.Now()
+	return func() {
+		took := time.Since(start)
+		d.check.Phases = append(d.check.Phases, report.Phase{Name: name, Took: took})
+		d.options.Logger.Debug("drill: phase done", "phase", name, "took", took)
+	}
+}
+
+// build makes the members' data directories, as a restore does.
+func (d *drill) build(ctx context.Context) error {
+	request, err := d.request()
+	if err != nil {
+		return err
+	}
+	done := d.phase(PhaseBuild)
+	if d.plan, err = restore.NewPlan(ctx, request); err != nil {
+		if errors.Is(err, restore.ErrTooOld) {
+			return unable("it is newer than the bundled etcd %s: %w", version.Version, err)
+		}
+		return fmt.Errorf("plan the cluster: %w", err)
+	}
+	_, err = restore.Execute(ctx, d.plan, d.image, restore.ExecOptions{
+		Logger: d.options.Logger,
+		Progress: func(p restore.Progress) {
+			if p.Phase == restore.PhaseWrite {
+				d.options.Progress(PhaseBuild, p.Done, p.Total)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("build the cluster: %w", err)
+	}
+	done()
+	d.check.Bytes = d.image.Size()
+	size := counted(len(d.plan.Members), "member", "members")
+	if had := len(d.facts.Members); had != len(d.plan.Members) {
+		size += fmt.Sprintf(" (it had %d)", had)
+	}
+	d.check.Compared = fmt.Sprintf("a cluster of %s, of etcd %s, was built from it", size, version.Version)
+	return nil
+}
+
+// request is a cluster of the original size, with members and addresses of its
+// own. An image without members, as some tools leave them, is tried with one.
+func (d *drill) request() (restore.Request, error) {
+	members := d.options.Members
+	if members == 0 {
+		members = max(len(d.facts.Members), 1)
+	}
+	ports, err := store.FreePorts(2 * members)
+	if err != nil {
+		return restore.Request{}, unable("find ports for %d members: %w", members, err)
+	}
+	d.clients = map[string]string{}
+	var cluster []string
+	for i := range members {
+		name := fmt.Sprintf("m%d", i+1)
+		cluster = append(cluster, fmt.Sprintf("%s=https://127.0.0.1:%d", name, ports[2*i]))
+		d.clients[name] = fmt.Sprintf("https://127.0.0.1:%d", ports[2*i+1])
+	}
+	return restore.Request{
+		Image: d.image,
+		// Revisions are to be those of the image; no client ever saw a later one
+		// of this cluster.
+		Bump:           restore.BumpRequest{Mode: restore.BumpOff},
+		DataDir:        filepath.Join(d.scratch.Path(), "{name}"),
+		TargetVersion:  version.Cluster(version.Version),
+		InitialCluster: strings.Join(cluster, ","),
+	}, nil
+}
+
+// expect reads what has to be served, and gives root a password in the copies. A
+// database that makes no sense is a finding; it is booted all the same, as only
+// that shows what it is good for.
+func (d *drill) expect(ctx context.Context) error {
+	err := d.readExpected(ctx, database(d.plan.Members[0]))
+	var disk *fs.PathError
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.As(err, &disk):
+		return unable("read the built database: %w", err)
+	case err != nil:
+		d.findings = []report.Finding{{Kind: report.KindServe, Text: "what it should serve cannot be read: " + err.Error()}}
+		return nil //nolint:nilerr // it is a finding
+	case !d.expected.AuthEnabled:
+		return nil
+	case !d.expected.root:
+		// Etcd refuses to turn authentication on then.
+		return fault(report.KindServe, "authentication is enabled, and no user root with the role root exists: nobody could administer the cluster")
+	}
+	if d.password, err = setRootPassword(d.plan.Members); err != nil {
+		return unable("put a password into the copies: %w", err)
+	}
+	return nil
+}
+
+func (d *drill) readExpected(ctx context.Context, path string) error {
+	f, err := safedir.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if d.expected, err = ReadExpected(ctx, f, info.Size()); err != nil {
+		return err
+	}
+	if d.hash, err = snapshot.ReadHashKV(ctx, f, info.Size()); err != nil {
+		return err
+	}
+	return d.expected.sampleKeys(ctx, f, info.Size())
+}
+
+// database is the file of a member.
+func database(m restore.Member) string {
+	return filepath.Join(m.DataDir, "member", "snap", "db")
+}
+
+// serve holds what the cluster serves against the built database.
+func (d *drill) serve(ctx context.Context) error {
+	// A client would go on trying to reach members that are gone.
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-d.process.gone:
+		case <-working.Done():
+		}
+	}()
+	const slowest = 10 << 20 // bytes a second, of a member's HashKV
+	request := Request{
+		Client: client.Config{
+			CACert: d.tls.CA, Cert: d.tls.Cert, Key: d.tls.Key, CommandTimeout: requestTimeout, Logger: d.options.Logger,
+		},
+		ClientURLs: map[string][]string{}, ClusterID: d.plan.ClusterID, Members: d.plan.Members,
+		RevisionAtLeast: d.facts.Revision, HashKV: &d.hash, Expected: d.expected, Started: d.booting,
+		Timeout: requestTimeout, Checks: requestTimeout + time.Duration(d.image.Size()/slowest)*time.Second,
+		Logger: d.options.Logger,
+	}
+	if d.password != "" {
+		request.Client.User, request.Client.Password = root, d.password
+	}
+	for name, url := range d.clients {
+		request.ClientURLs[name] = []string{url}
+	}
+	done, reading := d.phase(PhaseFirstRead), true
+	request.Waiting = func(w Waiting) {
+		if reading && len(w.Missing) == 0 {
+			done()
+			done, reading = d.phase(PhaseServe), false
+		}
+	}
+	r, err := Prove(working, request)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	done()
+	if err == nil && len(r.Unproved) == 0 {
+		d.check.Compared += fmt.Sprintf(", and what it served was compared with the database at revision %d: %s", d.facts.Revision, strings.Join(r.Proved, "; "))
+		return nil
+	}
+	// Of a process that ends, broken connections tell first.
+	if d.process.endsWithin(ctx, 0) || interrupted(err) && d.process.endsWithin(ctx, burial) {
+		return d.process.death(report.KindServe, "while it served")
+	}
+	var wrong *WrongError
+	switch {
+	case errors.As(err, &wrong) && !interrupted(err):
+		for _, text := range wrong.Wrong {
+			d.findings = append(d.findings, report.Finding{Kind: report.KindServe, Text: text})
+		}
+		return nil
+	case err != nil:
+		return unable("%w: try again where there is less to do", err)
+	}
+	return unable("not compared: %s", strings.Join(r.Unproved, "; "))
+}
+
+// unableError says that something could not be tried, which says nothing about
+// the image.
+type unableError struct{ err error }
+
+func (e *unableError) Error() string { return e.err.Error() }
+func (e *unableError) Unwrap() error { return e.err }
+
+func unable(format string, args ...any) error {
+	return &unableError{fmt.Errorf(format, args...)}
+}
+
+// faultError says that the image made the drill impossible.
+type faultError struct{ finding report.Finding }
+
+func (e *faultError) Error() string { return e.finding.String() }
+
+func fault(kind report.Kind, format string, args ...any) error {
+	return &faultError{report.Finding{Kind: kind, Text: fmt.Sprintf(format, args...)}}
+}
+
+// conclude turns what ended the drill, nil if nothing did, and what it found
+// into the check's status. It returns an error only where there is no result.
+func (d *drill) conclude(ctx context.Context, err error) error {
+	var (
+		damaged *snapshot.DamagedError
+		broken  *faultError
+	)
+	switch {
+	case errors.As(err, &broken):
+		d.findings = append(d.findings, broken.finding)
+	case errors.As(err, &damaged):
+		d.findings = append(d.findings, report.Finding{Kind: report.KindBoot, Text: "no cluster can be built from it: " + damaged.Error()})
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("drill of %s: %w", d.options.Object, context.Cause(ctx))
+	}
+	d.check.Findings = d.findings
+	switch {
+	case len(d.findings) > 0:
+		d.check.Status = report.Damaged
+	case err != nil:
+		d.check.Status, d.check.Reason = report.Unchecked, "the drill could not be done: "+err.Error()
+	default:
+		d.check.Status = report.Passed
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+)
+
+// Promise 4: a cancellation in any phase leaves neither a folder nor a process.
+func TestPromise4CancelledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []string{PhaseBuild, PhaseExpect, PhaseBoot, PhaseFirstRead, PhaseServe} {
+		t.Run(phase, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			stop := errors.New("enough")
+			dir := filepath.Join(t.TempDir(), "a", "b")
+			command, pid := noting(t)
+			_, err := Drill(ctx, plain(t), DrillOptions{ScratchDir: dir, Command: command, Progress: func(p string, _, _ int64) {
+				if p == phase {
+					if p == PhaseBoot { // when the members are starting
+						time.AfterFunc(200*time.Millisecond, func() { cancel(stop) })
+						return
+					}
+					cancel(stop)
+				}
+			}})
+			if !errors.Is(err, stop) {
+				t.Errorf("error %v", err)
+			}
+			if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the folder that was made is there: %v", err)
+			}
+			if phase == PhaseBuild || phase == PhaseExpect {
+				return // before there are members
+			}
+			if err := syscall.Kill(pid(), 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("the members live: %v", err)
+			}
+		})
+	}
+}
+
+// Promise 4: a drill that is killed is cleaned up by the next one, which leaves
+// a drill alone that runs.
+func TestPromise4KilledDrillIsRemovedByTheNext(t *testing.T) {
+	t.Parallel()
+	image := plain(t)
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, drillArgument, image.Name(), dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "serving\n" {
+		t.Fatalf("%q %v %s", line, err, stderr.String())
+	}
+	folders := func() (list []string) {
+		all, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if walreplay.IsScratch(e.Name()) {
+				list = append(list, e.Name())
+			}
+		}
+		return list
+	}
+	again := func() {
+		check, err := Drill(t.Context(), image, DrillOptions{ScratchDir: dir, Members: 1})
+		if err != nil || check.Status != report.Passed {
+			t.Fatalf("%v %s %s %v", err, check.Status, check.Reason, check.Findings)
+		}
+	}
+	if len(folders()) != 1 {
+		t.Fatalf("the running drill has the folders %v", folders())
+	}
+	again()
+	if len(folders()) != 1 {
+		t.Fatalf("beside a running drill another one left %v", folders())
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	// Its members end with it, and only then the folder is free.
+	db := filepath.Join(dir, folders()[0], "m1", "member", "snap", "db")
+	for deadline := time.Now().Add(10 * time.Second); locked(t, db); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the members of a drill that was killed live on")
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	again()
+	if len(folders()) != 0 {
+		t.Errorf("the killed drill left %v", folders())
+	}
+}
+
+// locked tells whether a process has a database open.
+func locked(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	return errors.Is(err, syscall.EWOULDBLOCK)
+}

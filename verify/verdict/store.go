@@ -1,0 +1,296 @@
+package verdict
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// envelope is the body of a verdict's document. The signature covers the bytes
+// of Signed just as they stand in the file, so that openssl can check it.
+type envelope struct {
+	Signature *Signature      `json:"signature,omitempty"`
+	Signed    json.RawMessage `json:"signed"`
+}
+
+// Signature says who stands behind a verdict.
+type Signature struct {
+	Key     string `json:"key"`     // the public key's ID: see KeyID
+	Ed25519 []byte `json:"ed25519"` // in base64
+}
+
+// by tells whether one of the keys made the signature. Named tells that the
+// signature claims to be by one of them.
+func (s *Signature) by(keys []ed25519.PublicKey, signed []byte) (ok, named bool) {
+	if s == nil {
+		return false, false
+	}
+	for _, key := range keys {
+		if KeyID(key) != s.Key {
+			continue
+		}
+		named = true
+		if ed25519.Verify(key, signed, s.Ed25519) {
+			return true, true
+		}
+	}
+	return false, named
+}
+
+// encode writes a verdict as a document, signed where there is a key.
+func encode(v Verdict, key ed25519.PrivateKey) ([]byte, error) {
+	// Indented as it will stand inside of the body: these bytes are signed.
+	signed, err := json.MarshalIndent(v, "  ", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode a verdict: %w", err)
+	}
+	e := envelope{Signed: signed}
+	if key != nil {
+		public := key.Public().(ed25519.PublicKey) // it is one, by its documentation
+		e.Signature = &Signature{Key: KeyID(public), Ed25519: ed25519.Sign(key, signed)}
+	}
+	return repository.Seal(e)
+}
+
+// parse reads a verdict's document. Bytes that are not as they were written are
+// repository.ErrAltered, those of a newer version snapshot.ErrNewerFormat. Who
+// signed is for the caller to check, over e.Signed.
+func parse(data []byte) (v Verdict, e envelope, err error) {
+	var body json.RawMessage
+	if err := repository.Unseal(data, &body); err != nil {
+		return v, e, err
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return v, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+	}
+	// Nothing but the signed part may say anything: whatever else could stand
+	// around it would be unsigned.
+	if again, err := json.MarshalIndent(e, "", "  "); err != nil || !bytes.Equal(again, body) {
+		return v, e, fmt.Errorf("%w: bytes around the signed part differ from the one form that is written", repository.ErrAltered)
+	}
+	var head struct {
+		Format int    `json:"format"`
+		Kind   string `json:"kind"`
+	}
+	if err := json.Unmarshal(e.Signed, &head); err != nil {
+		return v, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+	}
+	if head.Format != format || head.Kind != Kind {
+		return v, e, fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, head.Kind, head.Format, Kind, format)
+	}
+	if err := json.Unmarshal(e.Signed, &v); err != nil {
+		return Verdict{}, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+	}
+	return v, e, nil
+}
+
+// Write writes the verdicts of one run and returns its sequence; key may be nil:
+// they are not signed then. The sequence is one more than the highest that is
+// listed. Where some were written and then one could not be, that is an error, and
+// those count.
+func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key ed25519.PrivateKey) (uint64, error) {
+	var sequence uint64
+	for s, err := range repo.Verdicts(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		sequence = s.Sequence
+		if sequence == math.MaxUint64 {
+			return 0, fmt.Errorf("%s is there, and no number comes after it: nothing but a stray object can have it; remove that", s.Object.Name)
+		}
+	}
+	host, _ := os.Hostname() // a host without a name has none to tell
+	id := rand.Uint32()
+	for _, v := range run {
+		if v.Host == "" {
+			v.Host = host
+		}
+		v.Format, v.Kind, v.Repository, v.Sequence, v.ID = format, Kind, repo.ID(), sequence+1, id
+		v.Started, v.Finished = v.Started.UTC().Round(0), v.Finished.UTC().Round(0)
+		data, err := encode(v, key)
+		if err == nil {
+			err = put(ctx, repo, v.name(), data)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("write the verdict into %s: %w", repo, err)
+		}
+	}
+	return sequence + 1, nil
+}
+
+func put(ctx context.Context, repo *repository.Repository, name string, data []byte) error {
+	_, err := sinks.Put(ctx, repo.Sink(), name, data, sinks.CreateOptions{Lock: true, ContentType: "application/json"})
+	if !errors.Is(err, sinks.ErrExists) && !errors.Is(err, sinks.ErrUncertain) {
+		return err
+	}
+	// An answer that was lost may have been a success: what is there tells.
+	stored, errRead := repo.ReadBytes(ctx, name)
+	if errRead == nil && bytes.Equal(stored, data) {
+		return nil
+	}
+	return errors.Join(err, errRead)
+}
+
+// readers is how many verdicts are fetched at once: enough to hide the round
+// trips to an object store, few enough not to be throttled.
+const readers = 16
+
+// What is held of a repository's verdicts at most.
+const (
+	maxVerdicts     = 10_000
+	maxVerdictBytes = 16 << 20 // as they are stored
+)
+
+// List is all verdicts of a repository.
+type List struct {
+	Entries []Entry // the oldest first
+	// Findings are verdicts that are altered, moved or forged: KindVerdict.
+	Findings []report.Finding
+	// Notes are sentences for the user about what does not count, and why.
+	Notes []string
+	Bytes int64 // that were read
+}
+
+// Entry is one verdict as it was found.
+type Entry struct {
+	Name     string // the object's
+	Sequence uint64 // the name's
+	Verdict  Verdict
+	// Key is the ID of the key that it says it is signed with; empty without a
+	// signature.
+	Key string
+	// Trusted: the signature was checked, and is by one of the trusted keys.
+	Trusted bool
+	// Counts: it is whole, in its place, and trusted where there are trusted keys.
+	Counts bool
+	// Err is why it cannot be used at all; nil where it could be read.
+	Err error
+}
+
+// ReadAll reads all verdicts. With trusted keys only those that one of them signed
+// count. Damage is in List.Findings; an error says that the repository could not be
+// read. It costs one request a verdict.
+func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed25519.PublicKey) (List, error) {
+	budget := repository.NewBudget[repository.StoredVerdict](maxVerdicts, maxVerdictBytes)
+	for s, err := range repo.Verdicts(ctx) {
+		if err != nil {
+			return List{}, err
+		}
+		size := s.Object.Size
+		if size > repository.DocumentLimit {
+			size = 0 // it is not read
+		}
+		budget.Add(s, size, s.Object.ModTime)
+	}
+	stored, unread := budget.Kept()
+	found := make([]*Entry, len(stored))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, s := range stored {
+		group.Go(func() error {
+			e, err := readEntry(groupCtx, repo, s, trusted)
+			if errors.Is(err, sinks.ErrNotFound) {
+				return nil // pruned since it was listed
+			}
+			found[i] = e
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return List{}, err
+	}
+	l := List{Entries: []Entry{}}
+	if unread > 0 {
+		l.damage(CheckObject, fmt.Sprintf("%d of them were not read: those that were stored first and last are, %d verdicts and %d MiB at most: remove what nobody made", unread, maxVerdicts, maxVerdictBytes>>20))
+	}
+	newer, others := 0, 0
+	for i, e := range found {
+		if e == nil {
+			continue
+		}
+		l.Entries = append(l.Entries, *e)
+		l.Bytes += stored[i].Object.Size
+		switch {
+		case errors.Is(e.Err, snapshot.ErrNewerFormat):
+			newer++
+		case e.Err != nil:
+			l.damage(e.Name, e.Err.Error())
+		case !e.Counts:
+			others++
+		}
+	}
+	if newer > 0 {
+		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts were written by a newer version of requorum and are passed over", newer, len(l.Entries)))
+	}
+	if others > 0 {
+		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts are not signed with a key that was given, and do not count", others, len(l.Entries)))
+	}
+	return l, nil
+}
+
+// readEntry reads one verdict; an error is not the verdict's fault.
+func readEntry(ctx context.Context, repo *repository.Repository, s repository.StoredVerdict, trusted []ed25519.PublicKey) (*Entry, error) {
+	e := &Entry{Name: s.Object.Name, Sequence: s.Sequence}
+	data, err := repo.ReadBytes(ctx, e.Name)
+	if errors.Is(err, repository.ErrAltered) {
+		e.Err = err
+		return e, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, env, err := parse(data)
+	if env.Signature != nil {
+		e.Key = env.Signature.Key
+	}
+	var named bool
+	if err == nil {
+		e.Trusted, named = env.Signature.by(trusted, env.Signed)
+	}
+	switch {
+	case err != nil:
+		e.Err = err
+	case named && !e.Trusted:
+		e.Err = fmt.Errorf("its signature is not by key %s, as it says: it was altered, or forged", e.Key)
+	case v.name() != e.Name:
+		e.Err = fmt.Errorf("it is %s: it was moved or copied here", v.name())
+	case repo.ID() != "" && v.Repository != repo.ID():
+		e.Err = fmt.Errorf("it is a verdict on repository %q: it was copied here", v.Repository)
+	default:
+		e.Verdict = v
+		e.Counts = e.Trusted || len(trusted) == 0
+	}
+	return e, nil
+}
+
+func (l *List) damage(object, text string) {
+	l.Findings = append(l.Findings, report.Finding{Kind: report.KindVerdict, Object: object, Text: text})
+}
+
+// CheckObject is what Check calls the verdicts.
+const CheckObject = "verdicts"
+
+// Check is the verdicts' part in a report: their checksum level.
+func (l List) Check() report.Check {
+	check := report.Check{
+		Level: report.Checksum, Status: report.Passed, Object: CheckObject, Bytes: l.Bytes, Findings: l.Findings,
+		Compared: fmt.Sprintf("%d verdicts with the sums that they carry, and with their names", len(l.Entries)),
+	}
+	if len(l.Findings) > 0 {
+		check.Status = report.Damaged
+	}
+	return check
+}

@@ -1,0 +1,618 @@
+package verdict
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
+)
+
+var (
+	timeline = repository.TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 1}
+	backupA  = "20260102T150405Z-3f9a2c"
+	backupB  = "20260103T150405Z-3f9a2d"
+	noon     = time.Date(2026, 1, 4, 12, 0, 0, 0, time.UTC)
+)
+
+func newRepo(t testing.TB, s sinks.Sink) *repository.Repository {
+	t.Helper()
+	r, err := repository.Init(t.Context(), s, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return public, private
+}
+
+// manifest is of a backup whose stored bytes have the sum that starts so.
+func manifest(id, sum string) *snapshot.Manifest {
+	return &snapshot.Manifest{ID: id, Timeline: timeline, Stored: snapshot.StoredManifest{Size: 500, SHA256: sum}, Object: snapshot.StoredObject{
+		Name:     repository.SnapshotName(timeline, id, false),
+		Encoding: codec.Encoding{StoredSize: 1000, StoredSHA256: sum + strings.Repeat("0", 64-len(sum))},
+	}}
+}
+
+// verdictOn is what a run of verify says of a backup.
+func verdictOn(m *snapshot.Manifest, level report.Level, status report.Status) Verdict {
+	r := &report.Report{Tool: "requorum 1.2.3", Level: level, Started: noon, Finished: noon.Add(time.Minute)}
+	for _, one := range report.Levels() {
+		if !level.Includes(one) {
+			break
+		}
+		c := report.Check{Level: one, Status: report.Passed, Object: fmt.Sprintf("%s/full/%s", m.Timeline, m.ID)}
+		if one == level {
+			c.Status = status
+		}
+		if c.Status == report.Damaged {
+			c.Findings = []report.Finding{{Kind: report.KindObject, Text: "it is damaged"}}
+		}
+		r.Checks = append(r.Checks, c)
+	}
+	return FromReport(r, SeenBackup(m))[0]
+}
+
+// write writes verdicts, each as a run of its own.
+func write(t testing.TB, repo *repository.Repository, key ed25519.PrivateKey, all ...Verdict) {
+	t.Helper()
+	for _, v := range all {
+		if _, err := Write(t.Context(), repo, []Verdict{v}, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readAll(t testing.TB, repo *repository.Repository, trusted ...ed25519.PublicKey) List {
+	t.Helper()
+	c, err := ReadAll(t.Context(), repo, trusted...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// filled is a repository with five verdicts on one backup.
+func filled(t testing.TB, key ed25519.PrivateKey) (*sinktest.Memory, *repository.Repository, *snapshot.Manifest) {
+	t.Helper()
+	s := sinktest.NewMemory()
+	repo := newRepo(t, s)
+	m := manifest(backupA, "aa")
+	for range 5 {
+		write(t, repo, key, verdictOn(m, report.Structure, report.Passed))
+	}
+	return s, repo, m
+}
+
+// nameOf is that of the verdict with a number.
+func nameOf(t testing.TB, s sinks.Sink, sequence uint64) string {
+	t.Helper()
+	for o, err := range s.List(t.Context(), "verdicts/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := repository.ParseVerdictName(o.Name); err == nil && n.Sequence == sequence {
+			return o.Name
+		}
+	}
+	t.Fatalf("no verdict %d", sequence)
+	return ""
+}
+
+func get(t testing.TB, s sinks.Sink, sequence uint64) []byte {
+	t.Helper()
+	data, err := sinks.Get(t.Context(), s, nameOf(t, s, sequence), repository.DocumentLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// replace puts other bytes in a verdict's place, or none.
+func replace(t testing.TB, s sinks.Sink, sequence uint64, data []byte) {
+	t.Helper()
+	name := nameOf(t, s, sequence)
+	if err := s.Delete(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if data != nil {
+		store(t, s, name, data)
+	}
+}
+
+func store(t testing.TB, s sinks.Sink, name string, data []byte) {
+	t.Helper()
+	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// objects are those that the findings name, in their order.
+func objects(c List) string {
+	var all []string
+	for _, f := range c.Findings {
+		if f.Kind != report.KindVerdict || f.Text == "" {
+			all = append(all, fmt.Sprintf("not a finding of a verdict: %+v", f))
+		}
+		n, err := repository.ParseVerdictName(f.Object)
+		if err != nil {
+			all = append(all, err.Error())
+		}
+		all = append(all, fmt.Sprint(n.Sequence))
+	}
+	return strings.Join(all, " ")
+}
+
+// counting are the numbers of the verdicts that count.
+func counting(c List) string {
+	var all []string
+	for _, e := range c.Entries {
+		if e.Counts {
+			all = append(all, fmt.Sprint(e.Sequence))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// Promise 2 of the package: what is done to five verdicts, and what is found. No fault hides a verdict that is whole.
+func TestDamage(t *testing.T) {
+	public, key := newKey(t)
+	_, other := newKey(t)
+	// altered is verdict n with another content and a sum that fits it.
+	altered := func(t *testing.T, s *sinktest.Memory, n uint64, by ed25519.PrivateKey) []byte {
+		v, _, err := parse(get(t, s, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Tool = "another"
+		data, err := encode(v, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for _, test := range []struct {
+		name     string
+		do       func(t *testing.T, s *sinktest.Memory)
+		found    string // without trusted keys, and with
+		counting string
+		trusted  string // those that count with the key trusted
+	}{
+		{"nothing", func(*testing.T, *sinktest.Memory) {}, "", "1 2 3 4 5", "1 2 3 4 5"},
+		{"a bit flipped", func(t *testing.T, s *sinktest.Memory) {
+			data := get(t, s, 3)
+			data[len(data)/2] ^= 4
+			replace(t, s, 3, data)
+		}, "3", "1 2 4 5", "1 2 4 5"},
+		{"cut short", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, get(t, s, 3)[:100]) }, "3", "1 2 4 5", "1 2 4 5"},
+		{"empty", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, []byte{}) }, "3", "1 2 4 5", "1 2 4 5"},
+		{"far too big", func(t *testing.T, s *sinktest.Memory) {
+			replace(t, s, 3, bytes.Repeat([]byte(" "), repository.DocumentLimit+1))
+		}, "3", "1 2 4 5", "1 2 4 5"},
+		{"no verdict at all", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, []byte("{}")) }, "3", "1 2 4 5", "1 2 4 5"},
+		{"altered, sealed anew, signature gone", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, altered(t, s, 3, nil)) }, "", "1 2 3 4 5", "1 2 4 5"},
+		{"altered, signed by another key", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, altered(t, s, 3, other)) }, "", "1 2 3 4 5", "1 2 4 5"},
+		{"gone", func(t *testing.T, s *sinktest.Memory) { replace(t, s, 3, nil) }, "", "1 2 4 5", "1 2 4 5"},
+		{"two exchanged", func(t *testing.T, s *sinktest.Memory) {
+			two, three := get(t, s, 2), get(t, s, 3)
+			replace(t, s, 2, three)
+			replace(t, s, 3, two)
+		}, "2 3", "1 4 5", "1 4 5"},
+		{"under the name of a higher level", func(t *testing.T, s *sinktest.Memory) {
+			data, name := get(t, s, 5), nameOf(t, s, 5)
+			replace(t, s, 5, nil)
+			store(t, s, strings.Replace(name, "structure", "drill", 1), data)
+		}, "5", "1 2 3 4", "1 2 3 4"},
+		{"under the name of another backup", func(t *testing.T, s *sinktest.Memory) {
+			store(t, s, strings.Replace(nameOf(t, s, 5), backupA, backupB, 1), get(t, s, 5))
+		}, "5", "1 2 3 4 5", "1 2 3 4 5"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, repo, _ := filled(t, key)
+			test.do(t, s)
+			for _, trusted := range [][]ed25519.PublicKey{nil, {public}} {
+				c := readAll(t, repo, trusted...)
+				want := test.counting
+				if len(trusted) > 0 {
+					want = test.trusted
+				}
+				if objects(c) != test.found || counting(c) != want {
+					t.Errorf("with %d trusted keys: found in %q, want %q; %q count, want %q\n%v", len(trusted), objects(c), test.found, counting(c), want, c.Findings)
+				}
+				check := c.Check()
+				if (check.Status == report.Damaged) != (test.found != "") || check.Level != report.Checksum || check.Bytes == 0 {
+					t.Errorf("the check is %+v", check)
+				}
+			}
+		})
+	}
+}
+
+// A signature is only worth something to who trusts the key.
+func TestSignatures(t *testing.T) {
+	public, key := newKey(t)
+	otherPublic, other := newKey(t)
+	_, repo, m := filled(t, key)
+	write(t, repo, nil, verdictOn(m, report.Drill, report.Passed))
+	write(t, repo, other, verdictOn(m, report.Drill, report.Passed))
+	for _, test := range []struct {
+		name    string
+		trusted []ed25519.PublicKey
+		count   string
+		level   report.Level
+		notes   int
+	}{
+		{"no key given", nil, "1 2 3 4 5 6 7", report.Drill, 0},
+		{"the first one's", []ed25519.PublicKey{public}, "1 2 3 4 5", report.Structure, 1},
+		{"the other one's", []ed25519.PublicKey{otherPublic}, "7", report.Drill, 1},
+		{"both", []ed25519.PublicKey{public, otherPublic}, "1 2 3 4 5 7", report.Drill, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := readAll(t, repo, test.trusted...)
+			s, ok := c.Best(m)
+			if counting(c) != test.count || !ok || s.Verdict.Reached != test.level || len(c.Notes) != test.notes || len(c.Findings) > 0 {
+				t.Errorf("%q count, proved: %s, notes %q, findings %v", counting(c), s.Verdict.Reached, c.Notes, c.Findings)
+			}
+		})
+	}
+	stranger, _ := newKey(t)
+	if _, ok := readAll(t, repo, stranger).Best(m); ok {
+		t.Error("proved by a key that nobody trusts")
+	}
+}
+
+// A signature in the name of a trusted key that the key did not make is damage:
+// of the content, or of the signature.
+func TestForgedSignature(t *testing.T) {
+	public, key := newKey(t)
+	for _, forge := range []func(*envelope){
+		func(e *envelope) { e.Signature.Ed25519[5] ^= 1 },
+		func(e *envelope) { e.Signature.Ed25519 = nil },
+		func(e *envelope) { e.Signed = bytes.Replace(e.Signed, []byte(`"structure"`), []byte(`"drill"`), 1) },
+		func(e *envelope) { e.Signature.Ed25519 = make([]byte, ed25519.SignatureSize) },
+	} {
+		s, repo, _ := filled(t, key)
+		_, e, err := parse(get(t, s, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		forge(&e)
+		data, err := repository.Seal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(data, get(t, s, 5)) {
+			t.Fatal("nothing was forged")
+		}
+		replace(t, s, 5, data)
+		if c := readAll(t, repo, public); objects(c) != "5" || counting(c) != "1 2 3 4" {
+			t.Errorf("found in %q, %q count", objects(c), counting(c))
+		}
+	}
+}
+
+// A verdict that a newer version wrote is passed over, and no damage.
+func TestNewerFormat(t *testing.T) {
+	s, repo, m := filled(t, nil)
+	_, e, err := parse(get(t, s, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Signed = bytes.Replace(e.Signed, []byte(`"format": 1`), []byte(`"format": 2`), 1)
+	data, err := repository.Seal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, s, 5, data)
+	write(t, repo, nil, verdictOn(m, report.Structure, report.Passed))
+	c := readAll(t, repo)
+	if objects(c) != "" || counting(c) != "1 2 3 4 6" || len(c.Notes) != 1 || !errors.Is(c.Entries[4].Err, snapshot.ErrNewerFormat) {
+		t.Errorf("found in %q, %q count, %q", objects(c), counting(c), c.Notes)
+	}
+	replace(t, s, 5, append(data[:len(data):len(data)], '\n'))
+	if c := readAll(t, repo); objects(c) != "5" {
+		t.Errorf("found in %q", objects(c))
+	}
+}
+
+// A verdict of another repository says nothing about this one.
+func TestForeignVerdict(t *testing.T) {
+	s, _, _ := filled(t, nil)
+	other := sinktest.NewMemory()
+	repo := newRepo(t, other)
+	store(t, other, nameOf(t, s, 1), get(t, s, 1))
+	if c := readAll(t, repo); objects(c) != "1" || counting(c) != "" {
+		t.Errorf("found in %q, %q count", objects(c), counting(c))
+	}
+}
+
+// Fields that a later minor version adds do not keep anybody from reading, and
+// nothing may stand outside the part that is signed.
+func TestUnknownFields(t *testing.T) {
+	s, _, _ := filled(t, nil)
+	_, e, err := parse(get(t, s, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Signed = append(e.Signed[:len(e.Signed)-1:len(e.Signed)-1], []byte(`,"later":1}`)...)
+	data, err := repository.Seal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _, err := parse(data); err != nil || v.Sequence != 1 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	outside, err := repository.Seal(map[string]json.RawMessage{"later": []byte("1"), "signed": e.Signed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := parse(outside); !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), "around") {
+		t.Error(err)
+	}
+}
+
+// FuzzParse reads arbitrary verdicts in a document whose sum fits. What is read
+// is read as the same once written anew.
+func FuzzParse(f *testing.F) {
+	s, _, _ := filled(f, nil)
+	_, e, err := parse(get(f, s, 2))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(e.Signed))
+	f.Fuzz(func(t *testing.T, signed []byte) {
+		if _, _, err := parse(signed); err == nil {
+			t.Fatal("a verdict without a sum was read")
+		}
+		if !json.Valid(signed) {
+			return
+		}
+		data, err := repository.Seal(envelope{Signature: &Signature{}, Signed: signed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, e, err := parse(data)
+		if err != nil {
+			return
+		}
+		if ok, named := e.Signature.by(nil, e.Signed); ok || named {
+			t.Fatal("signed by nobody's key")
+		}
+		again, err := encode(v, nil)
+		if err != nil {
+			t.Skip() // a time that JSON reads and cannot write
+		}
+		back, _, err := parse(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, errOne := json.Marshal(v)
+		two, errTwo := json.Marshal(back)
+		if errOne != nil || errTwo != nil || !bytes.Equal(one, two) {
+			t.Fatalf("%s\nis written anew as\n%s", one, two)
+		}
+	})
+}
+
+// Arbitrary bodies, with a sum that fits, are refused or read, and nothing else.
+func FuzzBody(f *testing.F) {
+	_, key := newKey(f)
+	s, _, _ := filled(f, key)
+	var body json.RawMessage
+	if err := repository.Unseal(get(f, s, 2), &body); err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(body))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if !json.Valid(body) {
+			return
+		}
+		data, err := repository.Seal(json.RawMessage(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _, err := parse(data); err == nil && (v.Format != format || v.Kind != Kind) {
+			t.Fatalf("%+v", v)
+		}
+	})
+}
+
+// A stray object under the last number there is does not make the next verdict one
+// that no listing shows.
+func TestNoNumberLeft(t *testing.T) {
+	s, repo, m := filled(t, nil)
+	store(t, s, "verdicts/ffffffffffffffff_00000000_none_passed.json", []byte("stray"))
+	_, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)}, nil)
+	if err == nil || !strings.Contains(err.Error(), "verdicts/ffffffffffffffff_00000000_none_passed.json is there") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Of many that write at once every one is kept, once, on every kind of sink.
+func TestConcurrentWriters(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		writers int
+		open    func(t *testing.T) sinks.Sink
+	}{
+		{"memory", 30, func(*testing.T) sinks.Sink { return sinktest.NewMemory() }},
+		{"disk", 10, func(t *testing.T) sinks.Sink {
+			s, err := disk.New(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}},
+		{"s3", 5, func(t *testing.T) sinks.Sink {
+			server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "verdicts", ObjectLock: true}}})
+			server.Setenv(t)
+			c, err := s3.ParseURL(server.URL("verdicts", "p"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Retry.For = time.Minute
+			s, err := s3.Open(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := test.open(t)
+			defer s.Close()
+			repo := newRepo(t, s)
+			public, key := newKey(t)
+			const each = 3
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			mine := map[string]uint64{} // what each writer was told
+			for i := range test.writers {
+				wg.Go(func() {
+					for j := range each {
+						v := verdictOn(manifest(backupA, "aa"), report.Checksum, report.Passed)
+						v.Tool = fmt.Sprintf("writer %d, verdict %d", i, j)
+						sequence, err := Write(t.Context(), repo, []Verdict{v}, key)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						mine[v.Tool] = sequence
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			c := readAll(t, repo, public)
+			if len(c.Findings) > 0 || len(c.Entries) != test.writers*each || len(mine) != len(c.Entries) {
+				t.Fatalf("%d verdicts, %d writers' own, findings %v", len(c.Entries), len(mine), c.Findings)
+			}
+			for _, e := range c.Entries {
+				if e.Sequence != mine[e.Verdict.Tool] || !e.Trusted {
+					t.Errorf("verdict %d is of %s, who was told %d", e.Sequence, e.Verdict.Tool, mine[e.Verdict.Tool])
+				}
+			}
+		})
+	}
+}
+
+// An answer that was lost may have been a success: the verdict is there
+// once, or the writer is told.
+func TestLostAnswer(t *testing.T) {
+	for _, answer := range []error{sinks.ErrUncertain, sinks.ErrExists} {
+		s := sinktest.NewMemory()
+		repo := newRepo(t, s)
+		faulty := sinktest.NewFaulty(s, sinktest.Lose(sinktest.Commit, 1, answer))
+		over, err := repository.Open(t.Context(), faulty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := verdictOn(manifest(backupA, "aa"), report.Checksum, report.Passed)
+		if sequence, err := Write(t.Context(), over, []Verdict{v}, nil); err != nil || sequence != 1 {
+			t.Fatalf("verdict %d, %v", sequence, err)
+		}
+		faulty.AllFired(t)
+		if c := readAll(t, repo); counting(c) != "1" {
+			t.Fatalf("%q count", counting(c))
+		}
+	}
+}
+
+// A failed put leaves no verdict, and is an error.
+func TestFailedWrite(t *testing.T) {
+	for _, fault := range []sinktest.Fault{
+		sinktest.Fail(sinktest.Commit, 1, nil), sinktest.Fail(sinktest.Create, 1, sinks.ErrDenied), sinktest.Fail(sinktest.List, 1, nil),
+		sinktest.Fail(sinktest.Commit, 1, sinks.ErrUncertain),
+	} {
+		s, repo, m := filled(t, nil)
+		faulty := sinktest.NewFaulty(s)
+		over, err := repository.Open(t.Context(), faulty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty.Add(fault.Of("verdicts/"))
+		if _, err := Write(t.Context(), over, []Verdict{verdictOn(m, report.Checksum, report.Passed)}, nil); err == nil {
+			t.Errorf("%s: no error", fault)
+		}
+		faulty.AllFired(t)
+		if c := readAll(t, repo); len(c.Entries) != 5 || len(c.Findings) > 0 {
+			t.Errorf("%s: %d verdicts, %v", fault, len(c.Entries), c.Findings)
+		}
+	}
+}
+
+// A repository without verdicts has none, and no fault.
+func TestEmpty(t *testing.T) {
+	c := readAll(t, newRepo(t, sinktest.NewMemory()))
+	if len(c.Entries)+len(c.Findings)+len(c.Notes) > 0 || c.Check().Status != report.Passed {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What cannot be read is an error, and never a list with less in it.
+func TestUnreadable(t *testing.T) {
+	s, _, _ := filled(t, nil)
+	faulty := sinktest.NewFaulty(s)
+	repo, err := repository.Open(t.Context(), faulty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range []sinktest.Fault{
+		sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied), sinktest.Fail(sinktest.List, 1, nil), sinktest.CutList(1, 2, nil), sinktest.CutRead(1, 10, nil),
+	} {
+		faulty.Add(fault.Of("verdicts/"))
+		if _, err := ReadAll(t.Context(), repo); err == nil {
+			t.Errorf("%s: no error", fault)
+		}
+		faulty.AllFired(t)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ReadAll(ctx, repo); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Verdicts are locked where the sink locks: who can write cannot take them back.
+func TestLocked(t *testing.T) {
+	s := &locks{Memory: sinktest.NewMemory()}
+	write(t, newRepo(t, s), nil, Verdict{Level: report.Checksum, Subject: Subject{Status: report.Passed}})
+	if !slices.Contains(s.locked, nameOf(t, s, 1)) {
+		t.Errorf("locked: %v", s.locked)
+	}
+}
+
+type locks struct {
+	*sinktest.Memory
+	locked []string
+}
+
+func (l *locks) Create(ctx context.Context, name string, o sinks.CreateOptions) (sinks.Writer, error) {
+	if o.Lock {
+		l.locked = append(l.locked, name)
+	}
+	return l.Memory.Create(ctx, name, o)
+}
