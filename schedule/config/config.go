@@ -52,12 +52,12 @@ type Config struct {
 
 	// The time zone of schedules and of `retention`, such as Europe/Berlin.
 	//
-	// Default: UTC has no hours that come twice or not at all.
+	// Default: UTC has no summer time.
 	TimeZone string `yaml:"time-zone"`
 
 	Retention Retention `yaml:"retention"`
-	// Files that a cluster cannot be rebuilt without, stored with each full
-	// snapshot. They need encryption.recipients.
+	// Files that a rebuilt cluster needs, stored with each full snapshot. They need
+	// encryption.recipients.
 	//
 	// Default: none. On kubeadm: /etc/kubernetes/pki and the EncryptionConfiguration.
 	Attachments []Attachment `yaml:"attachments"`

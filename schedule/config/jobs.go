@@ -23,14 +23,14 @@ type Timing struct {
 	// Where the job runs: `lease`, on the agent that holds the repository's lease; `here`,
 	// on this agent whoever holds it; `off`, not on this agent.
 	Run Run `yaml:"run"`
-	// When: a cron expression of five fields, such as `0 */6 * * *` for every six
-	// hours, or @hourly, @daily, @weekly, @monthly, in `time-zone`. A run that was
-	// missed while all agents were down is done once.
+	// A cron expression of five fields, such as `0 */6 * * *`, or @hourly, @daily,
+	// @weekly, @monthly, in `time-zone`. A run missed while all agents were down is
+	// done once.
 	Schedule string `yaml:"schedule"`
-	// A fixed delay up to this, another one for each repository and job, so that
-	// clusters that share a bucket do not all begin at once.
+	// A delay up to this, fixed for each repository and job, so that clusters do not
+	// all begin at once.
 	Jitter yamlfile.Duration `yaml:"jitter"`
-	// A run that takes longer is ended, and has failed.
+	// A longer run is ended, and has failed.
 	Timeout yamlfile.Duration `yaml:"timeout"`
 }
 
@@ -49,20 +49,20 @@ func (t Timing) Runs() bool { return t.Run != RunOff }
 
 // Full takes a full snapshot from a member.
 type Full struct {
-	// Default: once a day, at night: the log leads from there to every point.
+	// Default: nightly: the log leads from there to every point.
 	Timing `yaml:",inline"`
 	// Also take one when the log since the last is this large, as stored; 0: never.
 	//
-	// Default: about what replays in the time that a restore may take.
+	// Default: a replay of more takes long.
 	MaxLog yamlfile.Bytes `yaml:"max-log"`
 	// Ask the member for its HashKV at the snapshot's revision. It serves nothing
 	// else meanwhile: about a second for 1.4 GB.
 	//
-	// Default: false; the hash of the stored bytes is computed without the member.
+	// Default: the hash of the stored bytes needs no member.
 	HashKV bool `yaml:"hashkv"`
 	// Read the stored object back whole before it counts.
 	//
-	// Default: false; S3 compares checksums, and the job checksum reads it anyway.
+	// Default: the job checksum reads it anyway.
 	ReadBack bool `yaml:"read-back"`
 }
 
@@ -78,11 +78,11 @@ type Synthetic struct {
 
 // Checksum reads what is stored and compares its checksums.
 type Checksum struct {
-	// Default: daily, after the full snapshot, what is new since the last time.
+	// Default: daily, what is new.
 	Timing `yaml:",inline"`
 	// The part of the bytes that is read, in percent.
 	//
-	// Default: all, and each byte is read once.
+	// Default: each byte is read once.
 	Sample int `yaml:"sample"`
 }
 
@@ -92,32 +92,32 @@ type Structure struct {
 	Timing `yaml:",inline"`
 	// Run after each full snapshot.
 	//
-	// Default: true: a backup counts as verified from then on.
+	// Default: a backup counts as verified from then on.
 	AfterFull bool `yaml:"after-full"`
 }
 
 // Replay proves that the log leads from one full snapshot to the next.
 type Replay struct {
-	// Default: off, for the same reason; best on a verifier.
+	// Default: off: likewise.
 	Timing `yaml:",inline"`
 }
 
 // Drill restores the newest backup into a scratch cluster on this host and
 // reads from it.
 type Drill struct {
-	// Default: off, for the same reason. It also measures how long a restore takes.
+	// Default: off: likewise. It also measures how long a restore takes.
 	Timing `yaml:",inline"`
 }
 
 // Prune deletes what `retention` does not keep.
 type Prune struct {
-	// Default: daily, after the verifying jobs, so that what they proved counts.
+	// Default: daily, after the verifying jobs.
 	Timing `yaml:",inline"`
 }
 
 // Merge makes large segments of the log out of small ones.
 type Merge struct {
-	// Default: hourly: a restore reads few objects, and the bucket stays small.
+	// Default: hourly: a restore reads few objects.
 	Timing `yaml:",inline"`
 }
 

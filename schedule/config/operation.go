@@ -16,11 +16,11 @@ import (
 type Retention struct {
 	// Any point of this last time stays recoverable.
 	//
-	// Default: a mistake of Friday is found on Monday, and there is time to act.
+	// Default: a mistake of Friday is found on Monday.
 	AnyPoint yamlfile.Duration `yaml:"any-point"`
 	// The newest full snapshots, this many.
 	//
-	// Default: one may be damaged, and the one before too.
+	// Default: two may be damaged.
 	Last int `yaml:"last"`
 	// The newest of each of this many hours that have one.
 	//
@@ -28,27 +28,27 @@ type Retention struct {
 	Hourly int `yaml:"hourly"`
 	// The newest of each of this many days.
 	//
-	// Default: a month, and the days until somebody notices.
+	// Default: none.
 	Daily int `yaml:"daily"`
 	// The newest of each of this many weeks.
 	//
-	// Default: two months.
+	// Default: none.
 	Weekly int `yaml:"weekly"`
 	// The newest of each of this many months.
 	//
-	// Default: a year.
+	// Default: none.
 	Monthly int `yaml:"monthly"`
-	// All full snapshots that are younger than this; 0: no more than the others keep.
+	// All full snapshots that are younger than this; 0: none for their age.
 	//
 	// Default: none.
 	Within yamlfile.Duration `yaml:"within"`
-	// Never fewer full snapshots than this, whatever their age; 1 at least.
+	// So many full snapshots at least, whatever their age; 1 or more.
 	//
-	// Default: when no new ones come for long, the old ones stay.
+	// Default: if no new ones come, the old ones stay.
 	Minimum int `yaml:"minimum"`
-	// What retention does not keep is deleted this much later; 24h at least.
+	// What no rule keeps is deleted this much later; 24h at least.
 	//
-	// Default: a restore that has begun can end.
+	// Default: a running restore can end.
 	Grace yamlfile.Duration `yaml:"grace"`
 }
 
@@ -66,32 +66,31 @@ type Attachment struct {
 
 // Resources bound what the agent takes of its host.
 type Resources struct {
-	// The memory that a job which reads databases may take, in a process of its own:
-	// 256MiB at least. The agent itself stays below 256 MiB.
+	// Memory of a job that reads databases, in a process of its own: 256MiB at least.
+	// The agent itself stays below 256 MiB.
 	//
-	// Default: enough for about two million keys; a job that needs more fails.
+	// Default: for about two million keys; a job that needs more fails.
 	JobMemory yamlfile.Bytes `yaml:"job-memory"`
-	// Folder for databases that are unpacked. It needs room for two.
+	// Folder with room for two unpacked databases.
 	//
-	// Default: the system's folder for temporary files; name another where that is
-	// memory.
+	// Default: the system's temporary folder; name another where that is memory.
 	ScratchDir string `yaml:"scratch-dir"`
 }
 
 // Objectives are what the agent is held to: beyond them it is not ready, and
 // says why.
 type Objectives struct {
-	// At most this much may be lost if everything but the repository burns.
+	// At most this much may be lost with everything but the repository.
 	//
 	// Default: 1m, and six archive intervals at least; two days without the archive.
 	RecoveryPoint yamlfile.Duration `yaml:"recovery-point"`
 	// A backup that has passed `structure` is never older than this.
 	//
-	// Default: two full snapshots.
+	// Default: none.
 	VerifiedWithin yamlfile.Duration `yaml:"verified-within"`
 	// Certificates that expire sooner than this are a problem.
 	//
-	// Default: two weeks, also over a holiday.
+	// Default: none.
 	CertificateNotice yamlfile.Duration `yaml:"certificate-notice"`
 }
 
@@ -99,11 +98,11 @@ type Objectives struct {
 type Verdicts struct {
 	// File with the Ed25519 private key that signs this agent's verdicts.
 	//
-	// Default: none: then anybody who can write to the repository can write verdicts.
+	// Default: none: who can write to the repository can write verdicts.
 	SignKeyFile string `yaml:"sign-key-file"`
 	// Files with the Ed25519 public keys whose verdicts are believed.
 	//
-	// Default: none: everybody's.
+	// Default: everybody's.
 	TrustedKeyFiles []string `yaml:"trusted-key-files"`
 }
 
@@ -113,9 +112,9 @@ type Listen struct {
 	//
 	// Default: this host alone.
 	Address string `yaml:"address"`
-	// File with the server's certificate. It is read again at each handshake.
+	// File with the server's certificate, read at each handshake.
 	//
-	// Default: none; needed beyond loopback.
+	// Default: needed beyond loopback.
 	Cert string `yaml:"cert"`
 	// File with its key.
 	//
@@ -123,31 +122,31 @@ type Listen struct {
 	Key string `yaml:"key"`
 	// File with the CA of those who may connect.
 	//
-	// Default: none: anybody who reaches the port. Name one beyond loopback.
+	// Default: anybody who reaches the port.
 	ClientCA string `yaml:"client-ca"`
-	// File with SHA-256 fingerprints of client certificates that are refused, one a
-	// line. It is read at each request.
+	// File with SHA-256 fingerprints of refused client certificates, one a line, read
+	// at each request.
 	//
 	// Default: none.
 	DenyFile string `yaml:"deny-file"`
 	// Unix socket over which root and the agent's own user start jobs outside their
 	// schedule. The agent makes it, in a folder that is this user's alone.
 	//
-	// Default: none. The systemd unit has /run/requorum for it.
+	// Default: none. The systemd unit has /run/requorum.
 	Socket string `yaml:"socket"`
-	// Serve plain text beyond loopback all the same.
+	// Serve plain text beyond loopback.
 	//
-	// Default: false; behind a proxy that encrypts it may be right.
+	// Default: right only behind a proxy that encrypts.
 	AllowPlaintext bool `yaml:"allow-plaintext"`
 }
 
 // Heartbeat are pings to a service that raises the alarm when they stay away,
 // in the convention of healthchecks.
 type Heartbeat struct {
-	// The URL to ping. It is a secret, so `url-file` or the variable
-	// REQUORUM_HEARTBEAT_URL is better.
+	// The URL to ping, a secret: better `url-file` or the variable
+	// REQUORUM_HEARTBEAT_URL.
 	//
-	// Default: none: nothing is sent.
+	// Default: none.
 	URL Secret `yaml:"url"`
 	// File whose first line is the URL.
 	//
@@ -155,11 +154,11 @@ type Heartbeat struct {
 	URLFile string `yaml:"url-file"`
 	// How often.
 	//
-	// Default: a silence is seen within minutes.
+	// Default: none.
 	Every yamlfile.Duration `yaml:"every"`
-	// How long one ping may take.
+	// One ping takes at most this.
 	//
-	// Default: what healthchecks recommends.
+	// Default: none.
 	Timeout yamlfile.Duration `yaml:"timeout"`
 }
 
@@ -167,11 +166,11 @@ type Heartbeat struct {
 type Log struct {
 	// text or json.
 	//
-	// Default: for people.
+	// Default: none.
 	Format string `yaml:"format"`
 	// debug, info, warn or error.
 	//
-	// Default: one line for each event that matters.
+	// Default: none.
 	Level string `yaml:"level"`
 }
 

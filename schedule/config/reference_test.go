@@ -240,24 +240,23 @@ func TestExample(t *testing.T) {
 
 const pageHead = `# The agent's configuration
 
-` + "`requorum agent --config FILE`" + ` reads one YAML file. An unknown key, a key without a value
-and settings that contradict each other are errors that name file, line, key and what to
-write. (Made of the types in schedule/config by ` + "`go test ./schedule/config -run TestReference -update`" + `.)
+` + "`requorum agent --config FILE`" + ` reads one YAML file. Unknown keys, keys without a
+value and contradictions are errors that name file, line, key and what to write. (Made by
+` + "`go test ./schedule/config -run TestReference -update`" + ` from the types there.)
 
-- ` + "`requorum agent --config FILE --check-config`" + ` checks the file and the keys and
-  certificates that it names, without the network.
-- ` + "`requorum doctor --agent-config FILE`" + ` tries everything that the file names.
+- ` + "`requorum agent --config FILE --check-config`" + ` checks the file and the files that it
+  names, without the network; ` + "`requorum doctor --agent-config FILE`" + ` tries everything.
 - SIGHUP reads the file again; a faulty one is refused, and the old one stays in force.
 
-A **duration** is 90s, 1h30m, 7d or 2w. **Bytes** are 512KiB, 50MiB, 2GiB. **yes/no** is true or
-false. Why a default is what it is stands in italics.
+A **duration** is 90s, 1h30m, 7d or 2w, **bytes** are 512KiB, 50MiB, 2GiB, **yes/no** is
+true or false. Reasons for defaults are in italics.
 
 **Secrets** need not stand here: ` + "`etcd.password-file`, `heartbeat.url-file`" + `,
-or the variables REQUORUM_ETCD_PASSWORD and REQUORUM_HEARTBEAT_URL. Those of S3 come
-from the SDK's own places ([s3.md](s3.md)).
+or REQUORUM_ETCD_PASSWORD and REQUORUM_HEARTBEAT_URL. For S3 see
+[s3.md](s3.md#credentials).
 
 **An agent without an identity** (` + "`encryption.identity-files`" + `) cannot read what it
-encrypted: turn structure, replay, drill, synthetic and merge off there, and run them on a
+encrypted: turn structure, replay, drill, synthetic and merge off there, for a
 [verifier](agent.md#a-verifier-of-its-own), without ` + "`etcd.endpoints` and `member`" + `:
 
 ` + "```" + `
