@@ -108,7 +108,7 @@ func TestProvedIsListed(t *testing.T) {
 	u.must(t, exitOK, "show", older.ID, "--repo", repo)
 }
 
-// makeKey makes a pair of keys as docs/ci.md says.
+// makeKey makes a pair of keys as docs/verify.md says.
 func makeKey(t *testing.T, private, public string) {
 	t.Helper()
 	path, err := exec.LookPath("openssl")

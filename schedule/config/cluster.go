@@ -57,7 +57,7 @@ type Member struct {
 	DataDir string `yaml:"data-dir"`
 	// The member's --wal-dir.
 	//
-	// Default: member/wal in `data-dir`.
+	// Default: etcd's own, member/wal in `data-dir`.
 	WALDir string `yaml:"wal-dir"`
 }
 

@@ -115,7 +115,7 @@ func (r *reference) table(path, typ string, v reflect.Value) {
 	var sections []func()
 	r.rows(&rows, &sections, path, typ, v)
 	if rows.Len() > 0 {
-		fmt.Fprintf(&r.out, "\n| key | type | default | |\n| --- | --- | --- | --- |\n%s", rows.String())
+		fmt.Fprintf(&r.out, "\n| key | default, or type | |\n| --- | --- | --- |\n%s", rows.String())
 	}
 	for _, section := range sections {
 		section()
@@ -124,7 +124,7 @@ func (r *reference) table(path, typ string, v reflect.Value) {
 
 // jobs writes once what all of them have: the keys of Timing, and their defaults.
 func (r *reference) jobs(v reflect.Value) {
-	fmt.Fprint(&r.out, "\n| key of each job | type | what it does |\n| --- | --- | --- |\n")
+	fmt.Fprint(&r.out, "\n| key of each job | |\n| --- | --- |\n")
 	timing := reflect.TypeFor[Timing]()
 	columns := ""
 	for i := range timing.NumField() {
@@ -133,7 +133,7 @@ func (r *reference) jobs(v reflect.Value) {
 		if text == "" {
 			r.t.Errorf("Timing.%s: the comment lacks what it does", f.Name)
 		}
-		fmt.Fprintf(&r.out, "| `%s` | %s | %s |\n", f.Tag.Get("yaml"), kind(f.Type), text)
+		fmt.Fprintf(&r.out, "| `%s` | %s |\n", f.Tag.Get("yaml"), text)
 		columns += " `" + f.Tag.Get("yaml") + "` |"
 	}
 	fmt.Fprintf(&r.out, "\n| job | what it does, and why these defaults |%s\n| --- | --- |%s\n", columns, strings.Repeat(" --- |", timing.NumField()))
@@ -166,7 +166,7 @@ func (r *reference) rows(rows *bytes.Buffer, sections *[]func(), path, typ strin
 			if c.text == "" || c.reason == "" {
 				r.t.Errorf("%s.%s: the comment lacks what it does, or \"Default:\" with the reason", typ, f.Name)
 			}
-			fmt.Fprintf(rows, "| `%s` | %s | %s | %s |\n", tag, kind(f.Type), initial(value), strings.TrimSpace(c.text+" "+why(c.reason)))
+			fmt.Fprintf(rows, "| `%s` | %s | %s |\n", tag, initialOrKind(value), strings.TrimSpace(c.text+" "+why(c.reason)))
 			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
 				elem := f.Type.Elem()
 				*sections = append(*sections, func() { r.table(strings.TrimPrefix(path+"."+tag, ".")+"[]", elem.Name(), reflect.New(elem).Elem()) })
@@ -200,6 +200,14 @@ func kind(t reflect.Type) string {
 		return "number"
 	}
 	return "text"
+}
+
+// initialOrKind is the default, or where there is none what to write.
+func initialOrKind(v reflect.Value) string {
+	if s := initial(v); s != "–" {
+		return s
+	}
+	return kind(v.Type())
 }
 
 func initial(v reflect.Value) string {
@@ -249,7 +257,8 @@ value and contradictions are errors that name file, line, key and what to write.
 - SIGHUP reads the file again; a faulty one is refused, and the old one stays in force.
 
 A **duration** is 90s, 1h30m, 7d or 2w, **bytes** are 512KiB, 50MiB, 2GiB, **yes/no** is
-true or false. Reasons for defaults are in italics.
+true or false. Where there is no default the type stands in its place. In italics: what
+applies then, and reasons.
 
 **Secrets** need not stand here: ` + "`etcd.password-file`, `heartbeat.url-file`" + `,
 or REQUORUM_ETCD_PASSWORD and REQUORUM_HEARTBEAT_URL. For S3 see

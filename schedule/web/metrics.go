@@ -136,26 +136,26 @@ func yes(b bool) float64 {
 // agent are the agent's own state, its problems, and what it depends on.
 func agent() []metric {
 	return []metric{
-		gauge("build_info", "Always 1; the labels say which requorum runs, built with which Go.",
+		gauge("build_info", "Always 1; requorum's version, and Go's.",
 			func(s *Status, emit emit) {
 				emit(1, strings.TrimPrefix(s.Tool, "requorum "), runtime.Version())
 			}, "version", "go_version"),
-		gauge("agent_info", "Always 1; the labels name the agent, its cluster and its repository.",
+		gauge("agent_info", "Always 1; the agent, its cluster and its repository.",
 			func(s *Status, emit emit) { emit(1, s.Agent, s.Cluster.ID, s.Repository.ID) },
 			"agent", "cluster_id", "repository_id"),
 		gauge("agent_start_timestamp_seconds", "When the agent started.",
 			single(func(s *Status) float64 { return timestamp(s.Started) })),
-		gauge("status_timestamp_seconds", "When the agent put these values together.",
+		gauge("status_timestamp_seconds", "When these values were collected.",
 			single(func(s *Status) float64 { return timestamp(s.Time) })),
 		gauge("ready", "1 while no problem is critical, as /readyz says.",
 			single(func(s *Status) float64 { ready, _ := s.Ready(); return yes(ready) })),
-		gauge("agent_waiting", "1 while the agent does no jobs, because another one is the named writer.",
+		gauge("agent_waiting", "1 while the agent does no jobs: another one is the named writer.",
 			single(func(s *Status) float64 { return yes(s.Waiting != "") })),
 		gauge("problems", "Current problems by kind; the status page says what to do.",
 			problems, "kind"),
-		gauge("certificate_expiry_timestamp_seconds", "When a certificate that the agent depends on expires. 0: it could not be read.",
+		gauge("certificate_expiry_timestamp_seconds", "When a certificate expires that the agent needs. 0: it could not be read.",
 			certificates, "use", "place"),
-		gauge("certificate_notice_objective_seconds", "How long before that it is to be renewed, as configured.",
+		gauge("certificate_notice_objective_seconds", "How long before that it should be renewed, as configured.",
 			single(func(s *Status) float64 { return s.Objectives.CertificateNotice })),
 	}
 }
@@ -233,7 +233,7 @@ func archiver() []metric {
 					emit(yes(s.Writer))
 				}
 			}),
-		gauge("archive_role", "1 for what this agent's archiver does now: starting, comparing, writer, follower, spooling or stopped.",
+		gauge("archive_role", "1 for what the archiver does: starting, comparing, writer, follower, spooling or stopped.",
 			func(s *Status, emit emit) {
 				if s.Archive == nil {
 					return
@@ -242,9 +242,9 @@ func archiver() []metric {
 					emit(yes(s.Archive.Role == r), string(r))
 				}
 			}, "role"),
-		gauge("archive_applied_index", "Raft index of the last entry that the member applied, as it last answered.",
+		gauge("archive_applied_index", "Raft index of the last entry that the member applied.",
 			of(func(a *archive.State) float64 { return float64(a.Applied) })),
-		gauge("archive_read_index", "Raft index of the last entry that was read from the member's log.",
+		gauge("archive_read_index", "Raft index of the last entry read from the member's log.",
 			of(func(a *archive.State) float64 { return float64(a.Read) })),
 		gauge("archive_committed_index", "Raft index of the last entry that was read and is known to be committed.",
 			of(func(a *archive.State) float64 { return float64(a.Released) })),
@@ -254,7 +254,7 @@ func archiver() []metric {
 			of(func(a *archive.State) float64 { return float64(a.Recoverable) })),
 		gauge("archive_archived_revision", "Highest revision that the archive is known to reach.",
 			of(func(a *archive.State) float64 { return float64(a.ArchivedRevision) })),
-		gauge("archive_archived_timestamp_seconds", "When this agent learned of the last entry that became durable; it stands still while nothing is written.",
+		gauge("archive_archived_timestamp_seconds", "When the last entry became durable; constant while nothing is written.",
 			of(func(a *archive.State) float64 { return timestamp(a.ArchivedTime) })),
 		gauge("archive_pending_entries", "Entries that the member has applied beyond what a restore gets to.",
 			of(func(a *archive.State) float64 { return float64(a.BehindEntries) })),
@@ -262,11 +262,11 @@ func archiver() []metric {
 			of(func(a *archive.State) float64 { return float64(a.Queued) })),
 		gauge("archive_spooled_bytes", "Segments that wait in the spool while the repository is away.",
 			of(func(a *archive.State) float64 { return float64(a.Spooled) })),
-		gauge("archive_pinned_bytes", "Log files that the member purged and that are kept until they are read.",
+		gauge("archive_pinned_bytes", "Log files that the member purged, kept until read.",
 			of(func(a *archive.State) float64 { return float64(a.Pinned) })),
 		gauge("archive_spool_limit_bytes", "Bound for spooled and pinned bytes together.",
 			of(func(a *archive.State) float64 { return float64(a.SpoolLimit) })),
-		gauge("archive_checked_timestamp_seconds", "When this agent last looked whether all is there that was archived.",
+		gauge("archive_checked_timestamp_seconds", "When this agent last looked for missing segments.",
 			of(func(a *archive.State) float64 { return timestamp(a.Checked) })),
 		gauge("archive_alarm", "1 for each of the archiver's alarms that is raised.",
 			func(s *Status, emit emit) {
@@ -284,7 +284,7 @@ func archiver() []metric {
 			of(func(a *archive.State) float64 { return float64(a.Segments) })),
 		counter("archive_segment_bytes_total", "Bytes in them.",
 			of(func(a *archive.State) float64 { return float64(a.Bytes) })),
-		counter("archive_requests_total", "Requests of the archiver to the repository since the agent started: put, get or list.",
+		counter("archive_requests_total", "The archiver's requests since the agent started: put, get or list.",
 			func(s *Status, emit emit) {
 				if s.Archive == nil {
 					return
@@ -295,7 +295,7 @@ func archiver() []metric {
 			}, "operation"),
 		counter("archive_gaps_total", "Gaps that this agent found and recorded since it started.",
 			of(func(a *archive.State) float64 { return float64(len(a.Gaps)) })),
-		counter("archive_dropped_observations_total", "Answers of the member that did not agree with its log, and were dropped.",
+		counter("archive_dropped_observations_total", "Answers of the member that its log contradicted.",
 			of(func(a *archive.State) float64 { return float64(a.Dropped) })),
 	}
 }
@@ -322,11 +322,11 @@ func cluster() []metric {
 	return []metric{
 		gauge("cluster_asked_timestamp_seconds", "When the cluster last answered. 0: never.",
 			single(func(s *Status) float64 { return timestamp(s.Cluster.Asked) })),
-		gauge("cluster_members", "Members of the cluster, as far as this agent knows.",
+		gauge("cluster_members", "Members of the cluster.",
 			single(func(s *Status) float64 { return float64(len(s.Cluster.Members)) })),
 		gauge("cluster_member_up", "1 where the member answers this agent.",
 			each(func(m Member) float64 { return yes(m.Error == "") }), "member", "member_id"),
-		gauge("cluster_member_fit", "1 where backups may be read from the member now: it answers, and is not catching up or defragmenting.",
+		gauge("cluster_member_fit", "1 where backups may be read from the member: it answers, and is not catching up or defragmenting.",
 			each(func(m Member) float64 { return yes(m.Error == "" && m.Unfit == "") }), "member", "member_id"),
 		gauge("cluster_member_revision", "The member's revision.",
 			answering(func(m Member) float64 { return float64(m.Revision) }), "member", "member_id"),
@@ -336,7 +336,7 @@ func cluster() []metric {
 			answering(func(m Member) float64 { return float64(m.DBSize) }), "member", "member_id"),
 		gauge("cluster_divergent_members", "Members whose history differs from the others'.",
 			single(func(s *Status) float64 { return float64(len(s.Cluster.Divergent)) })),
-		gauge("cluster_compared_timestamp_seconds", "When the members' histories were last held against each other. 0: never.",
+		gauge("cluster_compared_timestamp_seconds", "When the members' histories were last compared. 0: never.",
 			single(func(s *Status) float64 { return timestamp(s.Cluster.Compared) })),
 	}
 }
@@ -371,7 +371,7 @@ func jobs() []metric {
 			each(func(j job.Status) float64 { return timestamp(finished(j.LastSuccess)) }), "job_name"),
 		gauge("job_last_failure_timestamp_seconds", "When the job last failed, by any agent. 0: never.",
 			each(func(j job.Status) float64 { return timestamp(finished(j.LastFailure)) }), "job_name"),
-		gauge("job_next_run_timestamp_seconds", "When the job is due next; absent where it has no schedule here.",
+		gauge("job_next_run_timestamp_seconds", "When the job is due next; absent without a schedule here.",
 			func(s *Status, emit emit) {
 				for _, j := range s.Jobs {
 					if !j.Next.IsZero() {
@@ -379,7 +379,7 @@ func jobs() []metric {
 					}
 				}
 			}, "job_name"),
-		gauge("job_schedule_interval_seconds", "Longest time between two runs as scheduled; absent where the job has no schedule here, or is off.",
+		gauge("job_schedule_interval_seconds", "Longest time between two scheduled runs; absent without a schedule here.",
 			func(s *Status, emit emit) {
 				for _, j := range s.Jobs {
 					if _, longest := config.Periods(j.Schedule, time.UTC); j.Off == "" && longest > 0 {
@@ -389,7 +389,7 @@ func jobs() []metric {
 			}, "job_name"),
 		gauge("job_last_duration_seconds", "How long the newest finished run took.",
 			last(func(r *job.Run) float64 { return max(0, r.Finished.Sub(r.Started).Seconds()) }), "job_name"),
-		gauge("job_last_attempts", "How many attempts it took; more than 1 are retries, by this agent or another.",
+		gauge("job_last_attempts", "How many attempts it took, by any agent.",
 			last(func(r *job.Run) float64 { return float64(r.Attempt) }), "job_name"),
 		gauge("job_last_bytes", "Bytes that it stored or read.",
 			last(func(r *job.Run) float64 { return float64(r.Bytes) }), "job_name"),
@@ -418,7 +418,7 @@ func finished(r *job.Run) time.Time {
 func recovery() []metric {
 	return []metric{
 		gauge("recoverable_until_timestamp_seconds",
-			"Time up to which every acknowledged write can be restored from the repository alone. It also advances while nothing is written, once the cluster has confirmed that. 0: nothing can be restored.",
+			"Time up to which every acknowledged write can be restored from the repository alone; it advances while nothing is written. 0: nothing can be restored.",
 			single(func(s *Status) float64 {
 				if !s.RPO.Known {
 					return 0
@@ -426,10 +426,10 @@ func recovery() []metric {
 				return timestamp(s.RPO.Until)
 			})),
 		gauge("recovery_point_objective_seconds",
-			"How far the time above may lie behind, as configured.",
+			"How old the recoverable time may be, as configured.",
 			single(func(s *Status) float64 { return s.Objectives.RecoveryPoint })),
 		gauge("recovery_time_seconds",
-			"About how long it would take to have a serving cluster again; absent where nobody knows.",
+			"About how long until a cluster serves again; absent where not known.",
 			func(s *Status, emit emit) {
 				if s.RTO.Known {
 					emit(s.RTO.Seconds)
@@ -439,7 +439,7 @@ func recovery() []metric {
 			"When a drill measured the recovery time. 0: it is an estimate.",
 			single(func(s *Status) float64 { return timestamp(s.RTO.Measured) })),
 		gauge("gap_open",
-			"1 where what is archived now cannot be restored, because entries before it are missing.",
+			"1 where what is archived now cannot be restored: entries before it are missing.",
 			single(func(s *Status) float64 { return yes(gapOpen(s)) })),
 		gauge("verified_timestamp_seconds",
 			"When a backup of the current timeline was last proved at this level or a higher one. 0: never.",
@@ -447,7 +447,7 @@ func recovery() []metric {
 				newestProof(s, emit, func(b Backup) time.Time { return b.ProvedAt })
 			}, "level"),
 		gauge("verified_backup_timestamp_seconds",
-			"When the newest backup was begun that has been proved at this level or a higher one and is not known to be damaged. 0: there is none.",
+			"When the newest undamaged backup proved at this level or a higher one was begun. 0: there is none.",
 			func(s *Status, emit emit) {
 				newestProof(s, emit, func(b Backup) time.Time { return b.Time })
 			}, "level"),
@@ -522,7 +522,7 @@ func stored() []metric {
 		})
 	}
 	return []metric{
-		gauge("repository_up", "1 where the repository could be listed when that was last tried.",
+		gauge("repository_up", "1 where the repository could be listed at the last try.",
 			single(func(s *Status) float64 { return yes(s.Repository.Error == "" && !s.Repository.Listed.IsZero()) })),
 		gauge("repository_listed_timestamp_seconds", "When the repository was last listed. 0: never.",
 			single(func(s *Status) float64 { return timestamp(s.Repository.Listed) })),
@@ -531,7 +531,7 @@ func stored() []metric {
 				emit(float64(s.Repository.FullBytes), "full")
 				emit(float64(s.Repository.LogBytes), "log")
 			}, "content"),
-		gauge("repository_backups", "Full snapshots in the repository, by where they come from: member or synthetic.",
+		gauge("repository_backups", "Full snapshots by source: member or synthetic.",
 			func(s *Status, emit emit) {
 				synthetic := 0
 				for _, b := range s.Repository.Backups {
@@ -543,7 +543,7 @@ func stored() []metric {
 				emit(float64(synthetic), "synthetic")
 			}, "source"),
 		gauge("repository_damaged_backups", "Full snapshots that a listing or a verdict found damaged.", count(damaged)),
-		gauge("repository_pinned_backups", "Full snapshots that retention leaves alone because somebody pinned them.",
+		gauge("repository_pinned_backups", "Full snapshots that are pinned.",
 			count(func(b Backup) bool { return b.Pinned })),
 		gauge("repository_gaps", "Ranges of all timelines in which no point can be restored.",
 			single(func(s *Status) float64 {
@@ -555,7 +555,7 @@ func stored() []metric {
 				}
 				return float64(n)
 			})),
-		gauge("newest_backup_timestamp_seconds", "When the newest full snapshot of the current timeline was begun. 0: there is none.",
+		gauge("newest_backup_timestamp_seconds", "When the current timeline's newest full snapshot was begun. 0: there is none.",
 			single(func(s *Status) float64 { b, _ := newestBackup(s); return timestamp(b.Time) })),
 		gauge("newest_backup_duration_seconds", "How long it took.",
 			newest(func(b Backup) float64 { return max(0, b.Finished.Sub(b.Time).Seconds()) })),

@@ -182,11 +182,10 @@ func TestReference(t *testing.T) {
 What ` + "`requorum agent`" + ` shows at ` + "`/metrics`" + `. Made by
 ` + "`go test ./schedule/web -run TestReference -update`" + `.
 
-Names that end with ` + "`_total`" + ` are counters, the others gauges; labels stand in braces.
-Times are in seconds since 1970, and 0 is a moment that never came; sizes are bytes.
-Metrics are added, never renamed or removed. Those of the archiver are there only where
-the agent archives a log. What is true of the cluster is the best of its agents:
-` + "`max by (job, namespace, cluster) (…)`" + `.
+Names that end with ` + "`_total`" + ` are counters, the others gauges; labels are in braces.
+Times are seconds since 1970, 0 is never; sizes are bytes. Metrics are added, never
+renamed or removed. The archiver's are there only where the agent archives a log. For the
+cluster take the best of its agents: ` + "`max by (job, namespace, cluster) (…)`" + `.
 
 [deploy/monitoring](../deploy/monitoring) has the alerts, each with
 [a runbook](runbooks/README.md), and a dashboard for Grafana.
