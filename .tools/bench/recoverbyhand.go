@@ -23,8 +23,8 @@ func (b *bench) ways() []way {
 	return []way{
 		b.rescue("`requorum recover`, three survivors", false),
 		b.rescue("`requorum recover`, one host's disk lost", true),
-		b.byHand("by hand: a survivor's `member/snap/db` to all hosts, `etcdutl snapshot restore --skip-hash-check` on each", restoreScript),
-		b.byHand("by hand: `etcd --force-new-cluster` on a survivor, the others as learners, promoted", forceScript),
+		b.byHand("manually: a survivor's `member/snap/db` to all hosts, `etcdutl snapshot restore --skip-hash-check` on each", restoreScript),
+		b.byHand("manually: `etcd --force-new-cluster` on a survivor, the others as learners, promoted", forceScript),
 	}
 }
 

@@ -45,7 +45,7 @@ func (r *report) writeRecoverPhases(b *strings.Builder) {
 		return
 	}
 	order := phaseNames(told)
-	fmt.Fprintf(b, "\n### %s\n\n| | %s | RTO that it tells |\n| --- |%s\n", titleRecoverPhases, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+1))
+	fmt.Fprintf(b, "\n### %s\n\n| | %s | reported RTO |\n| --- |%s\n", titleRecoverPhases, strings.Join(order, " | "), strings.Repeat(" ---: |", len(order)+1))
 	for _, o := range told {
 		fmt.Fprintf(b, "| %s |%s %s |\n", o.name, o.medians(order), seconds(o.times(func(one recovery) time.Duration { return one.rto })))
 	}

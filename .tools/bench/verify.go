@@ -122,7 +122,7 @@ func (b *bench) checkers() []checker {
 	return []checker{
 		{
 			name:    "`etcdutl snapshot status`, then `etcdutl hashkv`",
-			checked: "bbolt's check of the pages; every row decodes; HashKV, to be compared by hand. Not the SHA-256 at the end",
+			checked: "bbolt's check of the pages; every row decodes; HashKV, which you compare yourself. Not the SHA-256 at the end",
 			reads:   file,
 			before:  fresh,
 			run: func(ctx context.Context) (usage, error) {

@@ -10,9 +10,9 @@ import (
 
 const head = `# Soak
 
-The long forms of the tests: more kills, bigger loads, all versions. Made by
+The long forms of the tests. Made by
 ` + "`make soak` and `make fuzz`, or in parts: `make soak RUN=TestLog PKG=./cmd/requorum`" + `.
-A test has a row when it states figures or does not pass.
+A test has a row when it states figures or fails.
 
 | test | figures | took | when (UTC), commit, cores |
 | --- | --- | --- | --- |
