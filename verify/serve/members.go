@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"context"
@@ -73,7 +74,11 @@ func counted(n int, one, many string) string {
 
 // checkAlarms makes sure that no alarm is raised: with one nobody can write.
 func (p *proving) checkAlarms(ctx context.Context) {
-	status, err := p.client.Status(ctx, p.serving(false)[0].status)
+	var status client.MemberStatus
+	err := p.insist(ctx, func(ctx context.Context) (err error) {
+		status, err = p.client.Status(ctx, p.serving(false)[0].status)
+		return err
+	})
 	if err != nil {
 		p.unproved("that no alarm is raised: %s", p.because(err))
 		return
@@ -93,9 +98,10 @@ func (p *proving) checkAlarms(ctx context.Context) {
 }
 
 const (
-	prefix      = "/requorum-proof-"
-	trialTTL    = 30 // seconds
-	tidyTimeout = 5 * time.Second
+	prefix   = "/requorum-proof-"
+	trialTTL = 30 // seconds
+	// Etcd takes seven seconds to say that an election has lost a request.
+	tidyTimeout = 15 * time.Second
 )
 
 // trial is a write, and what became of it.
@@ -218,17 +224,28 @@ func (t *trial) remove(ctx context.Context) error {
 	}
 	var deleted error
 	if t.revision > 0 {
-		deleted = t.kv(ctx, t.serving(false)[0], "deleting a key", func(ctx context.Context, c pb.KVClient) error {
-			got, err := c.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: t.key})
-			if err == nil && got.Deleted != 1 {
-				err = fmt.Errorf("%d keys were deleted, and 1 was written", got.Deleted)
+		lost := false // an attempt without an answer may have deleted it
+		deleted = t.insist(ctx, func(ctx context.Context) error {
+			return t.kv(ctx, t.serving(false)[0], "deleting a key", func(ctx context.Context, c pb.KVClient) error {
+				got, err := c.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: t.key})
+				switch {
+				case err != nil:
+					lost = true
+				case got.Deleted != 1 && !lost:
+					err = fmt.Errorf("%d keys were deleted, and 1 was written", got.Deleted)
+				}
+				return err
+			})
+		})
+	}
+	revoked := t.insist(ctx, func(ctx context.Context) error {
+		return t.leases(ctx, "revoking a lease", func(ctx context.Context, c pb.LeaseClient) error {
+			_, err := c.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: t.lease})
+			if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) { // as before
+				err = nil
 			}
 			return err
 		})
-	}
-	revoked := t.leases(ctx, "revoking a lease", func(ctx context.Context, c pb.LeaseClient) error {
-		_, err := c.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: t.lease})
-		return err
 	})
 	return errors.Join(deleted, revoked)
 }
