@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -176,11 +177,15 @@ func TestPromise2PanicWhileServing(t *testing.T) {
 	}
 	serving := filepath.Join(t.TempDir(), "serving")
 	script := `exec 4<&0; "$0" ` + MembersCommand + ` <&4 & while [ ! -e "$1" ]; do sleep 0.05; done
-kill -9 $!; echo '{"level":"fatal","msg":"range failed to find revision pair"}' >&2; exit 1`
+kill -9 $!; wait $!; rm "$1"; echo '{"level":"fatal","msg":"range failed to find revision pair"}' >&2; exit 1`
 	check := run(t, plain(t), DrillOptions{Members: 1, Command: []string{"/bin/sh", "-c", script, self, serving}, Progress: func(phase string, _, _ int64) {
 		if phase == PhaseServe {
 			if err := os.WriteFile(serving, nil, 0o600); err != nil {
 				t.Error(err)
+			}
+			// Until they are dead: all requests may be done before.
+			for _, err := os.Stat(serving); err == nil && t.Context().Err() == nil; _, err = os.Stat(serving) {
+				time.Sleep(10 * time.Millisecond)
 			}
 		}
 	}})
