@@ -29,7 +29,12 @@ func TestPromise4CancelledLeavesNothing(t *testing.T) {
 			_, err := Drill(ctx, plain(t), DrillOptions{ScratchDir: dir, Command: command, Progress: func(p string, _, _ int64) {
 				if p == phase {
 					if p == PhaseBoot { // when the members are starting
-						time.AfterFunc(200*time.Millisecond, func() { cancel(stop) })
+						go func() {
+							for !noted(command) && ctx.Err() == nil {
+								time.Sleep(5 * time.Millisecond)
+							}
+							cancel(stop)
+						}()
 						return
 					}
 					cancel(stop)

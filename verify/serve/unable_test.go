@@ -1,11 +1,8 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,7 +24,7 @@ func noting(t *testing.T) (command []string, pid func() int) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "pid")
-	return []string{"/bin/sh", "-c", `echo $$ >"$1"; exec "$0" ` + MembersCommand, self, path}, func() int {
+	return []string{"/bin/sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; exec "$0" ` + MembersCommand, self, path}, func() int {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -38,6 +35,12 @@ func noting(t *testing.T) (command []string, pid func() int) {
 		}
 		return n
 	}
+}
+
+// noted tells whether a command of noting has begun.
+func noted(command []string) bool {
+	_, err := os.Stat(command[len(command)-1])
+	return err == nil
 }
 
 func unchecked(t *testing.T, check report.Check, says string) {
@@ -105,11 +108,7 @@ func TestPromise3WhatCannotBeTriedIsUnchecked(t *testing.T) {
 	})
 	t.Run("no space", func(t *testing.T) {
 		t.Parallel()
-		dir := t.TempDir()
-		if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).CombinedOutput(); err != nil {
-			storetest.Unavailable(t, fmt.Sprintf("cannot mount a small file system: %v %s", err, bytes.TrimSpace(out)))
-		}
-		t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+		dir := storetest.SmallDisk(t, "1m")
 		check, err := Drill(t.Context(), plain(t), DrillOptions{ScratchDir: dir})
 		if err != nil {
 			t.Fatal(err)
