@@ -56,9 +56,11 @@ func TestEachVersionIsSound(t *testing.T) {
 }
 
 // settled is what a member serves once nothing changes any more: a write that
-// was under way when its client ended may still arrive.
+// was under way when its client ended may still arrive, and one that the leader
+// took before it was killed does once there is another one.
 func settled(t *testing.T, c *storetest.Cluster, i int) *clientv3.HashKVResponse {
 	t.Helper()
+	c.WriteOut(t, i)
 	for before := int64(0); ; time.Sleep(300 * time.Millisecond) {
 		h, err := c.Client(t, i).HashKV(t.Context(), c.Member(i).ClientURL, 0)
 		must(t, err)
