@@ -58,24 +58,27 @@ func TestOtherUsersReadNothing(t *testing.T) {
 // attack tries to read what a port serves.
 func attack(t *testing.T, scheme, address string, config *tls.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{scheme + "://" + address}, TLS: config, Logger: zap.NewNop(), Context: ctx})
+	within := func() context.Context { // etcd's client tries until it ends
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{scheme + "://" + address}, TLS: config, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if got, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithLimit(1)); err == nil {
+	if got, err := c.Get(within(), "", clientv3.WithPrefix(), clientv3.WithLimit(1)); err == nil {
 		t.Errorf("%s %s: %d keys were read", scheme, address, got.Count)
 	}
-	if stream, err := c.Snapshot(ctx); err == nil {
+	if stream, err := c.Snapshot(within()); err == nil {
 		if n, err := stream.Read(make([]byte, 1)); n > 0 || err == io.EOF {
 			t.Errorf("%s %s: a snapshot was streamed", scheme, address)
 		}
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	for _, path := range []string{"/version", "/metrics", "/members", "/raft", "/debug/pprof/", "/v3/kv/range"} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address+path, nil)
+		r, err := http.NewRequestWithContext(within(), http.MethodGet, scheme+"://"+address+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
