@@ -30,21 +30,26 @@ func takeFrom(t *testing.T, c *storetest.Cluster, s sinks.Sink) *snapshot.Manife
 	t.Helper()
 	config := c.ClientConfig()
 	config.User, config.Password = storetest.RootUser, storetest.RootPassword
-	// Authentication and members come and go in a mixed load.
-	for tries := 0; ; tries++ {
+	try := func() (*snapshot.Manifest, error) {
 		client, err := client.Dial(t.Context(), config)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		r, err := snapshot.Take(t.Context(), snapshot.Request{Client: client, Sinks: []sinks.Sink{s}, Tool: "test", HashKV: true})
-		err = errors.Join(err, client.Close())
-		if err == nil {
-			return r.Outcomes[0].Manifest
+		if err := errors.Join(err, client.Close()); err != nil {
+			return nil, err
 		}
-		if tries == 20 {
+		return r.Outcomes[0].Manifest, nil
+	}
+	// Leaders, authentication and members come and go in a mixed load.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		m, err := try()
+		if err == nil {
+			return m
+		}
+		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -94,6 +99,7 @@ func TestPromise1RealMembers(t *testing.T) {
 			if real.HashKV.Revision == 0 || real.Facts.RaftIndex <= base.Facts.RaftIndex {
 				t.Fatalf("%+v", real)
 			}
+			cluster.WriteOut(t, 0) // it may have been behind the member that was read
 			cluster.StopAll()
 			r.entries = logOf(t, cluster.Member(0).DataDir, real.Facts.RaftIndex)
 			r.archive(r.entries, 300)
