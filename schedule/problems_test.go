@@ -276,6 +276,7 @@ func TestNamesake(t *testing.T) {
 		if p := named(); len(p) != 0 {
 			t.Errorf("alone: %+v", p)
 		}
+		time.Sleep(job.Heartbeat / 2) // were both to write at one moment, either may be the one that finds out
 		withRunner(t, termOn(t, beside, sink), nil)
 		time.Sleep(2 * job.Heartbeat)
 		if p := named(); len(p) != 1 || p[0].Kind != web.KindConfig || p[0].Next == "" {

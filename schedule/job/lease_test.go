@@ -215,6 +215,7 @@ func TestPromise8Namesake(t *testing.T) {
 		if _, there := a.runner.Namesake(); there {
 			t.Error("the process before passes for a namesake")
 		}
+		time.Sleep(Heartbeat / 2) // were both to write at one moment, either may be the one that finds out
 		namesake := startAgent(t, m, "a", 0, Options{}, endless("full"))
 		time.Sleep(2 * Heartbeat)
 		if _, there := a.runner.Namesake(); !there {
@@ -239,6 +240,7 @@ func TestPromise6Attempts(t *testing.T) {
 			var box atomic.Pointer[agent]
 			a := startAgent(t, m, name, 0, Options{}, Entry{Spec: daily, Do: func(ctx context.Context, _ *Task) (Result, error) {
 				runs.Add(1)
+				time.Sleep(time.Second) // the box is filled when startAgent has returned
 				box.Load().host.dead.Store(true)
 				<-ctx.Done()
 				return Result{}, ctx.Err()
