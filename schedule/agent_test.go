@@ -15,16 +15,8 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/web"
-	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
 )
-
-// freeAddress is one on this host that nobody listens at.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	free, err := store.FreePorts(1)
-	must(t, err)
-	return fmt.Sprintf("127.0.0.1:%d", free[0])
-}
 
 // onDisk is a verifier's configuration with a repository in a folder.
 func onDisk(dir, address, more string) string {
@@ -49,11 +41,14 @@ func get(t *testing.T, address, path string) (code int, body string) {
 	return resp.StatusCode, string(data)
 }
 
+// eventually waits for longer than a configuration may take to end (Grace) before the
+// next one holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); {
+	const limit = 2 * Grace
+	for end := time.Now().Add(limit); !is(); {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 10 s", what)
+			t.Fatalf("%s: not within %s", what, limit)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -84,7 +79,7 @@ func start(t *testing.T, text string, log *lines) (a *Agent, stop func() error) 
 // An accepted configuration takes the place of the old one; a refused one leaves it,
 // and is a problem until one is accepted. The port answers throughout.
 func TestReload(t *testing.T) {
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), storetest.FreeAddress(t)
 	log := &lines{}
 	a, stop := start(t, onDisk(dir, address, ""), log)
 	name := func(at string) string {
@@ -122,7 +117,7 @@ func TestReload(t *testing.T) {
 	reload(strings.Replace(onDisk(dir, address, ""), "v1", "v2", 1))
 	eventually(t, "v2 holds", func() bool { return name(address) == "v2" })
 
-	reload(onDisk(dir, freeAddress(t), ""))
+	reload(onDisk(dir, storetest.FreeAddress(t), ""))
 	eventually(t, "another address is refused", func() bool { return strings.Contains(refused(), "listen.address") })
 	reload(onDisk(dir, address, "verdicts: {sign-key-file: /nowhere/keys}\n"))
 	eventually(t, "a file that is not there is refused", func() bool { return strings.Contains(refused(), "/nowhere/keys") })
@@ -163,7 +158,7 @@ func TestRunRefused(t *testing.T) {
 
 // The end of the context while a configuration is being taken up is a clean end.
 func TestEndWhileReloading(t *testing.T) {
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), storetest.FreeAddress(t)
 	for range 5 {
 		a, stop := start(t, onDisk(dir, address, ""), &lines{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -221,18 +220,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	tls.StartTLS()
 	t.Cleanup(tls.Close)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := "http://" + closed.Addr().String()
-	closed.Close()
 	plain := serve(func(http.ResponseWriter, *http.Request) {})
 
 	for name, test := range map[string]struct{ url, reason string }{
 		"404":     {serve(http.NotFound), "404 Not Found"},
 		"slow":    {serve(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "no answer within"},
-		"refused": {refused, "connection refused"},
+		"refused": {"http://127.0.0.1:1", "connection refused"}, // a port that was free a moment ago may be taken
 		"unknown": {"http://nowhere.invalid", "cannot be resolved"},
 		"untrust": {tls.URL, "certificate is not accepted"},
 		"plain":   {strings.Replace(plain, "http:", "https:", 1), "does not speak TLS"},
