@@ -249,7 +249,7 @@ func (m *mixed) users() {
 }
 
 func (m *mixed) login(user, password string) *clientv3.Client {
-	c, err := clientv3.New(clientv3.Config{Endpoints: m.cluster.Endpoints(), Username: user, Password: password, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: m.client.Endpoints(), Username: user, Password: password, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	m.must(err)
 	m.t.Cleanup(func() { c.Close() })
 	return c
@@ -285,10 +285,11 @@ func (m *mixed) grow() (number int, id uint64) {
 	return number, id
 }
 
-// shrink removes it again.
+// shrink removes it again, and waits until the other one leads.
 func (m *mixed) shrink(number int, id uint64) {
 	storetest.Reconfigure(m.t, func(ctx context.Context) error { _, err := m.client.MemberRemove(ctx, id); return err }, rpctypes.ErrMemberNotFound)
 	m.cluster.Kill(number)
+	m.eventually(func(ctx context.Context) error { _, err := m.client.Get(ctx, "x"); return err })
 }
 
 // eventually tries again what a member refuses that has just started.

@@ -27,9 +27,8 @@ func TestPromise1EqualsMembers(t *testing.T) {
 			(&mixed{t, c, client, "first/"}).run()
 			snapshot := fullSnapshot(t, client)
 			second := &mixed{t, c, client, "second/"}
-			number, id := second.grow()
+			second.shrink(second.grow())
 			second.run()
-			second.shrink(number, id)
 			c.StopAll()
 
 			dir := c.Member(0).DataDir
