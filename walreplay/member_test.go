@@ -48,36 +48,38 @@ func startAndKill(t *testing.T, members int) survivor {
 	}
 	defer client.Close()
 	s := survivor{}
-	for i := range 40 {
-		key := "k" + string(rune('a'+i%7))
-		resp, err := client.Put(ctx, key, strings.Repeat("v", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.revision = resp.Header.Revision
-	}
-	deleted, err := client.Delete(ctx, "ka")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.revision = deleted.Header.Revision
-	// Every member, so that the first one holds it too.
-	for _, endpoint := range c.Endpoints() {
-		h, err := client.HashKV(ctx, endpoint, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.hash = (snapshot.HashKV{Hash: h.Hash, Revision: h.Header.Revision, CompactedRevision: h.CompactRevision}); s.hash.Revision != s.revision {
-			if _, err := client.Get(ctx, "x"); err != nil {
+	// An election of three busy members may refuse one try.
+	write := func(op clientv3.Op) {
+		t.Helper()
+		for ; ; time.Sleep(50 * time.Millisecond) {
+			resp, err := client.Do(ctx, op)
+			switch {
+			case err == nil && op.IsPut():
+				s.revision = resp.Put().Header.Revision
+				return
+			case err == nil:
+				s.revision = resp.Del().Header.Revision
+				return
+			case ctx.Err() != nil:
 				t.Fatal(err)
 			}
 		}
 	}
-	last, err := client.Put(ctx, "last", "acknowledged")
-	if err != nil {
-		t.Fatal(err)
+	for i := range 40 {
+		write(clientv3.OpPut("k"+string(rune('a'+i%7)), strings.Repeat("v", i)))
 	}
-	s.revision = last.Header.Revision
+	write(clientv3.OpDelete("ka"))
+	// Every member, so that the first one holds it too.
+	for _, endpoint := range c.Endpoints() {
+		for s.hash.Revision = 0; s.hash.Revision != s.revision; {
+			h, err := client.HashKV(ctx, endpoint, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.hash = snapshot.HashKV{Hash: h.Hash, Revision: h.Header.Revision, CompactedRevision: h.CompactRevision}
+		}
+	}
+	write(clientv3.OpPut("last", "acknowledged"))
 	c.Kill()
 	found, err := filepath.Glob(filepath.Join(root, "*", "member"))
 	if err != nil {
