@@ -18,7 +18,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery/supervisor"
-	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/store/yamlfile"
 )
@@ -48,14 +47,9 @@ func (h *testHost) dataDir() string { return filepath.Join(h.dir, "data") }
 func newSite(t *testing.T, version string, n int, repositories ...string) *site {
 	t.Helper()
 	s := &site{version: version, dir: t.TempDir(), election: 2 * time.Second}
-	ports, err := store.FreePorts(2 * n)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var parts []string
 	for i := range n {
-		h := &testHost{name: fmt.Sprintf("m%d", i+1), dir: filepath.Join(s.dir, fmt.Sprintf("m%d", i+1))}
-		h.clientURL, h.peers = fmt.Sprintf("http://127.0.0.1:%d", ports[2*i]), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
+		h := s.testHost(t, fmt.Sprintf("m%d", i+1))
 		parts = append(parts, h.name+"="+h.peers)
 		s.hosts = append(s.hosts, h)
 	}
@@ -69,6 +63,7 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	for _, h := range s.hosts {
 		fmt.Fprintf(&yaml, "  - {member: %s, client-urls: [%q], data-dir: %q, kind: command, command: {start: [a], stop: [b]}}\n", h.name, h.clientURL, h.dataDir())
 	}
+	var err error
 	if s.config, err = ParseConfig(yaml.Bytes(), filepath.Join(s.dir, "cluster.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -80,16 +75,17 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	return s
 }
 
+// testHost is one whose ports are no other test's while its member is down.
+func (s *site) testHost(t *testing.T, name string) *testHost {
+	t.Helper()
+	return &testHost{name: name, dir: filepath.Join(s.dir, name), clientURL: "http://" + storetest.FreeAddress(t), peers: "http://" + storetest.FreeAddress(t)}
+}
+
 // newHost is one more, without a member, in the place of
 // another in the cluster file.
 func (s *site) newHost(t *testing.T, name string, place int) *testHost {
 	t.Helper()
-	ports, err := store.FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &testHost{name: name, dir: filepath.Join(s.dir, name)}
-	h.clientURL, h.peers = fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	h := s.testHost(t, name)
 	s.config.Hosts[place] = HostConfig{Member: name, ClientURLs: []string{h.clientURL}}
 	s.addHost(t, h, place)
 	return h
