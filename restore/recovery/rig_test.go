@@ -274,8 +274,11 @@ func fill(t *testing.T, c *clientv3.Client, prefix string, n int) map[string]str
 	all := map[string]string{}
 	for i := range n {
 		k, v := fmt.Sprintf("%s/%04d", prefix, i), fmt.Sprintf("value %d of %s", i, prefix)
-		if _, err := c.Put(t.Context(), k, v); err != nil {
-			t.Fatal(err)
+		deadline := time.Now().Add(30 * time.Second)
+		for _, err := c.Put(t.Context(), k, v); err != nil; _, err = c.Put(t.Context(), k, v) { // a new leader is being elected
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
 		}
 		all[k] = v
 	}
