@@ -30,7 +30,7 @@ type site struct {
 	hosts    []*testHost
 	cluster  string // etcd's --initial-cluster
 	config   *Config
-	election time.Duration // that commands wait for
+	election time.Duration // that commands wait for; 0: as long as the users' do
 }
 
 type testHost struct {
@@ -46,7 +46,7 @@ func (h *testHost) dataDir() string { return filepath.Join(h.dir, "data") }
 // newSite makes hosts m1 and on, with a cluster that serves.
 func newSite(t *testing.T, version string, n int, repositories ...string) *site {
 	t.Helper()
-	s := &site{version: version, dir: t.TempDir(), election: 2 * time.Second}
+	s := &site{version: version, dir: t.TempDir()}
 	var parts []string
 	for i := range n {
 		h := s.testHost(t, fmt.Sprintf("m%d", i+1))
