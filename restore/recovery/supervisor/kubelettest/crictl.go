@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // Crictl writes a program that answers as crictl does, of what the kubelet runs. CRI
@@ -15,7 +17,7 @@ func (k *Kubelet) Crictl(t testing.TB) string {
 	// Arguments: --runtime-endpoint SOCKET ps|pods …
 	program := filepath.Join(k.CRI, "crictl")
 	text := fmt.Sprintf("#!/bin/sh\ncd %q\ncase \"$3 $4 $5\" in\n'ps --state running') cat running ;;\nps*) cat all ;;\npods*) cat pods ;;\n*) exit 1 ;;\nesac\n", k.CRI)
-	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
+	if err := storetest.WriteProgram(program, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return program

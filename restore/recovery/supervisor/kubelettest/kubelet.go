@@ -163,15 +163,15 @@ func (k *Kubelet) want(wanted map[string][]string) {
 func (k *Kubelet) start(name string, command []string) {
 	p := &process{cmd: exec.CommandContext(k.life, command[0], command[1:]...), ended: make(chan struct{})}
 	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
+	k.mu.Lock()
+	k.starts[name]++ // before others can see the process, and ask
+	k.mu.Unlock()
 	if err := p.cmd.Start(); err != nil {
 		k.fault(err.Error())
 		return
 	}
 	go func() { _ = p.cmd.Wait(); close(p.ended) }() // how it ended is of no interest
 	k.pods[name] = p
-	k.mu.Lock()
-	k.starts[name]++
-	k.mu.Unlock()
 }
 
 func (k *Kubelet) end(p *process) {
