@@ -219,6 +219,9 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 // testPeerStalls: a host that sends nothing any more is not waited for.
 func testPeerStalls(t *testing.T, f *faults) {
 	h := f.empty(t)
+	if _, err := f.peer.reader().As(run1, "").Files(t.Context(), Aside); err != nil { // its process runs
+		t.Fatal(err)
+	}
 	h.stall = time.Second
 	stalls := f.peer.after(3<<20, false, func(ctx context.Context, _ io.Writer, _ []byte) (int, error) {
 		<-ctx.Done()
@@ -226,6 +229,7 @@ func testPeerStalls(t *testing.T, f *faults) {
 	})
 	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), stalls)
 	failsWith(t, h, err, "nothing came for 1s")
+	h.stall = time.Minute
 	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
 	if err != nil {
 		t.Fatal(err)

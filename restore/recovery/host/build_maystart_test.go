@@ -88,7 +88,7 @@ func TestMayStartRepository(t *testing.T) {
 	}
 	open(t, old)
 	cfg := &Config{Repositories: []string{folder}}
-	h := &host{process: quietly(300 * time.Millisecond), Config: cfg}
+	h := &host{process: quietly(time.Minute), Config: cfg}
 	ask := func(takenBack ...snapshot.ID) ([]string, error) {
 		return h.superseded(t.Context(), snapshot.ID(old.ClusterID), takenBack)
 	}
@@ -116,6 +116,7 @@ func TestMayStartRepository(t *testing.T) {
 	defer l.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
+	h.askFor = 300 * time.Millisecond
 	cfg.Repositories = []string{filepath.Join(t.TempDir(), "none"), "s3://bucket/prefix?region=x&endpoint=http://" + l.Addr().String()}
 	began := time.Now()
 	warnings, err := ask()

@@ -135,7 +135,7 @@ func (l *lost) copied(t *testing.T, i int) *testHost {
 func (l *lost) host(t *testing.T, i int, dir, initialCluster string) *testHost {
 	t.Helper()
 	m := l.c.Member(i)
-	h := &testHost{t: t, lost: l, name: m.Name, client: m.ClientURL, stall: 3 * time.Second, piece: 512 << 10, read: &sync.Mutex{}}
+	h := &testHost{t: t, lost: l, name: m.Name, client: m.ClientURL, stall: time.Minute, piece: 512 << 10, read: &sync.Mutex{}}
 	cfg := &Config{}
 	cfg.StateDir = filepath.Join(t.TempDir(), "state")
 	cfg.Repositories = []string{l.repository}
