@@ -281,6 +281,8 @@ func TestPromise1KilledAtAnyTime(t *testing.T) {
 		}
 		if killed {
 			kills++
+		} else { // the machine was busier when the whole was measured
+			whole = min(whole, after)
 		}
 		l.checkKilled(t, dir, image, fmt.Sprintf("%s, after %s", l.name, after))
 	}
