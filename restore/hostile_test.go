@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // attackerArgument makes the test binary a process of etcd's user that swaps what
@@ -157,7 +158,7 @@ func startAttacker(t *testing.T, dir string) *hostile {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "attacker")
-	if err := os.WriteFile(program, self, 0o755); err != nil {
+	if err := storetest.WriteProgram(program, self, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h := &hostile{cmd: exec.Command(program, attackerArgument)}
