@@ -37,6 +37,7 @@ func TestPromise2And6Archive(t *testing.T) {
 	old := quietCopy(t, c, 1)
 	put(t, c, 40)
 	c.WriteOut(t, 0)
+	waitEqual(t, c, 0, 1) // the archive is written from its log too
 	c.KillAll()
 	m0 := survivorsOf(c, 0)[0]
 	found := surveyed(t, m0, old).Survivors
