@@ -264,13 +264,15 @@ func TestRefusedTail(t *testing.T) {
 func leaderOf(t *testing.T, c *storetest.Cluster) int {
 	t.Helper()
 	client := c.Client(t)
-	for i := range c.Size() {
-		s, err := client.Status(t.Context(), c.Member(i).ClientURL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Leader == s.Header.MemberId {
-			return i
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for i := range c.Size() {
+			s, err := client.Status(t.Context(), c.Member(i).ClientURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Leader == s.Header.MemberId {
+				return i
+			}
 		}
 	}
 	t.Fatal("no leader")
