@@ -104,8 +104,8 @@ func TestCommandThatIsDeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	ready(t, exe)
-	c.Status = nil // the process table alone
-	_, err := c.Stop(soon(t, 700*time.Millisecond))
+	c.Status = nil                           // the process table alone
+	_, err := c.Stop(soon(t, 3*time.Second)) // of which its stop program takes a part
 	if !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "("+c.process[:min(15, len(c.process))]+")") {
 		t.Fatalf("%v", err)
 	}
