@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -172,7 +171,7 @@ func (h *testHost) command(initialCluster, dir string) supervisor.CommandMember 
 		if data, err := os.ReadFile(filepath.Join(scripts, "log")); err == nil && t.Failed() {
 			t.Logf("the output of %s:\n%s", h.name, data[max(0, len(data)-3000):])
 		}
-		_ = exec.Command(stop[0]).Run() // it may have ended
+		killPID(pid) // what still wrote would keep its folder from being removed
 	})
 	return supervisor.CommandMember{
 		Start:  write("start", "setsid "+etcd+" >"+filepath.Join(scripts, "log")+" 2>&1 &\necho $! >"+pid+"\n"),
