@@ -96,7 +96,10 @@ func (s *site) addHost(t *testing.T, h *testHost, place int) {
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	pid := filepath.Join(h.dir, "pid")
+	pid, fsync := filepath.Join(h.dir, "pid"), ""
+	if testing.Short() {
+		fsync = " --unsafe-no-fsync" // who is killed loses nothing by it, and a slow disk no leader
+	}
 	write := func(name, text string) string {
 		path := filepath.Join(h.dir, name)
 		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700); err != nil {
@@ -106,7 +109,7 @@ func (s *site) addHost(t *testing.T, h *testHost, place int) {
 	}
 	h.start = write("start", "setsid "+storetest.Binary(t, s.version, "etcd")+" --name="+h.name+" --data-dir="+h.dataDir()+
 		" --initial-cluster="+s.cluster+" --listen-peer-urls="+h.peers+" --initial-advertise-peer-urls="+h.peers+
-		" --listen-client-urls="+h.clientURL+" --advertise-client-urls="+h.clientURL+
+		" --listen-client-urls="+h.clientURL+" --advertise-client-urls="+h.clientURL+fsync+
 		" >>"+filepath.Join(h.dir, "log")+" 2>&1 &\necho $! >"+pid+"\n")
 	stop := write("stop", "kill -9 $(cat "+pid+")\n") // a lone member takes seconds otherwise
 	h.cfg = &s.config.Hosts[place].Setup
