@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -47,11 +46,10 @@ func TestServesThenFenced(t *testing.T) {
 		t.Fatalf("with a quorum: %v", err)
 	}
 	s.killAll(s.hosts[0]) // perhaps the leader
-	s.election = 8 * time.Second
 	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Quorum.Serves || len(p.Obstacles) == 0 || len(p.Unsurveyed) != 2 {
 		t.Fatalf("with two of three: %s, %v", shown(p), err)
 	}
-	s.election = time.Second
+	s.election = shortElection
 	s.untouched(t)
 	s.killAll(s.hosts[1])
 	// m3 runs and cannot serve: of the others it is proven already.
@@ -77,7 +75,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	}
 	t.Parallel()
 	s := newSite(t, "3.6", 3)
-	s.election = time.Second
+	s.election = shortElection
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[0], s.hosts[1])
 	for _, h := range s.hosts[:2] { // their disks are lost
@@ -222,7 +220,7 @@ func TestReplaced(t *testing.T) {
 func TestFenceOpen(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "3.6", 3)
-	s.election = time.Second
+	s.election = shortElection
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[1:]...)
 	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us

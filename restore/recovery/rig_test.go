@@ -22,6 +22,10 @@ import (
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
+// shortElection is for commands that meet a member without a quorum, and wait for it in
+// vain; the new members have to answer within it as well.
+const shortElection = 3 * time.Second
+
 // site is a cluster whose hosts are loopback: each has its real etcd, started and
 // stopped by shell scripts, and is reached through one more.
 type site struct {
@@ -206,7 +210,7 @@ func (h *testHost) kill() {
 // ends tells whether the process that was started last ends by itself.
 func (h *testHost) ends() bool {
 	data, err := os.ReadFile(filepath.Join(h.dir, "pid"))
-	for began := time.Now(); err == nil && time.Since(began) < 10*time.Second; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); err == nil && time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
 		var stat []byte
 		if stat, err = os.ReadFile("/proc/" + strings.TrimSpace(string(data)) + "/stat"); strings.Contains(string(stat), ") Z ") {
 			return true
@@ -299,7 +303,7 @@ func (s *site) again(t *testing.T) {
 func (s *site) check(t *testing.T, want map[string]string, hosts ...*testHost) {
 	t.Helper()
 	c := s.client(t, hosts...)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	r, err := c.Get(ctx, "", clientv3.WithPrefix())
 	if err != nil {
@@ -374,7 +378,7 @@ func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
 func (e *heard) did(step string) bool { return slices.Contains(e.steps, step) }
 
 func (s *site) request(e *heard) Request {
-	r := Request{Config: s.config, Version: "test", Tool: "requorum test", patience: 100 * time.Millisecond, proveTimeout: 30 * time.Second, election: s.election}
+	r := Request{Config: s.config, Version: "test", Tool: "requorum test", patience: 100 * time.Millisecond, proveTimeout: 2 * time.Minute, election: s.election}
 	if e != nil {
 		r.Events = e
 	}

@@ -146,7 +146,7 @@ func rebuildAll(t *testing.T, operators map[*testHost]*Client, plan RebuildPlan,
 // serves checks the new cluster's members, keys and hash.
 func serves(t *testing.T, l *lost, built *Rebuilt) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for three that were just started
 	defer cancel()
 	for i := range 3 {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{l.c.Member(i).ClientURL}, DialTimeout: 5 * time.Second})

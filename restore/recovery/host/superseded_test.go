@@ -24,6 +24,7 @@ func TestSupersededOverTheLine(t *testing.T) {
 	cfg := quietHost(t)
 	started := filepath.Join(t.TempDir(), "started")
 	cfg.Member.Command.Start = []string{"/bin/sh", "-c", "touch " + started + "; exit 1"}
+	cfg.Member.StartTimeout = patience
 	dir := filepath.Join(cfg.Member.DataDir, "member", "wal")
 	old, newer := repository.TimelineID{ClusterID: 0x5bd6, N: 1}, repository.TimelineID{ClusterID: 0x7ac0, N: 1}
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: proto.Uint64(1), ClusterID: proto.Uint64(old.ClusterID)})

@@ -75,7 +75,7 @@ func (r *rig) survivor(i int) Survivor {
 // live is what a member serves at a revision; 0 for the newest.
 func (r *rig) live(i int, revision int64) snapshot.HashKV {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute) // it may have been started just now
 	defer cancel()
 	client := r.c.Client(r.t, i)
 	for {
