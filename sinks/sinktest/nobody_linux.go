@@ -19,17 +19,17 @@ func AsNobody(t testing.TB, do func()) {
 		do()
 		return
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread is never unlocked: it ends with the goroutine, and its
-		// changed identity with it.
-		runtime.LockOSThread()
-		if err := unix.Setfsuid(nobody); err != nil {
+	// The thread is given back: were it to end, so would all servers that tests have
+	// started from it (PR_SET_PDEATHSIG counts a thread as the parent).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Setfsuid(nobody); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setfsuid(0); err != nil {
 			t.Error(err)
-			return
 		}
-		do()
 	}()
-	<-done
+	do()
 }
