@@ -251,12 +251,13 @@ func (p *process) output() string {
 
 // freePort is a TCP port of the loopback that was free a moment ago. It lies below
 // those that Linux gives to outgoing connections, one of which would have it while
-// the server is killed, to be started again.
+// the server is killed, to be started again, and below those of etcd's members
+// (storetest), which are killed and come back too.
 func freePort(t testing.TB) string {
 	t.Helper()
 	var err error
 	for range 1000 {
-		port := strconv.Itoa(10_000 + mathrand.IntN(8000))
+		port := strconv.Itoa(10_000 + mathrand.IntN(2000))
 		var l net.Listener
 		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
 			defer l.Close()
