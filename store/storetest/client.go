@@ -1,12 +1,14 @@
 package storetest
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -16,8 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/requorum/requorum/store/client"
 )
@@ -72,12 +78,43 @@ func newClient(t testing.TB, config client.Config) *clientv3.Client {
 		t.Fatal(err)
 	}
 	cfg.Logger = zap.NewNop()
+	cfg.DialOptions = append(cfg.DialOptions, AskAgain())
 	client, err := clientv3.New(*cfg)
 	if err != nil {
 		t.Fatalf("client of %v: %v", config.Endpoints, err)
 	}
 	t.Cleanup(func() { client.Close() })
 	return client
+}
+
+const (
+	askAgainFor = 30 * time.Second
+	shortBound  = 15 * time.Second
+)
+
+// AskAgain lets a client make a request again that a member refused because a leader was
+// being elected, or it had too much to do: on a busy machine that happens to any cluster
+// of several members. Etcd's client does so for reads alone. A request whose context ends
+// soon is made once: who bounds it looks at the error.
+func AskAgain() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		begun := time.Now()
+		deadline, bounded := ctx.Deadline()
+		once := bounded && deadline.Sub(begun) < shortBound
+		for {
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if once || !passing(err) || ctx.Err() != nil || time.Since(begun) > askAgainFor {
+				return err
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}
+
+// passing tells whether a member itself answered that it cannot do something now.
+func passing(err error) bool {
+	return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) ||
+		status.Code(err) == codes.Unavailable && strings.HasPrefix(status.Convert(err).Message(), "etcdserver: ")
 }
 
 // enableAuth makes the root user and turns authentication on.
