@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"filippo.io/age"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
@@ -19,6 +19,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // source is a bundled cluster with something in it.
@@ -44,7 +45,7 @@ func newSource(t *testing.T, members int) *source {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.client.Close() })
-	if s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
+	if s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialOptions: []grpc.DialOption{storetest.AskAgain()}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.kv.Close() })
@@ -75,16 +76,6 @@ func newDisk(t *testing.T) sinks.Sink {
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
-}
-
-func freeURL(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
 }
 
 func catalogOf(t *testing.T, s sinks.Sink) *snapshot.Catalog {

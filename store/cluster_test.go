@@ -15,6 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
@@ -46,7 +47,7 @@ func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster 
 
 func etcdClient(t *testing.T, endpoints ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{storetest.AskAgain()}})
 	if err != nil {
 		t.Fatal(err)
 	}
