@@ -40,18 +40,33 @@ func drain(stream *client.SnapshotStream) error {
 	}
 }
 
+// begin starts a stream. On a busy machine a member's first bytes can take longer than
+// the StallTimeout of a test.
+func begin(t *testing.T, cli *client.Client, member client.MemberStatus) *client.SnapshotStream {
+	t.Helper()
+	var err error
+	for range 20 {
+		var stream *client.SnapshotStream
+		if stream, err = cli.Stream(t.Context(), member); err == nil {
+			t.Cleanup(func() { stream.Close() })
+			return stream
+		}
+		if !errors.Is(err, client.ErrStalled) {
+			break
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
 func streamStalls(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 	config.StallTimeout = 500 * time.Millisecond
 	cli := dial(t, config)
 	s := survey(t, cli)
 	proxy.StallAfter(5 << 20)
-	stream, err := cli.Stream(t.Context(), s.Members[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := begin(t, cli, s.Members[0])
 	began := time.Now()
-	err = drain(stream)
+	err := drain(stream)
 	if !errors.Is(err, client.ErrStalled) || !strings.Contains(err.Error(), "member one") || !strings.Contains(err.Error(), "bytes received") {
 		t.Errorf("got %v", err)
 	}
@@ -69,21 +84,16 @@ func streamStalls(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 func streamTrickles(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 	config.StallTimeout, config.MinStreamRate = time.Second, 8<<20
 	cli := dial(t, config)
-	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := begin(t, cli, survey(t, cli).Members[0])
 	proxy.StallAfter(1)
-	pumped, ctx := make(chan struct{}), t.Context()
+	pumped := make(chan struct{})
 	defer func() { <-pumped }()
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
 		defer close(pumped)
 		defer proxy.Resume()
 		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C { // 16 KiB each time
-			proxy.Resume()
 			proxy.StallAfter(1)
 		}
 	}()
@@ -100,11 +110,7 @@ func streamTrickles(t *testing.T, proxy *storetest.Proxy, config client.Config) 
 func streamSlowReader(t *testing.T, _ *storetest.Proxy, config client.Config) {
 	config.StallTimeout = time.Second
 	cli := dial(t, config)
-	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := begin(t, cli, survey(t, cli).Members[0])
 	if _, err := stream.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +122,7 @@ func streamSlowReader(t *testing.T, _ *storetest.Proxy, config client.Config) {
 
 func streamCut(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 	cli := dial(t, config)
-	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := begin(t, cli, survey(t, cli).Members[0])
 	proxy.Cut()
 	if err := drain(stream); !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "member one") {
 		t.Errorf("got %v", err)
@@ -157,11 +159,7 @@ func streamCancelled(t *testing.T, _ *storetest.Proxy, config client.Config) {
 // the member.
 func streamReadsAheadWithinBounds(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 	cli := dial(t, config)
-	stream, err := cli.Stream(t.Context(), survey(t, cli).Members[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stream.Close()
+	stream := begin(t, cli, survey(t, cli).Members[0])
 	var before int64 = -1
 	for deadline := time.Now().Add(10 * time.Second); proxy.Forwarded() != before; time.Sleep(200 * time.Millisecond) {
 		before = proxy.Forwarded()

@@ -141,8 +141,8 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Stall stops forwarding in both directions and keeps the connections.
 func (p *Proxy) Stall() { p.set(func() { p.stalled = true }) }
 
-// StallAfter stalls once n more bytes went towards the client.
-func (p *Proxy) StallAfter(n int64) { p.set(func() { p.after = n }) }
+// StallAfter forwards, and stalls once n more bytes went towards the client.
+func (p *Proxy) StallAfter(n int64) { p.set(func() { p.stalled, p.after = false, n }) }
 
 // Resume ends a Stall.
 func (p *Proxy) Resume() { p.set(func() { p.stalled, p.after = false, 0 }) }
