@@ -27,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -481,6 +482,7 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 		_, err := client.MemberAddAsLearner(ctx, []string{c.members[i].PeerURL})
 		return err
 	}, rpctypes.ErrPeerURLExist)
+	c.waitListed(t, i)
 	if err := c.launch(i); err != nil {
 		t.Fatal(err)
 	}
@@ -493,6 +495,27 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("the learner did not catch up; the end of its log:\n%s", tail(c.members[i].Log, 20))
+		}
+	}
+}
+
+// waitListed waits until each running member knows the one at i: a new one asks any of
+// them who is in the cluster, and ends where it is not.
+func (c *Cluster) waitListed(t testing.TB, i int) {
+	t.Helper()
+	for k := range i {
+		if !c.members[k].process.running() || c.isIsolated(k) {
+			continue
+		}
+		client := c.Client(t, k)
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			list, err := client.MemberList(t.Context())
+			if err == nil && slices.ContainsFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.members[i].PeerURL) }) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("member %s does not list %s: %v, %v", c.members[k].Name, c.members[i].Name, list, err)
+			}
 		}
 	}
 }

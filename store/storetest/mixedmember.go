@@ -26,6 +26,7 @@ func (m *Mixed) learner(ctx context.Context, n int) {
 	if !ok {
 		return
 	}
+	m.listed(ctx)
 	guest, err := startProcess(m.cluster.binary, filepath.Join(m.cluster.options.Dir, name+".log"), append([]string{
 		"--name", name, "--data-dir", filepath.Join(m.cluster.options.Dir, name), "--logger", "zap",
 		"--listen-client-urls", clientURL, "--advertise-client-urls", clientURL,
@@ -46,6 +47,17 @@ func (m *Mixed) learner(ctx context.Context, n int) {
 		return err
 	})
 	m.remove(ctx, id)
+}
+
+// listed waits, for no longer than each may be away, until all members have applied that
+// a member was added: a new one asks any of them who is in the cluster, and ends where it
+// is not.
+func (m *Mixed) listed(ctx context.Context) {
+	for _, c := range m.clients {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, _ = c.MemberList(bounded) // it is linearizable; of who is away nobody asks
+		cancel()
+	}
 }
 
 // voter adds a voter that never starts, and removes it: four voters are served
