@@ -91,7 +91,11 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 			t.Parallel()
 			fault.Name = name
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
-			s := proxied(t, server, proxy, name, briefly, func(c *s3.Config) { c.Stall = time.Second })
+			s := proxied(t, server, proxy, name, briefly, func(c *s3.Config) {
+				if name == "PutHangs" { // the others are answered: a busy server's word is waited for
+					c.Stall = time.Second
+				}
+			})
 			content := data
 			if strings.HasPrefix(name, "Put") {
 				content = data[:1000]

@@ -292,8 +292,9 @@ func newMixedWorker(m *Mixed, i int) *mixedWorker {
 	}
 }
 
-// slowly is how long a worker that has done its part waits between requests,
-// until the rest of the load has been done.
+// slowly is how long a worker that has done its part waits between requests, until the
+// rest of the load has been done, and one that was refused: the longer an alarm lasts on
+// a busy machine, the more would be.
 const slowly = 100 * time.Millisecond
 
 func (w *mixedWorker) run(ctx context.Context) {
@@ -311,7 +312,7 @@ func (w *mixedWorker) run(ctx context.Context) {
 		w.load.counts.note(kind, err)
 		w.load.done.Add(1)
 		if err != nil {
-			wait = max(wait, 5*time.Millisecond)
+			wait = slowly
 		}
 		if wait > 0 && !pause(ctx, wait) {
 			return
