@@ -124,7 +124,8 @@ func (c *Client) known(name string) (*endpoint, error) {
 }
 
 // call runs one request against e and explains its error. A token that expired
-// is renewed, and the request made once more.
+// is renewed, and the request made once more; for a moment more often, since a member
+// knows a token when it has applied the login, which others may have done before it.
 func (c *Client) call(ctx context.Context, e *endpoint, what string, do func(context.Context) error) error {
 	old := c.login.get()
 	err := rpctypes.Error(do(ctx))
@@ -133,6 +134,13 @@ func (c *Client) call(ctx context.Context, e *endpoint, what string, do func(con
 			return err
 		}
 		err = rpctypes.Error(do(ctx))
+		for pause := 10 * time.Millisecond; expiredToken(err) && pause < time.Second; pause *= 2 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+			err = rpctypes.Error(do(ctx))
+		}
 	}
 	return e.explain(what, err)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/requorum/requorum/store/client"
@@ -25,6 +26,42 @@ func (longAnswers) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespons
 
 func (longAnswers) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	return &pb.MemberListResponse{Header: &pb.ResponseHeader{ClusterId: 1, MemberId: 1}, Members: []*pb.Member{{ID: 1, Name: strings.Repeat("m", 65<<20)}}}, nil
+}
+
+// lagging is a member that has applied no login before it was asked three times.
+type lagging struct {
+	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedAuthServer
+	asked int
+}
+
+func (*lagging) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	return &pb.AuthenticateResponse{Token: "token"}, nil
+}
+
+func (l *lagging) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	if l.asked++; l.asked <= 3 {
+		return nil, rpctypes.ErrGRPCInvalidAuthToken
+	}
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{ClusterId: 1, MemberId: 1}}, nil
+}
+
+// A member that learns of a login a little later than others is no stranger.
+func TestLoginThatIsNotAppliedYet(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, member := grpc.NewServer(), &lagging{}
+	pb.RegisterMaintenanceServer(server, member)
+	pb.RegisterAuthServer(server, member)
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	cli := dial(t, client.Config{Endpoints: []string{"http://" + l.Addr().String()}, User: "u", Password: "p"})
+	if s := survey(t, cli); s.Members[0].Err != nil {
+		t.Error(s.Members[0].Err)
+	}
 }
 
 // What a server answers is bounded, whatever it is.
