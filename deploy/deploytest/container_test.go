@@ -33,8 +33,7 @@ func image(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(root, "requorum"), string(data))
-	if err := os.Chmod(filepath.Join(root, "requorum"), 0o755); err != nil {
+	if err := storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	// What every engine adds.
