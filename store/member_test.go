@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,20 +12,15 @@ import (
 
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
-	"github.com/requorum/requorum/store/internal/ports"
 	"github.com/requorum/requorum/store/storetest"
 )
 
 func memberConfig(t *testing.T, name string) store.MemberConfig {
 	t.Helper()
-	free, err := ports.Free(2)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return store.MemberConfig{
 		Name: name, DataDir: filepath.Join(t.TempDir(), name), Settings: quiet(),
-		ListenClientURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", free[0])},
-		ListenPeerURLs:   []string{fmt.Sprintf("http://127.0.0.1:%d", free[1])},
+		ListenClientURLs: []string{"http://" + storetest.FreeAddress(t)},
+		ListenPeerURLs:   []string{"http://" + storetest.FreeAddress(t)},
 	}
 }
 

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -10,19 +9,16 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // memberConfig is of a bundled member on free ports, for startMember.
 func memberConfig(t *testing.T, name string) store.MemberConfig {
 	t.Helper()
-	free, err := store.FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return store.MemberConfig{
 		Name: name, DataDir: filepath.Join(t.TempDir(), name),
-		ListenClientURLs: []string{fmt.Sprintf("http://127.0.0.1:%d", free[0])},
-		ListenPeerURLs:   []string{fmt.Sprintf("http://127.0.0.1:%d", free[1])},
+		ListenClientURLs: []string{"http://" + storetest.FreeAddress(t)},
+		ListenPeerURLs:   []string{"http://" + storetest.FreeAddress(t)},
 		Settings:         store.Settings{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogLevel: "error", Heartbeat: 50 * time.Millisecond, Election: 500 * time.Millisecond},
 	}
 }
