@@ -79,7 +79,7 @@ func build(kept, to string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(to, "requorum"), data, 0o755)
+	return storetest.WriteProgram(filepath.Join(to, "requorum"), data, 0o755)
 }
 
 // Environment has nothing of the tester's that steers requorum or etcd; more is
