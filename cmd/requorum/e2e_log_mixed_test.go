@@ -72,9 +72,12 @@ func mixedLog(t *testing.T, version string) {
 	}
 
 	covered := u.awaitArchived(t, repo, settled(t, c, 0, 1, 2), archivers...)
+	for i := range archivers {
+		c.WriteOut(t, i)
+	}
 	for i, a := range archivers {
 		a.stop(t)
-		c.Kill(i) // all that it applied is in its database for long
+		c.Kill(i)
 	}
 	report := u.list(t, repo)
 	expectOneRange(t, report)
