@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,13 +93,21 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 	h.second = put("/key", "two")
 	h.index = applied(t, c, 0)
 	// Observations are kept with the entries that they are of: a time is found
-	// where something was written less than a second around it.
-	for i := range 8 {
-		time.Sleep(200 * time.Millisecond)
-		if put("/other", "x"); i == 4 {
-			h.between = time.Now()
+	// where something was written less than a second around it, and the archiver saw
+	// it as soon.
+	eventually(t, "a time after the second value can be restored", func() error {
+		for i := range 8 {
+			time.Sleep(200 * time.Millisecond)
+			if put("/other", "x"); i == 4 {
+				h.between = time.Now()
+			}
 		}
-	}
+		u.awaitArchived(t, repo, applied(t, c, 0), a)
+		if e := u.run(t, "restore", "--repo", repo, "--at", h.between.Format(time.RFC3339Nano), "--to-snapshot", u.path("never.db"), "--dry-run"); e.code != exitOK {
+			return errors.New(e.String())
+		}
+		return nil
+	})
 	three := put("/key", "three")
 	hash := hashAt(t, c, 0, three)
 	h.observed = storetest.Observation{Revision: three, CompactedRevision: hash.CompactedRevision, Hash: hash.Hash}

@@ -22,20 +22,29 @@ func TestPruneWindow(t *testing.T) {
 	u := newUser(t)
 	repo := "file://" + u.path("repo")
 	round := 0
-	// write puts a key four times a second, rests for one in the middle, and says
-	// what it was then.
-	write := func(during time.Duration) (at time.Time, value string) {
-		end := time.Now().Add(during)
-		for time.Now().Before(end) {
-			round++
+	put := func(times int) {
+		round++
+		for range times {
 			if _, err := client.Put(t.Context(), "/key", fmt.Sprint(round)); err != nil {
 				t.Fatal(err)
 			}
-			if at.IsZero() && time.Until(end) < during/2 {
-				at, value = time.Now().Add(300*time.Millisecond), fmt.Sprint(round)
-				time.Sleep(time.Second)
-			}
 			time.Sleep(250 * time.Millisecond)
+		}
+	}
+	// write puts a key four times a second, and says what it was at a time in the middle.
+	// It stays the same for a while, since an archiver sees an entry a moment later.
+	write := func(during time.Duration) (at time.Time, value string) {
+		half, end := time.Now().Add(during/2-time.Second), time.Now().Add(during)
+		for time.Now().Before(half) {
+			put(1)
+		}
+		put(4)
+		at = time.Now()
+		round-- // the same
+		put(4)
+		value = fmt.Sprint(round)
+		for time.Now().Before(end) {
+			put(1)
 		}
 		return at, value
 	}
