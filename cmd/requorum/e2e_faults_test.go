@@ -54,6 +54,14 @@ func (f *faults) expectNoUpload(t *testing.T, prefix string, e ended) {
 	}
 }
 
+// retryFor ends what never succeeds soon, and leaves a slow machine the time for what does.
+func retryFor(code int) string {
+	if code == exitOK {
+		return "10s"
+	}
+	return "2s"
+}
+
 // upload matches what carries the snapshot's bytes, in parts or whole.
 func upload(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "snapshot.zst")
@@ -100,7 +108,7 @@ func TestBackupS3Trouble(t *testing.T) {
 			// An upload whose ID was never learnt cannot be aborted: another writer's
 			// of the same name looks the same. The bucket's lifecycle rule removes it.
 			lostID := strings.Contains(c.name, "the start of the upload")
-			e := f.u.run(t, append(backupArgs(f.cluster.Endpoints(), []string{f.server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--retry-for", "2s")...)
+			e := f.u.run(t, append(backupArgs(f.cluster.Endpoints(), []string{f.server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--retry-for", retryFor(c.code))...)
 			proxy.AllFired(t)
 			if e.code != c.code || !strings.Contains(e.stderr, c.says) {
 				t.Errorf("exit code %d, want %d, with %q: %s", e.code, c.code, c.says, e)
@@ -148,7 +156,7 @@ func TestRestoreS3Trouble(t *testing.T) {
 			c.fault.Name = c.name
 			proxy := sinktest.NewFaultProxy(t, f.server.Endpoint, c.fault)
 			dir := t.TempDir()
-			args := []string{"restore", "--repo", f.server.URLThrough(proxy.Endpoint, "backups", "etcd"), "--retry-for", "2s",
+			args := []string{"restore", "--repo", f.server.URLThrough(proxy.Endpoint, "backups", "etcd"), "--retry-for", retryFor(c.code),
 				"--initial-cluster", storetest.InitialCluster(t, "m1", "m2"), "--data-dir", dataDirs(dir)}
 			e := f.u.run(t, args...)
 			proxy.AllFired(t)
@@ -249,7 +257,7 @@ func TestRestoreDiskFull(t *testing.T) {
 
 	wide := storetest.SmallDisk(t, "400m")
 	dir := filepath.Join(wide, "etcd")
-	slow := u.start(t, append(args(dir), "--limit-download", "15MiB")...)
+	slow := u.start(t, append(args(dir), "--limit-download", "2MiB")...) // there is time to fill the disk meanwhile
 	filler := filepath.Join(wide, "filler")
 	for deadline := time.Now().Add(20 * time.Second); len(tree(t, dir)) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
