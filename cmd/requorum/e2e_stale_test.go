@@ -27,16 +27,15 @@ func startCutOff(t *testing.T, version string) *cutOff {
 	w := storetest.StartWriter(t, c.Client(t, 0, 1), "/missed/")
 	w.WaitFor(t, 1)
 	c.missed = w.Stop()[0]
-	status, err := c.Client(t, 0).Status(t.Context(), c.Member(0).ClientURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status.Leader == status.Header.MemberId {
-		c.leader, c.follower = 0, 1
-	} else {
-		c.leader, c.follower = 1, 0
-	}
+	c.findLeader(t)
 	return c
+}
+
+// findLeader looks which of the two leads now.
+func (c *cutOff) findLeader(t *testing.T) {
+	t.Helper()
+	c.leader = leader(t, c.Cluster, 0, 1)
+	c.follower = 1 - c.leader
 }
 
 // expectMissed wants the write that the isolated member missed to be in a
@@ -116,6 +115,7 @@ func TestIsolatedMember(t *testing.T) {
 // where there is one.
 func expectLiarFound(t *testing.T, c *cutOff, u *user) {
 	repo := "file://" + u.path("repo-of-the-liar")
+	c.findLeader(t) // a follower is read first
 	liar := startSwitch(t, func(method string) string {
 		if strings.HasSuffix(method, "/Snapshot") {
 			return c.Member(c.isolated).ClientURL
