@@ -28,7 +28,7 @@ start)
 	set -a; . $dir/env; set +a
 	setsid %s --data-dir=%q --listen-client-urls=%s --advertise-client-urls=%s --listen-peer-urls=http://127.0.0.1:0 >$dir/log 2>&1 &
 	echo $! >$dir/pid ;;
-stop) running && kill $(cat $dir/pid); exit 0 ;;
+stop) running && kill $(cat $dir/pid) && while running; do sleep 0.05; done; exit 0 ;;
 *) exit 1 ;;
 esac
 `
@@ -61,7 +61,7 @@ func loseMember(t *testing.T) *lostMember {
 	l.env = filepath.Join(l.dir, "env")
 	systemctl, file := filepath.Join(l.dir, "systemctl"), u.path("production.yaml")
 	write := func(path, text string, mode os.FileMode) {
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		if err := storetest.WriteProgram(path, []byte(text), mode); err != nil { // one of them is
 			t.Fatal(err)
 		}
 	}
