@@ -60,7 +60,11 @@ func rootUser() string {
 // hashAt is the HashKV that a member serves, at a revision.
 func hashAt(t testing.TB, c *storetest.Cluster, member int, revision int64) snapshot.HashKV {
 	t.Helper()
-	h, err := c.Client(t, member).HashKV(t.Context(), c.Member(member).ClientURL, revision)
+	client := c.Client(t, member)
+	if _, err := client.Get(t.Context(), "x"); err != nil { // waits until it has caught up
+		t.Fatal(err)
+	}
+	h, err := client.HashKV(t.Context(), c.Member(member).ClientURL, revision)
 	if err != nil {
 		t.Fatalf("HashKV of %s at revision %d: %v", c.Member(member).Name, revision, err)
 	}
@@ -227,9 +231,6 @@ func expectEqual(t testing.TB, ctx context.Context, c *storetest.Cluster) {
 	}
 	var first snapshot.HashKV
 	for i := range c.Size() {
-		if _, err := c.Client(t, i).Get(ctx, "x"); err != nil { // waits until it has caught up
-			t.Fatal(err)
-		}
 		h := hashAt(t, c, i, head.Header.Revision)
 		if i == 0 {
 			first = h
