@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -38,12 +40,14 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
-			ports, err := store.FreePorts(2)
-			if err != nil {
-				return err
+			// Which no other process takes before a script comes to use them.
+			for _, name := range []string{"PORT1", "PORT2"} {
+				_, port, err := net.SplitHostPort(storetest.FreeAddress(env.T().(testing.TB)))
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, port)
 			}
-			env.Setenv("PORT1", strconv.Itoa(ports[0]))
-			env.Setenv("PORT2", strconv.Itoa(ports[1]))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
