@@ -63,16 +63,13 @@ func TestLogRepositoryAway(t *testing.T) {
 	} {
 		before := applied(t, c, 0)
 		trouble.begin()
-		waited := false
-		for end := time.Now().Add(away); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			waited = waited || len(spooled(t, archivers)) > 0
-		}
-		if !waited {
-			t.Errorf("%s: nothing was spooled", trouble.name)
-		}
-		if now := applied(t, c, 0); now < before+100 {
-			t.Errorf("%s: the load went from index %d to %d only", trouble.name, before, now)
-		}
+		time.Sleep(away)
+		eventually(t, trouble.name+": the load goes on, and waits in a spool", func() error {
+			if now, waits := applied(t, c, 0), spooled(t, archivers); now < before+100 || len(waits) == 0 {
+				return fmt.Errorf("it went from index %d to %d; spooled is %v", before, now, waits)
+			}
+			return nil
+		})
 		trouble.end()
 		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
 	}
