@@ -84,7 +84,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	}
 
 	parent := "--timeline " + old.Timeline.String()
-	for _, point := range []string{at, fmt.Sprint("--revision ", old.LastRevision), "--before /joined/0/000007"} {
+	for _, point := range []string{at, fmt.Sprint("--revision ", old.LastRevision), "--before " + joined.inOrder()[7]} {
 		e := s.Must(t, exitNothing, append([]string{"restore", "--repo", s.Repository, "--to-snapshot", filepath.Join(s.Dir, "none.db")}, strings.Fields(point)...)...)
 		if !strings.Contains(e.Stderr, parent) {
 			t.Errorf("which timeline has that point is not said: %s", e)
