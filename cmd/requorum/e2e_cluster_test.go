@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -138,7 +139,8 @@ func expectLeases(t testing.TB, ctx context.Context, client *clientv3.Client, fi
 func expectRoles(t testing.TB, ctx context.Context, c *storetest.Cluster) {
 	t.Helper()
 	login := func(user, password string) *clientv3.Client {
-		client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints()[:1], Username: user, Password: password, DialTimeout: 10 * time.Second})
+		client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints()[:1], Username: user, Password: password, DialTimeout: 10 * time.Second,
+			DialOptions: []grpc.DialOption{storetest.AskAgain()}})
 		if err != nil {
 			t.Fatalf("log in as %q: %v", user, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -131,7 +132,7 @@ func (s *Site) Client(t testing.TB, hosts ...*Host) *clientv3.Client {
 	for _, h := range hosts {
 		endpoints = append(endpoints, h.ClientURL)
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second})
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, DialOptions: []grpc.DialOption{storetest.AskAgain()}})
 	if err != nil {
 		t.Fatal(err)
 	}
