@@ -250,7 +250,11 @@ func (d *demo) mistake(ctx context.Context, _ *store.LocalCluster) error {
 		}
 		d.say("%s is gone since revision %d, and no snapshot has its last value", demoPreciousKey, revision)
 		time.Sleep(demoQuietTime)
-		return nil
+		index, err := d.load.applied(ctx)
+		if err != nil {
+			return err
+		}
+		return d.archivers.await(ctx, index) // on a slow machine it takes longer
 	})
 	return err
 }

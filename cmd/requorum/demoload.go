@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store"
@@ -69,12 +70,13 @@ func demoValue(key string, n int) string {
 
 // fill writes n keys, and one that hangs on a lease.
 func (l *demoLoad) fill(ctx context.Context, n int) error {
-	lease, err := l.client.Grant(ctx, 3600)
+	lease, err := again(ctx, func() (*clientv3.LeaseGrantResponse, error) { return l.client.Grant(ctx, 3600) })
 	if err != nil {
 		return err
 	}
 	l.lease = lease.ID
-	if _, err := l.client.Put(ctx, demoLeaseKey, "held", clientv3.WithLease(l.lease)); err != nil {
+	held := clientv3.OpPut(demoLeaseKey, "held", clientv3.WithLease(l.lease))
+	if _, err := again(ctx, func() (clientv3.OpResponse, error) { return l.client.Do(ctx, held) }); err != nil {
 		return err
 	}
 	if err := l.put(ctx, demoPreciousKey, "as it was at the beginning"); err != nil {
@@ -88,7 +90,7 @@ func (l *demoLoad) fill(ctx context.Context, n int) error {
 			writes = append(writes, demoWrite{key: key, value: demoValue(key, i)})
 			ops = append(ops, clientv3.OpPut(key, demoValue(key, i)))
 		}
-		res, err := l.client.Txn(ctx).Then(ops...).Commit()
+		res, err := again(ctx, func() (*clientv3.TxnResponse, error) { return l.client.Txn(ctx).Then(ops...).Commit() })
 		if err != nil {
 			return err
 		}
@@ -100,6 +102,30 @@ func (l *demoLoad) fill(ctx context.Context, n int) error {
 	return nil
 }
 
+// again makes a request that a member refuses while a leader is elected, as it comes to
+// be where there is little of a processor for three members.
+func again[T any](ctx context.Context, request func() (T, error)) (T, error) {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		response, err := request()
+		var refused rpctypes.EtcdError
+		if !errors.As(err, &refused) || refused.Code() != codes.Unavailable || ctx.Err() != nil || time.Since(began) > 30*time.Second {
+			return response, err
+		}
+	}
+}
+
+// applied is how far the member has come that is furthest.
+func (l *demoLoad) applied(ctx context.Context) (index uint64, err error) {
+	for _, endpoint := range l.client.Endpoints() {
+		status, err := l.client.Status(ctx, endpoint)
+		if err != nil {
+			return 0, err
+		}
+		index = max(index, status.RaftAppliedIndex)
+	}
+	return index, nil
+}
+
 func (l *demoLoad) acknowledge(w demoWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +133,7 @@ func (l *demoLoad) acknowledge(w demoWrite) {
 }
 
 func (l *demoLoad) put(ctx context.Context, key, value string) error {
-	res, err := l.client.Put(ctx, key, value)
+	res, err := again(ctx, func() (*clientv3.PutResponse, error) { return l.client.Put(ctx, key, value) })
 	if err != nil {
 		return err
 	}
@@ -120,7 +146,7 @@ func (l *demoLoad) deletePrecious(ctx context.Context) (revision int64, err erro
 	if err := l.put(ctx, demoPreciousKey, demoPreciousValue); err != nil {
 		return 0, err
 	}
-	res, err := l.client.Delete(ctx, demoPreciousKey)
+	res, err := again(ctx, func() (*clientv3.DeleteResponse, error) { return l.client.Delete(ctx, demoPreciousKey) })
 	if err != nil {
 		return 0, err
 	}
@@ -311,6 +337,10 @@ func proveAgreement(ctx context.Context, c *clientv3.Client, endpoints []string)
 	var first *clientv3.HashKVResponse
 	for _, endpoint := range endpoints {
 		h, err := c.HashKV(ctx, endpoint, head.Header.Revision)
+		for began := time.Now(); errors.Is(err, rpctypes.ErrFutureRev) && time.Since(began) < 10*time.Second; { // it has to catch up
+			time.Sleep(20 * time.Millisecond)
+			h, err = c.HashKV(ctx, endpoint, head.Header.Revision)
+		}
 		if err != nil {
 			return 0, err
 		}
