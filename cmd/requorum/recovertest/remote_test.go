@@ -36,7 +36,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	if p := s.look(t, exitFailed, s.Hosts()); !p.Plan.Fence.Closes || p.Plan.Fence.Enough || len(p.Plan.Fence.Stopping) != 3 || strings.Contains(p.Plan.Fence.Why, "declare-dead") {
 		t.Errorf("the fence of a dry run: %+v", p.Plan.Fence)
 	}
-	at := "--at " + time.Now().UTC().Format(time.RFC3339Nano) + " --at-nearest"
+	at := s.timeAfter(t, lost...)
 	s.rejoin(t, m1, lost)
 	joined := LightLoad(t, "/joined/", Writes(20), func() {}, s.Client(t, m1))
 	s.waitStored(t, joined) // the bucket and the log of m1 have that in common
@@ -97,6 +97,27 @@ func TestBucketAndSurvivor(t *testing.T) {
 	wantKeys(t, c, "the old timeline", "/third/", 0)
 }
 
+// timeAfter is a time for restore, of which the repository knows that all that is applied
+// now came before it. Of entries that came at once the last may have no observation of
+// their own: then that of a later one tells.
+func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
+	t.Helper()
+	index, _ := s.applied(t)
+	for deadline := time.Now().Add(time.Minute); ; {
+		at = "--at " + time.Now().UTC().Format(time.RFC3339Nano) + " --at-nearest"
+		args := []string{"restore", "--repo", s.Repository, "--to-snapshot", filepath.Join(s.Dir, "none.db"), "--dry-run", "--output", "json"}
+		e := s.Must(t, exitOK, append(args, strings.Fields(at)...)...)
+		var p struct{ Point struct{ Index uint64 } }
+		if e.Decode(t, &p); p.Point.Index >= index {
+			return at
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute nothing tells when index %d came: %s", index, e)
+		}
+		s.waitStored(t, LightLoad(t, "/later/", Writes(1), func() {}, s.Client(t, hosts...)))
+	}
+}
+
 // withoutCredentials: a host that has the wrong key to the bucket, and
 // needs it, is named before anything is stopped or set aside.
 func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
@@ -148,18 +169,7 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 	}
 	// The archive knows of a revision only where a member told it in time; the index
 	// that a member has applied by now is behind all that was acknowledged.
-	var applied, cluster uint64
-	for _, h := range s.Hosts() {
-		c := s.Client(t, h)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
-			applied, cluster = max(applied, status.RaftAppliedIndex), status.Header.ClusterId
-		}
-		cancel()
-	}
-	if applied == 0 {
-		t.Fatal("no member says what it has applied")
-	}
+	applied, cluster := s.applied(t)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		all := s.ranges(t)
 		if slices.ContainsFunc(all, func(r walreplay.Range) bool {
@@ -171,6 +181,23 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 			t.Fatalf("after a minute the repository holds %+v, want revision %d or raft index %d of cluster %016x", all, want, applied, cluster)
 		}
 	}
+}
+
+// applied is what the members have applied that are reached, and their cluster.
+func (s *Site) applied(t *testing.T) (index, cluster uint64) {
+	t.Helper()
+	for _, h := range s.Hosts() {
+		c := s.Client(t, h)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
+			index, cluster = max(index, status.RaftAppliedIndex), status.Header.ClusterId
+		}
+		cancel()
+	}
+	if index == 0 {
+		t.Fatal("no member says what it has applied")
+	}
+	return index, cluster
 }
 
 // ranges are those of all timelines, gaps among them.
