@@ -179,9 +179,6 @@ func (b *browser) open(url string, l look) {
 	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &made)
 	b.call("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
 	b.session = made.SessionID
-	b.mu.Lock()
-	b.events = nil
-	b.mu.Unlock()
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(domain+".enable", nil, nil)
 	}
@@ -192,6 +189,9 @@ func (b *browser) open(url string, l look) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": l.width, "height": 800, "deviceScaleFactor": 1, "mobile": l.width < 500}, nil)
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": l.noScript}, nil)
+	b.mu.Lock()
+	b.events = nil // that the empty tab was loaded is one
+	b.mu.Unlock()
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 	b.until("the page is loaded", func() bool { return len(b.seen("Page.loadEventFired")) > 0 })
 }
