@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 
@@ -127,7 +128,7 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 		return ": the session token is not valid: unset AWS_SESSION_TOKEN, or set all three of one set of credentials", sinks.ErrDenied
 	case "RequestTimeTooSkewed", "RequestInTheFuture":
 		return "the clocks of this machine and of the server differ by more than the server accepts (15 minutes at Amazon)" + serverTime(err) + ": set the clock (chronyc, timedatectl)", nil
-	case "PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "InvalidRegionName":
+	case "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "InvalidRegionName":
 		return s.otherRegion(err), nil
 	case "InvalidStorageClass":
 		return fmt.Sprintf("the server does not know storage-class=%s: correct it in the URL", s.config.StorageClass), nil
@@ -158,8 +159,8 @@ func (s *Sink) refused(op operation, name string, status int, code, tried string
 			}
 		}
 		return ": the credentials lack the right " + rights + ", or a policy of the bucket forbids it", sinks.ErrDenied
-	case status == http.StatusMovedPermanently:
-		return s.otherRegion(err), nil
+	case status >= 300 && status < 400 && status != http.StatusNotModified, code == "PermanentRedirect", code == "TemporaryRedirect":
+		return s.redirected(err), nil
 	case code == "SlowDown" || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		return "the server is overloaded or throttles, and did so " + tried + ": try later, or spread the schedule", nil
 	case status == http.StatusInsufficientStorage || code == "QuotaExceeded" || code == "XMinioStorageFull":
@@ -212,6 +213,16 @@ func (s *Sink) otherRegion(err error) string {
 		region = h
 	}
 	return fmt.Sprintf("the bucket lives in another region than %s: set region=%s", s.client.Options().Region, region)
+}
+
+// redirected explains a redirect, of which none is followed. Amazon's says the region.
+func (s *Sink) redirected(err error) string {
+	to, bad := url.Parse(headers(err).Get("Location"))
+	region := headers(err).Get("X-Amz-Bucket-Region")
+	if bad != nil || to.Host == "" || region != "" && region != s.client.Options().Region {
+		return s.otherRegion(err)
+	}
+	return fmt.Sprintf("the server redirects bucket %s to %s://%s, and redirects are not followed: correct the endpoint or the region, if that is where the bucket is", s.config.Bucket, to.Scheme, to.Host)
 }
 
 // passing says whether the server may answer otherwise later. Some codes are of bytes

@@ -21,7 +21,7 @@ func hostile(t *testing.T, answer http.HandlerFunc) *s3.Sink {
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: server.URL, PathStyle: true,
-		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")})
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "token")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,5 +130,66 @@ func TestLargeDocumentIsNotRead(t *testing.T) {
 	}
 	if len(asked) != 1 || asked[0] != "bytes=0-65536" {
 		t.Errorf("%q were asked for", asked)
+	}
+}
+
+// No redirect is followed, not even to another port of the same host: nothing is sent
+// there, and nothing that comes from there is believed.
+func TestRedirectsAreRefused(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s was sent on, with %q", r.Method, r.URL, r.Header)
+	}))
+	defer other.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), "", "http://%zz"} {
+			s := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+				if location != "" {
+					w.Header().Set("Location", location+r.URL.Path)
+				}
+				w.WriteHeader(status)
+			})
+			_, stat := s.Stat(t.Context(), "a")
+			_, open := s.Open(t.Context(), "a", 0, -1)
+			_, put := store(s, "a", []byte("x"))
+			var list error
+			for _, list = range s.List(t.Context(), "", "") {
+			}
+			for call, err := range map[string]error{"stat": stat, "open": open, "put": put, "list": list, "delete": s.Delete(t.Context(), "a")} {
+				if err == nil || !strings.Contains(err.Error(), s.String()) {
+					t.Errorf("%d to %q, %s: %v", status, location, call, err)
+				} else if strings.HasSuffix(location, other.URL[len("http://127.0.0.1"):]) && !strings.Contains(err.Error(), "redirects bucket bucket to "+location) {
+					t.Errorf("%d to %q, %s: %v", status, location, call, err)
+				}
+			}
+		}
+	}
+}
+
+// A listing that does not get on ends with an error, and is not taken for whole.
+func TestListThatDoesNotEnd(t *testing.T) {
+	object := func(key string) string { return "<Contents><Key>" + key + "</Key><Size>1</Size></Contents>" }
+	for name, page := range map[string]func(n int) string{
+		"empty pages":        func(int) string { return "" },
+		"the same page":      func(int) string { return object("a") + object("b") },
+		"foreign keys":       func(int) string { return object("a a") + object("a b") },
+		"unordered, foreign": func(int) string { return object("a b") + object("a a") },
+		"backwards":          func(n int) string { return object(fmt.Sprintf("k%06d", 500_000-n)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			s := hostile(t, func(w http.ResponseWriter, _ *http.Request) {
+				if asked++; asked > 1000 {
+					w.WriteHeader(http.StatusForbidden) // enough
+					return
+				}
+				fmt.Fprintf(w, `<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken>%s</ListBucketResult>`, asked, page(asked))
+			})
+			var err error
+			for _, err = range s.List(t.Context(), "", "") {
+			}
+			if err == nil || !strings.Contains(err.Error(), "it cannot be used") || !strings.Contains(err.Error(), s.String()) {
+				t.Errorf("after %d pages: %v", asked, err)
+			}
+		})
 	}
 }

@@ -116,6 +116,10 @@ func object(name string, head *s3.HeadObjectOutput) sinks.Object {
 	}
 }
 
+// maxBarren is how many empty pages may follow each other: a server may need some to
+// get over what was deleted.
+const maxBarren = 100
+
 // List asks for one page of names after the other, as they are wanted. Keys
 // that cannot be names (folders that other tools make, the probe's objects) are
 // left out.
@@ -131,7 +135,7 @@ func (s *Sink) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.O
 		if after != "" {
 			in.StartAfter = aws.String(s.key(after))
 		}
-		last := ""
+		last, top, barren := "", "", 0
 		for pages := s3.NewListObjectsV2Paginator(s.client, in); pages.HasMorePages(); {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
@@ -139,8 +143,18 @@ func (s *Sink) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.O
 				return
 			}
 			s.reached.Store(true)
-			for _, o := range page.Contents {
+			// Pages that do not get on could go on for ever.
+			if barren++; barren > maxBarren {
+				yield(sinks.Object{}, fmt.Errorf("list %s: the server sends one empty page after the other and says that more follows: it cannot be used", s))
+				return
+			}
+			for i, o := range page.Contents {
 				key := aws.ToString(o.Key)
+				if i == 0 && key <= top {
+					yield(sinks.Object{}, fmt.Errorf("list %s: the server begins a page with %q after %q, which is not the order of S3: it cannot be used", s, key, top))
+					return
+				}
+				top, barren = max(top, key), 0
 				name := s.name(key)
 				if sinks.ValidName(name) != nil || !strings.HasPrefix(name, prefix) {
 					continue
