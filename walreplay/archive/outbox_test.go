@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,13 +40,16 @@ func (r *rig) allThere(last uint64) {
 type lists struct {
 	sinks.Sink
 	fail, hang atomic.Bool
-	next       func(prefix string) // called before each; may be nil
+	mu         sync.Mutex
+	next       func(prefix string) // called before each, one at a time; may be nil
 }
 
 func (l *lists) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.Object, error] {
+	l.mu.Lock()
 	if l.next != nil {
 		l.next(prefix)
 	}
+	l.mu.Unlock()
 	switch {
 	case l.hang.Load():
 		return func(yield func(sinks.Object, error) bool) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"filippo.io/age"
@@ -149,6 +150,7 @@ func (r *rig) load(seconds int) {
 	for range seconds {
 		r.cluster.commit(4, "load")
 		time.Sleep(time.Second)
+		synctest.Wait()
 	}
 }
 
