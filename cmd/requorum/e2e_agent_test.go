@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -55,7 +54,7 @@ listen: {address: %s}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{&archiver{user: u, member: m, output: &binarytest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
+	a := &agent{&archiver{user: u, member: m, output: &storetest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
 	a.start(t)
 	t.Cleanup(a.kill)
 	return a

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -18,7 +17,7 @@ type archiver struct {
 	args   []string
 	member *storetest.Member
 	spool  string
-	output *binarytest.Output
+	output *storetest.Output
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it has
@@ -31,7 +30,7 @@ type archiver struct {
 func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
 	t.Helper()
 	m := c.Member(member)
-	a := &archiver{user: u, member: m, output: &binarytest.Output{}, spool: u.path("spool-" + m.Name)}
+	a := &archiver{user: u, member: m, output: &storetest.Output{}, spool: u.path("spool-" + m.Name)}
 	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
 		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
 	a.start(t)

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -39,7 +38,7 @@ type user struct {
 func newUser(t testing.TB, env ...string) *user {
 	t.Helper()
 	dir := t.TempDir()
-	return &user{binary: binarytest.Path(t), dir: dir, env: binarytest.Environment(dir, env...)}
+	return &user{binary: storetest.Requorum(t), dir: dir, env: storetest.Environment(dir, env...)}
 }
 
 func (u *user) path(elem ...string) string { return filepath.Join(append([]string{u.dir}, elem...)...) }

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
@@ -28,7 +27,7 @@ import (
 type apiServer struct {
 	url    string
 	client *http.Client
-	output *binarytest.Output
+	output *storetest.Output
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when it has
 }
@@ -51,7 +50,7 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 	}
 	address := storetest.FreeAddress(t)
 	s := &apiServer{
-		url: "https://" + address, output: &binarytest.Output{}, ended: make(chan struct{}),
+		url: "https://" + address, output: &storetest.Output{}, ended: make(chan struct{}),
 		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}},
 	}
 	s.cmd = exec.Command(apiServerBinary(t), //nolint:gosec // built from the sources that this repository pins

@@ -18,7 +18,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot/boltfile"
@@ -29,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(binarytest.M{M: m}, map[string]func(){"requorum": main})
+	testscript.Main(storetest.M{M: m}, map[string]func(){"requorum": main})
 }
 
 // TestScripts runs the command lines in testdata/script as a user would type

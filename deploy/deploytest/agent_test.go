@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -23,7 +22,7 @@ import (
 // agent is one that was started as a unit or a pod starts it.
 type agent struct {
 	cmd  *exec.Cmd
-	log  *binarytest.Output
+	log  *storetest.Output
 	url  string
 	done chan struct{}
 }
@@ -31,7 +30,7 @@ type agent struct {
 // startAgent runs a command line until the test ends; "agent" is at address.
 func startAgent(t testing.TB, env []string, address string, line ...string) *agent {
 	t.Helper()
-	a := &agent{cmd: exec.Command(line[0], line[1:]...), log: &binarytest.Output{}, url: "http://" + address, done: make(chan struct{})}
+	a := &agent{cmd: exec.Command(line[0], line[1:]...), log: &storetest.Output{}, url: "http://" + address, done: make(chan struct{})}
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
 	if err := a.cmd.Start(); err != nil {
@@ -168,7 +167,7 @@ func hangUp(t testing.TB, a *agent) {
 func expectRestored(t *testing.T, env []string, repo string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "restored.db")
-	must(t, env, binarytest.Path(t), "restore", "--repo", repo, "--latest", "--to-snapshot", file)
+	must(t, env, storetest.Requorum(t), "restore", "--repo", repo, "--latest", "--to-snapshot", file)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

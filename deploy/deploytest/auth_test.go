@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -38,10 +37,10 @@ func TestAuthRoles(t *testing.T) {
 			"\netcd: {endpoints: ['"+c.Endpoints()[0]+"'], user: "+user+", password-file: "+secret+"}"+
 			"\nrepository: {url: '"+repo+"'}"+
 			"\nlisten: {address: '"+address+"', socket: '"+socketOf(address)+"'}\n"+more)
-		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, binarytest.Path(t), "agent", "--config", path)
+		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, storetest.Requorum(t), "agent", "--config", path)
 	}
 	archiver := start("archiver", "member: {data-dir: "+c.Member(0).DataDir+"}\njobs: {full: {run: off}, divergence: {run: off}}\n")
-	if e := run(t, nil, binarytest.Path(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {
+	if e := run(t, nil, storetest.Requorum(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {
 		t.Errorf("a snapshot without the role root: exit code %d\n%s", e.code, e.text)
 	}
 	full := start("backup", "")

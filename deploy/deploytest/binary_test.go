@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
 // top is the root of the repository.
 var top = filepath.Join("..", "..")
 
-func TestMain(m *testing.M) { os.Exit(binarytest.M{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(storetest.M{M: m}.Run()) }
 
 // needs skips a test that cannot run here, loudly; where everything is promised to
 // be there it fails.

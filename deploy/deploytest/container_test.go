@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -19,7 +18,7 @@ import (
 func image(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	data, err := os.ReadFile(binarytest.Path(t))
+	data, err := os.ReadFile(storetest.Requorum(t))
 	if err != nil {
 		t.Fatal(err)
 	}

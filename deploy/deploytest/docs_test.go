@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule/config"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 var (
@@ -76,9 +76,9 @@ func TestDocs(t *testing.T) {
 				continue
 			}
 			command := flat[at[2]:at[3]]
-			help := must(t, nil, binarytest.Path(t), command, "--help")
+			help := must(t, nil, storetest.Requorum(t), command, "--help")
 			if below := strings.Fields(flat[at[4]:at[5]])[0]; strings.Contains(help, "\n  "+below+" ") {
-				help = must(t, nil, binarytest.Path(t), command, below, "--help")
+				help = must(t, nil, storetest.Requorum(t), command, below, "--help")
 			}
 			for _, o := range options {
 				if !strings.Contains(help, o) {

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -299,13 +298,13 @@ func TestStaticPodRuns(t *testing.T) {
 			t.Fatalf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	line := append([]string{binarytest.Path(t)}, w.container.Args...)
+	line := append([]string{storetest.Requorum(t)}, w.container.Args...)
 	line[len(line)-1] = configuration
 	env := []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state"), "REQUORUM_IDENTITY=" + filepath.Join(dir, "identity.txt")}
 	expectWorking(t, c, configuration, repo, address, env, append(unprivileged, line...)...)
 
 	nobody := []string{"setpriv", "--reuid", "2390", "--regid", "2390", "--clear-groups"}
-	if e := run(t, nil, nobody[0], append(nobody[1:], binarytest.Path(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
+	if e := run(t, nil, nobody[0], append(nobody[1:], storetest.Requorum(t), "archive", "--once", "--data-dir", c.Member(0).DataDir, "--spool-dir", "/tmp/none", "--repo", "file:///tmp/none")...); e.code == 0 || !strings.Contains(e.text, "permission denied") {
 		t.Errorf("another user: exit code %d\n%s", e.code, e.text)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // object is what the tests look at of an object of Kubernetes. That it has no
@@ -192,7 +192,7 @@ func (w *workload) run(t testing.TB, want int, settings map[string]string, paths
 	for i := range args {
 		args[i] = strings.NewReplacer(paths...).Replace(args[i])
 	}
-	e := run(t, env, binarytest.Path(t), args...)
+	e := run(t, env, storetest.Requorum(t), args...)
 	if e.code != want {
 		t.Fatalf("%s: exit code %d, want %d\n%s", strings.Join(args, " "), e.code, want, e.text)
 	}

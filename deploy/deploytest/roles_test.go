@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -40,7 +39,7 @@ func TestRoles(t *testing.T) {
 		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socketOf(address) + "'}\n"
 		path := write(t, filepath.Join(dir, name+".yaml"), config)
 		state := filepath.Join(dir, name)
-		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, binarytest.Path(t), "agent", "--config", path)
+		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, storetest.Requorum(t), "agent", "--config", path)
 	}
 	beside := start("agent", replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
 		"'https://127.0.0.1:2379'", c.Endpoints()[0],

@@ -15,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -174,7 +173,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 		t.Fatal(err)
 	}
 	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool")}
-	must(t, keysOf("agent-"+bucket), binarytest.Path(t), archive...)
+	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
 
 	agent, verifier, pruner, merger := sinkOf(t, url, "agent-"+bucket), sinkOf(t, url, "verifier-"+bucket), sinkOf(t, url, "pruner-"+bucket), sinkOf(t, url, "merger-"+bucket)
 	names := stored(t, agent)
@@ -212,11 +211,11 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 		t.Error("agent writes beside the prefix")
 	}
 
-	if e := run(t, append(keysOf("agent-"+bucket), "REQUORUM_REPO="+url), binarytest.Path(t), "prune", "--keep-last", "1"); e.code == 0 || !strings.Contains(e.text, "s3:DeleteObject") {
+	if e := run(t, append(keysOf("agent-"+bucket), "REQUORUM_REPO="+url), storetest.Requorum(t), "prune", "--keep-last", "1"); e.code == 0 || !strings.Contains(e.text, "s3:DeleteObject") {
 		t.Errorf("who backs up prunes: %d %s", e.code, e.text)
 	}
 	jobs["prune"].run(t, 0, map[string]string{"REQUORUM_REPO": url}, nil, keysOf("pruner-"+bucket)...)
-	text := must(t, append(keysOf("pruner-"+bucket), "REQUORUM_REPO="+url), binarytest.Path(t), "prune", "--keep-last", "1")
+	text := must(t, append(keysOf("pruner-"+bucket), "REQUORUM_REPO="+url), storetest.Requorum(t), "prune", "--keep-last", "1")
 	left := 0
 	for _, name := range stored(t, agent) {
 		if strings.HasSuffix(name, "/manifest.json") {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -46,7 +45,7 @@ func TestUnitVerify(t *testing.T) {
 	_, err := exec.LookPath("systemd-analyze")
 	needs(t, err == nil, "systemd-analyze is not installed (apt-get install systemd)")
 	path := filepath.Join(t.TempDir(), "requorum-agent.service")
-	write(t, path, replaced(t, deployed(t, "systemd", "requorum-agent.service"), "/usr/local/bin/requorum", binarytest.Path(t)))
+	write(t, path, replaced(t, deployed(t, "systemd", "requorum-agent.service"), "/usr/local/bin/requorum", storetest.Requorum(t)))
 	if text := must(t, nil, "systemd-analyze", "verify", "--man=no", path); strings.Contains(text, path) || strings.Contains(text, "requorum") {
 		t.Errorf("systemd-analyze verify: %s", text)
 	}
@@ -114,7 +113,7 @@ func TestUnitRuns(t *testing.T) {
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"s3://BUCKET/PREFIX?region=eu-central-1", repo,
 		"/var/lib/requorum", state)+"listen: {address: '"+address+"'}\n")
-	line := strings.Fields(replaced(t, only(t, u, "ExecStart"), "/usr/local/bin/requorum", binarytest.Path(t), "/etc/requorum/agent.yaml", configuration))
+	line := strings.Fields(replaced(t, only(t, u, "ExecStart"), "/usr/local/bin/requorum", storetest.Requorum(t), "/etc/requorum/agent.yaml", configuration))
 	// Its credentials are empty where there are none.
 	empty := write(t, filepath.Join(dir, "aws"), "\n")
 	env := []string{"STATE_DIRECTORY=" + state, "AWS_SHARED_CREDENTIALS_FILE=" + empty}

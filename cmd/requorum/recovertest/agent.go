@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -31,7 +31,7 @@ func (h *Host) StartAgent(t testing.TB) {
 	if !h.agent.ended() {
 		t.Fatalf("the agent of %s runs already", h.Name)
 	}
-	h.agent = h.space.start(t, filepath.Join(h.dir, "agent.log"), h.hostEnv(), binarytest.Path(t),
+	h.agent = h.space.start(t, filepath.Join(h.dir, "agent.log"), h.hostEnv(), storetest.Requorum(t),
 		"agent", "--config", filepath.Join(h.dir, "agent.yaml"))
 }
 

@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // reachable writes the command that reaches the host, in the place of ssh: it runs
@@ -60,7 +60,7 @@ func (h *Host) cutLines(t testing.TB) {
 
 // hostProcesses are those of `requorum host` on the host.
 func (h *Host) hostProcesses(t testing.TB) (all []int) {
-	for _, pid := range h.space.running(t, binarytest.Path(t)) {
+	for _, pid := range h.space.running(t, storetest.Requorum(t)) {
 		if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.HasSuffix(string(command), "\x00host\x00") {
 			all = append(all, pid)
 		}
@@ -79,7 +79,7 @@ func (h *Host) KillControl(t testing.TB) {
 func (h *Host) keys(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: store, store: {command: %s, log-file: %q}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q}",
-		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), binarytest.Path(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir())
+		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), storetest.Requorum(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir())
 }
 
 // ControlClient asks the host for a run. It ends with the test.

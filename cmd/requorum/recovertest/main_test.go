@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // TestMain removes the binary after the tests.
-func TestMain(m *testing.M) { os.Exit(binarytest.M{M: m}.Run()) }
+func TestMain(m *testing.M) { os.Exit(storetest.M{M: m}.Run()) }

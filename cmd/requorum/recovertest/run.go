@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/cmd/requorum/binarytest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -25,7 +24,7 @@ type Operator struct {
 func NewOperator(t testing.TB, env ...string) *Operator {
 	t.Helper()
 	dir := t.TempDir()
-	return &Operator{binary: binarytest.Path(t), Dir: dir, env: binarytest.Environment(dir, env...)}
+	return &Operator{binary: storetest.Requorum(t), Dir: dir, env: storetest.Environment(dir, env...)}
 }
 
 // Ended is how a command ended.
@@ -67,7 +66,7 @@ func (o *Operator) Must(t testing.TB, code int, args ...string) Ended {
 // Running is a command under way.
 type Running struct {
 	cmd            *exec.Cmd
-	stdout, stderr binarytest.Output
+	stdout, stderr storetest.Output
 	started        time.Time
 	done           chan struct{}
 	err            error // read after done

@@ -1,6 +1,4 @@
-// Package binarytest has the real binary for tests: what a user runs, to be killed
-// and measured.
-package binarytest
+package storetest
 
 import (
 	"errors"
@@ -13,11 +11,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/requorum/requorum/store/storetest"
 )
 
-// built is this package's own copy: another package's tests may build anew.
+// built is the requorum of the package under test: another package's tests may build anew.
 var built struct {
 	once sync.Once
 	dir  string
@@ -42,12 +38,13 @@ func (m M) Run() int {
 	return m.M.Run()
 }
 
-// Path is the path of requorum, static and for everybody to run.
-func Path(t testing.TB) string {
+// Requorum is the path of the real binary, static and for everybody to run. A package
+// that uses it runs its tests by M.
+func Requorum(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() {
 		if built.dir, built.err = os.MkdirTemp("", "requorum-binary-"); built.err == nil {
-			built.err = build(filepath.Join(storetest.Root(t), ".cache", "test"), built.dir)
+			built.err = buildRequorum(filepath.Join(Root(t), ".cache", "test"), built.dir)
 		}
 	})
 	if built.err != nil {
@@ -56,9 +53,9 @@ func Path(t testing.TB) string {
 	return filepath.Join(built.dir, "requorum")
 }
 
-// build keeps the binary in a folder, where go finds that it is up to date, and
+// buildRequorum keeps the binary in a folder, where go finds that it is up to date, and
 // copies it.
-func build(kept, to string) error {
+func buildRequorum(kept, to string) error {
 	if err := errors.Join(os.Chmod(to, 0o755), os.MkdirAll(kept, 0o755)); err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func build(kept, to string) error {
 	if err != nil {
 		return err
 	}
-	return storetest.WriteProgram(filepath.Join(to, "requorum"), data, 0o755)
+	return WriteProgram(filepath.Join(to, "requorum"), data, 0o755)
 }
 
 // Environment has nothing of the tester's that steers requorum or etcd; more is

@@ -1,4 +1,4 @@
-package binarytest
+package storetest
 
 import (
 	"bytes"
