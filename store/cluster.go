@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/requorum/requorum/store/internal/ports"
+	"github.com/requorum/requorum/store/client"
 )
 
 // Defaults of ClusterConfig.
@@ -326,7 +326,7 @@ func (c ClusterConfig) freePorts(members int) ([]int, error) {
 		}
 		return nil, nil
 	}
-	free, err := ports.Free(2 * members)
+	free, err := client.FreePorts(2 * members)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}

@@ -13,8 +13,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-
-	"github.com/requorum/requorum/store/internal/ports"
 )
 
 // TLSFiles are the PEM files of one kind of listener.
@@ -248,8 +246,3 @@ func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
-
-// FreePorts finds n different TCP ports on loopback that nobody listens on now,
-// outside the range that outgoing connections take theirs from. Another process
-// may take one before the caller does.
-func FreePorts(n int) ([]int, error) { return ports.Free(n) }

@@ -447,7 +447,7 @@ type demoCluster struct {
 // restored rebuilds a point of the archive into a new cluster of some members,
 // and starts it. The caller kills it.
 func (d *demo) restored(ctx context.Context, folder string, members int, target ...string) (_ *demoCluster, err error) {
-	ports, err := store.FreePorts(2 * members)
+	ports, err := client.FreePorts(2 * members)
 	if err != nil {
 		return nil, err
 	}
@@ -598,7 +598,7 @@ func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCl
 	if err != nil {
 		return nil, err
 	}
-	ports, err := store.FreePorts(len(plan.Members))
+	ports, err := client.FreePorts(len(plan.Members))
 	if err != nil {
 		return nil, err
 	}

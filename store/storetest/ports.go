@@ -8,7 +8,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/requorum/requorum/store/internal/ports"
+	"github.com/requorum/requorum/store/client"
 )
 
 // The ports of tests lie below those that requorum itself looks for. Each process has
@@ -21,7 +21,7 @@ const (
 )
 
 // ownPorts holds the lock of this process's ports until it ends.
-var ownPorts = sync.OnceValues(func() (*ports.Range, error) {
+var ownPorts = sync.OnceValues(func() (*client.PortRange, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("requorum-test-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ var ownPorts = sync.OnceValues(func() (*ports.Range, error) {
 			return nil, err
 		}
 		if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err == nil { // it stays open
-			return ports.NewRange(lowestPort+i*portsOfOne, lowestPort+(i+1)*portsOfOne), nil
+			return client.NewPortRange(lowestPort+i*portsOfOne, lowestPort+(i+1)*portsOfOne), nil
 		}
 		if err := syscall.Close(fd); err != nil {
 			return nil, err

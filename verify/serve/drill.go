@@ -267,7 +267,7 @@ func (d *drill) request() (restore.Request, error) {
 	if members == 0 {
 		members = max(len(d.facts.Members), 1)
 	}
-	ports, err := store.FreePorts(2 * members)
+	ports, err := client.FreePorts(2 * members)
 	if err != nil {
 		return restore.Request{}, unable("find ports for %d members: %w", members, err)
 	}

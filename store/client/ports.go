@@ -1,6 +1,4 @@
-// Package ports finds free TCP ports on loopback, for clusters that may run
-// anywhere: demonstrations and tests.
-package ports
+package client
 
 import (
 	"context"
@@ -15,19 +13,19 @@ import (
 // connections from (32768 on), so that a port found here is only ever taken by
 // somebody who looks for one too.
 const (
-	lowest  = 18000
-	highest = 32000
+	lowestPort  = 18000
+	highestPort = 32000
 )
 
-var common = NewRange(lowest, highest)
+var commonPorts = NewPortRange(lowestPort, highestPort)
 
-// Free finds n different ports that nobody listens on now. Another process may
-// take one before the caller does: who starts a server on it tries again with
-// new ones.
-func Free(n int) ([]int, error) { return common.Free(n) }
+// FreePorts finds n different TCP ports on loopback that nobody listens on now, for
+// clusters that may run anywhere: demonstrations, drills and tests. Another process may
+// take one before the caller does: who starts a server on it tries again with new ones.
+func FreePorts(n int) ([]int, error) { return commonPorts.Free(n) }
 
-// Range are ports to look for free ones in.
-type Range struct {
+// PortRange are ports to look for free ones in.
+type PortRange struct {
 	low, high int
 	// next counts through the range from a random start, so that this process does
 	// not give a port out again soon: its first owner may be stopped just now, to be
@@ -35,15 +33,15 @@ type Range struct {
 	next atomic.Int64
 }
 
-// NewRange is a range with a random start.
-func NewRange(lowest, highest int) *Range {
-	r := &Range{low: lowest, high: highest}
+// NewPortRange is a range with a random start.
+func NewPortRange(lowest, highest int) *PortRange {
+	r := &PortRange{low: lowest, high: highest}
 	r.next.Store(rand.Int64N(int64(highest - lowest)))
 	return r
 }
 
-// Free is the function of this name, for ports of the range.
-func (r *Range) Free(n int) ([]int, error) {
+// Free finds n ports of the range, as FreePorts does.
+func (r *PortRange) Free(n int) ([]int, error) {
 	var found []int
 	var held []net.Listener // until all are found, so that they differ
 	defer func() {
