@@ -5,18 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -26,6 +21,8 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 )
+
+const defaultStall = 2 * time.Minute
 
 // newClient makes the SDK's client of a place. It speaks to nobody yet.
 // closeIdle releases its idle connections.
@@ -60,22 +57,18 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 		loaded.Region = "us-east-1" // what servers other than Amazon's sign for unless told otherwise
 	}
 	// LoadDefaultConfig may have replaced the transport (AWS_CA_BUNDLE).
-	if b, ok := loaded.HTTPClient.(*awshttp.BuildableClient); ok {
-		loaded.HTTPClient = b.Freeze()
-	}
-	frozen, ok := loaded.HTTPClient.(*http.Client)
+	built, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
 	if !ok {
 		return nil, nil, fmt.Errorf("the SDK's HTTP client is a %T, whose redirects cannot be refused", loaded.HTTPClient)
 	}
-	// The SDK follows 307 and 308: the other host's answers would count as the
-	// bucket's, and on another port it would get the request's signature too.
-	frozen.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	frozen := &http.Client{Transport: built.GetTransport(), CheckRedirect: refuseRedirect}
+	loaded.HTTPClient = frozen
 	client = s3.NewFromConfig(loaded, func(o *s3.Options) {
 		if c.Endpoint != "" {
 			o.BaseEndpoint = aws.String(c.Endpoint)
 		}
 		o.UsePathStyle = c.PathStyle
-		o.APIOptions = append(o.APIOptions, boundAnswers, renewPatience)
+		o.APIOptions = append(o.APIOptions, boundAnswers)
 		c.setRetries(o)
 		// Every put carries its sum, computed here once, in a header: sums in
 		// trailers are refused by many servers.
@@ -85,6 +78,11 @@ func newClient(ctx context.Context, c Config) (client *s3.Client, closeIdle func
 	})
 	return client, frozen.CloseIdleConnections, nil
 }
+
+// refuseRedirect makes a redirect the answer. The SDK follows 307 and 308: the other
+// host's answers would count as the bucket's, and on another port it would get the
+// request's signature too.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // answerLimit bounds, in bytes, every answer but an object's: a page of a listing is
 // the largest, of a thousand keys.
@@ -116,33 +114,18 @@ func newTransport(c Config) (*awshttp.BuildableClient, error) {
 			return nil, fmt.Errorf("%s, which ca names, holds no certificate in PEM form", c.CAFile)
 		}
 	}
-	stall := c.stall()
+	stall := cmp.Or(c.Stall, defaultStall)
 	up, down := sinks.NewRate(c.Limits.Up), sinks.NewRate(c.Limits.Down)
 	// A client of the SDK's own, because AWS_CA_BUNDLE fails with any other.
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		dial := t.DialContext
-		if c.dialer != nil {
-			dial = c.dialer.DialContext
-		}
 		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			dialing, cancel := context.WithTimeout(ctx, stall)
-			defer cancel()
-			conn, err := dial(dialing, network, address)
-			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				// Not the caller's time is over, as that error would say.
-				err = &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
-			}
+			conn, err := dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			// What our own limits wait for is no silence of the server.
-			return newLimitedConn(conn, &stallConn{Conn: conn, usual: stall, limit: stall}, up, down, c.Limits), nil
+			return &stallConn{Conn: newLimitedConn(conn, up, down, c.Limits), limit: stall}, nil
 		}
-		// One request for each connection: the silence of a connection is that of its
-		// request. Amazon speaks no HTTP/2 here either.
-		t.Protocols = new(http.Protocols)
-		t.Protocols.SetHTTP1(true)
-		t.MaxResponseHeaderBytes = progress
 		t.DisableCompression = true // bytes are wanted as they are stored
 		t.MaxIdleConnsPerHost = 16
 		if authorities != nil {
@@ -154,117 +137,28 @@ func newTransport(c Config) (*awshttp.BuildableClient, error) {
 	}), nil
 }
 
-// stall is how long an attempt may wait for the server: half of what Retry allows, so
-// that one that was lost on the way is made again, and never so short that a busy
-// server is taken for a silent one.
-func (c Config) stall() time.Duration {
-	return min(max(c.Retry.For/2, 10*time.Second), c.longestStall())
-}
-
-// longestStall is for requests that a server may have to work for.
-func (c Config) longestStall() time.Duration { return cmp.Or(c.Stall, 2*time.Minute) }
-
-// stallConn breaks a connection whose other end was waited for so long as limit since
-// the request began or progress bytes moved: a firewall that forgot a connection lets
-// both ends wait for ever, and a server can send a byte now and then. Only waiting
-// counts, and not the time between two calls. A total timeout would break slow links
-// that work.
+// stallConn breaks a connection on which nothing has moved for limit, in either
+// direction: a firewall that forgot it lets both ends wait for ever. A total
+// timeout would break slow links that work.
 //
 // A deadline that cannot be set means that the connection is closed, which the
 // read or write itself tells better.
 type stallConn struct {
 	net.Conn
-	usual time.Duration // the limit of most requests
-
-	mu         sync.Mutex
-	limit      time.Duration
-	sent, came patience
-	since      time.Time // when the wait for an answer began
-}
-
-// patience is what was waited for one direction, and what moved meanwhile.
-type patience struct {
-	waited time.Duration
-	moved  int
-}
-
-func (p *patience) spend(waited time.Duration, moved int) {
-	p.waited, p.moved = p.waited+waited, p.moved+moved
-	if p.moved >= progress {
-		*p = patience{}
-	}
-}
-
-// renew is for a new attempt, which may have waited on another connection already, and
-// may wait for atLeast.
-func (c *stallConn) renew(waited, atLeast time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limit = max(c.usual, atLeast)
-	c.sent, c.came = patience{}, patience{waited: waited}
-	c.awaitAnswer()
-}
-
-// awaitAnswer begins to wait for the answer, also of a Read that is under way.
-func (c *stallConn) awaitAnswer() {
-	c.since = time.Now()
-	c.SetReadDeadline(c.since.Add(c.limit - c.came.waited)) //nolint:errcheck // see above
+	limit time.Duration
 }
 
 func (c *stallConn) Read(p []byte) (int, error) {
-	c.mu.Lock()
-	c.awaitAnswer()
-	c.mu.Unlock()
-	n, err := c.Conn.Read(p)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.came.spend(time.Since(c.since), n)
-	return n, err
+	c.SetReadDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
+	return c.Conn.Read(p)
 }
 
-// Write gives the answer, for which a Read waits meanwhile, new time as well.
 func (c *stallConn) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	began := time.Now()
-	c.SetWriteDeadline(began.Add(c.limit - c.sent.waited)) //nolint:errcheck // see above
-	c.awaitAnswer()
-	c.mu.Unlock()
+	// The answer is awaited while the request is written: both get more time.
+	c.SetDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
 	n, err := c.Conn.Write(p)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sent.spend(time.Since(began), n)
-	c.awaitAnswer()
+	c.SetReadDeadline(time.Now().Add(c.limit)) //nolint:errcheck // see above
 	return n, err
-}
-
-// longKey is of the least time.Duration that an attempt with this context waits for.
-type longKey struct{}
-
-// renewPatience tells a connection that an attempt begins on it. An attempt has several
-// where net/http takes a request that got no answer from one idle connection to the next.
-func renewPatience(stack *middleware.Stack) error {
-	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("RenewPatience", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-		var began time.Time
-		atLeast, _ := ctx.Value(longKey{}).(time.Duration)
-		return next.HandleFinalize(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-			if began.IsZero() {
-				began = time.Now()
-			}
-			for conn := got.Conn; ; {
-				switch c := conn.(type) {
-				case *tls.Conn:
-					conn = c.NetConn()
-				case *limitedConn:
-					conn = c.Conn
-				case *stallConn:
-					c.renew(time.Since(began), atLeast)
-					return
-				default:
-					return
-				}
-			}
-		}}), in)
-	}), (*retry.Attempt)(nil).ID(), middleware.After)
 }
 
 // limitedConn is a connection of a sink whose connections together keep to a rate in
@@ -277,12 +171,11 @@ type limitedConn struct {
 // readAtOnce bounds what one of many connections takes ahead of the limit.
 const readAtOnce = 16 << 10
 
-// newLimitedConn limits conn, which wraps raw.
-func newLimitedConn(raw, conn net.Conn, up, down *sinks.Rate, limits sinks.Limits) net.Conn {
+func newLimitedConn(conn net.Conn, up, down *sinks.Rate, limits sinks.Limits) net.Conn {
 	if up == nil && down == nil {
 		return conn
 	}
-	if tcp, ok := raw.(interface{ SetReadBuffer(int) error }); ok && down != nil {
+	if tcp, ok := conn.(interface{ SetReadBuffer(int) error }); ok && down != nil {
 		// What the kernel takes in before it is read is beyond the limit.
 		_ = tcp.SetReadBuffer(int(min(max(limits.Down/128, readAtOnce), 4<<20))) // a larger one does no harm
 	}

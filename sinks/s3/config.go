@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,20 +52,13 @@ type Config struct {
 
 	// Credentials, when not nil, take the place of the SDK's own sources.
 	Credentials aws.CredentialsProvider
-	// Stall is how long an attempt may wait without progress at most. 0: half of
-	// Retry.For, 10 seconds at least and 2 minutes at most; 2 minutes for a completion.
+	// Stall is how long a connection may show no progress. 0: 2 minutes.
 	Stall time.Duration
 	// Limits hold over all connections of the sink together. Retry is for each
 	// request, be it a put, a part, a completion or a page of a listing.
 	sinks.Options
 
 	settle time.Duration // 0: settleTimeout; shorter in tests of places that stay away
-	dialer Dialer        // nil: the network's; another in tests of silent servers
-}
-
-// Dialer connects to an address.
-type Dialer interface {
-	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 var bucketName = regexp.MustCompile(`^[a-z0-9A-Z][a-z0-9A-Z._-]{1,61}[a-z0-9A-Z]$`)

@@ -173,9 +173,7 @@ func (m *multipart) complete(ctx context.Context, u upload) (sinks.Object, error
 	}
 	s := m.sink
 	sent := newSendings()
-	// Servers that put the parts together then, byte by byte, say nothing meanwhile.
-	patient := context.WithValue(ctx, longKey{}, s.config.longestStall())
-	out, err := s.client.CompleteMultipartUpload(sent.watch(patient), &s3.CompleteMultipartUploadInput{
+	out, err := s.client.CompleteMultipartUpload(sent.watch(ctx), &s3.CompleteMultipartUploadInput{
 		Bucket: &s.config.Bucket, Key: aws.String(s.key(m.name)), UploadId: &m.id,
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: m.parts},
 		MpuObjectSize:   &u.size,

@@ -8,9 +8,6 @@ import (
 // SettleSoon is for tests of places that stay away: these need not look for long.
 func SettleSoon(c *Config) { c.settle = 3 * time.Second }
 
-// DialWith puts connections of the test's own in place of the network's.
-func DialWith(d Dialer) func(*Config) { return func(c *Config) { c.dialer = d } }
-
 // TestPartsReachFiveTebibytes: 10,000 parts never end a stream short of what
 // one object may hold, no part is larger than S3 takes, and memory stays flat
 // for the first 62 GiB.

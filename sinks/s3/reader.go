@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,7 +88,6 @@ func (s *Sink) openEmpty(ctx context.Context, name string, offset int64) (io.Rea
 // the ETag, which the later ones must match.
 func (src *source) get(ctx context.Context, offset, length int64) (io.ReadCloser, error) {
 	s := src.sink
-	ctx = s.config.startClock(ctx) // one for all the requests that follow
 	in := &s3.GetObjectInput{
 		Bucket: &s.config.Bucket, Key: aws.String(s.key(src.name)),
 		Range: aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+length-1)),
@@ -288,11 +286,7 @@ func (c *chunkReader) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if c.body == nil {
-			ctx := c.ctx
-			if c.breaks > 0 {
-				ctx = context.WithValue(ctx, untilKey{}, c.until)
-			}
-			if c.body, c.err = c.source.get(ctx, c.at, c.end-c.at); c.err != nil {
+			if c.body, c.err = c.source.get(c.ctx, c.at, c.end-c.at); c.err != nil {
 				break
 			}
 		}
@@ -316,9 +310,6 @@ func (c *chunkReader) lost(err error) {
 	retry := c.source.sink.config.Retry
 	if c.breaks == 0 || c.at-c.from >= progress {
 		c.breaks, c.from, c.until = 0, c.at, time.Now().Add(retry.For)
-		if os.IsTimeout(err) { // it stood still since then
-			c.until = c.until.Add(-c.source.sink.config.stall())
-		}
 	}
 	over := retry.Over(c.until)
 	if c.breaks++; c.breaks > 1 && !over {
