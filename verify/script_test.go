@@ -31,7 +31,7 @@ const (
 // compaction and an alarm. With three backups, and a stamp on the way.
 func scripted(t testing.TB) *clusterHistory {
 	t.Helper()
-	// A leader that changed under load would refuse a request, and each is made once.
+	// A leader that changed under load would refuse a request.
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3, ExtraArgs: []string{"--election-timeout=5000"}})
 	r := newRecorder(t, c)
 	s := &script{TB: t, client: c.Client(t, 0)}

@@ -174,6 +174,8 @@ func expectSwap(t testing.TB, ctx context.Context, client *clientv3.Client, fill
 	key := keys[len(keys)/2]
 	known := filled.Keys[key].Mod
 	swap := func(rev int64, value string) *clientv3.TxnResponse {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // which is not made twice
+		defer cancel()
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).
 			Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {

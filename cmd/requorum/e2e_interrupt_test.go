@@ -70,7 +70,13 @@ func TestInterruptedSaysWhatWasChanged(t *testing.T) {
 		{"requorum: interrupted; nothing was changed", func(at string) []string { return []string{"verify", "--repo", silentBucket + at} }},
 	} {
 		at, connected := silent(t) // its own: a connection of the one before is no sign
-		interrupt(t, u, func(*running) { <-connected }, c.want, c.args(at)...)
+		interrupt(t, u, func(*running) {
+			select {
+			case <-connected:
+			case <-time.After(time.Minute):
+				t.Error("it has not connected after a minute")
+			}
+		}, c.want, c.args(at)...)
 	}
 }
 

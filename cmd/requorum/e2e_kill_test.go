@@ -279,7 +279,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 	}
 	client := plainClient(t, endpoints...)
 	defer client.Close()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		running := 0
 		for _, s := range all {
@@ -301,7 +301,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 
 // serves asks a cluster for all it has. Anything but all is an error that lasts.
 func serves(ctx context.Context, client *clientv3.Client) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	mark, err := client.Get(ctx, markKey)
 	if err != nil {

@@ -96,6 +96,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 // more.
 func lose(t *testing.T, c *storetest.Cluster, cut int) {
 	t.Helper()
+	moveLeaderTo(t, c, cut, 0, 1, 2) // an election may have come between
 	client := c.Client(t, cut)
 	if _, err := client.Get(t.Context(), "x"); err != nil { // it is connected
 		t.Fatal(err)

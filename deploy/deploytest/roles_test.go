@@ -67,8 +67,9 @@ func TestRoles(t *testing.T) {
 				t.Errorf("%s: %s in\n%s", name, bad, a.log)
 			}
 		}
-		if code, body := a.get(t.Context(), "/readyz"); code != http.StatusOK {
-			t.Errorf("%s: %s", name, body)
-		}
+		eventually(t, name+" is ready", func() bool {
+			code, _ := a.get(t.Context(), "/readyz")
+			return code == http.StatusOK
+		})
 	}
 }

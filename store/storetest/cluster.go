@@ -64,6 +64,7 @@ type Cluster struct {
 
 	mu       sync.Mutex
 	members  []*Member
+	ports    []int // its own until it ends
 	isolated map[int]bool
 }
 
@@ -130,10 +131,7 @@ func StartFromDataDirs(t testing.TB, version string, dirs map[string]string, ini
 // of these names.
 func InitialCluster(t testing.TB, names ...string) string {
 	t.Helper()
-	free, err := freePorts(len(names))
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := portsUntilEnd(t, len(names))
 	var parts []string
 	for i, name := range names {
 		parts = append(parts, fmt.Sprintf("%s=http://127.0.0.1:%d", name, free[i]))
@@ -141,14 +139,10 @@ func InitialCluster(t testing.TB, names ...string) string {
 	return strings.Join(parts, ",")
 }
 
-// FreeAddress is one of loopback where nobody listens.
+// FreeAddress is one of loopback where nobody listens, and the test's until it ends.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	free, err := freePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", free[0])
+	return fmt.Sprintf("127.0.0.1:%d", portsUntilEnd(t, 1)[0])
 }
 
 // errPortTaken says that somebody else took a port before the server did.
@@ -195,6 +189,7 @@ func (c *Cluster) killAll() {
 
 func (c *Cluster) end(t testing.TB) {
 	c.killAll()
+	releasePorts(c.ports)
 	if t.Failed() {
 		for _, m := range c.members {
 			t.Logf("end of the log of %s:\n%s", m.Name, tail(m.Log, 40))
@@ -419,9 +414,15 @@ func (c *Cluster) RestartWith(t testing.TB, i int, args ...string) {
 func (c *Cluster) WriteOut(t testing.TB, i int) {
 	t.Helper()
 	client := c.Client(t, i)
-	for _, err := client.Get(t.Context(), "x"); err != nil; _, err = client.Get(t.Context(), "x") {
-		if t.Context().Err() != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := client.Get(ctx, "x")
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("member %s: %v", c.members[i].Name, err)
 		}
 	}
 	// Before etcd streams its database it commits what it has gathered.
@@ -486,7 +487,7 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 	if err := c.launch(i); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
 		if err == nil {
 			if resp, err := client.Status(t.Context(), c.members[i].ClientURL); err == nil && resp.RaftAppliedIndex >= leader.RaftAppliedIndex {

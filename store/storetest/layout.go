@@ -27,7 +27,7 @@ func (c *Cluster) layOut() error {
 // addMember puts a proxy in front of the member's peer port: the one to cut
 // when the member is isolated.
 func (c *Cluster) addMember(name, dataDir, state string) error {
-	free, err := freePorts(3)
+	free, err := c.freePorts(3)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (c *Cluster) layOutExisting() error {
 		name, url, _ := strings.Cut(part, "=")
 		peers[name] = url
 	}
-	free, err := freePorts(len(c.options.DataDirs))
+	free, err := c.freePorts(len(c.options.DataDirs))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // the cluster's own: those stay as they are.
 func (m *Mixed) learner(ctx context.Context, n int) {
 	name := fmt.Sprintf("guest%d", n)
-	free, err := freePorts(2)
+	free, err := m.cluster.freePorts(2)
 	if err != nil {
 		m.fail(err)
 		return
@@ -66,7 +66,7 @@ func (m *Mixed) voter(ctx context.Context, _ int) {
 	if m.options.Faults {
 		return
 	}
-	free, err := freePorts(1)
+	free, err := m.cluster.freePorts(1)
 	if err != nil {
 		m.fail(err)
 		return

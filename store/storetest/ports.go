@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"testing"
 
 	"github.com/requorum/requorum/store/client"
 )
@@ -41,11 +42,60 @@ var ownPorts = sync.OnceValues(func() (*client.PortRange, error) {
 	return nil, errors.New("more processes of tests run than there are ports for: " + dir)
 })
 
-// freePorts finds n ports that no other process of tests uses, or will use soon.
+// inUse are the ports of tests that have not ended. Nobody listens there between a kill
+// and the restart after it, or before a cluster that is restored is started.
+var inUse sync.Map
+
+// freePorts finds n ports that no other test uses, or will use soon: until they are
+// released.
 func freePorts(n int) ([]int, error) {
 	own, err := ownPorts()
 	if err != nil {
 		return nil, err
 	}
-	return own.Free(n)
+	var found []int
+	for range portsOfOne {
+		if len(found) == n {
+			break
+		}
+		one, err := own.Free(1)
+		if err != nil {
+			releasePorts(found)
+			return nil, err
+		}
+		if _, taken := inUse.LoadOrStore(one[0], true); !taken {
+			found = append(found, one[0])
+		}
+	}
+	if len(found) < n {
+		releasePorts(found)
+		return nil, fmt.Errorf("the tests that run now use the %d ports of their process", portsOfOne)
+	}
+	return found, nil
+}
+
+func releasePorts(ports []int) {
+	for _, p := range ports {
+		inUse.Delete(p)
+	}
+}
+
+// portsUntilEnd finds n ports that are the test's until it ends.
+func portsUntilEnd(t testing.TB, n int) []int {
+	t.Helper()
+	free, err := freePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { releasePorts(free) })
+	return free
+}
+
+// freePorts finds n ports that are the cluster's until it ends.
+func (c *Cluster) freePorts(n int) ([]int, error) {
+	free, err := freePorts(n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ports = append(c.ports, free...)
+	return free, err
 }

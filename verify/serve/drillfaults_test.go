@@ -184,9 +184,12 @@ kill -9 $!; wait $!; rm "$1"; echo '{"level":"fatal","msg":"range failed to find
 				t.Error(err)
 			}
 			// Until they are dead: all requests may be done before.
-			for _, err := os.Stat(serving); err == nil && t.Context().Err() == nil; _, err = os.Stat(serving) {
-				time.Sleep(10 * time.Millisecond)
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+				if _, err := os.Stat(serving); err != nil {
+					return
+				}
 			}
+			t.Error("the members are not dead after a minute")
 		}
 	}})
 	damaged(t, check, report.KindServe, "range failed to find revision pair")

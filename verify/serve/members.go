@@ -238,12 +238,14 @@ func (t *trial) remove(ctx context.Context) error {
 			})
 		})
 	}
+	lost := false // as above
 	revoked := t.insist(ctx, func(ctx context.Context) error {
 		return t.leases(ctx, "revoking a lease", func(ctx context.Context, c pb.LeaseClient) error {
 			_, err := c.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: t.lease})
-			if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) { // as before
+			if lost && errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 				err = nil
 			}
+			lost = lost || err != nil
 			return err
 		})
 	})

@@ -33,6 +33,7 @@ func TestPromise4CancelledLeavesNothing(t *testing.T) {
 							for !noted(command) && ctx.Err() == nil {
 								time.Sleep(5 * time.Millisecond)
 							}
+							time.Sleep(200 * time.Millisecond) // so that some have begun to boot
 							cancel(stop)
 						}()
 						return

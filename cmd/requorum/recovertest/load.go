@@ -55,7 +55,9 @@ func LightLoad(t testing.TB, prefix string, enough Enough, last func(), clients 
 		all.Go(func() {
 			for k := 0; ctx.Err() == nil; k++ {
 				key, value := fmt.Sprintf("%s%d/%06d", prefix, i, k), fmt.Sprint("value ", k)
-				resp, err := c.Put(ctx, key, value)
+				once, done := context.WithTimeout(ctx, 10*time.Second) // AskAgain makes no such request twice
+				resp, err := c.Put(once, key, value)
+				done()
 				if err != nil {
 					continue // the power is off, or soon
 				}
