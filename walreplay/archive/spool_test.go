@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"filippo.io/age"
@@ -150,7 +149,6 @@ func (r *rig) load(seconds int) {
 	for range seconds {
 		r.cluster.commit(4, "load")
 		time.Sleep(time.Second)
-		synctest.Wait()
 	}
 }
 

@@ -266,7 +266,8 @@ func TestLateWriter(t *testing.T) {
 		for _, a := range all {
 			r.waitArchived(a, 10, 10*time.Second)
 		}
-		_, w := writers(all)
+		var n, w int
+		r.waitFor("one writes", 10*time.Second, func() bool { n, w = writers(all); return n == 1 })
 		name := repository.SegmentName{Timeline: timelineN(1), First: 11}.String()
 		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 40*time.Second).Of(name))
 		for range 60 {
