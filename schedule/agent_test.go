@@ -45,13 +45,7 @@ func get(t *testing.T, address, path string) (code int, body string) {
 // next one holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	const limit = 2 * Grace
-	for end := time.Now().Add(limit); !is(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	within(t, 2*Grace, what, is)
 }
 
 // start runs an agent; stop ends it and gives Run's error.

@@ -29,7 +29,7 @@ func archiverState(a *Agent) archive.State {
 	return archiver.State()
 }
 
-// within waits longer than eventually: for what takes an agent some rounds.
+// within waits for what takes an agent some rounds.
 func within(t *testing.T, limit time.Duration, what string, is func() bool) {
 	t.Helper()
 	began := time.Now()
