@@ -10,8 +10,8 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # As the binary is built: what is compiled for one is there for the others.
 export CGO_ENABLED := 0
 # Forty test binaries to link, without the tables of debuggers; make lint vets. Tests wait for
-# servers more than they compute: three packages at once, on two cores.
-TEST    := $(GO) test -p 3 -vet=off -ldflags='-s -w'
+# servers more than they compute: three packages with six tests each at once, on two cores.
+TEST    := $(GO) test -p 3 -parallel 6 -vet=off -ldflags='-s -w'
 
 .PHONY: help build demo test test-long servers lint fmt bench soak fuzz images clean
 
@@ -66,7 +66,7 @@ bench: build
 # One package at a time: they want the machine alone.
 soak: servers $(BIN)/soak
 	.tools/build minio rclone kube-apiserver
-	REQUORUM_SOAK=1 $(GO) test -json -p 1 -count 1 -timeout 8h $(if $(RUN),-run '$(RUN)') $(or $(PKG),./...) | \
+	REQUORUM_SOAK=1 $(GO) test -json -p 1 -parallel 4 -count 1 -timeout 8h $(if $(RUN),-run '$(RUN)') $(or $(PKG),./...) | \
 		$(BIN)/soak -out docs/soak.md $(if $(RUN)$(PKG),,-whole)
 
 # Needs chromium. Look at them before they are committed.

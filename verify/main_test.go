@@ -2,7 +2,6 @@ package verify_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -27,10 +26,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
-	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // drills mostly wait
-		panic(err)
 	}
 	os.Exit(m.Run())
 }

@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,8 +12,6 @@ import (
 	"github.com/requorum/requorum/verify/replaying"
 )
 
-// The tests wait for elections of real servers more than they compute, so more of
-// them run at once than there are processors.
 func TestMain(m *testing.M) {
 	if os.Getenv("REQUORUM_TEST_HOST") != "" { // a host process
 		signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
@@ -23,14 +20,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
-	}
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "7"); err != nil {
-			panic(err)
-		}
 	}
 	os.Exit(m.Run())
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,17 +22,8 @@ var built struct {
 // M runs a package's tests, and removes the binary after them: for TestMain.
 type M struct{ *testing.M }
 
-// Run is that of testing.M. The tests wait for real servers more than they
-// compute, so more of them run at once than there are processors.
+// Run is that of testing.M.
 func (m M) Run() int {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "4"); err != nil {
-			panic(err) // there is no such flag any more
-		}
-	}
 	defer func() { _ = os.RemoveAll(built.dir) }() // in the system's temporary folder
 	return m.M.Run()
 }

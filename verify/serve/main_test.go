@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -34,10 +33,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
-	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // they mostly wait
-		panic(err)
 	}
 	var err error
 	if savedDir, err = os.MkdirTemp("", "requorum-drill-"); err != nil {
