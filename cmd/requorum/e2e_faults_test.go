@@ -259,7 +259,7 @@ func TestRestoreDiskFull(t *testing.T) {
 	dir := filepath.Join(wide, "etcd")
 	slow := u.start(t, append(args(dir), "--limit-download", "2MiB")...) // there is time to fill the disk meanwhile
 	filler := filepath.Join(wide, "filler")
-	for deadline := time.Now().Add(20 * time.Second); len(tree(t, dir)) == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); len(tree(t, dir)) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing is being built: %s", slow.wait(t))
 		}

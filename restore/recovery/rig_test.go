@@ -249,7 +249,7 @@ func (s *site) waitReady(t *testing.T, hosts ...*testHost) {
 	t.Helper()
 	for _, h := range hosts {
 		c := s.client(t, h)
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			_, err := c.Get(ctx, "x")
@@ -281,7 +281,7 @@ func fill(t *testing.T, c *clientv3.Client, prefix string, n int) map[string]str
 	all := map[string]string{}
 	for i := range n {
 		k, v := fmt.Sprintf("%s/%04d", prefix, i), fmt.Sprintf("value %d of %s", i, prefix)
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for _, err := c.Put(t.Context(), k, v); err != nil; _, err = c.Put(t.Context(), k, v) { // a new leader is being elected
 			if time.Now().After(deadline) {
 				t.Fatal(err)

@@ -176,7 +176,7 @@ func (m *Mixed) lease(ctx context.Context) {
 		}
 	}
 	// Those that are still left have time to expire: the log is to have it.
-	for deadline := time.Now().Add(30 * time.Second); len(short) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); len(short) > 0 && time.Now().Before(deadline); {
 		resp, err := client.TimeToLive(ctx, short[0])
 		switch {
 		case err == nil && resp.TTL < 0: // 0 is one that nobody has revoked yet

@@ -25,7 +25,7 @@ func (c *Cluster) Isolate(t testing.TB, i int) {
 	t.Helper()
 	c.CutOff(t, i)
 	client := c.Client(t, i)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		resp, err := client.Status(t.Context(), c.members[i].ClientURL)
 		if err == nil && resp.Leader == 0 {
@@ -286,7 +286,7 @@ func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.end() })
-	for deadline := time.Now().Add(20 * time.Second); !traced(c.members[i].process.pid()); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !traced(c.members[i].process.pid()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.end()
 			Unavailable(t, "strace did not get hold of member "+c.members[i].Name+": "+said.String())

@@ -295,7 +295,7 @@ func (m *mixed) shrink(number int, id uint64) {
 // eventually tries again what a member refuses that has just started.
 func (m *mixed) eventually(f func(context.Context) error) {
 	m.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
 		err := f(ctx)
 		cancel()

@@ -59,7 +59,7 @@ func (h *Host) KillEtcd(t testing.TB) {
 func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for _, h := range hosts {
 		for {
 			err := storetest.Healthy(client, h.ClientURL)
@@ -67,7 +67,7 @@ func (s *Site) WaitReady(t testing.TB, hosts ...*Host) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("member %s is not ready after a minute: %v", h.Name, err)
+				t.Fatalf("member %s is not ready after two minutes: %v", h.Name, err)
 			}
 			time.Sleep(25 * time.Millisecond)
 		}

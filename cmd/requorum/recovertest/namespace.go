@@ -71,7 +71,7 @@ func (n namespace) killAll(t testing.TB) {
 func (n namespace) kill(t testing.TB, find func(testing.TB) []int) {
 	t.Helper()
 	ending := map[int]bool{}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		all := find(t)
 		for _, pid := range all {

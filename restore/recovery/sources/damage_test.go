@@ -204,7 +204,7 @@ func TestForcedNewCluster(t *testing.T) {
 			others := survivorsOf(c, 1, 2)
 			c.RestartWith(t, 0, "--force-new-cluster")
 			client := c.Client(t, 0)
-			deadline := time.Now().Add(20 * time.Second)
+			deadline := time.Now().Add(2 * time.Minute)
 			for {
 				if _, err := client.Put(t.Context(), "after", "x"); err == nil {
 					break
@@ -294,7 +294,7 @@ func remove(t *testing.T, client *clientv3.Client, id uint64) {
 func waitEqual(t *testing.T, c *storetest.Cluster, a, b int) {
 	t.Helper()
 	client := c.Client(t, a)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		x, err1 := client.Status(t.Context(), c.Member(a).ClientURL)
 		y, err2 := client.Status(t.Context(), c.Member(b).ClientURL)

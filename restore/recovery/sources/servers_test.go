@@ -230,7 +230,7 @@ func TestRefusedTail(t *testing.T) {
 	}
 	puts.Wait()
 	client := c.Client(t, others...)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	acked := int64(0)
 	for acked == 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -264,7 +264,7 @@ func TestRefusedTail(t *testing.T) {
 func leaderOf(t *testing.T, c *storetest.Cluster) int {
 	t.Helper()
 	client := c.Client(t)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for i := range c.Size() {
 			s, err := client.Status(t.Context(), c.Member(i).ClientURL)
 			if err != nil {
