@@ -141,6 +141,9 @@ retention: {any-point: 2m, last: 3, daily: 0, weekly: 0, monthly: 0, minimum: 2}
 // come back. At the end there is one timeline without a gap, no job was done
 // twice, and every write that was acknowledged can be restored.
 func TestAgentsAmongKills(t *testing.T) {
+	if !storetest.Soak() { // that load wants the machine alone
+		t.Parallel()
+	}
 	if testing.Short() {
 		t.Skip("TestLogKilled kills members and archivers, TestAgentRepositoryAway the server; schedule/job has agents that come and go")
 	}

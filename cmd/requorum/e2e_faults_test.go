@@ -72,6 +72,7 @@ func upload(r *http.Request) bool {
 // after trying again, or fails with a clear error and nothing half-done. With
 // -short the first of the cases: sinks/s3 has all faults of single requests.
 func TestBackupS3Trouble(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t)
 	cases := []struct {
 		name  string
@@ -135,6 +136,7 @@ func TestBackupS3Trouble(t *testing.T) {
 
 // TestRestoreS3Trouble: the same, while a restore reads.
 func TestRestoreS3Trouble(t *testing.T) {
+	t.Parallel()
 	f := startFaults(t)
 	f.u.backup(t, f.cluster.Endpoints(), []string{f.server.URL("backups", "etcd")})
 	get := sinktest.IsGet("snapshot.zst")

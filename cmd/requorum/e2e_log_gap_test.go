@@ -16,6 +16,7 @@ import (
 // shown, and closed by a new full snapshot, and a point in it is refused; an
 // archiver beside another member leaves none.
 func TestLogGap(t *testing.T) {
+	t.Parallel()
 	kinds := []bool{false, true}
 	if testing.Short() {
 		kinds = kinds[:1] // that others fill what one missed TestLogRepositoryAway shows too

@@ -62,6 +62,7 @@ func TestLogCasesArePairwise(t *testing.T) {
 // gives, or the member's own log beside it, is what the live member had hashed at
 // several revisions, and every row that it held in the end.
 func TestLogMatrix(t *testing.T) {
+	t.Parallel()
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
 	for _, version := range storetest.Some(storetest.Versions()...) {
 		t.Run(version, func(t *testing.T) {

@@ -24,9 +24,12 @@ func logVersions() []string {
 // had hashed, at many revisions, and every row of what they held when they were
 // stopped. The same comes from each member's own log.
 func TestLogMixed(t *testing.T) {
+	if !storetest.Soak() { // that load wants the machine alone
+		t.Parallel()
+	}
 	for _, version := range logVersions() {
 		t.Run(version, func(t *testing.T) {
-			if !storetest.Soak() { // the long form is a load that wants the machine alone
+			if !storetest.Soak() {
 				t.Parallel()
 			}
 			mixedLog(t, version)

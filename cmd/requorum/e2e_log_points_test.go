@@ -32,6 +32,7 @@ type history struct {
 // exact all the same. What is before the first full snapshot is refused, and the
 // nearest point is named.
 func TestLogPoints(t *testing.T) {
+	t.Parallel()
 	ways := []struct {
 		name  string
 		args  func(h history) []string

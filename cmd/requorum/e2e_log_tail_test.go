@@ -20,6 +20,7 @@ const lostPrefix = "/never-committed/"
 // the one beside it, nor while its disk is so slow that it applies before it has
 // saved.
 func TestLogOverwrittenTail(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("TestPromise1OverwrittenTail of walreplay/archive has the rule")
 	}

@@ -122,6 +122,7 @@ func TestLogRolledBackMember(t *testing.T) {
 // IDs, and begins at a low index again: that is another timeline, and both can
 // be restored.
 func TestLogSameToken(t *testing.T) {
+	t.Parallel()
 	for _, version := range logVersions() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel() // much of it waits
@@ -171,6 +172,7 @@ func sameToken(t *testing.T, version string) {
 // the same IDs: what it writes takes indexes that the archive has already, so it
 // is another timeline.
 func TestLogForceNewCluster(t *testing.T) {
+	t.Parallel()
 	versions := []string{"3.6"}
 	if storetest.Soak() {
 		versions = storetest.Versions()

@@ -76,6 +76,7 @@ func expectNone(t *testing.T, u *user, repo string, e ended) {
 // up-to-date member and streams the snapshot of the one that is cut off, as a load
 // balancer in front of both may, is found out by the stored bytes.
 func TestIsolatedMember(t *testing.T) {
+	t.Parallel()
 	for _, version := range logVersions() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel() // elections and timeouts take the time

@@ -19,6 +19,7 @@ import (
 // stalls or carries other bytes than the member sent: no backup, whoever is
 // alone; the one of another member, where there is one.
 func TestBrokenStream(t *testing.T) {
+	t.Parallel()
 	c := startPlain(t, "3.7", 2, 100, 64<<10)
 	u := newUser(t)
 	hang := make(chan struct{})

@@ -32,6 +32,7 @@ func (u *user) verify(t testing.TB, code int, args ...string) verifyReport {
 // runs, by its log, and when it is stopped, and then not a byte, name or time in it
 // changes.
 func TestVerifyEveryVersion(t *testing.T) {
+	t.Parallel()
 	for _, version := range logVersions() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
