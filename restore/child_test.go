@@ -21,6 +21,8 @@ type childJob struct {
 	Image   string
 	Request Request // without its image
 	Only    string
+	// Recovery is what the plan has of one.
+	Recovery *Recovery
 	// SnapshotFile writes that file instead.
 	SnapshotFile string
 	// KillAt is the number of the step before which the child kills itself, from
@@ -66,6 +68,7 @@ func (j childJob) run() error {
 	if err != nil {
 		return err
 	}
+	plan.Recovery = j.Recovery
 	if j.KillAfter > 0 {
 		time.AfterFunc(j.KillAfter, killSelf)
 	}

@@ -53,7 +53,7 @@ type run struct {
 // them in place, and sets them free when all are there and synced. When it
 // fails, no member can start from what it built, and what it had set aside is
 // back. Where an earlier run of the same request had all members in place, it
-// only completes that one, without reading the image.
+// only completes that one, without reading the image: that may be nil then.
 func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOptions) (_ *Result, err error) {
 	if opts.Only == "" && p.NeedsOnly() {
 		return nil, badRequest("restore: %s", p.sharedNote())
@@ -66,11 +66,13 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 		return nil, err
 	}
 	done := r.phase(PhaseCheck)
-	if err := p.Source.check(ctx, image, p.ID); err != nil {
-		return nil, err
+	if image != nil {
+		if err := p.Source.check(ctx, image, p.ID); err != nil {
+			return nil, err
+		}
+		p = p.ofImage(image)
+		r.plan = p
 	}
-	p = p.ofImage(image)
-	r.plan = p
 	// Once without locks, which need files in the directories: a request that is
 	// refused leaves no trace.
 	if _, err := p.Check(ctx, opts); err != nil {
@@ -100,6 +102,9 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 		res := r.result()
 		res.CompletedEarlier = true
 		return res, nil
+	}
+	if image == nil {
+		return nil, fmt.Errorf("restore: no image to restore from, and of plan %s not all members are in place", p.ID)
 	}
 	clean = true
 	if err := r.build(ctx); err != nil {
@@ -205,6 +210,9 @@ func (p *Plan) matches(q *Plan) bool {
 		c := *p
 		c.ID, c.CreatedAt, c.ClusterToken, c.ClusterID, c.Notes = "", time.Time{}, "", 0, nil
 		c.SetAside, c.Members = false, nil
+		if c.Recovery != nil {
+			c.Recovery = &Recovery{}
+		}
 		if c.Source.Recipe != nil { // whose pages may differ
 			c.Source.Size, c.BytesDB = 0, 0
 		}

@@ -223,7 +223,7 @@ func newBlocker(p *Plan, m Member) blocker {
 		Plan:     p.ID,
 		Member:   m.Name,
 		DataDir:  m.DataDir,
-		WhatToDo: "run `requorum restore` again with the same flags: it completes the restore or starts it anew",
+		WhatToDo: "run the same `requorum restore` or `requorum recover` again: it completes what was begun or starts it anew",
 		WhatNot:  "don't delete this file to get etcd started, unless you moved back what lies under a set-aside name",
 	}
 }

@@ -97,6 +97,41 @@ func memberStateOf(member string) (memberState, *record, error) {
 	return stateDone, done, nil
 }
 
+// Restored is the result of the run that built a member in a data directory; nil where
+// that had not all its members in place. free tells whether they are all free to start,
+// and it does not matter whether they run by now; where they are not, Execute of the
+// result's plan completes it without an image. It changes nothing.
+func Restored(dataDir string) (result *Result, free bool, err error) {
+	_, r, err := memberStateOf(filepath.Join(dataDir, "member"))
+	if err != nil || r == nil {
+		return nil, false, err
+	}
+	members, err := r.Plan.local(r.Only)
+	if err != nil {
+		return nil, false, err
+	}
+	free = true
+	var targets []*target
+	for _, m := range members {
+		state, other, err := memberStateOf(filepath.Join(m.DataDir, "member"))
+		log := true
+		if err == nil && m.WALDir != "" {
+			log, err = logIsReady(m.WALDir)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("look for what was built of member %s: %w", m.Name, err)
+		}
+		if state < stateUnfinished || other.Plan.ID != r.Plan.ID || !log {
+			return nil, false, nil
+		}
+		free = free && state == stateDone
+		targets = append(targets, &target{Member: m})
+	}
+	result = newResult(r.Plan, targets)
+	result.CompletedEarlier = true
+	return result, free, nil
+}
+
 // Built is the result of an earlier run of the plan that built all members of this
 // host, as Execute gave it; nil where there was none, or where it was ended before
 // they were free to start. It changes nothing, and it does not matter whether the

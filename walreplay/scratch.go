@@ -54,7 +54,7 @@ func NewScratchFolder(dir string) (_ *ScratchFolder, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a scratch folder: %w: name another folder with "+scratchOption, err)
 	}
-	if err := sweepScratch(dir); err != nil {
+	if err := SweepScratch(dir); err != nil {
 		return nil, fmt.Errorf("clean up scratch folders in %s: %w", dir, err)
 	}
 	for {
@@ -97,7 +97,8 @@ func lockScratch(path string) (*ScratchFolder, error) {
 	return &ScratchFolder{path: path, dir: dir, lock: lock}, nil
 }
 
-func sweepScratch(dir string) error {
+// SweepScratch removes the scratch folders in dir that were left by runs that are dead.
+func SweepScratch(dir string) error {
 	all, err := safedir.ReadDir(dir)
 	if err != nil {
 		return err

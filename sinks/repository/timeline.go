@@ -25,7 +25,7 @@ type Timeline struct {
 
 // Branch is the point of another timeline where a timeline begins.
 type Branch struct {
-	Timeline  TimelineID `json:"timeline"`
+	Timeline  TimelineID `json:"timeline,omitzero"`
 	Backup    string     `json:"backup,omitempty"` // the full snapshot it was restored from
 	RaftIndex uint64     `json:"raft_index"`       // last entry that is common to both
 	Revision  int64      `json:"revision"`         // and the revision it reached

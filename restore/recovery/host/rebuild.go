@@ -426,8 +426,8 @@ func earlier(q *request) (*Rebuilt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what the journal says of the rebuild by plan %s cannot be read: %w", q.plan.ID, err)
 	}
-	result, err := built.Restore.Plan.Built(q.Member)
-	if result == nil || err != nil {
+	result, free, err := restore.Restored(q.DataDir)
+	if err != nil || !free || result.Plan.ID != built.Restore.Plan.ID {
 		return nil, err
 	}
 	built.Earlier = true
