@@ -575,14 +575,14 @@ func (d *demo) loseQuorum(ctx context.Context, old *demoCluster, load *demoLoad)
 
 // recovered runs the command as a user would, and starts what it built.
 func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCluster, error) {
-	file := filepath.Join(d.dir, "recovery.json")
+	built := filepath.Join(d.dir, "recovered", "{name}")
 	var local []string
 	for _, m := range old.Members[:2] {
 		local = append(local, m.Name+"="+m.DataDir)
 	}
 	args := []string{
 		recoverCommand, "--local", strings.Join(local, ","), "--declare-dead", old.Members[2].Name,
-		"--data-dir", filepath.Join(d.dir, "recovered", "{name}"), "--plan", file, "--yes",
+		"--data-dir", built, "--yes",
 	}
 	// Unproven is an error: the demo would not go on.
 	out, err := d.command(ctx, args...)
@@ -590,14 +590,14 @@ func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCl
 		return nil, err
 	}
 	d.say("%s", out)
-	data, err := os.ReadFile(file)
+	result, free, err := restore.Restored(strings.ReplaceAll(built, "{name}", old.Members[0].Name))
+	if err == nil && !free {
+		err = fmt.Errorf("there are no whole members in %s", built)
+	}
 	if err != nil {
 		return nil, err
 	}
-	plan, err := restore.ParsePlan(data)
-	if err != nil {
-		return nil, err
-	}
+	plan := result.Plan
 	ports, err := client.FreePorts(len(plan.Members))
 	if err != nil {
 		return nil, err

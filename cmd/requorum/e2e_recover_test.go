@@ -3,14 +3,16 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
+	"fmt"
+	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -61,7 +63,7 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			t.Parallel()
 			c, acks := lost(t, version)
 			u := newUser(t)
-			before := filesOf(t, c)
+			before := filesBelow(t, dataDirsOf(c)...)
 
 			plan := recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--dry-run", "--output", "json"))
 			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
@@ -85,6 +87,10 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			if r.Proven || r.Restore.RevisionAfter < r.Restore.RevisionBefore+1_000_000_000 {
 				t.Errorf("from one of three: proven %v, revision %d to %d", r.Proven, r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
+			again := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			if again.Proven || !again.Restore.CompletedEarlier || again.Restore.Plan.ID != r.Restore.Plan.ID {
+				t.Errorf("the same from one of three, done already: proven %v, %+v", again.Proven, again.Restore)
+			}
 
 			r = recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
 			if r.Restore.RevisionAfter != r.Restore.RevisionBefore {
@@ -95,27 +101,37 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			if past.Restore.RevisionBefore != last.Revision-1 || past.Restore.RevisionAfter < last.Revision {
 				t.Errorf("before the last write, of revision %d: revision %d, raised to %d", last.Revision, past.Restore.RevisionBefore, past.Restore.RevisionAfter)
 			}
-			for path, was := range filesOf(t, c) {
-				if before[path] != was {
-					t.Errorf("%s was changed", path)
-				}
-			}
+			expectSameFiles(t, before, filesBelow(t, dataDirsOf(c)...))
 			expectRecovered(t, version, r, acks)
 		})
 	}
 }
 
-// filesOf are the sizes and times of the members' files.
-func filesOf(t *testing.T, c *storetest.Cluster) map[string]string {
+// filesBelow are the files below some folders: what they hold, and when that was written.
+func filesBelow(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for i := range c.Size() {
-		err := filepath.WalkDir(c.Member(i).DataDir, func(path string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
 				return err
 			}
 			info, err := d.Info()
+			if err != nil {
+				return err
+			}
 			all[path] = info.ModTime().String() + info.Mode().String()
+			if d.IsDir() {
+				return nil
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+			n, err := io.Copy(sum, f)
+			all[path] += fmt.Sprintf(" %d %x", n, sum.Sum(nil))
 			return err
 		})
 		if err != nil {
@@ -125,123 +141,142 @@ func filesOf(t *testing.T, c *storetest.Cluster) map[string]string {
 	return all
 }
 
-// Promise 1: the command is killed while it builds over the survivors themselves,
-// at several points, and run again: the same end, with every acknowledged write, and
-// at no point a member folder without a log.
+func dataDirsOf(c *storetest.Cluster) (all []string) {
+	for i := range c.Size() {
+		all = append(all, c.Member(i).DataDir)
+	}
+	return all
+}
+
+// Promise 1 and 3: the command is killed at many points, and run again: each time the
+// whole cluster is there, at no point a member that would start while another is
+// missing, and no file of a survivor has changed. Done again it finds what it built.
 func TestPromise1RecoverKilled(t *testing.T) {
 	t.Parallel()
 	t.Run("3.6", func(t *testing.T) { t.Parallel(); recoverKilled(t, "3.6", false) })
 	t.Run("3.5 with WAL directories", func(t *testing.T) { t.Parallel(); recoverKilled(t, "3.5", true) })
 }
 
+// killPoints are what the command is killed at once it is there, below the folder of the
+// new members.
+var killPoints = []string{
+	".requorum-scratch-*", ".requorum-scratch-*/db", ".m1.requorum", ".m1.requorum/.requorum/member/snap/db", ".m3.requorum/.requorum/member/wal/*.wal",
+	"m1/member/requorum-unfinished.json", "m2/member/requorum-unfinished.json", "m3/member", "m1/member/requorum-restored.json", "m3/member/requorum-restored.json",
+}
+
 func recoverKilled(t *testing.T, version string, wal bool) {
 	c, acks := lost(t, version)
 	u := newUser(t)
-	root := filepath.Dir(c.Member(0).DataDir)
-	args := []string{"recover", "--data-dir", dataDirs(root), "--set-aside", "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"}
-	logs := filepath.Join(root, "{name}", "member", "wal")
-	if wal {
-		logs = filepath.Join(u.dir, "wal", "{name}")
-		args = append(args, "--wal-dir", logs)
+	temporary := u.path("tmp")
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	logOf := func(i int) string { return strings.ReplaceAll(logs, "{name}", c.Member(i).Name) }
-	for i := range c.Size() {
-		m := c.Member(i)
-		if m.DataDir != filepath.Join(root, m.Name) {
-			t.Fatalf("the test wants members side by side, not %s", m.DataDir)
-		}
-		survivor := m.Name + "=" + m.DataDir
+	u.env = append(u.env, "TMPDIR="+temporary)
+	args := []string{"recover", "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"}
+	old := dataDirsOf(c)
+	for i, dir := range old {
+		survivor := c.Member(i).Name + "=" + dir
 		if wal {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(logOf(i)), 0o700), os.Rename(filepath.Join(m.DataDir, "member", "wal"), logOf(i))); err != nil {
+			log := u.path("wal", c.Member(i).Name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.Rename(filepath.Join(dir, "member", "wal"), log)); err != nil {
 				t.Fatal(err)
 			}
-			survivor += ":" + logOf(i)
+			survivor += ":" + log
 		}
 		args = append(args, "--local", survivor)
 	}
-	record := filepath.Join(root, ".requorum-recover-NAME.json")
-	points := []string{record, filepath.Join(root, "m1", "member.set-aside-*"), filepath.Join(root, "m3", "member.set-aside-*"), filepath.Join(root, "m3", "member", "requorum-restored.json")}
 	if wal {
-		points = slices.Insert(points, 1, filepath.Join(logOf(0), "set-aside-*"))
+		old = append(old, u.path("wal"))
 	}
+	before := filesBelow(t, old...)
+	points := killPoints
+	if wal {
+		points = append(slices.Clone(points), "log/m1", "log/m3")
+	}
+	var last recoveryReport
 	killed := 0
-	var data []byte // of the record, as the last kill left it
-	var r *recoveryReport
-	for _, at := range points {
-		p := u.start(t, args...)
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-			if now, _ := filepath.Glob(at); len(now) > 0 {
-				break
-			}
-			time.Sleep(200 * time.Microsecond) // who spins has to wait for the others on a busy machine
+	for i, point := range points {
+		dir := u.path(fmt.Sprint("new", i))
+		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
+		if wal {
+			same = append(same, "--wal-dir", dataDirs(filepath.Join(dir, "log")))
 		}
-		if err := p.cmd.Process.Kill(); err != nil {
-			t.Logf("%s: it had ended: %v", at, err)
+		there := func() bool {
+			now, _ := filepath.Glob(filepath.Join(dir, point)) // the pattern is right
+			return len(now) > 0
 		}
-		e := p.wait(t)
-		if e.code == exitOK { // it was faster than the test
-			t.Logf("not killed in time at %s", at)
-			done := recovered(t, e)
-			r = &done
-			break
+		if u.start(t, same...).killOnce(t, there, 0) {
+			killed++
+		} else {
+			t.Logf("it had ended before it was killed at %s", point)
 		}
-		if e.code != -1 {
-			t.Fatal(e)
-		}
-		killed++
-		for i := range c.Size() {
-			if log, _ := filepath.Glob(filepath.Join(logOf(i), "*.wal")); len(log) == 0 {
-				t.Errorf("killed at %s: member %s has no log: it would begin an empty cluster", at, c.Member(i).Name)
+		expectAllOrNone(t, dir, wal, "killed at "+point)
+		last = recovered(t, u.must(t, exitOK, same...))
+		expectAllOrNone(t, dir, wal, "killed at "+point+", and run again")
+		for _, m := range last.Restore.Members {
+			if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
+				t.Errorf("killed at %s, and run again: %v", point, err)
 			}
 		}
-		now, err := os.ReadFile(record)
-		if errors.Is(err, fs.ErrNotExist) && killed > 2 { // it had done all, and had not ended yet
-			t.Logf("killed too late at %s", at)
-			if err := os.WriteFile(record, data, 0o600); err != nil {
-				t.Fatal(err)
+		again := recovered(t, u.must(t, exitOK, same...))
+		if !again.Proven || !again.Restore.CompletedEarlier || len(again.Restore.Members) != 3 || again.Restore.Plan.ID != last.Restore.Plan.ID {
+			t.Errorf("killed at %s, done, and run again: %+v", point, again.Restore)
+		}
+		for _, pattern := range []string{".requorum*", ".*.requorum", "*/.requorum*", "log/.*.requorum", "log/*/.requorum*"} {
+			if left, _ := filepath.Glob(filepath.Join(dir, pattern)); len(left) > 0 {
+				t.Errorf("killed at %s, and all is done: it leaves %q", point, left)
 			}
-			break
-		}
-		if data = now; err != nil {
-			t.Fatalf("killed at %s, and there is no record to go on from: %v", at, err)
 		}
 	}
-	if killed == 0 {
-		t.Fatal("it was never killed: the test shows nothing")
+	t.Logf("killed %d times of %d", killed, len(points))
+	if killed < 2 {
+		t.Error("it was hardly ever killed: the test shows little")
 	}
-	t.Logf("killed %d times", killed)
-	if r == nil {
-		done := completed(t, u, args, record, data)
-		r = &done
+	if left := filesBelow(t, temporary); len(left) != 1 {
+		t.Errorf("it leaves in the folder for temporary files: %v", left)
 	}
-	if _, err := os.Stat(record); err == nil {
-		t.Error("all is done, and the record is still there")
-	}
+	expectSameFiles(t, before, filesBelow(t, old...))
 	if wal { // the harness starts members with their log inside
-		for i := range c.Size() {
-			if err := os.Rename(logOf(i), filepath.Join(c.Member(i).DataDir, "member", "wal")); err != nil {
+		for _, m := range last.Restore.Members {
+			if err := os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	expectRecovered(t, version, *r, acks)
+	expectRecovered(t, version, last, acks)
 }
 
-// completed is what the command comes to that was killed after it had begun to build,
-// with what its record was then.
-func completed(t *testing.T, u *user, args []string, record string, data []byte) recoveryReport {
+// expectAllOrNone wants all members in their places where any would start.
+func expectAllOrNone(t *testing.T, dir string, wal bool, when string) {
 	t.Helper()
-	if e := u.must(t, exitUsage, append(args, "--declare-dead", "m1")...); !strings.Contains(e.stderr, "was not completed") {
-		t.Errorf("other options: %s", e)
+	starts, there := 0, 0
+	for _, name := range []string{"m1", "m2", "m3"} {
+		data, log := filepath.Join(dir, name), ""
+		if wal {
+			log = filepath.Join(dir, "log", name)
+		}
+		if _, err := os.Stat(filepath.Join(data, "member", "snap", "db")); err == nil {
+			there++
+		}
+		if restore.CheckStartable(data, log) == nil {
+			starts++
+		}
 	}
-	r := recovered(t, u.must(t, exitOK, args...))
-	// Killed after the last step, before the record was gone: what was built is found.
-	if err := os.WriteFile(record, data, 0o600); err != nil {
-		t.Fatal(err)
+	if starts > 0 && there < 3 {
+		t.Errorf("%s: %d members would start, and %d are there", when, starts, there)
 	}
-	again := recovered(t, u.must(t, exitOK, args...))
-	if !again.Restore.CompletedEarlier || again.Restore.Plan.ClusterID != r.Restore.Plan.ClusterID {
-		t.Errorf("run again after it was done: %+v", again.Restore)
+}
+
+func expectSameFiles(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	for path, was := range before {
+		if after[path] != was {
+			t.Errorf("%s was changed from %s to %s", path, was, after[path])
+		}
 	}
-	return r
+	for path := range after {
+		if _, was := before[path]; !was {
+			t.Errorf("%s is new", path)
+		}
+	}
 }

@@ -60,7 +60,7 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 		"data-dir":        "with --local: the new members' data directories, with {name} for the member's name",
 		"learners":        "the members that do not vote, or none (default: those that were learners)",
 		"bump-revision":   "auto: only where something may be lost, beyond every known revision by 1,000,000,000; off; or an amount",
-		"plan":            "with --local: write the plan to this `file`, or read it if it exists, so that every host builds the same cluster",
+		"plan":            "with --to-snapshot: write the members' plan to this new `file`, by which 'restore --plan' builds them on each host",
 		"latest":          "recover the newest state (the default)",
 		"start":           "with --local: start the result with the bundled etcd and run it until interrupted",
 		"to-snapshot":     "with --local: write one plain snapshot `file` instead of data directories, to restore from on each host",
@@ -93,8 +93,8 @@ of --host, and looks whether each host can be reached: before the disaster, or a
 first step.
 
 With --local, without a cluster file, it reads data directories that lie on this
-machine and builds the new members here; --name builds one of them, and
---to-snapshot writes one file, for 'restore --plan' on each host.
+machine and builds the new members here, in other places than those; --to-snapshot
+writes one file instead, for 'restore --plan' on each host.
 
 The outcome is proven where the logs that were read are those of a majority: then
 every write that was acknowledged is in it, and clients go on where they were.
@@ -138,7 +138,7 @@ instead.
 
 // What is of use in one of the two forms alone.
 var (
-	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "name", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-stamps"}
+	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-stamps"}
 	clusterFlags = []string{"force", "take-over", "undo", "update-flags"}
 	// decidingFlags were decided when what is undone was begun.
 	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "update-flags"})
@@ -189,15 +189,20 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 			return err
 		}
 	}
-	if o.toSnapshot != "" {
-		if err := g.unfit("with --to-snapshot: no member is built", "name", "set-aside", "engine", "start", "client-urls", "start-timeout"); err != nil {
+	if o.toSnapshot == "" {
+		if err := g.unfit("without --to-snapshot: all members are built here", "plan"); err != nil {
+			return err
+		}
+	} else {
+		if err := g.unfit("with --to-snapshot: no member is built", "set-aside", "engine", "start", "client-urls", "start-timeout"); err != nil {
 			return err
 		}
 		if o.plan == "" {
 			return g.unfit("with --to-snapshot, unless --plan plans the members for other hosts", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "replace", "members")
 		}
-	}
-	if o.toSnapshot != "" && o.plan != "" {
+		if err := o.checkPlanFolder(); err != nil {
+			return err
+		}
 		if _, err := os.Stat(o.plan); err == nil {
 			return usageError{fmt.Errorf("--plan %s is there already: name a new file, for a plan of the snapshot that is written now", o.plan)}
 		}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"filippo.io/age"
 
@@ -23,7 +23,7 @@ import (
 type localRecovery struct {
 	g     *globals
 	o     *recoverOptions
-	asked string // the options, before anything was filled in
+	asked string // the fingerprint of the options, before anything was filled in
 
 	survivors  []sources.Survivor
 	repos      []*repository.Repository
@@ -33,24 +33,17 @@ type localRecovery struct {
 	findings *sources.Findings
 	plan     *sources.Plan
 	members  []sources.NewMember
-	// began is when what is gone on with was decided; zero for a new recovery.
-	began time.Time
 	// compared is what the rebuilt state was held against; nil before that.
 	compared *sources.Comparison
-	// shared is the plan that another host wrote; nil without one.
-	shared *restore.Plan
 }
 
 // recoverLocal recovers on this machine alone.
 func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err error) {
 	l := &localRecovery{g: g, o: o}
-	if l.asked, err = o.asked(); err != nil {
-		return err
-	}
 	if l.survivors, err = parseSurvivors(o.local); err != nil {
 		return err
 	}
-	if l.shared, err = o.readPlan(); err != nil {
+	if l.asked, err = l.fingerprint(); err != nil {
 		return err
 	}
 	if l.identities, err = o.identities.parse(); err != nil {
@@ -60,15 +53,11 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	record, err := o.readRecord(l.asked)
-	if err != nil {
+	switch earlier, err := l.built(ctx); {
+	case err != nil:
 		return err
-	}
-	switch {
-	case record != nil && o.dryRun:
-		return l.showRecord(record)
-	case record != nil:
-		return l.goOn(ctx, record)
+	case earlier != nil:
+		return l.complete(ctx, earlier)
 	}
 	if err := left(l.survivors); err != nil {
 		return err
@@ -94,14 +83,6 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 		return err
 	}
 	return l.carryOut(ctx)
-}
-
-// showRecord shows what was decided when the recovery that was not completed began:
-// the survivors may be built over by now.
-func (l *localRecovery) showRecord(r *recoveryRecord) error {
-	l.g.note("a recovery that was begun at %s from %s was not completed: without --dry-run the same command goes on", when(r.Began), r.Decision.Chosen)
-	l.plan, l.members = r.Decision, r.Members
-	return orUnproven(l.plan, l.g.printRecovery(l.report(), l.intent()), l.g.unchanged())
 }
 
 // parseSurvivors reads --local.
@@ -160,10 +141,10 @@ func (l *localRecovery) outlook(ctx context.Context) (*restore.Readiness, error)
 		return nil, usageError{fmt.Errorf("nothing is recovered: %s", l.plan.Fence.Why)}
 	}
 	image := l.prospect()
+	if err := l.onlyRead(l.o.toSnapshot, l.o.plan, l.o.point.scratchDir); err != nil {
+		return nil, err
+	}
 	if l.o.toSnapshot != "" {
-		if err := outside(l.o.toSnapshot, l.survivors); err != nil {
-			return nil, err
-		}
 		plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
 		if err != nil {
 			return nil, err
@@ -171,29 +152,26 @@ func (l *localRecovery) outlook(ctx context.Context) (*restore.Readiness, error)
 		systems, err := plan.Check(ctx)
 		return &restore.Readiness{FileSystems: systems}, err
 	}
-	plan := l.shared
-	if plan == nil {
-		var err error
-		if plan, err = restore.NewPlan(ctx, l.request(image)); err != nil {
-			return nil, err
-		}
+	plan, err := restore.NewPlan(ctx, l.request(image))
+	if err != nil {
+		return nil, err
+	}
+	if err := l.keepsOut(plan); err != nil {
+		return nil, err
+	}
+	if plan.NeedsOnly() {
+		return nil, usageError{errors.New("the members share one directory, and all of them are to be built here: put {name} into --data-dir, and into --wal-dir")}
 	}
 	ready, err := plan.Check(ctx, l.host())
-	if err == nil && plan.NeedsOnly() && l.o.name == "" && !l.o.dryRun {
-		err = usageError{errors.New("the members share one directory, and all of them are to be built here: put {name} into --data-dir, and into --wal-dir, or give --name with the member of this host")}
-	}
 	if err == nil {
-		err = keepsOut(plan, l.o.name, l.survivors)
-	}
-	if err == nil {
-		err = l.o.start.check(ctx, plan, l.o.name)
+		err = l.o.start.check(ctx, plan, "")
 	}
 	return ready, err
 }
 
 // host is how a plan is carried out here.
 func (l *localRecovery) host() restore.ExecOptions {
-	return restore.ExecOptions{Only: l.o.name, SetAside: l.o.req.SetAside, Owner: l.o.req.Owner, Logger: l.g.logger()}
+	return restore.ExecOptions{SetAside: l.o.req.SetAside, Owner: l.o.req.Owner, Logger: l.g.logger()}
 }
 
 // orUnproven are the errors of a recovery that was done or planned, or, where there
@@ -230,26 +208,13 @@ func (l *localRecovery) typed() string {
 	return l.plan.ClusterID.String()
 }
 
-// here are the members that this host builds.
-func (l *localRecovery) here() []string {
-	if l.o.name != "" {
-		return []string{l.o.name}
-	}
-	var all []string
-	if l.shared != nil {
-		for _, m := range l.shared.Members {
-			all = append(all, m.Name)
-		}
-		return all
-	}
+// here are the members that are built.
+func (l *localRecovery) here() (all []string) {
 	for _, m := range l.members {
 		all = append(all, m.Name)
 	}
 	return all
 }
-
-// began is the time of a decision, as records have it.
-func began() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // prospect is a database that is not rebuilt yet: a plan that is only shown is made
 // from it.
@@ -268,48 +233,66 @@ func (p prospect) Open(context.Context) (io.ReadCloser, error) {
 	return nil, errors.New(p.name + " is not rebuilt yet")
 }
 
-// keepsOut refuses new members that would be built inside of what is left of the old
-// ones: that is only read. In the place of one they are allowed, where --set-aside
-// moves it away whole.
-func keepsOut(plan *restore.Plan, only string, survivors []sources.Survivor) error {
+// keepsOut refuses new members in the place of the old ones, inside of it or around it:
+// what the old ones left is only read.
+func (l *localRecovery) keepsOut(plan *restore.Plan) error {
 	for _, m := range plan.Members {
-		if only != "" && m.Name != only {
-			continue
-		}
 		for _, dir := range []string{m.DataDir, m.WALDir} {
-			if dir == "" {
-				continue
-			}
-			if err := outside(dir, survivors); err != nil {
-				return fmt.Errorf("member %s: %w", m.Name, err)
-			}
-		}
-		for _, s := range survivors {
-			if within(s.DataDir, filepath.Join(m.DataDir, "member")) {
-				return usageError{fmt.Errorf("member %s: the data of %s lies inside of %s, where it would be built: name another directory", m.Name, s.Name, filepath.Join(m.DataDir, "member"))}
+			if name, old := l.survivorAt(dir, true); old != "" {
+				return usageError{fmt.Errorf(`member %s would be built in %s, where the data of %s is (%s), which is only read. Give another --data-dir (and --wal-dir).
+To build in the old members' own places, write one file here, and then build on each host, where the old data is kept beside the new:
+  requorum recover … --to-snapshot state.db --plan plan.json
+  requorum restore --plan plan.json --file state.db --name %s --set-aside
+Or give a cluster file, and all hosts are worked on (requorum recover --config)`, m.Name, dir, name, old, m.Name)}
 			}
 		}
 	}
 	return nil
 }
 
-// outside refuses a path inside of a survivor's directory.
-func outside(path string, survivors []sources.Survivor) error {
-	for _, s := range survivors {
-		for _, dir := range []string{s.DataDir, s.WALDir} {
-			if dir != "" && within(path, dir) && !sameFolder(path, dir) {
-				return usageError{fmt.Errorf("%s lies inside of %s, the data of %s, which is only read: name another place", path, dir, s.Name)}
-			}
+// onlyRead refuses files and folders inside of what the old members left.
+func (l *localRecovery) onlyRead(paths ...string) error {
+	for _, path := range paths {
+		if name, old := l.survivorAt(path, false); old != "" {
+			return usageError{fmt.Errorf("%s lies inside of %s, the data of %s, which is only read: name another place", path, old, name)}
 		}
 	}
 	return nil
 }
 
-// within tells whether a path lies below a folder, wherever symbolic links lead. What
-// is not there yet counts as well.
-func within(path, folder string) bool {
-	rest, err := filepath.Rel(realPath(folder), realPath(path))
-	return err == nil && rest != "." && rest != ".." && !strings.HasPrefix(rest, "../")
+// survivorAt is the survivor, and the folder of it, that a path leads into; or also,
+// with around, that lies below it.
+func (l *localRecovery) survivorAt(path string, around bool) (name, folder string) {
+	if path == "" {
+		return "", ""
+	}
+	for _, s := range l.survivors {
+		member := filepath.Join(s.DataDir, "member")
+		// Any of them may be a link, or a mount.
+		for _, dir := range []string{s.DataDir, member, filepath.Join(member, "snap"), filepath.Join(member, "wal"), s.WALDir} {
+			if dir != "" && (inside(path, dir) || around && inside(dir, path)) {
+				return s.Name, dir
+			}
+		}
+	}
+	return "", ""
+}
+
+// inside tells whether a path is a folder or lies below it, wherever symbolic links
+// and mounts lead. What is not there yet counts as well.
+func inside(path, folder string) bool {
+	of, err := os.Stat(folder)
+	if err != nil {
+		return false // nothing is in what is not there
+	}
+	for at := realPath(path); ; at = filepath.Dir(at) {
+		if here, err := os.Stat(at); err == nil && os.SameFile(here, of) {
+			return true
+		}
+		if at == filepath.Dir(at) {
+			return false
+		}
+	}
 }
 
 // realPath is a path without symbolic links, as far as it exists.

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -20,83 +23,122 @@ func folder(t *testing.T, parts ...string) string {
 	return dir
 }
 
-// Promise 3: nothing is built inside of what a member left, by whatever path.
-func TestPromise3NothingIsBuiltInsideASurvivor(t *testing.T) {
-	dir := t.TempDir()
-	old := folder(t, dir, "old", "m1")
-	folder(t, old, "member", "wal")
-	link := filepath.Join(dir, "link")
-	if err := os.Symlink(old, link); err != nil {
+func link(t *testing.T, to, path string) string {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
 		t.Fatal(err)
 	}
-	wal := folder(t, dir, "wal")
-	survivors := []sources.Survivor{{Name: "m1", DataDir: link, WALDir: wal}}
-	for _, c := range []struct {
-		dataDir, walDir string
-		refused         bool
-	}{
-		{filepath.Join(dir, "new", "m1"), "", false},
-		{filepath.Join(dir, "old", "m10"), "", false},
-		{old, wal, false}, // in its place: --set-aside moves it
-		{filepath.Join(old, "m1"), "", true},
-		{filepath.Join(link, "member", "m1"), "", true},
-		{filepath.Join(dir, "new"), filepath.Join(wal, "new"), true},
-		{filepath.Join(dir, "new"), filepath.Join(old, "log"), true},
-	} {
-		plan := &restore.Plan{Members: []restore.Member{{Name: "m1", DataDir: c.dataDir, WALDir: c.walDir}}}
-		if err := keepsOut(plan, "", survivors); (err != nil) != c.refused {
-			t.Errorf("%s and %q: %v", c.dataDir, c.walDir, err)
-		}
-		if err := keepsOut(plan, "m2", survivors); err != nil {
-			t.Errorf("another host's member: %v", err)
-		}
-	}
-	inside := []sources.Survivor{{Name: "m1", DataDir: filepath.Join(old, "member", "copy")}}
-	if err := keepsOut(&restore.Plan{Members: []restore.Member{{Name: "m1", DataDir: old}}}, "", inside); err == nil {
-		t.Error("a survivor inside of what would be set aside is allowed")
-	}
+	return path
 }
 
-// A record binds nobody while nothing was changed: the survivors may have gone on.
-func TestRecordOfNothingDoneIsForgotten(t *testing.T) {
+// Promise 3: nothing is built or written where a member left its data, by whatever
+// path, and nothing around it.
+func TestPromise3SurvivorsAreOnlyRead(t *testing.T) {
 	dir := t.TempDir()
-	old := folder(t, dir, "m1")
-	r := &recoveryRecord{
-		Survivors: []sources.Survivor{{Name: "m1", DataDir: old}},
-		Plan:      &restore.Plan{ID: "p", CreatedAt: time.Now().Add(-time.Hour), Members: []restore.Member{{Name: "m1", DataDir: old}}},
-	}
-	begun := func(want bool, when string) {
-		t.Helper()
-		if got, err := r.begun(); got != want || err != nil {
-			t.Errorf("%s: begun %t, %v", when, got, err)
+	old := folder(t, dir, "old", "m1")
+	folder(t, old, "member", "snap")
+	log := folder(t, dir, "disk", "log") // which the member's own folder leads to
+	link(t, log, filepath.Join(old, "member", "wal"))
+	wal := folder(t, dir, "wal", "m1")
+	alias := link(t, old, filepath.Join(dir, "alias"))
+	for _, given := range []string{old, alias} {
+		l := &localRecovery{survivors: []sources.Survivor{{Name: "m0", DataDir: folder(t, dir, "m0")}, {Name: "m1", DataDir: given, WALDir: wal}}}
+		for _, c := range []struct {
+			what            string
+			dataDir, walDir string
+			refused         bool
+		}{
+			{"elsewhere", filepath.Join(dir, "new", "m1"), filepath.Join(dir, "newlog", "m1"), false},
+			{"beside, with a longer name", filepath.Join(dir, "old", "m10"), "", false},
+			{"the same", old, "", true},
+			{"the same, and both", old, wal, true},
+			{"the same by a link", alias, "", true},
+			{"the same by another way", filepath.Join(dir, "old", "..", "alias", "."), "", true},
+			{"inside", filepath.Join(old, "m1"), "", true},
+			{"deep inside, through a link", filepath.Join(alias, "member", "new", "m1"), "", true},
+			{"around", filepath.Join(dir, "old"), "", true},
+			{"around all", dir, "", true},
+			{"the WAL directory as a data directory", wal, "", true},
+			{"inside of the WAL directory", filepath.Join(wal, "new"), "", true},
+			{"around the WAL directory", filepath.Join(dir, "wal"), "", true},
+			{"around a log that a link leads to", filepath.Join(dir, "disk"), "", true},
+			{"a new log in the WAL directory", filepath.Join(dir, "new"), wal, true},
+			{"a new log inside of the WAL directory", filepath.Join(dir, "new"), filepath.Join(wal, "new"), true},
+			{"a new log inside of the data directory", filepath.Join(dir, "new"), filepath.Join(old, "log"), true},
+			{"a new log around the data directory", filepath.Join(dir, "new"), filepath.Join(dir, "old"), true},
+		} {
+			plan := &restore.Plan{Members: []restore.Member{{Name: "m0", DataDir: filepath.Join(dir, "new", "m0")}, {Name: "m1", DataDir: c.dataDir, WALDir: c.walDir}}}
+			err := l.keepsOut(plan)
+			var usage usageError
+			if (err != nil) != c.refused || c.refused && !errors.As(err, &usage) {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			for _, way := range []string{"another --data-dir", "--to-snapshot state.db --plan plan.json", "restore --plan plan.json --file state.db --name m1 --set-aside", "--config"} {
+				if c.refused && !strings.Contains(err.Error(), way) {
+					t.Errorf("%s: %q is not said: %v", c.what, way, err)
+				}
+			}
+		}
+		for path, refused := range map[string]bool{"": false, filepath.Join(dir, "state.db"): false, filepath.Join(alias, "state.db"): true, filepath.Join(wal, "plan.json"): true, log: true} {
+			if err := l.onlyRead("", path); (err != nil) != refused {
+				t.Errorf("%q is written to: %v", path, err)
+			}
 		}
 	}
-	begun(true, "the member's folder is away")
-	folder(t, old, "member", "wal")
-	begun(false, "nothing was changed")
-	folder(t, old, ".requorum")
-	begun(false, "only beside it")
-	folder(t, old, "member.set-aside-"+time.Now().UTC().Format("20060102T150405Z"))
-	begun(true, "it was set aside")
 }
 
-// Promise 2: what a survivor took after the decision is not dropped by going on.
-func TestPromise2GoingOnNoticesLaterWrites(t *testing.T) {
+// Promise 2: what a survivor took after the members were built is not dropped by taking
+// them for the end of the same command.
+func TestPromise2LaterWritesAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(folder(t, dir, "member", "wal"), "0000000000000000-0000000000000000.wal")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := &localRecovery{o: &recoverOptions{}, survivors: []sources.Survivor{{Name: "m1", DataDir: dir}}}
-	where := map[string]sources.Directories{"m1": {DataDir: dir}}
+	l := &localRecovery{survivors: []sources.Survivor{{Name: "gone", DataDir: filepath.Join(dir, "gone")}, {Name: "m1", DataDir: dir}}}
 	for _, c := range []struct {
-		began time.Time
+		built time.Time
 		later bool
-	}{{time.Time{}, false}, {time.Now(), false}, {time.Now().Add(-time.Minute), true}} {
-		l.began = c.began
-		err := l.notWritten(where)
+	}{{time.Now(), false}, {time.Now().Add(-time.Minute), true}} {
+		err := l.notWritten(c.built)
 		if (err != nil) != c.later || c.later && !strings.Contains(err.Error(), "m1 was started") {
-			t.Errorf("decided at %s: %v", c.began, err)
+			t.Errorf("built at %s: %v", c.built, err)
+		}
+	}
+}
+
+// Two commands are the same where they ask for the same, wherever they are started.
+func TestSameCommand(t *testing.T) {
+	fingerprint := func(args ...string) string {
+		t.Helper()
+		var o recoverOptions
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.addFlags(flags)
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		l := &localRecovery{o: &o}
+		var err error
+		if l.survivors, err = parseSurvivors(o.local); err != nil {
+			t.Fatal(err)
+		}
+		text, err := l.fingerprint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := fingerprint("--local", "m1=a:b", "--data-dir", "new/{name}")
+	if same := fingerprint("--local", "m1="+here+"/a:"+here+"/b", "--data-dir", here+"/new/{name}", "--yes", "--start"); same != one {
+		t.Error("the same from another folder is another one")
+	}
+	for _, more := range [][]string{{"--revision", "3"}, {"--source", "m1"}, {"--to-snapshot", "f"}, {"--min-lease-ttl", "9s"}, {"--wal-dir", "w"}, {"--declare-dead", "m2"}, {"--local", "m2=b"}} {
+		if fingerprint(append([]string{"--local", "m1=a:b", "--data-dir", "new/{name}"}, more...)...) == one {
+			t.Errorf("with %q it is the same", more)
 		}
 	}
 }

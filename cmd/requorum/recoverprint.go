@@ -327,7 +327,7 @@ type recoveryReport struct {
 	// Proven is that of the plan; false where none could be made.
 	Proven   bool                        `json:"proven"`
 	Plan     *sources.Plan               `json:"plan"`
-	Findings *sources.Findings           `json:"findings,omitempty"` // absent where an earlier run had found them
+	Findings *sources.Findings           `json:"findings,omitempty"` // absent where an earlier run had built all
 	Members  []sources.NewMember         `json:"new_members,omitempty"`
 	Host     *restore.Readiness          `json:"host,omitempty"` // with --dry-run
 	Compared *sources.Comparison         `json:"cross_check,omitempty"`
@@ -355,27 +355,13 @@ func (l *localRecovery) intent() []string {
 		all = append(all, fmt.Sprintf("on this machine: one snapshot file, %s, is written; no data directory is changed", l.o.toSnapshot))
 	default:
 		for _, name := range l.here() {
-			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.dataDir(l.shared), "{name}", name)))
+			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.req.DataDir, "{name}", name)))
 		}
 	}
 	if n := len(l.repos); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
 		all = append(all, fmt.Sprintf("in %d %s: the old cluster's timeline ends in favour of the new one's", n, plural(n, "repository", "repositories")))
 	}
 	return all
-}
-
-// dataDir is where members are built: as asked for, or as the plan of another host
-// has it.
-func (o *buildOptions) dataDir(shared *restore.Plan) string {
-	if o.req.DataDir != "" || shared == nil {
-		return o.req.DataDir
-	}
-	for _, m := range shared.Members {
-		if m.Name == o.name {
-			return m.DataDir
-		}
-	}
-	return "its directory in the plan"
 }
 
 // printRecovered prints what was done.
@@ -448,9 +434,6 @@ func differing(c *sources.Comparison) error {
 // comparison says beforehand what the result will be compared with; empty where
 // there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
-	if l.shared != nil || l.findings == nil {
-		return "" // it was done when that was decided
-	}
 	s := l.plan.Candidate(l.plan.Chosen).Source
 	if rivals := s.Rivals(s.Index); len(rivals) > 0 {
 		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.prospect().Size()))

@@ -16,7 +16,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/replaying"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // look surveys and decides. Where nothing can be chosen, what was found is printed
@@ -40,7 +39,6 @@ func (l *localRecovery) look(ctx context.Context) error {
 		return err
 	}
 	l.findings.Unread = append(l.findings.Unread, l.away...)
-	l.forgiveOwn()
 	if err := l.checkSurvivors(); err != nil {
 		return err
 	}
@@ -84,17 +82,6 @@ func (l *localRecovery) checkSurvivors() error {
 	return nil
 }
 
-// forgiveOwn leaves out that the old timeline has ended in favour of the very
-// cluster that the shared plan is of: another host has said so, of this recovery.
-func (l *localRecovery) forgiveOwn() {
-	for i := range l.findings.Archives {
-		a := &l.findings.Archives[i]
-		if l.shared != nil && a.Superseded != nil && a.Superseded.By.ClusterID == uint64(l.shared.ClusterID) {
-			a.Superseded = nil
-		}
-	}
-}
-
 // asUsage tells errors in what was asked for from others.
 func (l *localRecovery) asUsage(err error) error {
 	if nothing := new(sources.NothingError); errors.As(err, &nothing) {
@@ -117,7 +104,7 @@ If it does not serve, stop %s and all other members that are left, and run this 
 // the old cluster knew.
 func (l *localRecovery) chooseMembers() error {
 	o := l.o
-	if l.shared != nil || o.toSnapshot != "" && o.plan == "" {
+	if o.toSnapshot != "" && o.plan == "" {
 		return nil
 	}
 	if o.req.InitialCluster != "" {
@@ -179,9 +166,6 @@ func (l *localRecovery) request(image snapshot.Image) restore.Request {
 	req.Image, req.Learners, req.Target = image, l.newLearners(), l.o.point.asked()
 	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
 	req.Bump, req.HighestKnownRevision = l.bump()
-	if l.o.plan == "" {
-		req.Only = l.o.name // other hosts have to come to the same cluster by themselves
-	}
 	return req
 }
 
@@ -223,15 +207,6 @@ func (l *localRecovery) prospect() snapshot.Image {
 		}
 	}
 	return p
-}
-
-// replaySettings are the options that the plan of another host has settled.
-func (o *buildOptions) replaySettings(recipe *walreplay.Recipe) {
-	if recipe == nil {
-		return
-	}
-	o.point.sourceVersion = cmp.Or(o.point.sourceVersion, recipe.SourceVersion)
-	o.point.minLeaseTTL, o.point.checkpoints = recipe.MinLeaseTTL, recipe.PersistCheckpoints
 }
 
 // storedCluster is one that lives in a repository, with the members of its newest
@@ -357,14 +332,15 @@ func (c *storedCluster) hosts(g *globals) (all []recovery.HostConfig) {
 }
 
 // succeed opens the new cluster's timeline in each repository, and ends the old
-// one's. source is what the new cluster was built from.
-func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan, source restore.Source) []recovery.TimelinesDone {
+// one's.
+func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan) []recovery.TimelinesDone {
 	if len(l.repos) == 0 {
 		return nil
 	}
+	r := plan.Recovery
 	req := recovery.TimelinesRequest{
-		Repositories: l.repos, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(l.plan.ClusterID),
-		Branch: l.branch(source), Reason: fmt.Sprintf("recovered from %s by plan %s", l.plan.Chosen, plan.ID),
+		Repositories: l.repos, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(r.OldCluster),
+		Branch: r.Branch, Reason: fmt.Sprintf("recovered from %s by plan %s", r.From, plan.ID),
 	}
 	for _, m := range plan.Members {
 		req.Members = append(req.Members, m.Name)

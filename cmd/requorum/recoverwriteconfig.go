@@ -312,12 +312,12 @@ func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebu
 	report.Snapshot = result
 	var incomplete error
 	if l.o.plan != "" {
-		members, err := l.planForHosts(ctx, result.Path)
+		members, err := l.planForHosts(ctx, result.Path, plan.Source)
 		if err != nil {
 			return err
 		}
 		report.HostPlan, report.PlanFile = members, l.o.plan
-		report.Repositories = l.succeed(ctx, members, plan.Source)
+		report.Repositories = l.succeed(ctx, members)
 		for _, d := range report.Repositories {
 			if d.Failed != "" {
 				incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", d.Repository, d.Failed)}
@@ -328,8 +328,8 @@ func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebu
 }
 
 // planForHosts plans the members that each host builds from the file, in which the
-// revision is raised already.
-func (l *localRecovery) planForHosts(ctx context.Context, path string) (*restore.Plan, error) {
+// revision is raised already. source is what the file was made from.
+func (l *localRecovery) planForHosts(ctx context.Context, path string, source restore.Source) (*restore.Plan, error) {
 	file, err := snapshot.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -340,5 +340,6 @@ func (l *localRecovery) planForHosts(ctx context.Context, path string) (*restore
 	if err != nil {
 		return nil, err
 	}
+	plan.Recovery = l.decided(source)
 	return plan, l.o.writePlan(plan)
 }

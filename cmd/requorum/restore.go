@@ -33,6 +33,7 @@ func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
 	o.buildOptions.addFlags(f)
 	o.repo.addFlags(f, false)
 	o.identities.addFlags(f)
+	f.StringVar(&o.name, "name", "", "build only this member; --plan then makes all hosts build the same cluster")
 	addTimelineFlag(f, &o.timeline)
 	f.BoolVar(&o.record, "record", false, "open the new cluster's timeline in the repository now; otherwise the first agent beside it does once it serves")
 	f.StringVar(&o.file, "file", "", "restore from this `file` instead of a repository: of 'etcdctl snapshot save', or a stopped member's db")
@@ -436,7 +437,7 @@ func (g *globals) printRestore(r restoreReport) error {
 func (g *globals) printBuilt(r *restore.Result) {
 	p := r.Plan
 	if r.CompletedEarlier {
-		fmt.Fprintln(g.stdout, "An earlier run of the same request had everything in place; it is completed.")
+		g.printf("An earlier run of the same request, of %s, had everything in place; it is completed.\n", when(p.CreatedAt))
 	}
 	g.printf("Restored %s at revision %d into cluster %s in %s\n", p.Source.Name, r.RevisionBefore, p.ClusterID, took(r.Took()))
 	g.printAsked(p.Source)

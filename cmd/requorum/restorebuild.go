@@ -44,7 +44,6 @@ func (o *buildOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.req.InitialCluster, "initial-cluster", "", "the new cluster's members, `name=peer-url,…`")
 	f.StringVar(&o.req.DataDir, "data-dir", "", "the members' data directories, with {name} for the member's name")
 	f.StringVar(&o.req.WALDir, "wal-dir", "", "the members' WAL directories, with {name}, if they are separate ones")
-	f.StringVar(&o.name, "name", "", "build only this member; --plan then makes all hosts build the same cluster")
 	f.StringVar(&o.plan, "plan", "", "write the plan to this `file`, or read it if it exists, so that every host builds the same cluster")
 	f.StringVar(&o.req.ClusterToken, "initial-cluster-token", "", "the new cluster's token (default: a fresh one)")
 	f.StringSliceVar(&o.learners, "learners", nil, "the members that do not vote, or none (default: those that were learners in the backup)")
