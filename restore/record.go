@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/store/safedir"
@@ -132,109 +131,13 @@ func Restored(dataDir string) (result *Result, free bool, err error) {
 	return result, free, nil
 }
 
-// Built is the result of an earlier run of the plan that built all members of this
-// host, as Execute gave it; nil where there was none, or where it was ended before
-// they were free to start. It changes nothing, and it does not matter whether the
-// members run by now.
-func (p *Plan) Built(only string) (*Result, error) {
-	members, err := p.local(only)
-	if err != nil {
-		return nil, err
-	}
-	var targets []*target
-	for _, m := range members {
-		state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
-		if err != nil {
-			return nil, fmt.Errorf("look for what was built of member %s: %w", m.Name, err)
-		}
-		if state != stateDone || r.Plan.ID != p.ID {
-			return nil, nil
-		}
-		targets = append(targets, &target{Member: m})
-	}
-	r := newResult(p, targets)
-	r.CompletedEarlier = true
-	return r, nil
-}
-
-// Displaced is where an earlier run of the plan put what had lain where it builds a
-// member.
-type Displaced struct {
-	// Member is the folder that member/ was renamed to; empty where it lies in its
-	// place, or where there was none.
-	Member string
-	// Log is the folder in the separate WAL directory that its files were moved to,
-	// all or some of them; empty where none was.
-	Log string
-}
-
-// Displaced looks for what an earlier run of the plan, however far it got, set
-// aside for one of its members. It changes nothing.
-func (p *Plan) Displaced(m Member) (d Displaced, err error) {
-	state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
-	if err != nil {
-		return d, err
-	}
-	if state >= stateUnfinished && r.Plan.ID == p.ID {
-		if d.Member, err = p.newestAside(m.DataDir, memberAsidePrefix); err != nil {
-			return d, err
-		}
-	}
-	if m.WALDir != "" {
-		d.Log, err = p.newestAside(m.WALDir, setAsidePrefix)
-	}
-	return d, err
-}
-
-// Begun tells whether an earlier run of the plan changed anything in the place of one
-// of its members: what it had made beside it does not count.
-func (p *Plan) Begun(m Member) (bool, error) {
-	state, r, err := memberStateOf(filepath.Join(m.DataDir, "member"))
-	if err != nil || state >= stateUnfinished && r.Plan.ID == p.ID {
-		return true, err
-	}
-	for dir, prefix := range map[string]string{m.DataDir: memberAsidePrefix, m.WALDir: setAsidePrefix} {
-		if dir == "" {
-			continue
-		}
-		if aside, err := p.newestAside(dir, prefix); err != nil || aside != "" {
-			return true, err
-		}
-	}
-	return false, nil
-}
-
 // Incomplete is the plan of a restore that began to build a member in a data
-// directory and did not complete it, with what it had set aside; nil where there is
-// none. What lies there is not what the old member left. It changes nothing.
-func Incomplete(dataDir, walDir string) (*Plan, Displaced, error) {
+// directory and did not complete it; nil where there is none. What lies there is not
+// what the old member left. It changes nothing.
+func Incomplete(dataDir string) (*Plan, error) {
 	state, r, err := memberStateOf(filepath.Join(dataDir, "member"))
 	if err != nil || state != stateUnfinished && state != stateSealed {
-		return nil, Displaced{}, err
+		return nil, err
 	}
-	before, err := r.Plan.Displaced(Member{DataDir: dataDir, WALDir: walDir})
-	return r.Plan, before, err
-}
-
-// newestAside is the newest folder that was set aside in a directory since the
-// plan was made, and that is none of what the plan built itself.
-func (p *Plan) newestAside(dir, prefix string) (string, error) {
-	names, err := entries(dir)
-	if err != nil {
-		return "", err
-	}
-	newest := ""
-	for _, name := range names {
-		if !strings.HasPrefix(name, prefix) || name < prefix+stamp(p.CreatedAt) || name < newest {
-			continue
-		}
-		if _, err := safedir.Lstat(filepath.Join(dir, name, unfinishedName)); err == nil {
-			continue
-		}
-		newest = name
-	}
-	if newest == "" {
-		return "", nil
-	}
-	return filepath.Join(dir, newest), nil
+	return r.Plan, nil
 }

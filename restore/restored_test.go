@@ -30,7 +30,7 @@ func TestPromise1Restored(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				unfinished, _, err := Incomplete(data, "")
+				unfinished, err := Incomplete(data)
 				if err != nil {
 					t.Fatal(err)
 				}

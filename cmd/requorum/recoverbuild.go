@@ -234,7 +234,7 @@ func (l *localRecovery) fingerprint() (string, error) {
 // left is elsewhere, and a decision without it could lose what it holds.
 func left(survivors []sources.Survivor) error {
 	for _, s := range survivors {
-		plan, _, err := restore.Incomplete(s.DataDir, s.WALDir)
+		plan, err := restore.Incomplete(s.DataDir)
 		if err != nil {
 			return fmt.Errorf("the data directory of %s: %w", s.Name, err)
 		}
