@@ -210,9 +210,6 @@ func (p *Plan) matches(q *Plan) bool {
 		c := *p
 		c.ID, c.CreatedAt, c.ClusterToken, c.ClusterID, c.Notes = "", time.Time{}, "", 0, nil
 		c.SetAside, c.Members = false, nil
-		if c.Recovery != nil {
-			c.Recovery = &Recovery{}
-		}
 		if c.Source.Recipe != nil { // whose pages may differ
 			c.Source.Size, c.BytesDB = 0, 0
 		}

@@ -150,32 +150,11 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readAll(f, most)
-}
-
-func readAll(f *os.File, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(data)) > most {
 		err = fmt.Errorf("%s has more than %d bytes", f.Name(), most)
 	}
 	return data, errors.Join(err, f.Close())
-}
-
-// ReadOwn is ReadFile for what this process wrote earlier, and believes: the file
-// belongs to root or the effective user, and nobody else may write to it.
-func ReadOwn(path string, most int64) ([]byte, error) {
-	f, err := Open(path)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := retry(func() error { return unix.Fstat(int(f.Fd()), &st) }); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "stat", Path: path, Err: err}, f.Close())
-	}
-	if !ours(st.Uid) || !onlyOwner(st) {
-		return nil, errors.Join(fmt.Errorf("%s belongs to user %d and has mode %04o: another user could have written it: look at it, and remove it", path, st.Uid, st.Mode&0o7777), f.Close())
-	}
-	return readAll(f, most)
 }
 
 // Lstat looks at what has the name, without following it where it is a link.
