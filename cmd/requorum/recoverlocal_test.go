@@ -107,6 +107,33 @@ func TestPromise2LaterWritesAreNoticed(t *testing.T) {
 	}
 }
 
+// Promise 2: what a restore left unfinished is not taken for what an old member left.
+func TestPromise2UnfinishedIsNoSurvivor(t *testing.T) {
+	dir := t.TempDir()
+	folder(t, dir, "member", "wal")
+	survivors := []sources.Survivor{{Name: "m1", DataDir: dir, WALDir: folder(t, t.TempDir(), "wal")}}
+	if err := left(survivors); err != nil {
+		t.Error(err)
+	}
+	aside, err := restore.PlanAside(restore.SetAsideRequest{Member: "m1", DataDir: dir, Run: "r1", Now: time.Now()})
+	if err == nil {
+		err = aside.Do(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var usage usageError
+	err = left(survivors)
+	if !errors.As(err, &usage) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"not what m1 left", "the newest " + dir + "/member.set-aside-TIME to " + dir + "/member", survivors[0].WALDir + "/set-aside-TIME"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not said: %v", want, err)
+		}
+	}
+}
+
 // Two commands are the same where they ask for the same, wherever they are started.
 func TestSameCommand(t *testing.T) {
 	fingerprint := func(args ...string) string {
