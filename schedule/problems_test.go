@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,14 @@ func TestPromise2Problems(t *testing.T) {
 			p := s.Problems[0]
 			if p.Kind != c.kind || p.Severity != c.severity || !strings.Contains(p.Text, c.text) || p.Next == "" || p.Since.IsZero() || p.Since.After(now) || p.Since.Location() != time.UTC {
 				t.Errorf("%+v", p)
+			}
+			if (name == "survey" || name == "no leader") && !strings.Contains(p.Next, "docs/quorum-loss.md") {
+				t.Errorf("a restore would lose the newest writes, and the next step is %s", p.Next)
+			}
+			if _, page, ok := strings.Cut(p.Next, docs); ok {
+				if _, err := os.Stat("../docs/" + page); err != nil {
+					t.Errorf("the next step names no page of ours: %v", err)
+				}
 			}
 			if ready, _ := s.Ready(); ready != (c.severity == web.Warning) {
 				t.Errorf("ready: %v", ready)

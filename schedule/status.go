@@ -517,13 +517,13 @@ func (f *finder) cluster(seen observations) {
 	c := &f.status.Cluster
 	if c.Error != "" {
 		if f.now.Sub(seen.silent) > leaderlessAfter { // a member that is restarted is back by then
-			p := f.add(web.KindCluster, web.Critical, "survey", "no member answers: "+c.Error, "look at the members; where a majority is gone for good: "+docs+"restore.md")
+			p := f.add(web.KindCluster, web.Critical, "survey", "no member answers: "+c.Error, "look at the members; where a majority is gone for good: "+docs+"quorum-loss.md")
 			p.Since = seen.silent
 		}
 		return
 	}
 	if !seen.leaderless.IsZero() && f.now.Sub(seen.leaderless) > leaderlessAfter {
-		p := f.add(web.KindCluster, web.Critical, "leader", "no member sees a leader: the quorum is lost, and nothing can be written", "bring members back; where a majority is gone for good: "+docs+"restore.md")
+		p := f.add(web.KindCluster, web.Critical, "leader", "no member sees a leader: the quorum is lost, and nothing can be written", "bring members back; where a majority is gone for good: "+docs+"quorum-loss.md")
 		p.Since = seen.leaderless
 	}
 	if !c.Asked.IsZero() && !f.seesVoter() && f.cfg.Jobs.Full.Runs() {
