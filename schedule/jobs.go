@@ -230,15 +230,6 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 	return a, nil
 }
 
-// policy is what retention keeps.
-func (t *term) policy() retention.Policy {
-	r := t.cfg.Retention
-	return retention.Policy{
-		AnyPoint: r.AnyPoint.Std(), Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly,
-		Within: r.Within.Std(), Minimum: r.Minimum, Zone: t.cfg.Zone(), Grace: r.Grace.Std(),
-	}
-}
-
 // prune lets go what retention does not keep.
 func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	t.mu.Lock()
@@ -252,7 +243,7 @@ func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	if err != nil {
 		return job.Result{}, errors.Join(err, swept)
 	}
-	plan := retention.NewPlan(inventory, t.policy(), now)
+	plan := retention.NewPlan(inventory, t.cfg.Policy(), now)
 	if plan.Refused != "" {
 		return job.Result{}, errors.Join(fmt.Errorf("nothing was pruned: %s", plan.Refused), swept)
 	}

@@ -152,25 +152,23 @@ func (g *globals) forget(ctx context.Context, r *repository.Repository, id repos
 
 // keepFlags say what to keep.
 type keepFlags struct {
-	last, hourly, daily, weekly, monthly, minimum int
-	within, anyPoint, grace, zone                 string
+	counts                        retention.Policy
+	within, anyPoint, grace, zone string
 }
 
 func (k *keepFlags) addFlags(f *pflag.FlagSet) {
-	f.IntVar(&k.last, "keep-last", 0, "keep the last `N` full snapshots")
-	f.IntVar(&k.hourly, "keep-hourly", 0, "keep the newest of each of the last `N` hours that have one")
-	f.IntVar(&k.daily, "keep-daily", 0, "keep the newest of each of the last `N` days that have one")
-	f.IntVar(&k.weekly, "keep-weekly", 0, "keep the newest of each of the last `N` weeks that have one")
-	f.IntVar(&k.monthly, "keep-monthly", 0, "keep the newest of each of the last `N` months that have one")
+	k.counts.Minimum = 1
+	for _, c := range k.counts.Counts() {
+		f.IntVar(c.N, "keep-"+c.Name, *c.N, c.Usage)
+	}
 	f.StringVar(&k.within, "keep-within", "", "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
 	f.StringVar(&k.anyPoint, "keep-any-point", "", "keep what every point of this `time` needs, full snapshots and log, such as 7d")
-	f.IntVar(&k.minimum, "keep-minimum", 1, "keep `N` full snapshots that are not damaged at least, however old they are")
 	f.StringVar(&k.grace, "grace", yamlfile.Duration(retention.DefaultGrace).String(), "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
 	f.StringVar(&k.zone, "time-zone", "UTC", "`where` hours, days, weeks and months begin, such as Europe/Berlin")
 }
 
 func (k *keepFlags) policy(f *pflag.FlagSet) (retention.Policy, error) {
-	p := retention.Policy{Last: k.last, Hourly: k.hourly, Daily: k.daily, Weekly: k.weekly, Monthly: k.monthly, Minimum: k.minimum}
+	p := k.counts
 	for _, one := range []struct {
 		option, value string
 		to            *time.Duration

@@ -453,13 +453,11 @@ func (k *checker) timing(key string, t *Timing) {
 
 func (k *checker) retention() {
 	r := k.Retention
-	for _, n := range []struct {
-		key   string
-		value int
-	}{{"last", r.Last}, {"hourly", r.Hourly}, {"daily", r.Daily}, {"weekly", r.Weekly}, {"monthly", r.Monthly}} {
-		k.refuse(n.value < 0, "retention."+n.key, "%d is negative: write how many to keep", n.value)
+	policy := k.Policy()
+	for _, c := range policy.Counts() {
+		k.refuse(*c.N < 0, "retention."+c.Name, "%d is negative: write how many to keep", *c.N)
 	}
-	k.refuse(r.Minimum < 1, "retention.minimum", "%d would let the last backup go: write 1 at least", r.Minimum)
+	k.refuse(r.Minimum == 0, "retention.minimum", "%d would let the last backup go: write 1 at least", r.Minimum)
 	k.refuse(r.Grace.Std() < day, "retention.grace", "%s is too short for those who read the repository just then: write 24h at least", r.Grace)
 }
 

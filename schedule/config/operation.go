@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/store/yamlfile"
 )
@@ -50,6 +51,15 @@ type Retention struct {
 	//
 	// Default: a running restore can end.
 	Grace yamlfile.Duration `yaml:"grace"`
+}
+
+// Policy is what retention keeps.
+func (c *Config) Policy() retention.Policy {
+	r := c.Retention
+	return retention.Policy{
+		AnyPoint: r.AnyPoint.Std(), Last: r.Last, Hourly: r.Hourly, Daily: r.Daily, Weekly: r.Weekly, Monthly: r.Monthly,
+		Within: r.Within.Std(), Minimum: r.Minimum, Zone: c.Zone(), Grace: r.Grace.Std(),
+	}
 }
 
 // Attachment is a file or folder that is stored with each full snapshot.

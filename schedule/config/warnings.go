@@ -38,14 +38,11 @@ func (k *checker) warnRetention() {
 			longest = also
 		}
 	}
-	for _, p := range []struct {
-		key    string
-		count  int
-		period time.Duration
-	}{{"hourly", r.Hourly, time.Hour}, {"daily", r.Daily, day}, {"weekly", r.Weekly, week}, {"monthly", r.Monthly, 31 * day}} {
+	policy := k.Policy()
+	for _, c := range policy.Counts() {
 		// An hour more: clocks are changed.
-		late := longest == 0 || longest > p.period+time.Hour
-		k.refuse(p.count > 0 && late, "retention."+p.key, "%d are promised, and full snapshots are %s: write jobs.full.schedule so that one is taken in each, or retention.%s: 0", p.count, seldom(longest), p.key)
+		late := longest == 0 || longest > c.Period+time.Hour
+		k.refuse(*c.N > 0 && c.Period > 0 && late, "retention."+c.Name, "%d are promised, and full snapshots are %s: write jobs.full.schedule so that one is taken in each, or retention.%s: 0", *c.N, seldom(longest), c.Name)
 	}
 }
 

@@ -3,6 +3,7 @@ package retention
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -408,3 +409,16 @@ func TestRefusesToRead(t *testing.T) {
 }
 
 var _ sinks.Sink = (*place)(nil)
+
+// Each number of a policy is one of its counts: one that is not would be accepted and
+// keep nothing.
+func TestCountsAreWhole(t *testing.T) {
+	p := &Policy{}
+	counts := p.Counts()
+	for i := range reflect.TypeFor[Policy]().NumField() {
+		n, ok := reflect.ValueOf(p).Elem().Field(i).Addr().Interface().(*int)
+		if ok && !slices.ContainsFunc(counts, func(c Count) bool { return c.N == n }) {
+			t.Errorf("%s is no count", reflect.TypeFor[Policy]().Field(i).Name)
+		}
+	}
+}

@@ -66,17 +66,19 @@ var ErrNoPolicy = errors.New("no rule says what to keep")
 
 // Check refuses a policy that cannot be followed.
 func (p Policy) Check() error {
-	for name, n := range map[string]int{"last": p.Last, "hourly": p.Hourly, "daily": p.Daily, "weekly": p.Weekly, "monthly": p.Monthly, "minimum": p.Minimum} {
-		if n < 0 {
-			return fmt.Errorf("keep %s: %d is less than 0", name, n)
+	rules := 0
+	for _, c := range p.Counts() {
+		if *c.N < 0 {
+			return fmt.Errorf("keep %s: %d is less than 0", c.Name, *c.N)
 		}
+		rules += *c.N
 	}
 	for name, d := range map[string]time.Duration{"any point": p.AnyPoint, "within": p.Within, "grace": p.Grace} {
 		if d < 0 {
 			return fmt.Errorf("%s: %s is less than 0", name, d)
 		}
 	}
-	if p.Last+p.Hourly+p.Daily+p.Weekly+p.Monthly+p.Minimum == 0 && p.AnyPoint == 0 && p.Within == 0 {
+	if rules == 0 && p.AnyPoint == 0 && p.Within == 0 {
 		return ErrNoPolicy
 	}
 	return nil
@@ -111,25 +113,33 @@ func datedOf(line []*Timeline, counts func(Backup) bool) []dated {
 	return all
 }
 
-// period is a rule that keeps one backup of each of the newest n periods.
-type period struct {
-	name string
-	n    int
-	key  func(time.Time) string
+// Count is a rule that keeps N full snapshots: the newest, or the newest one of
+// each of the newest N periods that have any.
+type Count struct {
+	Name   string // of its key in the configuration and, behind --keep-, of its flag
+	N      *int   // in the policy that gave the rule
+	Usage  string // of its flag
+	Period time.Duration
+	key    func(time.Time) string // the same within one period; nil where each counts
 }
 
-func (p Policy) periods() []period {
+// Counts are all of the policy's rules that count. A new one stands here, in Policy
+// and in the agent's configuration.
+func (p *Policy) Counts() []Count {
 	at := func(layout string) func(time.Time) string {
 		return func(t time.Time) string { return t.In(p.zone()).Format(layout) }
 	}
-	return []period{
-		{"hourly", p.Hourly, at("2006-01-02T15 -0700")}, // an hour that comes twice is two
-		{"daily", p.Daily, at("2006-01-02")},
-		{"weekly", p.Weekly, func(t time.Time) string {
+	const day = 24 * time.Hour
+	return []Count{
+		{"last", &p.Last, "keep the last `N` full snapshots", 0, nil},
+		{"hourly", &p.Hourly, "keep the newest of each of the last `N` hours that have one", time.Hour, at("2006-01-02T15 -0700")}, // an hour that comes twice is two
+		{"daily", &p.Daily, "keep the newest of each of the last `N` days that have one", day, at("2006-01-02")},
+		{"weekly", &p.Weekly, "keep the newest of each of the last `N` weeks that have one", 7 * day, func(t time.Time) string {
 			year, week := t.In(p.zone()).ISOWeek()
 			return fmt.Sprintf("%d-W%02d", year, week)
 		}},
-		{"monthly", p.Monthly, at("2006-01")},
+		{"monthly", &p.Monthly, "keep the newest of each of the last `N` months that have one", 31 * day, at("2006-01")},
+		{"minimum", &p.Minimum, "keep `N` full snapshots that are not damaged at least, however old they are", 0, nil},
 	}
 }
 
@@ -141,18 +151,15 @@ func (p Policy) apply(all []dated, newest time.Time, keep func(*Backup, string))
 			keep(d.Backup, reason)
 		}
 	}
-	for i, d := range all {
-		if i < p.Last {
-			note(d, "last")
-		}
+	for _, d := range all {
 		if p.Within > 0 && !d.Taken.Before(newest.Add(-p.Within)) {
 			note(d, "within")
 		}
 	}
-	for _, rule := range p.periods() {
+	for _, rule := range p.Counts() {
 		for i, d := range rule.chosen(all) {
-			if i < rule.n {
-				note(d, rule.name)
+			if i < *rule.N {
+				note(d, rule.Name)
 			}
 		}
 	}
@@ -160,7 +167,10 @@ func (p Policy) apply(all []dated, newest time.Time, keep func(*Backup, string))
 
 // chosen is one backup of each period, the newest period first: the newest that
 // was read from a member, or else the newest.
-func (r period) chosen(all []dated) []dated {
+func (r Count) chosen(all []dated) []dated {
+	if r.key == nil {
+		return all
+	}
 	var chosen []dated
 	last := ""
 	for _, d := range all {
@@ -182,7 +192,6 @@ const (
 	reasonGood     = "newest that is not damaged"
 	reasonRead     = "newest that was read from a member"
 	reasonProved   = "newest that passed structure"
-	reasonMinimum  = "minimum"
 	reasonAnyPoint = "any point"
 )
 
@@ -194,11 +203,6 @@ func (d *decision) keep(t *Timeline) {
 	for _, counts := range []func(Backup) bool{Backup.good, every} {
 		all := datedOf(line, counts)
 		d.policy.apply(all, d.seen(line), d.because)
-		for i, one := range all {
-			if i < d.policy.Minimum && one.own {
-				d.because(one.Backup, reasonMinimum)
-			}
-		}
 		d.keepWindow(t, counts)
 	}
 	d.protect(t)

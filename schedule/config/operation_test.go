@@ -1,0 +1,28 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/requorum/requorum/schedule/retention"
+)
+
+// A key of retention that is accepted is followed: were it left out of the policy, the
+// agent would delete what it promises to keep.
+func TestRetentionIsFollowed(t *testing.T) {
+	keys := map[string]bool{}
+	for i := range reflect.TypeFor[Retention]().NumField() {
+		field := reflect.TypeFor[Retention]().Field(i)
+		c := &Config{}
+		reflect.ValueOf(&c.Retention).Elem().Field(i).SetInt(7)
+		if c.Policy() == (retention.Policy{}) {
+			t.Errorf("retention.%s has no effect", field.Tag.Get("yaml"))
+		}
+		keys[field.Tag.Get("yaml")] = true
+	}
+	for _, c := range new(retention.Policy).Counts() {
+		if !keys[c.Name] {
+			t.Errorf("the agent has no key retention.%s", c.Name)
+		}
+	}
+}
