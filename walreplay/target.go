@@ -60,8 +60,11 @@ func (t Target) String() string {
 
 // NeedsReplay tells whether only a replay can say which index a target is.
 func (t Target) NeedsReplay() bool {
-	return t.Kind == AtRevision || t.Kind == BeforeKey || t.Kind == BeforePrefix
+	return t.Kind == AtRevision || t.Searches()
 }
+
+// Searches tells whether a target is looked for in the log, from its end back.
+func (t Target) Searches() bool { return t.Kind == BeforeKey || t.Kind == BeforePrefix }
 
 func (t Target) check() error {
 	switch {

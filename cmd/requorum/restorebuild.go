@@ -94,8 +94,8 @@ func (o *buildOptions) check(g *globals) (err error) {
 }
 
 // planFlags are decided by a plan that exists.
-var planFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
-	"latest", "at", "at-nearest", "revision", "index", "before", "before-prefix", "min-lease-ttl", "lease-checkpoint-persist", "source-version"}
+var planFlags = slices.Concat(targetFlags, []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
+	"at-nearest", "min-lease-ttl", "lease-checkpoint-persist", "source-version"})
 
 // readPlan reads the plan file, if there is one.
 func (o *buildOptions) readPlan() (*restore.Plan, error) {
@@ -143,6 +143,9 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 			return err != nil || path != planned(m)
 		})
 	}
+	if name == "at-nearest" || slices.Contains(targetFlags, name) {
+		return o.point.asked() == p.Source.Target
+	}
 	switch name {
 	case "initial-cluster":
 		return slices.Equal(sorted(o.req.InitialCluster), sorted(p.InitialCluster()))
@@ -154,8 +157,6 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 		return same(o.req.WALDir, func(m restore.Member) string { return m.WALDir })
 	case "engine":
 		return o.req.Engine == p.Engine
-	case "latest", "at", "at-nearest", "revision", "index", "before", "before-prefix":
-		return o.point.asked() == p.Source.Target
 	case "source-version":
 		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.sourceVersion
 	case "min-lease-ttl":

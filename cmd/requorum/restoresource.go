@@ -283,7 +283,7 @@ func (s *restoreSource) nameRecipients(err error) error {
 
 // reaches says that the log after an older backup leads to the same point.
 func (s *restoreSource) reaches(older *snapshot.Manifest) string {
-	if s.history == nil || s.point == nil || s.point.Target.Kind == walreplay.BeforeKey || s.point.Target.Kind == walreplay.BeforePrefix {
+	if s.history == nil || s.point == nil || s.point.Target.Searches() {
 		return ""
 	}
 	for _, b := range s.history.Bases() {
@@ -396,7 +396,7 @@ func (s *restoreSource) branch(of repository.TimelineID) *repository.Branch {
 // child has a point before it, that one is nearer.
 func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child repository.TimelineID, branch *repository.Branch, nearest bool) (hint string, has bool) {
 	parent := branch.Timeline
-	if t.NeedsReplay() && t.Kind != walreplay.AtRevision {
+	if t.Searches() {
 		return fmt.Sprintf("%s goes on from timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
 	}
 	h, err := walreplay.NewArchives(s.repo, s.identities...).History(ctx, s.catalog, parent)

@@ -78,7 +78,7 @@ func (r *ranking) candidates() []Candidate {
 		all = append(all, c)
 	}
 	whole := composer{r.history, r.ties, use, r.until, r.target}
-	if s := whole.best(); s != nil && len(s.owners()) > 1 && (s.Index > reach || whole.looksBack() && !slices.ContainsFunc(all, func(c Candidate) bool {
+	if s := whole.best(); s != nil && len(s.owners()) > 1 && (s.Index > reach || whole.target.Searches() && !slices.ContainsFunc(all, func(c Candidate) bool {
 		return c.Source != nil && !whole.better(s, c.Source)
 	})) {
 		all = append(all, Candidate{Name: s.name(), Kind: FromJoined, Source: s})
@@ -205,7 +205,7 @@ func (r *ranking) compare(a, b Candidate) int {
 // looksFurtherBack tells whether the point that is looked for in the log is more
 // likely to be found in the one than in the other.
 func (r *ranking) looksFurtherBack(a, b *Candidate) bool {
-	return (composer{target: r.target}).looksBack() && a.Source.Base.Index < b.Source.Base.Index
+	return r.target.Searches() && a.Source.Base.Index < b.Source.Base.Index
 }
 
 // rank numbers a candidate and says why it is there.
@@ -351,16 +351,11 @@ func (c composer) begunBy(owner *source) *Source {
 }
 
 func (c composer) better(s, than *Source) bool {
-	if than != nil && s.Index == than.Index && c.looksBack() && s.Base.Index != than.Base.Index {
+	// The point is looked for in the log: the more of it there is, the surer it is in it.
+	if than != nil && s.Index == than.Index && c.target.Searches() && s.Base.Index != than.Base.Index {
 		return s.Base.Index < than.Base.Index
 	}
 	return s.better(than)
-}
-
-// looksBack tells that the point is looked for in the log: the more of it there is,
-// the surer it is in it.
-func (c composer) looksBack() bool {
-	return c.target.Kind == walreplay.BeforeKey || c.target.Kind == walreplay.BeforePrefix
 }
 
 func (s *Source) better(than *Source) bool {
