@@ -98,9 +98,10 @@ func troubles(now time.Time) map[string]trouble {
 			t.heartbeat = &heartbeat{trouble: "it answers 502", since: ago(time.Minute)}
 		}},
 	}
-	for alarm := range afterAlarm {
+	milder := []archive.Alarm{archive.AlarmSpool, archive.AlarmClock, archive.AlarmRestarted, archive.AlarmTimeline, archive.AlarmBehind}
+	for _, alarm := range archive.Alarms() {
 		severity := web.Critical
-		if milder[alarm] {
+		if slices.Contains(milder, alarm) {
 			severity = web.Warning
 		}
 		all["alarm "+string(alarm)] = trouble{string(alarm), severity, "why", func(_ *term, s *web.Status, _ *observations) {

@@ -361,27 +361,25 @@ type problem struct {
 	subject string
 }
 
-// severities of the archiver's alarms; others are critical.
-var milder = map[archive.Alarm]bool{
-	archive.AlarmSpool: true, archive.AlarmClock: true, archive.AlarmRestarted: true, archive.AlarmTimeline: true, archive.AlarmBehind: true,
-}
-
-// afterAlarm is what to do about an alarm.
-var afterAlarm = map[archive.Alarm]string{
-	archive.AlarmStalled:    "give the member's own data directory and client URL: member.data-dir and etcd.endpoints",
-	archive.AlarmBehind:     "look whether the repository takes what is written: a slow line or a bandwidth limit may be too little",
-	archive.AlarmMember:     "look at the member: its own log says why it does not answer",
-	archive.AlarmRepository: "look at the repository and the way there; segments wait in the spool meanwhile, and follow",
-	archive.AlarmSpool:      "bring the repository back, or raise archive.spool-limit",
-	archive.AlarmSpoolFull:  "bring the repository back, and raise archive.spool-limit or make room on the spool's disk: what the member purges now is lost",
-	archive.AlarmGap:        "a full snapshot closes it, and is taken by itself; look at the job full if it is not",
-	archive.AlarmClock:      "set the clock: NTP on every member",
-	archive.AlarmRolledBack: "find out who set the member's disk back; remove the member and add it anew, empty",
-	archive.AlarmTimeline:   "make sure that this was meant: a restore, or a forced new cluster",
-	archive.AlarmLineage:    "give this cluster a repository of its own; or say once what it is: 'requorum backup --parent' where it was restored from what is there, '--new-lineage' where it was not",
-	archive.AlarmDamaged:    "verify the repository: 'requorum verify all --level checksum' tells what is damaged",
-	archive.AlarmLog:        "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read",
-	archive.AlarmRestarted:  "look at the reason, and at the agent's log if it comes again",
+// ofAlarm is how bad each of the archiver's alarms is, and what to do about it.
+var ofAlarm = map[archive.Alarm]struct {
+	severity web.Severity
+	next     string
+}{
+	archive.AlarmStalled:    {web.Critical, "give the member's own data directory and client URL: member.data-dir and etcd.endpoints"},
+	archive.AlarmBehind:     {web.Warning, "look whether the repository takes what is written: a slow line or a bandwidth limit may be too little"},
+	archive.AlarmMember:     {web.Critical, "look at the member: its own log says why it does not answer"},
+	archive.AlarmRepository: {web.Critical, "look at the repository and the way there; segments wait in the spool meanwhile, and follow"},
+	archive.AlarmSpool:      {web.Warning, "bring the repository back, or raise archive.spool-limit"},
+	archive.AlarmSpoolFull:  {web.Critical, "bring the repository back, and raise archive.spool-limit or make room on the spool's disk: what the member purges now is lost"},
+	archive.AlarmGap:        {web.Critical, "a full snapshot closes it, and is taken by itself; look at the job full if it is not"},
+	archive.AlarmClock:      {web.Warning, "set the clock: NTP on every member"},
+	archive.AlarmRolledBack: {web.Critical, "find out who set the member's disk back; remove the member and add it anew, empty"},
+	archive.AlarmTimeline:   {web.Warning, "make sure that this was meant: a restore, or a forced new cluster"},
+	archive.AlarmLineage:    {web.Critical, "give this cluster a repository of its own; or say once what it is: 'requorum backup --parent' where it was restored from what is there, '--new-lineage' where it was not"},
+	archive.AlarmDamaged:    {web.Critical, "verify the repository: 'requorum verify all --level checksum' tells what is damaged"},
+	archive.AlarmLog:        {web.Critical, "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read"},
+	archive.AlarmRestarted:  {web.Warning, "look at the reason, and at the agent's log if it comes again"},
 }
 
 // describeProblems finds what somebody has to look at.
@@ -457,11 +455,7 @@ func (f *finder) archive() {
 		return
 	}
 	for _, alarm := range a.Alarms {
-		severity := web.Critical
-		if milder[alarm.Alarm] {
-			severity = web.Warning
-		}
-		next := afterAlarm[alarm.Alarm]
+		severity, next := ofAlarm[alarm.Alarm].severity, ofAlarm[alarm.Alarm].next
 		if alarm.Alarm == archive.AlarmRepository && a.Role == archive.Starting {
 			next = "look at the repository and the way there; until it answers once, what is written stays in the member's own log alone"
 		}

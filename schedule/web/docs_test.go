@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestStatusIsDocumented: docs/json.md names every field of the status.
+// TestStatusIsDocumented: docs/json.md names every field of the status, and every kind
+// of problem.
 func TestStatusIsDocumented(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
@@ -38,6 +39,12 @@ func TestStatusIsDocumented(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[Status]())
+	_, listed, _ := strings.Cut(doc, "\nKinds of problems:")
+	for _, kind := range kinds() {
+		if !strings.Contains(listed, "`"+kind+"`") {
+			t.Errorf("docs/json.md, Status: nothing on the kind of problem %s", kind)
+		}
+	}
 	if fields < 60 {
 		t.Errorf("only %d fields were looked at", fields)
 	}

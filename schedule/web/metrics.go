@@ -169,18 +169,10 @@ func kinds() []string {
 		KindRetention, KindCertificate, KindCanary, KindWriter, KindSpace,
 		KindConfig, KindHeartbeat,
 	}
-	for _, a := range alarms() {
+	for _, a := range archive.Alarms() {
 		own = append(own, string(a))
 	}
 	return own
-}
-
-func alarms() []archive.Alarm {
-	return []archive.Alarm{
-		archive.AlarmStalled, archive.AlarmBehind, archive.AlarmMember, archive.AlarmRepository, archive.AlarmSpool,
-		archive.AlarmSpoolFull, archive.AlarmGap, archive.AlarmClock, archive.AlarmRolledBack, archive.AlarmTimeline, archive.AlarmLineage,
-		archive.AlarmDamaged, archive.AlarmLog, archive.AlarmRestarted,
-	}
 }
 
 func problems(s *Status, emit emit) {
@@ -276,7 +268,7 @@ func archiver() []metric {
 				for _, raised := range s.Archive.Alarms {
 					emit(1, string(raised.Alarm))
 				}
-				for _, a := range alarms() {
+				for _, a := range archive.Alarms() {
 					emit(0, string(a)) // unless it is raised: the first counts
 				}
 			}, "alarm"),

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // top is the top of the repository.
@@ -109,7 +111,7 @@ func knownMetrics(t *testing.T, where, expr string) {
 		"kind": kinds(), "level": {"checksum", "structure", "replay", "drill"},
 		"job_name": {"full", "synthetic", "checksum", "structure", "replay", "drill", "prune", "merge", "divergence"},
 	}
-	for _, a := range alarms() {
+	for _, a := range archive.Alarms() {
 		values["alarm"] = append(values["alarm"], string(a))
 	}
 	for _, m := range matcher.FindAllStringSubmatch(expr, -1) {

@@ -46,6 +46,14 @@ const (
 	AlarmRestarted Alarm = "restarted"
 )
 
+// Alarms are all of them.
+func Alarms() []Alarm {
+	return []Alarm{
+		AlarmStalled, AlarmBehind, AlarmMember, AlarmRepository, AlarmSpool, AlarmSpoolFull, AlarmGap, AlarmClock, AlarmRolledBack,
+		AlarmTimeline, AlarmLineage, AlarmDamaged, AlarmLog, AlarmRestarted,
+	}
+}
+
 // Event reports that an alarm came or went.
 type Event struct {
 	Alarm  Alarm
