@@ -26,6 +26,7 @@ import (
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // Check looks at the files that the configuration names, and at no network: keys,
@@ -353,9 +354,6 @@ func (k *checker) encryption() {
 	k.refuseErr("encryption.level", err)
 }
 
-// maxSegment is the largest that the archiver cuts.
-const maxSegment = 8 << 20
-
 func (k *checker) archive() {
 	a := k.Archive
 	k.refuse(a.Enabled && k.Given("archive.enabled") && !k.HasMember(), "archive.enabled", "there is no log to archive: add member.data-dir, or remove the line")
@@ -366,7 +364,7 @@ func (k *checker) archive() {
 		return
 	}
 	k.positive("archive.interval", a.Interval, 100*time.Millisecond)
-	k.refuse(a.Size < 1<<10 || a.Size > maxSegment, "archive.size", "%s: write 1KiB to 8MiB", a.Size)
+	k.refuse(a.Size < 1<<10 || a.Size > archive.MaxSize, "archive.size", "%s: write 1KiB to %s", a.Size, yamlfile.Bytes(archive.MaxSize))
 	k.refuse(a.SpoolDir == "", "archive.spool-dir", "no folder for the spool is known: write archive.spool-dir, or set STATE_DIRECTORY or HOME")
 	k.absolute("archive.spool-dir", a.SpoolDir)
 	k.refuse(a.SpoolLimit < 64<<20, "archive.spool-limit", "%s holds less than one file of etcd's log: write 64MiB at least", a.SpoolLimit)

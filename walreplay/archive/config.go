@@ -20,13 +20,16 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// Defaults of Config.
+// Defaults of Config, and its bounds.
 const (
 	// DefaultInterval keeps the requests to an object store at about 1.60 USD a
 	// month. The members' own logs cover what is younger.
 	DefaultInterval = 10 * time.Second
 	// DefaultSize is what a put transfers in a moment also over a slow line.
 	DefaultSize = 1 << 20
+	// MaxSize bounds Size, and a segment when there is more to archive than that: larger
+	// ones catch up faster, and have to fit into memory twice.
+	MaxSize = 8 << 20
 	// DefaultAlive is how often a quiet cluster is told from a dead archiver.
 	DefaultAlive = time.Minute
 	// DefaultSpoolLimit is a day of a Kubernetes cluster, or an hour of a very
@@ -48,9 +51,6 @@ const (
 	flushLimit = 5 * time.Second
 	// gapTakeovers is how many takeover times a gap is left to the others.
 	gapTakeovers = 3
-	// maxCut bounds a segment when there is more to archive than Size: larger
-	// ones catch up faster, and have to fit into memory twice.
-	maxCut = 8 << 20
 	// queueLimit bounds the entries in memory: several of the largest segments.
 	queueLimit = 32 << 20
 	// pendingLimit bounds what of a member's log is in memory and not known to be
@@ -152,8 +152,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.SpoolLimit = cmp.Or(c.SpoolLimit, DefaultSpoolLimit)
 	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	c.Size = cmp.Or(c.Size, DefaultSize)
-	if c.Size > maxCut {
-		return c, fmt.Errorf("archive: a segment of %d bytes is too large: %d at most", c.Size, maxCut)
+	if c.Size > MaxSize {
+		return c, fmt.Errorf("archive: a segment of %d bytes is too large: %d at most", c.Size, MaxSize)
 	}
 	c.Poll = cmp.Or(c.Poll, min(max(c.Interval/10, 50*time.Millisecond), 250*time.Millisecond))
 	c.Takeover = cmp.Or(c.Takeover, max(3*c.Interval, 5*time.Second))

@@ -233,7 +233,7 @@ func TestRevisionIsReached(t *testing.T) {
 	for last, want := range map[int]int64{10: 0, 19: 0, 20: 23, 21: 23, 28: 23, 30: 24} {
 		q := s.queue
 		q.entries = entries[:last]
-		if _, got := q.batch(maxCut); got > want || got < want-10 {
+		if _, got := q.batch(MaxSize); got > want || got < want-10 {
 			t.Errorf("a segment to entry %d is said to reach revision %d, want %d", last, got, want)
 		}
 	}

@@ -175,7 +175,7 @@ func (s *session) keep(ctx context.Context, now time.Time) error {
 	if now.Before(s.spaceAt) {
 		return nil
 	}
-	for !s.queue.empty() && (now.Sub(s.queue.oldest()) > s.spoolAfter() || s.queue.bytes >= max(2*s.Size, maxCut/2)) {
+	for !s.queue.empty() && (now.Sub(s.queue.oldest()) > s.spoolAfter() || s.queue.bytes >= max(2*s.Size, MaxSize/2)) {
 		if s.beyondGap() {
 			return nil
 		}

@@ -230,7 +230,7 @@ func (s *session) cutDue(now time.Time) bool {
 // After a lull in putting it is larger than Size: one request then carries what
 // several would.
 func (s *session) cutNext(ctx context.Context, anchor bool) (*cut, error) {
-	b, revision := s.queue.batch(maxCut)
+	b, revision := s.queue.batch(MaxSize)
 	before := s.captured.sum
 	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
 	if b.Entries[0].Index == s.captured.index+1 {

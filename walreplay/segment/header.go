@@ -23,6 +23,7 @@ const (
 const (
 	// MaxRaw is where a writer should cut a segment at the latest: what one
 	// takes in memory, since its header needs its sums before its body is sent.
+	// Merged segments reach it; the archiver's end at archive.MaxSize.
 	MaxRaw = 16 << 20
 	// rawLimit is what Encode and readers refuse to go beyond. Between the two
 	// is room for one entry of any size that etcd can be configured to take.
