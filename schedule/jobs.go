@@ -18,6 +18,7 @@ import (
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -218,10 +219,9 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 	if _, err := decoder.Token(); err != io.EOF {
 		return a, fmt.Errorf("%w for %s: something follows the JSON object", web.ErrArguments, name)
 	}
-	verifies := name == jobChecksum || name == jobStructure || name == jobReplay || name == jobDrill
 	switch {
-	case a.Backup != "" && !verifies:
-		return a, fmt.Errorf("%w: backup is for checksum, structure, replay and drill, not for %s", web.ErrArguments, name)
+	case a.Backup != "" && !slices.Contains(report.LevelNames(), name):
+		return a, fmt.Errorf("%w: backup is for %s, not for %s", web.ErrArguments, strings.Join(report.LevelNames(), ", "), name)
 	case a.Timeline != (repository.TimelineID{}) && name != jobFull:
 		return a, fmt.Errorf("%w: timeline is for %s, not for %s", web.ErrArguments, jobFull, name)
 	case a.Reason != "" && name != jobFull:

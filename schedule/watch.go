@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/verify/report"
 )
 
 const (
@@ -341,16 +342,10 @@ func (t *term) spaces() []folder {
 		}
 		add("archive.spool-dir", t.cfg.Archive.SpoolDir, need)
 	}
-	if newest != nil && t.unpacks() {
+	if j := t.cfg.Jobs; newest != nil && (j.Synthetic.Runs() || j.Prove(report.Structure)) { // these unpack a database
 		add("resources.scratch-dir", t.cfg.Resources.ScratchDir, 2*newest.Object.RawSize)
 	}
 	return all
-}
-
-// unpacks tells whether any job that runs here unpacks a database.
-func (t *term) unpacks() bool {
-	j := t.cfg.Jobs
-	return j.Structure.Runs() || j.Replay.Runs() || j.Drill.Runs() || j.Synthetic.Runs()
 }
 
 // lookAtCanary finds out whether what is encrypted here can be opened: a lost

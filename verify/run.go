@@ -1,5 +1,6 @@
 // Package verify proves that what was stored can be restored: a repository, a
-// snapshot file, or a member's data directory.
+// snapshot file, or a member's data directory. The level checksum is here, structure
+// in package structure, replay in replaying, and drill in serve.
 //
 // It promises:
 //

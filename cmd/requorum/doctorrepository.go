@@ -24,6 +24,7 @@ import (
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // clockTolerance is by how much this host's clock may differ from the
@@ -300,7 +301,7 @@ const (
 // backup takes, on the disk and in memory.
 func (e *examination) examineRoom(m *snapshot.Manifest) {
 	j := e.agent.Jobs
-	if !j.Synthetic.Runs() && !j.Structure.Runs() && !j.Replay.Runs() && !j.Drill.Runs() {
+	if !j.Synthetic.Runs() && !j.Prove(report.Structure) {
 		return
 	}
 	dir, need := e.agent.Resources.ScratchDir, scratchDatabases*m.Object.RawSize
@@ -312,7 +313,7 @@ func (e *examination) examineRoom(m *snapshot.Manifest) {
 	default:
 		e.add(checkOK, "scratch "+dir, fmt.Sprintf("%s free for two databases of %s", size(free), size(m.Object.RawSize)), "")
 	}
-	if m.Keys.Count == nil || !j.Synthetic.Runs() && !j.Replay.Runs() && !j.Drill.Runs() {
+	if m.Keys.Count == nil || !j.Synthetic.Runs() && !j.Prove(report.Replay) {
 		return
 	}
 	memory, limit := *m.Keys.Count*keyBytes+replayBytes, int64(e.agent.Resources.JobMemory)

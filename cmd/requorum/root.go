@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // environment is what a command may use of the process, so that tests can give
@@ -178,7 +179,7 @@ func completeFixed(root *cobra.Command) {
 		"progress":          {"auto", "bar", "plain", "none"},
 		"compression-level": {"fastest", "default", "better", "best"},
 		"engine":            {"requorum", "etcdutl"},
-		"level":             {"checksum", "structure", "replay", "drill"},
+		"level":             report.LevelNames(),
 	}
 	for _, c := range append(root.Commands(), root) {
 		for name, v := range values {

@@ -48,7 +48,7 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.flags = f
 	o.repo.addFlags(f, false)
 	addTimelineFlag(f, &o.timeline)
-	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: checksum, structure, replay or drill; each includes those before it")
+	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: "+strings.Join(report.LevelNames(), ", ")+"; each includes those before it")
 	f.StringVar(&o.require, "require", "", "end with status 5 where this `level` cannot be proved yet: replay needs two full snapshots of a timeline")
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
 	f.StringVar(&o.dataDir, "data-dir", "", "verify this data directory `DIR` of a member: of a stopped one its database and log, of a running one its log; nothing is changed")
@@ -68,7 +68,7 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 func newVerifyCommand(g *globals) *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
-		Use:   "verify [ID|latest|all] --repo URL [--level checksum|structure|replay|drill]",
+		Use:   "verify [ID|latest|all] --repo URL [--level " + strings.Join(report.LevelNames(), "|") + "]",
 		Short: "Prove that a backup can be restored, or find what is wrong with it",
 		Long: `Prove backups and the archived log, level by level, and list every fault:
 

@@ -26,6 +26,7 @@ import (
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -419,6 +420,12 @@ func (j *Jobs) All() []NamedTiming {
 		{"merge", &j.Merge.Timing, true},
 		{"divergence", &j.Divergence.Timing, false},
 	}
+}
+
+// Prove tells whether a job runs here that proves a level, by itself or with a higher
+// one. Each level has a job of its name.
+func (j *Jobs) Prove(level report.Level) bool {
+	return slices.ContainsFunc(j.All(), func(t NamedTiming) bool { return t.Timing.Runs() && report.Level(t.Name).Includes(level) })
 }
 
 func (k *checker) jobs() {

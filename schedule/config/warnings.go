@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/store/yamlfile"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // Warnings are what works, and is hardly meant: promises that the schedule cannot
@@ -55,7 +56,7 @@ func seldom(period time.Duration) string {
 
 func (k *checker) warnProofs() {
 	j := k.Jobs
-	proofs := j.Structure.Runs() || j.Replay.Runs() || j.Drill.Runs()
+	proofs := j.Prove(report.Structure)
 	others := len(k.Verdicts.TrustedKeyFiles) > 0 // a verifier's, by its key
 	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: let structure, replay or drill run here, or on a verifier, and name its key in verdicts.trusted-key-files")
 	_, longest := Periods(j.Full.Schedule, k.Zone())

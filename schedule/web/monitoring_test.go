@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -108,7 +109,7 @@ func knownMetrics(t *testing.T, where, expr string) {
 		}
 	}
 	values := map[string][]string{
-		"kind": kinds(), "level": {"checksum", "structure", "replay", "drill"},
+		"kind": kinds(), "level": report.LevelNames(),
 		"job_name": {"full", "synthetic", "checksum", "structure", "replay", "drill", "prune", "merge", "divergence"},
 	}
 	for _, a := range archive.Alarms() {

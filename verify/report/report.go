@@ -105,16 +105,21 @@ const (
 // Levels are all of them, in their order.
 func Levels() []Level { return []Level{Checksum, Structure, Replay, Drill} }
 
+// LevelNames are the names of all of them, in their order.
+func LevelNames() []string {
+	var names []string
+	for _, r := range Levels() {
+		names = append(names, string(r))
+	}
+	return names
+}
+
 // ParseLevel reads a level's name.
 func ParseLevel(s string) (Level, error) {
 	if slices.Contains(Levels(), Level(s)) {
 		return Level(s), nil
 	}
-	var names []string
-	for _, r := range Levels() {
-		names = append(names, string(r))
-	}
-	return "", fmt.Errorf("no level %q: use one of %s", s, strings.Join(names, ", "))
+	return "", fmt.Errorf("no level %q: use one of %s", s, strings.Join(LevelNames(), ", "))
 }
 
 // Includes tells whether proving r means to prove other as well.
