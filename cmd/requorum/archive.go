@@ -22,6 +22,7 @@ import (
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
@@ -124,7 +125,7 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeSinks([]sinks.Sink{a.config.Sink})) }()
-	if a.config.Interval == 0 && !strings.HasPrefix(a.config.Sink.String(), "s3:") {
+	if a.config.Interval == 0 && !place.PaysPerRequest(a.config.Sink.String()) {
 		a.config.Interval = diskInterval
 	}
 	if a.config.SpoolDir == "" {

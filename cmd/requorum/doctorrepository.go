@@ -19,12 +19,13 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
-	"github.com/requorum/requorum/walreplay/archive"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/archive"
 )
 
 // clockTolerance is by how much this host's clock may differ from the
@@ -46,35 +47,35 @@ func (e *examination) nextOfPlace(err error) string {
 // examineRepository does each operation once, on a scratch object. It is false
 // where the place does not answer, and nothing more need be asked of it.
 func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sinks.Abilities, bool) {
-	place := s.String()
+	name := s.String()
 	first, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
 	abilities, err := s.Abilities(first)
 	if err != nil {
-		e.failed(place, err, e.nextOfPlace(err))
+		e.failed(name, err, e.nextOfPlace(err))
 		return abilities, false
 	}
 	for _, note := range abilities.Notes {
-		e.add(checkWarn, place, note, "")
+		e.add(checkWarn, name, note, "")
 	}
 	repo, err := repository.Open(first, s)
 	switch {
 	case errors.Is(err, repository.ErrNoRepository):
-		e.add(checkOK, place, "no repository there yet: the first backup or archiver makes one", "")
+		e.add(checkOK, name, "no repository there yet: the first backup or archiver makes one", "")
 	case err != nil:
-		e.failed(place, err, e.nextOfPlace(err))
+		e.failed(name, err, e.nextOfPlace(err))
 		return abilities, false
 	case repo.Damage() != nil:
-		e.add(checkWarn, place, repo.Damage().Error(), "")
+		e.add(checkWarn, name, repo.Damage().Error(), "")
 	}
 	e.examineLineage(first, s)
 	e.examineRightsIn(ctx, s, abilities)
-	if strings.HasPrefix(place, "s3:") && (e.agent == nil || e.agent.Archiving()) {
+	if place.PaysPerRequest(name) && (e.agent == nil || e.agent.Archiving()) {
 		interval := e.options.interval
 		if interval == 0 {
 			interval = archive.DefaultInterval
 		}
-		e.report.Costs = append(e.report.Costs, costOf(place, interval, e.options.archivers, e.agent != nil))
+		e.report.Costs = append(e.report.Costs, costOf(name, interval, e.options.archivers, e.agent != nil))
 	}
 	return abilities, true
 }

@@ -28,6 +28,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/yamlfile"
@@ -106,7 +107,7 @@ func (c *Config) derive() {
 	}
 	if c.Archive.Interval == 0 {
 		c.Archive.Interval = yamlfile.Duration(DiskInterval)
-		if strings.HasPrefix(c.Repository.URL, "s3:") {
+		if place.PaysPerRequest(c.Repository.URL) {
 			c.Archive.Interval = yamlfile.Duration(archive.DefaultInterval)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -508,7 +509,7 @@ func (a *atMost) Write(p []byte) (int, error) {
 }
 
 // Secrets reads the lines of identity files, and those of the operator's environment
-// with which S3 is asked.
+// with which repositories are opened.
 func Secrets(identityFiles []string) (identities []string, environment map[string]string, err error) {
 	for _, path := range identityFiles {
 		if err := safedir.TrustedFile(path); err != nil {
@@ -525,7 +526,7 @@ func Secrets(identityFiles []string) (identities []string, environment map[strin
 		}
 	}
 	environment = map[string]string{}
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+	for _, name := range place.Environment() {
 		if v := os.Getenv(name); v != "" {
 			environment[name] = v
 		}
