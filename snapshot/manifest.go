@@ -22,7 +22,8 @@ import (
 
 // Manifest describes one full snapshot. It is written after everything that it
 // describes, so a backup exists once its manifest does. docs/format.md has
-// every field.
+// every field. describe fills them in for a snapshot that is read from a member,
+// describeImage (stored.go) for a synthetic one.
 type Manifest struct {
 	Format   int                   `json:"format"`
 	Kind     string                `json:"kind"` // "full"
