@@ -16,7 +16,7 @@ const (
 	Latest Kind = ""
 	// AtTime is the state at Target.Time.
 	AtTime Kind = "time"
-	// AtRevision is the last index before the revision after Target.Revision.
+	// AtRevision is the last index whose revision is Target.Revision.
 	AtRevision Kind = "revision"
 	// AtIndex is the state after the entry at Target.Index.
 	AtIndex Kind = "index"

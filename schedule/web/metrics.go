@@ -112,7 +112,7 @@ func newMetric(kind prometheus.ValueType, name, help string, collect func(*Statu
 	return metric{name, help, kind, labels, prometheus.NewDesc(name, help, labels, nil), collect}
 }
 
-// one is a metric without labels that always has a value.
+// single is a metric without labels that always has a value.
 func single(value func(*Status) float64) func(*Status, emit) {
 	return func(s *Status, emit emit) { emit(value(s)) }
 }

@@ -138,8 +138,8 @@ func (r *Repository) WriteDocument(ctx context.Context, name string, v any) erro
 	return r.write(ctx, name, v, true)
 }
 
-// WriteUnlocked is WriteDocument for what may go again: what is of no use once its
-// job is done, and pins.
+// WriteUnlocked is WriteDocument without object lock: for documents that may be
+// deleted once their job is done, and pins.
 func (r *Repository) WriteUnlocked(ctx context.Context, name string, v any) error {
 	return r.write(ctx, name, v, false)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
-func TestPromise3LockedObjectsStay(t *testing.T) {
+func TestPromise4LockedObjectsStay(t *testing.T) {
 	t.Parallel()
 	t.Run("versitygw", func(t *testing.T) {
 		lockedObjectsStay(t, versity(t, sinktest.S3Bucket{Name: "lockable", ObjectLock: true}))

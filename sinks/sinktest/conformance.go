@@ -43,8 +43,8 @@ func Conformance(t *testing.T, open func(t *testing.T) sinks.Sink, opts Options)
 	}{
 		{"EmptyPlace", emptyPlace},
 		{"Promise1WholeOrAbsent", wholeOrAbsent},
-		{"Promise3WrittenOnce", writtenOnce},
-		{"Promise3OneWinner", oneWinner},
+		{"Promise2WrittenOnce", writtenOnce},
+		{"Promise2OneWinner", oneWinner},
 		{"EmptyObject", emptyObject},
 		{"BigObject", bigObject},
 		{"OddSizes", oddSizes},
