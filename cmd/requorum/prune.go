@@ -16,7 +16,6 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -152,37 +151,23 @@ func (g *globals) forget(ctx context.Context, r *repository.Repository, id repos
 
 // keepFlags say what to keep.
 type keepFlags struct {
-	counts                        retention.Policy
-	within, anyPoint, grace, zone string
+	keep retention.Policy
+	zone string
 }
 
 func (k *keepFlags) addFlags(f *pflag.FlagSet) {
-	k.counts.Minimum = 1
-	for _, c := range k.counts.Counts() {
+	k.keep.Minimum = 1
+	for _, c := range k.keep.Counts() {
 		f.IntVar(c.N, "keep-"+c.Name, *c.N, c.Usage)
 	}
-	f.StringVar(&k.within, "keep-within", "", "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
-	f.StringVar(&k.anyPoint, "keep-any-point", "", "keep what every point of this `time` needs, full snapshots and log, such as 7d")
-	f.StringVar(&k.grace, "grace", yamlfile.Duration(retention.DefaultGrace).String(), "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
+	durationVar(f, &k.keep.Within, "keep-within", 0, "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
+	durationVar(f, &k.keep.AnyPoint, "keep-any-point", 0, "keep what every point of this `time` needs, full snapshots and log, such as 7d")
+	durationVar(f, &k.keep.Grace, "grace", retention.DefaultGrace, "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
 	f.StringVar(&k.zone, "time-zone", "UTC", "`where` hours, days, weeks and months begin, such as Europe/Berlin")
 }
 
-func (k *keepFlags) policy(f *pflag.FlagSet) (retention.Policy, error) {
-	p := k.counts
-	for _, one := range []struct {
-		option, value string
-		to            *time.Duration
-	}{{"keep-within", k.within, &p.Within}, {"keep-any-point", k.anyPoint, &p.AnyPoint}, {"grace", k.grace, &p.Grace}} {
-		if one.value == "" {
-			continue
-		}
-		d, err := yamlfile.ParseDuration(one.value)
-		if err != nil {
-			return p, fmt.Errorf("--%s: %w", one.option, err)
-		}
-		*one.to = d.Std()
-	}
-	var err error
+func (k *keepFlags) policy(f *pflag.FlagSet) (p retention.Policy, err error) {
+	p = k.keep
 	if p.Zone, err = time.LoadLocation(k.zone); err != nil {
 		return p, fmt.Errorf("--time-zone: %w", err)
 	}
