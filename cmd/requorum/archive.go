@@ -31,10 +31,6 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// diskInterval is the default on disk, where a segment costs nothing but a
-// file.
-const diskInterval = time.Second
-
 type archiveOptions struct {
 	conn       connFlags
 	repo       repoFlags
@@ -62,7 +58,7 @@ func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
 	f.BoolVar(&o.once, "once", false, "archive what is committed now, and end")
-	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", diskInterval, archive.DefaultInterval))
+	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
 	f.StringVar(&o.size, "size", "1MiB", "or when it has this many bytes")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
@@ -126,7 +122,7 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeSinks([]sinks.Sink{a.config.Sink})) }()
 	if a.config.Interval == 0 && !place.PaysPerRequest(a.config.Sink.String()) {
-		a.config.Interval = diskInterval
+		a.config.Interval = config.DiskInterval
 	}
 	if a.config.SpoolDir == "" {
 		if a.config.SpoolDir, err = defaultSpoolDir(g.getenv, o.dataDir+"\n"+o.walDir+"\n"+a.config.Sink.String()); err != nil {

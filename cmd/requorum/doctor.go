@@ -39,7 +39,7 @@ func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	o.conn.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "also check this data directory `DIR` of a member on this host")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
-	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("the archiving interval to reckon with (default %s to a folder, %s to S3)", diskInterval, archive.DefaultInterval))
+	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("the archiving interval to reckon with (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
 	f.IntVar(&o.archivers, "archivers", 3, "how many archivers to reckon with: one beside each member")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "the archiver's --spool-dir")
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
