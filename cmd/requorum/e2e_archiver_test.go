@@ -97,8 +97,8 @@ func (a *archiver) stop(t testing.TB) {
 	a.signal(t, syscall.SIGTERM)
 	select {
 	case <-a.ended:
-	case <-time.After(time.Minute):
-		t.Fatalf("the archiver of %s goes on a minute after SIGTERM\n%s", a.member.Name, a.output)
+	case <-time.After(5 * time.Minute):
+		t.Fatalf("the archiver of %s goes on five minutes after SIGTERM\n%s", a.member.Name, a.output)
 	}
 	if a.err != nil {
 		t.Errorf("the archiver of %s: %v\n%s", a.member.Name, a.err, a.output)

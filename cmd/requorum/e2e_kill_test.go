@@ -279,7 +279,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 	}
 	client := plainClient(t, endpoints...)
 	defer client.Close()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		running := 0
 		for _, s := range all {

@@ -84,7 +84,7 @@ func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) 
 func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers ...*archiver) walreplay.Range {
 	t.Helper()
 	var newest walreplay.Range
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		ranges := u.listHere(t, repo).Ranges
 		if n := len(ranges); n > 0 {
@@ -96,7 +96,7 @@ func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers 
 			for _, a := range archivers {
 				t.Logf("archiver of %s:\n%s", a.member.Name, lastBytes(a.output.String(), 3000))
 			}
-			t.Fatalf("index %d is not archived after a minute: %+v", index, ranges)
+			t.Fatalf("index %d is not archived after five minutes: %+v", index, ranges)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -144,7 +144,7 @@ func (s *apiServer) do(t *testing.T, method, path, body string) (code int, answe
 func (s *apiServer) must(t *testing.T, method, path, body string) (answer string) {
 	t.Helper()
 	again := false
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		code, answer := s.do(t, method, path, body)
 		switch {
 		case code/100 == 2, again && method == "POST" && code == http.StatusConflict, again && method == "DELETE" && code == http.StatusNotFound:

@@ -110,7 +110,7 @@ func scriptArchived(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	for reached := uint64(0); reached < want; time.Sleep(50 * time.Millisecond) {
 		if ctx.Err() != nil {
-			ts.Fatalf("after a minute the log is archived to index %d, not %d", reached, want)
+			ts.Fatalf("after five minutes the log is archived to index %d, not %d", reached, want)
 		}
 		repo, err := repository.Open(ctx, sink)
 		if err != nil {
@@ -269,13 +269,13 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await file text")
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		data, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && strings.Contains(string(data), args[1]) {
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s does not hold %q after a minute: %s (%v)", args[0], args[1], data, err)
+			ts.Fatalf("%s does not hold %q after five minutes: %s (%v)", args[0], args[1], data, err)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func scriptServing(ts *testscript.TestScript, neg bool, args []string) {
 			break
 		}
 		if ctx.Err() != nil {
-			ts.Fatalf("%s does not serve after a minute: %v", args[0], err)
+			ts.Fatalf("%s does not serve after five minutes: %v", args[0], err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

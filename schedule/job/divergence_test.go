@@ -41,7 +41,7 @@ func dialCluster(t *testing.T, c *storetest.Cluster) *client.Client {
 // longer than a fit member does, or a leader is yet to be elected.
 func compare(t *testing.T, cli *client.Client, members int) Comparison {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		r, err := quickly(t.Context(), cli, 50*time.Millisecond)
 		if err == nil && len(r.Hashes) == members {
 			return r

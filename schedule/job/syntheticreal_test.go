@@ -42,7 +42,7 @@ func takeFrom(t *testing.T, c *storetest.Cluster, s sinks.Sink) *snapshot.Manife
 		return r.Outcomes[0].Manifest, nil
 	}
 	// Leaders, authentication and members come and go in a mixed load.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		m, err := try()
 		if err == nil {
 			return m

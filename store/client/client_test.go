@@ -38,7 +38,7 @@ func survey(t *testing.T, cli *client.Client) client.Survey {
 // election at any time.
 func led(t *testing.T, cli *client.Client) client.Survey {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		s := survey(t, cli)
 		leaders, leader := 0, s.Members[0].Leader
 		for _, m := range s.Members {

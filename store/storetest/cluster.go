@@ -414,7 +414,7 @@ func (c *Cluster) RestartWith(t testing.TB, i int, args ...string) {
 func (c *Cluster) WriteOut(t testing.TB, i int) {
 	t.Helper()
 	client := c.Client(t, i)
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		_, err := client.Get(ctx, "x")
 		cancel()
@@ -487,7 +487,7 @@ func (c *Cluster) AddLearner(t testing.TB) int {
 	if err := c.launch(i); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
 		if err == nil {
 			if resp, err := client.Status(t.Context(), c.members[i].ClientURL); err == nil && resp.RaftAppliedIndex >= leader.RaftAppliedIndex {
@@ -509,7 +509,7 @@ func (c *Cluster) waitListed(t testing.TB, i int) {
 			continue
 		}
 		client := c.Client(t, k)
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			list, err := client.MemberList(t.Context())
 			if err == nil && slices.ContainsFunc(list.Members, func(m *pb.Member) bool { return slices.Contains(m.PeerURLs, c.members[i].PeerURL) }) {
 				break

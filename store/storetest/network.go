@@ -346,9 +346,9 @@ func (c *Cluster) Freeze(t testing.TB, i int) {
 	t.Cleanup(func() {
 		_ = c.members[i].process.cmd.Process.Signal(syscall.SIGCONT) // so that it can be stopped; it may have ended
 	})
-	for deadline := time.Now().Add(time.Minute); !stands(c.members[i].process.cmd.Process.Pid); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !stands(c.members[i].process.cmd.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("member %s: it runs on a minute after SIGSTOP", c.members[i].Name)
+			t.Fatalf("member %s: it runs on five minutes after SIGSTOP", c.members[i].Name)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (l *loaded) take(t *testing.T, members ...int) *snapshot.Manifest {
 		}
 	}
 	// Authentication, alarms and leaders come and go.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		m, err := l.takeOnce(t, config)
 		if err == nil {
 			return m

@@ -61,9 +61,9 @@ func (s *Site) Archived(t testing.TB) *walreplay.Range {
 // waitArchived waits until the archive has begun.
 func (s *Site) waitArchived(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); s.Archived(t) == nil; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); s.Archived(t) == nil; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is archived after a minute; end of %s", tail(filepath.Join(s.Host(0).dir, "agent.log"), 20))
+			t.Fatalf("nothing is archived after five minutes; end of %s", tail(filepath.Join(s.Host(0).dir, "agent.log"), 20))
 		}
 	}
 }

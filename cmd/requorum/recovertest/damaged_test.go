@@ -321,7 +321,7 @@ func TestPoint3FlippedValue(t *testing.T) {
 // in its file: it is written a while later.
 func (s *Site) waitInFile(t *testing.T, h *Host, l *Load) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		data, err := os.ReadFile(filepath.Join(h.DataDir, "member", "snap", "db"))
 		if err != nil {
@@ -348,7 +348,7 @@ func (s *Site) waitInFile(t *testing.T, h *Host, l *Load) {
 func (s *Site) waitLevel(t *testing.T) {
 	t.Helper()
 	c := s.Client(t, s.Members()...)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		var all []uint64
 		for _, h := range s.Members() {
 			status, err := c.Status(t.Context(), h.ClientURL)

@@ -103,7 +103,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
 	t.Helper()
 	index, _ := s.applied(t)
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		at = "--at " + time.Now().UTC().Format(time.RFC3339Nano) + " --at-nearest"
 		args := []string{"restore", "--repo", s.Repository, "--to-snapshot", filepath.Join(s.Dir, "none.db"), "--dry-run", "--output", "json"}
 		e := s.Must(t, exitOK, append(args, strings.Fields(at)...)...)
@@ -112,7 +112,7 @@ func (s *Site) timeAfter(t *testing.T, hosts ...*Host) (at string) {
 			return at
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after a minute nothing tells when index %d came: %s", index, e)
+			t.Fatalf("after five minutes nothing tells when index %d came: %s", index, e)
 		}
 		s.waitStored(t, LightLoad(t, "/later/", Writes(1), func() {}, s.Client(t, hosts...)))
 	}
@@ -170,7 +170,7 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 	// The archive knows of a revision only where a member told it in time; the index
 	// that a member has applied by now is behind all that was acknowledged.
 	applied, cluster := s.applied(t)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		all := s.ranges(t)
 		if slices.ContainsFunc(all, func(r walreplay.Range) bool {
 			return !r.Gap && r.Timeline.ClusterID == cluster && (r.LastRevision >= want || r.LastIndex >= applied)
@@ -178,7 +178,7 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after a minute the repository holds %+v, want revision %d or raft index %d of cluster %016x", all, want, applied, cluster)
+			t.Fatalf("after five minutes the repository holds %+v, want revision %d or raft index %d of cluster %016x", all, want, applied, cluster)
 		}
 	}
 }
