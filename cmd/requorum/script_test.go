@@ -81,7 +81,7 @@ func scriptEtcd(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 0 {
 		dir = args[0]
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: ts.MkAbs(dir), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
@@ -98,7 +98,7 @@ func scriptArchived(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: archived folder")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	client, err := client.Dial(ctx, client.Config{Endpoints: []string{ts.Getenv("ENDPOINT")}})
 	ts.Check(err)
@@ -134,7 +134,7 @@ func scriptPut(ts *testscript.TestScript, neg bool, args []string) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{ts.Getenv("ENDPOINT")}, DialTimeout: 5 * time.Second})
 	ts.Check(err)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for i := 0; i < len(args); i += 2 {
 		_, err := c.Put(ctx, args[i], args[i+1])
@@ -299,7 +299,7 @@ func scriptServing(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serving url")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for {
 		client, err := client.Dial(ctx, client.Config{Endpoints: args})

@@ -438,7 +438,7 @@ func (w *Writer) WaitFor(t testing.TB, n int) {
 			return
 		}
 		if now > last || deadline.IsZero() { // it goes on, however slowly
-			last, deadline = now, time.Now().Add(5 * time.Minute)
+			last, deadline = now, time.Now().Add(5*time.Minute)
 		}
 		if time.Now().After(deadline) {
 			w.mu.Lock()
