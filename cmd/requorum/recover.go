@@ -30,12 +30,11 @@ type recoverOptions struct {
 
 	write writeFlags
 
-	yes         bool
-	acceptLoss  string
-	force       bool
-	takeOver    bool
-	updateFlags bool
-	undo        bool
+	yes        bool
+	acceptLoss string
+	force      bool
+	takeOver   bool
+	undo       bool
 }
 
 func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
@@ -53,7 +52,6 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
 	f.BoolVar(&o.force, "force", false, "with --config: although the cluster still serves, or although that cannot be told")
 	f.BoolVar(&o.takeOver, "take-over", false, "with --config: take the hosts over from a recovery that was begun elsewhere and does not go on")
-	f.BoolVar(&o.updateFlags, "update-flags", false, "with --config: bring stale --initial-cluster flags of the members in line, before these start")
 	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
 	for name, usage := range map[string]string{
 		"initial-cluster": "the new cluster's members, `name=peer-url,…` (default: those that the old one had)",
@@ -83,10 +81,7 @@ With --config it works on all hosts of the cluster file, on each of which it run
 'requorum host', through ssh or what the file names: it stops the clients and what is
 left of the old members, sets their data aside, rebuilds and starts all members,
 proves that they serve the same and what they should, and lets the clients back.
---undo takes it
-back. Etcd's own flags that say who the members are may be stale by then, where
-names or URLs have changed: --update-flags brings them in line, before the members
-start, in static pods' manifests and in units' environment files.
+--undo takes it back.
 
 --write-config writes the cluster file, of the members of the newest backup (--repo) or
 of --host, and looks whether each host can be reached: before the disaster, or as its
@@ -139,9 +134,9 @@ instead.
 // What is of use in one of the two forms alone.
 var (
 	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-stamps"}
-	clusterFlags = []string{"force", "take-over", "undo", "update-flags"}
+	clusterFlags = []string{"force", "take-over", "undo"}
 	// decidingFlags were decided when what is undone was begun.
-	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "update-flags"})
+	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force"})
 )
 
 // check refuses what cannot be meant, before anything is read.

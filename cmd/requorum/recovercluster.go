@@ -59,7 +59,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
-		Force:  o.force, TakeOver: o.takeOver, UpdateFlags: o.updateFlags, Version: version, Tool: "requorum " + version, Logger: g.logger(),
+		Force:  o.force, TakeOver: o.takeOver, Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if o.set.Changed("min-lease-ttl") {
 		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
@@ -162,9 +162,6 @@ func (g *globals) printUndone(r *recovery.UndoReport) error {
 			g.printf("%s: nothing had been set aside\n", h.Member)
 		default:
 			g.printf("%s: %s is as it was\n", h.Member, h.PutBack)
-		}
-		if h.Flags != "" {
-			g.printf("%s: etcd's flags in %s are as they were\n", h.Member, h.Flags)
 		}
 		for _, path := range h.Kept {
 			g.printf("%s: the new member's data is kept in %s\n", h.Member, path)

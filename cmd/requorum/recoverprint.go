@@ -475,7 +475,9 @@ func (g *globals) printProspect(p *recovery.Prospect) error {
 			g.printIntent(hostIntent(p))
 		}
 	}
-	g.printStaleFlags(p)
+	for _, f := range p.Flags {
+		g.printItem("", f.String())
+	}
 	if len(p.Unsurveyed) > 0 {
 		g.printf("\n%s: what %s is read once %s stopped, and the plan is made anew then\n", strings.Join(p.Unsurveyed, ", "),
 			plural(len(p.Unsurveyed), "this one holds", "these hold"), plural(len(p.Unsurveyed), "it is", "they are"))
@@ -576,20 +578,6 @@ func hostIntent(p *recovery.Prospect) []string {
 		all = append(all, name+": gets no new member, and stays stopped with its data set aside, so that no reboot starts it")
 	}
 	return append(all, "then: all members are proved to serve the same, the old timeline ends, clients start, a full snapshot is taken")
-}
-
-// printStaleFlags prints which of etcd's flags the new members would make stale.
-func (g *globals) printStaleFlags(p *recovery.Prospect) {
-	for _, f := range p.Flags {
-		switch {
-		case f.ByHand != "":
-			g.printItem("", fmt.Sprintf("flags on %s are stale, and are to be changed by hand: %s (in %s: %s)", f.Member, f.Words(), f.In, f.ByHand))
-		case p.UpdateFlags:
-			g.printItem("", fmt.Sprintf("flags on %s are brought in line, in %s: %s", f.Member, f.In, f.Words()))
-		default:
-			g.printItem("", fmt.Sprintf("flags on %s are stale, in %s: %s; --update-flags brings them in line", f.Member, f.In, f.Words()))
-		}
-	}
 }
 
 // printRescued prints what a recovery did.

@@ -181,7 +181,7 @@ func (d *driver) mayStore(ctx context.Context) error {
 func (d *driver) passedOver(run string) (all []string) {
 	a := d.req.asked()
 	members := len(a.Change.Replace)+len(a.Change.Names)+a.Change.Count > 0
-	if members || a.Source != "" || a.Target != (asked{}).Target || a.Bump != (asked{}).Bump || a.UpdateFlags {
+	if members || a.Source != "" || a.Target != (asked{}).Target || a.Bump != (asked{}).Bump {
 		all = append(all, fmt.Sprintf("what is recovered, to which point and as which members was decided by run %s: what this command says about that is passed over", run))
 	}
 	return all

@@ -59,10 +59,7 @@ func (d *driver) ready(ctx context.Context, p *Prospect) error {
 	if err := d.rebuild(ctx); err != nil {
 		return err
 	}
-	if err := d.openTimeline(ctx); err != nil {
-		return err
-	}
-	return d.updateFlags(ctx)
+	return d.openTimeline(ctx)
 }
 
 // takeOver puts back what runs of drivers elsewhere set aside. From the fence on

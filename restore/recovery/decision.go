@@ -58,7 +58,6 @@ type asked struct {
 	Bump        restore.BumpRequest    `json:"bump"`
 	Replay      host.ReplaySettings    `json:"replay"`
 	Force       bool                   `json:"force,omitempty"`
-	UpdateFlags bool                   `json:"update_flags,omitempty"`
 }
 
 type decidedHost struct {
@@ -66,7 +65,7 @@ type decidedHost struct {
 }
 
 func (r *Request) asked() asked {
-	return asked{r.Change, r.Source, slices.Sorted(slices.Values(r.DeclareDead)), r.Target, r.Bump, r.Replay, r.Force, r.UpdateFlags}
+	return asked{r.Change, r.Source, slices.Sorted(slices.Values(r.DeclareDead)), r.Target, r.Bump, r.Replay, r.Force}
 }
 
 // names are the new members'.
@@ -160,13 +159,6 @@ func (d *driver) merge() (changed bool, err error) {
 	}
 	if now.Force && !old.Force {
 		old.Force, changed = true, true
-	}
-	switch late := d.known.begun(PhaseStart, "*"); {
-	case !now.UpdateFlags || old.UpdateFlags:
-	case late:
-		d.told.note("--update-flags comes too late for this run: its members were started, and would be restarted for it. What is stale is told in the end")
-	default:
-		old.UpdateFlags, changed = true, true
 	}
 	return changed, nil
 }

@@ -173,8 +173,7 @@ func (d *driver) reached() Phase {
 		asks := p == PhaseLook || p == PhaseSurvey
 		takes := p == PhaseTakeOver && len(d.known.decision.TakesOver) == 0
 		stores := slices.Contains([]Phase{PhaseLineage, PhaseSupersede, PhaseSnapshot}, p) && len(d.cfg.Repositories) == 0
-		flags := p == PhaseFlags && !d.known.decision.Asked.UpdateFlags
-		if !asks && !takes && !stores && !flags && !d.known.done(p, "") {
+		if !asks && !takes && !stores && !d.known.done(p, "") {
 			return p
 		}
 	}

@@ -68,7 +68,7 @@ func (d *driver) state(ctx context.Context, h *participant) {
 		return
 	}
 	h.state.Kind, h.state.DataDir, h.state.Holder, h.state.Clients, h.state.Faults = m.Kind, m.DataDir, m.Run, m.Clients, m.Faults
-	h.state.Stopped, h.state.Runs, h.state.Flags = m.Stopped != nil, m.Runs, m.Flags
+	h.state.Stopped, h.state.Runs = m.Stopped != nil, m.Runs
 	if m.Stopped == nil && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}

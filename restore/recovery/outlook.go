@@ -171,7 +171,7 @@ func (d *driver) settle(p *Prospect, a asked) error {
 		}
 	}
 	p.Bump = bumpOf(p.Plan, a)
-	p.Flags, p.UpdateFlags = d.staleFlags(p.Plan.Members, p.Members), a.UpdateFlags
+	p.Flags = d.staleFlags(p.Plan.Members, p.Members)
 	return nil
 }
 

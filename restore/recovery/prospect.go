@@ -44,10 +44,8 @@ type Prospect struct {
 	// well, so that nothing can start there.
 	Left []string            `json:"left,omitempty"`
 	Bump restore.BumpRequest `json:"bump"`
-	// Flags are those of etcd's that the new members make stale, by host; UpdateFlags
-	// says that they are to be brought in line.
-	Flags       []HostFlags `json:"stale_flags,omitempty"`
-	UpdateFlags bool        `json:"update_flags,omitempty"`
+	// Flags are those of etcd's that the new members make stale, by host.
+	Flags []StaleFlags `json:"stale_flags,omitempty"`
 	// Obstacles say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Obstacles []string `json:"obstacles,omitempty"`
@@ -77,9 +75,7 @@ type HostState struct {
 	// Faults say what on the host a recovery would fail for.
 	Faults  []string           `json:"faults,omitempty"`
 	Clients []host.ClientState `json:"clients,omitempty"`
-	// Flags are those of etcd's about the members, as the host has them.
-	Flags *supervisor.FlagsFound `json:"etcd_flags,omitempty"`
-	Dead  bool                   `json:"declared_dead,omitempty"`
+	Dead    bool               `json:"declared_dead,omitempty"`
 	// Repositories are those of the cluster file, and what the host can
 	// read there of what the plan may have it build from; nil where it was not asked,
 	// because nothing may have to. Unasked says why it could not be.

@@ -71,11 +71,6 @@ type Request struct {
 	// on. What it had set aside is put back first.
 	TakeOver bool
 
-	// UpdateFlags brings those of etcd's flags in line that say who the members are,
-	// where hosts can, before the new members start. Of a run that goes on
-	// it may be added until then. Where it fails the recovery goes on.
-	UpdateFlags bool
-
 	// Version is that of requorum, which hosts have to have as well.
 	Version string
 	// Tool is what writes, such as "requorum 1.2.3", for manifests.
@@ -213,7 +208,6 @@ const (
 	PhaseSetAside  Phase = "set-aside"
 	PhaseRebuild   Phase = "rebuild"
 	PhaseLineage   Phase = "lineage" // the new timeline is opened
-	PhaseFlags     Phase = "flags"   // etcd's flags are brought in line, where asked for
 	PhaseStart     Phase = "start"
 	PhaseProve     Phase = "prove"
 	PhaseResume    Phase = "resume"    // clients are started
@@ -233,7 +227,7 @@ const (
 
 // Phases are those of a recovery, in their order.
 func Phases() []Phase {
-	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseFlags, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
+	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
 }
 
 // Events is told what goes on. Its methods are called from one goroutine at a time.

@@ -173,7 +173,8 @@ func TestHostGone(t *testing.T) {
 }
 
 // A host is gone for good: a new one gets its member, under another name and
-// address, and the state from the survivors.
+// address, and the state from the survivors. Its flags know nothing of it (etcd is started
+// with the old --initial-cluster), and what they should be is told.
 func TestReplaced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cmd/requorum/recovertest replaces hosts")
@@ -192,7 +193,7 @@ func TestReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Proven || len(r.Members) != 3 || len(r.Proof.Missing) > 0 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "--initial-cluster=") && strings.Contains(n, "m4=") }) {
+	if !r.Proven || len(r.Members) != 3 || len(r.Flags) != 3 || len(r.Proof.Missing) > 0 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "--initial-cluster=") && strings.Contains(n, "m4=") }) {
 		t.Errorf("%s", shown(r))
 	}
 	brought := false

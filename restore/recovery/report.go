@@ -55,10 +55,10 @@ type Report struct {
 	Snapshots []Stored        `json:"snapshots,omitempty"`
 	// Incomplete says what failed after the proof: the same command completes it.
 	Incomplete []string `json:"incomplete,omitempty"`
-	// Flags are those of etcd's that were brought in line, or are stale.
-	Flags    []HostFlags `json:"stale_flags,omitempty"`
-	Warnings []string    `json:"warnings,omitempty"`
-	Next     []string    `json:"next,omitempty"` // steps for the operator
+	// Flags are those of etcd's that are stale now.
+	Flags    []StaleFlags `json:"stale_flags,omitempty"`
+	Warnings []string     `json:"warnings,omitempty"`
+	Next     []string     `json:"next,omitempty"` // steps for the operator
 }
 
 // HostReport is what was done on one host.
@@ -116,11 +116,8 @@ type HostUndo struct {
 	// had been set aside. Kept is where the new content went.
 	PutBack string   `json:"put_back,omitempty"`
 	Kept    []string `json:"kept,omitempty"`
-	// Flags is the file in which etcd's flags are as they were before; empty where the
-	// recovery had not changed them.
-	Flags   string `json:"flags,omitempty"`
-	Started bool   `json:"started"`
-	Dead    bool   `json:"declared_dead,omitempty"`
+	Started bool     `json:"started"`
+	Dead    bool     `json:"declared_dead,omitempty"`
 	// Failed says why the data of a host that is declared dead, and can be reached, was
 	// not put back.
 	Failed string `json:"failed,omitempty"`
@@ -173,9 +170,7 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 		}
 	}
 	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
-	if r.Flags, err = d.reportFlags(); err != nil {
-		return nil, err
-	}
+	r.Flags = d.staleFlags(d.known.decision.Plan.Members, d.known.decision.Members)
 	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
 	return r, nil
 }
@@ -236,10 +231,10 @@ func (d *driver) after(r *Report) []string {
 }
 
 // next are the operator's next steps.
-func (d *driver) next(flags []HostFlags) (all []string) {
+func (d *driver) next(flags []StaleFlags) (all []string) {
 	dec := d.known.decision
 	for _, f := range flags {
-		all = append(all, f.next()...)
+		all = append(all, f.String())
 	}
 	endpoint := "URL"
 	for _, m := range dec.Members {

@@ -307,9 +307,6 @@ func (d *driver) putBackHost(ctx context.Context, h *participant) (outcome, erro
 	if done.Aside != nil {
 		u.PutBack = done.Aside.DataDir
 	}
-	if done.Flags != nil {
-		u.Flags = done.Flags.In
-	}
 	d.warnAll(h, done.Warnings)
 	return outcome{result: u, detail: u.PutBack}, nil
 }

@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/store/safedir"
@@ -419,12 +418,6 @@ func (c *Client) Quiesce(ctx context.Context) (*Done, error) {
 // Done.Warnings says so.
 func (c *Client) Resume(ctx context.Context) (*Done, error) {
 	return c.act(ctx, verbResume, nil)
-}
-
-// Flags brings the flags in line with which the stopped member will be started. An
-// answer whose Done.Flags.ByHand is not empty says what a person has to change.
-func (c *Client) Flags(ctx context.Context, wanted supervisor.Flags) (*Done, error) {
-	return c.act(ctx, verbFlags, wanted)
 }
 
 // Rebuild builds the member's directories as a plan says, from where source tells that

@@ -148,8 +148,6 @@ func (p *process) dispatch(ctx context.Context, r *incoming) (any, error) {
 		return act(ctx, p, r, (*host).quiesce)
 	case verbResume:
 		return act(ctx, p, r, (*host).resume)
-	case verbFlags:
-		return act(ctx, p, r, (*host).flags)
 	default:
 		return nil, refused(BadRequest, fmt.Errorf("%q is nothing that a host does", r.Verb))
 	}

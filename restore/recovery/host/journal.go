@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -50,10 +49,6 @@ const (
 	stepQuiesce step = "quiesce"
 	stepClient  step = "client"
 	stepResumed step = "resume-done"
-	// Flagging begins to bring etcd's flags in line: Flags says where. Unflagged says
-	// that the old ones are back.
-	stepFlags       step = "flags"
-	stepFlagsUndone step = "flags-undone"
 	// Asked is the first of an epoch: what is asked of a lower one is refused.
 	stepEpoch step = "asked"
 )
@@ -67,7 +62,6 @@ type record struct {
 	Built *builtRecord   `json:"built,omitempty"`
 	// Clients are those of Quiescing and ClientAt.
 	Clients []clientRecord `json:"clients,omitempty"`
-	Flags   *flagsRecord   `json:"flags,omitempty"`
 	Epoch   uint64         `json:"epoch,omitempty"`
 }
 
@@ -91,8 +85,6 @@ type journal struct {
 	taken []builtRecord // undone
 
 	quiesce *quiesceRecord // not resumed
-
-	flags []flagsRecord // not undone, oldest first
 
 	epoch uint64 // the highest
 }
@@ -179,8 +171,6 @@ func (j *journal) apply(e record) {
 		}
 	case stepRebuild, stepSuperseded:
 		j.build(e)
-	case stepFlags, stepFlagsUndone:
-		j.flag(e)
 	case stepEpoch:
 		j.epoch = max(j.epoch, e.Epoch)
 	default: // it is about clients
@@ -387,39 +377,4 @@ func (j *journal) applyClients(e record) {
 		j.quiesce = nil
 	default: // it is about the member
 	}
-}
-
-// flagsRecord is what a run did to the file that has etcd's flags.
-type flagsRecord struct {
-	Run string `json:"-"` // the entry's
-	// Path is the file, and Kept the one with its text from before the run.
-	Path string `json:"path"`
-	Kept string `json:"kept"`
-	// Before and After are the SHA-256 of the old text and the new one.
-	Before string `json:"before"`
-	After  string `json:"after"`
-	// Changes are all that the run changed.
-	Changes []supervisor.FlagChange `json:"changes"`
-}
-
-// flag keeps one entry for each run: the newest, of which an undo goes back to the
-// first text.
-func (j *journal) flag(e record) {
-	j.flags = slices.DeleteFunc(j.flags, func(f flagsRecord) bool { return f.Run == e.Run })
-	if e.Step == stepFlags {
-		f := *e.Flags
-		f.Run = e.Run
-		j.flags = append(j.flags, f)
-	}
-}
-
-// Flags is what a run did, or began to; nil where it did not, or it was undone.
-func (j *journal) Flags(run string) *flagsRecord {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if i := slices.IndexFunc(j.flags, func(f flagsRecord) bool { return f.Run == run }); i >= 0 {
-		f := j.flags[i]
-		return &f
-	}
-	return nil
 }

@@ -118,14 +118,10 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags, warnings, err := h.flagsBack(a.Run)
-	if err != nil {
-		return nil, err
-	}
 	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndoDone}); err != nil {
 		return nil, err
 	}
-	return &Done{Aside: &known.Aside, Kept: kept, Flags: flags, Warnings: warnings}, nil
+	return &Done{Aside: &known.Aside, Kept: kept}, nil
 }
 
 // sameDirectories refuses to work outside the configured directories on the word
@@ -153,8 +149,6 @@ func (h *host) observe(ctx context.Context, a *observeArguments, _ io.Writer) (a
 	if id, err := h.cluster(); err == nil { // there may be nothing as yet, or what another writes
 		answer.Cluster = id.String()
 	}
-	found := h.place().Read(ctx)
-	answer.Flags = &found
 	var err error
 	if answer.Stopped, err = h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
@@ -162,12 +156,12 @@ func (h *host) observe(ctx context.Context, a *observeArguments, _ io.Writer) (a
 	if b := h.Journal.Newest(); b != nil && a.Built {
 		answer.Built = &Built{Run: b.Run, Old: b.Old, New: b.New, Ago: max(0, time.Since(b.At)), Result: b.Result}
 	}
-	answer.Faults = h.faults(ctx, found)
+	answer.Faults = h.faults(ctx)
 	return answer, nil
 }
 
 // faults tries what a recovery needs of the host, without changing anything.
-func (h *host) faults(ctx context.Context, found supervisor.FlagsFound) (all []string) {
+func (h *host) faults(ctx context.Context) (all []string) {
 	m := h.Config.Member
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if err := h.Controller.Check(ctx); err != nil {
@@ -183,9 +177,6 @@ func (h *host) faults(ctx context.Context, found supervisor.FlagsFound) (all []s
 	}
 	if _, err := h.identities(); err != nil {
 		add("%v", err)
-	}
-	if found.ByHand != "" && (m.Kind == supervisor.StaticPod || m.Kind == supervisor.Systemd && m.Systemd.EnvironmentFile != "") {
-		add("after a recovery, etcd's flags in %s would have to be changed by hand: %s", found.In, found.ByHand)
 	}
 	return all
 }

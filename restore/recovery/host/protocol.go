@@ -53,7 +53,6 @@ const (
 	verbRebuild      verb = "rebuild"
 	verbQuiesce      verb = "quiesce"
 	verbResume       verb = "resume"
-	verbFlags        verb = "flags"
 	verbFetch        verb = "fetch"
 )
 
@@ -110,8 +109,6 @@ type Member struct {
 	// Cluster is the ID of the one whose log lies in the directories; empty where
 	// there is none that can be read.
 	Cluster string `json:"cluster_id,omitempty"`
-	// Flags are those about the members that etcd is started with.
-	Flags *supervisor.FlagsFound `json:"flags,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
 	Aside []restore.Aside `json:"aside,omitempty"`
 	// Built is the last rebuild that was not undone, where that is asked for; nil where
@@ -139,8 +136,6 @@ type Done struct {
 	Clients []ClientState `json:"clients,omitempty"`
 	// Result is that of Rebuild.
 	Result *Rebuilt `json:"result,omitempty"`
-	// Flags are what was brought in line, of Flags; of Undo, what was put back.
-	Flags *FlagsDone `json:"flags,omitempty"`
 	// Warnings are what the operator should know of an action that was done.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -463,18 +458,6 @@ type ClientState struct {
 	Ran   *bool       `json:"ran,omitempty"`
 	// Timeout is what Phase may take at most, where it is one that is under way.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
-}
-
-// FlagsDone is what was done to the flags that a member is started with.
-type FlagsDone struct {
-	// In is where they stand, and Kept the file with the old text; empty where nothing
-	// was changed.
-	In   string `json:"in"`
-	Kept string `json:"kept,omitempty"`
-	// Changes were made, or, where ByHand says why not from here, are to be made by
-	// hand.
-	Changes []supervisor.FlagChange `json:"changes,omitempty"`
-	ByHand  string                  `json:"by_hand,omitempty"`
 }
 
 var runID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{7,63}$`)

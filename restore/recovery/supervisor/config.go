@@ -94,10 +94,6 @@ type SystemdMember struct {
 	Unit string `yaml:"unit"`
 	// Systemctl is the program. Default: found in PATH.
 	Systemctl string `yaml:"systemctl"`
-	// EnvironmentFile is what the unit reads etcd's ETCD_ variables from, such as
-	// /etc/default/etcd: those about the members can be brought in line there after a
-	// recovery. For the member only. Default: none; that is done by hand.
-	EnvironmentFile string `yaml:"environment-file"`
 }
 
 // StaticPodMember is a manifest that the kubelet watches, as kubeadm writes it.
@@ -238,7 +234,6 @@ func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
 	for _, k := range []struct{ key, path string }{
 		{"data-dir", m.DataDir}, {"wal-dir", m.WALDir}, {"state-dir", s.StateDir},
 		{"store.log-file", m.Store.LogFile}, {"static-pod.manifest", m.StaticPod.Manifest}, {"static-pod.aside-dir", m.StaticPod.AsideDir},
-		{"systemd.environment-file", m.Systemd.EnvironmentFile},
 	} {
 		if k.path != "" && !filepath.IsAbs(k.path) {
 			add(k.key, "%s is relative, and would mean another file in another folder: write the whole path", k.path)
@@ -330,9 +325,6 @@ func (s *Setup) clientFaults(at string, places *yamlfile.Places) (all []ConfigFa
 			if k.value < 0 || k.value == 0 && places.Given(at+k.key) {
 				add(k.key, "want a time to wait, such as 3m")
 			}
-		}
-		if cl.Systemd.EnvironmentFile != "" {
-			add("systemd.environment-file", "is for the member: a client has no flags of etcd")
 		}
 		if strings.ContainsAny(cl.Process, "/ ") {
 			add("process", "%q: want the program's name alone, such as kube-apiserver", cl.Process)
