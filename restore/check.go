@@ -419,21 +419,3 @@ func checkInside(path string) error {
 		}
 	}
 }
-
-// Alike gives a file the owner, mode and SELinux label of another one.
-func Alike(path, like string) error {
-	f, err := safedir.Open(like)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	t := traits{}
-	if err == nil {
-		t.fileMode, t.owner = info.Mode().Perm(), ownerOf(info)
-		t.label, err = labelOf(f)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return t.apply(path)
-}

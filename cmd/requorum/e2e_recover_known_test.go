@@ -111,7 +111,7 @@ func TestRecoverThroughACommand(t *testing.T) {
 
 	// One is written from the repository, and from nothing but addresses.
 	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.path("repo"), "--kind", "systemd", "--run", "env", "--data-dir", l.cluster.Member(0).DataDir, "--cluster", "production"}
-	e = l.must(t, exitOK, write...)
+	l.must(t, exitOK, write...)
 	path := l.path("cluster.yaml")
 	cfg, err := recovery.ReadConfig(path)
 	if err != nil || cfg.Cluster != "production" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Run != "env" || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Hosts[0].PeerURLs) != 1 || len(cfg.Repositories) != 1 {

@@ -48,6 +48,7 @@ func flagsPlace(m supervisor.MemberConfig) string {
 		return m.StaticPod.Manifest
 	case supervisor.Systemd:
 		return m.Systemd.Unit + " or its environment file"
+	default:
+		return "what starts etcd"
 	}
-	return "what starts etcd"
 }
