@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -227,7 +226,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 			t.result.Failures = append(t.result.Failures, MemberFailure{Endpoint: m.Endpoint, Member: memberName(m), Err: m.Err})
 		}
 	}
-	return nil, &NoMemberError{t.result.Failures}
+	return nil, noMember(t.result.Failures)
 }
 
 // memberError marks a failure that another member may not have.
@@ -448,29 +447,15 @@ type MemberFailure struct {
 	Err      error
 }
 
-// NoMemberError says that no member could be read, and why for each.
-type NoMemberError struct {
-	Failures []MemberFailure
-}
-
-func (e *NoMemberError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "no member gave a snapshot (%d tried)", len(e.Failures))
-	for _, f := range e.Failures {
-		fmt.Fprintf(&b, "\n  %s", f.Endpoint)
+// noMember says that no member could be read, and why for each, whose error is within.
+func noMember(failures []MemberFailure) error {
+	err := fmt.Errorf("no member gave a snapshot (%d tried)", len(failures))
+	for _, f := range failures {
+		where := f.Endpoint
 		if f.Member != "" {
-			fmt.Fprintf(&b, " (%s)", f.Member)
+			where += " (" + f.Member + ")"
 		}
-		fmt.Fprintf(&b, ": %v", f.Err)
+		err = fmt.Errorf("%w\n  %s: %w", err, where, f.Err)
 	}
-	return b.String()
-}
-
-// Unwrap gives errors.Is and errors.As the members' own errors.
-func (e *NoMemberError) Unwrap() []error {
-	var all []error
-	for _, f := range e.Failures {
-		all = append(all, f.Err)
-	}
-	return all
+	return err
 }

@@ -73,9 +73,9 @@ type order struct {
 // RunProcess starts the child, and returns the result of its work once it has ended.
 // onProgress may be nil; it is called by one goroutine at a time.
 //
-// The error is a *WorkError where the work failed, a *MemoryError where the limit
-// was too low, a *CrashError where the child ended in another way, and ctx's cause
-// where ctx ended first. A result that came in spite of that is returned.
+// The error is a *MemoryError where the limit was too low, a *CrashError where the
+// child ended without an answer, the work's own as text where that failed, and ctx's
+// cause where ctx ended first. A result that came in spite of that is returned.
 func RunProcess(ctx context.Context, c Command, request any, onProgress func(phase string, done, total int64), memory int64) (json.RawMessage, error) {
 	line, err := orderLine(request, memory)
 	if err != nil {
@@ -385,7 +385,7 @@ func outcome(ctx context.Context, said *reader, wrote *keeper, memory int64, end
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case said.failed != nil:
-		return nil, &WorkError{said.failed.Text}
+		return nil, errors.New(said.failed.Text)
 	case memory > 0 && ended != nil && (died || wrote.looksLikeMemory()):
 		return nil, &MemoryError{Limit: memory, Stderr: wrote.String(), Crash: cmp.Or(wrote.Line(), ended.Error())}
 	}
@@ -397,11 +397,6 @@ var (
 	// ErrOrphaned is the cause of the context of a child's work whose parent ended.
 	ErrOrphaned = errors.New("the process that asked for this job has ended")
 )
-
-// WorkError says that the child's work failed: Text is its error.
-type WorkError struct{ Text string }
-
-func (e *WorkError) Error() string { return e.Text }
 
 // MemoryError says that the child needed more memory than it may take.
 type MemoryError struct {

@@ -159,24 +159,14 @@ func (t *Timeline) goneGaps(index uint64) []string {
 	return all
 }
 
-// PromiseError says that a plan would break what was promised: a bug of the
-// planner, or a plan that was changed. Nothing is deleted.
-type PromiseError struct {
-	Timeline string
-	Text     string
-}
-
-func (e *PromiseError) Error() string {
-	return fmt.Sprintf("the plan would break a promise, so nothing is deleted (please report this): timeline %s: %s", e.Timeline, e.Text)
-}
-
-// check holds the plan against the promises. It looks at what can be restored
-// before and after, and shares nothing with what decided but that.
+// check holds the plan against the promises: one that breaks them is a bug of the
+// planner, or was changed. It looks at what can be restored before and after, and
+// shares nothing with what decided but that.
 func (d *decision) check() error {
 	for _, t := range d.inv.Timelines {
 		after := func(b Backup) bool { return !d.goes(b) }
 		if text := d.broken(t, after, d.cuts[t].index); text != "" {
-			return &PromiseError{t.ID.String(), text}
+			return fmt.Errorf("the plan would break a promise, so nothing is deleted (please report this): timeline %s: %s", t.ID, text)
 		}
 	}
 	return nil

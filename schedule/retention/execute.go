@@ -58,8 +58,8 @@ func (e *RefusedError) Error() string { return "nothing was deleted: " + e.Why }
 // of full snapshots it lets go what both the plan and a new one of the same policy
 // and time let go; for the rest the new one counts, since what waited for the grace
 // time may be due by now. It returns what it did also with an error; what is left is done by the next
-// run. Where the credentials lack the right to delete the error is a
-// *DeniedError, before anything is written but a scratch object.
+// run. Where the credentials lack the right to delete the error names
+// it, and has sinks.ErrDenied within, before anything is written but a scratch object.
 func Execute(ctx context.Context, repo *repository.Repository, plan *Plan, o Options) (Result, error) {
 	if plan.Refused != "" {
 		return Result{Spared: []Spared{}}, &RefusedError{plan.Refused}
@@ -238,18 +238,6 @@ func (x *execution) notPinned(ctx context.Context, all []Let) ([]Let, error) {
 	return free, nil
 }
 
-// DeniedError says that the credentials lack the right to delete.
-type DeniedError struct {
-	Repository string
-	Err        error
-}
-
-func (e *DeniedError) Error() string {
-	return fmt.Sprintf("pruning %s needs the right to delete objects in it (in S3: s3:DeleteObject and, where the bucket keeps versions, s3:DeleteObjectVersion on all of the prefix; in a folder: to write in it): %v", e.Repository, e.Err)
-}
-
-func (e *DeniedError) Unwrap() error { return e.Err }
-
 // deleters is how many deletions are under way at once, and batch how many are
 // begun before all of them have ended.
 const (
@@ -280,9 +268,10 @@ func (x *execution) probe(ctx context.Context) (time.Time, error) {
 	return clock, nil
 }
 
+// explain names the right that a denied request lacks.
 func (x *execution) explain(err error) error {
 	if errors.Is(err, sinks.ErrDenied) {
-		return &DeniedError{x.repo.String(), err}
+		return fmt.Errorf("pruning %s needs the right to delete objects in it (in S3: s3:DeleteObject and, where the bucket keeps versions, s3:DeleteObjectVersion on all of the prefix; in a folder: to write in it): %w", x.repo, err)
 	}
 	return err
 }

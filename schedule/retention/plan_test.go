@@ -384,8 +384,7 @@ func TestPromise1Asserted(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil(plan)
-		var broken *PromiseError
-		if err := plan.holds(inv); !errors.As(err, &broken) {
+		if err := plan.holds(inv); err == nil || !strings.Contains(err.Error(), "would break a promise") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -114,8 +114,7 @@ func TestDeniedInS3(t *testing.T) {
 	repo, _ := onS3(t, url)
 	r := &rig{TB: t, repo: repo, place: newPlace(time.Now())}
 	_, err := Execute(context.Background(), repo, r.plan(Policy{Last: 2}), Options{})
-	var denied *DeniedError
-	if !errors.As(err, &denied) || !strings.Contains(err.Error(), "s3:DeleteObject") {
+	if !errors.Is(err, sinks.ErrDenied) || !strings.Contains(err.Error(), "s3:DeleteObject") {
 		t.Error(err)
 	}
 	if got := r.backups(timelineA); len(got) != len(all) {

@@ -156,7 +156,7 @@ func Drill(ctx context.Context, image snapshot.Image, o DrillOptions) (check rep
 // inScratch does the drill in a folder that is gone afterwards.
 func (d *drill) inScratch(ctx context.Context) (err error) {
 	if d.scratch, err = walreplay.NewScratchFolder(d.options.ScratchDir); err != nil {
-		return d.conclude(ctx, unable("make the scratch folder: %w", err))
+		return d.conclude(ctx, fmt.Errorf("make the scratch folder: %w", err))
 	}
 	err = d.run(ctx)
 	done := d.phase(PhaseRemove)
@@ -179,10 +179,10 @@ func (d *drill) run(ctx context.Context) (err error) {
 		return fmt.Errorf("look into %s: %w", d.image.Name(), err)
 	}
 	if strings.HasPrefix(d.facts.ClusterVersion, "3.4.") {
-		return unable("etcd 3.4 wrote %s: a drill begins with etcd 3.5, and the level structure is the last that proves it", d.image.Name())
+		return fmt.Errorf("etcd 3.4 wrote %s: a drill begins with etcd 3.5, and the level structure is the last that proves it", d.image.Name())
 	}
 	if d.tls, err = store.MakeRunTLS(filepath.Join(d.scratch.Path(), "tls")); err != nil {
-		return unable("%w", err)
+		return err
 	}
 	const attempts = 3 // somebody else may take a port between finding and listening
 	err = d.boot(ctx)
@@ -190,7 +190,7 @@ func (d *drill) run(ctx context.Context) (err error) {
 		d.process.end()
 		for _, m := range d.plan.Members {
 			if err := safedir.RemoveAll(m.DataDir); err != nil {
-				return unable("start again with other ports: %w", err)
+				return fmt.Errorf("start again with other ports: %w", err)
 			}
 		}
 		err = d.boot(ctx)
@@ -235,7 +235,7 @@ func (d *drill) build(ctx context.Context) error {
 	done := d.phase(PhaseBuild)
 	if d.plan, err = restore.NewPlan(ctx, request); err != nil {
 		if errors.Is(err, restore.ErrTooOld) {
-			return unable("it is newer than the bundled etcd %s: %w", version.Version, err)
+			return fmt.Errorf("it is newer than the bundled etcd %s: %w", version.Version, err)
 		}
 		return fmt.Errorf("plan the cluster: %w", err)
 	}
@@ -269,7 +269,7 @@ func (d *drill) request() (restore.Request, error) {
 	}
 	ports, err := client.FreePorts(2 * members)
 	if err != nil {
-		return restore.Request{}, unable("find ports for %d members: %w", members, err)
+		return restore.Request{}, fmt.Errorf("find ports for %d members: %w", members, err)
 	}
 	d.clients = map[string]string{}
 	var cluster []string
@@ -299,7 +299,7 @@ func (d *drill) expect(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(err, &disk):
-		return unable("read the built database: %w", err)
+		return fmt.Errorf("read the built database: %w", err)
 	case err != nil:
 		d.findings = []report.Finding{{Kind: report.KindServe, Text: "what it should serve cannot be read: " + err.Error()}}
 		return nil //nolint:nilerr // it is a finding
@@ -310,7 +310,7 @@ func (d *drill) expect(ctx context.Context) error {
 		return fault(report.KindServe, "authentication is enabled, and no user root with the role root exists: nobody could administer the cluster")
 	}
 	if d.password, err = setRootPassword(d.plan.Members); err != nil {
-		return unable("put a password into the copies: %w", err)
+		return fmt.Errorf("put a password into the copies: %w", err)
 	}
 	return nil
 }
@@ -395,23 +395,13 @@ func (d *drill) serve(ctx context.Context) error {
 		}
 		return nil
 	case err != nil:
-		return unable("%w: try again where there is less to do", err)
+		return fmt.Errorf("%w: try again where there is less to do", err)
 	}
-	return unable("not compared: %s", strings.Join(r.Unproved, "; "))
+	return fmt.Errorf("not compared: %s", strings.Join(r.Unproved, "; "))
 }
 
-// unableError says that something could not be tried, which says nothing about
-// the image.
-type unableError struct{ err error }
-
-func (e *unableError) Error() string { return e.err.Error() }
-func (e *unableError) Unwrap() error { return e.err }
-
-func unable(format string, args ...any) error {
-	return &unableError{fmt.Errorf(format, args...)}
-}
-
-// faultError says that the image made the drill impossible.
+// faultError says that the image made the drill impossible. Any other error says that
+// something could not be tried, which says nothing about the image.
 type faultError struct{ finding report.Finding }
 
 func (e *faultError) Error() string { return e.finding.String() }

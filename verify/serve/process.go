@@ -40,7 +40,7 @@ func (d *drill) start(ctx context.Context) error {
 	d.booting = time.Now()
 	p, err := launch(d.options.Command, d.scratch.Lock())
 	if err != nil {
-		return unable("start the members: %w", err)
+		return fmt.Errorf("start the members: %w", err)
 	}
 	d.process = p
 	o := order{InitialCluster: d.plan.InitialCluster(), Token: d.plan.ClusterToken, TLS: d.tls, BootTimeout: d.options.BootTimeout}
@@ -55,13 +55,13 @@ func (d *drill) start(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && starting.Err() != nil:
-		return unable("the members had not opened their databases after %s: try again where there is less to do, or allow more time", d.options.BootTimeout)
+		return fmt.Errorf("the members had not opened their databases after %s: try again where there is less to do, or allow more time", d.options.BootTimeout)
 	case err != nil && p.endsWithin(ctx, burial):
 		return p.death(report.KindBoot, "while it booted")
 	case err != nil:
-		return unable("the process of the members does not answer: %w", err)
+		return fmt.Errorf("the process of the members does not answer: %w", err)
 	case first.Late:
-		return unable("the members were not ready within %s, and nothing says why: %s: try again where there is less to do, or allow more time", d.options.BootTimeout, first.Error)
+		return fmt.Errorf("the members were not ready within %s, and nothing says why: %s: try again where there is less to do, or allow more time", d.options.BootTimeout, first.Error)
 	case first.Error != "":
 		return verdict(first.Error, report.KindBoot, "the members did not start")
 	}
@@ -194,11 +194,11 @@ var environmental = []string{
 // verdict is what an error that the members gave, or their last words, mean.
 func verdict(words string, kind report.Kind, what string) error {
 	if strings.Contains(words, syscall.EADDRINUSE.Error()) {
-		return unable("%s: %w: %s", what, errPortTaken, words)
+		return fmt.Errorf("%s: %w: %s", what, errPortTaken, words)
 	}
 	for _, e := range environmental {
 		if strings.Contains(words, e) {
-			return unable("%s: %s", what, words)
+			return fmt.Errorf("%s: %s", what, words)
 		}
 	}
 	return fault(kind, "%s: %s", what, words)
@@ -232,11 +232,11 @@ func (p *process) death(kind report.Kind, when string) error {
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
-			return unable("the process of the members was killed %s, as systems do where memory runs out: free memory, or drill on another machine", when)
+			return fmt.Errorf("the process of the members was killed %s, as systems do where memory runs out: free memory, or drill on another machine", when)
 		}
 	}
 	if words == "" {
-		return unable("the process of the members ended %s without a word (%v): is %s a program that runs them?", when, p.err, p.cmd.Path)
+		return fmt.Errorf("the process of the members ended %s without a word (%v): is %s a program that runs them?", when, p.err, p.cmd.Path)
 	}
 	return verdict(words, kind, "etcd ended its process "+when)
 }

@@ -272,7 +272,6 @@ func (r *Report) Complete() bool { return len(r.Missing)+len(r.Unproved)+len(r.W
 type NoQuorumError struct {
 	Waited  time.Duration
 	Missing []Missing
-	Err     error // the last reason
 }
 
 func (e *NoQuorumError) Error() string {
@@ -280,13 +279,8 @@ func (e *NoQuorumError) Error() string {
 	for _, m := range e.Missing {
 		why = append(why, m.Name+": "+m.Why)
 	}
-	if len(why) == 0 {
-		why = append(why, fmt.Sprint(e.Err))
-	}
 	return fmt.Sprintf("no quorum of the new cluster serves after %s: %s", e.Waited.Round(time.Second), strings.Join(why, "; "))
 }
-
-func (e *NoQuorumError) Unwrap() error { return e.Err }
 
 // WrongError says that the cluster serves, and is or holds something else than it
 // has to: clients must not be let on it.
