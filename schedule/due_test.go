@@ -125,7 +125,7 @@ func TestBegunElsewhere(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		began := time.Now()
 		const backup = "20260101T000000Z-aaaaaa"
-		object := repository.SnapshotName(id, backup, false)
+		object := repository.SnapshotName(id, backup, 1, false)
 		if _, err := sinks.Put(t.Context(), sink, object, []byte("x"), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

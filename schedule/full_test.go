@@ -181,7 +181,7 @@ func TestTakenIsDone(t *testing.T) {
 	}
 	m := *s.full(timelineA, time.Now(), false)
 	m.ID = task.BackupID()
-	m.Object.Name = repository.SnapshotName(timelineA, m.ID, false)
+	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
 	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
 	r, err := term.taken(t.Context(), repo, task, snapshot.ErrTaken)
 	if err != nil || r.Backup != m.ID || !strings.Contains(r.Text, "earlier attempt") {

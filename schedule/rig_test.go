@@ -139,7 +139,7 @@ func (s *shelf) full(id repository.TimelineID, started time.Time, synthetic bool
 	s.Helper()
 	s.n++
 	backup := fmt.Sprintf("%s-%06x", started.UTC().Format("20060102T150405Z"), s.n)
-	name := repository.SnapshotName(id, backup, false)
+	name := repository.SnapshotName(id, backup, 1, false)
 	_, err := sinks.Put(s.Context(), s.sink, name, []byte(backup), sinks.CreateOptions{})
 	must(s, err)
 	m := snapshot.Manifest{

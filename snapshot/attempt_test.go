@@ -75,7 +75,7 @@ func TestAttemptAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	timeline := r.Outcomes[0].Manifest.Timeline
-	left := repository.SnapshotName(timeline, slotID, false)
+	left := repository.SnapshotName(timeline, slotID, 1, false)
 	if _, err := sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +135,8 @@ func TestManifestOfAnotherObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, object := range map[string]string{
-		"20260102T020000Z-000001": repository.SnapshotAttemptName(m.Timeline, m.ID, 2, false),
-		"20260102T020000Z-000002": repository.SnapshotAttemptName(m.Timeline, "20260102T020000Z-000002", 2, true),
+		"20260102T020000Z-000001": repository.SnapshotName(m.Timeline, m.ID, 2, false),
+		"20260102T020000Z-000002": repository.SnapshotName(m.Timeline, "20260102T020000Z-000002", 2, true),
 		"20260102T020000Z-000003": m.Timeline.String() + "/full/20260102T020000Z-000003/snapshot-1.zst",
 		"20260102T020000Z-000004": m.Timeline.String() + "/full/20260102T020000Z-000004/manifest.json",
 	} {

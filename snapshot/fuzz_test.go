@@ -33,7 +33,7 @@ func FuzzManifest(f *testing.F) {
 				sealed = s
 			}
 		}
-		p.put(repository.SnapshotName(p.timeline, id, false), []byte("x"))
+		p.put(repository.SnapshotName(p.timeline, id, 1, false), []byte("x"))
 		p.put(repository.ManifestName(p.timeline, id), sealed)
 		c, err := snapshot.ReadCatalog(t.Context(), p.repo)
 		if err != nil {

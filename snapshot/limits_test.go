@@ -45,7 +45,7 @@ func (p *planted) put(name string, data []byte) {
 // backup plants one; change alters its manifest.
 func (p *planted) backup(id string, change func(m *snapshot.Manifest)) {
 	p.Helper()
-	name := repository.SnapshotName(p.timeline, id, false)
+	name := repository.SnapshotName(p.timeline, id, 1, false)
 	m := &snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: p.timeline, Object: snapshot.StoredObject{Name: name, Encoding: codec.Encoding{StoredSize: 1}}}
 	change(m)
 	p.put(name, []byte("x"))

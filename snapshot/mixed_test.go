@@ -51,7 +51,7 @@ func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, cluster := range map[string]snapshot.ID{"20990102T020000Z-000001": 0, "20990102T020000Z-000002": m.Source.ClusterID + 1} {
-		m.ID, m.Source.ClusterID, m.Object.Name = id, cluster, repository.SnapshotAttemptName(m.Timeline, id, 1, false)
+		m.ID, m.Source.ClusterID, m.Object.Name = id, cluster, repository.SnapshotName(m.Timeline, id, 1, false)
 		if _, err := sinks.Put(t.Context(), d, m.Object.Name, make([]byte, m.Object.StoredSize), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

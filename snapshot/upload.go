@@ -50,7 +50,7 @@ func (t *taking) startUpload(ctx context.Context, id string) (*upload, error) {
 		if target.err != nil {
 			continue
 		}
-		name := repository.SnapshotAttemptName(target.timeline.ID, id, attempts[i], encrypted)
+		name := repository.SnapshotName(target.timeline.ID, id, attempts[i], encrypted)
 		u.targets = append(u.targets, target)
 		u.names = append(u.names, name)
 		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: true}})

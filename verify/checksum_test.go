@@ -18,7 +18,7 @@ type fault struct {
 	want   []string // "kind object"
 }
 
-func snapshotObject(id string) string { return repository.SnapshotName(worldTimeline, id, false) }
+func snapshotObject(id string) string { return repository.SnapshotName(worldTimeline, id, 1, false) }
 func manifestObject(id string) string { return repository.ManifestName(worldTimeline, id) }
 
 // checksumFaults are of objects of each kind.
@@ -43,11 +43,11 @@ var checksumFaults = []fault{
 	}, []string{"fork timelines/"}},
 	{"superseded of another timeline", func(w *world) {
 		w.must(w.repo.Supersede(w.Context(), repository.Superseded{Timeline: worldTimeline, By: repository.TimelineID{ClusterID: 7, N: 1}, Created: worldStart}))
-		reseal(w, repository.SupersededName(worldTimeline), func(s *repository.Superseded) { s.Timeline.N += 5 })
+		reseal(w, repository.SupersededName(worldTimeline, 1), func(s *repository.Superseded) { s.Timeline.N += 5 })
 	}, []string{"mark superseded.json"}},
 	{"superseded flipped", func(w *world) {
 		w.must(w.repo.Supersede(w.Context(), repository.Superseded{Timeline: worldTimeline, By: repository.TimelineID{ClusterID: 7, N: 1}, Created: worldStart}))
-		w.flip(repository.SupersededName(worldTimeline), -10)
+		w.flip(repository.SupersededName(worldTimeline, 1), -10)
 	}, []string{"mark superseded.json"}},
 
 	{"manifest flipped", func(w *world) { w.flip(manifestObject(oldBackup), 500) }, []string{"manifest full/" + oldBackup + "/manifest.json"}},
@@ -70,7 +70,7 @@ var checksumFaults = []fault{
 	{"manifest of another cluster", func(w *world) {
 		reseal(w, manifestObject(newBackup), func(m *snapshot.Manifest) {
 			m.Timeline.ClusterID++
-			m.Object.Name = repository.SnapshotName(m.Timeline, m.ID, false)
+			m.Object.Name = repository.SnapshotName(m.Timeline, m.ID, 1, false)
 		})
 	}, []string{"manifest full/" + newBackup + "/manifest.json"}},
 	{"manifest that describes another object", func(w *world) {

@@ -205,7 +205,7 @@ func (e *examination) checkEnding(ctx context.Context, c *report.Check, id repos
 		return
 	}
 	for n := 1; ; n++ {
-		name := repository.SupersededMarkName(id, n)
+		name := repository.SupersededName(id, n)
 		_, err := e.repo.ReadSuperseded(ctx, name)
 		switch {
 		case errors.Is(err, sinks.ErrNotFound) && n > len(names):

@@ -35,11 +35,11 @@ func TestPromise1MarksThatEndATimeline(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for n := 1; n <= 2; n++ {
-		if !e.known(repository.SupersededMarkName(worldTimeline, n)) {
+		if !e.known(repository.SupersededName(worldTimeline, n)) {
 			t.Errorf("mark %d is taken for somebody else's", n)
 		}
 	}
-	if err := w.repo.Sink().Delete(t.Context(), repository.SupersededName(worldTimeline)); err != nil {
+	if err := w.repo.Sink().Delete(t.Context(), repository.SupersededName(worldTimeline, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if c := look(); len(c.Findings) != 1 || c.Findings[0].Kind != report.KindMark || !strings.Contains(c.Findings[0].Text, "is gone") {

@@ -366,7 +366,7 @@ func (r *recorded) storeRaw(t testing.TB, m *snapshot.Manifest, database []byte)
 func (r *recorded) storeObject(t testing.TB, m *snapshot.Manifest, raw []byte) {
 	t.Helper()
 	object, encoding := r.encodeObject(t, raw)
-	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.timeline, m.ID, r.encrypted()), Encoding: encoding}
+	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.timeline, m.ID, 1, r.encrypted()), Encoding: encoding}
 	r.write(t, m.Object.Name, object)
 	sealed, err := repository.Seal(m)
 	must(t, err)

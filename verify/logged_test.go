@@ -131,7 +131,7 @@ func (l *logged) backup() string {
 	id := fmt.Sprintf("%s-%06x", at.Format("20060102T150405Z"), len(l.entries))
 	m := snapshot.Manifest{
 		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: l.id, Tool: "test", Started: at, Finished: at,
-		Object:         snapshot.StoredObject{Name: repository.SnapshotName(l.id, id, false), Encoding: w.Description()},
+		Object:         snapshot.StoredObject{Name: repository.SnapshotName(l.id, id, 1, false), Encoding: w.Description()},
 		DatabaseSHA256: hex.EncodeToString(sum[:]), Facts: facts, Source: snapshot.Source{MemberID: 1, Version: "3.6.11"},
 	}
 	_, err = sinks.Put(l.Context(), l.sink, m.Object.Name, stored.Bytes(), sinks.CreateOptions{})

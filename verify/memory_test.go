@@ -83,7 +83,7 @@ func TestPromise4FlatMemory(t *testing.T) {
 		}
 		id := l.backup()
 		l.archive()
-		info, err := sink.Stat(t.Context(), repository.SnapshotName(l.id, id, false))
+		info, err := sink.Stat(t.Context(), repository.SnapshotName(l.id, id, 1, false))
 		l.must(err)
 		self, err := os.Executable()
 		l.must(err)

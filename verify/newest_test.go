@@ -61,7 +61,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 			fmt.Sprintf("12 entries of the log to raft index %d", last), fmt.Sprintf("at revision %d", 1+10+15+12))
 		// Every level has one and the same copy.
 		for _, id := range []string{old, newest} {
-			if n := l.sink.opens[repository.SnapshotName(l.id, id, false)]; n != 1 {
+			if n := l.sink.opens[repository.SnapshotName(l.id, id, 1, false)]; n != 1 {
 				t.Errorf("%s was fetched %d times", id, n)
 			}
 		}

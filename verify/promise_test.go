@@ -128,7 +128,7 @@ func TestPromise1Encrypted(t *testing.T) {
 	if r.Status() != report.Unchecked {
 		t.Errorf("status %s, want unchecked", r.Status())
 	}
-	name := repository.SnapshotName(worldTimeline, newBackup, true)
+	name := repository.SnapshotName(worldTimeline, newBackup, 1, true)
 	for _, at := range []int{20, 300, -1} {
 		w.flip(name, at)
 		wantKinds(t, w.verify(Request{}), "object full/"+newBackup+"/snapshot.zst.age")

@@ -98,7 +98,7 @@ func (w *world) backupOf(id string, index uint64, raw []byte) *snapshot.Manifest
 	w.must(cw.Close())
 	m := &snapshot.Manifest{
 		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: worldTimeline, Tool: "requorum test", Started: worldStart, Finished: worldStart,
-		Object:         snapshot.StoredObject{Name: repository.SnapshotName(worldTimeline, id, len(w.to) > 0), Encoding: cw.Description()},
+		Object:         snapshot.StoredObject{Name: repository.SnapshotName(worldTimeline, id, 1, len(w.to) > 0), Encoding: cw.Description()},
 		DatabaseSHA256: sumOf(raw[:len(raw)-sha256.Size]),
 		Facts:          snapshot.Facts{RaftIndex: index, RaftTerm: termOf(index), Revision: int64(index), PageSize: 4096},
 	}
@@ -119,7 +119,7 @@ func (w *world) move(id string) {
 	data := w.get(m.Object.Name)
 	w.remove(m.Object.Name)
 	w.remove(manifestObject(id))
-	m.Timeline, m.Object.Name = other, repository.SnapshotName(other, id, m.Object.Encrypted())
+	m.Timeline, m.Object.Name = other, repository.SnapshotName(other, id, 1, m.Object.Encrypted())
 	w.put(m.Object.Name, data)
 	w.must(w.repo.WriteDocument(w.Context(), repository.ManifestName(other, id), m))
 }

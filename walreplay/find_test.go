@@ -14,7 +14,7 @@ import (
 // store puts a manifest and an object of its size where a backup has them.
 func (w *world) store(t repository.TimelineID, id string, index uint64) {
 	w.t.Helper()
-	object := repository.SnapshotName(t, id, false)
+	object := repository.SnapshotName(t, id, 1, false)
 	if _, err := sinks.Put(w.t.Context(), w.repo.Sink(), object, []byte("x"), sinks.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (r *rig) full(t repository.TimelineID) *snapshot.Manifest {
 func (r *rig) fullAt(t repository.TimelineID, index uint64) *snapshot.Manifest {
 	r.Helper()
 	id := r.newID()
-	name := repository.SnapshotName(t, id, false)
+	name := repository.SnapshotName(t, id, 1, false)
 	r.put(name, id)
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
 	r.must(r.repo.WriteDocument(r.Context(), repository.ManifestName(t, id), snapshot.Manifest{

@@ -108,15 +108,10 @@ func ValidBackupID(id string) error {
 	return nil
 }
 
-// SnapshotName is the name of a full snapshot's object.
-func SnapshotName(t TimelineID, backup string, encrypted bool) string {
-	return SnapshotAttemptName(t, backup, 1, encrypted)
-}
-
-// SnapshotAttemptName is the name of the object that one of several attempts at a
+// SnapshotName is the name of the object that one of several attempts at a
 // full snapshot writes: each has its own, and the manifest names the one that
-// counts. Attempts count from 1; the first has the name of SnapshotName.
-func SnapshotAttemptName(t TimelineID, backup string, attempt int, encrypted bool) string {
+// counts. Attempts count from 1.
+func SnapshotName(t TimelineID, backup string, attempt int, encrypted bool) string {
 	name := t.String() + fullFolder + backup + "/" + snapshotBase
 	if attempt > 1 {
 		name += "-" + strconv.Itoa(attempt)
@@ -128,7 +123,7 @@ func SnapshotAttemptName(t TimelineID, backup string, attempt int, encrypted boo
 	return name
 }
 
-// ParseSnapshotName is the opposite of SnapshotAttemptName.
+// ParseSnapshotName is the opposite of SnapshotName.
 func ParseSnapshotName(name string) (t TimelineID, backup string, attempt int, encrypted bool, err error) {
 	folder, rest, ok := strings.Cut(name, fullFolder)
 	if t, err = ParseTimelineID(folder); err != nil {
@@ -142,7 +137,7 @@ func ParseSnapshotName(name string) (t TimelineID, backup string, attempt int, e
 		attempt, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
 	}
 	// The round trip refuses every second spelling of a name.
-	if !ok || err != nil || ValidBackupID(backup) != nil || SnapshotAttemptName(t, backup, attempt, encrypted) != name {
+	if !ok || err != nil || ValidBackupID(backup) != nil || SnapshotName(t, backup, attempt, encrypted) != name {
 		return TimelineID{}, "", 0, false, fmt.Errorf("%q is not the name of a full snapshot's object", name)
 	}
 	return t, backup, attempt, encrypted, nil

@@ -41,9 +41,9 @@ func TestBackupID(t *testing.T) {
 func TestNamesAreValidAndNotNested(t *testing.T) {
 	timeline := TimelineID{1, 1}
 	names := []string{
-		MarkerName, TimelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), false),
-		SnapshotName(timeline, NewBackupID(time.Now()), true), ManifestName(timeline, NewBackupID(time.Now())),
-		SnapshotAttemptName(timeline, NewBackupID(time.Now()), 2, false), SnapshotAttemptName(timeline, NewBackupID(time.Now()), 3, true),
+		MarkerName, TimelineName(timeline), SnapshotName(timeline, NewBackupID(time.Now()), 1, false),
+		SnapshotName(timeline, NewBackupID(time.Now()), 1, true), ManifestName(timeline, NewBackupID(time.Now())),
+		SnapshotName(timeline, NewBackupID(time.Now()), 2, false), SnapshotName(timeline, NewBackupID(time.Now()), 3, true),
 		VerdictName{Sequence: 1, Level: "none", Outcome: "passed"}.String(), VerdictName{Sequence: 1, Level: "none", Outcome: "passed", Timeline: timeline, Log: true}.String(),
 	}
 	for _, a := range names {
@@ -67,7 +67,7 @@ func TestSnapshotNames(t *testing.T) {
 		attempt   int
 		encrypted bool
 	}{{"snapshot.zst", 1, false}, {"snapshot.zst.age", 1, true}, {"snapshot-2.zst", 2, false}, {"snapshot-12.zst.age", 12, true}} {
-		if got := SnapshotAttemptName(timeline, id, c.attempt, c.encrypted); got != folder+c.base {
+		if got := SnapshotName(timeline, id, c.attempt, c.encrypted); got != folder+c.base {
 			t.Errorf("attempt %d is %s", c.attempt, got)
 		}
 		gotTimeline, gotID, attempt, encrypted, err := ParseSnapshotName(folder + c.base)
@@ -75,7 +75,7 @@ func TestSnapshotNames(t *testing.T) {
 			t.Errorf("%s is %v %s %d %v, %v", c.base, gotTimeline, gotID, attempt, encrypted, err)
 		}
 	}
-	if SnapshotName(timeline, id, true) != SnapshotAttemptName(timeline, id, 0, true) {
+	if SnapshotName(timeline, id, 1, true) != SnapshotName(timeline, id, 0, true) {
 		t.Error("attempt 0 is not the first")
 	}
 	for _, bad := range []string{

@@ -90,7 +90,7 @@ func TestLogNamesSort(t *testing.T) {
 	for _, sec := range []int64{1, 1_000_000_000, 9_000_000_000} {
 		names = append(names, repository.MarkName{Timeline: logTimeline, Index: 5, Time: time.Unix(sec, 0)}.String())
 	}
-	names = append(names, repository.SupersededName(logTimeline))
+	names = append(names, repository.SupersededName(logTimeline, 1))
 	if !slices.IsSorted(names) {
 		t.Errorf("%q", names)
 	}
@@ -171,11 +171,11 @@ func TestPromise6Superseded(t *testing.T) {
 		t.Error("a timeline was superseded by itself")
 	}
 	// A copy under another timeline's name ends nothing, and is no silence either.
-	data, err := sinks.Get(t.Context(), s, repository.SupersededName(logTimeline), 1<<20)
+	data, err := sinks.Get(t.Context(), s, repository.SupersededName(logTimeline, 1), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(next), data, sinks.CreateOptions{}); err != nil {
+	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(next, 1), data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Superseded(t.Context(), next); !errors.Is(err, repository.ErrAltered) {
@@ -186,7 +186,7 @@ func TestPromise6Superseded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(newer), data, sinks.CreateOptions{}); err != nil {
+	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(newer, 1), data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Superseded(t.Context(), newer); err == nil || !strings.Contains(err.Error(), "format 9") {

@@ -147,8 +147,8 @@ func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
 	timeline := repository.TimelineID{ClusterID: 7, N: 1}
 	whole, half := "20260102T150405Z-000001", "20260102T150406Z-000002"
 	for _, name := range []string{
-		repository.SnapshotName(timeline, whole, false), repository.ManifestName(timeline, whole),
-		repository.SnapshotName(timeline, half, true), timeline.String() + "/full/notes.txt",
+		repository.SnapshotName(timeline, whole, 1, false), repository.ManifestName(timeline, whole),
+		repository.SnapshotName(timeline, half, 1, true), timeline.String() + "/full/notes.txt",
 	} {
 		if _, err := sinks.Put(t.Context(), s, name, []byte("x"), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func ValidAttachmentName(name string) error {
 
 // AttachmentName is the name of the object that holds an attachment of a full
 // snapshot: files that were stored with it. Each attempt at a snapshot has its
-// own, as in SnapshotAttemptName. Attachments are always encrypted.
+// own, as in SnapshotName. Attachments are always encrypted.
 func AttachmentName(t TimelineID, backup string, attempt int, name string) string {
 	name = t.String() + fullFolder + backup + "/" + attachmentBase + name
 	if attempt > 1 {

@@ -92,7 +92,7 @@ func TestPromise6ReinstateAndRecoverAgain(t *testing.T) {
 	}
 	names, err := m.repo.SupersededNames(t.Context(), m.id(1))
 	m.must(err)
-	if len(names) != 4 || !slices.Contains(names, repository.SupersededMarkName(m.id(1), 4)) {
+	if len(names) != 4 || !slices.Contains(names, repository.SupersededName(m.id(1), 4)) {
 		t.Errorf("marks %q", names)
 	}
 	for _, name := range names {
@@ -122,7 +122,7 @@ func TestPromise6ReinstateInTurn(t *testing.T) {
 func TestPromise6DamagedReinstatement(t *testing.T) {
 	m := newMarks(t)
 	m.must(m.supersede(1, 2))
-	_, err := sinks.Put(t.Context(), m.repo.Sink(), repository.SupersededName(m.id(2)), []byte("x"), sinks.CreateOptions{})
+	_, err := sinks.Put(t.Context(), m.repo.Sink(), repository.SupersededName(m.id(2), 1), []byte("x"), sinks.CreateOptions{})
 	m.must(err)
 	if _, _, err := m.repo.Superseded(t.Context(), m.id(1)); !errors.Is(err, repository.ErrAltered) {
 		t.Errorf("%v", err)
@@ -134,7 +134,7 @@ func TestPromise6DamagedReinstatement(t *testing.T) {
 
 func TestSupersededNames(t *testing.T) {
 	for n, want := range map[int]string{1: "cdf818194e3a8c32-3/superseded.json", 12: "cdf818194e3a8c32-3/superseded-12.json"} {
-		name := repository.SupersededMarkName(logTimeline, n)
+		name := repository.SupersededName(logTimeline, n)
 		if got, gotN, err := repository.ParseSupersededName(want); name != want || err != nil || got != logTimeline || gotN != n {
 			t.Errorf("%s is read as %s, %d, %v, and written as %s", want, got, gotN, err, name)
 		}
@@ -149,11 +149,11 @@ func TestSupersededNames(t *testing.T) {
 
 // FuzzSupersededName reads arbitrary names. What is read has no second spelling.
 func FuzzSupersededName(f *testing.F) {
-	f.Add(repository.SupersededName(logTimeline))
-	f.Add(repository.SupersededMarkName(logTimeline, 2))
+	f.Add(repository.SupersededName(logTimeline, 1))
+	f.Add(repository.SupersededName(logTimeline, 2))
 	f.Fuzz(func(t *testing.T, name string) {
 		id, n, err := repository.ParseSupersededName(name)
-		if err == nil && (repository.SupersededMarkName(id, n) != name || sinks.ValidName(name) != nil) {
+		if err == nil && (repository.SupersededName(id, n) != name || sinks.ValidName(name) != nil) {
 			t.Fatalf("%q is read as %s, %d", name, id, n)
 		}
 	})

@@ -85,11 +85,8 @@ type Superseded struct {
 
 const supersededBase = "/superseded"
 
-// SupersededName is the name of the first mark that ends a timeline.
-func SupersededName(t TimelineID) string { return SupersededMarkName(t, 1) }
-
-// SupersededMarkName is the name of the n-th mark on a timeline, from 1.
-func SupersededMarkName(t TimelineID, n int) string {
+// SupersededName is the name of the n-th mark on a timeline, from 1.
+func SupersededName(t TimelineID, n int) string {
 	name := t.String() + supersededBase
 	if n > 1 {
 		name += "-" + strconv.Itoa(n)
@@ -97,7 +94,7 @@ func SupersededMarkName(t TimelineID, n int) string {
 	return name + documentSuffix
 }
 
-// ParseSupersededName reads what SupersededMarkName wrote.
+// ParseSupersededName reads what SupersededName wrote.
 func ParseSupersededName(name string) (t TimelineID, n int, err error) {
 	folder, base, _ := strings.Cut(name, "/")
 	t, err = ParseTimelineID(folder)
@@ -107,7 +104,7 @@ func ParseSupersededName(name string) (t TimelineID, n int, err error) {
 		n, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
 	}
 	// The round trip refuses every second spelling of a name.
-	if err != nil || n < 1 || SupersededMarkName(t, n) != name {
+	if err != nil || n < 1 || SupersededName(t, n) != name {
 		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a mark that ends a timeline", name)
 	}
 	return t, n, nil
@@ -147,7 +144,7 @@ func (r *Repository) end(ctx context.Context, s Superseded) error {
 		if err != nil {
 			return err
 		}
-		name := SupersededMarkName(s.Timeline, marks+1)
+		name := SupersededName(s.Timeline, marks+1)
 		if ended != nil {
 			return fmt.Errorf("write %s in %s: timeline %s was superseded by %s before: %w", name, r, s.Timeline, ended.By, sinks.ErrExists)
 		}
@@ -171,7 +168,7 @@ func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, 
 // ending is the mark that ends t, or nil, and how many marks there are up to that.
 func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Superseded, marks int, err error) {
 	for {
-		s, err := r.ReadSuperseded(ctx, SupersededMarkName(t, marks+1))
+		s, err := r.ReadSuperseded(ctx, SupersededName(t, marks+1))
 		switch {
 		case errors.Is(err, sinks.ErrNotFound):
 			return nil, marks, nil
@@ -195,7 +192,7 @@ func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Supersede
 // undone tells whether the recovery that opened t was taken back.
 func (r *Repository) undone(ctx context.Context, t TimelineID) (bool, error) {
 	for n := 1; ; n++ {
-		s, err := r.ReadSuperseded(ctx, SupersededMarkName(t, n))
+		s, err := r.ReadSuperseded(ctx, SupersededName(t, n))
 		switch {
 		case errors.Is(err, sinks.ErrNotFound):
 			return false, nil

@@ -132,7 +132,7 @@ func (r *rig) store(m snapshot.Manifest, path string, recipients ...age.Recipien
 		r.t.Fatal(err)
 	}
 	m.Format, m.Kind, m.Timeline, m.DatabaseSHA256 = 1, snapshot.KindFull, r.id, hex.EncodeToString(sum[:])
-	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.id, m.ID, len(recipients) > 0), Encoding: w.Description()}
+	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.id, m.ID, 1, len(recipients) > 0), Encoding: w.Description()}
 	r.write(m.Object.Name, object.Bytes())
 	sealed, err := repository.Seal(m)
 	if err != nil {

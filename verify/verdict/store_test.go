@@ -51,7 +51,7 @@ func newKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 // manifest is of a backup whose stored bytes have the sum that starts so.
 func manifest(id, sum string) *snapshot.Manifest {
 	return &snapshot.Manifest{ID: id, Timeline: timeline, Stored: snapshot.StoredManifest{Size: 500, SHA256: sum}, Object: snapshot.StoredObject{
-		Name:     repository.SnapshotName(timeline, id, false),
+		Name:     repository.SnapshotName(timeline, id, 1, false),
 		Encoding: codec.Encoding{StoredSize: 1000, StoredSHA256: sum + strings.Repeat("0", 64-len(sum))},
 	}}
 }

@@ -32,7 +32,7 @@ func (r *rig) full(index, term uint64) {
 	ctx := context.Background()
 	id := repository.NewBackupID(time.Now())
 	m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineN(1), Started: time.Now(), Finished: time.Now()}
-	m.Object.Name, m.Object.StoredSize = repository.SnapshotName(timelineN(1), id, false), 2
+	m.Object.Name, m.Object.StoredSize = repository.SnapshotName(timelineN(1), id, 1, false), 2
 	if _, err := sinks.Put(ctx, r.memory, m.Object.Name, []byte("db"), sinks.CreateOptions{}); err != nil {
 		r.Fatal(err)
 	}
