@@ -55,25 +55,25 @@ func (l *logCheck) checkHoles() {
 func (l *logCheck) checkGap(bases []*snapshot.Manifest, g segment.Gap) {
 	claimed := len(bases) > 0 && bases[0].Facts.RaftIndex+1 < g.Next
 	closed := firstAt(bases, max(g.Next, 1)-1) != nil
-	anchor := l.beginsAt(g.Next, func(h segment.Header) bool { return h.Anchor })
+	chainStart := l.beginsAt(g.Next, func(h segment.Header) bool { return h.ChainStart })
 	missing := g.Missing()
 	if d := l.damagedWithin(g.After+1, g.Next-1); missing > 0 && d > 0 {
 		// What the damaged object may hold is not missing: it has its own finding.
-		g.Next, anchor, missing = d, false, d-g.After-1
+		g.Next, chainStart, missing = d, false, d-g.After-1
 		if missing == 0 {
 			return
 		}
 	}
 	where := fmt.Sprintf("index %d to %d", g.After+1, g.Next-1)
 	switch {
-	case missing == 0 && !anchor:
+	case missing == 0 && !chainStart:
 		found(l.check, report.Finding{Kind: report.KindFork, Where: fmt.Sprintf("index %d", g.Next),
 			Text: fmt.Sprintf("the log up to index %d and the log from index %d on are not of one chain: a segment was replaced, or one that joins them is gone", g.After, g.Next)})
 	case missing == 0:
 		l.noteClosed(bases, closed, fmt.Sprintf("it is not known whether the log of timeline %s from index %d on continues the log before it", l.part.timeline, g.Next))
 	case !claimed:
 		l.note("the log of timeline %s has no entries %d to %d, before its first full snapshot", l.part.timeline, g.After+1, g.Next-1)
-	case !recorded(g) && !anchor:
+	case !recorded(g) && !chainStart:
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where, Text: "these entries are not there, and nobody recorded that they were lost: objects were deleted"})
 	case !recorded(g) && len(g.Records) > 0:
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where, Text: fmt.Sprintf("these entries are not there, and only some of them were recorded as lost (%s): objects were deleted", g.Reason)})
@@ -133,7 +133,7 @@ func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Span) {
 	case next == nil:
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where,
 			Text: fmt.Sprintf("these entries between full snapshot %s and the log behind it are not there: nothing in the log can be restored until a full snapshot is taken: requorum backup", before.ID)})
-	case l.beginsAt(s.FirstIndex, func(h segment.Header) bool { return !h.Anchor && h.LastIndex < next.Facts.RaftIndex }):
+	case l.beginsAt(s.FirstIndex, func(h segment.Header) bool { return !h.ChainStart && h.LastIndex < next.Facts.RaftIndex }):
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where,
 			Text: fmt.Sprintf("these entries between full snapshot %s and the log behind it are not there, and the log behind it had some before it: objects were deleted", before.ID)})
 	}

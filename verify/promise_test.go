@@ -69,7 +69,7 @@ func TestHoles(t *testing.T) {
 		{"partly recorded", func(w *world) { cut(w, 31); w.gap(25, 30) }, []string{"gap log"}, ""},
 		{"recorded, but the chain goes on", func(w *world) { w.remove(l0(21)); w.gap(21, 30) }, nil, ""},
 		{"not closed", func(w *world) { cut(w, 37); w.gap(21, 36) }, []string{"gap log"}, ""},
-		{"anchor without a hole", func(w *world) { w.remove(l0(31)); w.segment("a", 31, 31, 40, 0); w.remove(l0(41)) }, nil, "it is not known whether the log"},
+		{"chain start without a hole", func(w *world) { w.remove(l0(31)); w.segment("a", 31, 31, 40, 0); w.remove(l0(41)) }, nil, "it is not known whether the log"},
 		{"before the first full snapshot", func(w *world) {
 			w.remove(manifestObject(oldBackup))
 			w.remove(snapshotObject(oldBackup))

@@ -270,20 +270,20 @@ func (r *recorded) writeLog(t testing.TB, entries []raftlog.Entry, n int) {
 		}
 	}
 	var sum raftlog.Sum
-	for anchor := true; len(entries) > 0; anchor = false {
+	for chainStart := true; len(entries) > 0; chainStart = false {
 		part := entries[:min(n, len(entries))]
 		entries = entries[len(part):]
-		h, data := r.encode(t, r.timeline, sum, anchor, part, 0)
+		h, data := r.encode(t, r.timeline, sum, chainStart, part, 0)
 		r.write(t, h.Name(), data)
 		sum = h.After
 	}
 }
 
 // encode makes a segment, encrypted where the others are.
-func (r *recorded) encode(t testing.TB, id repository.TimelineID, before raftlog.Sum, anchor bool, entries []raftlog.Entry, level int) (segment.Header, []byte) {
+func (r *recorded) encode(t testing.TB, id repository.TimelineID, before raftlog.Sum, chainStart bool, entries []raftlog.Entry, level int) (segment.Header, []byte) {
 	t.Helper()
 	b := segment.Batch{Entries: entries}
-	h, data, err := segment.Encode(t.Context(), id, before, anchor, b, segment.Meta{Member: 1, Cut: time.Now()},
+	h, data, err := segment.Encode(t.Context(), id, before, chainStart, b, segment.Meta{Member: 1, Cut: time.Now()},
 		segment.Options{Codec: codec.Options{Recipients: r.recipients}, Tool: tool, Level: level})
 	must(t, err)
 	return h, data

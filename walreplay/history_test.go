@@ -146,17 +146,17 @@ func (w *world) backup(index uint64) *Base {
 
 // archive stores the entries from first to last in one segment, with a mark for
 // each that marked says.
-func (w *world) archive(first, last uint64, anchor bool, marked ...uint64) segment.Header {
+func (w *world) archive(first, last uint64, chainStart bool, marked ...uint64) segment.Header {
 	w.t.Helper()
 	b := segment.Batch{Entries: w.entries[first-1 : last]}
 	for _, i := range marked {
 		b.Marks = append(b.Marks, raftlog.Mark{Index: i, Term: 2, Time: timeOf(i), Member: 1, Revision: w.rev[i]})
 	}
 	before := w.sums[first-1]
-	if anchor {
+	if chainStart {
 		before = raftlog.Sum{}
 	}
-	h, data, err := segment.Encode(w.t.Context(), w.id, before, anchor, b, segment.Meta{Revision: w.rev[last], Member: 1, Cut: timeOf(last)}, segment.Options{Tool: "test"})
+	h, data, err := segment.Encode(w.t.Context(), w.id, before, chainStart, b, segment.Meta{Revision: w.rev[last], Member: 1, Cut: timeOf(last)}, segment.Options{Tool: "test"})
 	if err != nil {
 		w.t.Fatal(err)
 	}

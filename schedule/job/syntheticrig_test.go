@@ -141,10 +141,10 @@ func (r *rig) full() *snapshot.Manifest {
 func (r *rig) archive(entries []raftlog.Entry, size int) {
 	r.t.Helper()
 	var sum raftlog.Sum
-	for anchor := true; len(entries) > 0; anchor = false {
+	for chainStart := true; len(entries) > 0; chainStart = false {
 		part := entries[:min(size, len(entries))]
 		entries = entries[len(part):]
-		h, data, err := segment.Encode(r.t.Context(), r.id, sum, anchor, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: rigBegan}, segment.Options{Tool: "test", Codec: codec.Options{Recipients: r.keys}})
+		h, data, err := segment.Encode(r.t.Context(), r.id, sum, chainStart, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: rigBegan}, segment.Options{Tool: "test", Codec: codec.Options{Recipients: r.keys}})
 		if err != nil {
 			r.t.Fatal(err)
 		}

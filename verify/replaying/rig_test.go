@@ -213,10 +213,10 @@ func (r *rig) archive(entries []raftlog.Entry, n int) {
 		}
 	}
 	var sum raftlog.Sum
-	for anchor := true; len(entries) > 0; anchor = false {
+	for chainStart := true; len(entries) > 0; chainStart = false {
 		part := entries[:min(n, len(entries))]
 		entries = entries[len(part):]
-		h, data, err := segment.Encode(r.t.Context(), r.id, sum, anchor, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
+		h, data, err := segment.Encode(r.t.Context(), r.id, sum, chainStart, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
 		if err != nil {
 			r.t.Fatal(err)
 		}

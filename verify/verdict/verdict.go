@@ -90,7 +90,7 @@ type Stretch struct {
 	First uint64 `json:"first_index"`
 	Last  uint64 `json:"last_index"`
 	// After is the chain's value at Last: it binds every entry back to the
-	// chain's anchor, however the log is cut and merged later.
+	// chain's start, however the log is cut and merged later.
 	After   raftlog.Sum `json:"after"`
 	Objects int         `json:"objects"` // segments that were read
 	Bytes   int64       `json:"bytes"`   // of these, as stored

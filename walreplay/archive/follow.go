@@ -75,7 +75,7 @@ func (s *session) compare(h segment.Header) error {
 	case s.queue.last() < h.LastIndex && (s.queue.empty() || s.queue.first() <= h.FirstIndex):
 		s.ahead = &h // this member's log is not there yet
 		return s.waitFor(h.LastIndex)
-	case h.Anchor || h.Before == s.end.sum:
+	case h.ChainStart || h.Before == s.end.sum:
 		// The log here begins later. The archive goes on by itself.
 		if err := s.moveEnd(h); err != nil {
 			return err

@@ -420,7 +420,7 @@ func TestNothingIsRecoverableWithoutAFullSnapshot(t *testing.T) {
 }
 
 // A member purged what was not archived, and nobody else has it: after several
-// takeover times the archive goes on with an anchor; the gap is recorded,
+// takeover times the archive goes on with a chain start; the gap is recorded,
 // reported, and a full snapshot is called for until it was taken.
 func TestGap(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

@@ -268,7 +268,7 @@ func (s *session) drain(ctx context.Context, now time.Time) error {
 	switch {
 	case s.end.index > 0 && h.FirstIndex > s.end.index+1:
 		return s.crossGap(ctx, now, h.FirstIndex, func() error { return s.send(ctx, h) })
-	case s.otherChain, s.end.first > 0 && h.FirstIndex == s.end.index+1 && !h.Anchor && h.Before != s.end.sum:
+	case s.otherChain, s.end.first > 0 && h.FirstIndex == s.end.index+1 && !h.ChainStart && h.Before != s.end.sum:
 		return s.crossGap(ctx, now, max(h.FirstIndex, s.end.index+1), func() error { return s.send(ctx, h) })
 	case !s.listed && s.Now().Sub(h.Cut).Abs() > putLimit:
 		// Its name may have been freed since: what was archived there is listed
@@ -326,7 +326,7 @@ func (s *session) unspool(h segment.Header, end point) (segment.Header, []byte, 
 		s.a.failed(err)
 		return h, nil, errors.Join(s.spool.remove(h.Name()), errAgain)
 	}
-	goesOn := end.index == 0 || h.FirstIndex == end.index+1 && (h.Before == end.sum || h.Anchor || end.first == 0)
+	goesOn := end.index == 0 || h.FirstIndex == end.index+1 && (h.Before == end.sum || h.ChainStart || end.first == 0)
 	switch {
 	case err != nil || h.Level > 0:
 		return h, object, err

@@ -65,7 +65,7 @@ func (l *lists) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.
 // Promise 2: one archiver is cut off, spools, and is restarted; meanwhile both
 // members purge, and another archiver goes on behind the gap. What is spooled
 // is stored all the same.
-func TestPromise2SpoolBehindAnothersAnchor(t *testing.T) {
+func TestPromise2SpoolAfterAnothersChainStart(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		mine := &goneSink{Sink: r.sink}
 		a := r.archived(5, func(c *Config) { c.Sink = mine })
@@ -361,12 +361,12 @@ func TestSpoolOfAnotherWay(t *testing.T) {
 		leaves bool
 		covers bool
 	}{
-		"the same":       {segment.Header{FirstIndex: 6, LastIndex: 9, Before: x, After: y}, false, true},
-		"cut elsewhere":  {segment.Header{FirstIndex: 1, LastIndex: 9, Before: zero, After: y}, false, true},
-		"another way":    {segment.Header{FirstIndex: 1, LastIndex: 9, Before: zero, After: z}, true, true},
-		"ends between":   {segment.Header{FirstIndex: 6, LastIndex: 8, Before: x, After: z}, false, true},
-		"goes on":        {segment.Header{FirstIndex: 6, LastIndex: 12, Before: x, After: z}, false, false},
-		"another anchor": {segment.Header{FirstIndex: 6, LastIndex: 9, Before: zero, After: z}, false, true},
+		"the same":            {segment.Header{FirstIndex: 6, LastIndex: 9, Before: x, After: y}, false, true},
+		"cut elsewhere":       {segment.Header{FirstIndex: 1, LastIndex: 9, Before: zero, After: y}, false, true},
+		"another way":         {segment.Header{FirstIndex: 1, LastIndex: 9, Before: zero, After: z}, true, true},
+		"ends between":        {segment.Header{FirstIndex: 6, LastIndex: 8, Before: x, After: z}, false, true},
+		"goes on":             {segment.Header{FirstIndex: 6, LastIndex: 12, Before: x, After: z}, false, false},
+		"another chain start": {segment.Header{FirstIndex: 6, LastIndex: 9, Before: zero, After: z}, false, true},
 	} {
 		if got := contradict(archived, c.h); got != c.leaves {
 			t.Errorf("%s: leaves %t", name, got)

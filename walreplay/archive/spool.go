@@ -187,7 +187,7 @@ func (p *spool) behind(t repository.TimelineID, index uint64) []segment.Header {
 // that begin it where there is none.
 func (p *spool) following(t repository.TimelineID, last segment.Header) []segment.Header {
 	all := p.behind(t, last.LastIndex)
-	if len(all) > 0 && (last.Entries == 0 && all[0].Anchor || last.Entries > 0 && last.GoesOn(all[0])) {
+	if len(all) > 0 && (last.Entries == 0 && all[0].ChainStart || last.Entries > 0 && last.GoesOn(all[0])) {
 		return all
 	}
 	return nil

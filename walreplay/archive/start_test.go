@@ -112,7 +112,7 @@ func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
 					t.Errorf("timeline %s", got)
 				}
 				r.sameAs(c.timeline, want)
-				if h := r.openLog(c.timeline).Headers()[0]; !h.Anchor || h.FirstIndex != want[0].Index {
+				if h := r.openLog(c.timeline).Headers()[0]; !h.ChainStart || h.FirstIndex != want[0].Index {
 					t.Errorf("begins with %+v", h)
 				}
 			})

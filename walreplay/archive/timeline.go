@@ -227,7 +227,7 @@ func (s *session) findChain(ctx context.Context) error {
 		if h.FirstIndex > began || h.FirstIndex < began && h.LastIndex+1 < began {
 			continue
 		}
-		if began = h.FirstIndex; h.Anchor {
+		if began = h.FirstIndex; h.ChainStart {
 			break
 		}
 	}

@@ -69,7 +69,7 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 		}
 		r.sameAs(1, old)
 		r.sameAs(2, r.cluster.members[0].entries[branch.LastIndex:])
-		if h := r.openLog(2).Headers()[0]; h.FirstIndex != branch.LastIndex+1 || !h.Anchor {
+		if h := r.openLog(2).Headers()[0]; h.FirstIndex != branch.LastIndex+1 || !h.ChainStart {
 			t.Errorf("the new log begins with %d", h.FirstIndex)
 		}
 		if len(b[0].snapshots())+len(b[1].snapshots())+len(b[2].snapshots()) == 0 {
@@ -312,12 +312,12 @@ func TestPromise6ContinuityUnproven(t *testing.T) {
 		r.load(5)
 		b := r.startWith(a.config)
 		r.waitArchived(b, 60, time.Minute)
-		var anchored bool
+		var started bool
 		for _, h := range r.openLog(1).Headers() {
-			anchored = anchored || h.FirstIndex == 41 && h.Anchor
+			started = started || h.FirstIndex == 41 && h.ChainStart
 		}
-		if got := b.snapshots(); !anchored || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
-			t.Errorf("anchored %v, snapshots %+v", anchored, got)
+		if got := b.snapshots(); !started || len(got) != 1 || got[0].Missing != 0 || !strings.Contains(got[0].Reason, "not proved") {
+			t.Errorf("chain started %v, snapshots %+v", started, got)
 		}
 		if ids, _ := r.repo().TimelineIDs(context.Background()); len(ids) != 1 {
 			t.Errorf("timelines %v", ids)

@@ -69,11 +69,11 @@ func same(a, b segment.Header) bool {
 
 // put cuts a segment and puts it. It is given up putLimit later, and then cut
 // anew, after a look at where the archive stands.
-func (s *session) put(ctx context.Context, anchor bool) error {
-	if !s.joined && !anchor && !s.fresh {
+func (s *session) put(ctx context.Context, chainStart bool) error {
+	if !s.joined && !chainStart && !s.fresh {
 		return nil
 	}
-	c, err := s.cutNext(ctx, anchor || !s.joined)
+	c, err := s.cutNext(ctx, chainStart || !s.joined)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 		s.uploaded(h)
 		s.role = Writer // who has stored a segment goes on writing
 		before := s.end.index
-		if err := s.moveEnd(h); err != nil || !h.Anchor {
+		if err := s.moveEnd(h); err != nil || !h.ChainStart {
 			return err
 		}
 		s.confirmAlone(before, h)
@@ -118,7 +118,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 	return s.putFailed(o.err)
 }
 
-// confirmAlone lists once after an anchor was stored. Archivers whose logs
+// confirmAlone lists once after a chain start was stored. Archivers whose logs
 // begin at different indexes begin at different names, and no conditional put
 // decides between them: who then finds another one's segment follows. The later
 // one does, at least.
@@ -160,7 +160,7 @@ func (s *session) moveEnd(h segment.Header) error {
 	if s.a.refusal.wait > 0 {
 		s.putSucceeded() // what another one puts is taken, at least
 	}
-	behindGap := h.Anchor || s.end.index > 0 && h.FirstIndex > s.end.index+1
+	behindGap := h.ChainStart || s.end.index > 0 && h.FirstIndex > s.end.index+1
 	if behindGap {
 		s.searchAt = time.Time{} // what is before it may be missing
 	}
@@ -229,17 +229,17 @@ func (s *session) cutDue(now time.Time) bool {
 // cutNext makes a segment of the queue's beginning, which stays in the queue.
 // After a lull in putting it is larger than Size: one request then carries what
 // several would.
-func (s *session) cutNext(ctx context.Context, anchor bool) (*cut, error) {
+func (s *session) cutNext(ctx context.Context, chainStart bool) (*cut, error) {
 	b, revision := s.queue.batch(MaxSize)
 	before := s.captured.sum
 	meta := segment.Meta{Revision: revision, Member: snapshot.ID(s.id.MemberID), Cut: s.Now().Round(0)}
 	if b.Entries[0].Index == s.captured.index+1 {
 		meta.Previous = s.captured.first
 	}
-	if anchor {
+	if chainStart {
 		before = raftlog.Sum{}
 	}
-	h, object, err := segment.Encode(ctx, s.timeline, before, anchor, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
+	h, object, err := segment.Encode(ctx, s.timeline, before, chainStart, b, meta, segment.Options{Codec: s.Codec, Tool: s.Tool})
 	if err != nil {
 		return nil, err
 	}

@@ -560,7 +560,7 @@ func TestPromise5WritersWithoutIdentity(t *testing.T) {
 		r.waitArchived(b, last, 10*time.Second)
 		writers := map[uint64]bool{}
 		for i, h := range r.openLog(1).Headers() {
-			if writers[uint64(h.Member)] = true; h.Anchor != (i == 0) || !h.Object.Encrypted() {
+			if writers[uint64(h.Member)] = true; h.ChainStart != (i == 0) || !h.Object.Encrypted() {
 				t.Errorf("header %+v", h)
 			}
 		}

@@ -22,9 +22,9 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		p          piece
 		recipients []age.Recipient
 	}{
-		"plain":     {piece{"a", 1, 11, 40, 0, marks, 0}, nil},
-		"encrypted": {piece{"a", 1, 11, 40, 0, marks, 0}, []age.Recipient{identity.Recipient()}},
-		"anchor":    {piece{"a", 11, 11, 40, 1, nil, 0}, nil},
+		"plain":       {piece{"a", 1, 11, 40, 0, marks, 0}, nil},
+		"encrypted":   {piece{"a", 1, 11, 40, 0, marks, 0}, []age.Recipient{identity.Recipient()}},
+		"chain start": {piece{"a", 11, 11, 40, 1, nil, 0}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, data := c.p.encode(t, c.recipients...)
@@ -213,12 +213,12 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 		t.Errorf("it took %d MiB", took>>20)
 	}
 	for name, change := range map[string]func(*Header){
-		"raw size":   func(h *Header) { h.Object.RawSize, h.Object.Frames = rawLimit+1, rawLimit/maxFrameSize+1 },
-		"frame size": func(h *Header) { h.Object.FrameSize, h.Object.Frames = 2*maxFrameSize, rawLimit/maxFrameSize/2 },
-		"entries":    func(h *Header) { h.Entries++; h.LastIndex++ },
-		"marks":      func(h *Header) { h.Marks, h.FirstMark, h.LastMark = maxMarks+1, start, start },
-		"no entries": func(h *Header) { h.Entries, h.LastIndex = 0, h.FirstIndex-1 },
-		"anchor":     func(h *Header) { h.Anchor = true },
+		"raw size":    func(h *Header) { h.Object.RawSize, h.Object.Frames = rawLimit+1, rawLimit/maxFrameSize+1 },
+		"frame size":  func(h *Header) { h.Object.FrameSize, h.Object.Frames = 2*maxFrameSize, rawLimit/maxFrameSize/2 },
+		"entries":     func(h *Header) { h.Entries++; h.LastIndex++ },
+		"marks":       func(h *Header) { h.Marks, h.FirstMark, h.LastMark = maxMarks+1, start, start },
+		"no entries":  func(h *Header) { h.Entries, h.LastIndex = 0, h.FirstIndex-1 },
+		"chain start": func(h *Header) { h.ChainStart = true },
 	} {
 		bad := h
 		change(&bad)

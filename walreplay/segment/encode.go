@@ -41,12 +41,12 @@ type Options struct {
 
 // Encode makes a segment's object in memory: its header and all its bytes, to
 // be stored by Put. before is the chain's value before the first entry; with
-// anchor the chain begins anew and before is zero.
+// chainStart the chain begins anew and before is zero.
 //
 // It fails where the batch is not one: no entries, holes, falling terms, marks
 // of entries that are not in it, or more than 256 MiB. The batch is not kept,
 // and its marks are not reordered in place.
-func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, anchor bool, b Batch, meta Meta, o Options) (Header, []byte, error) {
+func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, chainStart bool, b Batch, meta Meta, o Options) (Header, []byte, error) {
 	if len(b.Entries) == 0 {
 		return Header{}, nil, errors.New("a log segment needs an entry")
 	}
@@ -55,7 +55,7 @@ func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, an
 	h := Header{
 		Format: headerFormat, Kind: KindLog, Timeline: t, Level: o.Level,
 		FirstIndex: first.Index, FirstTerm: first.Term, LastIndex: last.Index, LastTerm: last.Term,
-		Before: before, Anchor: anchor, Previous: meta.Previous,
+		Before: before, ChainStart: chainStart, Previous: meta.Previous,
 		Revision: meta.Revision, Entries: len(b.Entries), Marks: len(b.Marks),
 		Member: meta.Member, Cut: meta.Cut.UTC(), Tool: o.Tool,
 	}

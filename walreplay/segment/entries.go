@@ -151,7 +151,7 @@ func (r *reading) plan(v *view) ([]Header, error) {
 	if t := r.tip; t != nil {
 		s.low = t.index
 		s.start = func(h Header) bool {
-			return s.joins(t.segment, h) && (h.Holds(t.index) || h.begin() == point{t.index, t.sum} && !h.Anchor)
+			return s.joins(t.segment, h) && (h.Holds(t.index) || h.begin() == point{t.index, t.sum} && !h.ChainStart)
 		}
 	}
 	w := s.run()
@@ -209,7 +209,7 @@ func (r *reading) follow(ctx context.Context, v *view, path []Header, yield func
 		}
 		until := min(h.LastIndex, r.last)
 		if i+1 < len(path) {
-			// The next one may be an anchor that ends sooner: it takes over where
+			// The next one may be a chain start that ends sooner: it takes over where
 			// both end.
 			until = min(until, path[i+1].LastIndex)
 		}
@@ -244,7 +244,7 @@ var errUnjoined = errors.New("nothing joins them")
 func (r *reading) join(v *view, h Header, entries []raftlog.Entry) error {
 	t := r.tip
 	switch {
-	case t == nil, h.begin() == point{t.index, t.sum} && !h.Anchor:
+	case t == nil, h.begin() == point{t.index, t.sum} && !h.ChainStart:
 		return nil
 	case h.Holds(t.index) && sumAt(h, entries, t.index) == t.sum:
 		return nil
@@ -257,7 +257,7 @@ func (r *reading) join(v *view, h Header, entries []raftlog.Entry) error {
 			return fork
 		}
 	}
-	if h.Anchor {
+	if h.ChainStart {
 		return nil
 	}
 	fork.Index = max(h.FirstIndex, t.segment.FirstIndex) - 1

@@ -253,14 +253,14 @@ func TestEntriesOfARenewedSegment(t *testing.T) {
 	}
 }
 
-// A filler reaches over the anchor behind it by one entry, which joins them.
+// A filler reaches over the chain start behind it by one entry, which joins them.
 func TestEntriesAcrossAFilledGap(t *testing.T) {
 	pieces := append(run("a", 0, 1, 50, 80, 101), run("a", 0, 100, 150, 200)...)
 	l := stored(t, sinktest.NewMemory(), pieces...)
 	for _, first := range []uint64{1, 60, 99, 100, 101, 150} {
 		wantEntries(t, l, "a", first, 199)
 	}
-	// The whole anchor inside of a segment of the other chain, and another
+	// The whole chain start inside of a segment of the other chain, and another
 	// filler far over it.
 	for _, filler := range [][]uint64{{1, 50, 171}, {1, 50, 121, 171}, {1, 201}} {
 		l := stored(t, sinktest.NewMemory(), append(run("a", 0, filler...), run("a", 0, 100, 150, 170, 230)...)...)
@@ -269,9 +269,9 @@ func TestEntriesAcrossAFilledGap(t *testing.T) {
 	}
 }
 
-// An anchor that follows without an overlap is not joined: nothing proves that
+// A chain start that follows without an overlap is not joined: nothing proves that
 // it goes on from there.
-func TestPromise6AnchorWithoutOverlapIsABreak(t *testing.T) {
+func TestPromise6ChainStartWithoutOverlapIsABreak(t *testing.T) {
 	l := stored(t, sinktest.NewMemory(), append(run("a", 0, 1, 50, 100), run("a", 0, 100, 150)...)...)
 	wantEntries(t, l, "a", 1, 99)
 	wantEntries(t, l, "a", 100, 149)
@@ -291,10 +291,10 @@ func TestPromise6ForksAreFound(t *testing.T) {
 		first, last uint64
 		before      uint64 // entries that may be yielded
 	}{
-		"an anchor whose first entry differs": {append(run("a", 0, 1, 50, 101), run("b", 0, 100, 150)...), 1, 149, 100},
-		"an anchor, far over":                 {append(run("a", 0, 1, 50, 111), run("b", 0, 100, 150)...), 1, 149, 110},
-		"an overlap of another chain":         {append(run("a", 0, 1, 50, 111), forked(piece{first: 100, last: 150}, 1, "b")), 1, 149, 110},
-		"two ends of one beginning":           {append(run("a", 1, 1, 50, 100), forked(piece{first: 1, last: 99, level: 2}, 1, "b")), 1, 99, 0},
+		"a chain start whose first entry differs": {append(run("a", 0, 1, 50, 101), run("b", 0, 100, 150)...), 1, 149, 100},
+		"a chain start, far over":                 {append(run("a", 0, 1, 50, 111), run("b", 0, 100, 150)...), 1, 149, 110},
+		"an overlap of another chain":             {append(run("a", 0, 1, 50, 111), forked(piece{first: 100, last: 150}, 1, "b")), 1, 149, 110},
+		"two ends of one beginning":               {append(run("a", 1, 1, 50, 100), forked(piece{first: 1, last: 99, level: 2}, 1, "b")), 1, 99, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := stored(t, sinktest.NewMemory(), c.pieces...)
@@ -333,7 +333,7 @@ func TestPromise6ContiguousOfAnotherChain(t *testing.T) {
 func TestEntriesOfUnlinkedOverlap(t *testing.T) {
 	l := stored(t, sinktest.NewMemory(), piece{"a", 1, 20, 60, 0, nil, 0}, piece{"a", 1, 50, 90, 0, nil, 0})
 	wantEntries(t, l, "a", 20, 90)
-	// Of different chains, though the entries are equal, and no anchor is there
+	// Of different chains, though the entries are equal, and no chain start is there
 	// to say why.
 	l = stored(t, sinktest.NewMemory(), piece{"a", 1, 20, 60, 0, nil, 0}, piece{"a", 5, 50, 90, 0, nil, 0})
 	_, err := collect(t, l, 20, 90)

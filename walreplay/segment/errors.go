@@ -17,7 +17,7 @@
 //
 // and is owed in return: a segment's name decides between writers, so it is
 // stored by conditional put (Put) and never renamed; a merged segment holds all
-// entries and marks of those that it replaces, and never spans an anchor other
+// entries and marks of those that it replaces, and never spans a chain start other
 // than at its own beginning.
 package segment
 

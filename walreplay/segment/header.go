@@ -52,12 +52,12 @@ type Header struct {
 	LastTerm   uint64 `json:"last_term"`
 
 	// Before is the chain's value before the first entry, After that of the
-	// last one. With Anchor the chain begins anew here, and Before is zero.
+	// last one. With ChainStart the chain begins anew here, and Before is zero.
 	Before raftlog.Sum `json:"before"`
 	After  raftlog.Sum `json:"after"`
-	// Anchor: before this segment is a gap or nothing, as far as its writer
+	// ChainStart: before this segment is a gap or nothing, as far as its writer
 	// knew.
-	Anchor bool `json:"anchor,omitempty"`
+	ChainStart bool `json:"chain_start,omitempty"`
 
 	// Previous is the first index of the segment that ends right before this one,
 	// as far as its writer knew, and part of the name at level 0; 0 where none
@@ -88,7 +88,7 @@ func (h Header) Name() string { return h.name().String() }
 func (h Header) name() repository.SegmentName {
 	n := repository.SegmentName{Timeline: h.Timeline, Level: h.Level, First: h.FirstIndex}
 	if h.Level > 0 {
-		n.Last, n.Start = h.LastIndex, h.Anchor
+		n.Last, n.Start = h.LastIndex, h.ChainStart
 	} else {
 		n.Previous = h.Previous
 	}
@@ -115,7 +115,7 @@ func (h Header) validate() error {
 		return fmt.Errorf("entries from index %d, term %d to index %d, term %d", h.FirstIndex, h.FirstTerm, h.LastIndex, h.LastTerm)
 	case h.Entries < 1 || uint64(h.Entries-1) != h.LastIndex-h.FirstIndex:
 		return fmt.Errorf("%d entries from index %d to %d", h.Entries, h.FirstIndex, h.LastIndex)
-	case h.Anchor != (h.Before == raftlog.Sum{}):
+	case h.ChainStart != (h.Before == raftlog.Sum{}):
 		return errors.New("a chain that begins and has a value before, or neither")
 	case h.Previous >= h.FirstIndex:
 		return fmt.Errorf("entries from index %d, behind a segment from index %d", h.FirstIndex, h.Previous)

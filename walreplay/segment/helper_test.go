@@ -44,7 +44,7 @@ func entriesOf(history string, first, last uint64) []raftlog.Entry {
 	return all
 }
 
-// sumOf is the chain's value after entry last of a history that was anchored
+// sumOf is the chain's value after entry last of a history that was started
 // at first.
 func sumOf(history string, first, last uint64) raftlog.Sum {
 	knownSums.Lock()

@@ -13,7 +13,7 @@ package segment
 //     before and after it. Times are compared by the sink's own clock only.
 //  3. The end of the archive stays as it is: the newest segment of an archiver
 //     is neither merged nor removed.
-//  4. Gaps, anchors and overlaps stay boundaries: no merged segment spans one.
+//  4. Gaps, chain starts and overlaps stay boundaries: no merged segment spans one.
 //  5. Of alive marks that tell the same (a member was still at an index) the
 //     first and the last stay, and those with a stamp.
 //  6. It may be killed at any point and run any number of times, by any number

@@ -28,11 +28,11 @@ type archive struct {
 	repo  *repository.Repository
 	codec codec.Options
 
-	entries []raftlog.Entry // what must be readable, in order, holes included
-	marks   []raftlog.Mark
-	sum     raftlog.Sum
-	anchor  bool // the next segment begins a chain
-	m       *segment.Merger
+	entries    []raftlog.Entry // what must be readable, in order, holes included
+	marks      []raftlog.Mark
+	sum        raftlog.Sum
+	chainStart bool // the next segment begins a chain
+	m          *segment.Merger
 }
 
 func newArchive(t *testing.T) *archive {
@@ -42,7 +42,7 @@ func newArchive(t *testing.T) *archive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &archive{t: t, sink: s, repo: r, anchor: true}
+	return &archive{t: t, sink: s, repo: r, chainStart: true}
 }
 
 // write stores entries as one segment of level 0 that goes on where the last
@@ -53,17 +53,17 @@ func (a *archive) write(entries ...raftlog.Entry) segment.Header {
 	mark := raftlog.Mark{Index: last.Index, Term: last.Term, Time: time.Now().UTC(), Member: 1, Revision: int64(last.Index)}
 	b := segment.Batch{Entries: entries, Marks: []raftlog.Mark{mark}}
 	before := a.sum
-	if a.anchor {
+	if a.chainStart {
 		before = raftlog.Sum{}
 	}
-	h, object, err := segment.Encode(a.t.Context(), timeline, before, a.anchor, b, segment.Meta{Revision: int64(last.Index), Member: 1, Cut: time.Now()}, segment.Options{Codec: a.codec, Tool: "test"})
+	h, object, err := segment.Encode(a.t.Context(), timeline, before, a.chainStart, b, segment.Meta{Revision: int64(last.Index), Member: 1, Cut: time.Now()}, segment.Options{Codec: a.codec, Tool: "test"})
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	if err := segment.Put(a.t.Context(), a.sink.Sink, h, object); err != nil {
 		a.t.Fatal(err)
 	}
-	a.sum, a.anchor = h.After, false
+	a.sum, a.chainStart = h.After, false
 	a.entries = append(a.entries, entries...)
 	a.marks = append(a.marks, mark)
 	return h

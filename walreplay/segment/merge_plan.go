@@ -255,7 +255,7 @@ func (m *Merger) plan(l *listing, r rule, items []*item) [][]*item {
 
 // plan forms runs of segments that follow each other in one chain, each of up
 // to target raw bytes. A run that is not full is left alone until old says that
-// its first one is; a run ends at every gap, anchor and overlap.
+// its first one is; a run ends at every gap, chain start and overlap.
 func plan(items []*item, r rule, target int64, old func(*item) bool) [][]*item {
 	var runs [][]*item
 	var run []*item

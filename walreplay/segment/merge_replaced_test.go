@@ -255,7 +255,7 @@ func TestPromise6MergedKeepsBreaks(t *testing.T) {
 		"another chain": func(a *archive) {
 			a.sum = a.sum.Next(raftlog.Entry{Index: 350, Term: 2, Data: []byte("of another history")})
 		},
-		"an anchor": func(a *archive) { a.anchor = true },
+		"a chain start": func(a *archive) { a.chainStart = true },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestPromise6MergedKeepsBreaks(t *testing.T) {
 				if len(r.Merged) != 2 || r.Merged[0].LastIndex != 350 || r.Merged[1].FirstIndex != 351 || len(r.Damaged) != 0 {
 					t.Fatalf("merged %v, damaged %v", a.level(1), r.Damaged)
 				}
-				if r.Merged[1].Anchor != (what == "an anchor") || r.Merged[1].Before == r.Merged[0].After {
+				if r.Merged[1].ChainStart != (what == "a chain start") || r.Merged[1].Before == r.Merged[0].After {
 					t.Errorf("header %+v", r.Merged[1])
 				}
 			})
@@ -314,7 +314,7 @@ func TestPromise2RenewedSource(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newArchive(t)
 				a.run(1, 40, time.Minute)
-				a.anchor = true // merged up to here at first; what follows is read, and waits
+				a.chainStart = true // merged up to here at first; what follows is read, and waits
 				a.run(401, 30, time.Minute)
 				a.m = a.merger("a")
 				if r := a.merge(a.m); len(r.Merged) != 1 || r.Merged[0].LastIndex != 400 {

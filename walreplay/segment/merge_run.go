@@ -65,7 +65,7 @@ func (m *Merger) mergeRun(ctx context.Context, level int, run []*item, r *MergeR
 		return unread, err
 	}
 	o := Options{Codec: m.Codec, Tool: m.Tool, Level: level}
-	h, object, err := Encode(ctx, m.Timeline, run[0].Before, run[0].Anchor, batch, meta, o)
+	h, object, err := Encode(ctx, m.Timeline, run[0].Before, run[0].ChainStart, batch, meta, o)
 	if err != nil {
 		return -1, err
 	}

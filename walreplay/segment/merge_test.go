@@ -138,7 +138,7 @@ func TestMergeAroundDamage(t *testing.T) {
 		if len(r.Merged) != 3 || r.Merged[0].LastIndex != 100 || r.Merged[1].FirstIndex != 111 {
 			t.Fatalf("merged %v", a.level(1))
 		}
-		if !r.Merged[0].Anchor || r.Merged[1].Anchor {
+		if !r.Merged[0].ChainStart || r.Merged[1].ChainStart {
 			t.Fatal("the chain was begun anew behind the damage")
 		}
 	})
@@ -163,7 +163,7 @@ func flip(t *testing.T, a *archive, name string) {
 	a.run(a.entries[len(a.entries)-1].Index+1, 1, 0)
 }
 
-// Promise 4: no merged segment spans a gap, nor the anchor behind it, also
+// Promise 4: no merged segment spans a gap, nor the chain start behind it, also
 // after the gap was filled.
 func TestPromise4Boundaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,11 +171,11 @@ func TestPromise4Boundaries(t *testing.T) {
 		m := a.merger("a")
 		a.run(1, 10, time.Minute) // 1 to 100
 		left := a.sum
-		a.anchor = true
+		a.chainStart = true
 		next := a.run(201, 70, time.Minute)
 		end := a.sum
 		r := a.merge(m)
-		if len(r.Merged) != 2 || r.Merged[0].LastIndex != 100 || r.Merged[1].FirstIndex != 201 || !r.Merged[1].Anchor {
+		if len(r.Merged) != 2 || r.Merged[0].LastIndex != 100 || r.Merged[1].FirstIndex != 201 || !r.Merged[1].ChainStart {
 			t.Fatalf("merged %v", a.level(1))
 		}
 		// The filler holds the first entry behind the gap as well.
@@ -193,7 +193,7 @@ func TestPromise4Boundaries(t *testing.T) {
 		}
 		for _, h := range headers(t, a) {
 			if h.Level > 0 && h.FirstIndex < 201 && h.LastIndex > 201 {
-				t.Errorf("%s spans the anchor at 201", h.Name())
+				t.Errorf("%s spans the chain start at 201", h.Name())
 			}
 		}
 	})
@@ -418,7 +418,7 @@ func TestPromise5Marks(t *testing.T) {
 }
 
 // A model that knows only what was written, against random logs with gaps,
-// anchors, terms and sizes, merged at random times by random hosts.
+// chain starts, terms and sizes, merged at random times by random hosts.
 func TestMergeAgainstModel(t *testing.T) {
 	seeds := uint64(8)
 	if testing.Short() {
@@ -433,7 +433,7 @@ func TestMergeAgainstModel(t *testing.T) {
 			for range 150 {
 				switch rng.IntN(12) {
 				case 0:
-					next, a.anchor = next+uint64(rng.IntN(50)), true
+					next, a.chainStart = next+uint64(rng.IntN(50)), true
 				case 1, 2:
 					time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Hour))))
 				case 3, 4:

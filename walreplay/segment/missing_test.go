@@ -216,16 +216,16 @@ func TestRequestsGrowWithWhatIsNotMerged(t *testing.T) {
 }
 
 // What joins two chains is read, also where by its indexes alone another segment
-// replaces it: what was spooled and stored late lies over an anchor, a filler over
+// replaces it: what was spooled and stored late lies over a chain start, a filler over
 // one of a single entry.
 func TestWhatJoinsChainsIsRead(t *testing.T) {
 	for name, pieces := range map[string][]piece{
-		"spooled ones stored over an anchor": {
+		"spooled ones stored over a chain start": {
 			{history: "a", origin: 1, first: 1, last: 10},
 			{history: "a", origin: 1, first: 11, last: 20, level: 1}, {history: "a", origin: 1, first: 21, last: 30, level: 1},
 			{history: "a", origin: 25, first: 25, last: 28}, {history: "a", origin: 25, first: 29, last: 33, previous: 25}, {history: "a", origin: 25, first: 34, last: 80, previous: 29},
 		},
-		"a filler over an anchor of one entry": {
+		"a filler over a chain start of one entry": {
 			{history: "a", origin: 1, first: 1, last: 50}, {history: "a", origin: 1, first: 51, last: 61, level: 1},
 			{history: "a", origin: 61, first: 61, last: 61}, {history: "a", origin: 61, first: 62, last: 70, previous: 61}, {history: "a", origin: 61, first: 71, last: 80, previous: 62},
 		},

@@ -46,7 +46,7 @@ func (h Header) isRead() bool { return h.Format != 0 }
 
 // fromName is what a listing tells of a segment that ends at last.
 func fromName(s repository.Segment, last uint64) Header {
-	h := Header{Timeline: s.Timeline, Level: s.Level, FirstIndex: s.First, LastIndex: last, Previous: s.Previous, Anchor: s.Start}
+	h := Header{Timeline: s.Timeline, Level: s.Level, FirstIndex: s.First, LastIndex: last, Previous: s.Previous, ChainStart: s.Start}
 	h.Object.StoredSize = s.Object.Size - HeaderSize
 	return h
 }
@@ -197,7 +197,7 @@ func (l *Log) readEnds(ctx context.Context, v *view, objects map[string]reposito
 
 // GoesOn tells that b goes on from where a ends, as far as their headers are known.
 func (a Header) GoesOn(b Header) bool {
-	return b.FirstIndex-1 == a.LastIndex && !b.Anchor && (!a.isRead() || !b.isRead() || b.Before == a.After)
+	return b.FirstIndex-1 == a.LastIndex && !b.ChainStart && (!a.isRead() || !b.isRead() || b.Before == a.After)
 }
 
 // readAll makes the log what OpenLog opens, unless that was done since the caller

@@ -93,30 +93,30 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 	sum := sumOf("a", 1, 10)
 	for name, c := range map[string]struct {
-		before raftlog.Sum
-		anchor bool
-		batch  Batch
-		meta   Meta
-		opts   Options
+		before     raftlog.Sum
+		chainStart bool
+		batch      Batch
+		meta       Meta
+		opts       Options
 	}{
-		"no entries":        {before: sum},
-		"a hole":            {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Index++ })}},
-		"a falling term":    {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Term = 0 })}},
-		"a term in between": {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Term = 9 })}},
-		"index 0":           {anchor: true, batch: Batch{Entries: []raftlog.Entry{{Index: 0, Term: 1}}}},
-		"an index beyond":   {before: sum, batch: Batch{Entries: []raftlog.Entry{{Index: math.MaxUint64, Term: 1}, {Index: 0, Term: 1}}}},
-		"anchor and before": {before: sum, anchor: true, batch: Batch{Entries: good}},
-		"neither":           {batch: Batch{Entries: good}},
-		"mark outside":      {before: sum, batch: Batch{good, []raftlog.Mark{markOf(21, 1, start)}}},
-		"mark of a term":    {before: sum, batch: Batch{good, []raftlog.Mark{{Index: 12, Term: 9, Time: start}}}},
-		"mark without time": {before: sum, batch: Batch{good, []raftlog.Mark{{Index: 12, Term: 1}}}},
-		"a level":           {before: sum, batch: Batch{Entries: good}, opts: Options{Level: repository.MaxLevel + 1}},
-		"a long tool":       {before: sum, batch: Batch{Entries: good}, opts: Options{Tool: strings.Repeat("x", HeaderSize)}},
-		"a large frame":     {before: sum, batch: Batch{Entries: good}, opts: Options{Codec: codec.Options{FrameSize: 2 * maxFrameSize}}},
-		"a revision":        {before: sum, batch: Batch{Entries: good}, meta: Meta{Revision: -1}},
-		"too large":         {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[0].Data = make([]byte, rawLimit) })}},
+		"no entries":             {before: sum},
+		"a hole":                 {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Index++ })}},
+		"a falling term":         {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Term = 0 })}},
+		"a term in between":      {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[5].Term = 9 })}},
+		"index 0":                {chainStart: true, batch: Batch{Entries: []raftlog.Entry{{Index: 0, Term: 1}}}},
+		"an index beyond":        {before: sum, batch: Batch{Entries: []raftlog.Entry{{Index: math.MaxUint64, Term: 1}, {Index: 0, Term: 1}}}},
+		"chain start and before": {before: sum, chainStart: true, batch: Batch{Entries: good}},
+		"neither":                {batch: Batch{Entries: good}},
+		"mark outside":           {before: sum, batch: Batch{good, []raftlog.Mark{markOf(21, 1, start)}}},
+		"mark of a term":         {before: sum, batch: Batch{good, []raftlog.Mark{{Index: 12, Term: 9, Time: start}}}},
+		"mark without time":      {before: sum, batch: Batch{good, []raftlog.Mark{{Index: 12, Term: 1}}}},
+		"a level":                {before: sum, batch: Batch{Entries: good}, opts: Options{Level: repository.MaxLevel + 1}},
+		"a long tool":            {before: sum, batch: Batch{Entries: good}, opts: Options{Tool: strings.Repeat("x", HeaderSize)}},
+		"a large frame":          {before: sum, batch: Batch{Entries: good}, opts: Options{Codec: codec.Options{FrameSize: 2 * maxFrameSize}}},
+		"a revision":             {before: sum, batch: Batch{Entries: good}, meta: Meta{Revision: -1}},
+		"too large":              {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[0].Data = make([]byte, rawLimit) })}},
 	} {
-		if h, _, err := Encode(t.Context(), testTimeline, c.before, c.anchor, c.batch, c.meta, c.opts); err == nil {
+		if h, _, err := Encode(t.Context(), testTimeline, c.before, c.chainStart, c.batch, c.meta, c.opts); err == nil {
 			t.Errorf("%s: encoded as %+v", name, h)
 		}
 	}

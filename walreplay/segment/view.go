@@ -206,7 +206,7 @@ func mayFollow(a, b Header) bool {
 	switch {
 	case b.FirstIndex-1 == a.LastIndex:
 		return a.GoesOn(b)
-	case b.Anchor:
+	case b.ChainStart:
 		return true // a has an entry of it. It may end sooner than a: others go on from it
 	case b.FirstIndex == a.FirstIndex && b.Before != a.Before:
 		return false
@@ -217,7 +217,7 @@ func mayFollow(a, b Header) bool {
 // doubtful tells a join that only reading proves, and that nothing speaks for.
 func (s search) doubtful(i, j int) bool {
 	a, b := s.view.segments[i], s.view.segments[j]
-	return b.FirstIndex <= a.LastIndex && !b.Anchor && !s.view.sameChain(i, j)
+	return b.FirstIndex <= a.LastIndex && !b.ChainStart && !s.view.sameChain(i, j)
 }
 
 func costOf(h Header) int64 { return costSegment - int64(h.Level) }
