@@ -49,7 +49,7 @@ type verifyAnswer struct {
 	Text      string `json:"text"`
 	Damaged   string `json:"damaged,omitempty"`   // the first finding
 	Unchecked string `json:"unchecked,omitempty"` // the first reason
-	Gone      bool   `json:"gone,omitempty"`      // it was let go since it was chosen
+	Gone      bool   `json:"gone,omitempty"`      // it was pruned since it was chosen
 	Bytes     int64  `json:"bytes"`
 	Verdict   uint64 `json:"verdict"`
 }
@@ -137,8 +137,8 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 		Identities: identities, Trusted: trusted,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
-	if errors.Is(err, snapshot.ErrNoBackup) && letGo(ctx, repo, v.Backup) {
-		return &verifyAnswer{Of: v.Backup, Gone: true, Text: v.Backup + " was let go meanwhile"}, nil
+	if errors.Is(err, snapshot.ErrNoBackup) && wasPruned(ctx, repo, v.Backup) {
+		return &verifyAnswer{Of: v.Backup, Gone: true, Text: v.Backup + " was pruned meanwhile"}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -215,8 +215,8 @@ func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report
 	return early, nil
 }
 
-// letGo tells that a record says so of a backup.
-func letGo(ctx context.Context, repo *repository.Repository, backup string) bool {
+// wasPruned tells that a record says so of a backup.
+func wasPruned(ctx context.Context, repo *repository.Repository, backup string) bool {
 	names, err := repo.PrunedNames(ctx)
 	if err != nil {
 		return false

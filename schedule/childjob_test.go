@@ -72,9 +72,9 @@ func TestChildSynthetic(t *testing.T) {
 	}
 }
 
-// A backup that was let go since it was chosen is no failure; one that was never
+// A backup that was pruned since it was chosen is no failure; one that was never
 // there is.
-func TestVerifyWhatWasLetGo(t *testing.T) {
+func TestVerifyWhatWasPruned(t *testing.T) {
 	sink := memory()
 	s := newShelf(t, sink)
 	m := s.full(timelineA, time.Now(), false)
@@ -85,7 +85,7 @@ func TestVerifyWhatWasLetGo(t *testing.T) {
 	}
 	must(t, s.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: timelineA, Backup: m.ID, Reason: "test", Created: time.Now()}))
 	must(t, sink.Delete(t.Context(), repository.ManifestName(timelineA, m.ID)))
-	if a, err := ask(m.ID); err != nil || !a.Gone || a.Damaged != "" || !strings.Contains(a.Text, "let go") {
+	if a, err := ask(m.ID); err != nil || !a.Gone || a.Damaged != "" || !strings.Contains(a.Text, "pruned") {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if a, err := ask("20200101T000000Z-abcdef"); !errors.Is(err, snapshot.ErrNoBackup) {

@@ -230,7 +230,7 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 	return a, nil
 }
 
-// prune lets go what retention does not keep.
+// prune deletes what retention does not keep.
 func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	t.mu.Lock()
 	runner := t.runner
@@ -261,7 +261,7 @@ func pruned(r retention.Result) string {
 	if r.Backups+r.Objects+r.Segments+r.Swept == 0 {
 		return "nothing was to go"
 	}
-	text := fmt.Sprintf("backups let go: %d; gone: %d objects of backups, %d segments of the log, %d objects that nobody needs any more, which frees %s", r.Backups, r.Objects, r.Segments, r.Swept, humanize.IBytes(uint64(r.BytesGone)))
+	text := fmt.Sprintf("backups pruned: %d; deleted: %d objects of backups, %d segments of the log, %d objects that nobody needs any more, which frees %s", r.Backups, r.Objects, r.Segments, r.Swept, humanize.IBytes(uint64(r.BytesGone)))
 	if r.Locked > 0 {
 		text += fmt.Sprintf("; locked, and to go later: %d", r.Locked)
 	}

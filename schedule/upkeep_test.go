@@ -95,7 +95,7 @@ func TestPruned(t *testing.T) {
 	if text := pruned(retention.Result{}); text != "nothing was to go" {
 		t.Error(text)
 	}
-	if text := pruned(retention.Result{Backups: 2, Objects: 3, Segments: 4, Swept: 5, BytesGone: 1 << 20, Locked: 6}); text != "backups let go: 2; gone: 3 objects of backups, 4 segments of the log, 5 objects that nobody needs any more, which frees 1.0 MiB; locked, and to go later: 6" {
+	if text := pruned(retention.Result{Backups: 2, Objects: 3, Segments: 4, Swept: 5, BytesGone: 1 << 20, Locked: 6}); text != "backups pruned: 2; deleted: 3 objects of backups, 4 segments of the log, 5 objects that nobody needs any more, which frees 1.0 MiB; locked, and to go later: 6" {
 		t.Error(text)
 	}
 }
@@ -113,7 +113,7 @@ func TestPrune(t *testing.T) {
 		must(t, term.openRepository(t.Context()))
 		must(t, term.newRunner())
 		r, err := term.prune(t.Context(), &job.Task{})
-		if err != nil || !strings.Contains(r.Text, "backups let go: ") {
+		if err != nil || !strings.Contains(r.Text, "backups pruned: ") {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if n := count(t, sink, timelineA.String()+"/full/"); n < 35 || n > 198 {

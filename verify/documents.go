@@ -52,7 +52,7 @@ func (e *examination) checkDocuments(ctx context.Context) error {
 				_, err := e.repo.ReadPin(ctx, name)
 				return altered(err, "")
 			}},
-		{prunedObject + "/", prunedObject, prunedObject, isPrunedLogName, places("%d records that log was let go"), report.KindMark,
+		{prunedObject + "/", prunedObject, prunedObject, isPrunedLogName, places("%d records that log was pruned"), report.KindMark,
 			func(ctx context.Context, name string) (string, error) {
 				_, err := e.repo.ReadPrunedLog(ctx, name)
 				return altered(err, "")
@@ -82,7 +82,7 @@ func (e *examination) checkDocuments(ctx context.Context) error {
 }
 
 // checkSort reads all documents of one sort. One that is gone since they were listed
-// was swept, or let go.
+// was swept, or pruned.
 func (e *examination) checkSort(ctx context.Context, d documents) error {
 	var names []string
 	for o, err := range e.repo.Sink().List(ctx, d.folder, "") {

@@ -23,7 +23,7 @@ func (l *logCheck) judgeHoles(ctx context.Context) {
 		return
 	}
 	l.now = now
-	if l.letGo, err = l.logLetGo(ctx); err != nil {
+	if l.prunedTo, err = l.prunedLogTo(ctx); err != nil {
 		unchecked(l.check, fmt.Errorf("whether entries are missing is not known: %w", err))
 		return
 	}
@@ -44,8 +44,8 @@ func (l *logCheck) checkHoles() {
 	}
 	l.checkBeginning(bases, spans[0])
 	for _, g := range l.log.Gaps() {
-		if g.Next > spans[len(spans)-1].LastIndex || g.After < spans[0].FirstIndex || g.Next <= max(l.part.from, l.letGo+1) {
-			continue // recorded before or behind all that there is, or let go
+		if g.Next > spans[len(spans)-1].LastIndex || g.After < spans[0].FirstIndex || g.Next <= max(l.part.from, l.prunedTo+1) {
+			continue // recorded before or behind all that there is, or pruned
 		}
 		l.checkGap(bases, g)
 	}
@@ -115,7 +115,7 @@ func recorded(g segment.Gap) bool {
 // no fault; that those are there which nothing can be restored with, since they
 // join no full snapshot, is: what joined them is gone.
 func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Span) {
-	if len(bases) == 0 || s.FirstIndex <= max(l.part.from, l.letGo)+1 || bases[0].Facts.RaftIndex+1 >= s.FirstIndex {
+	if len(bases) == 0 || s.FirstIndex <= max(l.part.from, l.prunedTo)+1 || bases[0].Facts.RaftIndex+1 >= s.FirstIndex {
 		return
 	}
 	next := firstAt(bases, s.FirstIndex-1)

@@ -42,8 +42,8 @@ type logCheck struct {
 	marks     int
 	// alive are the entries that marks name, each with one of these marks.
 	alive map[markedEntry]string
-	// letGo is the index up to which records say that the log was let go.
-	letGo uint64
+	// prunedTo is the index up to which records say that the log was pruned.
+	prunedTo uint64
 	// now are the timeline's backups as they were read behind the log; nil before.
 	now *snapshot.Catalog
 }

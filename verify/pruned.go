@@ -14,7 +14,7 @@ import (
 // prunedObject is what reports call the records of pruned backups.
 const prunedObject = "pruned"
 
-// prunedBackups are those of which a record says that they were let go, whatever
+// prunedBackups are those of which a record says that they were pruned, whatever
 // is left of them. It is listed after the catalog was read: what was pruned before
 // that has its record by now.
 func (e *examination) prunedBackups(ctx context.Context) (map[backupID]bool, error) {
@@ -85,11 +85,11 @@ func isPrunedName(name string) bool {
 	return err == nil
 }
 
-// logLetGo is the index up to which a record says that the log was let go; 0 where
+// prunedLogTo is the index up to which a record says that the log was pruned; 0 where
 // none does. One that is not whole, or belongs elsewhere, says nothing. Log behind
-// the newest full snapshot is never let go while the timeline goes on, so no
+// the newest full snapshot is never pruned while the timeline goes on, so no
 // record excuses that it is missing.
-func (l *logCheck) logLetGo(ctx context.Context) (uint64, error) {
+func (l *logCheck) prunedLogTo(ctx context.Context) (uint64, error) {
 	names, err := l.repo.PrunedLogs(ctx, l.part.timeline)
 	if err != nil {
 		return 0, err
@@ -117,7 +117,7 @@ func (l *logCheck) logLetGo(ctx context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// isKeptName tells names of pins, and of records that a log was let go.
+// isKeptName tells names of pins, and of records that a log was pruned.
 func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(name) }
 
 func isPinName(name string) bool {

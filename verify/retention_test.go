@@ -6,7 +6,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 )
 
-// A log that is let go is not missing, however far that has come, and whichever
+// A log that is pruned is not missing, however far that has come, and whichever
 // older full snapshots stay: the record of it is written first. Without it holes
 // are damage.
 func TestPrunedLog(t *testing.T) {
@@ -68,7 +68,7 @@ func TestPrunedLogIsRead(t *testing.T) {
 	}
 }
 
-// Pins, and the records that log was let go, are known, and looked at.
+// Pins, and the records that log was pruned, are known, and looked at.
 func TestRetentionDocuments(t *testing.T) {
 	w := provenWorld(t)
 	w.must(w.repo.WritePin(t.Context(), repository.Pin{Timeline: worldTimeline, Backup: oldBackup, Reason: "test", Created: worldStart}))

@@ -97,7 +97,7 @@ func (l *logCheck) checkProved() {
 	l.proved(func(entry verdict.Entry, s verdict.Stretch) {
 		by := fmt.Sprintf("(%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		switch sums := l.chain.sumsAt(s.Last); {
-		case s.Last > end && s.Last <= l.letGo: // recorded before it went
+		case s.Last > end && s.Last <= l.prunedTo: // recorded before it went
 		case s.Last > end && s.Last <= full && !shorter:
 			shorter = true
 			l.note("the log of timeline %s was verified to index %d before, and ends at %d now: what was between was pruned or deleted, and the full snapshot at %d is behind it %s",
@@ -200,11 +200,11 @@ func (e *examination) compareSeen(ctx context.Context, c *report.Check) error {
 	}
 	for _, full := range e.catalog.Incomplete {
 		b := backupID{full.Timeline, full.ID}
-		letGo, err := e.letGo(ctx, b, len(proved[b]) > 0 && pruned[b])
+		recorded, err := e.wasPruned(ctx, b, len(proved[b]) > 0 && pruned[b])
 		if err != nil {
 			return err
 		}
-		if words := proved[b]; len(words) > 0 && !letGo {
+		if words := proved[b]; len(words) > 0 && !recorded {
 			found(c, report.Finding{Kind: report.KindMissing, Object: b.String(),
 				Text: "its manifest is gone, its object is there, and no record says that it was pruned: it was verified before" + words[0].by})
 		}
@@ -246,8 +246,8 @@ func (e *examination) replacedBackup(b backupID, f report.Finding) {
 	e.add(report.Check{Level: report.Checksum, Object: b.String(), Compared: "the manifest with what earlier verdicts saw of it", Findings: []report.Finding{f}})
 }
 
-// checkGone looks at backups of which nothing is left. Old ones are let go, by
-// requorum with a record and by hand without. But nobody lets the newest one go:
+// checkGone looks at backups of which nothing is left. Old ones are pruned, by
+// requorum with a record and by hand without. But nobody prunes the newest one:
 // where nothing newer is there it is missing.
 func (e *examination) checkGone(ctx context.Context, c *report.Check, proved map[backupID][]binding, pruned map[backupID]bool) error {
 	unrecorded := 0
@@ -258,11 +258,11 @@ func (e *examination) checkGone(ctx context.Context, c *report.Check, proved map
 			}
 			continue
 		}
-		letGo, err := e.letGo(ctx, b, pruned[b])
+		recorded, err := e.wasPruned(ctx, b, pruned[b])
 		if err != nil {
 			return err
 		}
-		if !letGo {
+		if !recorded {
 			found(c, report.Finding{Kind: report.KindMissing, Object: b.String(),
 				Text: "it is gone, no newer backup is there, and no record says that it was pruned: it was verified before" + proved[b][0].by})
 		}
@@ -273,9 +273,9 @@ func (e *examination) checkGone(ctx context.Context, c *report.Check, proved map
 	return nil
 }
 
-// letGo reads the record that a backup was pruned, where one is listed: one that is
+// wasPruned reads the record that a backup was pruned, where one is listed: one that is
 // not whole says nothing.
-func (e *examination) letGo(ctx context.Context, b backupID, listed bool) (bool, error) {
+func (e *examination) wasPruned(ctx context.Context, b backupID, listed bool) (bool, error) {
 	if !listed {
 		return false, nil
 	}
@@ -323,7 +323,7 @@ func (e *examination) missesAll(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for b := range proved {
-		if letGo, err := e.letGo(ctx, b, pruned[b]); err != nil || !letGo {
+		if recorded, err := e.wasPruned(ctx, b, pruned[b]); err != nil || !recorded {
 			return err == nil, err
 		}
 	}

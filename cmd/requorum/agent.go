@@ -38,7 +38,7 @@ func newAgentCommand(g *globals) *cobra.Command {
 		Use:   "agent --config FILE",
 		Short: "Run beside an etcd member: archive, back up, verify, prune, and tell",
 		Long: `Run beside each etcd member and do all that the configuration names: archive the
-raft log continuously, take full snapshots on a schedule, verify them, let go what
+raft log continuously, take full snapshots on a schedule, verify them, prune what
 retention does not keep, and say at any time what would be lost if everything
 burned now.
 

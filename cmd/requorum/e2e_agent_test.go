@@ -227,7 +227,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	}
 }
 
-// expectPruned: what busyJobs' retention lets go was let go, but for what became
+// expectPruned: what busyJobs' retention does not keep was pruned, but for what became
 // due in the two minutes since the job may have run last.
 func expectPruned(t testing.TB, u *user, server *sinktest.S3Server, repo string) {
 	t.Helper()
@@ -250,8 +250,8 @@ func expectPruned(t testing.TB, u *user, server *sinktest.S3Server, repo string)
 	}
 	figure(t, "full snapshots", backups)
 	figure(t, "full snapshots pruned", pruned)
-	if len(plan.Let) > 6 { // two a minute, and one on the edge
-		t.Errorf("%d of %d full snapshots should have been let go: %+v", len(plan.Let), backups, plan.Let)
+	if len(plan.Delete) > 6 { // two a minute, and one on the edge
+		t.Errorf("%d of %d full snapshots should have been pruned: %+v", len(plan.Delete), backups, plan.Delete)
 	}
 	if storetest.Soak() && pruned == 0 {
 		t.Error("nothing was pruned")

@@ -144,7 +144,7 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) {
 	}
 	plan := decode[pruneReport](t, p).Plan
 	for _, m := range good {
-		if slices.ContainsFunc(plan.Let, func(l retention.Let) bool { return l.Backup == m.ID }) {
+		if slices.ContainsFunc(plan.Delete, func(l retention.Deletion) bool { return l.Backup == m.ID }) {
 			t.Errorf("backup %s would go: %s", m.ID, p.stdout)
 		}
 	}

@@ -51,10 +51,10 @@ ends the command with status 3, as does a verdict that was altered or moved.
 			logs, err := readLogs(cmd.Context(), archives, catalog)
 			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
 			pins, errPins := r.Pins(cmd.Context())
-			letGo, errPruned := readLetGo(cmd.Context(), r, catalog)
+			pruned, errPruned := readPruned(cmd.Context(), r, catalog)
 			ended, errEnded := readEnded(cmd.Context(), r, catalog.Timelines)
 			current, errCurrent := currentTimeline(cmd.Context(), archives, catalog)
-			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, letGo, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
+			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -115,9 +115,9 @@ type incompleteReport struct {
 	ID       string                `json:"id"`
 	Bytes    int64                 `json:"bytes"`
 	Newest   time.Time             `json:"newest"`
-	// LetGo tells that it is no interrupted backup: pruning let it go, and its object
+	// Pruned tells that it is no interrupted backup: it was pruned, and its object
 	// goes after the grace.
-	LetGo bool `json:"let_go,omitempty"`
+	Pruned bool `json:"pruned,omitempty"`
 }
 
 // backupOf is a backup's place.
@@ -126,9 +126,9 @@ type backupOf struct {
 	id       string
 }
 
-// readLetGo finds out which of the backups without a manifest were let go: they have
+// readPruned finds out which of the backups without a manifest were pruned: they have
 // a record that says so.
-func readLetGo(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) (map[backupOf]bool, error) {
+func readPruned(ctx context.Context, r *repository.Repository, c *snapshot.Catalog) (map[backupOf]bool, error) {
 	if len(c.Incomplete) == 0 {
 		return nil, nil
 	}
@@ -136,16 +136,16 @@ func readLetGo(ctx context.Context, r *repository.Repository, c *snapshot.Catalo
 	if err != nil {
 		return nil, err
 	}
-	letGo := map[backupOf]bool{}
+	pruned := map[backupOf]bool{}
 	for _, name := range names {
 		if t, id, err := repository.ParsePrunedName(name); err == nil { // it was parsed when it was listed
-			letGo[backupOf{t, id}] = true
+			pruned[backupOf{t, id}] = true
 		}
 	}
-	return letGo, nil
+	return pruned, nil
 }
 
-func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, letGo map[backupOf]bool, current *repository.TimelineID) error {
+func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, ended []repository.Superseded, logs logsReport, verdicts verdict.List, pins []repository.Pin, pruned map[backupOf]bool, current *repository.TimelineID) error {
 	listed := catalogReport{
 		Repository: r.String(), ID: r.ID(), Current: current,
 		Timelines: emptyNotNull(c.Timelines), Superseded: emptyNotNull(ended), Backups: []listedBackup{},
@@ -173,7 +173,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 		damage = append(damage, d.Err)
 	}
 	for _, full := range c.Incomplete {
-		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, LetGo: letGo[backupOf{full.Timeline, full.ID}]}
+		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: pruned[backupOf{full.Timeline, full.ID}]}
 		for _, o := range full.Objects {
 			one.Bytes += o.Size
 			if o.ModTime.After(one.Newest) {
@@ -241,8 +241,8 @@ func (g *globals) tableCatalog(r catalogReport) error {
 		for _, u := range r.Incomplete {
 			switch {
 			case u.Timeline != t.ID:
-			case u.LetGo:
-				g.printf("%s  let go: its object goes after the grace (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
+			case u.Pruned:
+				g.printf("%s  pruned: its object is deleted after the grace (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			default:
 				g.printf("%s  no manifest: interrupted, or under way now (%s, %s)\n", u.ID, size(u.Bytes), when(u.Newest))
 			}

@@ -9,9 +9,9 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// What pruning let go is told from what an interrupted backup left, while its object
+// What was pruned is told from what an interrupted backup left, while its object
 // is there for the grace.
-func TestListLetGo(t *testing.T) {
+func TestListPruned(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	repo := "file://" + filepath.Join(t.TempDir(), "repo")
 	here := func(args ...string) ended {
@@ -30,10 +30,10 @@ func TestListLetGo(t *testing.T) {
 	if err := json.Unmarshal([]byte(here("list", "--output", "json").stdout), &listed); err != nil {
 		t.Fatal(err)
 	}
-	if len(listed.Backups) != 1 || len(listed.Incomplete) != 2 || !listed.Incomplete[0].LetGo || !listed.Incomplete[1].LetGo {
+	if len(listed.Backups) != 1 || len(listed.Incomplete) != 2 || !listed.Incomplete[0].Pruned || !listed.Incomplete[1].Pruned {
 		t.Errorf("%d backups, without a manifest: %+v", len(listed.Backups), listed.Incomplete)
 	}
-	if text := here("list").stdout; strings.Count(text, "let go: its object goes after the grace") != 2 || strings.Contains(text, "interrupted") {
+	if text := here("list").stdout; strings.Count(text, "pruned: its object is deleted after the grace") != 2 || strings.Contains(text, "interrupted") {
 		t.Error(text)
 	}
 }

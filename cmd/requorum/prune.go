@@ -27,24 +27,24 @@ func newPruneCommand(g *globals) *cobra.Command {
 	var timeline string
 	cmd := &cobra.Command{
 		Use:   "prune --repo URL --keep-… | --timeline ID --forget",
-		Short: "Let old full snapshots and old log go, and say what stays recoverable",
-		Long: `Let go what no --keep option keeps, and print what can be restored before and
+		Short: "Delete old full snapshots and old log, and say what stays recoverable",
+		Long: `Delete what no --keep option keeps, and print what can be restored before and
 after that. --dry-run prints it and deletes nothing. docs/retention.md says in
 plain words what stays.
 
 With --keep-any-point every point of that time can be restored afterwards as well
 as before, and older log goes; without it, log goes with the full snapshots that
 it follows. Hourly, daily, weekly and monthly keep one full snapshot of each of
-the last N such periods that have any. Never let go: the newest full snapshots,
+the last N such periods that have any. Never deleted: the newest full snapshots,
 the newest one that passed 'requorum verify --level structure', and those that
 'requorum pin' pinned. A damaged one counts for nothing.
 
 Times are counted back from the last observation of the cluster: while nothing
 new is stored, nothing goes.
 
-A snapshot that is let go is not listed any more, at once; its object, and the log
-behind it, stay for the --grace time and go with a later run. What is locked goes
-later as well, and is no error. An interrupted run is completed by the next one.
+A pruned snapshot is not listed any more, at once; its object, and the log after
+it, stay for the --grace time and are deleted by a later run. What is locked is
+deleted later as well, and is no error. An interrupted run is completed by the next one.
 
 --timeline ID --forget removes one timeline whole, at once, such as that of a test
 cluster: its full snapshots and its log. The ID is written out in full. The timeline
@@ -162,7 +162,7 @@ func (k *keepFlags) addFlags(f *pflag.FlagSet) {
 	}
 	durationVar(f, &k.keep.Within, "keep-within", 0, "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
 	durationVar(f, &k.keep.AnyPoint, "keep-any-point", 0, "keep what every point of this `time` needs, full snapshots and log, such as 7d")
-	durationVar(f, &k.keep.Grace, "grace", retention.DefaultGrace, "for this `time` objects and log stay after they were let go, so that a restore that has begun can end")
+	durationVar(f, &k.keep.Grace, "grace", retention.DefaultGrace, "for this `time` objects and log stay after they were pruned, so that a restore that has begun can end")
 	f.StringVar(&k.zone, "time-zone", "UTC", "`where` hours, days, weeks and months begin, such as Europe/Berlin")
 }
 
@@ -228,7 +228,7 @@ func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
 				out.row(k.Backup, when(k.Taken), "stays", strings.Join(k.Reasons, ", "))
 			}
 		}
-		for _, l := range p.Let {
+		for _, l := range p.Delete {
 			if l.Timeline == w.Timeline {
 				out.row(l.Backup, when(l.Taken), map[bool]string{true: "would go", false: "goes"}[dryRun], l.Why)
 			}
@@ -287,7 +287,7 @@ func (g *globals) printPruned(r retention.Result) {
 	for _, s := range r.Spared {
 		g.printf("Stays after all: backup %s: %s\n", s.Backup, s.Why)
 	}
-	text := fmt.Sprintf("Let go: %s. Deleted: %s of backups, %s, %s, %s. Freed: %s",
+	text := fmt.Sprintf("Pruned: %s. Deleted: %s of backups, %s, %s, %s. Freed: %s",
 		counted(r.Backups, "full snapshot", "full snapshots"), counted(r.Objects, "object", "objects"),
 		counted(r.Segments, "log segment", "log segments"), counted(r.Marks+r.Gaps, "mark or gap record", "marks and gap records"),
 		counted(r.Swept, "old record", "old records"), size(r.BytesGone))
@@ -306,7 +306,7 @@ func newPinCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest --repo URL [--reason TEXT]",
 		Short: "Keep one full snapshot, whatever the retention says",
-		Long: `Pin a full snapshot: no 'requorum prune', and no agent, lets it go until
+		Long: `Pin a full snapshot: no 'requorum prune', and no agent, deletes it until
 'requorum unpin'. The snapshot itself stays, one point; log stays by the rules of
 retention alone. What is pinned already is no error, and stays as it was pinned.
 ` + exitHelp,
@@ -351,12 +351,12 @@ func (g *globals) pin(ctx context.Context, r *repository.Repository, m *snapshot
 	// Whoever prunes writes a record and then looks for pins: one of the two sees
 	// the other.
 	if _, err := snapshot.ReadManifest(ctx, r, m.Timeline, m.ID); errors.Is(err, sinks.ErrNotFound) {
-		return errors.Join(fmt.Errorf("%w: backup %s was let go by a prune just now", snapshot.ErrNoBackup, m.ID), r.RemovePin(ctx, m.Timeline, m.ID))
+		return errors.Join(fmt.Errorf("%w: backup %s was pruned by a prune just now", snapshot.ErrNoBackup, m.ID), r.RemovePin(ctx, m.Timeline, m.ID))
 	} else if err != nil {
 		return err
 	}
 	if _, err := r.Sink().Stat(ctx, repository.PrunedName(m.Timeline, m.ID)); err == nil {
-		g.note("a prune was about to let backup %s go: if it is under way, look with 'requorum show %s' whether the pin was in time", m.ID, m.ID)
+		g.note("a prune was about to delete backup %s: if it is under way, look with 'requorum show %s' whether the pin was in time", m.ID, m.ID)
 	} else if !errors.Is(err, sinks.ErrNotFound) {
 		return err
 	}

@@ -14,7 +14,7 @@ type cut struct {
 }
 
 // cut decides how much of a timeline's log goes: what no promised point needs,
-// and nothing that what was let go a short while ago still leads to.
+// and nothing that what was pruned a short while ago still leads to.
 func (d *decision) cut(t *Timeline) {
 	c, ok := d.firstNeeded(t)
 	if !ok || t.Unread {
@@ -27,9 +27,9 @@ func (d *decision) cut(t *Timeline) {
 		}
 	}
 	if d.policy.Grace > 0 {
-		for _, l := range d.plan.Let {
+		for _, l := range d.plan.Delete {
 			if l.Timeline == t.ID && l.Index > 0 {
-				limit(l.Index, fmt.Sprintf("a restore from backup %s, which is let go, may be under way", l.Backup))
+				limit(l.Index, fmt.Sprintf("a restore from backup %s, which is pruned, may be under way", l.Backup))
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func (d *decision) cut(t *Timeline) {
 		if waiting := d.inGrace(t, r); waiting && r.RaftIndex == 0 {
 			return
 		} else if waiting {
-			limit(r.RaftIndex, fmt.Sprintf("a restore from backup %s, which was let go, may be under way", r.Backup))
+			limit(r.RaftIndex, fmt.Sprintf("a restore from backup %s, which was pruned, may be under way", r.Backup))
 		}
 	}
 	l := t.upTo(c)
@@ -48,7 +48,7 @@ func (d *decision) cut(t *Timeline) {
 	d.plan.Log = append(d.plan.Log, l)
 }
 
-// inGrace tells that a backup was let go so short ago that its object stays.
+// inGrace tells that a backup was pruned so short ago that its object stays.
 func (d *decision) inGrace(t *Timeline, r PrunedRecord) bool {
 	return r.Timeline == t.ID && d.inv.backup(t.ID, r.Backup) == nil && r.Written.Add(d.policy.Grace).After(d.inv.Clock)
 }
@@ -174,7 +174,7 @@ func (d *decision) check() error {
 
 // goes tells that the plan's own list names a backup.
 func (d *decision) goes(b Backup) bool {
-	return slices.ContainsFunc(d.plan.Let, func(l Let) bool { return l.Timeline == b.Timeline && l.Backup == b.ID })
+	return slices.ContainsFunc(d.plan.Delete, func(l Deletion) bool { return l.Timeline == b.Timeline && l.Backup == b.ID })
 }
 
 // broken says which promise to a timeline does not hold with the backups that

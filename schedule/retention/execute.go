@@ -28,8 +28,8 @@ type Options struct {
 
 // Result is what was done. Its JSON form is stable.
 type Result struct {
-	Records   int   `json:"records"` // written, that something was let go
-	Backups   int   `json:"backups"` // let go: their manifests are gone
+	Records   int   `json:"records"` // written, that something was pruned
+	Backups   int   `json:"backups"` // pruned: their manifests are gone
 	Objects   int   `json:"objects"` // of backups and interrupted uploads, that are gone
 	Segments  int   `json:"segments"`
 	Marks     int   `json:"marks"`
@@ -38,11 +38,11 @@ type Result struct {
 	BytesGone int64 `json:"bytes"` // that are free now
 	// Locked is how many objects could not go yet.
 	Locked int `json:"locked"`
-	// Spared is what the plan lets go and stayed, since something changed.
+	// Spared is what the plan names and stayed, since something changed.
 	Spared []Spared `json:"spared"`
 }
 
-// Spared is what a plan lets go and a second look does not.
+// Spared is what a plan prunes and a second look does not.
 type Spared struct {
 	Timeline repository.TimelineID `json:"timeline"`
 	Backup   string                `json:"backup,omitempty"`
@@ -55,8 +55,8 @@ type RefusedError struct{ Why string }
 func (e *RefusedError) Error() string { return "nothing was deleted: " + e.Why }
 
 // Execute carries a plan out. It looks the repository through once more first:
-// of full snapshots it lets go what both the plan and a new one of the same policy
-// and time let go; for the rest the new one counts, since what waited for the grace
+// of full snapshots it prunes what both the plan and a new one of the same policy
+// and time name; for the rest the new one counts, since what waited for the grace
 // time may be due by now. It returns what it did also with an error; what is left is done by the next
 // run. Where the credentials lack the right to delete the error names
 // it, and has sinks.ErrDenied within, before anything is written but a scratch object.
@@ -110,11 +110,11 @@ func (x *execution) run(ctx context.Context, plan *Plan) error {
 	if err := todo.holds(x.inv); err != nil {
 		return &RefusedError{err.Error()}
 	}
-	letGo, err := x.letGo(ctx, todo.Let)
+	gone, err := x.prune(ctx, todo.Delete)
 	if err != nil {
 		return err
 	}
-	if err := x.removeLeftovers(ctx, todo.Leftovers, letGo); err != nil {
+	if err := x.removeLeftovers(ctx, todo.Leftovers, gone); err != nil {
 		return err
 	}
 	for _, l := range todo.Log {
@@ -125,22 +125,22 @@ func (x *execution) run(ctx context.Context, plan *Plan) error {
 	return x.sweep(ctx, todo.Sweep)
 }
 
-// both is what is done of two plans; what stays although the first let it go is noted.
+// both is what is done of two plans; what stays although the first names it is noted.
 func (x *execution) both(plan, fresh *Plan) *Plan {
 	todo := &Plan{Repository: fresh.Repository, Made: fresh.Made, Policy: fresh.Policy, Sweep: fresh.Sweep, Leftovers: fresh.Leftovers}
-	for _, l := range plan.Let {
-		i := slices.IndexFunc(fresh.Let, func(f Let) bool { return f.Timeline == l.Timeline && f.Backup == l.Backup })
+	for _, l := range plan.Delete {
+		i := slices.IndexFunc(fresh.Delete, func(f Deletion) bool { return f.Timeline == l.Timeline && f.Backup == l.Backup })
 		switch {
 		case i >= 0:
-			todo.Let = append(todo.Let, fresh.Let[i])
+			todo.Delete = append(todo.Delete, fresh.Delete[i])
 		case x.inv.backup(l.Timeline, l.Backup) != nil:
 			x.spare(l, "something changed since the plan was made: "+fresh.whyKept(l))
 		}
 	}
 	for _, l := range fresh.Log {
 		// The log behind what stays after all stays as well.
-		for _, other := range fresh.Let {
-			if other.Timeline == l.Timeline && other.Index > 0 && !todo.lets(other) {
+		for _, other := range fresh.Delete {
+			if other.Timeline == l.Timeline && other.Index > 0 && !todo.deletes(other) {
 				l.Before = min(l.Before, other.Index+1)
 			}
 		}
@@ -149,11 +149,11 @@ func (x *execution) both(plan, fresh *Plan) *Plan {
 	return todo
 }
 
-func (p *Plan) lets(l Let) bool {
-	return slices.ContainsFunc(p.Let, func(o Let) bool { return o.Timeline == l.Timeline && o.Backup == l.Backup })
+func (p *Plan) deletes(l Deletion) bool {
+	return slices.ContainsFunc(p.Delete, func(o Deletion) bool { return o.Timeline == l.Timeline && o.Backup == l.Backup })
 }
 
-func (p *Plan) whyKept(l Let) string {
+func (p *Plan) whyKept(l Deletion) string {
 	for _, k := range p.Keep {
 		if k.Timeline == l.Timeline && k.Backup == l.Backup && len(k.Reasons) > 0 {
 			return "it is kept now (" + k.Reasons[0] + ")"
@@ -162,7 +162,7 @@ func (p *Plan) whyKept(l Let) string {
 	return "it stays"
 }
 
-func (x *execution) spare(l Let, why string) {
+func (x *execution) spare(l Deletion, why string) {
 	x.result.Spared = append(x.result.Spared, Spared{l.Timeline, l.Backup, why})
 }
 
@@ -177,10 +177,10 @@ func (p *Plan) holds(inv *Inventory) error {
 	return d.check()
 }
 
-// letGo writes the records, looks whether anything was pinned meanwhile, and
-// deletes the manifests. It returns which backups are let go.
-func (x *execution) letGo(ctx context.Context, all []Let) ([]Let, error) {
-	err := each(ctx, all, func(ctx context.Context, l Let) error {
+// prune writes the records, looks whether anything was pinned meanwhile, and
+// deletes the manifests. It returns which backups are pruned.
+func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, error) {
+	err := each(ctx, all, func(ctx context.Context, l Deletion) error {
 		if b := x.inv.backup(l.Timeline, l.Backup); b != nil && b.Recorded {
 			// By a run that was interrupted: the grace time counts from now.
 			if _, err := x.remove(ctx, repository.PrunedName(l.Timeline, l.Backup)); err != nil {
@@ -191,10 +191,10 @@ func (x *execution) letGo(ctx context.Context, all []Let) ([]Let, error) {
 			Timeline: l.Timeline, Backup: l.Backup, Reason: l.Why, Created: time.Now().UTC(), RaftIndex: l.Index})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("record what is let go: %w", err)
+		return nil, fmt.Errorf("record what is pruned: %w", err)
 	}
 	x.result.Records += len(all)
-	var gone []Let
+	var gone []Deletion
 	if len(all) > 0 {
 		// Whoever pins a backup writes the pin and then looks for the record: one of
 		// the two sees the other.
@@ -211,7 +211,7 @@ func (x *execution) letGo(ctx context.Context, all []Let) ([]Let, error) {
 	for i, l := range all {
 		if done[i] {
 			gone = append(gone, l)
-			x.Logger.Info("backup let go", "timeline", l.Timeline, "backup", l.Backup, "why", l.Why)
+			x.Logger.Info("backup pruned", "timeline", l.Timeline, "backup", l.Backup, "why", l.Why)
 		}
 	}
 	x.result.Backups += len(gone)
@@ -219,12 +219,12 @@ func (x *execution) letGo(ctx context.Context, all []Let) ([]Let, error) {
 }
 
 // notPinned are those without a pin. The record of a pinned one is taken back.
-func (x *execution) notPinned(ctx context.Context, all []Let) ([]Let, error) {
+func (x *execution) notPinned(ctx context.Context, all []Deletion) ([]Deletion, error) {
 	pins, err := x.repo.PinNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var free []Let
+	var free []Deletion
 	for _, l := range all {
 		if !slices.Contains(pins, repository.PinName(l.Timeline, l.Backup)) {
 			free = append(free, l)
@@ -349,10 +349,10 @@ func indexes[T any](all []T) []int {
 	return n
 }
 
-// removeLeftovers deletes the objects of backups that were let go long enough
-// ago, and those of nobody. Without a grace time what was let go just now goes at
+// removeLeftovers deletes the objects of backups that were pruned long enough
+// ago, and those of nobody. Without a grace time what was pruned just now goes at
 // once.
-func (x *execution) removeLeftovers(ctx context.Context, all []Leftover, letGo []Let) error {
+func (x *execution) removeLeftovers(ctx context.Context, all []Leftover, pruned []Deletion) error {
 	for _, l := range all {
 		if l.Kind != Unnamed {
 			// Whoever took so long may have finished it.
@@ -369,7 +369,7 @@ func (x *execution) removeLeftovers(ctx context.Context, all []Leftover, letGo [
 	if x.policy.Grace > 0 {
 		return nil
 	}
-	for _, l := range letGo {
+	for _, l := range pruned {
 		manifest := repository.ManifestName(l.Timeline, l.Backup)
 		var names []string
 		for o, err := range x.repo.Sink().List(ctx, manifest[:len(manifest)-len("manifest.json")], "") {
@@ -400,7 +400,7 @@ func (x *execution) removeLog(ctx context.Context, l LogCut) error {
 	t, last := x.inv.timeline(l.Timeline), l.Before-1
 	err := x.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: l.Timeline, Index: last, Reason: l.Why, Created: time.Now().UTC()})
 	if err != nil {
-		return fmt.Errorf("record that log is let go: %w", err)
+		return fmt.Errorf("record that log is pruned: %w", err)
 	}
 	x.result.Records++
 	var segments []string
@@ -418,7 +418,7 @@ func (x *execution) removeLog(ctx context.Context, l LogCut) error {
 		x.result.BytesGone += bytes
 	}
 	if n > 0 {
-		x.Logger.Info("log let go", "timeline", l.Timeline, "before index", l.Before, "segments", n, "why", l.Why)
+		x.Logger.Info("log pruned", "timeline", l.Timeline, "before index", l.Before, "segments", n, "why", l.Why)
 	}
 	n, err = x.removeAll(ctx, t.goneGaps(last))
 	x.result.Gaps += n

@@ -27,7 +27,7 @@ func TestPromise4KilledAnywhere(t *testing.T) {
 	policy := Policy{AnyPoint: day, Last: 2, Grace: time.Hour}
 	r.sleep(25 * time.Hour)
 	r.log(timelineA, 5)
-	r.prune(policy) // what it lets go waits for the grace time
+	r.prune(policy) // what it prunes waits for the grace time
 	r.sleep(2 * time.Hour)
 	r.log(timelineA, 5)
 	r.full(timelineA)
@@ -87,7 +87,7 @@ func settled(r *rig, policy Policy) string {
 		r.prune(policy)
 		r.sleep(2 * time.Hour)
 	}
-	if plan := r.plan(policy); len(plan.Let)+len(plan.Log)+len(plan.Leftovers) > 0 {
+	if plan := r.plan(policy); len(plan.Delete)+len(plan.Log)+len(plan.Leftovers) > 0 {
 		r.Fatalf("there is always more to do: %+v", plan)
 	}
 	return strings.Join(append(r.names("/full/"), append(r.names("/l0/"), r.names("/gaps/")...)...), "\n")
@@ -168,7 +168,7 @@ func TestLocked(t *testing.T) {
 	r.fullAt(timelineA, 10)
 	policy := Policy{Last: 1}
 	plan := r.plan(policy)
-	if len(plan.Later) != 1 || !plan.Later[0].Until.Equal(until) || len(plan.Let) != 1 {
+	if len(plan.Later) != 1 || !plan.Later[0].Until.Equal(until) || len(plan.Delete) != 1 {
 		t.Errorf("%+v", plan)
 	}
 	r.place.locked[repository.ManifestName(timelineA, held.ID)] = until

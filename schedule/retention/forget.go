@@ -25,7 +25,7 @@ type Forget struct {
 	Timeline   repository.TimelineID `json:"timeline"`
 	Made       time.Time             `json:"made"`
 	Summary    string                `json:"summary"`
-	Backups    []Let                 `json:"backups"`
+	Backups    []Deletion            `json:"backups"`
 	LogEnd     uint64                `json:"log_end,omitempty"` // raft index of the last archived entry
 	Objects    int                   `json:"objects"`
 	Bytes      int64                 `json:"bytes"`
@@ -54,7 +54,7 @@ func PlanForget(ctx context.Context, repo *repository.Repository, id repository.
 	if err != nil && !errors.As(err, &damaged) && !errors.Is(err, snapshot.ErrAmbiguous) && !errors.Is(err, snapshot.ErrNoBackup) {
 		return nil, err
 	}
-	f := &Forget{Repository: repo.String(), Timeline: id, Made: now.UTC(), Summary: catalog.Summary(id), Backups: []Let{}, Notes: []string{}, inv: inv}
+	f := &Forget{Repository: repo.String(), Timeline: id, Made: now.UTC(), Summary: catalog.Summary(id), Backups: []Deletion{}, Notes: []string{}, inv: inv}
 	t := inv.timeline(id)
 	if t == nil {
 		return nil, fmt.Errorf("%w: there is no timeline %s in %s; 'requorum list' shows them", snapshot.ErrNoBackup, id, repo)
@@ -69,7 +69,7 @@ func PlanForget(ctx context.Context, repo *repository.Repository, id repository.
 		case b.LockedUntil.After(inv.Clock):
 			f.Refused = fmt.Sprintf("backup %s of timeline %s is locked against deletion until %s", b.ID, id, b.LockedUntil.UTC().Format(time.DateTime+"Z"))
 		}
-		f.Backups = append(f.Backups, Let{id, b.ID, b.Taken, b.Index, b.Bytes, "its timeline was removed"})
+		f.Backups = append(f.Backups, Deletion{id, b.ID, b.Taken, b.Index, b.Bytes, "its timeline was removed"})
 	}
 	for _, s := range t.Segments {
 		f.LogEnd = max(f.LogEnd, s.Last)
@@ -123,7 +123,7 @@ func (x *execution) forget(ctx context.Context, f *Forget) error {
 		return &RefusedError{now.Refused}
 	}
 	for _, b := range now.Backups {
-		if !slices.ContainsFunc(f.Backups, func(l Let) bool { return l.Backup == b.Backup }) {
+		if !slices.ContainsFunc(f.Backups, func(l Deletion) bool { return l.Backup == b.Backup }) {
 			return &RefusedError{fmt.Sprintf("backup %s was stored since the plan was made", b.Backup)}
 		}
 	}
@@ -131,7 +131,7 @@ func (x *execution) forget(ctx context.Context, f *Forget) error {
 		return &RefusedError{fmt.Sprintf("its log was at raft index %d when the plan was made, and is at %d now: something writes it", f.LogEnd, now.LogEnd)}
 	}
 	x.inv = now.inv
-	if _, err := x.letGo(ctx, now.Backups); err != nil {
+	if _, err := x.prune(ctx, now.Backups); err != nil {
 		return err
 	}
 	if s := x.result.Spared; len(s) > 0 {

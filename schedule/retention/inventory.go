@@ -16,7 +16,7 @@ type Inventory struct {
 	// it is at least this late.
 	Clock     time.Time
 	Timelines []*Timeline
-	// Pruned are the records of backups that were let go before.
+	// Pruned are the records of backups that were pruned before.
 	Pruned []PrunedRecord
 	// Verdicts are the oldest first; Sound tells that all could be read.
 	Verdicts []Verdict
@@ -45,8 +45,8 @@ type Timeline struct {
 	// Unread tells that it has backups that were not looked at, which may need any of
 	// the log.
 	Unread bool
-	// LetGo are the indexes up to which the log was let go before, as recorded.
-	LetGo []uint64
+	// PrunedTo are the indexes up to which the log was pruned before, as recorded.
+	PrunedTo []uint64
 	// Leftovers are objects without a use.
 	Leftovers []Leftover
 }
@@ -83,7 +83,7 @@ type Backup struct {
 	Pinned string
 	// LockedUntil is the latest end of a retention on any of its objects.
 	LockedUntil time.Time
-	// Recorded tells that a record says it was let go: that was interrupted.
+	// Recorded tells that a record says it was pruned: that was interrupted.
 	Recorded bool
 }
 
@@ -99,10 +99,10 @@ const (
 	Interrupted LeftoverKind = "interrupted upload"
 	// Unnamed: the manifest beside it does not name it.
 	Unnamed LeftoverKind = "not named by the manifest"
-	// LetGo: its backup was let go.
-	LetGo LeftoverKind = "of a backup that was let go"
+	// OfPruned: its backup was pruned.
+	OfPruned LeftoverKind = "of a backup that was pruned"
 	// Suspect: its manifest is gone, verdicts know the backup, and no record says
-	// that it was let go. It stays: somebody may need it.
+	// that it was pruned. It stays: somebody may need it.
 	Suspect LeftoverKind = "manifest gone without a record"
 )
 
@@ -113,13 +113,13 @@ type Leftover struct {
 	Kind     LeftoverKind          `json:"kind"`
 	Objects  []string              `json:"objects"`
 	Bytes    int64                 `json:"bytes"`
-	// Since is when the youngest of them was stored, or, of a backup that was let
-	// go, when that was recorded: by the place's clock.
+	// Since is when the youngest of them was stored, or, of a pruned
+	// backup, when that was recorded: by the place's clock.
 	Since       time.Time `json:"since"`
 	LockedUntil time.Time `json:"locked_until,omitzero"`
 }
 
-// PrunedRecord is the record that a backup was let go.
+// PrunedRecord is the record that a backup was pruned.
 type PrunedRecord struct {
 	Timeline  repository.TimelineID
 	Backup    string

@@ -12,11 +12,11 @@ import (
 // Plan is what is to stay and what is to go, and what can be restored before and
 // after that. Its JSON form is stable; docs/json.md describes it.
 type Plan struct {
-	Repository string    `json:"repository"`
-	Made       time.Time `json:"made"` // for this time, by the planner's clock
-	Policy     Policy    `json:"policy"`
-	Keep       []Kept    `json:"keep"`
-	Let        []Let     `json:"let"`
+	Repository string     `json:"repository"`
+	Made       time.Time  `json:"made"` // for this time, by the planner's clock
+	Policy     Policy     `json:"policy"`
+	Keep       []Kept     `json:"keep"`
+	Delete     []Deletion `json:"delete"`
 	// Leftovers are objects without a use that go now.
 	Leftovers []Leftover `json:"leftovers"`
 	Log       []LogCut   `json:"log"`
@@ -38,8 +38,8 @@ type Kept struct {
 	Reasons  []string              `json:"reasons"`
 }
 
-// Let is a full snapshot that goes.
-type Let struct {
+// Deletion is a full snapshot that goes.
+type Deletion struct {
 	Timeline repository.TimelineID `json:"timeline"`
 	Backup   string                `json:"backup"`
 	Taken    time.Time             `json:"taken"`
@@ -90,7 +90,7 @@ type Recoverable struct {
 
 // Empty tells that the plan deletes nothing.
 func (p *Plan) Empty() bool {
-	return p.Refused != "" || len(p.Let)+len(p.Leftovers)+len(p.Log)+p.Sweep.count() == 0
+	return p.Refused != "" || len(p.Delete)+len(p.Leftovers)+len(p.Log)+p.Sweep.count() == 0
 }
 
 // NewPlan decides what stays and what goes at a time. It reads nothing but the
@@ -99,7 +99,7 @@ func (p *Plan) Empty() bool {
 func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 	d := &decision{inv: inv, policy: p, now: now, reasons: map[*Backup][]string{}, cuts: map[*Timeline]cut{},
 		plan: &Plan{Repository: inv.Repository, Made: now.UTC(), Policy: p,
-			Keep: []Kept{}, Let: []Let{}, Leftovers: []Leftover{}, Log: []LogCut{}, Later: []Later{}, Windows: []Window{}, Notes: []string{}}}
+			Keep: []Kept{}, Delete: []Deletion{}, Leftovers: []Leftover{}, Log: []LogCut{}, Later: []Later{}, Windows: []Window{}, Notes: []string{}}}
 	if err := p.Check(); err != nil {
 		d.plan.Refused = err.Error()
 		return d.plan
@@ -108,7 +108,7 @@ func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 		d.keep(t)
 	}
 	for _, t := range inv.Timelines {
-		d.let(t)
+		d.prune(t)
 	}
 	d.leftovers()
 	for _, t := range inv.Timelines {
@@ -125,7 +125,7 @@ func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 // refuse takes all that would be deleted out of a plan.
 func (p *Plan) refuse(err error) {
 	p.Refused = err.Error()
-	p.Let, p.Leftovers, p.Log, p.Sweep = []Let{}, []Leftover{}, []LogCut{}, Sweep{}
+	p.Delete, p.Leftovers, p.Log, p.Sweep = []Deletion{}, []Leftover{}, []LogCut{}, Sweep{}
 	for i := range p.Windows {
 		p.Windows[i].After = p.Windows[i].Before
 	}
@@ -151,8 +151,8 @@ func (d *decision) because(b *Backup, reason string) {
 // stays tells that a backup is listed after the plan was carried out.
 func (d *decision) stays(b *Backup) bool { return len(d.reasons[b]) > 0 }
 
-// let says what goes, and notes what stays.
-func (d *decision) let(t *Timeline) {
+// prune says what goes, and notes what stays.
+func (d *decision) prune(t *Timeline) {
 	for i := range t.Backups {
 		b := &t.Backups[i]
 		switch {
@@ -161,7 +161,7 @@ func (d *decision) let(t *Timeline) {
 			d.because(b, "locked")
 			d.plan.Later = append(d.plan.Later, Later{t.ID, b.ID, "", "locked against deletion", b.LockedUntil})
 		default:
-			d.plan.Let = append(d.plan.Let, Let{t.ID, b.ID, b.Taken, b.Index, b.Bytes, d.why(b)})
+			d.plan.Delete = append(d.plan.Delete, Deletion{t.ID, b.ID, b.Taken, b.Index, b.Bytes, d.why(b)})
 			continue
 		}
 		d.plan.Keep = append(d.plan.Keep, Kept{t.ID, b.ID, b.Taken, d.reasons[b]})
@@ -180,18 +180,18 @@ func (d *decision) leftovers() {
 	for _, t := range d.inv.Timelines {
 		for _, l := range t.Leftovers {
 			wait := abandonedAfter
-			if l.Kind == LetGo {
+			if l.Kind == OfPruned {
 				wait = d.policy.Grace
 			}
 			switch due := l.Since.Add(wait); {
 			case l.Kind == Suspect:
-				d.note("the manifest of backup " + l.Backup + " of timeline " + t.ID.String() + " is gone, no record says that it was let go, and verdicts know it: its objects stay. Find out who deleted the manifest")
+				d.note("the manifest of backup " + l.Backup + " of timeline " + t.ID.String() + " is gone, no record says that it was pruned, and verdicts know it: its objects stay. Find out who deleted the manifest")
 			case l.LockedUntil.After(d.inv.Clock):
 				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], string(l.Kind) + ", locked against deletion", l.LockedUntil})
 			case !due.After(d.inv.Clock):
 				d.plan.Leftovers = append(d.plan.Leftovers, l)
-			case l.Kind == LetGo:
-				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], "let go; its objects stay for the grace time", due})
+			case l.Kind == OfPruned:
+				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], "pruned; its objects stay for the grace time", due})
 			default:
 				d.plan.Later = append(d.plan.Later, Later{t.ID, l.Backup, l.Objects[0], string(l.Kind) + ", or one that is under way", due})
 			}
@@ -254,7 +254,7 @@ func sortBackups(all []Backup) {
 
 const (
 	// recordsAfter is how long verdicts, and the records that a backup or a log was
-	// let go, stay to be looked at after they are of no use.
+	// pruned, stay to be looked at after they are of no use.
 	recordsAfter = 30 * 24 * time.Hour
 	// staleAfter is how long a record stays whose backup stays after all: whoever
 	// wrote it may still be at it.
@@ -264,7 +264,7 @@ const (
 // Sweep is how many objects go that were of use for some time only.
 type Sweep struct {
 	Verdicts int `json:"verdicts"` // nothing depends on them
-	Records  int `json:"records"`  // of what was let go
+	Records  int `json:"records"`  // of what was pruned
 	Claims   int `json:"claims"`
 	Scratch  int `json:"scratch"`
 
@@ -292,10 +292,10 @@ func (d *decision) sweep() {
 	}
 	for _, t := range d.inv.Timelines {
 		var highest uint64
-		for _, index := range t.LetGo {
+		for _, index := range t.PrunedTo {
 			highest = max(highest, index)
 		}
-		for _, index := range t.LetGo {
+		for _, index := range t.PrunedTo {
 			if index < highest {
 				s.others = append(s.others, repository.PrunedLogName(t.ID, index))
 			}
@@ -322,7 +322,7 @@ func (d *decision) old(stored time.Time, than time.Duration) bool {
 	return d.inv.Clock.Sub(stored) > than
 }
 
-// spare tells that nothing depends on a verdict: its backup was let go, or a newer
+// spare tells that nothing depends on a verdict: its backup was pruned, or a newer
 // verdict says the same of it.
 func (d *decision) spare(v Verdict) bool {
 	switch {
@@ -332,12 +332,12 @@ func (d *decision) spare(v Verdict) bool {
 		return d.inv.backup(v.Timeline, v.Backup) == nil && d.recorded(v.Timeline, v.Backup)
 	case v.Log > 0:
 		t := d.inv.timeline(v.Timeline)
-		return t != nil && t.wasLetGo(v.Log)
+		return t != nil && t.readPrunedTo(v.Log)
 	}
 	return true
 }
 
-// recorded tells that a record says that a backup was let go.
+// recorded tells that a record says that a backup was pruned.
 func (d *decision) recorded(t repository.TimelineID, backup string) bool {
 	for _, r := range d.inv.Pruned {
 		if r.Timeline == t && r.Backup == backup {
@@ -347,9 +347,9 @@ func (d *decision) recorded(t repository.TimelineID, backup string) bool {
 	return false
 }
 
-func (t *Timeline) wasLetGo(index uint64) bool {
-	for _, letGo := range t.LetGo {
-		if index <= letGo {
+func (t *Timeline) readPrunedTo(index uint64) bool {
+	for _, to := range t.PrunedTo {
+		if index <= to {
 			return true
 		}
 	}

@@ -35,7 +35,7 @@ func TestPromise1AnyPoint(t *testing.T) {
 	policy := Policy{AnyPoint: 3 * day, Daily: 10, Grace: day}
 	before := r.points(timelineA)
 	plan := r.plan(policy)
-	if len(plan.Log) != 1 || len(plan.Let) == 0 || len(plan.Windows) != 1 {
+	if len(plan.Log) != 1 || len(plan.Delete) == 0 || len(plan.Windows) != 1 {
 		t.Fatalf("%+v", plan)
 	}
 	for range 3 { // the second waits for the grace time, the third does all
@@ -376,8 +376,8 @@ func TestPromise1Asserted(t *testing.T) {
 	inv, policy := r.read(), Policy{AnyPoint: 2 * day, Last: 1}
 	for name, spoil := range map[string]func(*Plan){
 		"the log":     func(p *Plan) { p.Log = []LogCut{{Timeline: timelineA, Before: r.ends[timelineA]}} },
-		"the backups": func(p *Plan) { p.Let = append(p.Let, Let{Timeline: timelineA, Backup: p.Keep[0].Backup}) },
-		"the newest":  func(p *Plan) { p.Let = []Let{{Timeline: timelineA, Backup: p.Keep[len(p.Keep)-1].Backup}} },
+		"the backups": func(p *Plan) { p.Delete = append(p.Delete, Deletion{Timeline: timelineA, Backup: p.Keep[0].Backup}) },
+		"the newest":  func(p *Plan) { p.Delete = []Deletion{{Timeline: timelineA, Backup: p.Keep[len(p.Keep)-1].Backup}} },
 	} {
 		plan := NewPlan(inv, policy, r.place.now)
 		if err := plan.holds(inv); err != nil {

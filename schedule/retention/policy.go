@@ -1,4 +1,4 @@
-// Package retention lets old backups and old log go, and never more than was
+// Package retention prunes old backups and old log, and never more than was
 // promised to stay.
 //
 // What it promises:
@@ -14,7 +14,7 @@
 //     sooner than a good one in its place would.
 //  3. Planning reads, and Execute deletes. Execute looks again before it deletes
 //     anything: what was pinned, damaged or deleted since is taken into account,
-//     and no backup goes that the plan does not let go.
+//     and no backup goes that the plan does not name.
 //  4. Execute may be killed at any point and run again. At no point is a backup
 //     listed that cannot be restored. The record comes first, then the manifest,
 //     the object a grace time later, then the log (docs/format.md).
@@ -54,7 +54,7 @@ type Policy struct {
 	// Zone is where days begin; nil is UTC.
 	Zone *time.Location `json:"-"`
 	// Grace is for how long a backup's object, and the log, stay after they were
-	// let go: a restore that has begun can end.
+	// pruned: a restore that has begun can end.
 	Grace time.Duration `json:"grace_nanoseconds"`
 }
 

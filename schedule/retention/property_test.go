@@ -120,7 +120,7 @@ func (m *model) policy() Policy {
 func (m *model) carryOut(p *Plan) {
 	for _, t := range m.inv.Timelines {
 		t.Backups = slices.DeleteFunc(t.Backups, func(b Backup) bool {
-			gone := slices.ContainsFunc(p.Let, func(l Let) bool { return l.Timeline == t.ID && l.Backup == b.ID })
+			gone := slices.ContainsFunc(p.Delete, func(l Deletion) bool { return l.Timeline == t.ID && l.Backup == b.ID })
 			if gone {
 				m.inv.Pruned = append(m.inv.Pruned, PrunedRecord{Timeline: t.ID, Backup: b.ID, RaftIndex: b.Index, Written: m.now})
 			}
@@ -169,10 +169,10 @@ func TestPropertyRetention(t *testing.T) {
 			if text := m.lost(before, policy); text != "" {
 				t.Fatalf("seed %d, day %d, %+v: %s\n%+v", seed, n, policy, text, plan)
 			}
-			if again := NewPlan(m.respan(), policy, m.now); len(again.Let) > 0 {
-				t.Fatalf("seed %d, day %d: a second run lets go of %+v", seed, n, again.Let)
+			if again := NewPlan(m.respan(), policy, m.now); len(again.Delete) > 0 {
+				t.Fatalf("seed %d, day %d: a second run prunes %+v", seed, n, again.Delete)
 			}
-			cuts, gone = cuts+len(plan.Log), gone+len(plan.Let)
+			cuts, gone = cuts+len(plan.Log), gone+len(plan.Delete)
 		}
 		recoveries += len(m.inv.Timelines) - 1
 		if text := m.tooMuch(policy); text != "" {
@@ -180,7 +180,7 @@ func TestPropertyRetention(t *testing.T) {
 		}
 	}
 	if n := int(seeds); cuts < 10*n || gone < 10*n || recoveries < n/2 {
-		t.Errorf("%d cuts of the log, %d backups let go, %d recoveries: too little was tried", cuts, gone, recoveries)
+		t.Errorf("%d cuts of the log, %d backups pruned, %d recoveries: too little was tried", cuts, gone, recoveries)
 	}
 }
 
@@ -323,7 +323,7 @@ func (m *model) tooMuch(p Policy) string {
 		case b.Pin, b.LockedUntil.After(m.now):
 		case p.Within > 0 && !b.Taken.Before(t.Seen.Add(-p.Within)):
 		case p.AnyPoint > 0 && !b.Taken.Before(t.Seen.Add(-p.AnyPoint-p.Grace-3*day)):
-		case slices.ContainsFunc(plan.Let, func(l Let) bool { return l.Timeline == t.ID && l.Backup == b.ID }):
+		case slices.ContainsFunc(plan.Delete, func(l Deletion) bool { return l.Timeline == t.ID && l.Backup == b.ID }):
 		default:
 			extra++
 		}

@@ -77,15 +77,15 @@ type reading struct {
 
 	folders  map[string][]sinks.Object // in the folders of backups, by manifest's name
 	segments map[string]sinks.Object
-	records  map[string]sinks.Object // that backups were let go, by name
-	letGo    map[repository.TimelineID][]uint64
+	records  map[string]sinks.Object // that backups were pruned, by name
+	prunedTo map[repository.TimelineID][]uint64
 	stored   map[string]time.Time // verdicts, by name
 }
 
 // list tells all objects apart by their names.
 func (r *reading) list(ctx context.Context) error {
 	r.folders, r.segments, r.records = map[string][]sinks.Object{}, map[string]sinks.Object{}, map[string]sinks.Object{}
-	r.letGo, r.stored = map[repository.TimelineID][]uint64{}, map[string]time.Time{}
+	r.prunedTo, r.stored = map[repository.TimelineID][]uint64{}, map[string]time.Time{}
 	for o, err := range r.repo.Sink().List(ctx, "", "") {
 		if err != nil {
 			return fmt.Errorf("list all objects in %s: %w", r.repo, err)
@@ -109,7 +109,7 @@ func (r *reading) sort(o sinks.Object) {
 		r.stored[o.Name] = o.ModTime
 	case "pruned":
 		if t, index, err := repository.ParsePrunedLogName(o.Name); err == nil {
-			r.letGo[t] = append(r.letGo[t], index)
+			r.prunedTo[t] = append(r.prunedTo[t], index)
 		} else if t, backup, err := repository.ParsePrunedName(o.Name); err == nil {
 			r.records[o.Name] = o
 			r.inv.Pruned = append(r.inv.Pruned, PrunedRecord{Timeline: t, Backup: backup, Written: o.ModTime})
@@ -174,7 +174,7 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 }
 
 // see takes an observation. One in the planner's future is of a clock that is
-// ahead, and tells nothing: it would let things go while nothing new is stored.
+// ahead, and tells nothing: things would be pruned while nothing new is stored.
 func (r *reading) see(t *Timeline, at time.Time) {
 	if !at.After(r.now) {
 		t.see(at)
@@ -304,7 +304,7 @@ func (r *reading) without(ctx context.Context, l *Leftover) error {
 	record, is := r.records[name]
 	switch {
 	case is:
-		l.Kind, l.Since = LetGo, record.ModTime
+		l.Kind, l.Since = OfPruned, record.ModTime
 		p, err := r.repo.ReadPruned(ctx, name)
 		if err != nil && !errors.Is(err, sinks.ErrNotFound) && !errors.Is(err, repository.ErrAltered) {
 			return err
@@ -416,7 +416,7 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 		r.see(t, m.Time)
 	}
 	t.orderTimes(log.Headers(), r.now)
-	if t.LetGo, err = r.wasLetGo(ctx, t.ID); err != nil {
+	if t.PrunedTo, err = r.readPrunedTo(ctx, t.ID); err != nil {
 		return err
 	}
 	t.Gaps, err = r.repo.Gaps(ctx, t.ID)
@@ -457,11 +457,11 @@ func (t *Timeline) orderTimes(headers []segment.Header, now time.Time) {
 	}
 }
 
-// wasLetGo are the indexes up to which records say that a log was let go. One
+// readPrunedTo are the indexes up to which records say that a log was pruned. One
 // that is not whole, or belongs elsewhere, says nothing.
-func (r *reading) wasLetGo(ctx context.Context, t repository.TimelineID) ([]uint64, error) {
+func (r *reading) readPrunedTo(ctx context.Context, t repository.TimelineID) ([]uint64, error) {
 	var all []uint64
-	for _, index := range r.letGo[t] {
+	for _, index := range r.prunedTo[t] {
 		_, err := r.repo.ReadPrunedLog(ctx, repository.PrunedLogName(t, index))
 		switch {
 		case errors.Is(err, repository.ErrAltered), errors.Is(err, sinks.ErrNotFound):

@@ -81,8 +81,8 @@ func TestPromise5WriterAhead(t *testing.T) {
 	r.place.now = now
 	r.place.times = map[string]time.Time{}
 	got := NewPlan(r.read(), policy, now)
-	if len(want.Let) == 0 || !slices.Equal(got.Let, want.Let) || !slices.Equal(got.Log, want.Log) {
-		t.Errorf("got %+v %+v, want %+v %+v", got.Let, got.Log, want.Let, want.Log)
+	if len(want.Delete) == 0 || !slices.Equal(got.Delete, want.Delete) || !slices.Equal(got.Log, want.Log) {
+		t.Errorf("got %+v %+v, want %+v %+v", got.Delete, got.Log, want.Delete, want.Log)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestSegmentBehindTheCut(t *testing.T) {
 	}
 }
 
-// What a restore needs that began before its backup was let go stays for the
+// What a restore needs that began before its backup was pruned stays for the
 // grace time.
 func TestGrace(t *testing.T) {
 	r := newRig(t)
@@ -117,7 +117,7 @@ func TestGrace(t *testing.T) {
 		if got := len(r.backups(timelineA)); got != 1 {
 			t.Errorf("%d backups are listed", got)
 		}
-		// Before the oldest that was let go nothing is left to restore.
+		// Before the oldest that was pruned nothing is left to restore.
 		if len(r.names("/snapshot.zst")) != objects || len(r.names("/l0/")) != log-1 {
 			t.Errorf("left are %v, %v", r.names("/snapshot.zst"), r.names("/l0/"))
 		}

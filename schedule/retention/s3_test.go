@@ -76,7 +76,7 @@ func TestLockedInS3(t *testing.T) {
 	if time.Since(began) > lock-time.Second {
 		t.Skip("too slow a machine to meet the lock: what was stored first may not have been locked any more")
 	}
-	if len(plan.Later) != 3 || len(plan.Let) != 0 || plan.Later[0].Until.IsZero() {
+	if len(plan.Later) != 3 || len(plan.Delete) != 0 || plan.Later[0].Until.IsZero() {
 		t.Errorf("%+v", plan)
 	}
 	if got := r.backups(timelineA); len(got) != len(all) {

@@ -59,14 +59,14 @@ func TestSupersededLogStaysWithoutSuccessor(t *testing.T) {
 	}
 }
 
-// A record that log was let go counts only where it is whole and in its place.
+// A record that log was pruned counts only where it is whole and in its place.
 func TestAlteredLogRecord(t *testing.T) {
 	r := newRig(t)
 	r.log(timelineA, 5)
 	r.must(r.repo.RecordPrunedLog(t.Context(), repository.PrunedLog{Timeline: timelineA, Index: 3, Created: r.place.now}))
 	r.put(repository.PrunedLogName(timelineA, 1<<40), "nothing")
-	if got := r.read().Timelines[0].LetGo; len(got) != 1 || got[0] != 3 {
-		t.Errorf("let go up to %v, want 3", got)
+	if got := r.read().Timelines[0].PrunedTo; len(got) != 1 || got[0] != 3 {
+		t.Errorf("pruned up to %v, want 3", got)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestPromise5ClockWasAhead(t *testing.T) {
 	r.sleep(-400 * day)
 	policy := Policy{Within: 30 * day, Grace: day}
 	r.sleep(100 * day)
-	if plan := r.plan(policy); len(plan.Let) > 0 {
-		t.Errorf("%d backups go, and nothing was stored since them", len(plan.Let))
+	if plan := r.plan(policy); len(plan.Delete) > 0 {
+		t.Errorf("%d backups go, and nothing was stored since them", len(plan.Delete))
 	}
 }

@@ -119,7 +119,7 @@ func shownJobs() []job.Status {
 		one("structure", "", 0, run(9*time.Hour+20*time.Minute, 40*time.Second, "20261121T011200Z-4be1c0 is sound")),
 		one("replay", "0 4 * * *", 17*time.Hour+27*time.Minute, run(6*time.Hour+28*time.Minute, 4*time.Minute, "the snapshot is what the one before and 344,006 entries give")),
 		one("drill", "0 5 * * 0", 18*time.Hour+27*time.Minute, run(6*day+5*time.Hour, 48*time.Second, "three members served after 48 s")),
-		one("prune", "0 6 * * *", 19*time.Hour+27*time.Minute, run(4*time.Hour+33*time.Minute, 9*time.Second, "1 full snapshot and 1,980 segments let go")),
+		one("prune", "0 6 * * *", 19*time.Hour+27*time.Minute, run(4*time.Hour+33*time.Minute, 9*time.Second, "1 full snapshot and 1,980 segments pruned")),
 		one("merge", "@hourly", 27*time.Minute, run(33*time.Minute, 6*time.Second, "311 segments into 4")),
 		one("divergence", "0 3 * * 6", 6*day+16*time.Hour, run(7*time.Hour+33*time.Minute, 2*time.Second, "three members, one hash")),
 	}

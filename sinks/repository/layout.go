@@ -16,7 +16,7 @@
 //	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
 //	verdicts/<run>_<level>_<outcome>_….json     what a verification found of a backup or a log
 //	canary/<fingerprint>.age                   shows whether an identity is still the right one
-//	pruned/<timeline>/<backup>.json            the backup was let go
+//	pruned/<timeline>/<backup>.json            the backup was pruned
 //	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job
 //	runner/<number>.json                       a heartbeat of the agent that runs the jobs
 //	jobs/<job>/<slot>.json                     how a job ended at a slot

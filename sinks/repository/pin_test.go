@@ -57,7 +57,7 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// Of several records that a log was let go the highest comes first.
+// Of several records that a log was pruned the highest comes first.
 func TestPrunedLogs(t *testing.T) {
 	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
 	if err != nil {

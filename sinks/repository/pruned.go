@@ -13,7 +13,7 @@ import (
 
 const prunedPrefix = "pruned/"
 
-// Pruned says that a backup was let go. It is written once, before anything of
+// Pruned says that a backup was pruned. It is written once, before anything of
 // the backup is deleted: from then on nobody misses what verdicts know of it. It
 // may go itself when no verdict names the backup any more.
 type Pruned struct {
@@ -78,7 +78,7 @@ func (r *Repository) PrunedNames(ctx context.Context) ([]string, error) {
 
 const prunedLogBase = "/log-"
 
-// PrunedLog says that the log of a timeline was let go up to and with Index. It
+// PrunedLog says that the log of a timeline was pruned up to and with Index. It
 // is written before any of it is deleted, so that whoever is interrupted leaves a
 // log that begins with holes, and nobody takes these for loss. The highest index
 // counts; older records may go.
@@ -90,7 +90,7 @@ type PrunedLog struct {
 	Created  time.Time  `json:"created"` // by the clock of the tool that wrote it
 }
 
-// PrunedLogName is the name of the record that a log was let go up to an index.
+// PrunedLogName is the name of the record that a log was pruned up to an index.
 func PrunedLogName(t TimelineID, index uint64) string {
 	return fmt.Sprintf("%s%s%s%016x%s", prunedPrefix, t, prunedLogBase, index, documentSuffix)
 }
@@ -102,12 +102,12 @@ func ParsePrunedLogName(name string) (t TimelineID, index uint64, err error) {
 	index = parseHex(strings.TrimSuffix(base, documentSuffix), &err)
 	// The round trip refuses every second spelling of a name.
 	if err != nil || PrunedLogName(t, index) != name {
-		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a record that a log was let go", name)
+		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a record that a log was pruned", name)
 	}
 	return t, index, nil
 }
 
-// RecordPrunedLog records that the log of a timeline is let go up to an index.
+// RecordPrunedLog records that the log of a timeline is pruned up to an index.
 // One that is recorded already is no error.
 func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
 	p.Format = Format
@@ -126,10 +126,10 @@ func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog,
 	})
 }
 
-// PrunedLogs are the names of the records that log of a timeline was let go, those
+// PrunedLogs are the names of the records that log of a timeline was pruned, those
 // of the highest index first. A name alone proves nothing: ReadPrunedLog does.
 func (r *Repository) PrunedLogs(ctx context.Context, t TimelineID) ([]string, error) {
-	all, err := r.namesBelow(ctx, prunedPrefix+t.String()+prunedLogBase, fmt.Sprintf("records that log of timeline %s was let go", t), func(name string) error {
+	all, err := r.namesBelow(ctx, prunedPrefix+t.String()+prunedLogBase, fmt.Sprintf("records that log of timeline %s was pruned", t), func(name string) error {
 		_, _, err := ParsePrunedLogName(name)
 		return err
 	})
