@@ -191,19 +191,19 @@ func (l *logCheck) bind() {
 	if len(l.check.Findings) > 0 || len(l.whole) == 0 {
 		return
 	}
-	var stretches []verdict.Stretch
+	var ranges []verdict.Range
 	for _, s := range l.log.Spans() {
-		stretches = append(stretches, l.readOf(s)...)
+		ranges = append(ranges, l.readOf(s)...)
 	}
-	if len(stretches) > 0 {
-		l.seen = append(l.seen, verdict.Seen{Timeline: l.part.timeline, Log: stretches})
+	if len(ranges) > 0 {
+		l.seen = append(l.seen, verdict.Seen{Timeline: l.part.timeline, Log: ranges})
 	}
 }
 
-// readOf are the stretches of a span whose segments were all read: of a sample, or
+// readOf are the ranges of a span whose segments were all read: of a sample, or
 // from an index on, they are parts of it.
-func (l *logCheck) readOf(s segment.Span) []verdict.Stretch {
-	var all []verdict.Stretch
+func (l *logCheck) readOf(s segment.Span) []verdict.Range {
+	var all []verdict.Range
 	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
 		return !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex
 	})
@@ -212,7 +212,7 @@ func (l *logCheck) readOf(s segment.Span) []verdict.Stretch {
 	})
 	for _, h := range read {
 		if n := len(all); n == 0 || h.FirstIndex > all[n-1].Last+1 {
-			all = append(all, verdict.Stretch{First: h.FirstIndex})
+			all = append(all, verdict.Range{First: h.FirstIndex})
 		}
 		one := &all[len(all)-1]
 		one.Objects++
@@ -390,7 +390,7 @@ func (l *logCheck) interesting() []uint64 {
 			all = append(all, t.Parent.RaftIndex)
 		}
 	}
-	l.proved(func(_ verdict.Entry, s verdict.Stretch) { all = append(all, s.Last) })
+	l.proved(func(_ verdict.Entry, s verdict.Range) { all = append(all, s.Last) })
 	return all
 }
 
@@ -465,7 +465,7 @@ func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
 		return true
 	}
 	lost := slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
-	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s verdict.Stretch) {
+	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s verdict.Range) {
 		lost = lost || s.Last < m.Facts.RaftIndex
 	})
 	return lost

@@ -72,16 +72,16 @@ func TestVerdictBindsWhatWasRead(t *testing.T) {
 	for seed := range uint64(20) {
 		r, seen := w.verifySeen(Request{Sample: 20, Seed: seed})
 		wantKinds(t, r)
-		var stretches []verdict.Stretch
+		var ranges []verdict.Range
 		objects := 0
 		for _, one := range seen {
 			if one.Backup != "" {
 				objects++
 			}
-			stretches = append(stretches, one.Log...)
+			ranges = append(ranges, one.Log...)
 		}
 		var entries uint64
-		for _, s := range stretches {
+		for _, s := range ranges {
 			objects += s.Objects
 			entries += s.Last - s.First + 1
 			bound++
@@ -96,8 +96,8 @@ func TestVerdictBindsWhatWasRead(t *testing.T) {
 		if objects != r.Sample.Objects {
 			t.Errorf("seed %d: %d objects are bound, %d were read", seed, objects, r.Sample.Objects)
 		}
-		if len(stretches) > 0 && entries >= 50 {
-			t.Errorf("seed %d: %d objects bind the whole log: %+v", seed, objects, stretches)
+		if len(ranges) > 0 && entries >= 50 {
+			t.Errorf("seed %d: %d objects bind the whole log: %+v", seed, objects, ranges)
 		}
 	}
 	if bound == 0 {

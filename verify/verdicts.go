@@ -61,9 +61,9 @@ func Verdicts(r *report.Report, seen []verdict.Seen) []verdict.Verdict {
 	return verdict.FromReport(&proved, seen...)
 }
 
-// proved are the ends of the stretches of a log that verdicts saw, the newest
+// proved are the ends of the ranges of a log that verdicts saw, the newest
 // first.
-func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Stretch)) {
+func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Range)) {
 	for _, entry := range slices.Backward(l.verdicts.Entries) {
 		if !entry.Counts {
 			continue
@@ -78,7 +78,7 @@ func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Stretch)) {
 
 // wasThere tells that a verdict saw a log of this timeline.
 func (l *logCheck) wasThere() (was bool) {
-	l.proved(func(verdict.Entry, verdict.Stretch) { was = true })
+	l.proved(func(verdict.Entry, verdict.Range) { was = true })
 	return was
 }
 
@@ -94,7 +94,7 @@ func (l *logCheck) checkProved() {
 		full = max(full, m.Facts.RaftIndex)
 	}
 	shorter, other := false, false
-	l.proved(func(entry verdict.Entry, s verdict.Stretch) {
+	l.proved(func(entry verdict.Entry, s verdict.Range) {
 		by := fmt.Sprintf("(%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		switch sums := l.chain.sumsAt(s.Last); {
 		case s.Last > end && s.Last <= l.prunedTo: // recorded before it went

@@ -25,7 +25,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			l.must(segment.WriteGap(l.Context(), l.repo, segment.GapRecord{Timeline: l.id, First: 1, Last: 5, Reason: "purged"}))
 		}, false},
 		{"one that a verdict saw", func(l *logged) {
-			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Stretch{{First: 1, Last: 2, Objects: 1}}}}}
+			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Range{{First: 1, Last: 2, Objects: 1}}}}}
 			_, err := verdict.Write(l.Context(), l.repo, v, nil)
 			l.must(err)
 		}, false},

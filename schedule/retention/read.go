@@ -517,8 +517,8 @@ func (r *reading) useVerdicts() {
 		if v.Stored.IsZero() {
 			v.Stored = r.inv.Clock // since the listing
 		}
-		for _, stretch := range s.Log {
-			v.Log = max(v.Log, stretch.Last)
+		for _, part := range s.Log {
+			v.Log = max(v.Log, part.Last)
 		}
 		if e.Counts && (s.Status == report.Passed || s.Status == report.Unchecked) {
 			newer[about] = append(newer[about], s)
@@ -543,7 +543,7 @@ func saysAll(newer, older verdict.Subject) bool {
 		}
 	}
 	for _, s := range older.Log {
-		if !slices.ContainsFunc(newer.Log, func(n verdict.Stretch) bool { return n.First <= s.Last && s.Last <= n.Last }) {
+		if !slices.ContainsFunc(newer.Log, func(n verdict.Range) bool { return n.First <= s.Last && s.Last <= n.Last }) {
 			return false
 		}
 	}

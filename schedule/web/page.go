@@ -104,10 +104,10 @@ type view struct {
 	Started bool // false: there is no status yet
 	CSS     template.CSS
 	Panels  []panel
-	Stretch []stretch // all but single points, the newest first
-	Points  int       // full snapshots that no log follows
-	Newest  []Backup  // the full snapshots in the table, the newest first
-	Older   int       // those that are not in it
+	Ranges  []timedRange // all but single points, the newest first
+	Points  int          // full snapshots that no log follows
+	Newest  []Backup     // the full snapshots in the table, the newest first
+	Older   int          // those that are not in it
 	Drills  []drill
 }
 
@@ -130,12 +130,12 @@ func newView(st *Status) view {
 		v.Status = &Status{}
 		return v
 	}
-	all := stretchesOf(st)
+	all := timedRanges(st)
 	for _, s := range slices.Backward(all) {
 		if s.point() {
 			v.Points++
 		} else {
-			v.Stretch = append(v.Stretch, s)
+			v.Ranges = append(v.Ranges, s)
 		}
 	}
 	v.Newest = slices.Clone(st.Repository.Backups)
@@ -149,7 +149,7 @@ func newView(st *Status) view {
 }
 
 // panels are the last week, where there is more, and everything.
-func panels(st *Status, all []stretch) []panel {
+func panels(st *Status, all []timedRange) []panel {
 	first := time.Time{}
 	see := func(t time.Time) {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {

@@ -107,12 +107,12 @@ func percent(share float64) string {
 func draw(st *Status, id string, from, to time.Time, pixels float64) picture {
 	sc := scale{from, to, pixels}
 	p := picture{ID: id, From: from, To: to, Narrow: pixels < widest}
-	stretches := stretchesOf(st)
+	ranges := timedRanges(st)
 	beginnings := map[repository.TimelineID]int{}
 	y := 0
 	for _, t := range timelinesOf(st) {
 		r := row{Y: y, Label: label(st, t, int(pixels/7.2))}
-		for _, s := range stretches {
+		for _, s := range ranges {
 			if s.Timeline == t && !s.To.Before(from) && !s.From.After(to) {
 				r.Bars = append(r.Bars, sc.bar(s, y))
 			}
@@ -121,7 +121,7 @@ func draw(st *Status, id string, from, to time.Time, pixels float64) picture {
 		if len(r.Bars)+len(r.Marks) == 0 && t != st.Repository.Timeline {
 			continue
 		}
-		r.From, r.To, r.Mid = sc.life(st, stretches, t), sc.end(st, stretches, t), y+rowBar+barHeight/2
+		r.From, r.To, r.Mid = sc.life(st, ranges, t), sc.end(st, ranges, t), y+rowBar+barHeight/2
 		beginnings[t] = y
 		p.Rows = append(p.Rows, r)
 		y += rowHeight
@@ -135,7 +135,7 @@ func draw(st *Status, id string, from, to time.Time, pixels float64) picture {
 	p.Height = y + axis
 	p.Ticks = sc.ticks()
 	p.Title = fmt.Sprintf("Timeline from %s to %s UTC", minute(from), minute(to))
-	p.Desc = describe(st, stretches, from)
+	p.Desc = describe(st, ranges, from)
 	return p
 }
 
@@ -151,7 +151,7 @@ func (s scale) ticks() []mark {
 	return all
 }
 
-func (s scale) bar(st stretch, y int) bar {
+func (s scale) bar(st timedRange, y int) bar {
 	x, end := s.share(st.From), s.share(st.To)
 	// A gap of a second is still a gap: three pixels at least.
 	w := max(end-x, 3/s.pixels)
@@ -173,7 +173,7 @@ func (s scale) bar(st stretch, y int) bar {
 const spoken = 12
 
 // describe says in words what the picture shows.
-func describe(st *Status, all []stretch, from time.Time) string {
+func describe(st *Status, all []timedRange, from time.Time) string {
 	var parts []string
 	n, damaged := 0, 0
 	for _, b := range st.Repository.Backups {
@@ -203,7 +203,7 @@ func describe(st *Status, all []stretch, from time.Time) string {
 }
 
 // life and end are where a timeline begins, and where it was last heard of.
-func (s scale) life(st *Status, all []stretch, id repository.TimelineID) string {
+func (s scale) life(st *Status, all []timedRange, id repository.TimelineID) string {
 	first := st.Time
 	see := func(t time.Time) {
 		if !t.IsZero() && t.Before(first) {
@@ -228,7 +228,7 @@ func (s scale) life(st *Status, all []stretch, id repository.TimelineID) string 
 	return s.x(first)
 }
 
-func (s scale) end(st *Status, all []stretch, id repository.TimelineID) string {
+func (s scale) end(st *Status, all []timedRange, id repository.TimelineID) string {
 	if id == st.Repository.Timeline {
 		return s.x(st.Time)
 	}
@@ -345,8 +345,8 @@ func label(st *Status, id repository.TimelineID, letters int) string {
 	return s
 }
 
-// stretch is a range of the repository with times at both ends.
-type stretch struct {
+// timedRange is a range of the repository with times at both ends.
+type timedRange struct {
 	Timeline    repository.TimelineID
 	From, To    time.Time
 	Gap         bool
@@ -355,24 +355,24 @@ type stretch struct {
 }
 
 // point tells that it is one full snapshot that no log follows.
-func (s stretch) point() bool { return !s.Gap && s.First == s.Last }
+func (s timedRange) point() bool { return !s.Gap && s.First == s.Last }
 
-// stretchesOf gives every range times. A gap has none of its own where nothing
+// timedRanges gives every range times. A gap has none of its own where nothing
 // was observed in it: it is between its neighbours, or goes on until now.
-func stretchesOf(st *Status) []stretch {
+func timedRanges(st *Status) []timedRange {
 	begun := map[string]time.Time{}
 	for _, b := range st.Repository.Backups {
 		begun[b.Timeline.String()+"/"+b.ID] = b.Time
 	}
-	var all []stretch
+	var all []timedRange
 	for _, r := range st.Repository.Ranges {
-		s := stretch{r.Timeline, r.From, r.To, r.Gap, r.Reason, r.FirstIndex, r.LastIndex}
+		s := timedRange{r.Timeline, r.From, r.To, r.Gap, r.Reason, r.FirstIndex, r.LastIndex}
 		if s.From.IsZero() {
 			s.From = begun[r.Timeline.String()+"/"+r.FirstBackup]
 		}
 		all = append(all, s)
 	}
-	slices.SortStableFunc(all, func(a, b stretch) int {
+	slices.SortStableFunc(all, func(a, b timedRange) int {
 		return cmp.Or(cmp.Compare(a.Timeline.ClusterID, b.Timeline.ClusterID), cmp.Compare(a.Timeline.N, b.Timeline.N), cmp.Compare(a.First, b.First))
 	})
 	for i := range all {
@@ -396,7 +396,7 @@ func stretchesOf(st *Status) []stretch {
 			s.To = s.From
 		}
 	}
-	return slices.DeleteFunc(all, func(s stretch) bool { return s.From.IsZero() && s.To.IsZero() })
+	return slices.DeleteFunc(all, func(s timedRange) bool { return s.From.IsZero() && s.To.IsZero() })
 }
 
 // tick is a mark on the time axis.

@@ -68,10 +68,10 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestStretches: gaps have no times of their own; they lie between their
+// TestTimedRanges: gaps have no times of their own; they lie between their
 // neighbours, or last until now, and what the archiver knows is newer than the
 // listing.
-func TestStretches(t *testing.T) {
+func TestTimedRanges(t *testing.T) {
 	at := func(hours int) time.Time { return atNoon.Add(time.Duration(hours) * time.Hour) }
 	st := &Status{Time: atNoon, RPO: RPO{Known: true, Until: atNoon.Add(-3 * time.Second)}}
 	st.Repository.Timeline = one
@@ -83,7 +83,7 @@ func TestStretches(t *testing.T) {
 		{Timeline: one, FirstBackup: "b", FirstIndex: 100, LastIndex: 199, To: at(-15)},
 	}
 	var got []string
-	for _, s := range stretchesOf(st) {
+	for _, s := range timedRanges(st) {
 		got = append(got, fmt.Sprintf("%d %v %s %s", s.Timeline.N, s.Gap, stamp(s.From)[5:], stamp(s.To)[5:]))
 	}
 	want := []string{
@@ -96,7 +96,7 @@ func TestStretches(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	st.Repository.Ranges = append(st.Repository.Ranges, walreplay.Range{Timeline: one, FirstIndex: 401, LastIndex: 500, Gap: true})
-	for _, s := range stretchesOf(st) {
+	for _, s := range timedRanges(st) {
 		if s.First == 401 && (!s.From.Equal(at(-1)) || !s.To.Equal(atNoon)) {
 			t.Errorf("the gap at the end is from %v to %v, want until now", s.From, s.To)
 		}

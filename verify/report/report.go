@@ -143,7 +143,7 @@ type Check struct {
 	Level  Level  `json:"level"`
 	Status Status `json:"status"`
 	// Object is what was looked at: an object's name in the repository, a
-	// backup ("TIMELINE/full/ID"), a stretch of a log ("TIMELINE/log"), or a path.
+	// backup ("TIMELINE/full/ID"), a part of a log ("TIMELINE/log"), or a path.
 	Object string `json:"object"`
 	// Compared says in a sentence what was compared with what.
 	Compared string `json:"compared"`

@@ -76,16 +76,16 @@ func (c *check) eachRow(name string, root bucketRoot, do func(page uint64, e bol
 		return rows(c.meta.Root, root.inline, leaf{root: true})
 	}
 	load := loader{src: c.src, meta: c.meta, reuse: true}
-	return c.walk(name, root.page, func(s *stretch) error {
+	return c.walk(name, root.page, func(s *leafGroup) error {
 		c.found.join(&s.faults)
 		return c.eachLeaf(&load, &c.found, name, s, func(l leaf, b loaded, p boltfile.Page) error { return rows(b.id, p, l) })
 	})
 }
 
-// eachLeaf loads the leaves of a stretch, and calls do for those that can be
+// eachLeaf loads the leaves of a group, and calls do for those that can be
 // read. The others are faults.
 // torn is set in a leaf that comes behind such a one.
-func (c *check) eachLeaf(load *loader, f *findings, name string, s *stretch, do func(leaf, loaded, boltfile.Page) error) error {
+func (c *check) eachLeaf(load *loader, f *findings, name string, s *leafGroup, do func(leaf, loaded, boltfile.Page) error) error {
 	torn := false
 	ids := make([]uint64, len(s.leaves))
 	for i, l := range s.leaves {

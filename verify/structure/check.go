@@ -105,7 +105,7 @@ type Result struct {
 
 // Check goes through the whole database in r, of size bytes without a trailing
 // SHA-256, once, and finds all faults. The pages of a bucket are read in the
-// order of its keys, in long stretches that are sorted by their place, by
+// order of its keys, in long runs that are sorted by their place, by
 // several goroutines: r must stand that, as an os.File and a bytes.Reader do.
 //
 // An error says that r failed, that ctx has ended, or that the database cannot

@@ -24,10 +24,10 @@ import (
 // fewestWorkers keep a disk busy even where there are few processors.
 const fewestWorkers = 4
 
-// batch is a stretch of leaves of the bucket key on its way: a worker decodes
-// it, and the rows are judged in the order of the stretches.
+// batch is a group of leaves of the bucket key on its way: a worker decodes
+// it, and the rows are judged in the order of the groups.
 type batch struct {
-	*stretch
+	*leafGroup
 	rows []row
 	rest long // the sum over the rows that are no pieces
 	done chan struct{}
@@ -88,7 +88,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 		return nil
 	}
 	if root.page == 0 {
-		b := k.newBatch(&stretch{faults: findings{most: k.found.most}})
+		b := k.newBatch(&leafGroup{faults: findings{most: k.found.most}})
 		k.decode(b, leaf{root: true}, loaded{id: k.meta.Root}, root.inline)
 		do(b)
 		return nil
@@ -99,7 +99,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 	group.Go(func() error {
 		defer close(order)
 		defer close(todo)
-		return k.walk("key", root.page, func(s *stretch) error {
+		return k.walk("key", root.page, func(s *leafGroup) error {
 			b := k.newBatch(s)
 			for _, c := range []chan *batch{todo, order} {
 				select {
@@ -115,7 +115,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 		group.Go(func() error {
 			load := loader{src: k.src, meta: k.meta, reuse: true}
 			for b := range todo {
-				err := k.eachLeaf(&load, &b.faults, "key", b.stretch, func(l leaf, page loaded, p boltfile.Page) error {
+				err := k.eachLeaf(&load, &b.faults, "key", b.leafGroup, func(l leaf, page loaded, p boltfile.Page) error {
 					k.decode(b, l, page, p)
 					return nil
 				})
@@ -136,7 +136,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 			}
 			do(b)
 			k.progress()
-			b.stretch = nil // it holds branch pages
+			b.leafGroup = nil // it holds branch pages
 			k.spare.Put(b)
 		}
 		return nil
@@ -144,12 +144,12 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 	return group.Wait()
 }
 
-func (k *keyReader) newBatch(s *stretch) *batch {
+func (k *keyReader) newBatch(s *leafGroup) *batch {
 	b, ok := k.spare.Get().(*batch)
 	if !ok {
 		b = &batch{}
 	}
-	*b = batch{stretch: s, rows: b.rows[:0], done: make(chan struct{})}
+	*b = batch{leafGroup: s, rows: b.rows[:0], done: make(chan struct{})}
 	return b
 }
 

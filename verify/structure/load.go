@@ -36,7 +36,7 @@ type loader struct {
 	runs   []run
 }
 
-// run is a stretch of the file that one read brings.
+// run is a part of the file that one read brings.
 type run struct {
 	first uint64 // page
 	pages uint64
@@ -125,7 +125,7 @@ func (l *loader) room(together, size int) []byte {
 	return l.longer[together-size : together : together]
 }
 
-// plan finds the stretches of the file that hold the pages, and how many bytes
+// plan finds the parts of the file that hold the pages, and how many bytes
 // they have. What stays in memory beyond the next load has no gaps.
 func (l *loader) plan(ids []uint64) (size int) {
 	l.order = l.order[:0]
@@ -154,7 +154,7 @@ func (l *loader) plan(ids []uint64) (size int) {
 	return size
 }
 
-// readRuns reads the stretches, of size bytes.
+// readRuns reads the runs, of size bytes.
 func (l *loader) readRuns(size int) error {
 	switch {
 	case !l.reuse:

@@ -12,8 +12,8 @@ const (
 	// maxDepth is above any tree's: a page has two children at least, and a
 	// database of 2^40 pages is beyond what bbolt can map.
 	maxDepth = 40
-	// stretchLeaves is how many leaf pages are handed on together.
-	stretchLeaves = 256
+	// groupLeaves is how many leaf pages are handed on together.
+	groupLeaves = 256
 )
 
 // leaf is a leaf page that a branch refers to, and the keys that may be in it:
@@ -25,9 +25,9 @@ type leaf struct {
 	torn      bool // pages are missing before it
 }
 
-// stretch is a row of leaf pages in the order of their keys, and what was found
+// leafGroup is a row of leaf pages in the order of their keys, and what was found
 // on the way to them.
-type stretch struct {
+type leafGroup struct {
 	leaves []leaf
 	faults findings
 	// tornAtEnd is set by eachLeaf where the last leaf cannot be read.
@@ -40,12 +40,12 @@ type walker struct {
 	bucket string
 	load   loader // its pages stay valid: the bounds lie in them
 	torn   bool   // pages are missing before the next one
-	next   stretch
-	emit   func(*stretch) error
+	next   leafGroup
+	emit   func(*leafGroup) error
 }
 
 // walk calls emit for all leaves of the bucket with this root, in order.
-func (c *check) walk(bucket string, root uint64, emit func(*stretch) error) error {
+func (c *check) walk(bucket string, root uint64, emit func(*leafGroup) error) error {
 	w := &walker{check: c, bucket: bucket, load: loader{src: c.src, meta: c.meta}, emit: emit}
 	w.next.faults.most = c.found.most
 	if w.claim(root, "the bucket's root") {
@@ -193,7 +193,7 @@ func (w *walker) pass(leaves []leaf) error {
 		leaves[0].torn, w.torn = leaves[0].torn || w.torn, false
 	}
 	w.next.leaves = append(w.next.leaves, leaves...)
-	if len(w.next.leaves) < stretchLeaves {
+	if len(w.next.leaves) < groupLeaves {
 		return nil
 	}
 	return w.flush()
@@ -201,7 +201,7 @@ func (w *walker) pass(leaves []leaf) error {
 
 func (w *walker) flush() error {
 	s := w.next
-	w.next = stretch{faults: findings{most: s.faults.most}}
+	w.next = leafGroup{faults: findings{most: s.faults.most}}
 	return w.emit(&s)
 }
 

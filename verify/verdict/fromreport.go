@@ -16,16 +16,16 @@ const (
 	maxFindings = 20
 	maxReasons  = 5
 	maxText     = 500 // bytes
-	// maxStretches is how many parts of a log, at about 250 bytes: the last ones.
-	maxStretches = 1000
+	// maxRanges is how many parts of a log, at about 250 bytes: the last ones.
+	maxRanges = 1000
 )
 
 // Seen is what a run read whole, so that the verdict binds it.
 type Seen struct {
 	Timeline repository.TimelineID
-	Backup   string    // of a backup
-	Objects  []Object  // its objects
-	Log      []Stretch // of an archived log: the parts that were read
+	Backup   string   // of a backup
+	Objects  []Object // its objects
+	Log      []Range  // of an archived log: the parts that were read
 }
 
 // SeenBackup says that the object of a backup was read and found to be what the
@@ -66,7 +66,7 @@ func FromReport(r *report.Report, seen ...Seen) []Verdict {
 				s.Log = append(s.Log, one.Log...)
 			}
 		}
-		s.Log = s.Log[max(0, len(s.Log)-maxStretches):]
+		s.Log = s.Log[max(0, len(s.Log)-maxRanges):]
 		if p.backup == "" && len(s.Log) == 0 && s.Status == report.Passed && len(places) > 1 {
 			continue
 		}

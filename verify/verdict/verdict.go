@@ -70,7 +70,7 @@ func (v Verdict) name() string {
 type Subject struct {
 	Timeline repository.TimelineID `json:"timeline,omitzero"`
 	Backup   string                `json:"backup,omitempty"`
-	Log      []Stretch             `json:"log,omitempty"`
+	Log      []Range               `json:"log,omitempty"`
 	// Reached is the highest level that was proved with all those before it;
 	// empty where none was.
 	Reached report.Level  `json:"reached,omitempty"`
@@ -85,8 +85,8 @@ type Subject struct {
 	Phases    []report.Phase `json:"phases,omitempty"`
 }
 
-// Stretch is a part of an archived log without a gap.
-type Stretch struct {
+// Range is a part of an archived log without a gap.
+type Range struct {
 	First uint64 `json:"first_index"`
 	Last  uint64 `json:"last_index"`
 	// After is the chain's value at Last: it binds every entry back to the

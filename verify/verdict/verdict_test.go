@@ -89,7 +89,7 @@ func odd(m *snapshot.Manifest, change func(*Subject)) Verdict {
 
 // Checks are put together by what they are of, whatever object they name.
 func TestFromReport(t *testing.T) {
-	log := Stretch{First: 1, Last: 9, After: raftlog.Sum{1}, Objects: 2, Bytes: 100}
+	log := Range{First: 1, Last: 9, After: raftlog.Sum{1}, Objects: 2, Bytes: 100}
 	name := func(rest string) string { return timeline.String() + rest }
 	pass := func(level report.Level, object string) report.Check {
 		return report.Check{Level: level, Status: report.Passed, Object: object}
@@ -106,7 +106,7 @@ func TestFromReport(t *testing.T) {
 		{Level: report.Replay, Status: report.Unchecked, Object: name("/full/" + backupA), Reason: "no base", Phases: []report.Phase{{Name: "replay"}}},
 		pass(report.Checksum, CheckObject),
 	}}
-	v := FromReport(r, SeenBackup(manifest(backupA, "aa")), Seen{Timeline: timeline, Log: []Stretch{log}}, SeenBackup(manifest(backupB, "bb")))
+	v := FromReport(r, SeenBackup(manifest(backupA, "aa")), Seen{Timeline: timeline, Log: []Range{log}}, SeenBackup(manifest(backupB, "bb")))
 	var got []string
 	for _, s := range v {
 		got = append(got, fmt.Sprintf("%d %q log %d reached %q %s objects %d findings %v unchecked %q phases %d",

@@ -28,7 +28,7 @@ func endOf(h segment.Header) point {
 	return point{index: h.LastIndex, term: h.LastTerm, sum: h.After, revision: h.Revision, first: h.FirstIndex}
 }
 
-// session is one stretch of archiving: from looking where the archive stands to
+// session is one period of archiving: from looking where the archive stands to
 // the next reason to look anew. Everything in it is done by one goroutine,
 // except the requests, of which one to the repository and one to the member are
 // under way at most, and now and then a look through the archive.

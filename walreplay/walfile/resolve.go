@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// run is a stretch of the log: count entries of one term from index first on,
+// run is a part of the log: count entries of one term from index first on,
 // which stand one after the other in the files. ordinal counts the entry records
 // of the whole reading, overwritten ones too.
 type run struct {
