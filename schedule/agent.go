@@ -5,8 +5,7 @@
 // It promises:
 //
 //  1. The log is archived whatever else fails: neither a job, nor a repository
-//     or a member that is away, nor a configuration that cannot be honoured
-//     ends it.
+//     or a member that is away, nor an invalid configuration ends it.
 //  2. What is wrong is a problem in the status until it is over, with the reason
 //     and the next step; what is promised and does not hold makes the agent not
 //     ready. A position that does not advance is a problem, not only an error
@@ -77,7 +76,7 @@ type Agent struct {
 }
 
 // New makes an agent. What its configuration names is opened by Run, but what
-// cannot be honoured is an error here.
+// is invalid is an error here.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -269,8 +268,8 @@ type term struct {
 	relist    chan struct{}                             // asks for a look at the repository soon
 }
 
-// newTerm opens what needs no network, so that a configuration which cannot be
-// honoured is refused while the old one goes on.
+// newTerm opens what needs no network, so that an invalid configuration is
+// refused while the old one stays in force.
 func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) {
 	t := &term{Agent: a, cfg: cfg, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1)}
 	if err := errors.Join(cfg.Check()...); err != nil {

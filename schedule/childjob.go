@@ -160,7 +160,7 @@ func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[str
 	answer := &verifyAnswer{Of: "backup " + v.Backup, Verdict: sequence}
 	switch v.Backup {
 	case verify.Latest:
-		answer.Of = "the newest backup, with the log behind it,"
+		answer.Of = "the newest backup, with the log after it,"
 	case verify.All:
 		answer.Of = "the repository"
 	}

@@ -377,7 +377,7 @@ var ofAlarm = map[archive.Alarm]struct {
 	archive.AlarmRolledBack: {web.Critical, "find out who set the member's disk back; remove the member and add it anew, empty"},
 	archive.AlarmTimeline:   {web.Warning, "make sure that this was meant: a restore, or a forced new cluster"},
 	archive.AlarmLineage:    {web.Critical, "give this cluster a repository of its own; or say once what it is: 'requorum backup --parent' where it was restored from what is there, '--new-lineage' where it was not"},
-	archive.AlarmDamaged:    {web.Critical, "verify the repository: 'requorum verify all --level checksum' tells what is damaged"},
+	archive.AlarmDamaged:    {web.Critical, "verify the repository: 'requorum verify all --level checksum' shows what is damaged"},
 	archive.AlarmLog:        {web.Critical, "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read"},
 	archive.AlarmRestarted:  {web.Warning, "look at the reason, and at the agent's log if it comes again"},
 }
@@ -559,7 +559,7 @@ func (f *finder) failed(j job.Status) (kind string, severity web.Severity, next 
 	case j.Name == jobPrune:
 		return web.KindRetention, web.Warning, "'requorum prune --dry-run' shows what is to go, and why it cannot"
 	case strings.HasPrefix(j.LastFailure.Text, damageIn):
-		return web.KindVerify, web.Critical, "'requorum show' and 'requorum verify' tell more; take a full snapshot now; docs/runbooks/RequorumVerifyFailed.md"
+		return web.KindVerify, web.Critical, "'requorum show' and 'requorum verify' show more; take a full snapshot now; docs/runbooks/RequorumVerifyFailed.md"
 	}
 	return web.KindJob, web.Warning, "mend the reason; the next run is at its usual time, or now: POST /api/v1/jobs/" + j.Name
 }

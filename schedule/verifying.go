@@ -160,7 +160,7 @@ func (t *term) verify(ctx context.Context, task *job.Task, level report.Level, s
 		return all, job.Final(together(append(damaged, unchecked...)))
 	}
 	if len(targets) > 1 && len(unchecked) == 0 {
-		all.Text = fmt.Sprintf("%d full snapshots, and the log behind the newest, passed the level %s: %s read", len(targets), level, humanize.IBytes(uint64(all.Bytes)))
+		all.Text = fmt.Sprintf("%d full snapshots, and the log after the newest, passed the level %s: %s read", len(targets), level, humanize.IBytes(uint64(all.Bytes)))
 	}
 	return all, together(unchecked)
 }

@@ -245,7 +245,7 @@ func TestVerifyingJobs(t *testing.T) {
 	second := l.full()
 	l.archive(0)
 	words(run(structure, ""), "passed the level structure")
-	words(run(replay, ""), "the newest backup, with the log behind it, passed the level replay")
+	words(run(replay, ""), "the newest backup, with the log after it, passed the level replay")
 	words(run(checksum, ""), "passed the level checksum")
 	if w := proofOf(t, l.repo, second); w != report.Replay {
 		t.Errorf("it reached %q", w)

@@ -145,7 +145,7 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 // readRaw reads it through its codecs, which check the hashes of the stored and
 // of the raw bytes.
 func (e *examination) readRaw(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) error {
-	c.Compared = "the manifest with its own SHA-256 and place; the object's sizes and SHA-256, stored and raw, every frame of its codecs, and the SHA-256 that etcd sent behind the database, with the manifest and with each other"
+	c.Compared = "the manifest with its own SHA-256 and place; the object's sizes and SHA-256, stored and raw, every frame of its codecs, and the SHA-256 that etcd sent after the database, with the manifest and with each other"
 	stored := snapshot.OpenStored(e.repo, m, e.Identities...)
 	var sums snapshot.Sums
 	r, err := stored.OpenSummed(ctx, &sums)

@@ -107,7 +107,7 @@ func faults() []fault {
 		}},
 		{"a stamp of another hash", report.Replay, []report.Kind{report.KindStamp}, alteredStamp},
 
-		{"an entry dropped, and all behind it moved up", report.Replay, difference, onLog(func(t testing.TB, all []raftlog.Entry) []raftlog.Entry {
+		{"an entry dropped, and all after it moved up", report.Replay, difference, onLog(func(t testing.TB, all []raftlog.Entry) []raftlog.Entry {
 			at := entryWith(t, all, scriptValue)
 			return slices.Delete(all, at, at+1)
 		})},

@@ -103,7 +103,7 @@ func (r *run) checkSum(ctx context.Context, path string, image *snapshot.File) (
 			unchecked(c, errors.New("it is a bare database without a checksum: use a file of 'etcdctl snapshot save', or a backup in a repository"))
 			return nil
 		}
-		c.Compared = "the database with the SHA-256 that etcd put behind it"
+		c.Compared = "the database with the SHA-256 that etcd put after it"
 		f, err := image.Open(ctx)
 		if err != nil {
 			took(c, report.KindObject, path, err)

@@ -255,21 +255,21 @@ func (h *history) replayLog(ctx context.Context, part logPart, checksum report.S
 	case !h.Level.Includes(report.Replay):
 		return nil
 	case h.sample != nil:
-		h.note("the log of timeline %s behind the newest backup was not replayed: a sample reads only a part of it", part.timeline)
-		h.newest.alone = "a sample reads only a part of the log behind it"
+		h.note("the log of timeline %s after the newest backup was not replayed: a sample reads only a part of it", part.timeline)
+		h.newest.alone = "a sample reads only a part of the log after it"
 		return nil
 	case checksum != report.Passed:
 		h.add(report.Check{Level: report.Replay, Object: logName(part.timeline), Reason: "its bytes could not be proved: see the level checksum"})
-		h.newest.alone = "the log behind it could not be proved: see the level checksum"
+		h.newest.alone = "the log after it could not be proved: see the level checksum"
 		return nil
 	}
 	n, err := replaying.CheckNewest(ctx, h.repo, h.catalog, part.timeline, h.replayOptions())
 	if n.Rebuilt != nil {
 		h.newest.rebuilt, h.newest.phases = n.Rebuilt, n.Check.Phases
-	} else if n.Behind {
-		h.newest.alone = "the log behind it could not be replayed: see the level replay"
+	} else if n.LogAfter {
+		h.newest.alone = "the log after it could not be replayed: see the level replay"
 	}
-	if !n.Behind && err == nil {
+	if !n.LogAfter && err == nil {
 		return nil
 	}
 	return h.took(ctx, report.Replay, logName(part.timeline), n.Check, err)

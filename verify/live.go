@@ -69,7 +69,7 @@ func (e *examination) compareLive(ctx context.Context, c *report.Check, m *snaps
 		return nil
 	}
 	if other, err := e.another(ctx, m.Timeline); err != nil || other != "" {
-		return errors.Join(err, fmt.Errorf("the backup's HashKV is %d, %s gives %d at the same revision. That need not be damage: %s, and a cluster's ID does not tell of which the endpoints are; the level replay tells whether the backup is sound", hash.Hash, member, got.Hash, cmp.Or(other, "the cluster may be in another timeline")))
+		return errors.Join(err, fmt.Errorf("the backup's HashKV is %d, %s gives %d at the same revision. That need not be damage: %s, and a cluster's ID does not say of which the endpoints are; the level replay shows whether the backup is sound", hash.Hash, member, got.Hash, cmp.Or(other, "the cluster may be in another timeline")))
 	}
 	found(c, report.Finding{Kind: report.KindHash, Where: fmt.Sprintf("revision %d", hash.Revision),
 		Text: fmt.Sprintf("the backup's HashKV is %d, %s gives %d: either holds something that the cluster did not write", hash.Hash, member, got.Hash)})

@@ -91,9 +91,9 @@ func (l *logCheck) checkGap(bases []*snapshot.Manifest, g segment.Gap) {
 func (l *logCheck) noteClosed(bases []*snapshot.Manifest, closed bool, text string) {
 	switch {
 	case closed:
-		l.note("%s; a full snapshot was taken behind it", text)
+		l.note("%s; a full snapshot was taken after it", text)
 	case len(bases) > 0:
-		found(l.check, report.Finding{Kind: report.KindGap, Text: text + "; nothing behind it can be restored until a full snapshot is taken: requorum backup"})
+		found(l.check, report.Finding{Kind: report.KindGap, Text: text + "; nothing after it can be restored until a full snapshot is taken: requorum backup"})
 	}
 }
 
@@ -132,10 +132,10 @@ func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Span) {
 	switch {
 	case next == nil:
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where,
-			Text: fmt.Sprintf("these entries between full snapshot %s and the log behind it are not there: nothing in the log can be restored until a full snapshot is taken: requorum backup", before.ID)})
+			Text: fmt.Sprintf("these entries between full snapshot %s and the log after it are not there: nothing in the log can be restored until a full snapshot is taken: requorum backup", before.ID)})
 	case l.beginsAt(s.FirstIndex, func(h segment.Header) bool { return !h.ChainStart && h.LastIndex < next.Facts.RaftIndex }):
 		found(l.check, report.Finding{Kind: report.KindGap, Where: where,
-			Text: fmt.Sprintf("these entries between full snapshot %s and the log behind it are not there, and the log behind it had some before it: objects were deleted", before.ID)})
+			Text: fmt.Sprintf("these entries between full snapshot %s and the log after it are not there, and the log after it had some before it: objects were deleted", before.ID)})
 	}
 }
 

@@ -86,7 +86,7 @@ func TestDrillOfTheNewest(t *testing.T) {
 		_, drills := l.drills(id)
 		wantDrill(t, drills[id], "fetch", "'requorum restore "+id+"' gives", fmt.Sprintf("at revision %d", 1+10))
 	})
-	t.Run("no log behind", func(t *testing.T) {
+	t.Run("no log after", func(t *testing.T) {
 		t.Parallel()
 		l := newLogged(t)
 		l.puts(10)

@@ -63,9 +63,9 @@ func TestHoles(t *testing.T) {
 		want   []string
 		note   string
 	}{
-		{"recorded and closed", func(w *world) { cut(w, 31); w.gap(21, 30) }, nil, "no entries 21 to 30: purged; a full snapshot was taken behind it"},
-		{"recorded in parts", func(w *world) { cut(w, 31); w.gap(21, 25); w.gap(26, 30) }, nil, "a full snapshot was taken behind it"},
-		{"the record lost, but its writer knew", func(w *world) { cut(w, 31) }, nil, "a full snapshot was taken behind it"},
+		{"recorded and closed", func(w *world) { cut(w, 31); w.gap(21, 30) }, nil, "no entries 21 to 30: purged; a full snapshot was taken after it"},
+		{"recorded in parts", func(w *world) { cut(w, 31); w.gap(21, 25); w.gap(26, 30) }, nil, "a full snapshot was taken after it"},
+		{"the record lost, but its writer knew", func(w *world) { cut(w, 31) }, nil, "a full snapshot was taken after it"},
 		{"partly recorded", func(w *world) { cut(w, 31); w.gap(25, 30) }, []string{"gap log"}, ""},
 		{"recorded, but the chain goes on", func(w *world) { w.remove(l0(21)); w.gap(21, 30) }, nil, ""},
 		{"not closed", func(w *world) { cut(w, 37); w.gap(21, 36) }, []string{"gap log"}, ""},
@@ -346,7 +346,7 @@ func TestNoScratch(t *testing.T) {
 	}
 }
 
-// Requests that cannot be honoured are refused.
+// Requests that are not supported are refused.
 func TestRequestRefused(t *testing.T) {
 	w := newWorld(t, onMemory())
 	for _, req := range []Request{{Level: "highest"}, {Sample: -1}, {Sample: 101}, {Sample: math.NaN()}} {

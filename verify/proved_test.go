@@ -49,7 +49,7 @@ func TestVerdictsKnow(t *testing.T) {
 	}{
 		{"the log's end is gone", func(w *world) { w.remove(l0(41)) }, []string{"gap log"}},
 		{"the whole log is gone", func(w *world) { w.removeAll(worldTimeline.String() + "/l0/") }, []string{"gap log"}},
-		{"a full snapshot is behind a log that was pruned", func(w *world) {
+		{"a full snapshot is after a log that was pruned", func(w *world) {
 			w.removeAll(worldTimeline.String() + "/l0/")
 			w.backup(thirdBackup, 60)
 		}, nil},

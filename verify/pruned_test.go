@@ -176,7 +176,7 @@ func TestHolesJudgedWithFreshSnapshots(t *testing.T) {
 		wantKinds(t, w.verify(Request{}), "gap log")
 		r := w.during(newBackup+"/snapshot.zst", func() { w.backup(thirdBackup, 45) })
 		wantKinds(t, r)
-		wantNote(t, r, "a full snapshot was taken behind it")
+		wantNote(t, r, "a full snapshot was taken after it")
 	})
 	t.Run("the old ones were pruned", func(t *testing.T) {
 		w := newWorld(t, onMemory())

@@ -100,7 +100,7 @@ func (l *logCheck) checkProved() {
 		case s.Last > end && s.Last <= l.prunedTo: // recorded before it went
 		case s.Last > end && s.Last <= full && !shorter:
 			shorter = true
-			l.note("the log of timeline %s was verified to index %d before, and ends at %d now: what was between was pruned or deleted, and the full snapshot at %d is behind it %s",
+			l.note("the log of timeline %s was verified to index %d before, and ends at %d now: what was between was pruned or deleted, and the full snapshot at %d is after it %s",
 				l.part.timeline, s.Last, end, full, by)
 		case s.Last > end && !shorter && l.damagedWithin(end+1, s.Last) == 0:
 			shorter = true

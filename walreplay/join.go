@@ -139,11 +139,11 @@ func (j *joined) checkBase(ctx context.Context, p Part) error {
 	case index == 0:
 		return nil
 	case term == 0:
-		return j.refuse(index, "%s does not tell its term: etcd 3.4 wrote it, and a log can be replayed from etcd 3.5 on", j.base.Name)
+		return j.refuse(index, "%s does not record its term: etcd 3.4 wrote it, and a log can be replayed from etcd 3.5 on", j.base.Name)
 	case own && !p.History.Holds(index, index):
 		return nil
 	case !p.History.Holds(index, index):
-		return j.refuse(index, "%s ends there, and the log of %s begins behind that: nothing shows that it goes on from it", j.base.Name, p.owner())
+		return j.refuse(index, "%s ends there, and the log of %s begins after that: nothing shows that it goes on from it", j.base.Name, p.owner())
 	}
 	e, err := p.History.entry(ctx, index)
 	if err == nil && e.Term != term {
@@ -160,7 +160,7 @@ func (j *joined) checkNext(ctx context.Context, before, p Part) error {
 	case p.History == before.History:
 		return nil
 	case !p.History.Holds(before.Last, before.Last):
-		return j.refuse(before.Last, "the log of %s begins behind the entry that the part of %s ends with: nothing shows that it goes on from it", p.owner(), before.owner())
+		return j.refuse(before.Last, "the log of %s begins after the entry that the part of %s ends with: nothing shows that it goes on from it", p.owner(), before.owner())
 	}
 	one, err := before.History.entry(ctx, before.Last)
 	if err != nil {

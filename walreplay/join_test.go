@@ -146,7 +146,7 @@ func TestJoinedRecipe(t *testing.T) {
 		t.Errorf("%s of %+v, want %s", text, whole.Recipe, want)
 	}
 	if len(early.Recipe.Parts) != 1 || early.Recipe.Chain == nil || *early.Recipe.Chain != w.sums[mid] || whole.Recipe.Chain != nil {
-		t.Errorf("%+v and %+v: the archive has a chain value at %d, and none behind it", early.Recipe, whole.Recipe, mid)
+		t.Errorf("%+v and %+v: the archive has a chain value at %d, and none after it", early.Recipe, whole.Recipe, mid)
 	}
 	for _, recipe := range []*Recipe{whole.Recipe, early.Recipe} {
 		again, err := h.Repeat(t.Context(), recipe, w.options())
@@ -205,7 +205,7 @@ func TestPromise6JoinRefuses(t *testing.T) {
 		parts  []Part
 		reason string // empty: it joins
 	}{
-		{"its own log right behind it", base, []Part{{"", own(at + 1), at + 1, end}}, ""},
+		{"its own log right after it", base, []Part{{"", own(at + 1), at + 1, end}}, ""},
 		{"its own log", base, []Part{{"", own(1), at + 1, end}}, ""},
 		{"another's log over it", base, []Part{{"", m1, at + 1, end}}, ""},
 		{"another's log from its last entry on", base, []Part{{"", m1, at, end}}, ""},
@@ -217,9 +217,9 @@ func TestPromise6JoinRefuses(t *testing.T) {
 			h.bases = []*Base{base}
 			return h
 		}(), at + 1, end}}, "two histories"},
-		{"another's log right behind it", base, []Part{{"", w.someones("m1", at+1, end), at + 1, end}}, "nothing shows"},
-		{"no term", termless, []Part{{"", m1, at + 1, end}}, "does not tell its term"},
-		{"a hole behind the image", base, []Part{{"", m1, at + 2, end}}, "ends there"},
+		{"another's log right after it", base, []Part{{"", w.someones("m1", at+1, end), at + 1, end}}, "nothing shows"},
+		{"no term", termless, []Part{{"", m1, at + 1, end}}, "does not record its term"},
+		{"a hole after the image", base, []Part{{"", m1, at + 2, end}}, "ends there"},
 		{"a part before the image", base, []Part{{"", m1, 1, at - 1}}, "ends there"},
 		{"the term where parts meet", base, []Part{{"", m1, at + 1, mid}, {"", changed(mid, func(e *raftlog.Entry) { e.Term++ }), mid + 1, end}}, "two histories"},
 		{"the content where parts meet", base, []Part{{"", m1, at + 1, mid}, {"", changed(mid, func(e *raftlog.Entry) { e.Data = []byte("x") }), mid + 1, end}}, "two histories"},
@@ -306,7 +306,7 @@ func TestPromise7JoinedStamps(t *testing.T) {
 		last := uint64(0)
 		for m, err := range h.Stamps(t.Context(), 1, end) {
 			if err != nil || m.Index < last {
-				t.Errorf("%s: mark %+v behind %d: %v", c.name, m, last, err)
+				t.Errorf("%s: mark %+v after %d: %v", c.name, m, last, err)
 			}
 			last = m.Index
 		}

@@ -35,7 +35,7 @@ func TestUnbroken(t *testing.T) {
 	}
 	w.archive(8, 11, true, 11)
 	if h := w.history(); h.Unbroken(before) || !h.Unbroken(within) || !h.Unbroken(behind) {
-		t.Errorf("before the hole %v, in it %v, behind it %v", h.Unbroken(before), h.Unbroken(within), h.Unbroken(behind))
+		t.Errorf("before the hole %v, in it %v, after it %v", h.Unbroken(before), h.Unbroken(within), h.Unbroken(behind))
 	}
 }
 

@@ -130,7 +130,7 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 	}
 	switch {
 	case before == nil && after == nil:
-		return 0, nil, refuse("nothing in it tells when an entry was written", nil, nil)
+		return 0, nil, refuse("nothing in it says when an entry was written", nil, nil)
 	case twice && !t.Nearest:
 		return 0, nil, refuse(fmt.Sprintf("the archivers' clocks showed that time at about raft index %d and again at about %d (one was set back, or two disagree): name the one that is meant with --index, or take the nearer observation with --at-nearest",
 			after.Index, before.Index), after, before)

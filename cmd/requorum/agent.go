@@ -36,7 +36,7 @@ func newAgentCommand(g *globals) *cobra.Command {
 	var o agentOptions
 	cmd := &cobra.Command{
 		Use:   "agent --config FILE",
-		Short: "Run beside an etcd member: archive, back up, verify, prune, and tell",
+		Short: "Run beside an etcd member: archive, back up, verify, prune, and report",
 		Long: `Run beside each etcd member and do all that the configuration names: archive the
 raft log continuously, take full snapshots on a schedule, verify them, prune what
 retention does not keep, and say at any time what would be lost if everything
@@ -46,8 +46,8 @@ Several agents of one cluster share a repository, and each job is done by one of
 them. The agent changes nothing in the cluster. Its status page, health and
 metrics are on one port, 127.0.0.1:2390 unless listen.address says otherwise.
 
-SIGHUP reads the configuration again; one that cannot be honoured is refused, and
-the old one goes on. SIGTERM ends the agent within half a minute, with status 0.
+SIGHUP reads the configuration again; an invalid one is refused, and the old one
+stays in force. SIGTERM ends the agent within half a minute, with status 0.
 
 docs/agent.md is the guide, docs/agent-configuration.md has every key.
 'requorum doctor' tries all that a configuration names.
@@ -58,7 +58,7 @@ docs/agent.md is the guide, docs/agent-configuration.md has every key.
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.agent(cmd.Context(), &o) },
 	}
 	cmd.Flags().StringVar(&o.file, "config", "", "the agent's configuration `file` (see docs/agent-configuration.md)")
-	cmd.Flags().BoolVar(&o.check, "check-config", false, "only say whether the configuration can be honoured, as far as no network is needed")
+	cmd.Flags().BoolVar(&o.check, "check-config", false, "only check the configuration, as far as that needs no network")
 	return cmd
 }
 
@@ -161,7 +161,7 @@ func (g *globals) printChecked(file string, cfg *config.Config) error {
 	for _, w := range report.Warnings {
 		g.printf("warning: %s\n", w)
 	}
-	g.printf("%s is in order, as far as can be told without the network: agent %s, repository %s\n", file, cfg.Name, cfg.Repository.URL)
+	g.printf("%s is in order, as far as can be checked without the network: agent %s, repository %s\n", file, cfg.Name, cfg.Repository.URL)
 	return nil
 }
 

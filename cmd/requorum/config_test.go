@@ -61,13 +61,13 @@ func TestSettingsOrder(t *testing.T) {
 				t.Errorf("repo %s, level %s; want %s, %s", got, level, c.repo, c.level)
 			}
 			if c.file == file && !verbose {
-				t.Error("a global option in the file was not honoured")
+				t.Error("a global option in the file was ignored")
 			}
 		})
 	}
 }
 
-// Promise 4: an option that cannot be honoured is an error that says where.
+// Promise 4: an option that is not supported is an error that says where.
 func TestPromise4UnknownSettings(t *testing.T) {
 	for _, c := range []struct{ name, file, want string }{
 		{"misspelt", "repo: file:///f\nrepos: x\n", "line 2"},

@@ -227,7 +227,7 @@ func (e *examination) examineSpool(all []sinks.Sink, limit int64) {
 	case err != nil:
 		e.failed("spool "+dir, err, "give the folder to "+e.orKey("the archiver's", "the agent's")+" user, or name another one with "+e.orKey("--spool-dir", "archive.spool-dir"))
 	case !known:
-		e.add(checkOK, "spool "+dir, "its free space cannot be told here", "")
+		e.add(checkOK, "spool "+dir, "its free space is not known here", "")
 	case free < limit:
 		e.add(checkWarn, "spool "+dir, fmt.Sprintf("%s free, less than its bound of %s", size(free), size(limit)), e.orKey("a smaller --spool-limit, or a --spool-dir with more room", "a smaller archive.spool-limit, or an archive.spool-dir with more room"))
 	default:
@@ -321,7 +321,7 @@ func (e *examination) examinePort(ctx context.Context) {
 	case errors.Is(err, syscall.EADDRINUSE) && e.isAgent(ctx, address):
 		e.add(checkOK, check, address+" is this agent's, which is running", "")
 	case errors.Is(err, syscall.EADDRINUSE):
-		e.failed(check, err, "end what listens there (ss -ltnp tells), or write another port to listen.address")
+		e.failed(check, err, "end what listens there (ss -ltnp shows it), or write another port to listen.address")
 	default:
 		e.failed(check, err, "write an address of this host to listen.address")
 	}

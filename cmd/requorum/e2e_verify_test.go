@@ -78,7 +78,7 @@ func verifyVersion(t *testing.T, version string) {
 	drilled := u.verify(t, exitOK, "--repo", repo, "--level", "drill", "--against-endpoints", endpoints)
 	last := drilled.Checks[slices.IndexFunc(drilled.Checks, func(c report.Check) bool { return c.Level == report.Drill })]
 	if !strings.Contains(last.Compared, "which is what 'requorum restore --latest' gives") || len(last.Phases) < 2 || last.Phases[0].Name != "fetch" {
-		t.Errorf("the log behind the newest backup is not in its drill: %+v", last)
+		t.Errorf("the log after the newest backup is not in its drill: %+v", last)
 	}
 	u.verify(t, exitOK, "--data-dir", member.DataDir, "--level", "checksum")
 	u.verify(t, exitIncomplete, "--data-dir", member.DataDir)

@@ -41,7 +41,7 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
 	f.BoolVar(&o.latest, "latest", false, "restore the end of the archived log (the default without an ID)")
 	f.StringVar(&o.at, "at", "", "restore the state at this `time`: 2026-01-02T15:04:05Z, '2026-01-02 15:04:05' in this machine's zone, -10m for ten minutes ago, or -10d")
-	f.BoolVar(&o.nearest, "at-nearest", false, "with --at: where nothing tells the state at that time to the second, take the nearest observation")
+	f.BoolVar(&o.nearest, "at-nearest", false, "with --at: where the state at that time is not known to the second, take the nearest observation")
 	f.Int64Var(&o.revision, "revision", 0, "restore the last state at revision `N`")
 	f.Uint64Var(&o.index, "index", 0, "restore the state after the raft entry with index `N`")
 	f.StringVar(&o.before, "before", "", "restore the state just before this `key`, and what was deleted with it, was last changed or deleted")

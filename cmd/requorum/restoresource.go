@@ -407,8 +407,8 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child 
 	point, err := h.Resolve(ctx, t, "", walreplay.Options{})
 	var not *walreplay.NotCoveredError
 	switch {
-	case err == nil && behind(point, branch):
-		return fmt.Sprintf("Timeline %s has that point, but behind raft index %d, which is where %s left it: that is another history (--timeline %s restores it)", parent, branch.RaftIndex, child, parent), true
+	case err == nil && pastBranch(point, branch):
+		return fmt.Sprintf("Timeline %s has that point, but after raft index %d, which is where %s left it: that is another history (--timeline %s restores it)", parent, branch.RaftIndex, child, parent), true
 	case err == nil:
 		return fmt.Sprintf("Timeline %s, which %s goes on from, has that point: --timeline %s restores it", parent, child, parent), true
 	case nearest && errors.As(err, &not) && not.Before != nil:
@@ -417,8 +417,8 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child 
 	return "", false
 }
 
-// behind tells of a point that comes after the one at which a timeline was left.
-func behind(p *walreplay.Point, left *repository.Branch) bool {
+// pastBranch tells of a point that comes after the one at which a timeline was left.
+func pastBranch(p *walreplay.Point, left *repository.Branch) bool {
 	if p.Target.Kind == walreplay.AtRevision { // the index is known only once it is replayed
 		return left.Revision > 0 && p.Target.Revision > left.Revision
 	}

@@ -94,7 +94,7 @@ func oneOf(option, value string, allowed ...string) error {
 	return usageError{fmt.Errorf("--%s %s: want %s", option, value, strings.Join(allowed, ", "))}
 }
 
-// unfit refuses options on the command line that would not be honoured.
+// unfit refuses options on the command line that would be ignored.
 func (g *globals) unfit(why string, options ...string) error {
 	for _, name := range options {
 		if slices.Contains(g.typed, name) {

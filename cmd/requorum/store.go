@@ -38,9 +38,9 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.Name, "name", "", "one member: its name")
 	f.StringVar(&m.WALDir, "wal-dir", "", "one member: a `folder` of its own for the WAL")
 	f.StringSliceVar(&m.ListenClientURLs, "listen-client-urls", nil, "one member: where to listen for clients (default http://127.0.0.1:2379)")
-	f.StringSliceVar(&m.AdvertiseClientURLs, "advertise-client-urls", nil, "one member: the client URLs to tell others")
+	f.StringSliceVar(&m.AdvertiseClientURLs, "advertise-client-urls", nil, "one member: the client URLs to advertise")
 	f.StringSliceVar(&m.ListenPeerURLs, "listen-peer-urls", nil, "one member: where to listen for peers (default http://127.0.0.1:2380)")
-	f.StringSliceVar(&m.AdvertisePeerURLs, "initial-advertise-peer-urls", nil, "one member: the peer URLs to tell others")
+	f.StringSliceVar(&m.AdvertisePeerURLs, "initial-advertise-peer-urls", nil, "one member: the peer URLs to advertise")
 	f.StringSliceVar(&m.MetricsURLs, "listen-metrics-urls", nil, "one member: more URLs for metrics and health")
 	f.StringVar(&m.InitialCluster, "initial-cluster", "", "one member: all members of a new cluster, name=peer-url,…")
 	f.StringVar(&m.InitialClusterState, "initial-cluster-state", "", "one member: new or existing")
@@ -67,7 +67,7 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // clusterOnly and memberOnly are options that the other way of running would
-// not honour.
+// ignore.
 var (
 	clusterOnly = []string{"force", "client-port", "free-ports"}
 	memberOnly  = []string{"name", "wal-dir", "listen-client-urls", "advertise-client-urls", "listen-peer-urls", "initial-advertise-peer-urls", "listen-metrics-urls", "initial-cluster", "initial-cluster-state"}

@@ -197,7 +197,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	return r, written, nil
 }
 
-// check refuses options that would not be honoured together.
+// check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
 	ofRepository := []string{"repo", "timeline", "sample", "seed", "sign-key", "verify-key", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {

@@ -2,7 +2,7 @@
 //
 // It promises:
 //
-//  1. Nothing is accepted and not honoured: an unknown key, a key without a value
+//  1. Nothing is accepted and then ignored: an unknown key, a key without a value
 //     and settings that contradict each other are errors.
 //  2. All faults are found at once, and each names the file, the line, the key
 //     and what to write.

@@ -108,7 +108,7 @@ func TestTabsAndNearKeys(t *testing.T) {
 	parse(t, strings.Replace(least, "name: m1", "name:\tm1 # a\ttab", 1))
 }
 
-// Promise 1 of the package: nothing is accepted and not honoured.
+// Promise 1 of the package: nothing is accepted and then ignored.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ name, more, want string }{
 		{"nothing", "", ""},

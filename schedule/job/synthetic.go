@@ -81,7 +81,7 @@ func (o SyntheticOptions) walreplay() walreplay.Options {
 }
 
 // errGap is why the end of the log cannot be reached.
-var errGap = errors.New("the log goes on behind a gap")
+var errGap = errors.New("the log goes on after a gap")
 
 // syntheticPlan is what MakeSynthetic would do.
 type syntheticPlan struct {

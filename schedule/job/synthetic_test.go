@@ -141,7 +141,7 @@ func TestPromise2LogDoesNotLeadOn(t *testing.T) {
 		archive func(r *rig)
 		damaged bool
 	}{
-		{name: "gap behind the base", archive: func(r *rig) { r.archive(r.entries[40:], 4) }},
+		{name: "gap after the base", archive: func(r *rig) { r.archive(r.entries[40:], 4) }},
 		{name: "gap on the way", archive: func(r *rig) {
 			r.archive(r.entries[:30], 4)
 			r.archive(r.entries[40:], 4)

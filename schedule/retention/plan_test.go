@@ -221,7 +221,7 @@ func TestPromise1Gap(t *testing.T) {
 	before := r.points(timelineA)
 	r.prune(policy)
 	if !slices.Contains(r.backups(timelineA), behind.ID) {
-		t.Errorf("the backup behind the gap is gone")
+		t.Errorf("the backup after the gap is gone")
 	}
 	after := r.points(timelineA)
 	for i := range before {

@@ -48,7 +48,7 @@ func TestSupersededLogStaysWithoutSuccessor(t *testing.T) {
 	policy := Policy{AnyPoint: 3 * day, Last: 1}
 	r.prune(policy)
 	if !r.points(timelineA)[end] {
-		t.Fatal("the end of the log went, and there is no full snapshot behind it")
+		t.Fatal("the end of the log went, and there is no full snapshot after it")
 	}
 	r.full(timelineB)
 	r.sleep(time.Hour)

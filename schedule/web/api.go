@@ -264,7 +264,7 @@ type Run struct {
 func (a *api) demand(w http.ResponseWriter, r *http.Request) {
 	job := r.PathValue("job")
 	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); !ok {
-		refuse(w, http.StatusForbidden, "this port only tells: jobs are started over the unix socket of listen.socket, by root and by the agent's own user")
+		refuse(w, http.StatusForbidden, "this port is read-only: jobs are started over the unix socket of listen.socket, by root and by the agent's own user")
 		return
 	}
 	args, code, err := arguments(w, r)
@@ -345,7 +345,7 @@ func (a *api) run(w http.ResponseWriter, r *http.Request) {
 	got := Run{Job: job, Slot: slot, Run: run}
 	switch {
 	case run == nil:
-		refuse(w, http.StatusNotFound, fmt.Sprintf("no run of job %q with slot %q is known: GET /api/v1/jobs tells the newest", job, slot))
+		refuse(w, http.StatusNotFound, fmt.Sprintf("no run of job %q with slot %q is known: GET /api/v1/jobs shows the newest", job, slot))
 		return
 	case run.Started.IsZero():
 		got.State, got.Run = Pending, nil

@@ -36,7 +36,7 @@ var pages = []struct {
 		"In order", "in 14 h", "closed the stream after 211 MiB", "etcd-3", "18\u202f204 segments", "s3://backups/etcd-prod", "etcd client",
 	}},
 	{"gap", gapped(), []string{
-		"you would lose 42 minutes", "2 critical, 1 warning", "12 entries behind index 51,100,000 are missing",
+		"you would lose 42 minutes", "2 critical, 1 warning", "12 entries after index 51,100,000 are missing",
 		"Leave the full snapshot that is running alone.", "41\u202f%", "due etcd-3 is at it", "The objective is 60 seconds.",
 	}},
 	{"failed-verify", failed(), []string{"1 critical, 1 warning", "page 88,213 of bucket key is reached twice", "run requorum doctor there", "expires in 6 days"}},

@@ -138,16 +138,16 @@ func gapped() *Status {
 	s.Repository.Ranges = append(s.Repository.Ranges,
 		walreplay.Range{Timeline: second, FirstIndex: 50_100_001, LastIndex: 50_471_204, Gap: true, Reason: reason},
 		walreplay.Range{Timeline: second, FirstIndex: 50_471_205, LastIndex: 51_100_000, From: ended, To: shown.Add(-42 * time.Minute)},
-		walreplay.Range{Timeline: second, FirstIndex: 51_100_001, LastIndex: 51_204_870, Gap: true, Reason: "12 entries are missing, and no full snapshot is behind them yet"},
+		walreplay.Range{Timeline: second, FirstIndex: 51_100_001, LastIndex: 51_204_870, Gap: true, Reason: "12 entries are missing, and no full snapshot is after them yet"},
 	)
 	s.RPO = RPO{Known: true, Until: shown.Add(-42 * time.Minute), Seconds: 42 * 60, Text: "What was written since cannot be restored: 12 entries before it are missing."}
 	s.Archive.Recoverable, s.Archive.Behind, s.Archive.BehindEntries = 51_100_000, 42*time.Minute, 104_899
-	s.Archive.SnapshotDue = "12 entries are missing behind index 51,100,000"
+	s.Archive.SnapshotDue = "12 entries are missing after index 51,100,000"
 	s.Jobs[0].Running = &job.Run{Slot: "20261121T103301Z-demand-5b11f0", Agent: "etcd-1", Attempt: 1, Started: shown.Add(-32 * time.Second), Phase: "reading etcd-1", Done: 620, Total: 1480}
 	s.Jobs[7].Waiting = "etcd-3 is at it"
 	s.Problems = []Problem{
 		{Kind: KindRecoveryPoint, Severity: Critical, Since: shown.Add(-41 * time.Minute), Text: "42 minutes of writes would be lost; the objective is 1 minute.", Next: "A full snapshot is being taken and ends this. Should it fail, see the job full below."},
-		{Kind: "gap", Severity: Critical, Since: shown.Add(-42 * time.Minute), Text: "12 entries behind index 51,100,000 are missing in the archive: etcd-1 was rebuilt from the leader's snapshot, and no other agent holds them.", Next: "Nothing between the gap and the next full snapshot can be restored. Leave the full snapshot that is running alone."},
+		{Kind: "gap", Severity: Critical, Since: shown.Add(-42 * time.Minute), Text: "12 entries after index 51,100,000 are missing in the archive: etcd-1 was rebuilt from the leader's snapshot, and no other agent holds them.", Next: "Nothing between the gap and the next full snapshot can be restored. Leave the full snapshot that is running alone."},
 		{Kind: "spool", Severity: Warning, Since: shown.Add(-26 * time.Hour), Text: "The spool reached 4/5 of 2 GiB yesterday.", Next: "Give it more room (archive.spool-limit), or find out why the repository was away for five hours."},
 	}
 	return s

@@ -9,5 +9,5 @@ import (
 
 // peerUID fails: nobody is let in.
 func peerUID(net.Conn) (int, error) {
-	return -1, errors.New("who connects to a unix socket can be told on Linux only")
+	return -1, errors.New("who connects to a unix socket is known on Linux only")
 }

@@ -332,7 +332,7 @@ func label(st *Status, id repository.TimelineID, letters int) string {
 		if t.ID == id && t.Parent != nil {
 			s += ", branched off " + t.Parent.Timeline.String()
 			if t.Parent.RaftIndex > 0 {
-				s += " behind index " + strconv.FormatUint(t.Parent.RaftIndex, 10)
+				s += " after index " + strconv.FormatUint(t.Parent.RaftIndex, 10)
 			}
 			if t.Reason != "" {
 				s += ": " + t.Reason

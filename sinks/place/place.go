@@ -128,7 +128,7 @@ func parse(raw string) (path string, bucket *s3.Config, err error) {
 	case scheme == "file":
 		u, err := url.Parse(raw)
 		if err != nil || u.Host != "" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
-			return "", nil, urlError{fmt.Errorf("%s: want file:///absolute/path, with three slashes and nothing behind the path", raw)}
+			return "", nil, urlError{fmt.Errorf("%s: want file:///absolute/path, with three slashes and nothing after the path", raw)}
 		}
 		return u.Path, nil, nil
 	case scheme == "s3":

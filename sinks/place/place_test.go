@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 	for raw, want := range map[string]string{
 		"":                                 "empty",
 		"file://host/path":                 "three slashes",
-		"file:///path?a=b":                 "nothing behind",
+		"file:///path?a=b":                 "nothing after",
 		"s3:/my-bucket/etcd":               "want a bucket as s3://bucket/prefix",
 		"S3://my-bucket/etcd":              "in small letters",
 		"gs://my-bucket/etcd":              `"gs" repositories`,

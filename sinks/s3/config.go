@@ -63,7 +63,7 @@ type Config struct {
 
 var bucketName = regexp.MustCompile(`^[a-z0-9A-Z][a-z0-9A-Z._-]{1,61}[a-z0-9A-Z]$`)
 
-// check refuses what contradicts itself or cannot be honoured.
+// check refuses what contradicts itself or is not supported.
 func (c Config) check() error {
 	if !bucketName.MatchString(c.Bucket) {
 		return fmt.Errorf("bucket name %q: 3 to 63 letters, digits, dots and hyphens are needed (s3://bucket/prefix)", c.Bucket)

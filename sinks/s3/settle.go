@@ -91,7 +91,7 @@ func (s *Sink) settle(ctx context.Context, u upload, op operation, cause error, 
 		switch {
 		case err == nil && head.Metadata[identityKey] == u.identity:
 			stored()
-			return s.honoured(u, head)
+			return s.asAsked(u, head)
 		case err == nil:
 			return sinks.Object{}, s.taken(u.name)
 		case !isNotFound(err) && refused:
@@ -141,12 +141,12 @@ func (s *Sink) confirm(ctx context.Context, u upload, etag, version string) (sin
 	if head.VersionId == nil && version != "" {
 		head.VersionId = &version
 	}
-	return s.honoured(u, head)
+	return s.asAsked(u, head)
 }
 
-// honoured compares what was asked for with what the server says. An object
+// asAsked compares what was asked for with what the server says. An object
 // that is not what was asked for is removed again.
-func (s *Sink) honoured(u upload, head *s3.HeadObjectOutput) (sinks.Object, error) {
+func (s *Sink) asAsked(u upload, head *s3.HeadObjectOutput) (sinks.Object, error) {
 	err := s.compare(u, head)
 	if err == nil {
 		return object(u.name, head), nil

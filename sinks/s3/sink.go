@@ -271,7 +271,7 @@ func (s *Sink) remove(ctx context.Context, name string, head *s3.HeadObjectOutpu
 	}); err != nil {
 		return fmt.Errorf("delete %s in %s: the server hid the object behind a delete marker, which could not be removed again: %w", name, s, s.explain(opDelete, name, err))
 	}
-	return fmt.Errorf("delete %s in %s: %w", name, s, errors.New("the bucket keeps versions and the server does not tell which; nothing was deleted"))
+	return fmt.Errorf("delete %s in %s: %w", name, s, errors.New("the bucket keeps versions and the server does not say which; nothing was deleted"))
 }
 
 func (s *Sink) locked(name string, head *s3.HeadObjectOutput) error {

@@ -36,7 +36,7 @@ func TestParseURLReadsEveryParameter(t *testing.T) {
 	}
 }
 
-// TestPromise4ParseURLRefuses: what could not be honoured is an error that says
+// TestPromise4ParseURLRefuses: what is not supported is an error that says
 // what and, for secrets, does not repeat them.
 func TestPromise4ParseURLRefuses(t *testing.T) {
 	for url, part := range map[string]string{

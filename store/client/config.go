@@ -137,7 +137,7 @@ func (c Config) wantsTLS() bool {
 
 // ConfigFromEnv reads the ETCDCTL_ variables that etcdctl reads, through
 // getenv (os.Getenv). Variables that choose how etcdctl prints are left alone;
-// one that cannot be honoured or understood is an error, since going on
+// one that is not supported or not understood is an error, since going on
 // without it would ask another cluster, or with less security, than meant.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	env := envReader{getenv: getenv}

@@ -118,7 +118,7 @@ func checkOwner(at string, info fs.FileInfo, path string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("the owner of %s cannot be told", at)
+		return fmt.Errorf("the owner of %s is not known", at)
 	}
 	if owner := int(st.Uid); !slices.Contains(trusted(), owner) {
 		return fmt.Errorf("%w could have written %s: it belongs to user %d%s: look at what it holds, then chown -h %d %s", ErrOthers, at, owner, of, os.Geteuid(), at)

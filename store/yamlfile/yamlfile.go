@@ -1,6 +1,6 @@
 // Package yamlfile reads the YAML files that an operator writes for us, strictly:
 //
-//  1. Nothing is accepted and not honoured: an unknown key, a key that stands there
+//  1. Nothing is accepted and then ignored: an unknown key, a key that stands there
 //     twice, and one without a value are faults.
 //  2. All faults are found at once, each with its file, line and key and with what to
 //     write. None quotes a text that may be a secret.

@@ -16,9 +16,9 @@ import (
 // gave.
 type Newest struct {
 	Check report.Check
-	// Behind tells whether the log goes beyond that snapshot. Where it does not,
+	// LogAfter tells whether the log goes beyond that snapshot. Where it does not,
 	// there is no check.
-	Behind bool
+	LogAfter bool
 	// Rebuilt is what a restore of the newest point gives; the check's phases are
 	// how long that took. Nil unless the check passed. The caller closes it.
 	Rebuilt *walreplay.Rebuilt
@@ -38,7 +38,7 @@ func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.C
 		}
 		n.Rebuilt, err = k.newest(ctx, h, bases[len(bases)-1])
 	}
-	k.err, n.Behind = err, true
+	k.err, n.LogAfter = err, true
 	n.Check, err = k.end(ctx)
 	if n.Rebuilt != nil && (err != nil || n.Check.Status != report.Passed) {
 		err = errors.Join(err, n.Rebuilt.Close())
@@ -68,7 +68,7 @@ func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walrepla
 	}
 	k.Phases = append(k.Phases, PhasesOf(r, time.Since(began))...)
 	k.Bytes = r.Size() + p.Bytes
-	k.say("the %d entries of the log behind %s (raft index %d) were applied to it by etcd's own applier, up to raft index %d: revision %d, HashKV %d; %d hashes that live members served on the way are equal, and %d could not be compared",
+	k.say("the %d entries of the log after %s (raft index %d) were applied to it by etcd's own applier, up to raft index %d: revision %d, HashKV %d; %d hashes that live members served on the way are equal, and %d could not be compared",
 		r.Recipe.Entries, b.Name, b.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash, r.Stamps.Equal, r.Stamps.Passed)
 	return r, nil
 }

@@ -28,7 +28,7 @@ func (r *rig) checkNewest() Newest {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if n.Behind != (n.Check.Object == r.id.String()+"/log") || (n.Rebuilt != nil) != (n.Check.Status == report.Passed) {
+	if n.LogAfter != (n.Check.Object == r.id.String()+"/log") || (n.Rebuilt != nil) != (n.Check.Status == report.Passed) {
 		r.t.Errorf("%+v", n)
 	}
 	if n.Rebuilt != nil {
@@ -50,7 +50,7 @@ func TestNewestIsReplayed(t *testing.T) {
 	last := uint64(len(c.entries))
 	c.stamp(last)
 	n := c.checkNewest()
-	expectPassed(t, n.Check, fmt.Sprintf("the 7 entries of the log behind backup %s", c.ids[2]), fmt.Sprintf("up to raft index %d", last), "1 hashes that live members served on the way are equal")
+	expectPassed(t, n.Check, fmt.Sprintf("the 7 entries of the log after backup %s", c.ids[2]), fmt.Sprintf("up to raft index %d", last), "1 hashes that live members served on the way are equal")
 	want, facts := c.database(last)
 	got, err := n.Rebuilt.Facts(t.Context())
 	if err != nil {
@@ -81,11 +81,11 @@ func TestNewestIsReplayed(t *testing.T) {
 func TestNewestFaults(t *testing.T) {
 	healthy := newChain(t)
 	entries := healthy.entries
-	behind := uint64(len(entries)) // the one entry behind the newest backup
-	t.Run("nothing behind", func(t *testing.T) {
+	after := uint64(len(entries)) // the one entry behind the newest backup
+	t.Run("nothing after", func(t *testing.T) {
 		c := healthy.clone(t)
 		c.archive(entries[:healthy.indexes[2]], 4)
-		if n := c.checkNewest(); n.Behind {
+		if n := c.checkNewest(); n.LogAfter {
 			t.Errorf("%+v", n)
 		}
 	})
@@ -94,27 +94,27 @@ func TestNewestFaults(t *testing.T) {
 		catalog := c.catalog()
 		catalog.Manifests = nil
 		n, err := CheckNewest(t.Context(), c.repo, catalog, c.id, c.o)
-		if err != nil || n.Behind || n.Rebuilt != nil {
+		if err != nil || n.LogAfter || n.Rebuilt != nil {
 			t.Errorf("%+v, %v", n, err)
 		}
 	})
 	t.Run("a damaged segment", func(t *testing.T) {
 		c := healthy.clone(t)
 		c.archive(entries, int(healthy.indexes[2])) // the second one has what is behind
-		c.flip(repository.SegmentName{Timeline: c.id, First: behind}.String())
+		c.flip(repository.SegmentName{Timeline: c.id, First: after}.String())
 		expect(t, c.checkNewest().Check, report.KindSegment, "", "")
 	})
 	t.Run("an entry that cannot be applied", func(t *testing.T) {
 		c := healthy.clone(t)
-		c.archive(append(entries[:behind:behind], raftlog.Entry{Index: behind + 1, Term: 2, Type: raftpb.EntryNormal, Data: []byte("no request")}), 4)
-		expect(t, c.checkNewest().Check, report.KindApply, fmt.Sprintf("index %d", behind+1), "cannot be applied")
+		c.archive(append(entries[:after:after], raftlog.Entry{Index: after + 1, Term: 2, Type: raftpb.EntryNormal, Data: []byte("no request")}), 4)
+		expect(t, c.checkNewest().Check, report.KindApply, fmt.Sprintf("index %d", after+1), "cannot be applied")
 	})
 	t.Run("an altered entry under a stamp", func(t *testing.T) {
-		c := &world{rig: healthy.clone(t), entries: append(entries[:behind:behind], entryOf(t, behind+1, putOf("/k5", "true")))}
-		c.stamp(behind + 1)
-		c.entries[behind] = entryOf(t, behind+1, putOf("/k5", "fals"))
+		c := &world{rig: healthy.clone(t), entries: append(entries[:after:after], entryOf(t, after+1, putOf("/k5", "true")))}
+		c.stamp(after + 1)
+		c.entries[after] = entryOf(t, after+1, putOf("/k5", "fals"))
 		c.archive(c.entries, 4)
-		expect(t, c.checkNewest().Check, report.KindStamp, fmt.Sprintf("index %d", behind+1), "not what the cluster held")
+		expect(t, c.checkNewest().Check, report.KindStamp, fmt.Sprintf("index %d", after+1), "not what the cluster held")
 	})
 	t.Run("a damaged backup", func(t *testing.T) {
 		c := healthy.clone(t)

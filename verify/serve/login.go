@@ -94,7 +94,7 @@ func (p *proving) sayNameless() {
 		}
 	}
 	if len(names) > 0 {
-		p.unproved("that who answers as %s is of the new cluster: %s", strings.Join(names, ", "), cmp.Or(p.denied, "it does not tell who it is"))
+		p.unproved("that who answers as %s is of the new cluster: %s", strings.Join(names, ", "), cmp.Or(p.denied, "it does not say who it is"))
 	}
 }
 

@@ -140,7 +140,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.open == nil && c.DataDir == "" && c.WALDir == "":
 		return c, errors.New("archive: no data directory is given: it is where the member's log is read")
 	case c.cluster == nil && c.Client == nil:
-		return c, errors.New("archive: no client is given: only the member tells what is committed")
+		return c, errors.New("archive: no client is given: only the member knows what is committed")
 	case c.Sink == nil:
 		return c, errors.New("archive: no repository is given")
 	case c.SpoolDir == "":

@@ -115,7 +115,7 @@ func (s *session) searched(v inventory) error {
 	if n := len(v.missing); n > 0 {
 		g := Gap{Timeline: s.timeline.String(), First: v.missing[n-1].Last + 1}
 		g.Missing = g.First - v.missing[0].First
-		g.Reason = fmt.Sprintf("entries %s of timeline %s are not in the archive, though it goes on behind them: an object was deleted or lost", ranges(v.missing), s.timeline)
+		g.Reason = fmt.Sprintf("entries %s of timeline %s are not in the archive, though it goes on after them: an object was deleted or lost", ranges(v.missing), s.timeline)
 		s.requireFull(g)
 		for _, r := range v.missing {
 			if !slices.Contains(v.records, repository.GapName{Timeline: s.timeline, First: r.First, Last: r.Last}) {

@@ -255,7 +255,7 @@ func TestLostAroundAFullSnapshot(t *testing.T) {
 	for name, c := range map[string]struct {
 		full uint64
 		lose []uint64
-	}{"begins before it": {30, []uint64{30}}, "begins behind it": {20, []uint64{30, 10}}} {
+	}{"begins before it": {30, []uint64{30}}, "begins after it": {20, []uint64{30, 10}}} {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, 1, func(t *testing.T, r *rig) {
 				var calls atomic.Int64
@@ -659,7 +659,7 @@ func TestGapRecordOutlivesASession(t *testing.T) {
 		refuse := "/gaps/"
 		r.gone.refuse.Store(&refuse)
 		b := r.startWith(a.config)
-		r.waitFor("the full snapshot behind the gap", time.Minute, func() bool { return len(b.State().Gaps) == 1 && calls.Load() == 1 })
+		r.waitFor("the full snapshot after the gap", time.Minute, func() bool { return len(b.State().Gaps) == 1 && calls.Load() == 1 })
 		opened := m.opened
 		r.cluster.mu.Lock()
 		m.version++

@@ -113,7 +113,7 @@ func (s *session) setTarget(ctx context.Context) error {
 	} else {
 		status, errStatus := s.cluster.Status(limited, s.id)
 		if errStatus != nil {
-			return fmt.Errorf("neither a quorum nor the member tells what is committed: %w", errors.Join(err, errStatus))
+			return fmt.Errorf("neither a quorum nor the member says what is committed: %w", errors.Join(err, errStatus))
 		}
 		s.target = status.AppliedIndex
 	}

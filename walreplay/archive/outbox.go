@@ -393,7 +393,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 	for _, h := range mine {
 		if contradict(archived, h) {
 			s.spool.setAside(id, h.FirstIndex)
-			s.a.failed(fmt.Errorf("spooled segment %s in %s holds other entries than those archived: it stays there, with what comes behind it", h.Name(), s.SpoolDir))
+			s.a.failed(fmt.Errorf("spooled segment %s in %s holds other entries than those archived: it stays there, with what comes after it", h.Name(), s.SpoolDir))
 			return nil
 		}
 		if covers(archived, h.FirstIndex, h.LastIndex) {

@@ -530,7 +530,7 @@ func (s *session) judge(ctx context.Context, t *matchCheck) (verdict, error) {
 	case errors.As(err, &other):
 		return 0, err
 	case err != nil:
-		s.a.failed(fmt.Errorf("the member's log ends before the archive, and no quorum tells how far the cluster is: %w", err))
+		s.a.failed(fmt.Errorf("the member's log ends before the archive, and no quorum says how far the cluster is: %w", err))
 		return equal, nil
 	}
 	if reach.Index < t.end.LastIndex || reach.Term < t.end.LastTerm {

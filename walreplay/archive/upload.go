@@ -43,7 +43,7 @@ func putAndCheck(ctx context.Context, sink sinks.Sink, h segment.Header, object 
 	case errors.Is(errLook, sinks.ErrNotFound):
 		return outcome{err: err}
 	default:
-		return outcome{err: fmt.Errorf("%w; and what is there cannot be told: %w", err, errLook)}
+		return outcome{err: fmt.Errorf("%w; and what is there is not known: %w", err, errLook)}
 	}
 }
 

@@ -118,7 +118,7 @@ func (h Header) validate() error {
 	case h.ChainStart != (h.Before == raftlog.Sum{}):
 		return errors.New("a chain that begins and has a value before, or neither")
 	case h.Previous >= h.FirstIndex:
-		return fmt.Errorf("entries from index %d, behind a segment from index %d", h.FirstIndex, h.Previous)
+		return fmt.Errorf("entries from index %d, after a segment from index %d", h.FirstIndex, h.Previous)
 	case h.Marks < 0 || h.FirstMark.IsZero() != (h.Marks == 0) || h.LastMark.Before(h.FirstMark):
 		return fmt.Errorf("%d marks from %s to %s", h.Marks, h.FirstMark, h.LastMark)
 	case h.Entries > maxEntries || h.Marks > maxMarks:

@@ -139,7 +139,7 @@ func TestMergeAroundDamage(t *testing.T) {
 			t.Fatalf("merged %v", a.level(1))
 		}
 		if !r.Merged[0].ChainStart || r.Merged[1].ChainStart {
-			t.Fatal("the chain was begun anew behind the damage")
+			t.Fatal("the chain was begun anew after the damage")
 		}
 	})
 }

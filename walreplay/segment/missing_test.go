@@ -229,7 +229,7 @@ func TestWhatJoinsChainsIsRead(t *testing.T) {
 			{history: "a", origin: 1, first: 1, last: 50}, {history: "a", origin: 1, first: 51, last: 61, level: 1},
 			{history: "a", origin: 61, first: 61, last: 61}, {history: "a", origin: 61, first: 62, last: 70, previous: 61}, {history: "a", origin: 61, first: 71, last: 80, previous: 62},
 		},
-		"the same, merged behind it": {
+		"the same, merged after it": {
 			{history: "a", origin: 1, first: 1, last: 50}, {history: "a", origin: 1, first: 51, last: 61, level: 1},
 			{history: "a", origin: 61, first: 61, last: 61}, {history: "a", origin: 61, first: 62, last: 70, level: 1}, {history: "a", origin: 61, first: 71, last: 80, previous: 62},
 		},

@@ -30,7 +30,7 @@ func OpenNames(ctx context.Context, repo *repository.Repository, t repository.Ti
 }
 
 // ErrNotAsNamed says that a segment is not what its name and its neighbours' told.
-var ErrNotAsNamed = errors.New("the log is not what its names tell")
+var ErrNotAsNamed = errors.New("the log is not what its names say")
 
 // HidesReplaced tells that a log which OpenNames opened leaves merged segments out that
 // larger ones replaced: OpenLog has them, to be compared with those.

@@ -128,7 +128,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 		spans   int // as names tell
 		ends    uint64
 	}{
-		"a merged one of another chain behind it": {append(longLog(40, 0), piece{"a", 1601, 1601, 1640, 1, nil, 0}), 0, 2, 0},
+		"a merged one of another chain after it": {append(longLog(40, 0), piece{"a", 1601, 1601, 1640, 1, nil, 0}), 0, 2, 0},
 		"one in the middle is of another history": {func() []piece {
 			all := longLog(80, 0)
 			all[20].history, all[20].origin = "b", 0

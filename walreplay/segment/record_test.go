@@ -30,7 +30,7 @@ func TestRecordsRefused(t *testing.T) {
 	mark := record('m', []byte(`{"index":5}`))
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for name, b := range map[string][]byte{
-		"an entry behind a mark": join(entry, mark, entry),
+		"an entry after a mark": join(entry, mark, entry),
 		"an unknown kind":        join(entry, record('x', nil)),
 		"a long varint":          join([]byte{'e', entry[1] | 0x80, 0}, entry[2:]),
 		"a varint without end":   {'e', 0x80},

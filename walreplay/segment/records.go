@@ -78,7 +78,7 @@ func parseRecords(b []byte, entries, marks int) (Batch, error) {
 				return Batch{}, fmt.Errorf("raw byte %d: %w", at, err)
 			}
 			if len(batch.Marks) > 0 {
-				return Batch{}, fmt.Errorf("raw byte %d: %w: an entry behind a mark", at, errRecord)
+				return Batch{}, fmt.Errorf("raw byte %d: %w: an entry after a mark", at, errRecord)
 			}
 			batch.Entries = append(batch.Entries, e)
 		case kindMark:
@@ -107,7 +107,7 @@ func chain(h Header, b Batch) (raftlog.Sum, error) {
 		case e.Index != want.Index:
 			return raftlog.Sum{}, fmt.Errorf("%s where index %d should be", e, want.Index)
 		case e.Term < want.Term || e.Term > h.LastTerm || i == 0 && e.Term != h.FirstTerm:
-			return raftlog.Sum{}, fmt.Errorf("%s: the terms before and behind it are %d and %d", e, want.Term, h.LastTerm)
+			return raftlog.Sum{}, fmt.Errorf("%s: the terms before and after it are %d and %d", e, want.Term, h.LastTerm)
 		}
 		sum = sum.Next(e)
 		want.Index, want.Term = want.Index+1, e.Term

@@ -348,7 +348,7 @@ func (p *planner) visit(segment int, rec record) error {
 		return err
 	}
 	if n := len(p.runs); n > 0 && e.Index <= p.runs[n-1].last() {
-		return fmt.Errorf("entry %d is behind a snapshot at a higher index", e.Index)
+		return fmt.Errorf("entry %d is after a snapshot at a higher index", e.Index)
 	}
 	p.log.add(e.Index, e.Term)
 	return nil

@@ -147,7 +147,7 @@ func TestMissingSegment(t *testing.T) {
 	s, err := l.Summary(t.Context())
 	wantCorrupt(t, err, all[3], -1)
 	if s.FirstIndex != n.index || s.LastIndex != 501 {
-		t.Fatalf("summary behind the hole: %+v", s)
+		t.Fatalf("summary after the hole: %+v", s)
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *resolver) hole(index uint64) error {
 		r.truncate(r.final())
 		return &GapError{After: r.last(), Next: index}
 	}
-	return fmt.Errorf("entry %d follows entry %d, and no snapshot record tells why", index, last)
+	return fmt.Errorf("entry %d follows entry %d, and no snapshot record explains it", index, last)
 }
 
 // add puts an entry for which hole gave nil to the end, where index says.

@@ -85,7 +85,7 @@ func zeroSectors(t testing.TB, path string, from, to int64) {
 // TestTornSectors: sectors of the last Save that did not reach the disk are a
 // torn tail, even if later ones of the same Save did.
 func TestTornSectors(t *testing.T) {
-	for name, later := range map[string]int{"at the end": 0, "records of the same Save behind": 3} {
+	for name, later := range map[string]int{"at the end": 0, "records of the same Save after": 3} {
 		t.Run(name, func(t *testing.T) {
 			small(t, 64<<10)
 			w := newWriter(t, filepath.Join(t.TempDir(), "wal"), testIdentity)

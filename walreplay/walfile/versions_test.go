@@ -170,7 +170,7 @@ func TestLeadersSnapshot(t *testing.T) {
 				check(t, tail.Poll(ctx))
 				got = append(got, tail.Release(tail.Recorded())...)
 				if ctx.Err() != nil {
-					t.Fatalf("nothing comes behind %v", gap)
+					t.Fatalf("nothing comes after %v", gap)
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
