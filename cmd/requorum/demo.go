@@ -22,6 +22,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/verify/serve"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -313,14 +314,17 @@ func (d *demo) rebuild(ctx context.Context) (cluster *demoCluster, err error) {
 	d.say("serving at %s, %s after the restore began", strings.Join(cluster.Endpoints(), ","), took(time.Since(started)))
 
 	if _, err := d.step("Proof", func() (err error) {
-		d.report.KeysCompared, d.report.HashKV, err = d.load.prove(ctx, cluster.Endpoints(), r)
+		if d.report.HashKV, err = d.serves(ctx, cluster.LocalCluster, r.Plan, r.RevisionAfter); err != nil {
+			return err
+		}
+		d.report.KeysCompared, err = d.load.prove(ctx, cluster.Endpoints(), r.RevisionBefore)
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	d.report.WritesLost = d.load.acknowledgedAfter(r.RevisionBefore)
 	d.say("all %d keys are as the last archived write left them: value, revision, and the deleted one is gone", d.report.KeysCompared)
-	d.say("all members agree (HashKV %d); the lease lives; a compare-and-swap and a new write go through; an old watch is told to start anew", d.report.HashKV)
+	d.say("all members agree (HashKV %d); the lease lives; a compare-and-swap goes through, and fails the second time", d.report.HashKV)
 	if d.report.WritesLost > 0 {
 		d.say("of the %d writes since the backup the last %d were not archived yet: that is what losing all disks at once costs", d.report.WritesAfter, d.report.WritesLost)
 	} else {
@@ -533,8 +537,9 @@ func (d *demo) quorum(ctx context.Context, old *demoCluster) error {
 	}
 	began := time.Now()
 	var cluster *store.LocalCluster
+	var plan *restore.Plan
 	if _, err := d.step("requorum recover: one command, from what is left", func() (err error) {
-		cluster, err = d.recovered(ctx, old.result.Plan)
+		cluster, plan, err = d.recovered(ctx, old.result.Plan)
 		return err
 	}); err != nil {
 		return err
@@ -542,7 +547,7 @@ func (d *demo) quorum(ctx context.Context, old *demoCluster) error {
 	defer cluster.Kill()
 	d.report.Quorum.Seconds = time.Since(began).Seconds()
 	d.say("serving at %s, %s after the command began", strings.Join(cluster.Endpoints(), ","), took(time.Since(began)))
-	if _, err := d.step("Proof", func() error { return d.proveQuorum(ctx, cluster.Endpoints(), load, watch) }); err != nil {
+	if _, err := d.step("Proof", func() error { return d.proveQuorum(ctx, cluster, plan, load, watch) }); err != nil {
 		return err
 	}
 	q := d.report.Quorum
@@ -574,7 +579,7 @@ func (d *demo) loseQuorum(ctx context.Context, old *demoCluster, load *demoLoad)
 }
 
 // recovered runs the command as a user would, and starts what it built.
-func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCluster, error) {
+func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCluster, *restore.Plan, error) {
 	built := filepath.Join(d.dir, "recovered", "{name}")
 	var local []string
 	for _, m := range old.Members[:2] {
@@ -587,7 +592,7 @@ func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCl
 	// Unproven is an error: the demo would not go on.
 	out, err := d.command(ctx, args...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.say("%s", out)
 	result, free, err := restore.Restored(strings.ReplaceAll(built, "{name}", old.Members[0].Name))
@@ -595,40 +600,55 @@ func (d *demo) recovered(ctx context.Context, old *restore.Plan) (*store.LocalCl
 		err = fmt.Errorf("there are no whole members in %s", built)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plan := result.Plan
 	ports, err := client.FreePorts(len(plan.Members))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var clients []string
 	for i, m := range plan.Members {
 		clients = append(clients, fmt.Sprintf("%s=https://127.0.0.1:%d", m.Name, ports[i]))
 	}
-	return d.startPlanned(ctx, plan, clients)
+	cluster, err := d.startPlanned(ctx, plan, clients)
+	return cluster, plan, err
+}
+
+// serves proves that a cluster serves as 'requorum recover' and a drill do, and gives
+// the HashKV that its members agree on.
+func (d *demo) serves(ctx context.Context, cluster *store.LocalCluster, plan *restore.Plan, revision int64) (uint32, error) {
+	r, err := serve.Prove(ctx, serve.Request{
+		Client: d.clientConfig(cluster.Endpoints()), ClusterID: plan.ClusterID, Members: plan.Members, RevisionAtLeast: revision,
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case r.Revision == 0:
+		return 0, fmt.Errorf("the members were not compared: %s", strings.Join(r.Unproved, "; "))
+	}
+	return r.HashKV.Hash, nil
 }
 
 // proveQuorum compares with all that was acknowledged, and goes on with a watch.
-func (d *demo) proveQuorum(ctx context.Context, endpoints []string, load *demoLoad, watch int64) error {
-	c, err := demoClient(endpoints, d.tls)
+func (d *demo) proveQuorum(ctx context.Context, cluster *store.LocalCluster, plan *restore.Plan, load *demoLoad, watch int64) (err error) {
+	q := &d.report.Quorum
+	if q.HashKV, err = d.serves(ctx, cluster, plan, load.lastRevision()); err != nil {
+		return err
+	}
+	if q.KeysCompared, err = load.prove(ctx, cluster.Endpoints(), math.MaxInt64); err != nil {
+		return err
+	}
+	c, err := demoClient(cluster.Endpoints(), d.tls)
 	if err != nil {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // a client that is done
-	q := &d.report.Quorum
-	if q.KeysCompared, err = load.compareKeys(ctx, c, math.MaxInt64); err != nil {
-		return err
-	}
-	if err := load.proveLease(ctx, c); err != nil {
-		return err
-	}
 	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	event := <-c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(watch))
 	if err := event.Err(); err != nil || len(event.Events) == 0 {
 		return fmt.Errorf("a watch from revision %d does not go on: %w", watch, err)
 	}
-	q.HashKV, err = proveAgreement(ctx, c, endpoints)
-	return err
+	return nil
 }

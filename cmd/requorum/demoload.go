@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store"
 )
 
@@ -217,24 +216,17 @@ func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
-// prove compares the new cluster with what was acknowledged before the backup.
-func (l *demoLoad) prove(ctx context.Context, endpoints []string, r *restore.Result) (compared int, hash uint32, err error) {
+// prove compares the new cluster with what was acknowledged up to a revision.
+func (l *demoLoad) prove(ctx context.Context, endpoints []string, revision int64) (compared int, err error) {
 	c, err := demoClient(endpoints, l.tls)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer c.Close() //nolint:errcheck // a client that is done
-	if compared, err = l.compareKeys(ctx, c, r.RevisionBefore); err != nil {
-		return 0, 0, err
+	if compared, err = l.compareKeys(ctx, c, revision); err != nil {
+		return 0, err
 	}
-	if err := l.proveLease(ctx, c); err != nil {
-		return 0, 0, err
-	}
-	if err := proveWrites(ctx, c, r); err != nil {
-		return 0, 0, err
-	}
-	hash, err = proveAgreement(ctx, c, endpoints)
-	return compared, hash, err
+	return compared, l.proveLease(ctx, c)
 }
 
 // compareKeys wants every key as the last acknowledged write up to a revision
@@ -293,63 +285,4 @@ func (l *demoLoad) proveLease(ctx context.Context, c *clientv3.Client) error {
 		return fmt.Errorf("the lease %x has %d s left and the keys %q, want %s", l.lease, ttl.TTL, ttl.Keys, demoLeaseKey)
 	}
 	return nil
-}
-
-// proveWrites: a compare-and-swap on a revision from before, a new write above
-// every old revision, and a watch from the past that is told so.
-func proveWrites(ctx context.Context, c *clientv3.Client, r *restore.Result) error {
-	before, err := c.Get(ctx, demoLeaseKey)
-	if err != nil {
-		return err
-	}
-	if len(before.Kvs) != 1 {
-		return fmt.Errorf("the key %s is missing", demoLeaseKey)
-	}
-	kv := before.Kvs[0]
-	swap, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(demoLeaseKey), "=", kv.ModRevision)).
-		Then(clientv3.OpPut(demoLeaseKey, "swapped", clientv3.WithIgnoreLease())).
-		Commit()
-	if err != nil {
-		return err
-	}
-	if !swap.Succeeded || swap.Header.Revision <= r.RevisionAfter {
-		return fmt.Errorf("compare-and-swap on revision %d: succeeded %v, new revision %d, want one above %d", kv.ModRevision, swap.Succeeded, swap.Header.Revision, r.RevisionAfter)
-	}
-	watching, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	event := <-c.Watch(watching, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(r.RevisionBefore))
-	switch err := event.Err(); {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return nil
-	case err != nil:
-		return fmt.Errorf("a watch from revision %d: want 'compacted': %w", r.RevisionBefore, err)
-	}
-	return fmt.Errorf("a watch from revision %d was not told 'compacted'", r.RevisionBefore)
-}
-
-// proveAgreement compares the members' hashes at one revision.
-func proveAgreement(ctx context.Context, c *clientv3.Client, endpoints []string) (uint32, error) {
-	head, err := c.Get(ctx, demoLeaseKey)
-	if err != nil {
-		return 0, err
-	}
-	var first *clientv3.HashKVResponse
-	for _, endpoint := range endpoints {
-		h, err := c.HashKV(ctx, endpoint, head.Header.Revision)
-		for began := time.Now(); errors.Is(err, rpctypes.ErrFutureRev) && time.Since(began) < 10*time.Second; { // it has to catch up
-			time.Sleep(20 * time.Millisecond)
-			h, err = c.HashKV(ctx, endpoint, head.Header.Revision)
-		}
-		if err != nil {
-			return 0, err
-		}
-		if first == nil {
-			first = h
-		}
-		if h.Hash != first.Hash {
-			return 0, fmt.Errorf("members disagree at revision %d: HashKV %d and %d", head.Header.Revision, first.Hash, h.Hash)
-		}
-	}
-	return first.Hash, nil
 }
