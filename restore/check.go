@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -326,7 +327,7 @@ func (p *Plan) needs(members []Member) map[string]int64 {
 // fileSystems adds up what goes to each file system.
 func fileSystems(needs map[string]int64) ([]FileSystem, error) {
 	var out []FileSystem
-	for _, path := range sortedKeys(needs) {
+	for _, path := range slices.Sorted(maps.Keys(needs)) {
 		at, dev, err := ancestor(path)
 		if err != nil {
 			return nil, err
@@ -368,15 +369,6 @@ func ancestor(path string) (string, uint64, error) {
 		}
 		path = filepath.Dir(path)
 	}
-}
-
-func sortedKeys(m map[string]int64) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // checkInside refuses to build in a repository, and inside a member's data directory:

@@ -232,7 +232,7 @@ func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *s
 	if len(m.Attachments) == 0 {
 		return false
 	}
-	c.Compared += fmt.Sprintf("; the stored bytes, size and SHA-256 of %s with the manifest", counted(len(m.Attachments), "attachment", "attachments"))
+	c.Compared += fmt.Sprintf("; the stored bytes, size and SHA-256 of %s with the manifest", report.Counted(len(m.Attachments), "attachment", "attachments"))
 	for _, one := range m.Attachments {
 		read := c.Bytes
 		err := e.readStored(ctx, c, m.ID, one.Object)

@@ -58,7 +58,7 @@ func (e *examination) checkDocuments(ctx context.Context) error {
 				return altered(err, "")
 			}},
 		{claimsPrefix, "claims", "the claims", func(string) bool { return true }, func(n int) string {
-			return counted(n, "claim on a job", "claims on jobs") + ", each with its own SHA-256 and place"
+			return report.Counted(n, "claim on a job", "claims on jobs") + ", each with its own SHA-256 and place"
 		}, report.KindClaim, func(ctx context.Context, name string) (string, error) {
 			var c repository.Claim
 			err := e.repo.ReadDocument(ctx, name, &c)
@@ -68,7 +68,7 @@ func (e *examination) checkDocuments(ctx context.Context) error {
 			return altered(err, "; nothing depends on it: delete it")
 		}},
 		{"jobs/", "jobs", "the results of jobs", isJobName, func(n int) string {
-			return counted(n, "result of a job", "results of jobs") + ", each with its own SHA-256 and place"
+			return report.Counted(n, "result of a job", "results of jobs") + ", each with its own SHA-256 and place"
 		}, report.KindClaim, func(ctx context.Context, name string) (string, error) {
 			_, err := e.repo.ReadJobResult(ctx, name)
 			return altered(err, "; no backup depends on it: its slot stays done")
@@ -138,7 +138,7 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 		if n > len(names) {
 			names = append(names, "…")
 		}
-		e.note("%s not requorum's, or of a newer version: %s", counted(n, "object is", "objects are"), strings.Join(names, ", "))
+		e.note("%s not requorum's, or of a newer version: %s", report.Counted(n, "object is", "objects are"), strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (e *examination) noteIdentities() {
 	switch sealed := e.sealed.Load(); {
 	case len(e.Identities) == 0 || e.opened.Load() > 0:
 	case sealed > 0:
-		e.note("the identity or passphrase that was given opened none of %s that %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", counted(int(sealed), "encrypted object", "encrypted objects"), wasOrWere(int(sealed)))
+		e.note("the identity or passphrase that was given opened none of %s that %s read: only the stored bytes were compared. Give one of a recipient that 'requorum show' names", report.Counted(int(sealed), "encrypted object", "encrypted objects"), wasOrWere(int(sealed)))
 	default:
 		e.note("an identity or passphrase was given, and nothing that was read is encrypted")
 	}
@@ -119,14 +119,6 @@ func wasOrWere(n int) string {
 		return "was"
 	}
 	return "were"
-}
-
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // clear removes the scratch folder.

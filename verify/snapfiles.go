@@ -37,7 +37,7 @@ func (d *dataDir) checkSnaps(ctx context.Context, log *walfile.Summary) error {
 		return nil
 	}
 	_, err = d.check(ctx, report.Checksum, folder, func(c *report.Check) error {
-		c.Compared = fmt.Sprintf("the snapshots of raft in %s with the CRC in it, and the term and index with the name", counted(len(names), "file *.snap", "files *.snap, each"))
+		c.Compared = fmt.Sprintf("the snapshots of raft in %s with the CRC in it, and the term and index with the name", report.Counted(len(names), "file *.snap", "files *.snap, each"))
 		for _, name := range names {
 			d.checkSnap(c, filepath.Join(folder, name), log)
 		}

@@ -268,7 +268,7 @@ func (e *examination) checkGone(ctx context.Context, c *report.Check, proved map
 		}
 	}
 	if unrecorded > 0 {
-		e.note("%s gone that had been verified, and no record says that it was pruned; newer ones are there", counted(unrecorded, "backup is", "backups are"))
+		e.note("%s gone that had been verified, and no record says that it was pruned; newer ones are there", report.Counted(unrecorded, "backup is", "backups are"))
 	}
 	return nil
 }

@@ -326,7 +326,7 @@ func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Cat
 func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
-			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), counted(l.Segments, "segment", "segments"), l.Small)
+			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), report.Counted(l.Segments, "segment", "segments"), l.Small)
 		}
 	}
 	out := newTable(g.stdout)

@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -129,22 +130,22 @@ func (g *globals) forget(ctx context.Context, r *repository.Repository, id repos
 	if plan.Refused != "" {
 		return &retention.RefusedError{Why: plan.Refused}
 	}
-	report := forgetReport{DryRun: dryRun, Forget: plan}
+	answer := forgetReport{DryRun: dryRun, Forget: plan}
 	if g.output == "table" {
-		g.printf("%s: %s\n  %s, %s\n", map[bool]string{true: "Would remove", false: "Removes"}[dryRun], plan.Summary, counted(plan.Objects, "object", "objects"), size(plan.Bytes))
+		g.printf("%s: %s\n  %s, %s\n", map[bool]string{true: "Would remove", false: "Removes"}[dryRun], plan.Summary, report.Counted(plan.Objects, "object", "objects"), size(plan.Bytes))
 		g.printNotes(plan.Notes)
 	}
 	if !dryRun {
 		result, errExecute := plan.Execute(ctx, r, retention.Options{Trusted: trusted, Logger: g.logger()})
-		report.Result, err = &result, errExecute
+		answer.Result, err = &result, errExecute
 	}
 	switch {
 	case g.output == "json":
-		return errors.Join(g.printJSON(report), err)
+		return errors.Join(g.printJSON(answer), err)
 	case dryRun:
 		g.printf("Nothing was deleted.\n")
 	default:
-		g.printPruned(*report.Result)
+		g.printPruned(*answer.Result)
 	}
 	return err
 }
@@ -238,10 +239,10 @@ func (g *globals) tablePlan(p *retention.Plan, dryRun bool) error {
 		return err
 	}
 	for _, l := range p.Leftovers {
-		g.printf("Goes: %s in the folder of %s, %s (%s)\n", counted(len(l.Objects), "object", "objects"), l.Backup, l.Kind, size(l.Bytes))
+		g.printf("Goes: %s in the folder of %s, %s (%s)\n", report.Counted(len(l.Objects), "object", "objects"), l.Backup, l.Kind, size(l.Bytes))
 	}
 	for _, l := range p.Log {
-		g.printf("Log of timeline %s before raft index %d goes: %s, %s (%s)\n", l.Timeline, l.Before, counted(l.Segments, "segment", "segments"), size(l.Bytes), l.Why)
+		g.printf("Log of timeline %s before raft index %d goes: %s, %s (%s)\n", l.Timeline, l.Before, report.Counted(l.Segments, "segment", "segments"), size(l.Bytes), l.Why)
 	}
 	for _, l := range p.Later {
 		until := "when that has ended"
@@ -278,7 +279,7 @@ func (g *globals) printRecoverable(label string, all []retention.Recoverable) {
 		g.printf("  %s: every point from raft index %d (backup %s of %s) to %d\n", label, r.FirstIndex, r.FirstBackup, when(r.From), r.LastIndex)
 	}
 	if single > 0 || len(all) == 0 {
-		g.printf("  %s: %s\n", label, counted(single, "single full snapshot", "single full snapshots"))
+		g.printf("  %s: %s\n", label, report.Counted(single, "single full snapshot", "single full snapshots"))
 	}
 }
 
@@ -288,17 +289,14 @@ func (g *globals) printPruned(r retention.Result) {
 		g.printf("Stays after all: backup %s: %s\n", s.Backup, s.Why)
 	}
 	text := fmt.Sprintf("Pruned: %s. Deleted: %s of backups, %s, %s, %s. Freed: %s",
-		counted(r.Backups, "full snapshot", "full snapshots"), counted(r.Objects, "object", "objects"),
-		counted(r.Segments, "log segment", "log segments"), counted(r.Marks+r.Gaps, "mark or gap record", "marks and gap records"),
-		counted(r.Swept, "old record", "old records"), size(r.BytesGone))
+		report.Counted(r.Backups, "full snapshot", "full snapshots"), report.Counted(r.Objects, "object", "objects"),
+		report.Counted(r.Segments, "log segment", "log segments"), report.Counted(r.Marks+r.Gaps, "mark or gap record", "marks and gap records"),
+		report.Counted(r.Swept, "old record", "old records"), size(r.BytesGone))
 	if r.Locked > 0 {
-		text += fmt.Sprintf(". Locked, and left for later: %s", counted(r.Locked, "object", "objects"))
+		text += fmt.Sprintf(". Locked, and left for later: %s", report.Counted(r.Locked, "object", "objects"))
 	}
 	g.printf("%s\n", text)
 }
-
-// counted is a number and what it counts.
-func counted(n int, one, many string) string { return fmt.Sprintf("%d %s", n, plural(n, one, many)) }
 
 func newPinCommand(g *globals) *cobra.Command {
 	var repo repoFlags

@@ -385,15 +385,15 @@ func (k *checker) listen() {
 	for _, f := range []struct{ key, path string }{{"listen.cert", l.Cert}, {"listen.key", l.Key}, {"listen.client-ca", l.ClientCA}, {"listen.deny-file", l.DenyFile}, {"listen.socket", l.Socket}} {
 		k.absolute(f.key, f.path)
 	}
-	k.refuse(err == nil && !Loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
+	k.refuse(err == nil && !loopback(host) && l.Cert == "" && !l.AllowPlaintext, "listen.address", "%s is plain text to other machines: add listen.cert and listen.key, write 127.0.0.1 as the host, or listen.allow-plaintext: true behind a proxy that encrypts", l.Address)
 	k.refuse(l.ClientCA != "" && l.Cert == "", "listen.client-ca", "client certificates need TLS: add listen.cert and listen.key")
 	k.refuse(l.DenyFile != "" && l.ClientCA == "", "listen.deny-file", "without client certificates nobody can be told apart: add listen.client-ca")
 	k.refuse(len(l.Socket) > 107, "listen.socket", "%q is longer than the 107 bytes that a socket's path may have: write a shorter one, such as /run/requorum/agent.sock", l.Socket)
 	k.refuse(l.AllowPlaintext && l.Cert != "", "listen.allow-plaintext", "it has no effect beside listen.cert: remove one of them")
 }
 
-// Loopback tells whether a host is this one, and reached by nobody else.
-func Loopback(host string) bool {
+// loopback tells whether a host is this one, and reached by nobody else.
+func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -72,7 +72,7 @@ func (k *checker) warnListen() {
 	case "2379", "2380", "2381", "2382":
 		k.refuse(true, "listen.address", "%s is a port that etcd takes for clients, peers or metrics: write another one, such as 2390", port)
 	}
-	k.refuse(!Loopback(host) && k.Listen.ClientCA == "" && !k.Listen.AllowPlaintext, "listen.address", "anybody who reaches %s can read the status (names and addresses of members, reasons of failures, the repository's URL): add listen.client-ca, or write 127.0.0.1 as the host", k.Listen.Address)
+	k.refuse(!loopback(host) && k.Listen.ClientCA == "" && !k.Listen.AllowPlaintext, "listen.address", "anybody who reaches %s can read the status (names and addresses of members, reasons of failures, the repository's URL): add listen.client-ca, or write 127.0.0.1 as the host", k.Listen.Address)
 }
 
 // warnModes finds files with secrets that others than their owner can read.

@@ -218,7 +218,7 @@ func (v view) Verdict() string {
 		parts = append(parts, fmt.Sprintf("%d critical", critical))
 	}
 	if n := len(v.Problems) - critical; n > 0 {
-		parts = append(parts, plural(n, "warning", "warnings"))
+		parts = append(parts, report.Counted(n, "warning", "warnings"))
 	}
 	if len(parts) == 0 {
 		return "In order"
@@ -384,13 +384,6 @@ func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 // grouped writes n with thin spaces between thousands.
 func grouped(n int64) string {
 	return strings.ReplaceAll(humanize.Comma(n), ",", "\u202f")
-}
-
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + more
 }
 
 // snapshots is one full snapshot as it is drawn, or several that are too near

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // The heights within a picture, in pixels. Across, everything is in percent of
@@ -182,7 +183,7 @@ func describe(st *Status, all []timedRange, from time.Time) string {
 			damaged += boolean(bad(b))
 		}
 	}
-	parts = append(parts, plural(n, "full snapshot", "full snapshots"))
+	parts = append(parts, report.Counted(n, "full snapshot", "full snapshots"))
 	if damaged > 0 {
 		parts[0] += fmt.Sprintf(", %d damaged", damaged)
 	}

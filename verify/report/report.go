@@ -237,6 +237,14 @@ const (
 	KindServe Kind = "serve" // it serves something else than the database holds
 )
 
+// Counted is a number with its noun.
+func Counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // Printable escapes what is no visible text, as Go's %q does. Names, keys and
 // reasons come from whoever could write to the backup: a terminal or a CI's log
 // would obey them, and a line break would make a line of its own of them.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // errDiffer says that what was compared differs. It is looked at again before it
@@ -245,7 +246,7 @@ func (p *proving) checkLeases(ctx context.Context) {
 		}
 		switch {
 		case len(gone) > 0:
-			p.wrong("%s, such as %016x, which was to live %d s", counted(len(gone), "lease of what was rebuilt is not there", "leases of what was rebuilt are not there"), gone[0].ID, gone[0].Left)
+			p.wrong("%s, such as %016x, which was to live %d s", report.Counted(len(gone), "lease of what was rebuilt is not there", "leases of what was rebuilt are not there"), gone[0].ID, gone[0].Left)
 		case p.Expected.LeaseCount > len(p.Expected.Leases):
 			p.proved("%d of the %d leases were looked for, and are there or have ended since", len(p.Expected.Leases), p.Expected.LeaseCount)
 		default:
@@ -301,7 +302,7 @@ func (p *proving) checkAuth(ctx context.Context) {
 			p.wrong("the revision of users and roles is %d, and was %d in what was rebuilt", auth.AuthRevision, p.Expected.AuthRevision)
 		}
 		if right {
-			p.proved("it has the %s and %s of what was rebuilt", counted(len(users.Users), "user", "users"), counted(len(roles.Roles), "role", "roles"))
+			p.proved("it has the %s and %s of what was rebuilt", report.Counted(len(users.Users), "user", "users"), report.Counted(len(roles.Roles), "role", "roles"))
 		}
 		return nil
 	})
@@ -363,10 +364,10 @@ func (p *proving) checkKeys(ctx context.Context) {
 			p.wrong("%s", text)
 		}
 		if more := len(wrong) - mostTold; more > 0 {
-			p.wrong("so do %s", counted(more, "more key", "more keys"))
+			p.wrong("so do %s", report.Counted(more, "more key", "more keys"))
 		}
 		if len(wrong) == 0 {
-			p.proved("%s, chosen at random, as in the database", counted(len(p.Expected.keys), "key is served", "keys are served"))
+			p.proved("%s, chosen at random, as in the database", report.Counted(len(p.Expected.keys), "key is served", "keys are served"))
 		}
 		return nil
 	})

@@ -252,7 +252,7 @@ func (d *drill) build(ctx context.Context) error {
 	}
 	done()
 	d.check.Bytes = d.image.Size()
-	size := counted(len(d.plan.Members), "member", "members")
+	size := report.Counted(len(d.plan.Members), "member", "members")
 	if had := len(d.facts.Members); had != len(d.plan.Members) {
 		size += fmt.Sprintf(" (it had %d)", had)
 	}

@@ -40,7 +40,7 @@ func TestPromise1HealthyImagesPass(t *testing.T) {
 				t.Fatalf("%s %s %v", check.Status, check.Reason, check.Findings)
 			}
 			t.Log(check.Compared)
-			size := counted(max(k.voters+k.learners, 1), "member", "members")
+			size := report.Counted(max(k.voters+k.learners, 1), "member", "members")
 			for _, want := range []string{"a cluster of " + size + ",", "HashKV of m1", "chosen at random, as in the database", "compare-and-swap", "planned", "no alarm"} {
 				if !strings.Contains(check.Compared, want) {
 					t.Errorf("it does not say %q", want)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // checkMembers compares the membership with the plan.
@@ -56,20 +57,12 @@ func (p *proving) checkMembers(ctx context.Context) {
 		}
 	}
 	if len(p.report.Wrong) == before {
-		p.proved("the %s planned, and cluster %s", counted(len(p.Members), "member is as it was", "members are as they were"), p.ClusterID)
+		p.proved("the %s planned, and cluster %s", report.Counted(len(p.Members), "member is as it was", "members are as they were"), p.ClusterID)
 	}
 }
 
 func sameURLs(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-}
-
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // checkAlarms makes sure that no alarm is raised: with one nobody can write.

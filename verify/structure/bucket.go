@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -195,7 +196,7 @@ func (c *check) readUnknownBuckets() error {
 	for _, name := range bucketNames {
 		known[name] = true
 	}
-	for _, name := range sortedKeys(c.buckets) {
+	for _, name := range slices.Sorted(maps.Keys(c.buckets)) {
 		if known[name] {
 			continue
 		}
@@ -351,15 +352,6 @@ func (c *check) version(where, what string, value []byte) *semver.Version {
 // know.
 func (m *metaBucket) isNewer() bool {
 	return m.storage != nil && newestKnown.LessThan(semver.Version{Major: m.storage.Major, Minor: m.storage.Minor})
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // auth is what the buckets auth, authRoles and authUsers say.
