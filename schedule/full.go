@@ -223,7 +223,7 @@ func (t *term) demandFirst(ctx context.Context) {
 // demandAfterFull has a new full snapshot verified, whichever agent took it: those that
 // take them need no identity, and those that verify need not take any. The slot follows
 // from the snapshot, so that of several agents one does it.
-func (t *term) demandAfterFull(ctx context.Context, s *stock, newest *snapshot.Manifest) {
+func (t *term) demandAfterFull(ctx context.Context, s *inventory, newest *snapshot.Manifest) {
 	j := t.cfg.Jobs.Structure
 	t.mu.Lock()
 	runner := t.runner

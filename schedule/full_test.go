@@ -206,8 +206,8 @@ func TestDemandFirst(t *testing.T) {
 		}
 		look := func() (asked int) {
 			for _, term := range terms {
-				var known *stock
-				must(t, term.lookAtStock(t.Context(), &known))
+				var known *inventory
+				must(t, term.lookAtInventory(t.Context(), &known))
 				if !term.firstAsked.IsZero() {
 					asked++
 				}
@@ -270,8 +270,8 @@ func TestDemandAfterFull(t *testing.T) {
 		look := func() (asked []string) {
 			time.Sleep(listEvery)
 			for _, term := range terms {
-				var known *stock
-				must(t, term.lookAtStock(t.Context(), &known))
+				var known *inventory
+				must(t, term.lookAtInventory(t.Context(), &known))
 				if term.afterFull != "" {
 					asked = append(asked, term.cfg.Name)
 				}

@@ -22,8 +22,8 @@ import (
 // that each is fetched once: some hundred manifests, and verdicts.
 const documentMemory = 16 << 20
 
-// stock is what a repository holds, as it was looked at last.
-type stock struct {
+// inventory is what a repository holds, as it was looked at last.
+type inventory struct {
 	repo     *repository.Repository
 	archives *walreplay.Archives
 	trusted  []ed25519.PublicKey
@@ -35,19 +35,19 @@ type stock struct {
 	listed  time.Time
 }
 
-// newStock looks at nothing yet.
-func newStock(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*stock, error) {
+// newInventory looks at nothing yet.
+func newInventory(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*inventory, error) {
 	sink = sinks.Remember(sink, documentMemory, func(name string) bool { return strings.HasSuffix(name, ".json") })
 	repo, err := repository.Open(ctx, sink)
 	if err != nil {
 		return nil, err
 	}
-	return &stock{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
+	return &inventory{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
 }
 
 // lookAtBackups lists them and the verdicts anew, and no log. With an error what
 // was known before stays.
-func (s *stock) lookAtBackups(ctx context.Context) error {
+func (s *inventory) lookAtBackups(ctx context.Context) error {
 	catalog, err := snapshot.ReadCatalog(ctx, s.repo)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *stock) lookAtBackups(ctx context.Context) error {
 }
 
 // look lists everything anew. With an error some of what was known before stays.
-func (s *stock) look(ctx context.Context, now time.Time) error {
+func (s *inventory) look(ctx context.Context, now time.Time) error {
 	if err := s.lookAtBackups(ctx); err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (s *stock) look(ctx context.Context, now time.Time) error {
 
 func backupKey(t repository.TimelineID, id string) string { return t.String() + "/" + id }
 
-// describe is the stock as a status shows it.
-func (s *stock) describe(r *web.Repository) {
+// describe is the inventory as a status shows it.
+func (s *inventory) describe(r *web.Repository) {
 	r.ID, r.Listed, r.Ranges, r.LogBytes, r.Timelines = s.repo.ID(), s.listed, s.ranges, s.archives.Size(), s.catalog.Timelines
 	r.Backups, r.FullBytes = []web.Backup{}, 0
 	for _, m := range s.catalog.Manifests {
@@ -141,7 +141,7 @@ const clockTolerance = time.Minute
 // newest is the full snapshot of the newest state, in the timeline that was written
 // to last; nil where there is none. Of several timelines, clocks tell which: one
 // that is ahead counts only where there is no other.
-func (s *stock) newest() *snapshot.Manifest {
+func (s *inventory) newest() *snapshot.Manifest {
 	var newest *snapshot.Manifest
 	ahead := func(m *snapshot.Manifest) bool { return m.Started.After(s.listed.Add(clockTolerance)) }
 	for _, m := range s.catalog.Manifests {
@@ -161,7 +161,7 @@ func (s *stock) newest() *snapshot.Manifest {
 
 // newestOf is the full snapshot of the newest state of a timeline, of those that are
 // not known to be damaged unless there are no others; nil where there is none.
-func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest {
+func (s *inventory) newestOf(t repository.TimelineID) *snapshot.Manifest {
 	for _, m := range slices.Backward(s.catalog.Manifests) {
 		if _, damaged := s.chain.Damaged(m); m.Timeline == t && !damaged {
 			return m
@@ -174,7 +174,7 @@ func (s *stock) newestOf(t repository.TimelineID) *snapshot.Manifest {
 // acknowledged. One that was read from a member holds what was before it was begun,
 // a synthetic one what a member was last seen to have confirmed within it. One that
 // seems to be of the future says nothing: the clock that told it was wrong.
-func (s *stock) held() map[repository.TimelineID]time.Time {
+func (s *inventory) held() map[repository.TimelineID]time.Time {
 	all := map[repository.TimelineID]time.Time{}
 	for _, m := range s.catalog.Manifests {
 		at := m.Started
@@ -190,7 +190,7 @@ func (s *stock) held() map[repository.TimelineID]time.Time {
 }
 
 // since is how much log there is behind a full snapshot.
-func (s *stock) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
+func (s *inventory) since(m *snapshot.Manifest) (bytes int64, entries uint64) {
 	if m == nil {
 		return 0, 0
 	}

@@ -266,7 +266,7 @@ func TestDescribeConcurrently(t *testing.T) {
 }
 
 // Another agent of the same name is told of by name.
-func TestNamesake(t *testing.T) {
+func TestDuplicateName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		term := termOn(t, beside, sink)

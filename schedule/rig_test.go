@@ -191,9 +191,9 @@ func cmpLevel(r report.Level) report.Level {
 	return r
 }
 
-func (s *shelf) stock() *stock {
+func (s *shelf) inventory() *inventory {
 	s.Helper()
-	one, err := newStock(s.Context(), s.sink, nil)
+	one, err := newInventory(s.Context(), s.sink, nil)
 	must(s, err)
 	must(s, one.look(s.Context(), time.Now()))
 	return one

@@ -172,7 +172,7 @@ var ofDrill = map[string]bool{serve.PhaseExpect: true, serve.PhaseServe: true, s
 
 // rto is about how long a restore of the newest point takes, with so many entries
 // of log behind the newest full snapshot.
-func (s *stock) rto(entries uint64, now time.Time) web.RTO {
+func (s *inventory) rto(entries uint64, now time.Time) web.RTO {
 	m := s.newest()
 	if m == nil {
 		return web.RTO{Text: "It is not known how long restoring would take: there is nothing to restore."}
@@ -185,7 +185,7 @@ func (s *stock) rto(entries uint64, now time.Time) web.RTO {
 }
 
 // measured is the newest drill that measured how long a restore takes.
-func (s *stock) measured() (took time.Duration, at time.Time) {
+func (s *inventory) measured() (took time.Duration, at time.Time) {
 	for i := len(s.chain.Entries) - 1; i >= 0; i-- {
 		e := s.chain.Entries[i]
 		if !e.Counts || e.Verdict.Reached != report.Drill {
@@ -386,7 +386,7 @@ var ofAlarm = map[archive.Alarm]struct {
 func (t *term) describeProblems(s *web.Status, seen observations) {
 	f := &finder{term: t, status: s, now: s.Time}
 	f.configuration()
-	f.namesake()
+	f.duplicateName()
 	f.opening()
 	f.archive()
 	f.recoveryPoint(seen)
@@ -420,15 +420,15 @@ func (f *finder) configuration() {
 	}
 }
 
-// namesake is another agent of the same name: each takes the other for itself.
-func (f *finder) namesake() {
+// duplicateName is another agent of the same name: each takes the other for itself.
+func (f *finder) duplicateName() {
 	f.mu.Lock()
 	runner := f.runner
 	f.mu.Unlock()
 	if runner == nil {
 		return
 	}
-	if _, there := runner.Namesake(); there {
+	if _, there := runner.DuplicateName(); there {
 		f.add(web.KindConfig, web.Warning, "name", fmt.Sprintf("another agent of this repository is called %s as well, and each takes the other's runs for its own", f.cfg.Name), "give each agent a name of its own: the key name, or the host's name")
 	}
 }

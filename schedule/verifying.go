@@ -31,7 +31,7 @@ const (
 type target struct{ backup, timeline string }
 
 // targetsOf are the targets of a job; where there are none, why tells the reason.
-type targetsOf func(s *stock, newest *snapshot.Manifest) (all []target, why string)
+type targetsOf func(s *inventory, newest *snapshot.Manifest) (all []target, why string)
 
 // latest is the newest full snapshot of a timeline, and the log behind it.
 func latest(m *snapshot.Manifest) target { return target{snapshot.Latest, m.Timeline.String()} }
@@ -46,7 +46,7 @@ func (t *term) checksum(ctx context.Context, task *job.Task) (job.Result, error)
 	return t.verify(ctx, task, report.Checksum, sample, unread)
 }
 
-func unread(s *stock, newest *snapshot.Manifest) ([]target, string) {
+func unread(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 	var all []target
 	for _, m := range s.catalog.Manifests {
 		_, proved := s.chain.Newest(m, report.Checksum)
@@ -64,7 +64,7 @@ func (t *term) structure(ctx context.Context, task *job.Task) (job.Result, error
 	return t.verify(ctx, task, report.Structure, 0, unproved)
 }
 
-func unproved(s *stock, newest *snapshot.Manifest) ([]target, string) {
+func unproved(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 	if _, proved := s.chain.Newest(newest, report.Structure); proved {
 		return nil, noneNew
 	}
@@ -81,7 +81,7 @@ func (t *term) drill(ctx context.Context, task *job.Task) (job.Result, error) {
 	return t.verify(ctx, task, report.Drill, 0, theLatest)
 }
 
-func theLatest(_ *stock, newest *snapshot.Manifest) ([]target, string) {
+func theLatest(_ *inventory, newest *snapshot.Manifest) ([]target, string) {
 	return []target{latest(newest)}, ""
 }
 
@@ -114,8 +114,8 @@ func (t *term) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]tar
 }
 
 // backups are those that the repository has now.
-func (t *term) backups(ctx context.Context) (*stock, error) {
-	s, err := newStock(ctx, t.sink, t.trusted)
+func (t *term) backups(ctx context.Context) (*inventory, error) {
+	s, err := newInventory(ctx, t.sink, t.trusted)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (t *term) backups(ctx context.Context) (*stock, error) {
 
 // newestOf is the newest full snapshot of the history that the cluster goes on in:
 // of several the archiver knows which, or else the clocks of those who took them.
-func (t *term) newestOf(s *stock) *snapshot.Manifest {
+func (t *term) newestOf(s *inventory) *snapshot.Manifest {
 	if _, _, archiver := t.opened(); archiver != nil {
 		if m := s.newestOf(archiver.State().Timeline); m != nil {
 			return m

@@ -61,7 +61,7 @@ type observations struct {
 	repository web.Repository
 	rto        web.RTO
 	newest     *snapshot.Manifest
-	held       map[repository.TimelineID]time.Time // by full snapshots, see stock.held
+	held       map[repository.TimelineID]time.Time // by full snapshots, see inventory.held
 	logBytes   int64                               // of the log since the newest full snapshot
 	entries    uint64
 
@@ -221,9 +221,9 @@ func (t *term) lookSoon() {
 
 // watchRepository lists the repository now and then, and after own changes.
 func (t *term) watchRepository(ctx context.Context) {
-	var s *stock
+	var s *inventory
 	for {
-		err := t.lookAtStock(ctx, &s)
+		err := t.lookAtInventory(ctx, &s)
 		t.mu.Lock()
 		wait := listEvery
 		if err != nil || t.seen.newest == nil {
@@ -243,9 +243,9 @@ func (t *term) watchRepository(ctx context.Context) {
 	}
 }
 
-func (t *term) lookAtStock(ctx context.Context, s **stock) (err error) {
+func (t *term) lookAtInventory(ctx context.Context, s **inventory) (err error) {
 	if *s == nil {
-		if *s, err = newStock(ctx, t.sink, t.trusted); err != nil {
+		if *s, err = newInventory(ctx, t.sink, t.trusted); err != nil {
 			return err
 		}
 	}

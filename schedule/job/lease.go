@@ -52,16 +52,16 @@ type lease struct {
 	trying  uint64           // the number that was tried to be written last
 	triedAt time.Time        // since when
 
-	mu       sync.Mutex
-	trouble  string    // what keeps the lease from being looked at or renewed
-	epoch    uint64    // 0: not held
-	renewed  time.Time // when the newest heartbeat of this process was begun
-	work     map[*context.CancelCauseFunc]struct{}
-	wake     chan struct{} // ends run's wait
-	giveBack bool          // a job failed here: the lease goes to another one, when nothing is done under it
-	gaveBack time.Time     // when it did
-	stray    string        // what is no heartbeat, and was named
-	namesake time.Time     // when a heartbeat of another process of this name was seen
+	mu            sync.Mutex
+	trouble       string    // what keeps the lease from being looked at or renewed
+	epoch         uint64    // 0: not held
+	renewed       time.Time // when the newest heartbeat of this process was begun
+	work          map[*context.CancelCauseFunc]struct{}
+	wake          chan struct{} // ends run's wait
+	giveBack      bool          // a job failed here: the lease goes to another one, when nothing is done under it
+	gaveBack      time.Time     // when it did
+	stray         string        // what is no heartbeat, and was named
+	duplicateName time.Time     // when a heartbeat of another process of this name was seen
 }
 
 func newLease(repo *repository.Repository, agent string, prefer func() bool, log *slog.Logger, changed func()) *lease {
@@ -281,7 +281,7 @@ func (l *lease) saw(doc repository.Lease) {
 		return
 	}
 	l.mu.Lock()
-	l.namesake = time.Now()
+	l.duplicateName = time.Now()
 	l.mu.Unlock()
 }
 

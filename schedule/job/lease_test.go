@@ -204,7 +204,7 @@ func TestLeaseLostAnswer(t *testing.T) {
 
 // Promise 8: whoever sees the lease in the hands of another process of its own name
 // says so, and not of the process before it.
-func TestPromise8Namesake(t *testing.T) {
+func TestPromise8DuplicateName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newRepo(t)
 		a := startAgent(t, m, "a", 0, Options{}, endless("full"))
@@ -212,18 +212,18 @@ func TestPromise8Namesake(t *testing.T) {
 		a.kill()
 		a = startAgent(t, m, "a", 0, Options{}, endless("full"))
 		time.Sleep(time.Hour)
-		if _, there := a.runner.Namesake(); there {
-			t.Error("the process before passes for a namesake")
+		if _, there := a.runner.DuplicateName(); there {
+			t.Error("the process before passes for another agent of its name")
 		}
 		time.Sleep(Heartbeat / 2) // were both to write at one moment, either may be the one that finds out
-		namesake := startAgent(t, m, "a", 0, Options{}, endless("full"))
+		duplicateName := startAgent(t, m, "a", 0, Options{}, endless("full"))
 		time.Sleep(2 * Heartbeat)
-		if _, there := a.runner.Namesake(); !there {
+		if _, there := a.runner.DuplicateName(); !there {
 			t.Error("it was not found out")
 		}
-		namesake.stop()
+		duplicateName.stop()
 		time.Sleep(25 * time.Hour)
-		if _, there := a.runner.Namesake(); there {
+		if _, there := a.runner.DuplicateName(); there {
 			t.Error("it is told of for ever")
 		}
 		a.stop()

@@ -18,7 +18,7 @@
 //     that kills its process does not go round.
 //  7. A run that was asked for is done by the agent that was asked, lease or not, and
 //     has one attempt. When its process is killed, the agent's next one says so.
-//  8. That two agents have one name is found out: [Runner.Namesake].
+//  8. That two agents have one name is found out: [Runner.DuplicateName].
 //
 // What a job owes: it ends soon after its context does, and what it writes under
 // a name that follows from job and slot it writes once, so that one which wakes up
@@ -240,15 +240,15 @@ func (r *Runner) Runs(job string) bool {
 	return l != nil && l.Off == "" && r.Waiting() == "" && (l.Here || r.lease == nil || r.lease.holds() != 0)
 }
 
-// Namesake tells that another agent runs under this one's name, as far as it held
+// DuplicateName tells that another agent runs under this one's name, as far as it held
 // the lease within a day.
-func (r *Runner) Namesake() (seen time.Time, ok bool) {
+func (r *Runner) DuplicateName() (seen time.Time, ok bool) {
 	if r.lease == nil {
 		return time.Time{}, false
 	}
 	r.lease.mu.Lock()
 	defer r.lease.mu.Unlock()
-	seen = r.lease.namesake
+	seen = r.lease.duplicateName
 	return seen, !seen.IsZero() && time.Since(seen) < 24*time.Hour
 }
 

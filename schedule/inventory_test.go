@@ -34,8 +34,8 @@ func TestStockDescribe(t *testing.T) {
 	must(t, s.sink.Delete(t.Context(), gone.Object.Name))
 
 	var r web.Repository
-	stock := s.stock()
-	stock.describe(&r)
+	inventory := s.inventory()
+	inventory.describe(&r)
 	if len(r.Backups) != 4 {
 		t.Fatalf("%+v", r.Backups)
 	}
@@ -55,17 +55,17 @@ func TestStockDescribe(t *testing.T) {
 	if r.FullBytes == 0 || r.LogBytes == 0 || len(r.Timelines) != 1 || len(r.Ranges) == 0 || r.ID == "" || r.Listed.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	if m := stock.newest(); m.ID != made.ID {
+	if m := inventory.newest(); m.ID != made.ID {
 		t.Errorf("the newest is %s", m.ID)
 	}
-	if bytes, entries := stock.since(stock.newest()); entries != 7 || bytes == 0 || bytes >= r.LogBytes {
+	if bytes, entries := inventory.since(inventory.newest()); entries != 7 || bytes == 0 || bytes >= r.LogBytes {
 		t.Errorf("since: %d bytes, %d entries", bytes, entries)
 	}
 	noNull(t, r)
 	// Damage that a later proof takes back is none.
 	s.verdict(damaged, report.Checksum, report.Passed)
-	stock = s.stock()
-	stock.describe(&r)
+	inventory = s.inventory()
+	inventory.describe(&r)
 	if r.Backups[1].Damaged != "" || r.Backups[1].Proved != report.Checksum {
 		t.Errorf("proved since: %+v", r.Backups[1])
 	}
@@ -79,12 +79,12 @@ func TestStockSecondLook(t *testing.T) {
 		s.log(timelineA, 3, time.Now())
 		s.verdict(s.full(timelineA, time.Now().Add(time.Duration(i-20)*time.Hour), false), report.Checksum, report.Passed)
 	}
-	stock, err := newStock(t.Context(), sink, nil)
+	inventory, err := newInventory(t.Context(), sink, nil)
 	must(t, err)
 	look := func() (lists, opens int) {
 		t.Helper()
 		l, o := sink.Calls(sinktest.List), sink.Calls(sinktest.Open)
-		must(t, stock.look(t.Context(), time.Now()))
+		must(t, inventory.look(t.Context(), time.Now()))
 		return sink.Calls(sinktest.List) - l, sink.Calls(sinktest.Open) - o
 	}
 	_, first := look()
@@ -100,7 +100,7 @@ func TestStockSecondLook(t *testing.T) {
 	}
 	// For what is to be verified the log is not looked at.
 	before := sink.Calls(sinktest.Open)
-	fresh, err := newStock(t.Context(), sink, nil)
+	fresh, err := newInventory(t.Context(), sink, nil)
 	must(t, err)
 	must(t, fresh.lookAtBackups(t.Context()))
 	if n := sink.Calls(sinktest.Open) - before; n >= first {
@@ -108,10 +108,10 @@ func TestStockSecondLook(t *testing.T) {
 	}
 	// What is known stays where a look fails.
 	sink.Add(sinktest.Fail(sinktest.List, 1, nil).Always())
-	if err := stock.look(t.Context(), time.Now()); err == nil {
+	if err := inventory.look(t.Context(), time.Now()); err == nil {
 		t.Error("a look without listings")
 	}
-	if stock.newest() == nil {
+	if inventory.newest() == nil {
 		t.Error("what was known is forgotten")
 	}
 	sink.AllFired(t)
@@ -121,12 +121,12 @@ func TestStockSecondLook(t *testing.T) {
 func TestRTO(t *testing.T) {
 	now := time.Now()
 	s := newShelf(t, memory())
-	stock := s.stock()
-	if r := stock.rto(0, now); r.Known || !strings.Contains(r.Text, "nothing to restore") {
+	inventory := s.inventory()
+	if r := inventory.rto(0, now); r.Known || !strings.Contains(r.Text, "nothing to restore") {
 		t.Errorf("nothing there: %+v", r)
 	}
 	m := s.full(timelineA, now.Add(-time.Hour), false)
-	if r := s.stock().rto(500_000, now); !r.Known || r.Seconds != 17 || !r.Measured.IsZero() || r.Text != "About 17 s, reckoned from the size; a drill would measure it." {
+	if r := s.inventory().rto(500_000, now); !r.Known || r.Seconds != 17 || !r.Measured.IsZero() || r.Text != "About 17 s, reckoned from the size; a drill would measure it." {
 		t.Errorf("reckoned: %+v", r) // 5 s, 200 MiB and half a million entries
 	}
 	// Looking up what to expect, and clearing away, is no part of a recovery.
@@ -135,10 +135,10 @@ func TestRTO(t *testing.T) {
 		report.Phase{Name: serve.PhaseServe, Took: time.Hour}, report.Phase{Name: serve.PhaseRemove, Took: time.Hour}, report.Phase{Name: serve.PhaseExpect, Took: time.Hour})
 	s.verdict(m, report.Structure, report.Passed, report.Phase{Name: "structure", Took: time.Hour})
 	s.verdict(m, report.Structure, report.Damaged, report.Phase{Name: "build", Took: time.Hour})
-	if r := s.stock().rto(500_000, now.Add(2*time.Hour)); !r.Known || r.Seconds != 43 || r.Measured.IsZero() || !strings.HasPrefix(r.Text, "A drill restored the newest point in 43 s, ") || !strings.HasSuffix(r.Text, " ago.") {
+	if r := s.inventory().rto(500_000, now.Add(2*time.Hour)); !r.Known || r.Seconds != 43 || r.Measured.IsZero() || !strings.HasPrefix(r.Text, "A drill restored the newest point in 43 s, ") || !strings.HasSuffix(r.Text, " ago.") {
 		t.Errorf("measured: %+v", r)
 	}
-	if r := s.stock().rto(0, now.Add(drillCounts+time.Hour)); !r.Measured.IsZero() || r.Seconds != 7 {
+	if r := s.inventory().rto(0, now.Add(drillCounts+time.Hour)); !r.Measured.IsZero() || r.Seconds != 7 {
 		t.Errorf("measured long ago: %+v", r)
 	}
 }
@@ -161,8 +161,8 @@ func TestRPO(t *testing.T) {
 	if r := rpo(); r.Known || !strings.Contains(r.Text, "was not listed yet") {
 		t.Errorf("at first: %+v", r)
 	}
-	var known *stock
-	look := func() { t.Helper(); must(t, term.lookAtStock(t.Context(), &known)) }
+	var known *inventory
+	look := func() { t.Helper(); must(t, term.lookAtInventory(t.Context(), &known)) }
 	look()
 	if r := rpo(); r.Known || r.Text != "Everything would be lost: there is no full snapshot." {
 		t.Errorf("no backup: %+v", r)
