@@ -240,6 +240,7 @@ type term struct {
 	*Agent
 	cfg        *config.Config
 	sink       sinks.Sink
+	documents  sinks.Sink // the same, and what was read of its documents
 	codec      codec.Options
 	identities []age.Identity
 	trusted    []ed25519.PublicKey
@@ -307,6 +308,7 @@ func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) 
 	if t.sink, err = cfg.OpenSink(ctx); err != nil {
 		return nil, err
 	}
+	t.documents = rememberDocuments(t.sink)
 	return t, nil
 }
 

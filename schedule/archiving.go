@@ -69,7 +69,7 @@ func (t *term) archiveOnce(ctx context.Context) error {
 	client, _, _ := t.opened()
 	c := t.cfg.Archive
 	var archiver *archive.Archiver
-	keeper := &Keeper{Sink: t.sink, Take: t.takeDue, Tell: t.tellFirst}
+	keeper := &Keeper{Sink: t.documents, Take: t.takeDue, Tell: t.tellFirst}
 	archiver, err := archive.New(archive.Config{
 		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
 		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,

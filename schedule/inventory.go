@@ -35,9 +35,14 @@ type inventory struct {
 	listed  time.Time
 }
 
-// newInventory looks at nothing yet.
+// rememberDocuments is for those who look at what is there, not for those who prove that
+// it can be read.
+func rememberDocuments(sink sinks.Sink) sinks.Sink {
+	return sinks.Remember(sink, documentMemory, func(name string) bool { return strings.HasSuffix(name, ".json") })
+}
+
+// newInventory looks at nothing yet. The sink remembers documents.
 func newInventory(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*inventory, error) {
-	sink = sinks.Remember(sink, documentMemory, func(name string) bool { return strings.HasSuffix(name, ".json") })
 	repo, err := repository.Open(ctx, sink)
 	if err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func termOn(t testing.TB, text string, sink sinks.Sink) *term {
 	t.Helper()
 	cfg := parse(t, text)
 	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Command: []string{os.Args[0], jobArgument}}, started: time.Now(), reloads: make(chan *config.Config)}
-	term := &term{Agent: a, cfg: cfg, sink: sink, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
+	term := &term{Agent: a, cfg: cfg, sink: sink, documents: rememberDocuments(sink), failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
 	a.current = term
 	return term
 }
@@ -193,7 +193,7 @@ func cmpLevel(r report.Level) report.Level {
 
 func (s *shelf) inventory() *inventory {
 	s.Helper()
-	one, err := newInventory(s.Context(), s.sink, nil)
+	one, err := newInventory(s.Context(), rememberDocuments(s.sink), nil)
 	must(s, err)
 	must(s, one.look(s.Context(), time.Now()))
 	return one

@@ -115,7 +115,7 @@ func (t *term) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]tar
 
 // backups are those that the repository has now.
 func (t *term) backups(ctx context.Context) (*inventory, error) {
-	s, err := newInventory(ctx, t.sink, t.trusted)
+	s, err := newInventory(ctx, t.documents, t.trusted)
 	if err != nil {
 		return nil, err
 	}

@@ -245,7 +245,7 @@ func (t *term) watchRepository(ctx context.Context) {
 
 func (t *term) lookAtInventory(ctx context.Context, s **inventory) (err error) {
 	if *s == nil {
-		if *s, err = newInventory(ctx, t.sink, t.trusted); err != nil {
+		if *s, err = newInventory(ctx, t.documents, t.trusted); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httputil"
 	"os"
@@ -13,8 +15,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
-	"golang.org/x/sync/errgroup"
+	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/sinks"
@@ -22,6 +27,7 @@ import (
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -31,15 +37,30 @@ import (
 // segments of an hour each but for the last hour and a half, and the small ones of
 // the last 24 hours, which are there still.
 type longLog struct {
-	t        testing.TB
+	t        *testing.T
 	repo     *repository.Repository
 	timeline repository.TimelineID
 	days     int
 	interval time.Duration // of small segments; one entry each
 	begin    time.Time
 
+	objects string // where the server keeps the repository's objects, as plain files
+	member  string // the data directory of the member whose log it is, down now
+
 	merged, small, fulls int
 	last                 uint64
+}
+
+func (l *longLog) perHour() uint64 { return uint64(time.Hour / l.interval) }
+
+// compacts tells that an entry is a compaction, as there is one each day.
+func (l *longLog) compacts(index uint64) bool { return index%(24*l.perHour()) == 999 }
+
+// revision is the store's after an entry: all but the first two and the compactions
+// change a key.
+func (l *longLog) revision(index uint64) int64 {
+	compactions := (index + 24*l.perHour() - 999) / (24 * l.perHour())
+	return max(1, int64(index)-1-int64(compactions))
 }
 
 func (l *longLog) timeOf(index uint64) time.Time {
@@ -58,8 +79,8 @@ func (l *longLog) entry(index uint64) raftlog.Entry {
 		e.Data = data
 	}
 	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: index}}
-	switch index {
-	case 1:
+	switch {
+	case index == 1:
 		id := uint64(1)
 		member, err := json.Marshal(map[string]any{"id": id, "peerURLs": []string{"http://127.0.0.1:1"}})
 		if err != nil {
@@ -68,12 +89,14 @@ func (l *longLog) entry(index uint64) raftlog.Entry {
 		e.Type = raftpb.EntryConfChange
 		marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &id, Context: member})
 		return e
-	case 2:
+	case index == 2:
 		request.ClusterVersionSet = &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}
-	case l.last - 20:
+	case index == l.last-20:
 		request.Put = &etcdserverpb.PutRequest{Key: []byte("gone"), Value: []byte("was here")}
-	case l.last - 10:
+	case index == l.last-10:
 		request.DeleteRange = &etcdserverpb.DeleteRangeRequest{Key: []byte("gone")}
+	case l.compacts(index):
+		request.Compaction = &etcdserverpb.CompactionRequest{Revision: l.revision(index) - 1}
 	default:
 		request.Put = &etcdserverpb.PutRequest{Key: fmt.Appendf(nil, "/key/%d", index%1000), Value: fmt.Appendf(nil, "value %d", index)}
 	}
@@ -84,7 +107,7 @@ func (l *longLog) entry(index uint64) raftlog.Entry {
 func (l *longLog) make(sink sinks.Sink) {
 	l.t.Helper()
 	ctx := l.t.Context()
-	perHour := uint64(time.Hour / l.interval)
+	perHour := l.perHour()
 	l.last = uint64(l.days)*24*perHour + perHour/2
 	l.begin = time.Now().Add(-time.Duration(l.last) * l.interval).UTC()
 	l.timeline = repository.TimelineID{ClusterID: 7, N: 1}
@@ -102,11 +125,16 @@ func (l *longLog) make(sink sinks.Sink) {
 
 	path := filepath.Join(l.t.TempDir(), "db")
 	must(os.WriteFile(path, nil, 0o600))
-	var group errgroup.Group
-	group.SetLimit(32)
+	// Past the server, which would take minutes for as many uploads.
 	put := func(h segment.Header, data []byte, err error) {
 		must(err)
-		group.Go(func() error { return segment.Put(ctx, sink, h, data) })
+		file := filepath.Join(l.objects, h.Name())
+		if err := os.WriteFile(file, data, 0o600); errors.Is(err, fs.ErrNotExist) {
+			must(os.MkdirAll(filepath.Dir(file), 0o700))
+			must(os.WriteFile(file, data, 0o600))
+		} else {
+			must(err)
+		}
 	}
 	var hour segment.Batch
 	var sum, hourBefore raftlog.Sum
@@ -120,11 +148,14 @@ func (l *longLog) make(sink sinks.Sink) {
 			if i == l.last-perHour || i%(24*perHour) == 1000 {
 				must(eng.Close())
 				l.full(path, i)
+				if i == l.last-perHour {
+					l.makeMember(path, i)
+				}
 				eng, err = engine.Open(ctx, path, engine.Options{})
 				must(err)
 			}
 		}
-		mark := raftlog.Mark{Index: i, Term: 2, Time: l.timeOf(i), Member: 1, Revision: max(1, int64(i)-1)}
+		mark := raftlog.Mark{Index: i, Term: 2, Time: l.timeOf(i), Member: 1, Revision: l.revision(i)}
 		meta := segment.Meta{Revision: mark.Revision, Member: 1, Cut: mark.Time}
 		before := sum
 		sum = sum.Next(e)
@@ -147,7 +178,40 @@ func (l *longLog) make(sink sinks.Sink) {
 		}
 	}
 	must(eng.Close())
-	must(group.Wait())
+}
+
+// makeMember writes the member's directory: its database is of an entry, from where its
+// log goes on to the last one.
+func (l *longLog) makeMember(database string, index uint64) {
+	l.t.Helper()
+	must := func(err error) {
+		l.t.Helper()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	l.member = l.t.TempDir()
+	folder := filepath.Join(l.member, "member", "snap")
+	must(os.MkdirAll(folder, 0o700))
+	data, err := os.ReadFile(database)
+	must(err)
+	must(os.WriteFile(filepath.Join(folder, "db"), data, 0o600))
+	id, term, conf := uint64(1), uint64(2), &raftpb.ConfState{Voters: []uint64{1}}
+	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id, ClusterID: &l.timeline.ClusterID})
+	must(err)
+	log, err := wal.Create(zap.NewNop(), filepath.Join(l.member, "member", "wal"), meta)
+	must(err)
+	must(snap.New(zap.NewNop(), folder).SaveSnap(&raftpb.Snapshot{
+		Data:     []byte("{}"), // 3.7 takes the members from the database
+		Metadata: &raftpb.SnapshotMetadata{Index: &index, Term: &term, ConfState: conf},
+	}))
+	must(log.SaveSnapshot(&walpb.Snapshot{Index: &index, Term: &term, ConfState: conf}))
+	var entries []*raftpb.Entry
+	for i := index + 1; i <= l.last; i++ {
+		entries = append(entries, l.entry(i).Raft())
+	}
+	must(log.Save(&raftpb.HardState{Term: &term, Vote: &id, Commit: &l.last}, entries))
+	must(log.Close())
 }
 
 // full stores the database as a full snapshot, as if it had been read of a member.
@@ -166,12 +230,12 @@ func (l *longLog) full(path string, index uint64) {
 	l.fulls++
 }
 
-// Requests grow with what a command works on, not with what is stored: 30 days of
-// log at an interval of a second with -soak, else a day at a minute. They are counted
-// before a real S3 server.
+// Requests grow with what is worked on, not with what is stored: 30 days of log at an
+// interval of a second, with -short a day at a minute. They are counted before a real
+// S3 server.
 func TestRequestsOfALongLog(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "long"}}})
-	l := &longLog{t: t, days: short(1, 30), interval: time.Duration(short(60, 1)) * time.Second}
+	l := &longLog{t: t, days: storetest.Amount(1, 30, 30), interval: time.Duration(storetest.Amount(60, 1, 1)) * time.Second, objects: filepath.Join(server.Dir, "long", "r")}
 	started := time.Now()
 	config, err := s3.ParseURL(server.URL("long", "r"))
 	if err != nil {
@@ -197,22 +261,11 @@ func TestRequestsOfALongLog(t *testing.T) {
 			}})
 		}
 		repo := server.URLThrough(proxy.Endpoint, "long", "r")
-		// seen are the requests of a command, and the objects whose bodies it has read.
-		count := func(what string, limit int, args ...string) ended {
+		count := func(what string, limit int, args ...string) {
 			t.Helper()
 			before := len(proxy.Requests())
-			e := u.must(t, 0, args...)
-			all := proxy.Requests()[before:]
-			kinds := map[string]int{}
-			for _, r := range all {
-				kinds[kindOf(r)]++
-			}
-			t.Logf("%s, %s more for each request: %d requests %v, %s", what, delay, len(all), kinds, e.took.Round(time.Millisecond))
-			figure(t, fmt.Sprintf("requests of %s", what), len(all))
-			if len(all) > limit {
-				t.Errorf("%s took %d requests, want at most %d", what, len(all), limit)
-			}
-			return e
+			took := u.must(t, 0, args...).took
+			l.counted(what, proxy.Requests()[before:], delay, took, limit)
 		}
 		count("list", 100, "list", "--repo", repo)
 		target := []string{"restore", "--repo", repo, "--to-snapshot", u.path("new.db"), "--dry-run"}
@@ -227,6 +280,59 @@ func TestRequestsOfALongLog(t *testing.T) {
 			// are written and looked at, and all names.
 			count("verify", l.merged+int(3*time.Hour/2/l.interval)+6*l.fulls+l.small/1000+100, "verify", "all", "--repo", repo, "--level", "checksum")
 		}
+		if delay > 0 {
+			l.startAgent(u, repo, proxy, delay) // the last: it writes
+		}
+	}
+}
+
+// startAgent starts the member and an agent beside it, and counts its requests until it
+// is ready and has archived what was written since.
+func (l *longLog) startAgent(u *user, repo string, proxy *sinktest.FaultProxy, delay time.Duration) {
+	t := l.t
+	t.Helper()
+	c := storetest.StartFromDataDirs(t, "3.7", map[string]string{"m1": l.member}, storetest.InitialCluster(t, "m1"))
+	putSome(t, c, "/since/", 10)
+	// Jobs that are due are work of their own, of which each reads what it works on.
+	var off []string
+	for _, job := range []string{"full", "synthetic", "checksum", "structure", "replay", "drill", "prune", "merge", "divergence"} {
+		off = append(off, job+": {run: off}")
+	}
+	before, started := len(proxy.Requests()), time.Now()
+	a := u.agent(t, c, 0, repo, "jobs: {"+strings.Join(off, ", ")+"}\n")
+	written := applied(t, c, 0)
+	// Each full snapshot's manifest and verdict, the log's verdict, and the headers of the
+	// newest segments; and what it asks each second while it waits and follows.
+	const newest, asksASecond = 16, 20
+	eventually(t, "the agent is ready and follows the log", func() error {
+		code, body := a.get(t, "/readyz")
+		s, ok := a.status(t)
+		if code != http.StatusOK || !ok || s.Archive == nil || s.Archive.Archived < written {
+			return fmt.Errorf("%d %s, %+v", code, body, s.Archive)
+		}
+		return nil
+	})
+	took, requests := time.Since(started), proxy.Requests()[before:]
+	figure(t, "requests of an agent's start", len(requests))
+	l.counted("an agent's start", requests, delay, took, 2*l.fulls+1+newest+100+int(asksASecond*took.Seconds()))
+	a.stop(t)
+}
+
+// counted holds what something asked the server against a limit.
+func (l *longLog) counted(what string, requests []string, delay, took time.Duration, limit int) {
+	l.t.Helper()
+	kinds := map[string]int{}
+	for _, r := range requests {
+		kinds[kindOf(r)]++
+	}
+	l.t.Logf("%s, %s more for each request: %d requests %v, %s", what, delay, len(requests), kinds, took.Round(time.Millisecond))
+	if delay > 0 {
+		figure(l.t, fmt.Sprintf("%s with %s more for each request", what, delay), took.Round(10*time.Millisecond))
+	} else {
+		figure(l.t, "requests of "+what, len(requests))
+	}
+	if len(requests) > limit {
+		l.t.Errorf("%s took %d requests, want at most %d, from the first:\n%s", what, len(requests), limit, strings.Join(requests[:min(len(requests), 300)], "\n"))
 	}
 }
 
