@@ -231,11 +231,11 @@ func (l *longLog) full(path string, index uint64) {
 }
 
 // Requests grow with what is worked on, not with what is stored: 30 days of log at an
-// interval of a second, with -short a day at a minute. They are counted before a real
+// interval of a second in a soak, else a day at a minute. They are counted before a real
 // S3 server.
 func TestRequestsOfALongLog(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "long"}}})
-	l := &longLog{t: t, days: storetest.Amount(1, 30, 30), interval: time.Duration(storetest.Amount(60, 1, 1)) * time.Second, objects: filepath.Join(server.Dir, "long", "r")}
+	l := &longLog{t: t, days: short(1, 30), interval: time.Duration(short(60, 1)) * time.Second, objects: filepath.Join(server.Dir, "long", "r")}
 	started := time.Now()
 	config, err := s3.ParseURL(server.URL("long", "r"))
 	if err != nil {
@@ -313,7 +313,7 @@ func (l *longLog) startAgent(u *user, repo string, proxy *sinktest.FaultProxy, d
 		return nil
 	})
 	took, requests := time.Since(started), proxy.Requests()[before:]
-	figure(t, "requests of an agent's start", len(requests))
+	figure(t, "requests of an agent's start", len(requests)) // not counted without a delay
 	l.counted("an agent's start", requests, delay, took, 2*l.fulls+1+newest+100+int(asksASecond*took.Seconds()))
 	a.stop(t)
 }
@@ -326,6 +326,7 @@ func (l *longLog) counted(what string, requests []string, delay, took time.Durat
 		kinds[kindOf(r)]++
 	}
 	l.t.Logf("%s, %s more for each request: %d requests %v, %s", what, delay, len(requests), kinds, took.Round(time.Millisecond))
+	what = strings.ReplaceAll(what, "--", "")
 	if delay > 0 {
 		figure(l.t, fmt.Sprintf("%s with %s more for each request", what, delay), took.Round(10*time.Millisecond))
 	} else {
