@@ -236,7 +236,7 @@ func (p *process) death(kind report.Kind, when string) error {
 		}
 	}
 	if words == "" {
-		return fmt.Errorf("the process of the members ended %s without a word (%v): is %s a program that runs them?", when, p.err, p.cmd.Path)
+		return fmt.Errorf("the process of the members ended %s without a word (%s): is %s a program that runs them?", when, p.cmd.ProcessState, p.cmd.Path)
 	}
 	return verdict(words, kind, "etcd ended its process "+when)
 }

@@ -31,14 +31,14 @@ func TestRecordsRefused(t *testing.T) {
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for name, b := range map[string][]byte{
 		"an entry after a mark": join(entry, mark, entry),
-		"an unknown kind":        join(entry, record('x', nil)),
-		"a long varint":          join([]byte{'e', entry[1] | 0x80, 0}, entry[2:]),
-		"a varint without end":   {'e', 0x80},
-		"a kind alone":           {'e'},
-		"too long":               entry[:len(entry)-1],
-		"a huge length":          {'e', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
-		"no entry":               record('e', []byte("x")),
-		"no JSON":                record('m', []byte("{")),
+		"an unknown kind":       join(entry, record('x', nil)),
+		"a long varint":         join([]byte{'e', entry[1] | 0x80, 0}, entry[2:]),
+		"a varint without end":  {'e', 0x80},
+		"a kind alone":          {'e'},
+		"too long":              entry[:len(entry)-1],
+		"a huge length":         {'e', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		"no entry":              record('e', []byte("x")),
+		"no JSON":               record('m', []byte("{")),
 	} {
 		if got, err := parseRecords(b, 1, 1); err == nil {
 			t.Errorf("%s: read as %+v", name, got)
