@@ -14,7 +14,7 @@ import (
 func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "cluster: %s\nstate-dir: %q\n", s.Cluster, s.DriverState())
+	fmt.Fprintf(&b, "cluster: %s\n", s.Cluster)
 	if s.Repository != "" {
 		fmt.Fprintf(&b, "repositories: [%q]\n", s.Repository)
 	}
@@ -30,7 +30,7 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 }
 
 // DriverState is the folder of the operator's own: the journal of a recovery.
-func (s *Site) DriverState() string { return filepath.Join(s.Dir, "recovery") }
+func (s *Site) DriverState() string { return filepath.Join(s.Dir, "cluster.yaml.recovery") }
 
 // quoted is JSON, which YAML reads.
 func quoted(t testing.TB, v any) string {

@@ -81,6 +81,12 @@ func TestPoint4KilledOnce(t *testing.T) {
 // killNew kills at a line of the n-th recovery's journal.
 func (s *Site) killNew(t *testing.T, r *Running, n, line int) bool {
 	t.Helper()
+	return s.begun(t, r, n) && s.KillAtLine(t, r, line)
+}
+
+// begun waits until there are journals of n recoveries. False: the command ended before.
+func (s *Site) begun(t *testing.T, r *Running, n int) bool {
+	t.Helper()
 	for s.Recoveries(t) < n {
 		select {
 		case <-r.Done():
@@ -88,7 +94,7 @@ func (s *Site) killNew(t *testing.T, r *Running, n, line int) bool {
 		case <-time.After(100 * time.Microsecond):
 		}
 	}
-	return s.KillAtLine(t, r, line)
+	return true
 }
 
 // same wants the end that an undisturbed recovery comes to: proven, served by all,

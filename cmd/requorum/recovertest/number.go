@@ -82,6 +82,7 @@ func sweep(t testing.TB, number int) {
 		space.killAll(t)
 		ip(t, "netns", "del", string(space))
 	}
+	removeGroups(number)
 	// The host's ends of cables go with the namespaces, a moment later.
 	links, err := os.ReadDir("/sys/class/net")
 	if err != nil {

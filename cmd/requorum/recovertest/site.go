@@ -44,6 +44,28 @@ type Site struct {
 // with the test, which shows the logs when it failed.
 func Start(t testing.TB, o Options) *Site {
 	t.Helper()
+	s := newSite(t, o)
+	for _, h := range s.hosts {
+		h.configure(t)
+	}
+	for _, h := range s.Members() {
+		h.StartEtcd(t)
+	}
+	s.WaitReady(t, s.Members()...)
+	for _, h := range s.Members() {
+		if s.Repository != "" {
+			h.StartAgent(t)
+		}
+	}
+	if s.Repository != "" {
+		s.waitArchived(t)
+	}
+	return s
+}
+
+// newSite has hosts with addresses, a repository, and nothing that runs.
+func newSite(t testing.TB, o Options) *Site {
+	t.Helper()
 	needNetwork(t)
 	if o.Hosts == 0 {
 		o.Hosts = 3
@@ -66,21 +88,6 @@ func Start(t testing.TB, o Options) *Site {
 	s.openRepository(t)
 	for i := range o.Hosts + o.Spare {
 		s.hosts = append(s.hosts, s.addHost(t, i+1))
-	}
-	for _, h := range s.hosts {
-		h.configure(t)
-	}
-	for _, h := range s.Members() {
-		h.StartEtcd(t)
-	}
-	s.WaitReady(t, s.Members()...)
-	for _, h := range s.hosts {
-		if s.Repository != "" && h.number <= o.Hosts {
-			h.StartAgent(t)
-		}
-	}
-	if s.Repository != "" {
-		s.waitArchived(t)
 	}
 	return s
 }
