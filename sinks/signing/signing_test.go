@@ -1,0 +1,224 @@
+package signing_test
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/requorum/requorum/sinks/signing"
+)
+
+var what = signing.Statement{Kind: "manifest", SHA256: strings.Repeat("ab", 32), Repository: "0123", Object: "00-1/full/x/manifest.json", Time: "2026-06-01T12:00:00Z"}
+
+// newKey writes a private key as ssh-keygen does, and gives its public one.
+func newKey(t *testing.T) (path, public string) {
+	t.Helper()
+	private, pub, err := signing.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file(t, string(private)), strings.TrimSpace(string(pub))
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func sign(t *testing.T, key string) string {
+	t.Helper()
+	signer, err := signing.ReadSigner(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := signer.Sign(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signature
+}
+
+func TestCheck(t *testing.T) {
+	key, public := newKey(t)
+	other, stranger := newKey(t)
+	good, foreign := sign(t, key), sign(t, other)
+	for _, test := range []struct {
+		name, trust, revoked, signature string
+		change                          func(*signing.Statement)
+		want                            string // empty: it is believed
+	}{
+		{name: "trusted", trust: "ops@example.com " + public},
+		{name: "with a comment, tabs and other keys", trust: "# keys\n\nx " + stranger + "\nops\t" + public + " laptop\n"},
+		{name: "unsigned", trust: "ops " + public, signature: "-", want: "it is not signed"},
+		{name: "no base64", trust: "ops " + public, signature: "*", want: "not in base64"},
+		{name: "no signature", trust: "ops " + public, signature: "YWJj", want: "not one of OpenSSH's"},
+		{name: "a stranger's", trust: "ops " + public, signature: foreign, want: "is not among those in"},
+		{name: "revoked", trust: "ops " + public, revoked: "# lost\n" + public + " laptop\n", want: "was revoked by"},
+		{name: "another is revoked", trust: "ops " + public, revoked: stranger},
+		{name: "not valid yet", trust: `ops valid-after="20260602Z" ` + public, want: "is not valid at 2026-06-01T12:00:00Z"},
+		{name: "not valid any more", trust: `ops valid-before="202606011159Z" ` + public, want: "is not valid at"},
+		{name: "valid", trust: `ops valid-after="20260601115959Z",valid-before="20260601120001Z" ` + public},
+		{name: "one of two lines", trust: `ops valid-before="20260101Z" ` + public + "\n" + `ops valid-after="20260102Z" ` + public},
+		{name: "its namespace", trust: `ops namespaces="requorum-pin,requorum-manifest" ` + public},
+		{name: "a pattern", trust: `ops namespaces="requorum-*" ` + public},
+		{name: "other namespaces", trust: `ops namespaces="git,requorum-pin" ` + public, want: "may not sign requorum-manifest"},
+		{name: "another kind", trust: "ops " + public, change: func(s *signing.Statement) { s.Kind = "pin" }, want: "was altered, or moved here"},
+		{name: "another object", trust: "ops " + public, change: func(s *signing.Statement) { s.Object = "00-2/full/x/manifest.json" }, want: "was altered, or moved here"},
+		{name: "another repository", trust: "ops " + public, change: func(s *signing.Statement) { s.Repository = "4567" }, want: "was altered, or moved here"},
+		{name: "another content", trust: "ops " + public, change: func(s *signing.Statement) { s.SHA256 = strings.Repeat("ac", 32) }, want: "was altered, or moved here"},
+		{name: "another time", trust: "ops " + public, change: func(s *signing.Statement) { s.Time = "2026-06-01T12:00:01Z" }, want: "was altered, or moved here"},
+		{name: "no time", trust: "ops " + public, change: func(s *signing.Statement) { s.Time = "2026-06-01 12:00" }, want: "no time of a signature"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var revoked []string
+			if test.revoked != "" {
+				revoked = append(revoked, file(t, test.revoked))
+			}
+			trust, err := signing.ReadTrust(file(t, test.trust), revoked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			about, signature := what, good
+			if test.change != nil {
+				test.change(&about)
+			}
+			switch test.signature {
+			case "":
+			case "-":
+				signature = ""
+			default:
+				signature = test.signature
+			}
+			again, err := signing.ParseTrust(*trust.Files()) // as another process does
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, trust := range []*signing.Trust{trust, again} {
+				err := trust.Check(about, signature)
+				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+			}
+		})
+	}
+}
+
+// What is not supported is refused: to leave it out would trust more than was asked.
+func TestRefusedTrust(t *testing.T) {
+	_, public := newKey(t)
+	for text, want := range map[string]string{
+		"":                                      "names no key",
+		"# nothing":                             "names no key",
+		"ops":                                   "line 1: want a name",
+		"ops " + public + "\nops rsa x":         "line 2: want a name",
+		"ops cert-authority " + public:          "option cert-authority: it is not supported",
+		`"o ps" ` + public:                      "quoted name",
+		`ops valid-after="20260101" ` + public:  "want a time in UTC with a Z",
+		`ops valid-before="tomorrow" ` + public: "want a time in UTC with a Z",
+		`ops verify-required ` + public:         "it is not supported",
+		`ops namespaces="!git" ` + public:       "want namespaces such as",
+		`ops namespaces="" ` + public:           "want namespaces such as",
+		"ops ecdsa-sha2-nistp256 " + ecdsaKey:   "only Ed25519 keys sign",
+		"SSHKRL\n\x00":                          "revocation list",
+	} {
+		if _, err := signing.ReadTrust(file(t, text), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{"SSHKRL\n\x00": "one a line", "SHA256:abc": "want a public key"} {
+		if _, err := signing.ReadTrust(file(t, "ops "+public), []string{file(t, text)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("revoked %q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+// From the documentation of RFC 5656's keys: of no use here.
+const ecdsaKey = "AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBDiGLlhdL/8PF1azi1Gt9JzIS8Il3bH+GqMPPJH6Z3wP2Z/l4a/Z0Yfe3rTVdfyqr9VRPzp/2B/tPeCIZWrchC0="
+
+func TestRefusedSigner(t *testing.T) {
+	key, public := newKey(t)
+	_, stranger := newKey(t)
+	if err := os.Chmod(key, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signing.ReadSigner(key); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("error %v", err)
+	}
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signing.ReadSigner(file(t, public)); err == nil || !strings.Contains(err.Error(), "holds no private key") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := signing.Read(key, file(t, "x "+stranger), nil); err == nil || !strings.Contains(err.Error(), "would not be believed") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := signing.Read(key, "", []string{"revoked"}); err == nil {
+		t.Error("revoked keys without trusted ones were taken")
+	}
+	if _, err := signing.Read(key, file(t, "ops "+public), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// ssh-keygen's keys sign, and it checks what they signed.
+func TestOpenSSH(t *testing.T) {
+	tool, err := exec.LookPath("ssh-keygen")
+	if err != nil {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal("ssh-keygen is missing: install the package openssh-client")
+		}
+		t.Skip("there is no ssh-keygen here (package openssh-client)")
+	}
+	dir := t.TempDir()
+	run := func(stdin string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), tool, args...)
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("", "-q", "-t", "ed25519", "-N", "", "-f", "key"); err != nil {
+		t.Fatal(err, out)
+	}
+	if out, err := run("", "-q", "-t", "ed25519", "-N", "secret", "-f", "locked"); err != nil {
+		t.Fatal(err, out)
+	}
+	if _, err := signing.ReadSigner(filepath.Join(dir, "locked")); err == nil || !strings.Contains(err.Error(), "passphrase") {
+		t.Errorf("error %v", err)
+	}
+	public, err := os.ReadFile(filepath.Join(dir, "key.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := "ops@example.com " + `valid-after="20260101Z" ` + string(public)
+	if err := os.WriteFile(filepath.Join(dir, "trust"), []byte(trust), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signature, err := base64.StdEncoding.DecodeString(sign(t, filepath.Join(dir, "key")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	armored := pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Bytes: signature})
+	if err := os.WriteFile(filepath.Join(dir, "sig"), armored, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line := what.SHA256 + " " + what.Repository + " " + what.Object + " " + what.Time + "\n"
+	verify := func(line, namespace string) error {
+		_, err := run(line, "-Y", "verify", "-f", "trust", "-I", "ops@example.com", "-n", namespace, "-s", "sig")
+		return err
+	}
+	if err := verify(line, "requorum-manifest"); err != nil {
+		t.Errorf("ssh-keygen refuses ours: %v", err)
+	}
+	if verify(line, "requorum-pin") == nil || verify(strings.Replace(line, "0123", "4567", 1), "requorum-manifest") == nil {
+		t.Error("ssh-keygen takes what was moved")
+	}
+}
