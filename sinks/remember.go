@@ -32,6 +32,9 @@ type remembering struct {
 	known  map[string]*list.Element
 }
 
+// Unwrap returns the sink without the memory.
+func (r *remembering) Unwrap() Sink { return r.Sink }
+
 type remembered struct {
 	name string
 	data []byte

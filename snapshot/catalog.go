@@ -23,6 +23,9 @@ type Catalog struct {
 	// Damaged are the backups whose manifest cannot be used, or whose object is
 	// gone or has another size, with the reason.
 	Damaged []DamagedBackup
+	// Foreign are the backups whose manifest nobody who is trusted signed, with the
+	// reason: for whoever checks signatures they do not exist.
+	Foreign []DamagedBackup
 	// DamagedTimelines are those whose descriptor is damaged or gone. Their
 	// backups are in Manifests; where their history came from is not known.
 	DamagedTimelines []DamagedTimeline
@@ -164,6 +167,9 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		switch m := manifests[i]; {
 		case !full.Complete:
 			c.Incomplete = append(c.Incomplete, full)
+		case m.err != nil && repo.Checks() && !errors.Is(m.err, ErrNewerFormat):
+			// A damaged one may be anybody's.
+			c.Foreign = append(c.Foreign, DamagedBackup{t, full.ID, m.err})
 		case m.err != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})
 		case m.manifest != nil:

@@ -214,6 +214,11 @@ func (c *Catalog) findID(ref, timeline string) (*Manifest, error) {
 			return nil, &DamagedManifestError{d}
 		}
 	}
+	for _, d := range c.Foreign {
+		if matches(d.ID, d.Timeline) {
+			return nil, fmt.Errorf("%w: %w", ErrNoBackup, d.Err)
+		}
+	}
 	for _, u := range c.Incomplete {
 		if matches(u.ID, u.Timeline) {
 			return nil, fmt.Errorf("%w: %s has no manifest: it was interrupted, or is under way now", ErrNoBackup, u.ID)

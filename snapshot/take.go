@@ -195,7 +195,7 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 	if t.barrier, err = t.Client.Barrier(ctx, survey); err != nil {
 		return nil, err
 	}
-	t.branchTimelines()
+	t.branchTimelines(ctx)
 	t.Logger.Info("barrier", "index", t.barrier.Index, "term", t.barrier.Term, "revision", t.barrier.Revision, "member", memberName(t.barrier.Member), "method", t.barrier.Method)
 
 	if err := t.checkAttachments(ctx); err != nil {

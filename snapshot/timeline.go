@@ -139,7 +139,7 @@ func newestState(ctx context.Context, repo *repository.Repository, id repository
 // --force-new-cluster, or a restore with the same token), and a new one is
 // opened. The barrier came after the repositories were read, so a backup that
 // another writer made meanwhile cannot look like that.
-func (t *taking) branchTimelines() {
+func (t *taking) branchTimelines(ctx context.Context) {
 	for _, target := range t.targets {
 		if target.err != nil {
 			continue
@@ -149,6 +149,9 @@ func (t *taking) branchTimelines() {
 			continue
 		}
 		target.chooseTimeline(t.survey, t.barrier, t.Parent)
+		if target.fresh {
+			target.timeline.ID, target.err = target.repo.FreeTimeline(ctx, target.timeline.ID)
+		}
 	}
 }
 

@@ -36,6 +36,9 @@ func (e *examination) checkDocuments(ctx context.Context) error {
 		return func(n int) string { return fmt.Sprintf(format, n) + " with their own SHA-256 and place" }
 	}
 	altered := func(err error, next string) (string, error) {
+		if errors.Is(err, repository.ErrForeign) {
+			return "", nil // it does not exist
+		}
 		if errors.Is(err, repository.ErrAltered) {
 			return err.Error() + next, nil
 		}
@@ -213,6 +216,7 @@ func (e *examination) checkEnding(ctx context.Context, c *report.Check, id repos
 		case errors.Is(err, sinks.ErrNotFound):
 			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: fmt.Sprintf("%s in %s is gone, and later marks that end the timeline are there", name, e.repo)})
 			return
+		case errors.Is(err, repository.ErrForeign): // it does not exist
 		case errors.Is(err, repository.ErrAltered):
 			found(c, report.Finding{Kind: report.KindMark, Object: name, Text: err.Error()})
 		case err != nil:

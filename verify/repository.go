@@ -329,6 +329,11 @@ func chooseAll(ctx context.Context, repo *repository.Repository, c *snapshot.Cat
 			s.damaged = append(s.damaged, d)
 		}
 	}
+	for _, d := range c.Foreign { // those that are whole are nobody's; a damaged one may be somebody's
+		if slices.Contains(s.timelines, d.Timeline) && !errors.Is(d.Err, repository.ErrForeign) {
+			s.damaged = append(s.damaged, d)
+		}
+	}
 	if timeline != "" && len(s.timelines) == 0 { // all of it is gone, or it never was
 		id, err := repository.ParseTimelineID(timeline)
 		if err != nil {

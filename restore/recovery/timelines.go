@@ -143,7 +143,11 @@ func (p *timelinesPlace) open(ctx context.Context) error {
 				return err
 			}
 		}
-		t := p.describe(repository.TimelineID{ClusterID: p.NewCluster, N: next})
+		free, err := p.repo.FreeTimeline(ctx, repository.TimelineID{ClusterID: p.NewCluster, N: next})
+		if err != nil {
+			return err
+		}
+		t := p.describe(free)
 		err = p.repo.OpenTimeline(ctx, t)
 		if errors.Is(err, sinks.ErrExists) {
 			continue // somebody was first: it is looked at
@@ -205,7 +209,11 @@ func (p *timelinesPlace) supersede(ctx context.Context) error {
 	if len(ids) == 0 {
 		// An agent beside an old member that comes back would open it, and archive a
 		// cluster that has ended.
-		first := repository.Timeline{ID: repository.TimelineID{ClusterID: p.OldCluster, N: 1}, Created: p.Now().UTC(), Reason: "nothing of it was stored here before its cluster was recovered elsewhere"}
+		free, err := p.repo.FreeTimeline(ctx, repository.TimelineID{ClusterID: p.OldCluster, N: 1})
+		if err != nil {
+			return err
+		}
+		first := repository.Timeline{ID: free, Created: p.Now().UTC(), Reason: "nothing of it was stored here before its cluster was recovered elsewhere"}
 		if _, err := p.repo.EnsureTimeline(ctx, first); err != nil {
 			return err
 		}

@@ -212,6 +212,8 @@ func (b *history) learn(ctx context.Context, job, slot string) error {
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
 		return nil
+	case errors.Is(err, repository.ErrAltered) && !b.repo.Doubtful(err):
+		return nil // nobody's who is trusted: the slot is not done for it
 	case errors.Is(err, repository.ErrAltered):
 		b.dealt(job, slot)
 		return err

@@ -51,6 +51,7 @@ type lease struct {
 	restart bool             // newest is of the process before this one
 	trying  uint64           // the number that was tried to be written last
 	triedAt time.Time        // since when
+	foreign uint64           // the newest number that nobody who is trusted wrote
 
 	mu            sync.Mutex
 	trouble       string    // what keeps the lease from being looked at or renewed
@@ -249,18 +250,49 @@ func (l *lease) look(ctx context.Context) error {
 	}
 	doc := repository.Lease{}
 	if number > 0 {
-		if doc, err = l.read(ctx, number); err != nil {
+		if doc, err = l.readBelow(ctx, number); err != nil {
 			return err
+		}
+		if l.looked && doc.Number == l.newest.Number { // foreign ones alone are new
+			l.newest.Number = number
+			return nil
 		}
 	}
 	l.saw(doc)
+	l.newest.Number = max(l.newest.Number, number) // the next one comes after what is foreign
 	return nil
 }
+
+// foreignPassed bounds how many foreign heartbeats are passed over in one look.
+const foreignPassed = 64
+
+// readBelow reads the newest heartbeat up to number that is not foreign, above the one
+// that is known; where there is none it gives that one's number, or of what was not
+// looked at before the number alone.
+func (l *lease) readBelow(ctx context.Context, number uint64) (repository.Lease, error) {
+	for n := number; n > l.newest.Number && number-n < foreignPassed; n-- {
+		doc, err := l.read(ctx, n)
+		if err != nil || !l.passesBy(n) {
+			return doc, err
+		}
+	}
+	if l.looked {
+		return repository.Lease{Number: l.newest.Number}, nil
+	}
+	return repository.Lease{Number: number}, nil
+}
+
+// passesBy tells whether the heartbeat that was just read is foreign. It tells nothing of
+// the lease, whose next number comes after it.
+func (l *lease) passesBy(number uint64) bool { return l.foreign == number }
 
 // read reads a heartbeat: of one that is damaged, of a newer version or refused only the
 // number, since it ends as others do.
 func (l *lease) read(ctx context.Context, number uint64) (repository.Lease, error) {
 	doc, err := l.repo.ReadLease(ctx, number)
+	if errors.Is(err, repository.ErrForeign) {
+		l.foreign = number
+	}
 	if errors.Is(err, repository.ErrAltered) || errors.Is(err, repository.ErrNewerFormat) || errors.Is(err, sinks.ErrDenied) {
 		l.log.Warn("a heartbeat of the lease cannot be read; it runs out as others do", "heartbeat", number, "error", err)
 		return repository.Lease{Number: number}, nil
@@ -320,6 +352,10 @@ func (l *lease) renew(ctx context.Context) (time.Duration, error) {
 		there, err := l.read(ctx, doc.Number)
 		if err != nil {
 			return leaseRetry, err
+		}
+		if l.passesBy(doc.Number) {
+			l.newest.Number = doc.Number
+			return time.Second, nil
 		}
 		if there.Process != l.process {
 			l.lose()

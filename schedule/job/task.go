@@ -157,7 +157,7 @@ func (l *loop) claim(ctx context.Context, slot string, demanded bool, epoch uint
 			return 0, done, l.conclude(ctx, slot, state.Attempt, claim.Holder)
 		}
 	}
-	number = state.Attempt + 1
+	number = max(state.Attempt, state.Taken) + 1 // foreign claims have names as well
 	err = l.repo.WriteClaim(ctx, repository.Claim{
 		Job: l.Name, Slot: slot, Attempt: number, Holder: l.Agent, Process: l.process, Lease: epoch, Created: time.Now().UTC(),
 	})

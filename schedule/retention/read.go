@@ -95,6 +95,19 @@ func (r *reading) list(ctx context.Context) error {
 		}
 		r.sort(o)
 	}
+	for name := range r.records {
+		counts, err := r.repo.Counts(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !counts {
+			delete(r.records, name)
+		}
+	}
+	r.inv.Pruned = slices.DeleteFunc(r.inv.Pruned, func(p PrunedRecord) bool {
+		_, counts := r.records[repository.PrunedName(p.Timeline, p.Backup)]
+		return !counts
+	})
 	return nil
 }
 
@@ -402,6 +415,9 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	known := make(map[string]bool, len(t.Segments))
 	for _, s := range t.Segments {
 		known[s.Name] = true
+	}
+	for _, name := range log.Foreign() {
+		known[name] = true // it neither counts nor goes
 	}
 	for name, o := range r.segments {
 		n, err := repository.ParseSegmentName(name)

@@ -28,21 +28,33 @@ const (
 
 // sealed is the form of every JSON object in a repository. The sum covers the
 // bytes of body just as they stand in the file, so a reader needs no canonical
-// form of JSON: docs/format.md shows it with sed and sha256sum.
+// form of JSON: docs/format.md shows it with sed and sha256sum. The signature, where
+// there is one, is over the sum, and over where the document belongs.
 type sealed struct {
-	SHA256 string          `json:"sha256"`
-	Body   json.RawMessage `json:"body"`
+	SHA256    string          `json:"sha256"`
+	Signed    string          `json:"signed,omitempty"`    // when, by the signer's clock
+	Signature string          `json:"signature,omitempty"` // in OpenSSH's format, in base64
+	Body      json.RawMessage `json:"body"`
 }
 
 // Seal writes v as a document that carries the SHA-256 of its body. One that readers
 // would refuse for its size is an error.
 func Seal(v any) ([]byte, error) {
+	return seal(v, func(*sealed) error { return nil })
+}
+
+// seal lets sign add a signature.
+func seal(v any, sign func(*sealed) error) ([]byte, error) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode a document: %w", err)
 	}
 	sum := sha256.Sum256(body)
-	data := sealed{hex.EncodeToString(sum[:]), body}.bytes()
+	s := sealed{SHA256: hex.EncodeToString(sum[:]), Body: body}
+	if err := sign(&s); err != nil {
+		return nil, err
+	}
+	data := s.bytes()
 	if err := bounded(data); err != nil {
 		return nil, fmt.Errorf("encode a document: %w: shorten what it lists or says", err)
 	}
@@ -63,31 +75,48 @@ func bounded(data []byte) error {
 // bytes is the one form in which a document is stored. By hand, since the
 // encoder would indent the body anew and change its bytes.
 func (s sealed) bytes() []byte {
-	return fmt.Appendf(nil, "{\"sha256\": %q,\n\"body\":\n%s\n}\n", s.SHA256, s.Body)
+	signature := ""
+	if s.Signature != "" {
+		signature = fmt.Sprintf(" \"signed\": %q, \"signature\": %q,", s.Signed, s.Signature)
+	}
+	return fmt.Appendf(nil, "{\"sha256\": %q,%s\n\"body\":\n%s\n}\n", s.SHA256, signature, s.Body)
 }
 
 // Unseal reads a document that Seal wrote into v. It fails with ErrAltered
 // where the body is not the one that was sealed, or does not fit v, which then holds
 // what could be read. Unknown fields are kept out
-// silently: a newer minor writer may have added some.
+// silently: a newer minor writer may have added some. Who signed is not looked at:
+// Repository.Unseal does.
 func Unseal(data []byte, v any) error {
-	if err := bounded(data); err != nil {
-		return fmt.Errorf("%w: %w", ErrAltered, err)
+	s, err := open(data)
+	if err != nil {
+		return err
 	}
-	var s sealed
+	return s.decode(v)
+}
+
+// open checks everything about a document but what its body says, and who signed.
+func open(data []byte) (s sealed, err error) {
+	if err := bounded(data); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrAltered, err)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); err != nil {
-		return fmt.Errorf("%w: not a document: %w", ErrAltered, err)
+		return s, fmt.Errorf("%w: not a document: %w", ErrAltered, err)
 	}
 	// Whatever the decoder did not need would be unprotected by the sum.
 	if !bytes.Equal(s.bytes(), data) {
-		return fmt.Errorf("%w: bytes outside the body differ from the one form that is written", ErrAltered)
+		return s, fmt.Errorf("%w: bytes outside the body differ from the one form that is written", ErrAltered)
 	}
 	sum := sha256.Sum256(s.Body)
 	if hex.EncodeToString(sum[:]) != s.SHA256 {
-		return fmt.Errorf("%w (says %s, is %x)", ErrAltered, s.SHA256, sum)
+		return s, fmt.Errorf("%w (says %s, is %x)", ErrAltered, s.SHA256, sum)
 	}
+	return s, nil
+}
+
+func (s sealed) decode(v any) error {
 	if err := json.Unmarshal(s.Body, v); err != nil {
 		return fmt.Errorf("%w: not a document of its kind: %w", ErrAltered, err)
 	}

@@ -97,11 +97,13 @@ func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult,
 // SlotState is what names tell of one slot of a job.
 type SlotState struct {
 	Attempt int  // the newest claim's; 0 without any
+	Taken   int  // the highest number that a foreign claim has; 0 without any
 	Failed  bool // that attempt is recorded as failed
 	Done    bool // the slot has its result
 }
 
-// ReadSlot lists what there is of one slot of a job: two requests.
+// ReadSlot lists what there is of one slot of a job: two requests. Where signatures
+// are checked the documents are read as well, and foreign ones tell nothing.
 func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState, error) {
 	var s SlotState
 	failed := func(err error) error {
@@ -112,7 +114,13 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 			return SlotState{}, failed(err)
 		}
 		if n, ok := claimAttempt(job, slot, obj.Name); ok {
-			s.Attempt = max(s.Attempt, n)
+			if own, err := r.Counts(ctx, obj.Name); err != nil {
+				return SlotState{}, failed(err)
+			} else if own {
+				s.Attempt = max(s.Attempt, n)
+			} else {
+				s.Taken = max(s.Taken, n)
+			}
 		}
 	}
 	// After the claims: a result that is there now is there for good.
@@ -120,8 +128,15 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 		if err != nil {
 			return SlotState{}, failed(err)
 		}
-		s.Done = s.Done || obj.Name == JobResultName(job, slot)
-		s.Failed = s.Failed || s.Attempt > 0 && obj.Name == JobFailedName(job, slot, s.Attempt)
+		done, hasFailed := obj.Name == JobResultName(job, slot), s.Attempt > 0 && obj.Name == JobFailedName(job, slot, s.Attempt)
+		if !done && !hasFailed {
+			continue
+		}
+		own, err := r.Counts(ctx, obj.Name)
+		if err != nil {
+			return SlotState{}, failed(err)
+		}
+		s.Done, s.Failed = s.Done || done && own, s.Failed || hasFailed && own
 	}
 	return s, nil
 }
@@ -332,11 +347,14 @@ func ClaimName(job, slot string, attempt int) string {
 	return claimsPrefix + job + "/" + slot + "/" + strconv.Itoa(attempt) + documentSuffix
 }
 
+// maxAttempt is far above what anybody attempts: a higher number is a stray object's.
+const maxAttempt = 1000
+
 // claimAttempt is the attempt whose claim on a slot is called name.
 func claimAttempt(job, slot, name string) (int, bool) {
 	base := strings.TrimPrefix(name, claimsPrefix+job+"/"+slot+"/")
 	n, err := strconv.Atoi(strings.TrimSuffix(base, documentSuffix))
-	return n, err == nil && n > 0 && name == ClaimName(job, slot, n)
+	return n, err == nil && 0 < n && n <= maxAttempt && name == ClaimName(job, slot, n)
 }
 
 const leasePrefix = "runner/"

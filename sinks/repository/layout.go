@@ -164,14 +164,43 @@ func BackupTime(id string) (time.Time, error) {
 // cluster ID and number. The two differ where the first backup of a timeline was
 // interrupted, or a descriptor was lost. Of each kind it is MaxTimelines at most:
 // see ListTimelines.
+//
+// Where signatures are checked, those are left out that have no descriptor, or a
+// foreign one.
 func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	all, _, err := r.ListTimelines(ctx)
-	return all, err
+	if err != nil || !r.Checks() {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(id TimelineID) bool { return !r.isOwn(TimelineName(id)) }), nil
 }
 
-// ListTimelines is TimelineIDs, and tells whether there are more: of descriptors
+// FreeTimeline is id, or the next number of which there is no foreign descriptor: the
+// name of a foreign one is taken for good.
+func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineID, error) {
+	for range maxForeign {
+		foreign, err := r.isForeign(ctx, TimelineName(id))
+		if err != nil || !foreign {
+			return id, err
+		}
+		id.N++
+	}
+	return id, fmt.Errorf("open a timeline of cluster %016x in %s: somebody took the names of %d: remove the foreign descriptors of timelines", id.ClusterID, r, maxForeign)
+}
+
+// ListTimelines lists the timelines that have a descriptor or an object, without those
+// that have a foreign descriptor, and tells whether there are more: of descriptors
 // those are listed that Budget keeps, and of timelines without one the first names.
 func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
+	if all, more, err = r.listTimelines(ctx); err != nil {
+		return nil, false, err
+	}
+	all, err = dropForeign(ctx, r, all, TimelineName)
+	return all, more, err
+}
+
+// listTimelines is ListTimelines by names alone.
+func (r *Repository) listTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
 	descriptors := NewBudget[TimelineID](MaxTimelines, MaxBytes)
 	for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
 		if err != nil {
@@ -253,18 +282,27 @@ func read[T any](ctx context.Context, r *Repository, name string, of func(T) (fo
 }
 
 // named lists what names below a prefix tell, which what calls in the plural; those
-// that parse refuses are passed over.
+// that parse refuses are passed over, and those that are foreign.
 func named[N any](ctx context.Context, r *Repository, prefix, what string, parse func(name string) (N, error)) ([]N, error) {
-	var all []N
+	type found struct {
+		name string
+		what N
+	}
+	var all []found
 	for obj, err := range r.sink.List(ctx, prefix, "") {
 		if err != nil {
 			return nil, fmt.Errorf("list the %s in %s: %w", what, r, err)
 		}
 		if n, err := parse(obj.Name); err == nil {
-			all = append(all, n)
+			all = append(all, found{obj.Name, n})
 		}
 	}
-	return all, nil
+	all, err := dropForeign(ctx, r, all, func(f found) string { return f.name })
+	var own []N
+	for _, f := range all {
+		own = append(own, f.what)
+	}
+	return own, err
 }
 
 // namesBelow is named for those who want the names as they are.

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/signing"
 )
 
 // ErrNoRepository says that there is no repository at the URL.
@@ -18,8 +20,13 @@ var ErrNoRepository = errors.New("no repository there")
 // Repository is a sink with the layout of this package in it.
 type Repository struct {
 	sink   sinks.Sink
+	keys   signing.Keys
 	marker Marker
 	damage error
+
+	mu      sync.Mutex
+	own     map[string]bool  // documents that a listing found to be signed by who is trusted, by name
+	foreign map[string]error // what was met that nobody who is trusted signed; at most maxForeign
 }
 
 // Marker says that a prefix is a repository, and of which format.
@@ -34,11 +41,18 @@ type Marker struct {
 // that is damaged, or gone while backups are there, does not keep anybody from
 // them: Damage tells. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
-	r := &Repository{sink: s}
-	err := r.ReadDocument(ctx, MarkerName, &r.marker)
+	r := &Repository{sink: s, keys: keysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
+	// It is believed whoever signed it: it tells nothing but the ID, which every other
+	// signature names.
+	data, err := r.ReadBytes(ctx, MarkerName)
+	if err == nil {
+		if err = Unseal(data, &r.marker); err != nil {
+			err = fmt.Errorf("%s in %s: %w", MarkerName, s, err)
+		}
+	}
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		ids, errIDs := r.TimelineIDs(ctx)
+		ids, _, errIDs := r.listTimelines(ctx)
 		if errIDs != nil {
 			return nil, errIDs
 		}
@@ -50,10 +64,11 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 			return Open(ctx, s)
 		}
 		r.damage = fmt.Errorf("%s is missing in %s, although backups are there", MarkerName, s)
-		return r, nil
+		return r, r.mayTrust()
 	case errors.Is(err, ErrAltered):
 		r.damage = err
-		return r, nil
+		r.marker = Marker{}
+		return r, r.mayTrust()
 	case err != nil:
 		return nil, err
 	case r.marker.Format != Format:
@@ -70,10 +85,13 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	if !errors.Is(err, ErrNoRepository) && !lost {
 		return r, err
 	}
+	if lost && r.keys.Signer != nil {
+		return nil, fmt.Errorf("%w: with a new one, what was signed for the old one would be nobody's: put it back from a copy of the repository, or use another place", r.damage)
+	}
 	var id [16]byte
 	rand.Read(id[:]) // never fails, by its documentation
 	m := Marker{Format: Format, ID: hex.EncodeToString(id[:]), Created: now.UTC().Truncate(time.Second)}
-	err = (&Repository{sink: s}).WriteDocument(ctx, MarkerName, m)
+	err = (&Repository{sink: s, keys: keysOf(s), marker: m}).WriteDocument(ctx, MarkerName, m)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
 		return nil, fmt.Errorf("make a repository: %w", err)
 	}
@@ -88,8 +106,13 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 // whole. The backups are not affected.
 func (r *Repository) Damage() error { return r.damage }
 
-// Sink is where the repository's objects are.
-func (r *Repository) Sink() sinks.Sink { return r.sink }
+// Sink is where the repository's objects are. It is known as the repository's: see Of.
+func (r *Repository) Sink() sinks.Sink {
+	if r.keys == (signing.Keys{}) {
+		return r.sink
+	}
+	return &bound{r.sink, r}
+}
 
 // ID is the repository's own, the same wherever it is copied to.
 func (r *Repository) ID() string { return r.marker.ID }
@@ -102,8 +125,8 @@ func (r *Repository) Created() time.Time { return r.marker.Created }
 func (r *Repository) String() string { return r.sink.String() }
 
 // ReadDocument reads the document called name into v. It fails with ErrAltered
-// where it isn't as it was written, and with sinks.ErrNotFound where there is
-// none.
+// where it isn't as it was written, with ErrForeign where nobody who is trusted signed
+// it, and with sinks.ErrNotFound where there is none.
 func (r *Repository) ReadDocument(ctx context.Context, name string, v any) error {
 	_, err := r.ReadSealed(ctx, name, v)
 	return err
@@ -116,8 +139,8 @@ func (r *Repository) ReadSealed(ctx context.Context, name string, v any) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	if err := Unseal(data, v); err != nil {
-		return nil, fmt.Errorf("%s in %s: %w", name, r.sink, err)
+	if err := r.Unseal(name, data, v); err != nil {
+		return nil, err
 	}
 	return data, nil
 }
@@ -133,7 +156,7 @@ func (r *Repository) ReadBytes(ctx context.Context, name string) ([]byte, error)
 }
 
 // WriteDocument writes v as the document called name, locked where the sink is
-// configured to lock.
+// configured to lock, and signed where there is a key.
 func (r *Repository) WriteDocument(ctx context.Context, name string, v any) error {
 	return r.write(ctx, name, v, true)
 }
@@ -145,7 +168,7 @@ func (r *Repository) WriteUnlocked(ctx context.Context, name string, v any) erro
 }
 
 func (r *Repository) write(ctx context.Context, name string, v any, lock bool) error {
-	data, err := Seal(v)
+	data, err := r.Seal(name, v)
 	if err != nil {
 		return fmt.Errorf("write %s in %s: %w", name, r, err)
 	}

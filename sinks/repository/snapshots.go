@@ -14,7 +14,7 @@ import (
 
 // Attempts are what is there of one backup that several may have attempted.
 type Attempts struct {
-	// Complete tells that it has a manifest.
+	// Complete tells that it has a manifest, which is not foreign.
 	Complete bool
 	// Numbers are those of the attempts that left an object, in no order.
 	Numbers []int
@@ -30,7 +30,9 @@ func (r *Repository) Attempts(ctx context.Context, t TimelineID, backup string) 
 			return Attempts{}, fmt.Errorf("list what there is of backup %s in %s: %w", backup, r, err)
 		}
 		if obj.Name == ManifestName(t, backup) {
-			a.Complete = true
+			if a.Complete, err = r.Counts(ctx, obj.Name); err != nil {
+				return Attempts{}, err
+			}
 		}
 		if _, _, n, _, err := ParseSnapshotName(obj.Name); err == nil {
 			a.Numbers = append(a.Numbers, n)
@@ -168,12 +170,18 @@ func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 	})
 }
 
-// PinNames lists the pins. Objects with other names are passed over.
-func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
-	return r.namesBelow(ctx, pinsPrefix, "pins", func(name string) error {
-		_, _, err := ParsePinName(name)
-		return err
-	})
+// PinNames lists the pins, foreign ones among them: all that a pin does is to keep a
+// backup. Objects with other names are passed over.
+func (r *Repository) PinNames(ctx context.Context) (all []string, err error) {
+	for obj, err := range r.sink.List(ctx, pinsPrefix, "") {
+		if err != nil {
+			return nil, fmt.Errorf("list the pins in %s: %w", r, err)
+		}
+		if _, _, err := ParsePinName(obj.Name); err == nil {
+			all = append(all, obj.Name)
+		}
+	}
+	return all, nil
 }
 
 // Pins reads all pins. One that cannot be read, and those beyond MaxBackups, are there

@@ -139,7 +139,7 @@ func (r *Repository) end(ctx context.Context, s Superseded) error {
 		return fmt.Errorf("timeline %s cannot be superseded by itself", s.By)
 	}
 	s.Format = Format
-	for {
+	for range maxMarks {
 		ended, marks, err := r.ending(ctx, s.Timeline)
 		if err != nil {
 			return err
@@ -153,10 +153,19 @@ func (r *Repository) end(ctx context.Context, s Superseded) error {
 			return err
 		}
 	}
+	return tooManyMarks(s.Timeline)
+}
+
+// maxMarks bounds the marks of one timeline: no cluster is recovered as often, and
+// whoever may add objects could add marks without end.
+const maxMarks = 64
+
+func tooManyMarks(t TimelineID) error {
+	return fmt.Errorf("timeline %s has more than %d marks that end it: remove those that nobody made", t, maxMarks)
 }
 
 // Superseded tells whether timeline t has ended, and by what. Damage is
-// ErrAltered: in doubt the timeline has ended.
+// ErrAltered: in doubt the timeline has ended. Foreign marks are passed over.
 func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, bool, error) {
 	ended, _, err := r.ending(ctx, t)
 	if err != nil || ended == nil {
@@ -167,11 +176,14 @@ func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, 
 
 // ending is the mark that ends t, or nil, and how many marks there are up to that.
 func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Superseded, marks int, err error) {
-	for {
+	for marks < maxMarks {
 		s, err := r.ReadSuperseded(ctx, SupersededName(t, marks+1))
 		switch {
 		case errors.Is(err, sinks.ErrNotFound):
 			return nil, marks, nil
+		case errors.Is(err, ErrAltered) && !r.Doubtful(err): // somebody's, and its name is taken
+			marks++
+			continue
 		case err != nil:
 			return nil, marks, err
 		}
@@ -187,19 +199,22 @@ func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Supersede
 			return &s, marks, nil
 		}
 	}
+	return nil, marks, tooManyMarks(t)
 }
 
 // undone tells whether the recovery that opened t was taken back.
 func (r *Repository) undone(ctx context.Context, t TimelineID) (bool, error) {
-	for n := 1; ; n++ {
-		s, err := r.ReadSuperseded(ctx, SupersededName(t, n))
+	for n := range maxMarks {
+		s, err := r.ReadSuperseded(ctx, SupersededName(t, n+1))
 		switch {
 		case errors.Is(err, sinks.ErrNotFound):
 			return false, nil
+		case errors.Is(err, ErrAltered) && !r.Doubtful(err):
 		case err != nil || s.Undone:
 			return err == nil, err
 		}
 	}
+	return false, tooManyMarks(t)
 }
 
 // ReadSuperseded reads one mark, whether it counts or not. Damage, and one that

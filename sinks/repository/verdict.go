@@ -19,7 +19,7 @@ const (
 // VerdictName is what the name of a verdict tells: a listing shows what was proved
 // of which backup, and what was not.
 type VerdictName struct {
-	Sequence uint64 // of the run, from 1 on: the higher one is the newer
+	Sequence uint64 // of the run, from 1 to MaxSequence: the higher one is the newer
 	ID       uint32 // random, of the run
 	// Level was reached, "none" where none was; Outcome is how it ended.
 	Level, Outcome string
@@ -29,6 +29,10 @@ type VerdictName struct {
 	Backup   string
 	Log      bool
 }
+
+// MaxSequence is the highest number of a run: a stray object with a higher one would
+// leave none for those who come after it.
+const MaxSequence = 1 << 48
 
 // String is the object's name.
 func (n VerdictName) String() string {
@@ -66,7 +70,7 @@ func ParseVerdictName(name string) (VerdictName, error) {
 	}
 	lower := func(s string) bool { return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == "" }
 	// The round trip refuses every second spelling of a name.
-	if err != nil || n.Sequence == 0 || id > math.MaxUint32 || !lower(n.Level) || !lower(n.Outcome) || n.String() != name {
+	if err != nil || n.Sequence == 0 || n.Sequence > MaxSequence || id > math.MaxUint32 || !lower(n.Level) || !lower(n.Outcome) || n.String() != name {
 		return VerdictName{}, fmt.Errorf("%q is not the name of a verdict", name)
 	}
 	return n, nil

@@ -13,7 +13,7 @@ func TestVerdictName(t *testing.T) {
 	timeline, backup := repository.TimelineID{ClusterID: 0xab, N: 2}, "20260102T150405Z-3f9a2c"
 	for _, n := range []repository.VerdictName{
 		{Sequence: 1, Level: "none", Outcome: "damaged"},
-		{Sequence: 1 << 63, ID: 1<<32 - 1, Level: "drill", Outcome: "passed", Timeline: timeline},
+		{Sequence: repository.MaxSequence, ID: 1<<32 - 1, Level: "drill", Outcome: "passed", Timeline: timeline},
 		{Sequence: 2, ID: 3, Level: "drill", Outcome: "passed", Timeline: timeline, Backup: backup},
 		{Sequence: 2, ID: 3, Level: "checksum", Outcome: "unchecked", Timeline: timeline, Log: true},
 	} {

@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -50,8 +50,8 @@ func (s *Signature) by(keys []ed25519.PublicKey, signed []byte) (ok, named bool)
 	return false, named
 }
 
-// encode writes a verdict as a document, signed where there is a key.
-func encode(v Verdict, key ed25519.PrivateKey) ([]byte, error) {
+// enclose makes the body of a verdict's document, signed where there is a key.
+func enclose(v Verdict, key ed25519.PrivateKey) (*envelope, error) {
 	// Indented as it will stand inside of the body: these bytes are signed.
 	signed, err := json.MarshalIndent(v, "  ", "  ")
 	if err != nil {
@@ -62,17 +62,13 @@ func encode(v Verdict, key ed25519.PrivateKey) ([]byte, error) {
 		public := key.Public().(ed25519.PublicKey) // it is one, by its documentation
 		e.Signature = &Signature{Key: KeyID(public), Ed25519: ed25519.Sign(key, signed)}
 	}
-	return repository.Seal(e)
+	return &e, nil
 }
 
-// parse reads a verdict's document. Bytes that are not as they were written are
+// parse reads the body of a verdict's document. Bytes that are not as they were written are
 // repository.ErrAltered, those of a newer version snapshot.ErrNewerFormat. Who
 // signed is for the caller to check, over e.Signed.
-func parse(data []byte) (v Verdict, e envelope, err error) {
-	var body json.RawMessage
-	if err := repository.Unseal(data, &body); err != nil {
-		return v, e, err
-	}
+func parse(body json.RawMessage) (v Verdict, e envelope, err error) {
 	if err := json.Unmarshal(body, &e); err != nil {
 		return v, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
 	}
@@ -102,15 +98,9 @@ func parse(data []byte) (v Verdict, e envelope, err error) {
 // listed. Where some were written and then one could not be, that is an error, and
 // those count.
 func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key ed25519.PrivateKey) (uint64, error) {
-	var sequence uint64
-	for s, err := range repo.Verdicts(ctx) {
-		if err != nil {
-			return 0, err
-		}
-		sequence = s.Sequence
-		if sequence == math.MaxUint64 {
-			return 0, fmt.Errorf("%s is there, and no number comes after it: nothing but a stray object can have it; remove that", s.Object.Name)
-		}
+	sequence, err := newestSequence(ctx, repo)
+	if err != nil {
+		return 0, err
 	}
 	host, _ := os.Hostname() // a host without a name has none to tell
 	id := rand.Uint32()
@@ -120,7 +110,11 @@ func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key 
 		}
 		v.Format, v.Kind, v.Repository, v.Sequence, v.ID = format, Kind, repo.ID(), sequence+1, id
 		v.Started, v.Finished = v.Started.UTC().Round(0), v.Finished.UTC().Round(0)
-		data, err := encode(v, key)
+		var data []byte
+		e, err := enclose(v, key)
+		if err == nil {
+			data, err = repo.Seal(v.name(), e)
+		}
 		if err == nil {
 			err = put(ctx, repo, v.name(), data)
 		}
@@ -129,6 +123,30 @@ func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key 
 		}
 	}
 	return sequence + 1, nil
+}
+
+// newestSequence is the highest one of a verdict that is not foreign; 0 without any.
+func newestSequence(ctx context.Context, repo *repository.Repository) (uint64, error) {
+	var all []repository.StoredVerdict
+	for s, err := range repo.Verdicts(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		if all = append(all, s); !repo.Checks() {
+			all = all[len(all)-1:]
+		}
+	}
+	for _, s := range slices.Backward(all) {
+		switch counts, err := repo.Counts(ctx, s.Object.Name); {
+		case err != nil:
+			return 0, err
+		case counts && s.Sequence == repository.MaxSequence:
+			return 0, fmt.Errorf("%s is there, and no number comes after it: nothing but a stray object can have it; remove that", s.Object.Name)
+		case counts:
+			return s.Sequence, nil
+		}
+	}
+	return 0, nil
 }
 
 func put(ctx context.Context, repo *repository.Repository, name string, data []byte) error {
@@ -216,7 +234,7 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 	if unread > 0 {
 		l.damage(CheckObject, fmt.Sprintf("%d of them were not read: those that were stored first and last are, %d verdicts and %d MiB at most: remove what nobody made", unread, maxVerdicts, maxVerdictBytes>>20))
 	}
-	newer, others := 0, 0
+	newer, others, foreign := 0, 0, 0
 	for i, e := range found {
 		if e == nil {
 			continue
@@ -224,6 +242,9 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 		l.Entries = append(l.Entries, *e)
 		l.Bytes += stored[i].Object.Size
 		switch {
+		case errors.Is(e.Err, repository.ErrForeign):
+			l.Entries = l.Entries[:len(l.Entries)-1] // it does not exist
+			foreign++
 		case errors.Is(e.Err, snapshot.ErrNewerFormat):
 			newer++
 		case e.Err != nil:
@@ -231,6 +252,9 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 		case !e.Counts:
 			others++
 		}
+	}
+	if foreign > 0 {
+		l.Notes = append(l.Notes, fmt.Sprintf("%d verdicts were not signed by anybody who is trusted, and do not count", foreign))
 	}
 	if newer > 0 {
 		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts were written by a newer version of requorum and are passed over", newer, len(l.Entries)))
@@ -252,7 +276,12 @@ func readEntry(ctx context.Context, repo *repository.Repository, s repository.St
 	if err != nil {
 		return nil, err
 	}
-	v, env, err := parse(data)
+	var v Verdict
+	var env envelope
+	var body json.RawMessage
+	if err = repo.Unseal(e.Name, data, &body); err == nil {
+		v, env, err = parse(body)
+	}
 	if env.Signature != nil {
 		e.Key = env.Signature.Key
 	}

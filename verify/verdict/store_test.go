@@ -182,12 +182,12 @@ func TestDamage(t *testing.T) {
 	_, other := newKey(t)
 	// altered is verdict n with another content and a sum that fits it.
 	altered := func(t *testing.T, s *sinktest.Memory, n uint64, by ed25519.PrivateKey) []byte {
-		v, _, err := parse(get(t, s, n))
+		v, _, err := parseStored(get(t, s, n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		v.Tool = "another"
-		data, err := encode(v, by)
+		data, err := encodeStored(v, by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestForgedSignature(t *testing.T) {
 		func(e *envelope) { e.Signature.Ed25519 = make([]byte, ed25519.SignatureSize) },
 	} {
 		s, repo, _ := filled(t, key)
-		_, e, err := parse(get(t, s, 5))
+		_, e, err := parseStored(get(t, s, 5))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func TestForgedSignature(t *testing.T) {
 // A verdict that a newer version wrote is passed over, and no damage.
 func TestNewerFormat(t *testing.T) {
 	s, repo, m := filled(t, nil)
-	_, e, err := parse(get(t, s, 5))
+	_, e, err := parseStored(get(t, s, 5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestForeignVerdict(t *testing.T) {
 // nothing may stand outside the part that is signed.
 func TestUnknownFields(t *testing.T) {
 	s, _, _ := filled(t, nil)
-	_, e, err := parse(get(t, s, 1))
+	_, e, err := parseStored(get(t, s, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,14 +361,14 @@ func TestUnknownFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, _, err := parse(data); err != nil || v.Sequence != 1 {
+	if v, _, err := parseStored(data); err != nil || v.Sequence != 1 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	outside, err := repository.Seal(map[string]json.RawMessage{"later": []byte("1"), "signed": e.Signed})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := parse(outside); !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), "around") {
+	if _, _, err := parseStored(outside); !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), "around") {
 		t.Error(err)
 	}
 }
@@ -377,13 +377,13 @@ func TestUnknownFields(t *testing.T) {
 // is read as the same once written anew.
 func FuzzParse(f *testing.F) {
 	s, _, _ := filled(f, nil)
-	_, e, err := parse(get(f, s, 2))
+	_, e, err := parseStored(get(f, s, 2))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add([]byte(e.Signed))
 	f.Fuzz(func(t *testing.T, signed []byte) {
-		if _, _, err := parse(signed); err == nil {
+		if _, _, err := parseStored(signed); err == nil {
 			t.Fatal("a verdict without a sum was read")
 		}
 		if !json.Valid(signed) {
@@ -393,18 +393,18 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, e, err := parse(data)
+		v, e, err := parseStored(data)
 		if err != nil {
 			return
 		}
 		if ok, named := e.Signature.by(nil, e.Signed); ok || named {
 			t.Fatal("signed by nobody's key")
 		}
-		again, err := encode(v, nil)
+		again, err := encodeStored(v, nil)
 		if err != nil {
 			t.Skip() // a time that JSON reads and cannot write
 		}
-		back, _, err := parse(again)
+		back, _, err := parseStored(again)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -433,7 +433,7 @@ func FuzzBody(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, _, err := parse(data); err == nil && (v.Format != format || v.Kind != Kind) {
+		if v, _, err := parseStored(data); err == nil && (v.Format != format || v.Kind != Kind) {
 			t.Fatalf("%+v", v)
 		}
 	})
@@ -443,9 +443,13 @@ func FuzzBody(f *testing.F) {
 // that no listing shows.
 func TestNoNumberLeft(t *testing.T) {
 	s, repo, m := filled(t, nil)
-	store(t, s, "verdicts/ffffffffffffffff_00000000_none_passed.json", []byte("stray"))
+	store(t, s, "verdicts/ffffffffffffffff_00000000_none_passed.json", []byte("stray")) // no verdict's name
+	if _, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	store(t, s, "verdicts/0001000000000000_00000000_none_passed.json", []byte("stray"))
 	_, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)}, nil)
-	if err == nil || !strings.Contains(err.Error(), "verdicts/ffffffffffffffff_00000000_none_passed.json is there") {
+	if err == nil || !strings.Contains(err.Error(), "verdicts/0001000000000000_00000000_none_passed.json is there") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -615,4 +619,21 @@ func (l *locks) Create(ctx context.Context, name string, o sinks.CreateOptions) 
 		l.locked = append(l.locked, name)
 	}
 	return l.Memory.Create(ctx, name, o)
+}
+
+// parseStored and encodeStored are parse and enclose with the document around.
+func parseStored(data []byte) (Verdict, envelope, error) {
+	var body json.RawMessage
+	if err := repository.Unseal(data, &body); err != nil {
+		return Verdict{}, envelope{}, err
+	}
+	return parse(body)
+}
+
+func encodeStored(v Verdict, key ed25519.PrivateKey) ([]byte, error) {
+	e, err := enclose(v, key)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Seal(e)
 }

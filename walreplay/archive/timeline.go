@@ -296,7 +296,11 @@ func (s *session) openFirst(ctx context.Context) error {
 		} else if !slices.Contains(ids, parent) {
 			parent, t.Parent = repository.TimelineID{}, nil
 		}
-		err := snapshot.CheckLineage(ctx, s.repo, s.id.ClusterID, t.Members, parent)
+		var err error
+		if t.ID, err = s.repo.FreeTimeline(ctx, t.ID); err != nil {
+			return err
+		}
+		err = snapshot.CheckLineage(ctx, s.repo, s.id.ClusterID, t.Members, parent)
 		if errors.Is(err, snapshot.ErrOtherLineage) {
 			other, err = err, nil
 		} else if err == nil {
@@ -335,7 +339,10 @@ func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, rea
 		ID: repository.TimelineID{ClusterID: s.id.ClusterID, N: n}, Created: s.Now().UTC(),
 		Reason: reason, Parent: &branch, Members: s.memberNames(ctx),
 	}
-	err = s.inTime(ctx, lookLimit, func(ctx context.Context) error {
+	err = s.inTime(ctx, lookLimit, func(ctx context.Context) (err error) {
+		if t.ID, err = s.repo.FreeTimeline(ctx, t.ID); err != nil {
+			return err
+		}
 		if err := s.repo.OpenTimeline(ctx, t); !errors.Is(err, sinks.ErrExists) {
 			return err
 		}

@@ -21,13 +21,13 @@ func FuzzHeaderBlock(f *testing.F) {
 	}
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if _, err := parseBlock(body); err == nil {
+		if _, err := parseBlock(body, nil, ""); err == nil {
 			t.Fatal("a block without a sum was read")
 		}
 		block := append(binary.LittleEndian.AppendUint32(nil, blockMagic), byte((HeaderSize-blockFrameHead)&0xff), (HeaderSize-blockFrameHead)>>8, 0, 0)
 		block = append(block, sealBytes(body)...)
 		block = append(block, bytes.Repeat([]byte{' '}, max(0, HeaderSize-len(block)))...)
-		h, err := parseBlock(block)
+		h, err := parseBlock(block, nil, "")
 		if err != nil {
 			return
 		}
@@ -41,7 +41,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		if err != nil {
 			return // it takes more room as we write it
 		}
-		if back, err := parseBlock(again); err != nil || back.Name() != h.Name() {
+		if back, err := parseBlock(again, nil, ""); err != nil || back.Name() != h.Name() {
 			t.Fatalf("written anew it is %+v, %v", back, err)
 		}
 	})

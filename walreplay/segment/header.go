@@ -146,9 +146,15 @@ const (
 // errHeader says that a header block is not as it was written.
 var errHeader = errors.New("the header block is not as it was written")
 
-// block writes the header block.
-func (h Header) block() ([]byte, error) {
-	doc, err := repository.Seal(h)
+// block writes the header block, unsigned.
+func (h Header) block() ([]byte, error) { return h.blockOf(repository.Seal(h)) }
+
+// signedBlock writes the header block for a place: signed where that has a key.
+func (h Header) signedBlock(repo *repository.Repository) ([]byte, error) {
+	return h.blockOf(repo.Seal(h.Name(), h))
+}
+
+func (h Header) blockOf(doc []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +169,9 @@ func (h Header) block() ([]byte, error) {
 }
 
 // parseBlock reads what block wrote. Every byte counts: the frame's head and
-// the padding are fixed, the document carries its own sum.
-func parseBlock(b []byte) (Header, error) {
+// the padding are fixed, the document carries its own sum. With a repository the
+// document has to be one of its own, under that name.
+func parseBlock(b []byte, repo *repository.Repository, name string) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("%w: the object ends after %d bytes", errHeader, len(b))
 	}
@@ -172,7 +179,14 @@ func parseBlock(b []byte) (Header, error) {
 		return Header{}, fmt.Errorf("%w: it does not begin with the head of its frame", errHeader)
 	}
 	var h Header
-	if err := repository.Unseal(bytes.TrimRight(b[blockFrameHead:HeaderSize], " "), &h); err != nil {
+	doc := bytes.TrimRight(b[blockFrameHead:HeaderSize], " ")
+	var err error
+	if repo == nil {
+		err = repository.Unseal(doc, &h)
+	} else {
+		err = repo.Unseal(name, doc, &h)
+	}
+	if err != nil {
 		return Header{}, fmt.Errorf("%w: %w", errHeader, err)
 	}
 	return h, h.validate()

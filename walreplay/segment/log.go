@@ -177,6 +177,10 @@ func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*vie
 	l.headers = headers
 	v := &view{}
 	for name, found := range headers {
+		if errors.Is(found.err, repository.ErrForeign) {
+			v.foreign = append(v.foreign, name) // it does not exist
+			continue
+		}
 		if found.err != nil {
 			v.damaged = append(v.damaged, Damage{name, found.err})
 			continue
@@ -330,6 +334,10 @@ func (l *Log) Headers() []Header { return slices.Clone(l.current().segments) }
 
 // Alive are the names of the alive marks, ordered by index, then time.
 func (l *Log) Alive() []repository.MarkName { return slices.Clone(l.current().alive) }
+
+// Foreign are the names of segments whose headers were read, and that nobody who is
+// trusted signed. They are not among the others.
+func (l *Log) Foreign() []string { return slices.Clone(l.current().foreign) }
 
 // Damaged are the objects that cannot be used: by their headers, and as far
 // as bodies were read, by these.

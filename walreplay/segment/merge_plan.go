@@ -47,6 +47,13 @@ func (m *Merger) list(ctx context.Context) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Repo.Checks() {
+		merged, err := ownMerged(ctx, m.Repo, m.Timeline)
+		if err != nil {
+			return nil, err
+		}
+		segments = append(slices.DeleteFunc(segments, func(s repository.Segment) bool { return s.Level > 0 }), merged...)
+	}
 	l := &listing{}
 	for _, s := range segments {
 		l.levels[s.Level] = append(l.levels[s.Level], s)
@@ -221,6 +228,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Mer
 			switch {
 			case err == nil:
 				m.headers[name] = &item{planned(h), s.Object}
+			case errors.Is(err, repository.ErrForeign): // it does not exist
 			case unusable(err):
 				r.Damaged = append(r.Damaged, err)
 			case !errors.Is(err, sinks.ErrNotFound):

@@ -256,11 +256,22 @@ type mark struct {
 }
 
 func (m *Merger) listMarks(ctx context.Context, l *listing) error {
+	var own map[repository.MarkName]bool // nil: all of them
+	if m.Repo.Checks() {                 // a foreign one could make others needless
+		marks, err := m.Repo.Marks(ctx, m.Timeline)
+		if err != nil {
+			return err
+		}
+		own = make(map[repository.MarkName]bool, len(marks))
+		for _, n := range marks {
+			own[n] = true
+		}
+	}
 	for obj, err := range m.Repo.Sink().List(ctx, m.Timeline.String()+"/marks/", "") {
 		if err != nil {
 			return fmt.Errorf("list the marks of timeline %s in %s: %w", m.Timeline, m.Repo, err)
 		}
-		if n, err := repository.ParseMarkName(obj.Name); err == nil {
+		if n, err := repository.ParseMarkName(obj.Name); err == nil && (own == nil || own[n]) {
 			l.marks = append(l.marks, mark{n, obj})
 			l.seen(obj)
 		}

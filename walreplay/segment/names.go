@@ -65,13 +65,7 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 	if err != nil {
 		return nil, err
 	}
-	var ends []repository.Segment // whose names do not tell where they end
-	for i, s := range small {
-		if i+1 == len(small) || !follows(s, small[i+1]) {
-			ends = append(ends, s)
-		}
-	}
-	headers, err := l.readHeaders(ctx, ends)
+	small, headers, err := l.endsOf(ctx, small)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +119,34 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 	}
 	v.arrange()
 	return v, nil
+}
+
+// foreignTried is how often foreign segments at the end are passed over before all
+// headers are read.
+const foreignTried = 16
+
+// endsOf are segments of level 0 without the foreign ones at their ends, and the headers
+// of those whose names do not tell where they end.
+func (l *Log) endsOf(ctx context.Context, small []repository.Segment) ([]repository.Segment, map[string]listed, error) {
+	for tried := 0; ; tried++ {
+		var ends []repository.Segment
+		for i, s := range small {
+			if i+1 == len(small) || !follows(s, small[i+1]) {
+				ends = append(ends, s)
+			}
+		}
+		headers, err := l.readHeaders(ctx, ends)
+		if err != nil {
+			return nil, nil, err
+		}
+		own := slices.DeleteFunc(slices.Clone(small), func(s repository.Segment) bool {
+			return errors.Is(headers[s.String()].err, repository.ErrForeign)
+		})
+		if len(own) == len(small) || tried == foreignTried {
+			return small, headers, nil
+		}
+		small = own
+	}
 }
 
 // largest are merged segments without those that a larger one holds.
@@ -536,7 +558,7 @@ const newestTried = 16
 // is snapshot.ErrNewerFormat: who does not understand it must not go on from
 // another.
 func Newest(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (Header, bool, error) {
-	merged, err := repo.MergedSegments(ctx, t)
+	merged, err := ownMerged(ctx, repo, t)
 	if err != nil {
 		return Header{}, false, err
 	}
@@ -558,6 +580,19 @@ func Newest(ctx context.Context, repo *repository.Repository, t repository.Timel
 		return Header{}, false, err
 	}
 	return newestIn(ctx, repo, all)
+}
+
+// ownMerged are the merged segments of timeline t. Where signatures are checked the
+// foreign ones are left out: by its name alone one could replace everything.
+func ownMerged(ctx context.Context, repo *repository.Repository, t repository.TimelineID) ([]repository.Segment, error) {
+	merged, err := repo.MergedSegments(ctx, t)
+	if err != nil || !repo.Checks() {
+		return merged, err
+	}
+	headers, err := (&Log{repo: repo}).readHeaders(ctx, merged)
+	return slices.DeleteFunc(merged, func(s repository.Segment) bool {
+		return errors.Is(headers[s.String()].err, repository.ErrForeign)
+	}), err
 }
 
 func newestIn(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (Header, bool, error) {

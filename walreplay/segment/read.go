@@ -18,7 +18,8 @@ import (
 
 // ReadHeader reads the header of the segment called name, with one small
 // read, and checks that it belongs there. One that was altered or moved is a
-// *snapshot.DamagedError, one that a newer version wrote
+// *snapshot.DamagedError, which wraps repository.ErrForeign where nobody who is trusted
+// signed it; one that a newer version wrote
 // snapshot.ErrNewerFormat; sinks.ErrNotFound says that there is none.
 func ReadHeader(ctx context.Context, s sinks.Sink, name string) (Header, error) {
 	r, err := s.Open(ctx, name, 0, HeaderSize)
@@ -36,7 +37,11 @@ func header(r io.Reader, s sinks.Sink, name string) (Header, error) {
 	if err != nil {
 		return Header{}, fmt.Errorf("read %s in %s: %w", name, s, err)
 	}
-	h, err := parseBlock(b)
+	repo, err := repository.Of(s)
+	if err != nil {
+		return Header{}, err
+	}
+	h, err := parseBlock(b, repo, name)
 	switch {
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		return Header{}, fmt.Errorf("%s in %s: %w", name, s, err)

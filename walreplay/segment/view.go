@@ -15,6 +15,7 @@ type view struct {
 	alive    []repository.MarkName
 	records  []GapRecord
 	damaged  []Damage
+	foreign  []string
 	byNames  bool // not all headers were read; the segments do not overlap
 
 	chains []int // for each segment, which of them share a chain for certain

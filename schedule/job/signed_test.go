@@ -1,0 +1,86 @@
+package job
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+)
+
+// Unwrap gives the keys of what the simulation opens.
+func (h *host) Unwrap() sinks.Sink { return h.Sink }
+
+// trusting is s for agents that sign, and believe each other alone.
+func trusting(t *testing.T, s sinks.Sink) sinks.Sink {
+	t.Helper()
+	private, public, err := signing.NewKey()
+	ok(t, err)
+	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
+	ok(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
+	keys, err := signing.Read(key, trust, nil)
+	ok(t, err)
+	return repository.WithKeys(s, keys)
+}
+
+// Heartbeats of somebody who is not trusted neither take the lease, nor keep it from
+// whom it is due.
+func TestForeignLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, foreign := newRepo(t)
+		s := trusting(t, m)
+		a := startAgent(t, s, "a", 0, Options{}, endless("full"))
+		time.Sleep(Heartbeat)
+		b := startAgent(t, s, "b", 0, Options{}, endless("full"))
+		forged := 0
+		forge := func(lasting time.Duration) {
+			for end := time.Now().Add(lasting); time.Now().Before(end); time.Sleep(Heartbeat / 3) {
+				newest, _, err := foreign.NewestLease(t.Context(), 0)
+				ok(t, err)
+				err = foreign.WriteLease(t.Context(), repository.Lease{Number: newest + 1, Epoch: newest + 1, Holder: "x", Process: "x"})
+				if errors.Is(err, sinks.ErrExists) {
+					continue // an agent was faster
+				}
+				ok(t, err)
+				forged++
+			}
+		}
+		forge(time.Hour)
+		if got := holder(t, a, b); got != "a" {
+			t.Errorf("%q holds the lease", got)
+		}
+		a.kill()
+		forge(3 * lostAfter)
+		if got := holder(t, b); got != "b" {
+			t.Errorf("after a kill %q holds the lease", got)
+		}
+		b.stop()
+		if forged < 100 {
+			t.Errorf("%d were forged", forged)
+		}
+	})
+}
+
+// A result that nobody who is trusted wrote keeps no job from being done.
+func TestForeignResult(t *testing.T) {
+	m, foreign := newRepo(t)
+	ok(t, foreign.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, OK: true}))
+	ok(t, foreign.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1, Holder: "x"}))
+	own, err := repository.Open(t.Context(), trusting(t, m))
+	ok(t, err)
+	r, err := NewRunner(own, Options{Exclusive: true, Agent: "a"}, []Entry{endless("full")})
+	ok(t, err)
+	l := r.loops[0]
+	ok(t, l.History(t.Context()))
+	if l.isDealt("full", slot) {
+		t.Error("the slot is taken for done")
+	}
+	if number, why, err := l.claim(t.Context(), slot, false, 1); number != 2 || err != nil {
+		t.Errorf("attempt %d, %q, %v", number, why, err)
+	}
+}

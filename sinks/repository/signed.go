@@ -1,0 +1,291 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/signing"
+)
+
+// ErrForeign says that nobody who is trusted signed an object. It does not exist for
+// whoever was told whom to trust. It is ErrAltered as well: what does not care which of
+// the two it is passes over both.
+var ErrForeign = errors.New("not signed by anybody who is trusted")
+
+// foreignError is ErrForeign and ErrAltered.
+type foreignError struct {
+	object string
+	why    error
+}
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%s is foreign: %v; it does not count: find out who wrote it, then remove it, or trust the key", e.object, e.why)
+}
+
+// Is makes it both.
+func (e *foreignError) Is(target error) bool { return target == ErrForeign || target == ErrAltered }
+
+// Unwrap gives what is missing.
+func (e *foreignError) Unwrap() error { return e.why }
+
+// WithKeys is s, in which a repository signs what it writes, and believes what it
+// reads, by keys. They go with the sink, so that nobody who opens the repository there
+// can leave them out.
+func WithKeys(s sinks.Sink, keys signing.Keys) sinks.Sink {
+	if keys == (signing.Keys{}) {
+		return s
+	}
+	return &keyed{s, keys}
+}
+
+type keyed struct {
+	sinks.Sink
+	keys signing.Keys
+}
+
+// keysOf are the keys of a sink, or of one within it.
+func keysOf(s sinks.Sink) signing.Keys {
+	for {
+		if k, ok := s.(*keyed); ok {
+			return k.keys
+		}
+		outer, ok := s.(interface{ Unwrap() sinks.Sink })
+		if !ok {
+			return signing.Keys{}
+		}
+		s = outer.Unwrap()
+	}
+}
+
+// bound is a keyed sink with its repository.
+type bound struct {
+	sinks.Sink
+	repo *Repository
+}
+
+// Unwrap returns the sink without the repository.
+func (b *bound) Unwrap() sinks.Sink { return b.Sink }
+
+// Of is the repository whose Sink s is, or a sink within s; nil where nothing is signed
+// or checked there. It fails for a sink with keys that is no repository's Sink: without
+// the repository's ID nothing can be signed or checked.
+func Of(s sinks.Sink) (*Repository, error) {
+	for {
+		switch s := s.(type) {
+		case *bound:
+			return s.repo, nil
+		case *keyed:
+			return nil, fmt.Errorf("%s was not opened as a repository, so that signatures there have no meaning", s)
+		}
+		outer, ok := s.(interface{ Unwrap() sinks.Sink })
+		if !ok {
+			return nil, nil
+		}
+		s = outer.Unwrap()
+	}
+}
+
+// Checks tells whether signatures are checked here.
+func (r *Repository) Checks() bool { return r.keys.Trust != nil }
+
+// mayTrust refuses a repository without a marker where signatures are checked: each is
+// over the repository's ID, which nothing else tells.
+func (r *Repository) mayTrust() error {
+	if !r.Checks() {
+		return nil
+	}
+	return fmt.Errorf("%w: without it no signature can be checked; put it back from a copy of the repository, or read without signatures (--insecure-unsigned)", r.damage)
+}
+
+// kindOf is what kind of object is called name: its signature is of no other.
+func kindOf(name string) string {
+	folder, rest, _ := strings.Cut(name, "/")
+	switch folder {
+	case MarkerName:
+		return "repository"
+	case "timelines":
+		return "timeline"
+	case "verdicts":
+		return "verdict"
+	case "pruned":
+		return "pruned"
+	case "pins":
+		return "pin"
+	case "claims":
+		return "claim"
+	case "runner":
+		return "lease"
+	case "jobs":
+		return "job"
+	}
+	folder, _, inFolder := strings.Cut(rest, "/")
+	switch {
+	case folder == "full":
+		return "manifest"
+	case folder == "marks":
+		return "mark"
+	case folder == "gaps":
+		return "gap"
+	case inFolder && strings.HasPrefix(folder, "l"):
+		return "segment"
+	case strings.HasPrefix(folder, "superseded"):
+		return "superseded"
+	}
+	return "object"
+}
+
+func (r *Repository) statement(name string, s *sealed) signing.Statement {
+	return signing.Statement{Kind: kindOf(name), SHA256: s.SHA256, Repository: r.marker.ID, Object: name, Time: s.Signed}
+}
+
+// Seal is the function Seal for what is to be stored under name here: it is signed
+// where there is a key.
+func (r *Repository) Seal(name string, v any) ([]byte, error) {
+	return seal(v, func(s *sealed) error {
+		switch {
+		case r.keys.Signer == nil && r.Checks():
+			return errors.New("it would not be signed, and so be foreign to whoever checks signatures, as this command does: give a key with --signing-key")
+		case r.keys.Signer == nil:
+			return nil
+		case r.marker.ID == "":
+			return fmt.Errorf("it cannot be signed: %w", r.damage)
+		}
+		s.Signed = signing.Now()
+		var err error
+		s.Signature, err = r.keys.Signer.Sign(r.statement(name, s))
+		return err
+	})
+}
+
+// Unseal is the function Unseal for what is stored under name here. Where it is to be
+// signed and is not, that is ErrForeign, and v stays as it was.
+func (r *Repository) Unseal(name string, data []byte, v any) error {
+	s, err := r.open(name, data)
+	if err != nil {
+		return err
+	}
+	if err := s.decode(v); err != nil {
+		return fmt.Errorf("%s in %s: %w", name, r.sink, err)
+	}
+	return nil
+}
+
+func (r *Repository) open(name string, data []byte) (sealed, error) {
+	s, err := open(data)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s in %s: %w", name, r.sink, err)
+	case r.Checks():
+		if err = r.keys.Trust.Check(r.statement(name, &s), s.Signature); err != nil {
+			err = r.refuse(name, err)
+		}
+	}
+	return s, err
+}
+
+// maxForeign is how many foreign objects are remembered: whoever may add objects could
+// add millions.
+const maxForeign = 100
+
+// refuse remembers a foreign object, and says why it is one.
+func (r *Repository) refuse(name string, why error) error {
+	foreign := &foreignError{name + " in " + r.String(), why}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.foreign[name]; known || len(r.foreign) < maxForeign {
+		r.foreign[name] = foreign
+	}
+	return foreign
+}
+
+// Doubtful tells an error about a document's bytes, other than that it is foreign, for
+// those who in doubt go by its name: where signatures are checked a name is nothing
+// that anybody trusted said.
+func (r *Repository) Doubtful(err error) bool { return errors.Is(err, ErrAltered) && !r.Checks() }
+
+// Foreign are the foreign objects that were met so far, by name, and each one's error;
+// of very many the first.
+func (r *Repository) Foreign() (names []string, why map[string]error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.foreign)), maps.Clone(r.foreign)
+}
+
+// checkedAtOnce is how many documents are fetched at once: they are waited for, not
+// transferred.
+const checkedAtOnce = 32
+
+// dropForeign leaves out of what a listing shows the documents that are foreign: all
+// that is made of names alone would count them. What was looked at once is not read
+// again. Without trusted keys nothing is read.
+func dropForeign[N any](ctx context.Context, r *Repository, all []N, nameOf func(N) string) ([]N, error) {
+	if !r.Checks() {
+		return all, nil
+	}
+	foreign := make([]bool, len(all))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(checkedAtOnce)
+	for i, n := range all {
+		group.Go(func() (err error) {
+			foreign[i], err = r.isForeign(groupCtx, nameOf(n))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var own []N
+	for i, n := range all {
+		if !foreign[i] {
+			own = append(own, n)
+		}
+	}
+	return own, nil
+}
+
+// isForeign tells whether the document called name is foreign, or cannot be read as one
+// of anybody. One that is gone is not.
+func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
+	if !r.Checks() || r.isOwn(name) {
+		return false, nil
+	}
+	data, err := r.ReadBytes(ctx, name)
+	if err == nil {
+		_, err = r.open(name, data)
+	}
+	switch {
+	case errors.Is(err, sinks.ErrNotFound):
+		return false, nil
+	case errors.Is(err, ErrForeign):
+		return true, nil
+	case errors.Is(err, ErrAltered):
+		_ = r.refuse(name, err) // remembers it
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own[name] = true // for good: names are written once
+	return false, nil
+}
+
+// Counts tells whether the document called name is not foreign.
+func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
+	foreign, err := r.isForeign(ctx, name)
+	return !foreign, err
+}
+
+// isOwn tells whether a listing found the document to be a trusted one's.
+func (r *Repository) isOwn(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.own[name]
+}

@@ -1,0 +1,332 @@
+package repository_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// keyPair is a file with a private key, and a line for a file of trusted ones.
+func keyPair(t *testing.T) (path, public string) {
+	t.Helper()
+	private, pub, err := signing.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return textFile(t, string(private)), strings.TrimSpace(string(pub))
+}
+
+func textFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func readKeys(t *testing.T, key, trust string, revoked ...string) signing.Keys {
+	t.Helper()
+	keys, err := signing.Read(key, trust, revoked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+var (
+	signedTimeline = repository.TimelineID{ClusterID: 0xab, N: 1}
+	otherTimeline  = repository.TimelineID{ClusterID: 0xab, N: 2}
+)
+
+const signedBackup = "20260102T150405Z-3f9a2c"
+
+// kinds are documents of every kind: their names in two timelines, jobs or numbers.
+var kinds = map[string][2]string{
+	"timeline":    {repository.TimelineName(signedTimeline), repository.TimelineName(otherTimeline)},
+	"manifest":    {repository.ManifestName(signedTimeline, signedBackup), repository.ManifestName(otherTimeline, signedBackup)},
+	"superseded":  {repository.SupersededName(signedTimeline, 1), repository.SupersededName(otherTimeline, 1)},
+	"mark":        {repository.MarkName{Timeline: signedTimeline, Index: 1}.String(), repository.MarkName{Timeline: otherTimeline, Index: 1}.String()},
+	"gap":         {repository.GapName{Timeline: signedTimeline, First: 1, Last: 2}.String(), repository.GapName{Timeline: otherTimeline, First: 1, Last: 2}.String()},
+	"segment":     {repository.SegmentName{Timeline: signedTimeline, First: 1}.String(), repository.SegmentName{Timeline: otherTimeline, First: 1}.String()},
+	"merged":      {repository.SegmentName{Timeline: signedTimeline, Level: 1, First: 1, Last: 2}.String(), repository.SegmentName{Timeline: otherTimeline, Level: 1, First: 1, Last: 2}.String()},
+	"verdict":     {repository.VerdictName{Sequence: 1, Level: "none", Outcome: "passed"}.String(), repository.VerdictName{Sequence: 2, Level: "none", Outcome: "passed"}.String()},
+	"pruned":      {repository.PrunedName(signedTimeline, signedBackup), repository.PrunedName(otherTimeline, signedBackup)},
+	"pruned log":  {repository.PrunedLogName(signedTimeline, 7), repository.PrunedLogName(otherTimeline, 7)},
+	"pin":         {repository.PinName(signedTimeline, signedBackup), repository.PinName(otherTimeline, signedBackup)},
+	"claim":       {repository.ClaimName("full", "20260102T010000Z", 1), repository.ClaimName("prune", "20260102T010000Z", 1)},
+	"job":         {repository.JobResultName("full", "20260102T010000Z"), repository.JobResultName("prune", "20260102T010000Z")},
+	"failed job":  {repository.JobFailedName("full", "20260102T010000Z", 1), repository.JobFailedName("prune", "20260102T010000Z", 1)},
+	"lease":       {repository.LeaseName(1), repository.LeaseName(2)},
+	"other kinds": {repository.PinName(signedTimeline, signedBackup), repository.PrunedName(signedTimeline, signedBackup)},
+}
+
+// Whatever the kind of a document: who was told whom to trust reads what that one
+// signed, where that one put it, and nothing else.
+func TestForeign(t *testing.T) {
+	key, public := keyPair(t)
+	strangerKey, _ := keyPair(t)
+	trust := textFile(t, "ops "+public)
+	past := textFile(t, `ops valid-before="20200101Z" `+public)
+	revoked := textFile(t, public)
+	type body struct{ Text string }
+	for kind, names := range kinds {
+		name, elsewhere := names[0], names[1]
+		t.Run(kind, func(t *testing.T) {
+			ctx := t.Context()
+			places := map[string]sinks.Sink{}
+			open := func(place string, keys signing.Keys) *repository.Repository {
+				if places[place] == nil {
+					places[place] = sinktest.NewMemory()
+				}
+				r, err := repository.Init(ctx, repository.WithKeys(places[place], keys), time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			write := func(place, key string) []byte {
+				r := open(place, readKeys(t, key, ""))
+				if err := r.WriteDocument(ctx, name, body{"it"}); err != nil {
+					t.Fatal(err)
+				}
+				data, err := r.ReadBytes(ctx, name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return data
+			}
+			good := write("good", key)
+			unsigned := write("unsigned", "")
+			copied := func(to string, place string, data []byte) string {
+				open(place, signing.Keys{})
+				if _, err := sinks.Put(ctx, places[place], to, data, sinks.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				return place
+			}
+			write("stranger", strangerKey)
+			for _, test := range []struct {
+				why, place, name, trust, revoked, want string
+			}{
+				{"trusted", "good", name, trust, "", ""},
+				{"unsigned", "unsigned", name, trust, "", "it is not signed"},
+				{"by a stranger", "stranger", name, trust, "", "is not among those in"},
+				{"revoked", "good", name, trust, revoked, "was revoked by"},
+				{"outside its validity", "good", name, past, "", "is not valid at " + time.Now().UTC().Format("2006")},
+				{"moved from another repository", copied(name, "other repository", good), name, trust, "", "moved here"},
+				{"moved to another timeline, number, job or kind", copied(elsewhere, "good", good), elsewhere, trust, "", "moved here"},
+				{"one byte changed", copied(name, "changed", bytes.Replace(good, []byte(`"it"`), []byte(`"is"`), 1)), name, trust, "", "does not match"},
+				{"another's sum in the envelope", copied(name, "sum", resealed(t, good, unsigned, `"it"`, `"is"`)), name, trust, "", "moved here"},
+				{"another time", copied(name, "time", bytes.Replace(good, []byte(`"signed": "`+time.Now().UTC().Format("2006")), []byte(`"signed": "2019`), 1)), name, trust, "", "moved here"},
+			} {
+				var revoked []string
+				if test.revoked != "" {
+					revoked = append(revoked, test.revoked)
+				}
+				r := open(test.place, readKeys(t, "", test.trust, revoked...))
+				v := body{"untouched"}
+				err := r.ReadDocument(ctx, test.name, &v)
+				if test.want == "" {
+					if err != nil || v.Text != "it" {
+						t.Errorf("%s: %v, %v", test.why, v, err)
+					}
+					continue
+				}
+				if !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.name) || v.Text != "untouched" {
+					t.Errorf("%s: %+v, error %v, want %q", test.why, v, err, test.want)
+				}
+				if wantsForeign := test.why != "one byte changed"; errors.Is(err, repository.ErrForeign) != wantsForeign || wantsForeign && !strings.Contains(err.Error(), "find out who wrote it, then remove it, or trust the key") {
+					t.Errorf("%s: error %v", test.why, err)
+				}
+				if counts, err := r.Counts(ctx, test.name); counts || err != nil {
+					t.Errorf("%s: it counts, %v", test.why, err)
+				}
+			}
+			// Without trust everything whole is read, signed or not: also what older versions wrote.
+			for _, place := range []string{"good", "unsigned", "stranger", "other repository"} {
+				var v body
+				if err := open(place, signing.Keys{}).ReadDocument(ctx, name, &v); err != nil || v.Text != "it" {
+					t.Errorf("%s, without trust: %+v, %v", place, v, err)
+				}
+			}
+		})
+	}
+}
+
+// resealed is a signed document with another body, and that one's sum.
+func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
+	t.Helper()
+	var v struct{ Text string }
+	if err := repository.Unseal(unsigned, &v); err != nil {
+		t.Fatal(err)
+	}
+	v.Text = strings.Trim(to, `"`)
+	other, err := repository.Seal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(doc []byte) []byte { return doc[len(`{"sha256": "`):][:64] }
+	changed := bytes.Replace(signed, []byte(from), []byte(to), 1)
+	return bytes.Replace(changed, sum(signed), sum(other), 1)
+}
+
+// What nobody who is trusted wrote does not exist for what is made of names.
+func TestForeignNames(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := repository.Open(ctx, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slot := "20260102T010000Z"
+	must(own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
+	must(other.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}))
+	for n := range 3 {
+		must(other.WriteDocument(ctx, repository.SupersededName(signedTimeline, n+1), repository.Superseded{Format: 1, Timeline: signedTimeline, By: otherTimeline}))
+	}
+	_, err = sinks.Put(ctx, place, repository.SupersededName(signedTimeline, 4), []byte("junk"), sinks.CreateOptions{})
+	must(err)
+	must(other.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup}))
+	must(other.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 1 << 40}))
+	must(other.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: 3}))
+	must(other.WriteJobResult(ctx, repository.JobResult{Job: "full", Slot: slot, OK: true}))
+
+	if ids, err := own.TimelineIDs(ctx); err != nil || len(ids) != 1 || ids[0] != signedTimeline {
+		t.Errorf("timelines %v, %v", ids, err)
+	}
+	if id, err := own.FreeTimeline(ctx, otherTimeline); err != nil || id.N != 3 {
+		t.Errorf("free is %v, %v", id, err)
+	}
+	if _, ended, err := own.Superseded(ctx, signedTimeline); ended || err != nil {
+		t.Errorf("it has ended, %v", err)
+	}
+	if _, ended, err := other.Superseded(ctx, signedTimeline); !ended || err != nil {
+		t.Errorf("without trust it has not ended, %v", err)
+	}
+	if names, err := own.PrunedNames(ctx); err != nil || len(names) != 0 {
+		t.Errorf("pruned %v, %v", names, err)
+	}
+	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
+		t.Errorf("pruned logs %v, %v", names, err)
+	}
+	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Taken: 3}) {
+		t.Errorf("slot %+v, %v", s, err)
+	}
+	if names, _ := own.Foreign(); len(names) < 7 {
+		t.Errorf("foreign: %v", names)
+	}
+
+	// The real mark comes behind the forged ones, and counts.
+	must(own.Supersede(ctx, repository.Superseded{Timeline: signedTimeline, By: repository.TimelineID{ClusterID: 0xcd, N: 1}}))
+	if s, ended, err := own.Superseded(ctx, signedTimeline); !ended || err != nil || s.By.ClusterID != 0xcd {
+		t.Errorf("%+v, %v, %v", s, ended, err)
+	}
+	// Without end they are refused, not followed.
+	for n := 5; n < 80; n++ {
+		_, err := sinks.Put(ctx, place, repository.SupersededName(otherTimeline, n-4), []byte("junk"), sinks.CreateOptions{})
+		must(err)
+	}
+	if _, _, err := own.Superseded(ctx, otherTimeline); err == nil || !strings.Contains(err.Error(), "more than 64 marks") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Nothing unsigned is written where it would be foreign, and nothing is signed or
+// checked where the repository's ID is lost.
+func TestKeysNeedARepository(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	trust := textFile(t, "ops "+public)
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, trust)), time.Now())
+	if err == nil {
+		err = own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := repository.WithKeys(place, readKeys(t, "", trust))
+	r, err := repository.Open(ctx, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}); err == nil || !strings.Contains(err.Error(), "--signing-key") {
+		t.Errorf("error %v", err)
+	}
+	// The keys are found within whatever wraps the sink, and only in a repository's.
+	within := sinks.Remember(own.Sink(), 1<<20, func(string) bool { return true })
+	if of, err := repository.Of(within); of != own || err != nil {
+		t.Errorf("%v, %v", of, err)
+	}
+	if _, err := repository.Of(reader); err == nil {
+		t.Error("a sink with keys that nobody opened is taken for one without")
+	}
+	if of, err := repository.Of(place); of != nil || err != nil {
+		t.Errorf("%v, %v", of, err)
+	}
+	if err := place.Delete(context.Background(), repository.MarkerName); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repository.Open(ctx, reader); err == nil || !strings.Contains(err.Error(), "--insecure-unsigned") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, "")), time.Now()); err == nil || !strings.Contains(err.Error(), "put it back from a copy") {
+		t.Errorf("error %v", err)
+	}
+	if r, err := repository.Open(ctx, place); err != nil || r.Damage() == nil {
+		t.Errorf("without keys it is not opened: %v", err)
+	}
+}
+
+// Keys go with a sink: whatever wraps one has to give it, or nothing would be signed and
+// checked behind it.
+func TestWrappersUnwrap(t *testing.T) {
+	embeds := regexp.MustCompile(`(?m)^\t(sinks\.)?Sink$`)
+	unwraps := regexp.MustCompile(`\) Unwrap\(\) (sinks\.)?Sink`)
+	seen := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != "../.." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err == nil && embeds.Match(data) {
+			if seen++; len(embeds.FindAll(data, -1)) > len(unwraps.FindAll(data, -1))+strings.Count(path, "signed.go") {
+				t.Errorf("%s: a sink within another one has no Unwrap", path)
+			}
+		}
+		return err
+	})
+	if err != nil || seen < 5 {
+		t.Errorf("%d files, %v", seen, err)
+	}
+}

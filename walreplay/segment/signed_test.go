@@ -1,0 +1,147 @@
+package segment
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
+)
+
+// newKeys are those of somebody who trusts nobody else.
+func newKeys(t *testing.T) signing.Keys {
+	t.Helper()
+	private, public, err := signing.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
+	if err := errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := signing.Read(key, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// Whatever somebody adds to a log, who checks signatures reads the log that was there.
+func TestForeignLog(t *testing.T) {
+	pieces := run("a", 0, 1, 10, 20, 30, 40)
+	last := pieces[len(pieces)-1].last
+	forgeries := map[string]func(t *testing.T, s sinks.Sink, other *repository.Repository){
+		"it goes on": func(t *testing.T, s sinks.Sink, _ *repository.Repository) {
+			p := pieces[len(pieces)-1]
+			piece{"a", 1, p.last + 1, p.last + 10, 0, nil, p.first}.store(t, s)
+			piece{"a", 1, p.last + 11, p.last + 20, 0, nil, p.last + 1}.store(t, s)
+		},
+		"another history at its end": func(t *testing.T, s sinks.Sink, _ *repository.Repository) {
+			piece{"b", 15, 15, last + 50, 0, nil, 0}.store(t, s)
+		},
+		"merged over all": func(t *testing.T, s sinks.Sink, _ *repository.Repository) {
+			piece{"b", 1, 1, last + 50, 3, nil, 0}.store(t, s)
+		},
+		"merged within": func(t *testing.T, s sinks.Sink, _ *repository.Repository) {
+			piece{"b", 11, 11, 20, 1, nil, 0}.store(t, s)
+		},
+		"a segment in the middle": func(t *testing.T, s sinks.Sink, _ *repository.Repository) {
+			piece{"a", 1, 16, 18, 0, nil, 11}.store(t, s)
+		},
+		"marks and gaps": func(t *testing.T, _ sinks.Sink, other *repository.Repository) {
+			if err := errors.Join(
+				WriteMark(t.Context(), other, testTimeline, markOf(5, 1, start.Add(time.Hour)), nil),
+				WriteMark(t.Context(), other, testTimeline, markOf(last+5, 1, start.Add(time.Minute)), nil),
+				WriteGap(t.Context(), other, GapRecord{Timeline: testTimeline, First: last + 1, Last: 1 << 40, Reason: "forged", Created: start}),
+			); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, forge := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			place := sinktest.NewMemory()
+			own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+			for _, p := range pieces {
+				p.store(t, own.Sink())
+			}
+			other := newRepo(t, place)
+			forge(t, place, other)
+			if h, ok, err := Newest(t.Context(), own, testTimeline); err != nil || !ok || h.LastIndex != last {
+				t.Errorf("the newest is %+v, %v, %v", h, ok, err)
+			}
+			byNames, err := OpenNames(t.Context(), own, testTimeline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range []*Log{byNames, openLog(t, own)} {
+				wantEntries(t, l, "a", 1, last)
+				if spans := l.Spans(); len(spans) != 1 || spans[0].LastIndex != last {
+					t.Errorf("spans %+v", spans)
+				}
+				if len(l.Damaged()) > 0 || len(l.Alive()) > 0 || len(l.Gaps()) > 0 {
+					t.Errorf("damaged %v, alive %v, gaps %v", l.Damaged(), l.Alive(), l.Gaps())
+				}
+				if low, high, err := l.At(t.Context(), start.Add(time.Minute)); low != nil || high != nil || err != nil {
+					t.Errorf("marks %v, %v, %v", low, high, err)
+				}
+			}
+			if names, _ := own.Foreign(); len(names) == 0 {
+				t.Error("nothing is named as foreign")
+			}
+			// Without trust it is there: the forgery is one.
+			if h, _, err := Newest(t.Context(), other, testTimeline); err != nil || h.LastIndex < last {
+				t.Errorf("without trust the newest is %+v, %v", h, err)
+			}
+		})
+	}
+}
+
+// A segment that was moved, or whose header was changed, is refused before its entries
+// are read; and the longest header has room for a signature.
+func TestSignedHeader(t *testing.T) {
+	place, keys := sinktest.NewMemory(), newKeys(t)
+	own := newRepo(t, repository.WithKeys(place, keys))
+	long, _ := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
+	long.Tool = "requorum " + strings.Repeat("9", 100)
+	long.FirstMark, long.LastMark, long.Marks = start.Add(1), start.Add(2), maxMarks
+	long.FirstIndex, long.LastIndex, long.FirstTerm, long.LastTerm = 1<<63, 1<<63+9, 1<<63, 1<<63
+	long.Previous, long.Revision = 1<<62, 1<<62
+	long.Object.StoredSize, long.Object.RawSize = 1<<62, 1<<62
+	if block, err := long.signedBlock(own); err != nil || len(block) != HeaderSize {
+		t.Errorf("%d bytes, %v", len(block), err)
+	}
+	h, data := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
+	if err := Put(t.Context(), own.Sink(), h, data); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Read(t.Context(), own.Sink(), h.Name()); err != nil {
+		t.Fatal(err)
+	}
+	signed, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// To another repository of the same owner.
+	elsewhere := sinktest.NewMemory()
+	another := newRepo(t, repository.WithKeys(elsewhere, keys))
+	overwrite(t, elsewhere, h.Name(), signed)
+	if _, _, err := Read(t.Context(), another.Sink(), h.Name()); !errors.Is(err, repository.ErrForeign) {
+		t.Errorf("moved: %v", err)
+	}
+	// Another header before the same body, with the old signature.
+	changed, unsigned, err := Rename(h, signed, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, place, changed.Name(), unsigned)
+	if _, err := ReadHeader(t.Context(), own.Sink(), changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
+		t.Errorf("unsigned: %v", err)
+	}
+}
