@@ -117,6 +117,9 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	if a.config, a.keys, err = o.config(g); err != nil {
 		return err
 	}
+	if err := o.repo.keys.mayWrite(); err != nil {
+		return err
+	}
 	if a.config.Sink, err = o.repo.openSink(ctx, g); err != nil {
 		return err
 	}

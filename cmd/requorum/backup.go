@@ -94,6 +94,9 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := o.repo.keys.mayWrite(); err != nil {
+		return err
+	}
 	all, err := o.repo.openSinks(ctx, g)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
@@ -158,6 +160,9 @@ func (d *demo) run(ctx context.Context, keys int) (err error) {
 			err = errors.Join(err, d.archivers.end())
 		}
 	}()
+	if err := d.makeKeys(); err != nil {
+		return err
+	}
 	start, err := d.step("Three members of the bundled etcd", func() (err error) {
 		if d.tls, err = store.MakeRunTLS(filepath.Join(d.dir, "tls")); err != nil {
 			return err
@@ -217,7 +222,7 @@ func (d *demo) archive(ctx context.Context, old *store.LocalCluster) error {
 func (d *demo) backup(ctx context.Context, old *store.LocalCluster) error {
 	elapsed, err := d.step("requorum backup, while the client writes", func() error {
 		out, err := d.command(ctx, "backup", "--output", "json", "--read-back", "--endpoints", strings.Join(old.Endpoints(), ","),
-			"--cacert", d.tls.CA, "--cert", d.tls.Cert, "--key", d.tls.Key, "--repo", d.repository())
+			"--cacert", d.tls.CA, "--cert", d.tls.Cert, "--key", d.tls.Key, "--repo", d.repository(), "--signing-key", d.keyFile("key"), "--trust", d.keyFile("trust"))
 		if err != nil {
 			return err
 		}
@@ -383,12 +388,16 @@ func (a *demoArchivers) start(ctx context.Context, d *demo, m *store.Member, end
 	if err != nil {
 		return err
 	}
+	keys, err := signing.Read(d.keyFile("key"), d.keyFile("trust"), nil)
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
 	sink, err := disk.New(filepath.Join(d.dir, "repository"))
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}
 	one, err := archive.New(archive.Config{
-		Client: client, DataDir: m.Config().DataDir, Sink: sink, Tool: "requorum " + version,
+		Client: client, DataDir: m.Config().DataDir, Sink: repository.WithKeys(sink, keys), Tool: "requorum " + version,
 		SpoolDir: filepath.Join(d.dir, "spool", m.Config().Name), Interval: demoInterval, Logger: d.archiverLogger(),
 	})
 	if err != nil {
@@ -484,7 +493,7 @@ func (d *demo) startPlanned(ctx context.Context, plan *restore.Plan, clients []s
 // build runs 'requorum restore' as a user would.
 func (d *demo) build(ctx context.Context, dir, initialCluster string, target ...string) (*demoCluster, error) {
 	out, err := d.command(ctx, append([]string{
-		"restore", "--output", "json", "--repo", d.repository(), "--initial-cluster", initialCluster, "--data-dir", filepath.Join(dir, "{name}"),
+		"restore", "--output", "json", "--repo", d.repository(), "--trust", d.keyFile("trust"), "--initial-cluster", initialCluster, "--data-dir", filepath.Join(dir, "{name}"),
 	}, target...)...)
 	if err != nil {
 		return nil, err
@@ -494,6 +503,21 @@ func (d *demo) build(ctx context.Context, dir, initialCluster string, target ...
 		return nil, err
 	}
 	return &demoCluster{result: r.Restore}, nil
+}
+
+// keyFile is the key that signs what the demo stores, or the file that trusts it.
+func (d *demo) keyFile(name string) string { return filepath.Join(d.dir, "signing-"+name) }
+
+// makeKeys makes both.
+func (d *demo) makeKeys() error {
+	private, public, err := signing.NewKey()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.keyFile("key"), private, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(d.keyFile("trust"), append([]byte("demo "), public...), 0o600)
 }
 
 // repository is the URL of the demo's.

@@ -25,6 +25,7 @@ import (
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -68,6 +69,9 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 	case repo.Damage() != nil:
 		e.add(checkWarn, name, repo.Damage().Error(), "")
 	}
+	if err == nil && repo.Checks() {
+		e.examineForeign(first, repo)
+	}
 	e.examineLineage(first, s)
 	e.examineRightsIn(ctx, s, abilities)
 	if place.PaysPerRequest(name) && (e.agent == nil || e.agent.Archiving()) {
@@ -78,6 +82,26 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 		e.report.Costs = append(e.report.Costs, costOf(name, interval, e.options.archivers, e.agent != nil))
 	}
 	return abilities, true
+}
+
+// examineForeign tells of what nobody who is trusted signed, as far as it was met.
+func (e *examination) examineForeign(ctx context.Context, repo *repository.Repository) {
+	object := "signatures in " + repo.String()
+	_, err := snapshot.ReadCatalog(ctx, repo)
+	if err == nil {
+		_, err = verdict.ReadAll(ctx, repo)
+	}
+	if err != nil {
+		e.failed(object, err, e.nextOfPlace(err))
+		return
+	}
+	names, why := repo.Foreign()
+	for _, name := range names {
+		e.add(checkWarn, object, why[name].Error(), "")
+	}
+	if len(names) == 0 {
+		e.add(checkOK, object, "all backups and verdicts are signed by who is trusted", "")
+	}
 }
 
 // examineLineage tells of a repository that belongs to another cluster: nothing of this

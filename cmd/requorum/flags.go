@@ -18,6 +18,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 )
@@ -28,6 +29,7 @@ type repoFlags struct {
 	upload   string
 	download string
 	retryFor time.Duration
+	keys     keyFlags
 }
 
 func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
@@ -39,6 +41,88 @@ func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
 	f.StringVar(&r.upload, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
 	durationVar(f, &r.retryFor, "retry-for", time.Minute, "how long to try again while a repository is away or throttles")
 	f.StringVar(&r.download, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
+	f.StringVar(&r.keys.signingKey, "signing-key", "", "sign what is written into a repository with the Ed25519 key in this `file` (ssh-keygen -t ed25519)")
+	r.keys.addTrustFlags(f)
+}
+
+// keyFlags say with which key is signed, and whose signatures are believed.
+type keyFlags struct {
+	signingKey string
+	trust      string
+	revoked    []string
+	insecure   bool
+}
+
+func (k *keyFlags) addTrustFlags(f *pflag.FlagSet) {
+	f.StringVar(&k.trust, "trust", "", "believe only what a key in this `file` signed (OpenSSH's allowed_signers); the rest of a repository does not exist then")
+	f.StringArrayVar(&k.revoked, "revoked-keys", nil, "public keys in this `file`, one a line, are not trusted any more; may be given more than once")
+	f.BoolVar(&k.insecure, "insecure-unsigned", false, "check nobody's signature, although a file of trusted keys is configured")
+}
+
+// checks tells whether signatures are checked.
+func (k *keyFlags) checks() bool { return k.trust != "" && !k.insecure }
+
+// given tells whether any of them was.
+func (k *keyFlags) given() bool {
+	return k.signingKey != "" || k.trust != "" || len(k.revoked) > 0 || k.insecure
+}
+
+// parse reads the keys. It says so where trust is set aside.
+func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
+	trust, revoked := k.trust, k.revoked
+	if k.insecure {
+		if trust != "" {
+			g.note("--insecure-unsigned: nobody's signature is checked, although %s says whom to trust: who could write to the repository decides what is read", trust)
+		}
+		trust, revoked = "", nil
+	}
+	for _, path := range append([]string{k.signingKey, trust}, revoked...) {
+		if path == "" {
+			continue
+		}
+		if err := safedir.TrustedFile(path); err != nil {
+			return signing.Keys{}, fmt.Errorf("keys: %w", err)
+		}
+	}
+	if trust == "" && len(revoked) > 0 {
+		return signing.Keys{}, usageError{errors.New("--revoked-keys is of no use without --trust")}
+	}
+	keys, err := signing.Read(k.signingKey, trust, revoked)
+	if err != nil {
+		return keys, fmt.Errorf("keys: %w", err)
+	}
+	return keys, nil
+}
+
+// mayWrite refuses a command that would write what it would not believe itself.
+func (k *keyFlags) mayWrite() error {
+	if k.trust != "" && !k.insecure && k.signingKey == "" {
+		return usageError{errors.New("--trust without --signing-key: what this command writes into the repository would be foreign to whoever checks signatures: give the key that signs as well")}
+	}
+	return nil
+}
+
+// noteUnchecked says that nobody's signature is checked, for a command that acts upon
+// what it reads.
+func (g *globals) noteUnchecked(checked bool) {
+	if !checked {
+		g.note("nobody's signature was checked: who can write to the repository decides what is read; --trust FILE names whom to believe")
+	}
+}
+
+// noteForeign names what was passed over because nobody who is trusted signed it.
+func (g *globals) noteForeign(repos ...*repository.Repository) {
+	const most = 5
+	for _, r := range repos {
+		names, why := r.Foreign()
+		for i, name := range names {
+			if i == most {
+				g.note("%d more foreign objects in %s do not count: requorum list shows them", len(names)-most, r)
+				break
+			}
+			g.note("%v", why[name])
+		}
+	}
 }
 
 // openSinks opens all repositories' sinks. The caller closes them.
@@ -57,6 +141,10 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 	if r.retryFor <= 0 {
 		return nil, usageError{errors.New("--retry-for: want more than 0")}
 	}
+	keys, err := r.keys.parse(g)
+	if err != nil {
+		return nil, err
+	}
 	var all []sinks.Sink
 	for _, u := range r.urls {
 		s, err := openPlace(ctx, u, sinks.Options{Limits: sinks.Limits{Up: up, Down: down}, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}})
@@ -66,7 +154,7 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 		if slices.ContainsFunc(all, func(o sinks.Sink) bool { return o.String() == s.String() }) {
 			return nil, errors.Join(usageError{fmt.Errorf("--repo %s is given twice", s)}, s.Close(), closeSinks(all))
 		}
-		all = append(all, s)
+		all = append(all, repository.WithKeys(s, keys))
 	}
 	return all, nil
 }

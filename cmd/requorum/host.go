@@ -42,6 +42,7 @@ state folder tells the next one what is done.
 func newHostMayStartCommand(g *globals) *cobra.Command {
 	cfg := supervisor.DefaultSetup()
 	var repositories []string
+	var keys keyFlags
 	cmd := &cobra.Command{
 		Use:   "may-start --data-dir DIR [--repo URL]",
 		Short: "Fail where this host's member must not be started",
@@ -56,7 +57,7 @@ that cannot be asked within 10 s is told, and keeps no member down.
   requorum host may-start --data-dir /var/lib/etcd --repo 's3://bucket/prefix?region=eu-west-1'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.mayStart(cmd.Context(), cfg, repositories)
+			return g.mayStart(cmd.Context(), cfg, repositories, &keys)
 		},
 	}
 	f := cmd.Flags()
@@ -64,14 +65,19 @@ that cannot be asked within 10 s is told, and keeps no member down.
 	f.StringVar(&cfg.WALDir, "wal-dir", "", "its log's, where that is another `directory`")
 	f.StringVar(&cfg.StateDir, "state-dir", supervisor.DefaultStateDir, "the `folder` of this host's journal, as in the cluster file")
 	f.StringArrayVar(&repositories, "repo", nil, "a repository's `URL`; may be given more than once")
+	keys.addTrustFlags(f)
 	return cmd
 }
 
-func (g *globals) mayStart(ctx context.Context, setup *supervisor.Setup, repositories []string) error {
+func (g *globals) mayStart(ctx context.Context, setup *supervisor.Setup, repositories []string, flags *keyFlags) error {
 	if setup.DataDir == "" {
 		return usageError{errors.New("no data directory: give --data-dir DIR")}
 	}
-	cfg := &host.Config{Member: setup.MemberConfig, StateDir: setup.StateDir, Repositories: repositories}
+	keys, err := flags.parse(g)
+	if err != nil {
+		return err
+	}
+	cfg := &host.Config{Member: setup.MemberConfig, StateDir: setup.StateDir, Repositories: repositories, Trust: keys.Trust.Files()}
 	cfg.Member.Kind = supervisor.Command // of which nothing is asked
 	warnings, err := host.MayStart(ctx, cfg)
 	for _, w := range warnings {

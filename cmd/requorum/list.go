@@ -91,6 +91,8 @@ type catalogReport struct {
 	// DamagedTimelines have a descriptor that is damaged or gone.
 	DamagedTimelines []damagedReport    `json:"damaged_timelines"`
 	Incomplete       []incompleteReport `json:"incomplete"`
+	// Foreign are objects that nobody who is trusted signed; they count for nothing.
+	Foreign []foreignReport `json:"foreign,omitempty"`
 	// DamagedVerdicts are those that were altered or moved.
 	DamagedVerdicts []report.Finding `json:"damaged_verdicts"`
 	logsReport
@@ -185,13 +187,28 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 	for _, f := range verdicts.Findings {
 		damage = append(damage, &snapshot.DamagedError{Object: f.Object + " in " + r.String(), Offset: -1, Err: errors.New(f.Text)})
 	}
+	names, why := r.Foreign()
+	for _, name := range names {
+		listed.Foreign = append(listed.Foreign, foreignReport{name, why[name].Error()})
+	}
 	if g.output == "json" {
 		return errors.Join(g.printJSON(listed), errors.Join(damage...))
 	}
 	return errors.Join(g.tableCatalog(listed), errors.Join(damage...))
 }
 
+// foreignReport is an object that nobody who is trusted signed, and why it is none.
+type foreignReport struct {
+	Object string `json:"object"`
+	Error  string `json:"error"`
+}
+
 func (g *globals) tableCatalog(r catalogReport) error {
+	defer func() {
+		for _, f := range r.Foreign {
+			g.printf("FOREIGN: %s\n", f.Error)
+		}
+	}()
 	if len(r.Timelines) == 0 {
 		g.printf("%s: no backups yet\n", r.Repository)
 		return nil

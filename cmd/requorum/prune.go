@@ -71,11 +71,15 @@ locked full snapshots are refused.
 			if err != nil {
 				return usageError{err}
 			}
+			if err := repo.keys.mayWrite(); err != nil && !dryRun {
+				return err
+			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
 			}
 			defer r.Sink().Close() //nolint:errcheck // what was written was committed
+			defer g.noteForeign(r)
 			if forget {
 				return g.forget(cmd.Context(), r, id, dryRun, trusted)
 			}
@@ -311,6 +315,9 @@ retention alone. What is pinned already is no error, and stays as it was pinned.
 		Example: `  requorum pin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd --reason 'before the upgrade'`,
 		Args:    oneBackup,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := repo.keys.mayWrite(); err != nil {
+				return err
+			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err

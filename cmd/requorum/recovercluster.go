@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,21 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	cfg, err := recovery.ReadConfig(o.file)
 	if err != nil {
 		return req, usageError{err}
+	}
+	if k := o.repo.keys; k.given() {
+		k.signingKey, k.trust = cmp.Or(k.signingKey, cfg.SigningKeyFile), cmp.Or(k.trust, cfg.TrustFile)
+		k.revoked = append(slices.Clone(cfg.RevokedKeysFiles), k.revoked...)
+		if err := k.mayWrite(); err != nil {
+			return req, err
+		}
+		keys, err := k.parse(g)
+		if err != nil {
+			return req, err
+		}
+		cfg.UseKeys(keys)
+	}
+	if len(cfg.Repositories) > 0 {
+		g.noteUnchecked(cfg.Keys().Trust != nil)
 	}
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,

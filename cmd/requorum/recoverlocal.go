@@ -112,6 +112,7 @@ func (l *localRecovery) openRepositories(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.g.noteUnchecked(l.o.repo.keys.checks())
 	for _, sink := range all {
 		repo, err := repository.Open(ctx, sink)
 		if err != nil {

@@ -222,6 +222,14 @@ func clusterFileText(o *recoverOptions, hosts []recovery.HostConfig) string {
 			line("%s: %s", k.key, quoted(k.values))
 		}
 	}
+	for _, k := range [][2]string{{"signing-key-file", o.repo.keys.signingKey}, {"trust-file", o.repo.keys.trust}} {
+		if k[1] != "" {
+			line("%s: %s", k[0], quoted(k[1]))
+		}
+	}
+	if len(o.repo.keys.revoked) > 0 {
+		line("revoked-keys-files: %s", quoted(o.repo.keys.revoked))
+	}
 	line("defaults:")
 	dataDir := o.req.DataDir
 	if dataDir == "" {

@@ -94,7 +94,7 @@ what to say. Several members then need https:// peer URLs.
 }
 
 // repositoryFlags are of no use where the source is no repository.
-var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for"}
+var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
 
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {

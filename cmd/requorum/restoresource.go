@@ -119,7 +119,10 @@ func (g *globals) openSource(ctx context.Context, o *restoreOptions, args []stri
 	if s.repo, err = repo.openRepository(ctx, g); err != nil {
 		return nil, err
 	}
-	if err := s.find(ctx, g, o, args, plan); err != nil {
+	g.noteUnchecked(s.repo.Checks())
+	err = s.find(ctx, g, o, args, plan)
+	g.noteForeign(s.repo)
+	if err != nil {
 		return nil, errors.Join(s.nameOlder(ctx, g, err), s.close())
 	}
 	return s, nil

@@ -67,6 +67,9 @@ func TestScripts(t *testing.T) {
 			"log":      scriptLog,
 			"facts":    scriptFacts,
 			"none":     scriptNone,
+
+			"sshkey": scriptSSHKey,
+			"forge":  scriptForge,
 		},
 	})
 }

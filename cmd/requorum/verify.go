@@ -158,11 +158,16 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 			return nil, nil, fmt.Errorf("--sign-key: %w", err)
 		}
 	}
+	if err := o.repo.keys.mayWrite(); err != nil && !o.noVerdict && !o.dryRun {
+		return nil, nil, err
+	}
 	repo, err := o.repo.openRepository(ctx, g)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer repo.Sink().Close() //nolint:errcheck // what was written is committed, or an error is on its way
+	g.noteUnchecked(repo.Checks())
+	defer g.noteForeign(repo)
 	if o.dryRun {
 		return nil, nil, g.showVerifyPlan(ctx, repo, req)
 	}
@@ -199,7 +204,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "sample", "seed", "sign-key", "verify-key", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run"}
+	ofRepository := []string{"repo", "timeline", "sample", "seed", "sign-key", "verify-key", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
 )
@@ -50,6 +51,19 @@ type Config struct {
 	// Default: none; needed where there are identity files.
 	Recipients      []string `yaml:"recipients"`
 	RecipientsFiles []string `yaml:"recipients-files"`
+	// SigningKeyFile is the key that signs what a recovery writes into the repositories.
+	//
+	// Default: none; needed where there is a trust file.
+	SigningKeyFile string `yaml:"signing-key-file"`
+	// TrustFile names whose signatures are believed, in the form of OpenSSH's
+	// allowed_signers: what none of them signed in the repositories does not exist.
+	//
+	// Default: nobody's signature is checked.
+	TrustFile string `yaml:"trust-file"`
+	// RevokedKeysFiles hold public keys that are not trusted any more.
+	//
+	// Default: none.
+	RevokedKeysFiles []string `yaml:"revoked-keys-files"`
 	// StateDir is where the journal of a recovery lies, and what was read of the
 	// members. Keep it until the cluster is well.
 	//
@@ -60,6 +74,29 @@ type Config struct {
 	Hosts    []HostConfig     `yaml:"hosts"`
 
 	file string
+	keys signing.Keys
+}
+
+// Keys are with which a recovery signs, and whose signatures it believes.
+func (c *Config) Keys() signing.Keys { return c.keys }
+
+// UseKeys takes others than those that the file names.
+func (c *Config) UseKeys(keys signing.Keys) { c.keys = keys }
+
+// readKeys reads those that the file names.
+func (c *Config) readKeys() (err error) {
+	for _, path := range append([]string{c.SigningKeyFile, c.TrustFile}, c.RevokedKeysFiles...) {
+		if path == "" {
+			continue
+		}
+		if err := safedir.TrustedFile(path); err != nil {
+			return fmt.Errorf("the keys that %s names: %w", c.file, err)
+		}
+	}
+	if c.keys, err = signing.Read(c.SigningKeyFile, c.TrustFile, c.RevokedKeysFiles); err != nil {
+		return fmt.Errorf("the keys that %s names: %w", c.file, err)
+	}
+	return nil
 }
 
 // EtcdConfig is as whom the cluster itself is asked: whether it serves, and for the
@@ -131,6 +168,9 @@ func ReadConfig(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.readKeys(); err != nil {
+		return nil, err
+	}
 	// What its journals say is believed.
 	if err := safedir.TrustedFolder(c.StateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the cluster file's state-dir: %w", err)
@@ -165,7 +205,10 @@ func ParseConfig(data []byte, name string) (*Config, error) {
 
 // derive makes paths whole: relative ones are meant in a folder.
 func (c *Config) derive(dir string) {
-	all := []*string{&c.StateDir, &c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile}
+	all := []*string{&c.StateDir, &c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile, &c.SigningKeyFile, &c.TrustFile}
+	for i := range c.RevokedKeysFiles {
+		all = append(all, &c.RevokedKeysFiles[i])
+	}
 	for i := range c.IdentityFiles {
 		all = append(all, &c.IdentityFiles[i])
 	}
@@ -202,6 +245,12 @@ func (c *Config) faults(places *yamlfile.Places) (all []supervisor.ConfigFault) 
 	}
 	if len(c.IdentityFiles) > 0 && len(c.Recipients)+len(c.RecipientsFiles) == 0 && len(c.Repositories) > 0 {
 		add("identity-files", "the repositories are encrypted, and the full snapshot that a recovery ends with would not be: give recipients or recipients-files, the same as the agents have")
+	}
+	if c.TrustFile != "" && c.SigningKeyFile == "" {
+		add("trust-file", "what a recovery writes into the repositories unsigned would be foreign to who trusts by this file: give signing-key-file as well")
+	}
+	if c.TrustFile == "" && len(c.RevokedKeysFiles) > 0 {
+		add("revoked-keys-files", "without trust-file nobody's signature is checked: give that as well")
 	}
 	for _, u := range c.Repositories {
 		if parsed, err := url.Parse(u); err != nil || parsed.Scheme == "" {

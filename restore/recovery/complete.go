@@ -123,7 +123,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 			errs = append(errs, err)
 			continue
 		}
-		all, names = append(all, s), append(names, name)
+		all, names = append(all, repository.WithKeys(s, d.cfg.Keys())), append(names, name)
 	}
 	if len(all) == 0 {
 		return stored, errors.Join(errs...)

@@ -95,7 +95,7 @@ func Lines(cfg *Config, version string, identities []string, environment map[str
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		told := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Environment: environment}
+		told := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
 		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: told, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -55,13 +56,13 @@ func (d *driver) repositories(ctx context.Context) (*repositories, error) {
 	for _, url := range d.cfg.Repositories {
 		o := &opened{url: url}
 		r.all = append(r.all, o)
-		all.Go(func() { o.open(ctx) })
+		all.Go(func() { o.open(ctx, d.cfg.Keys()) })
 	}
 	all.Wait()
 	return r, nil
 }
 
-func (o *opened) open(ctx context.Context) {
+func (o *opened) open(ctx context.Context, keys signing.Keys) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*repositoryPatience, errors.New("it does not answer"))
 	defer cancel()
 	s, err := place.Open(ctx, o.url, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
@@ -69,7 +70,7 @@ func (o *opened) open(ctx context.Context) {
 		o.err = err
 		return
 	}
-	o.sink = s
+	o.sink = repository.WithKeys(s, keys)
 	o.repo, o.err = repository.Open(ctx, o.sink)
 }
 

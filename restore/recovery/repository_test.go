@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 )
@@ -95,7 +96,7 @@ func TestUnreadNames(t *testing.T) {
 func reopened(t *testing.T, url string) *repository.Repository {
 	t.Helper()
 	o := &opened{url: url}
-	o.open(t.Context())
+	o.open(t.Context(), signing.Keys{})
 	if o.err != nil {
 		t.Fatal(o.err)
 	}

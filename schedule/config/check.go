@@ -50,6 +50,8 @@ func (c *Config) Check() []error {
 		add(cert.Err)
 	}
 	add(c.checkKeys())
+	_, err = c.Keys()
+	add(err)
 	signing, err := c.SigningKey()
 	add(err)
 	trusted, err := c.TrustedKeys()
@@ -81,6 +83,11 @@ func (c *Config) files() (all []file) {
 	}
 	for i, f := range c.Encryption.IdentityFiles {
 		add(fmt.Sprintf("encryption.identity-files[%d]", i), f)
+	}
+	add("repository.signing-key-file", c.Repository.SigningKeyFile)
+	add("repository.trust-file", c.Repository.TrustFile)
+	for i, f := range c.Repository.RevokedKeysFiles {
+		add(fmt.Sprintf("repository.revoked-keys-files[%d]", i), f)
 	}
 	add("verdicts.sign-key-file", c.Verdicts.SignKeyFile)
 	for i, f := range c.Verdicts.TrustedKeyFiles {
@@ -497,6 +504,13 @@ func (k *checker) objectives() {
 	k.refuse(k.Archiving() && o.RecoveryPoint < 2*k.Archive.Interval, "objectives.recovery-point", "%s cannot be kept with an archive interval of %s: write twice that at least, or a shorter archive.interval", o.RecoveryPoint, k.Archive.Interval)
 	k.positive("objectives.recovery-point", o.RecoveryPoint, time.Second)
 	k.positive("objectives.verified-within", o.VerifiedWithin, time.Minute)
+	k.absolute("repository.signing-key-file", k.Repository.SigningKeyFile)
+	k.absolute("repository.trust-file", k.Repository.TrustFile)
+	for i, f := range k.Repository.RevokedKeysFiles {
+		k.absolute(fmt.Sprintf("repository.revoked-keys-files[%d]", i), f)
+	}
+	k.refuse(k.Repository.TrustFile != "" && k.Repository.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
+	k.refuse(k.Repository.TrustFile == "" && len(k.Repository.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
 	k.absolute("verdicts.sign-key-file", k.Verdicts.SignKeyFile)
 	for i, f := range k.Verdicts.TrustedKeyFiles {
 		k.absolute(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), f)

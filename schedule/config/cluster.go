@@ -84,6 +84,20 @@ type Repository struct {
 	//
 	// Default: none.
 	Writer string `yaml:"writer"`
+	// File with the Ed25519 key, made by ssh-keygen, that signs all that this agent
+	// writes.
+	//
+	// Default: none: who can write to the repository decides what is restored.
+	SigningKeyFile string `yaml:"signing-key-file"`
+	// File with the keys that are trusted, in the form of OpenSSH's allowed_signers:
+	// what none of them signed does not exist for this agent.
+	//
+	// Default: nobody's signature is checked.
+	TrustFile string `yaml:"trust-file"`
+	// Files with public keys that are not trusted any more, one a line.
+	//
+	// Default: none.
+	RevokedKeysFiles []string `yaml:"revoked-keys-files"`
 }
 
 // Encryption is to whom everything is encrypted, and how it is compressed.

@@ -15,6 +15,8 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
@@ -102,7 +104,24 @@ func (c *Config) OpenSink(ctx context.Context) (sinks.Sink, error) {
 	if err != nil {
 		return nil, c.fault("repository.url", err)
 	}
-	return s, nil
+	keys, err := c.Keys()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return repository.WithKeys(s, keys), nil
+}
+
+// Keys are with which this agent signs, and whose signatures it believes.
+func (c *Config) Keys() (signing.Keys, error) {
+	r := c.Repository
+	keys, err := signing.Read(r.SigningKeyFile, r.TrustFile, r.RevokedKeysFiles)
+	switch {
+	case err != nil && r.TrustFile == "":
+		err = c.fault("repository.signing-key-file", err)
+	case err != nil:
+		err = c.fault("repository.trust-file", err)
+	}
+	return keys, err
 }
 
 // Codec is how objects are stored; files of recipients are read anew.

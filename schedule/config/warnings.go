@@ -80,6 +80,7 @@ func (k *checker) warnModes() {
 	secret := map[string]string{
 		"etcd.key": k.Etcd.Key, "etcd.password-file": k.Etcd.PasswordFile, "listen.key": k.Listen.Key,
 		"heartbeat.url-file": k.Heartbeat.URLFile, "verdicts.sign-key-file": k.Verdicts.SignKeyFile,
+		"repository.signing-key-file": k.Repository.SigningKeyFile,
 	}
 	for i, f := range k.Encryption.IdentityFiles {
 		secret[fmt.Sprintf("encryption.identity-files[%d]", i)] = f

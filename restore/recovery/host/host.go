@@ -37,6 +37,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -332,6 +333,8 @@ type Config struct {
 	// Identities are the lines of age keys that open what is encrypted there. They are
 	// secret, and stay in memory.
 	Identities []string
+	// Trust says whose signatures are believed there; nil: nobody's is checked.
+	Trust *signing.Files
 	// Environment are the operator's variables with credentials of repositories. They
 	// are secret, and count for the host process alone.
 	Environment map[string]string

@@ -102,7 +102,7 @@ func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []
 	answers := make(chan answer, len(h.Config.Repositories))
 	for i, url := range h.Config.Repositories {
 		go func() {
-			ended, err := supersededIn(asking, url, cluster, takenBack)
+			ended, err := h.supersededIn(asking, url, cluster, takenBack)
 			answers <- answer{fmt.Sprintf("repositories[%d]", i), ended, err}
 		}()
 	}
@@ -133,8 +133,8 @@ func supersededError(cluster snapshot.ID, ended *repository.Superseded) error {
 
 // supersededIn is the mark that ended the newest timeline of a cluster, where all of
 // them have ended; nil where one lives, or none is known.
-func supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, err error) {
-	repo, err := open(ctx, url, askFor)
+func (h *host) supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, err error) {
+	repo, err := h.open(ctx, url, askFor)
 	if err != nil {
 		return nil, err
 	}

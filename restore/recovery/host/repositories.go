@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -35,12 +36,19 @@ type opened struct {
 }
 
 // open opens a repository of the configuration. The caller closes its sink.
-func open(ctx context.Context, url string, retry time.Duration) (*opened, error) {
+func (h *host) open(ctx context.Context, url string, retry time.Duration) (*opened, error) {
+	var keys signing.Keys
+	if files := h.Config.Trust; files != nil {
+		var err error
+		if keys.Trust, err = signing.ParseTrust(*files); err != nil {
+			return nil, err
+		}
+	}
 	sink, err := place.Open(ctx, url, sinks.Options{Retry: sinks.Retry{For: retry}})
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{Sink: sink}
+	m := &meter{Sink: repository.WithKeys(sink, keys)}
 	repo, err := repository.Open(ctx, m)
 	if err != nil {
 		return nil, errors.Join(err, sink.Close())
@@ -65,7 +73,7 @@ func (s *rebuilding) openRepositories(ctx context.Context) {
 // with the others.
 func (h *host) openAll(ctx context.Context) (all []*opened, why error) {
 	for _, url := range h.Config.Repositories {
-		o, err := open(ctx, url, retryFor)
+		o, err := h.open(ctx, url, retryFor)
 		if err != nil {
 			why = errors.Join(why, err)
 			continue
@@ -140,7 +148,7 @@ func (h *host) tryAll(ctx context.Context, try func(context.Context, *repository
 		go func() {
 			a := answer{i: i, err: identitiesErr}
 			if a.err == nil {
-				a.lacks, a.err = tryOne(ctx, url, identities, try)
+				a.lacks, a.err = h.tryOne(ctx, url, identities, try)
 			}
 			answers <- a
 		}()
@@ -158,8 +166,8 @@ func (h *host) tryAll(ctx context.Context, try func(context.Context, *repository
 	return all
 }
 
-func tryOne(ctx context.Context, url string, identities []age.Identity, try func(context.Context, *repository.Repository, []age.Identity) ([]Lack, error)) (lacks []Lack, err error) {
-	o, err := open(ctx, url, askFor)
+func (h *host) tryOne(ctx context.Context, url string, identities []age.Identity, try func(context.Context, *repository.Repository, []age.Identity) ([]Lack, error)) (lacks []Lack, err error) {
+	o, err := h.open(ctx, url, askFor)
 	if err != nil {
 		return nil, err
 	}
