@@ -42,8 +42,8 @@ type MemberSite struct {
 
 // Check looks, without changing anything, whether Execute could do its work on
 // this host: directories, their users, permissions and space. All that is in
-// the way is in the error, joined. Of the options, Only, SetAside and Owner
-// count. A plan that needs Only (NeedsOnly), checked without it, is no error:
+// the way is in the error, joined. Of the options, Only, SetAside, Owner and
+// Foreseen count. A plan that needs Only (NeedsOnly), checked without it, is no error:
 // nothing is looked at then, and a note says so.
 func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) {
 	members, err := p.local(opts.Only)
@@ -78,6 +78,9 @@ func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) 
 		return r, errors.Join(problems...)
 	}
 	if r.Completes = completable(p, opts.Only, found); r.Completes != nil {
+		return r, nil
+	}
+	if opts.Foreseen && inPlace(opts.Only, found) != nil {
 		return r, nil
 	}
 	for i, m := range members {

@@ -24,6 +24,10 @@ type ExecOptions struct {
 	// if not nil, wins over the plan's.
 	SetAside bool
 	Owner    *Owner
+	// Foreseen says that the image stands for one that a replay is to give, for Check:
+	// whether members that an earlier run put in place, and did not set free, are what
+	// this one asks for can then not be seen yet. Execute sees it, after the replay.
+	Foreseen bool
 	// Progress, if not nil, is called from one goroutine at a time.
 	Progress func(Progress)
 	// Logger may be nil.
@@ -170,10 +174,19 @@ func (r *run) result() *Result {
 // firstSegment is the name of a new log's only segment.
 const firstSegment = "0000000000000000-0000000000000000.wal"
 
-// completable returns the plan of an earlier run that asked for the same, put
-// all members of this host in place, and was ended before it had removed all
-// blockers. Starting anew would mean to replace members that may serve already.
+// completable returns the plan of an earlier run that asked for the same, and whose
+// members are inPlace. Starting anew would mean to replace members that may serve
+// already.
 func completable(p *Plan, only string, found []*finding) *Plan {
+	if earlier := inPlace(only, found); earlier != nil && p.matches(earlier) {
+		return earlier
+	}
+	return nil
+}
+
+// inPlace returns the plan of an earlier run that put all members of this host in
+// place, and was ended before it had removed all blockers.
+func inPlace(only string, found []*finding) *Plan {
 	var earlier *Plan
 	blocked := false
 	for _, s := range found {
@@ -189,7 +202,7 @@ func completable(p *Plan, only string, found []*finding) *Plan {
 		}
 		earlier = s.record.Plan
 	}
-	if !blocked || !p.matches(earlier) {
+	if !blocked {
 		return nil
 	}
 	return earlier

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -194,4 +195,59 @@ func TestPromise2DataDirOnly(t *testing.T) {
 		t.Errorf("/last is %v, %v", got, err)
 	}
 	expectEqual(t, t.Context(), restored)
+}
+
+// Promise 1: a restore that replays, killed when it has put all members in place and
+// blocks them still, is completed by the same command. Another request is refused.
+func TestPromise1KilledAfterTheReplay(t *testing.T) {
+	t.Parallel()
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
+	u := newUser(t)
+	client := c.Client(t)
+	for i := range 20 {
+		if _, err := client.Put(t.Context(), fmt.Sprintf("/key/%02d", i), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.StopAll()
+	args := []string{
+		"restore", "--output", "json", "--from-data-dir", c.Member(0).DataDir,
+		"--initial-cluster", storetest.InitialCluster(t, names(3)...),
+	}
+	for round := range 30 {
+		dir := u.path(fmt.Sprint("data", round))
+		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
+		sealed := func() bool {
+			all, _ := filepath.Glob(filepath.Join(dir, "m1", "member", "requorum-restored.json")) // the pattern is right
+			return len(all) > 0
+		}
+		if !u.start(t, same...).killOnce(t, sealed, 0) {
+			continue // it was faster
+		}
+		blocked, err := restore.Incomplete(filepath.Join(dir, "m3"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if blocked == nil {
+			continue
+		}
+		other := append(slices.Clone(same), "--initial-cluster", storetest.InitialCluster(t, names(3)...)) // at other ports
+		if e := u.must(t, exitFailed, other...); !strings.Contains(e.stderr, "was restored there") {
+			t.Errorf("another request: %s", e)
+		}
+		r := decode[restoreReport](t, u.must(t, exitOK, same...))
+		if !r.Restore.CompletedEarlier || r.Restore.Plan.ID != blocked.ID {
+			t.Errorf("the same request: %+v", r.Restore)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, ".requorum*")); len(left) > 0 {
+			t.Errorf("it leaves %q", left)
+		}
+		for _, m := range r.Restore.Members {
+			if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
+				t.Error(err)
+			}
+		}
+		return
+	}
+	t.Fatal("no run was killed while its members were blocked")
 }

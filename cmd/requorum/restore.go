@@ -224,6 +224,7 @@ func (o *restoreOptions) checkAhead(ctx context.Context, src *restoreSource, pla
 	if o.dryRun {
 		return nil // it shows what it finds, after the plan
 	}
+	host.Foreseen = true
 	if _, err := plan.Check(ctx, host); err != nil {
 		return err
 	}
