@@ -184,7 +184,7 @@ func (s *Machines) firstWrite(t *testing.T, prefix string) (ended func() *Load) 
 		}
 	})
 	return func() *Load {
-		time.AfterFunc(10*time.Second, cancel)
+		time.AfterFunc(2*time.Minute, cancel)
 		writing.Wait()
 		cancel()
 		if len(l.Acks()) == 0 {

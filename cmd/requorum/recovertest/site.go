@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -139,7 +140,11 @@ func (s *Site) Client(t testing.TB, hosts ...*Host) *clientv3.Client {
 	for _, h := range hosts {
 		endpoints = append(endpoints, h.ClientURL)
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, DialOptions: []grpc.DialOption{storetest.AskAgain()}})
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, DialOptions: []grpc.DialOption{
+		storetest.AskAgain(),
+		// By default a host that was away for a minute is asked half a minute later.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second}),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
