@@ -2,6 +2,7 @@ package job
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -63,6 +64,30 @@ func TestForeignLease(t *testing.T) {
 		if forged < 100 {
 			t.Errorf("%d were forged", forged)
 		}
+	})
+}
+
+// Nor do those far ahead, where the numbers would end.
+func TestForeignLeaseAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, foreign := newRepo(t)
+		s := trusting(t, m)
+		for _, number := range []uint64{1 << 40, 1<<40 + 1, math.MaxUint64 - 1, math.MaxUint64} {
+			ok(t, foreign.WriteLease(t.Context(), repository.Lease{Number: number, Epoch: number, Holder: "x", Process: "x"}))
+		}
+		a := startAgent(t, s, "a", 0, Options{}, endless("full"))
+		time.Sleep(3 * lostAfter)
+		if got := holder(t, a); got != "a" {
+			t.Errorf("%q holds the lease", got)
+		}
+		b := startAgent(t, s, "b", 0, Options{}, endless("full"))
+		time.Sleep(Heartbeat)
+		a.kill()
+		time.Sleep(3 * lostAfter)
+		if got := holder(t, b); got != "b" {
+			t.Errorf("after a kill %q holds the lease", got)
+		}
+		b.stop()
 	})
 }
 

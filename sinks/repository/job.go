@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -430,8 +431,16 @@ func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint6
 			runs = append(runs, [2]uint64{n, n})
 		}
 	}
+	for i := len(runs) - 1; i >= 0; i-- {
+		if counts, err := r.leasesCount(ctx, from, runs[i]); err != nil {
+			return 0, "", err
+		} else if !counts {
+			stray = LeaseName(runs[i][0])
+			runs = slices.Delete(runs, i, i+1)
+		}
+	}
 	if len(runs) == 0 {
-		return newest, "", nil
+		return newest, stray, nil
 	}
 	// The heartbeats are those that go on from the known one. Where that is not known, or
 	// was removed with the old ones, they are the last of which there are several.
@@ -452,4 +461,23 @@ func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint6
 		stray = LeaseName(runs[at+1][0])
 	}
 	return runs[at][1], stray, nil
+}
+
+// leasesTried is how many heartbeats at the end of a run are looked at for one that is
+// not foreign.
+const leasesTried = 64
+
+// leasesCount tells whether a run of heartbeats is of those that are trusted, as far as
+// its end tells: nobody else decides where the numbers go on. One that goes on from a
+// known heartbeat is.
+func (r *Repository) leasesCount(ctx context.Context, from uint64, run [2]uint64) (bool, error) {
+	if !r.Checks() || run[0] == from {
+		return true, nil
+	}
+	for n, tried := run[1], 0; n >= run[0] && tried < leasesTried; n, tried = n-1, tried+1 {
+		if counts, err := r.Counts(ctx, LeaseName(n)); counts || err != nil {
+			return counts, err
+		}
+	}
+	return false, nil
 }
