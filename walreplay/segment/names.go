@@ -583,7 +583,8 @@ func Newest(ctx context.Context, repo *repository.Repository, t repository.Timel
 }
 
 // ownMerged are the merged segments of timeline t. Where signatures are checked the
-// foreign ones are left out: by its name alone one could replace everything.
+// foreign ones are left out, and the damaged ones, which may be anybody's: by its name
+// alone one could replace everything.
 func ownMerged(ctx context.Context, repo *repository.Repository, t repository.TimelineID) ([]repository.Segment, error) {
 	merged, err := repo.MergedSegments(ctx, t)
 	if err != nil || !repo.Checks() {
@@ -591,7 +592,7 @@ func ownMerged(ctx context.Context, repo *repository.Repository, t repository.Ti
 	}
 	headers, err := (&Log{repo: repo}).readHeaders(ctx, merged)
 	return slices.DeleteFunc(merged, func(s repository.Segment) bool {
-		return errors.Is(headers[s.String()].err, repository.ErrForeign)
+		return isDamage(headers[s.String()].err)
 	}), err
 }
 

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,5 +144,33 @@ func TestSignedHeader(t *testing.T) {
 	overwrite(t, place, changed.Name(), unsigned)
 	if _, err := ReadHeader(t.Context(), own.Sink(), changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
 		t.Errorf("unsigned: %v", err)
+	}
+}
+
+// An object that is no segment at all hides nothing by its name: it may be anybody's.
+func TestGarbageAboveLog(t *testing.T) {
+	place := sinktest.NewMemory()
+	own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+	pieces := run("a", 0, 1, 10, 20, 30, 40)
+	for _, p := range append(pieces, run("a", 1, 1, 20)...) {
+		p.store(t, own.Sink())
+	}
+	last := pieces[len(pieces)-1].last
+	garbage := repository.SegmentName{Timeline: testTimeline, Level: 3, First: 1, Last: math.MaxUint64, Start: true}
+	if _, err := sinks.Put(t.Context(), place, garbage.String(), make([]byte, HeaderSize+100), sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repository.ParseSegmentName(garbage.String()); err != nil {
+		t.Fatal(err)
+	}
+	if h, ok, err := Newest(t.Context(), own, testTimeline); err != nil || !ok || h.LastIndex != last {
+		t.Errorf("the newest ends at %d, not %d: %v, %v", h.LastIndex, last, ok, err)
+	}
+	byNames, err := OpenNames(t.Context(), own, testTimeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*Log{byNames, openLog(t, own)} {
+		wantEntries(t, l, "a", 1, last)
 	}
 }
