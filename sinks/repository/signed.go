@@ -159,8 +159,14 @@ func (r *Repository) Seal(name string, v any) ([]byte, error) {
 		}
 		s.Signed = signing.Now()
 		var err error
-		s.Signature, err = r.keys.Signer.Sign(r.statement(name, s))
-		return err
+		if s.Signature, err = r.keys.Signer.Sign(r.statement(name, s)); err != nil || !r.Checks() {
+			return err
+		}
+		// A key that was trusted at the start may have run out, or not be for this kind.
+		if err := r.keys.Trust.Check(r.statement(name, s), s.Signature); err != nil {
+			return fmt.Errorf("it would be foreign to whoever checks signatures, as this command does: %w", err)
+		}
+		return nil
 	})
 }
 

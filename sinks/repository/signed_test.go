@@ -245,13 +245,39 @@ func TestForeignNames(t *testing.T) {
 	if s, ended, err := own.Superseded(ctx, signedTimeline); !ended || err != nil || s.By.ClusterID != 0xcd {
 		t.Errorf("%+v, %v, %v", s, ended, err)
 	}
-	// Without end they are refused, not followed.
+	// Without end they are not followed, and keep nobody from the timeline: whoever writes
+	// refuses to go behind them, so no real one is there.
 	for n := 5; n < 80; n++ {
 		_, err := sinks.Put(ctx, place, repository.SupersededName(otherTimeline, n-4), []byte("junk"), sinks.CreateOptions{})
 		must(err)
 	}
-	if _, _, err := own.Superseded(ctx, otherTimeline); err == nil || !strings.Contains(err.Error(), "more than 64 marks") {
+	if _, ended, err := own.Superseded(ctx, otherTimeline); ended || err != nil {
+		t.Errorf("ended: %v, %v", ended, err)
+	}
+	if err := own.Supersede(ctx, repository.Superseded{Timeline: otherTimeline, By: signedTimeline}); err == nil || !strings.Contains(err.Error(), "more than 64 marks") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What a key may not sign, by whom the writer trusts itself, is not written: it would be
+// foreign to its own writer.
+func TestNotWrittenForOthers(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	trust := textFile(t, `ops namespaces="requorum-repository,requorum-timeline" `+public)
+	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, trust)), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}); err != nil {
+		t.Error(err)
+	}
+	err = own.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 7})
+	if err == nil || !strings.Contains(err.Error(), "may not sign requorum-pruned") {
+		t.Errorf("error %v", err)
+	}
+	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
+		t.Errorf("%v, %v", names, err)
 	}
 }
 
