@@ -129,16 +129,13 @@ func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.
 
 // addBackups reads the manifests of timelines, as many as may be held.
 func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, timelines []repository.TimelineID) error {
-	budget := repository.NewFullsBudget()
-	listed := map[repository.TimelineID]int{}
-	for _, t := range timelines {
-		before := budget.Added()
-		if err := repo.AddFulls(ctx, t, budget); err != nil {
-			return err
-		}
-		listed[t] = budget.Added() - before
+	fulls, listed, more, err := listFulls(ctx, repo.AddFulls, timelines)
+	if err == nil && more && repo.Checks() { // others leave no room for those that count
+		fulls, listed, _, err = listFulls(ctx, repo.AddOwnFulls, timelines)
 	}
-	fulls, _ := budget.Kept()
+	if err != nil {
+		return err
+	}
 	for _, t := range timelines {
 		n := 0 // they are in the order of timelines
 		for n < len(fulls) && fulls[n].Timeline == t {
@@ -155,6 +152,22 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 		fulls = fulls[n:]
 	}
 	return nil
+}
+
+// listFulls lists the full snapshots of timelines that may be held, how many each
+// timeline has, and whether there are more.
+func listFulls(ctx context.Context, add func(context.Context, repository.TimelineID, *repository.Budget[repository.Full]) error, timelines []repository.TimelineID) (fulls []repository.Full, listed map[repository.TimelineID]int, more bool, err error) {
+	budget := repository.NewFullsBudget()
+	listed = map[repository.TimelineID]int{}
+	for _, t := range timelines {
+		before := budget.Added()
+		if err := add(ctx, t, budget); err != nil {
+			return nil, nil, false, err
+		}
+		listed[t] = budget.Added() - before
+	}
+	fulls, others := budget.Kept()
+	return fulls, listed, others > 0, nil
 }
 
 func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, t repository.TimelineID, fulls []repository.Full) error {

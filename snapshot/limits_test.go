@@ -2,7 +2,10 @@ package snapshot_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -111,6 +115,50 @@ func TestCatalogBudget(t *testing.T) {
 		if !there[backupID(n)] {
 			t.Errorf("backup %d of %d was not read", n, repository.MaxBackups+more)
 		}
+	}
+}
+
+// However many backups somebody else adds, and attempts at some: who checks signatures
+// reads those that count.
+func TestCatalogBudgetOfForeign(t *testing.T) {
+	private, public, err := signing.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
+	if err := errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := signing.Read(key, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &planted{TB: t, sink: sinktest.NewMemory(), timeline: repository.TimelineID{ClusterID: 1, N: 1}}
+	if p.repo, err = repository.Init(t.Context(), repository.WithKeys(p.sink, keys), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	own := backupID(repository.MaxBackups / 2)
+	for n := range repository.MaxBackups + 300 {
+		switch id := backupID(n); {
+		case id == own:
+			name := repository.SnapshotName(p.timeline, id, 1, false)
+			p.put(name, []byte("x"))
+			m := &snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: p.timeline, Object: snapshot.StoredObject{Name: name, Encoding: codec.Encoding{StoredSize: 1}}}
+			if err := p.repo.WriteDocument(t.Context(), repository.ManifestName(p.timeline, id), m); err != nil {
+				t.Fatal(err)
+			}
+		case n%2 == 0:
+			p.put(repository.SnapshotName(p.timeline, id, 1, false), []byte("x"))
+		default:
+			p.backup(id, func(*snapshot.Manifest) {})
+		}
+	}
+	c, err := snapshot.ReadCatalog(t.Context(), p.repo)
+	if err != nil || len(c.Manifests) != 1 || c.Manifests[0].ID != own || len(c.Unread) > 0 {
+		t.Fatalf("%d manifests, %+v, %v", len(c.Manifests), c.Unread, err)
 	}
 }
 

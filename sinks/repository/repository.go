@@ -206,13 +206,46 @@ func NewFullsBudget() *Budget[Full] { return NewBudget[Full](MaxBackups, MaxByte
 
 // AddFulls is Fulls for a budget that may be shared by several timelines.
 func (r *Repository) AddFulls(ctx context.Context, t TimelineID, budget *Budget[Full]) error {
+	return r.eachFull(ctx, t, func(f Full) error {
+		budget.Add(f, f.documentSize(), f.stored())
+		return nil
+	})
+}
+
+// ownFullsAtOnce is how many full snapshots are held until their manifests are looked at.
+const ownFullsAtOnce = 1000
+
+// AddOwnFulls is AddFulls of those alone that have a manifest which is not foreign: for
+// a budget that others would fill. It reads all manifests.
+func (r *Repository) AddOwnFulls(ctx context.Context, t TimelineID, budget *Budget[Full]) error {
+	var some []Full
+	add := func() error {
+		own, err := dropForeign(ctx, r, some, func(f Full) string { return ManifestName(f.Timeline, f.ID) })
+		for _, f := range own {
+			budget.Add(f, f.documentSize(), f.stored())
+		}
+		some = some[:0]
+		return err
+	}
+	err := r.eachFull(ctx, t, func(f Full) error {
+		if !f.Complete {
+			return nil
+		}
+		if some = append(some, f); len(some) < ownFullsAtOnce {
+			return nil
+		}
+		return add()
+	})
+	if err != nil {
+		return err
+	}
+	return add()
+}
+
+// eachFull lists the full snapshots of one timeline.
+func (r *Repository) eachFull(ctx context.Context, t TimelineID, found func(Full) error) error {
 	prefix := t.String() + fullFolder
 	var one *Full
-	add := func() {
-		if one != nil {
-			budget.Add(*one, one.documentSize(), one.stored())
-		}
-	}
 	for obj, err := range r.sink.List(ctx, prefix, "") {
 		if err != nil {
 			return fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err)
@@ -221,14 +254,21 @@ func (r *Repository) AddFulls(ctx context.Context, t TimelineID, budget *Budget[
 		if !ok || ValidBackupID(id) != nil {
 			continue
 		}
-		if one == nil || one.ID != id {
-			add()
+		if one != nil && one.ID != id {
+			if err := found(*one); err != nil {
+				return err
+			}
+			one = nil
+		}
+		if one == nil {
 			one = &Full{Timeline: t, ID: id}
 		}
 		one.add(obj, base == manifestBase)
 	}
-	add()
-	return nil
+	if one == nil {
+		return nil
+	}
+	return found(*one)
 }
 
 // add takes one of its objects.
