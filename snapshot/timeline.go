@@ -112,12 +112,10 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 
 // newestState is the manifest of the furthest state in a timeline, or nil.
 func newestState(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (*Manifest, error) {
-	fulls, err := repo.Fulls(ctx, id)
+	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
 	if err != nil {
 		return nil, err
 	}
-	fulls = slices.DeleteFunc(fulls, func(f repository.Full) bool { return !f.Complete })
-	fulls = fulls[max(0, len(fulls)-recentManifests):]
 	read, err := readManifests(ctx, repo, fulls)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -198,6 +199,26 @@ func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
 	}
 	all, _ := budget.Kept()
 	return all, nil
+}
+
+// NewestFulls are the n last of the full snapshots of a timeline by ID, of those that
+// have a manifest which is not foreign.
+func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Full, error) {
+	all, err := r.Fulls(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(f Full) bool { return !f.Complete })
+	var newest []Full
+	for len(all) > 0 && len(newest) < n {
+		from := max(0, len(all)-n)
+		own, err := dropForeign(ctx, r, all[from:], func(f Full) string { return ManifestName(f.Timeline, f.ID) })
+		if err != nil {
+			return nil, err
+		}
+		all, newest = all[:from], slices.Concat(own, newest)
+	}
+	return newest[max(0, len(newest)-n):], nil
 }
 
 // NewFullsBudget is what may be held of the full snapshots of any number of

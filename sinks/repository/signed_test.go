@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -256,6 +257,38 @@ func TestForeignNames(t *testing.T) {
 	}
 	if err := own.Supersede(ctx, repository.Superseded{Timeline: otherTimeline, By: signedTimeline}); err == nil || !strings.Contains(err.Error(), "more than 64 marks") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Forged full snapshots with the newest IDs do not stand for the newest state.
+func TestNewestFullsAreOwn(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := repository.Open(ctx, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		by := other
+		if n == 3 || n == 5 {
+			by = own
+		}
+		id := fmt.Sprintf("20260102T1504%02dZ-3f9a2c", n)
+		if err := by.WriteDocument(ctx, repository.ManifestName(signedTimeline, id), struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fulls, err := own.NewestFulls(ctx, signedTimeline, 4)
+	if err != nil || len(fulls) != 2 || fulls[1].ID != "20260102T150405Z-3f9a2c" {
+		t.Errorf("%+v, %v", fulls, err)
+	}
+	if fulls, err := other.NewestFulls(ctx, signedTimeline, 4); err != nil || len(fulls) != 4 || fulls[3].ID != "20260102T150419Z-3f9a2c" {
+		t.Errorf("without trust %+v, %v", fulls, err)
 	}
 }
 

@@ -363,12 +363,11 @@ const recentFulls = 8
 // whether there is one at all. One without its entry's term, as etcd 3.4 writes it
 // before an upgrade, is none: no log is replayed onto it.
 func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (index, term uint64, is bool, err error) {
-	fulls, err := repo.Fulls(ctx, id)
+	fulls, err := repo.NewestFulls(ctx, id, recentFulls)
 	if err != nil {
 		return 0, 0, false, err
 	}
-	fulls = slices.DeleteFunc(fulls, func(f repository.Full) bool { return !f.Complete })
-	for _, f := range fulls[max(0, len(fulls)-recentFulls):] {
+	for _, f := range fulls {
 		m, err := snapshot.ReadManifest(ctx, repo, id, f.ID)
 		var damaged *snapshot.DamagedError
 		switch {
