@@ -119,7 +119,8 @@ func (m *Merger) readRun(ctx context.Context, run []*item, r *MergeReport) (batc
 }
 
 // readBack proves that a merged segment is in the repository as it was made.
-// Where it isn't it is removed again, so that it keeps nobody from another try.
+// Where it isn't it is removed again, so that it keeps nobody from another try: unless it
+// has a signature that is not trusted here, and may be by another agent, with a newer key.
 func (m *Merger) readBack(ctx context.Context, h Header) error {
 	stored, _, err := Read(ctx, m.Repo.Sink(), h.Name(), m.Identities...)
 	if err == nil && (stored.Before != h.Before || stored.After != h.After || stored.Marks < h.Marks) {
@@ -130,7 +131,7 @@ func (m *Merger) readBack(ctx context.Context, h Header) error {
 		return nil
 	}
 	err = fmt.Errorf("read back merged segment %s: %w", h.Name(), cannotRead(h.Name(), err))
-	if unusable(err) {
+	if unusable(err) && !errors.Is(err, repository.ErrForeign) {
 		err = errors.Join(err, m.Repo.Sink().Delete(ctx, h.Name()))
 	}
 	return err

@@ -174,3 +174,21 @@ func TestGarbageAboveLog(t *testing.T) {
 		wantEntries(t, l, "a", 1, last)
 	}
 }
+
+// Another agent's merged segment, signed by a key that is not known here yet, is not
+// removed: that agent may be about to remove what it covers.
+func TestForeignMergedStays(t *testing.T) {
+	place := sinktest.NewMemory()
+	own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
+	if err := Put(t.Context(), newRepo(t, repository.WithKeys(place, newKeys(t))).Sink(), h, data); err != nil {
+		t.Fatal(err)
+	}
+	m := &Merger{Repo: own, Timeline: testTimeline}
+	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
+		t.Errorf("it is believed: %v", err)
+	}
+	if _, err := sinks.Get(t.Context(), place, h.Name(), 1<<20); err != nil {
+		t.Errorf("it was removed: %v", err)
+	}
+}
