@@ -184,7 +184,7 @@ func TestForeignMergedStays(t *testing.T) {
 	if err := Put(t.Context(), newRepo(t, repository.WithKeys(place, newKeys(t))).Sink(), h, data); err != nil {
 		t.Fatal(err)
 	}
-	m := &Merger{Repo: own, Timeline: testTimeline}
+	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
 	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("it is believed: %v", err)
 	}
