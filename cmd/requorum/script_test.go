@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,6 +59,7 @@ func TestScripts(t *testing.T) {
 			"exits":  scriptExits,
 			"flip":   scriptFlip,
 			"only":   scriptOnly,
+			"found":  scriptFound,
 			"await":  scriptAwait,
 
 			"serving":  scriptServing,
@@ -295,6 +297,21 @@ func scriptOnly(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s matches %d files: %s", args[0], len(found), strings.Join(found, ", "))
 	}
 	ts.Setenv(args[1], found[0])
+}
+
+// scriptFound sets a variable to what the group of a pattern matches in the last
+// command's output: found '"name": "(.*)"' VARIABLE
+func scriptFound(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: found pattern VARIABLE")
+	}
+	pattern, err := regexp.Compile(args[0])
+	ts.Check(err)
+	match := pattern.FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(match) != 2 {
+		ts.Fatalf("%s: no match, or not one group", args[0])
+	}
+	ts.Setenv(args[1], match[1])
 }
 
 // scriptServing waits until a member answers, and sets $ENDPOINT: serving url
