@@ -67,11 +67,11 @@ type Agent struct {
 	Options
 	started  time.Time
 	point    recoveryPoint
-	problems problemBook
+	problems problemLog
 	reloads  chan *config.Config
 
 	mu      sync.Mutex
-	current *term
+	current *session
 	refused error // the reload that was refused last; nil when the newest one holds
 }
 
@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{Options: o, started: time.Now(), reloads: make(chan *config.Config)}
-	first, err := a.newTerm(ctx, cfg)
+	first, err := a.newSession(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 // Run works until ctx ends. Its error is why it could not go on: the listener
 // failed. It may be called once.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	t := a.term()
+	t := a.session()
 	handler, err := a.handler()
 	if err != nil {
 		return errors.Join(err, t.close())
@@ -140,7 +140,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 // serve works with a configuration until ctx ends, a listener fails, or another
 // configuration is to be taken up, which is returned.
-func (a *Agent) serve(ctx context.Context, t *term, failed <-chan error) (next *term, err error) {
+func (a *Agent) serve(ctx context.Context, t *session, failed <-chan error) (next *session, err error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
@@ -162,12 +162,12 @@ func (a *Agent) serve(ctx context.Context, t *term, failed <-chan error) (next *
 
 // takeUp opens what a new configuration names, but for what can come later; nil
 // where that fails, and the one before goes on.
-func (a *Agent) takeUp(ctx context.Context, before *term, cfg *config.Config) (next *term) {
+func (a *Agent) takeUp(ctx context.Context, before *session, cfg *config.Config) (next *session) {
 	var err error
 	if cfg.Listen != before.cfg.Listen {
 		err = errors.New("listen.address and the other keys of listen cannot change while the agent runs: restart it, or leave them as they were")
 	} else {
-		next, err = a.newTerm(ctx, cfg)
+		next, err = a.newSession(ctx, cfg)
 	}
 	a.Refuse(err)
 	if err != nil {
@@ -197,23 +197,23 @@ func (a *Agent) Refuse(err error) {
 	}
 }
 
-func (a *Agent) term() *term {
+func (a *Agent) session() *session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.current
 }
 
 // Status is what the agent knows. It may be called at any time.
-func (a *Agent) Status() *web.Status { return a.term().describe(time.Now()) }
+func (a *Agent) Status() *web.Status { return a.session().describe(time.Now()) }
 
 // Demand starts a job outside its schedule, and names the slot of the run. It
 // does not wait for it. Errors wrap those of package web.
-func (a *Agent) Demand(ctx context.Context, name string, args json.RawMessage) (string, error) {
-	t := a.term()
+func (a *Agent) Trigger(ctx context.Context, name string, args json.RawMessage) (string, error) {
+	t := a.session()
 	if err := t.known(name, args); err != nil {
 		return "", err
 	}
-	return t.demand(ctx, name, "", args)
+	return t.trigger(ctx, name, "", args)
 }
 
 // handler answers on the agent's port, and on the socket over which jobs are
@@ -228,15 +228,15 @@ func (a *Agent) handler() (http.Handler, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return web.New(web.Options{
-		Status: a.Status, Demand: a.Demand, Logger: a.Logger,
+		Status: a.Status, Trigger: a.Trigger, Logger: a.Logger,
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}),
-		Run:     func(ctx context.Context, job, slot string) (*job.Run, error) { return a.term().find(ctx, job, slot) },
+		Run:     func(ctx context.Context, job, slot string) (*job.Run, error) { return a.session().find(ctx, job, slot) },
 	}), nil
 }
 
 // term is the time of one configuration: from its being taken up to the next
 // one, or to the end of the agent.
-type term struct {
+type session struct {
 	*Agent
 	cfg        *config.Config
 	sink       sinks.Sink
@@ -271,8 +271,8 @@ type term struct {
 
 // newTerm opens what needs no network, so that an invalid configuration is
 // refused while the old one stays in force.
-func (a *Agent) newTerm(ctx context.Context, cfg *config.Config) (*term, error) {
-	t := &term{Agent: a, cfg: cfg, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1)}
+func (a *Agent) newSession(ctx context.Context, cfg *config.Config) (*session, error) {
+	t := &session{Agent: a, cfg: cfg, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1)}
 	if err := errors.Join(cfg.Check()...); err != nil {
 		return nil, err
 	}
@@ -322,14 +322,14 @@ func periods(cfg *config.Config) map[string]time.Duration {
 }
 
 // end says that nothing new is begun in this term.
-func (t *term) end() {
+func (t *session) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
 }
 
 // close gives back what the term has open, when run has returned.
-func (t *term) close() error {
+func (t *session) close() error {
 	t.mu.Lock()
 	client := t.client
 	t.mu.Unlock()
@@ -341,7 +341,7 @@ func (t *term) close() error {
 }
 
 // run works until ctx ends. Nothing that is away keeps the rest from working.
-func (t *term) run(ctx context.Context) {
+func (t *session) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		if !t.cfg.HasCluster() || t.connect(ctx) != nil {
@@ -373,7 +373,7 @@ const tryAgain, tryAgainLater = 2 * time.Second, 10 * time.Second
 
 // until tries something until it works, or ctx ends; why it does not yet is in
 // the status, and in the log when it changes.
-func (t *term) until(ctx context.Context, what string, try func() error) error {
+func (t *session) until(ctx context.Context, what string, try func() error) error {
 	told := ""
 	for pause := tryAgain; ; pause = min(2*pause, tryAgainLater) {
 		err := try()
@@ -403,7 +403,7 @@ func (t *term) until(ctx context.Context, what string, try func() error) error {
 }
 
 // connect waits until the cluster lets the agent log in.
-func (t *term) connect(ctx context.Context) error {
+func (t *session) connect(ctx context.Context) error {
 	return t.until(ctx, "etcd", func() error {
 		cfg, err := t.cfg.ClientConfig() // the password may have been mended
 		if err != nil {
@@ -423,7 +423,7 @@ func (t *term) connect(ctx context.Context) error {
 
 // openRepository waits until the repository is there, and makes it where there
 // is none yet.
-func (t *term) openRepository(ctx context.Context) error {
+func (t *session) openRepository(ctx context.Context) error {
 	return t.until(ctx, "repository", func() error {
 		abilities, err := t.sink.Abilities(ctx)
 		if err != nil {
@@ -447,7 +447,7 @@ func (t *term) openRepository(ctx context.Context) error {
 }
 
 // opened are the parts that are open by now; any may be nil.
-func (t *term) opened() (*client.Client, *repository.Repository, *archive.Archiver) {
+func (t *session) opened() (*client.Client, *repository.Repository, *archive.Archiver) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.client, t.repo, t.archiver

@@ -100,7 +100,7 @@ func TestReload(t *testing.T) {
 	away := 0
 	go func() { // all along
 		defer close(gone)
-		for a.term().cfg.Name != "v3" {
+		for a.session().cfg.Name != "v3" {
 			if code, _ := get(t, address, "/healthz"); code != http.StatusOK {
 				away++
 			}

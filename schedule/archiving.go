@@ -16,7 +16,7 @@ import (
 const archiveAgain = 30 * time.Second
 
 // archive archives the member's log until ctx ends.
-func (t *term) archive(ctx context.Context) {
+func (t *session) archive(ctx context.Context) {
 	if t.mayNotWrite(ctx) {
 		return
 	}
@@ -46,7 +46,7 @@ const archiveWell = 10 * time.Second
 // mayNotWrite waits until it is known whether this agent may write, where only
 // one agent may. While the repository is away that is not known, and the log
 // stays where it is: in the member's own files.
-func (t *term) mayNotWrite(ctx context.Context) bool {
+func (t *session) mayNotWrite(ctx context.Context) bool {
 	if t.cfg.Repository.Writer == "" || t.cfg.Repository.Writer == t.cfg.Name {
 		return false
 	}
@@ -65,17 +65,17 @@ func (t *term) mayNotWrite(ctx context.Context) bool {
 	}
 }
 
-func (t *term) archiveOnce(ctx context.Context) error {
+func (t *session) archiveOnce(ctx context.Context) error {
 	client, _, _ := t.opened()
 	c := t.cfg.Archive
 	var archiver *archive.Archiver
-	keeper := &Keeper{Sink: t.documents, Take: t.takeDue, Tell: t.tellFirst}
+	keeper := &Keeper{Sink: t.documents, Take: t.takeDue, Notify: t.notifyFirst}
 	archiver, err := archive.New(archive.Config{
 		Client: client, DataDir: t.cfg.Member.DataDir, WALDir: t.cfg.Member.WALDir,
 		Sink: t.sink, Codec: t.codec, SingleWriter: t.cfg.Repository.Writer == t.cfg.Name, Identities: t.identities, Tool: t.Tool,
 		SpoolDir: c.SpoolDir, SpoolLimit: int64(c.SpoolLimit), Interval: c.Interval.Std(), Size: int64(c.Size),
-		Takeover: c.Takeover.Std(), Stamp: c.Stamp.Std(), Logger: t.Logger,
-		OnGap:  keeper.Cover,
+		Takeover: c.Takeover.Std(), CheckpointHash: c.CheckpointHash.Std(), Logger: t.Logger,
+		OnGap:  keeper.EnsureFull,
 		Events: t.archiveEvent,
 		Origin: func(cluster uint64) (repository.Timeline, bool) {
 			return restore.Origin(t.cfg.Member.DataDir, cluster)
@@ -105,7 +105,7 @@ func (t *term) archiveOnce(ctx context.Context) error {
 
 // tellFirst logs what keeps the first full snapshot from being taken here; that
 // another agent takes it is in order.
-func (t *term) tellFirst(text string) {
+func (t *session) notifyFirst(text string) {
 	level := slog.LevelWarn
 	if text == archive.ErrElsewhere.Error() {
 		level = slog.LevelInfo
@@ -114,7 +114,7 @@ func (t *term) tellFirst(text string) {
 }
 
 // archiveEvent logs alarms that come and go.
-func (t *term) archiveEvent(e archive.Event) {
+func (t *session) archiveEvent(e archive.Event) {
 	level, text := slog.LevelInfo, "alarm is over"
 	if e.Raised {
 		level, text = slog.LevelWarn, "alarm"
@@ -123,7 +123,7 @@ func (t *term) archiveEvent(e archive.Event) {
 }
 
 // sampleRecoveryPoint follows up to when everything can be restored.
-func (t *term) sampleRecoveryPoint(ctx context.Context) {
+func (t *session) sampleRecoveryPoint(ctx context.Context) {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	for {

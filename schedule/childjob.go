@@ -70,7 +70,7 @@ type syntheticAnswer struct {
 }
 
 // child runs a job's process, and gives its answer.
-func (t *term) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
+func (t *session) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
 	req.Tool, req.Config, req.Name = t.Tool, t.cfg.Source(), t.cfg.File()
 	return job.RunProcess(ctx, job.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, progress, int64(t.cfg.Resources.JobMemory)) // it has the priorities of this process
 }

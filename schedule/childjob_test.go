@@ -16,10 +16,10 @@ import (
 func TestChildRefuses(t *testing.T) {
 	dir := t.TempDir()
 	sink := memory()
-	term := termOn(t, onDisk(dir, "127.0.0.1:0", ""), sink)
+	session := termOn(t, onDisk(dir, "127.0.0.1:0", ""), sink)
 	expect := func(what string, req childRequest, want string) {
 		t.Helper()
-		if answer, err := term.child(t.Context(), req, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if answer, err := session.child(t.Context(), req, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v", what, answer, err)
 		}
 	}
@@ -41,10 +41,10 @@ func TestChildRefuses(t *testing.T) {
 func TestChildSynthetic(t *testing.T) {
 	dir := t.TempDir()
 	l := newLibrary(t, dir)
-	term := termOn(t, onDisk(dir, "127.0.0.1:0", ""), l.repo.Sink())
+	session := termOn(t, onDisk(dir, "127.0.0.1:0", ""), l.repo.Sink())
 	ask := func(id string, attempt int) (a syntheticAnswer) {
 		t.Helper()
-		raw, err := term.child(t.Context(), childRequest{Synthetic: &syntheticRequest{Timeline: timelineA, ID: id, Attempt: attempt, Slot: "20260101T000000Z"}}, nil)
+		raw, err := session.child(t.Context(), childRequest{Synthetic: &syntheticRequest{Timeline: timelineA, ID: id, Attempt: attempt, Slot: "20260101T000000Z"}}, nil)
 		must(t, err)
 		must(t, json.Unmarshal(raw, &a))
 		return a

@@ -39,7 +39,7 @@ type Keeper struct {
 	Take func(context.Context, repository.TimelineID) error
 	// Tell is given what keeps the first snapshot from being taken, once for each
 	// reason.
-	Tell func(text string)
+	Notify func(text string)
 
 	mu    sync.Mutex // of several calls one is at it
 	left  uint64     // where the gap begins that is left to the archive's writer
@@ -53,7 +53,7 @@ func (k *Keeper) Begin(ctx context.Context) error {
 	if state.Timeline == (repository.TimelineID{}) {
 		return nil // it has not found it yet
 	}
-	return k.Cover(ctx, archive.Gap{Timeline: state.Timeline.String(), First: 1})
+	return k.EnsureFull(ctx, archive.Gap{Timeline: state.Timeline.String(), First: 1})
 }
 
 const (
@@ -85,7 +85,7 @@ func (k *Keeper) KeepBeginning(ctx context.Context) {
 			return
 		}
 		if text := err.Error(); text != told {
-			k.Tell(text)
+			k.Notify(text)
 			told = text
 		}
 		if wait = min(2*wait, beginAgain); !errors.Is(err, archive.ErrElsewhere) {
@@ -96,7 +96,7 @@ func (k *Keeper) KeepBeginning(ctx context.Context) {
 
 // Cover sees to it that there is a full snapshot which the log behind a gap
 // goes on from. Its error is why there is none yet; it is to be called again.
-func (k *Keeper) Cover(ctx context.Context, gap archive.Gap) error {
+func (k *Keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
 	timeline, err := repository.ParseTimelineID(gap.Timeline)
 	if err != nil {
 		return err

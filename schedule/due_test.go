@@ -116,7 +116,7 @@ func TestBegunElsewhere(t *testing.T) {
 		}
 		a := &oneArchiver{id, make(chan struct{})}
 		told := make(chan string, 1)
-		k := &Keeper{Sink: sink, Archiver: a, Tell: func(text string) { told <- text },
+		k := &Keeper{Sink: sink, Archiver: a, Notify: func(text string) { told <- text },
 			Take: func(context.Context, repository.TimelineID) error { return errors.New("taken twice") }}
 		go k.KeepBeginning(t.Context())
 		if text := <-told; text != archive.ErrElsewhere.Error() {

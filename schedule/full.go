@@ -31,7 +31,7 @@ const clientWait = 30 * time.Second
 var errNoMember = errors.New("no member of the cluster was reached yet")
 
 // full takes a full snapshot.
-func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) {
 	args, err := parseArguments(task.Job, task.Arg)
 	if err != nil {
 		return job.Result{}, job.Final(err)
@@ -82,7 +82,7 @@ func (t *term) full(ctx context.Context, task *job.Task) (job.Result, error) {
 // taken is the result of a run whose backup is there already: an attempt before
 // this one made it, and died before it could say so. Where that attempt lives, it
 // has the slot, and Task.Finish finds out.
-func (t *term) taken(ctx context.Context, repo *repository.Repository, task *job.Task, cause error) (job.Result, error) {
+func (t *session) taken(ctx context.Context, repo *repository.Repository, task *job.Task, cause error) (job.Result, error) {
 	timelines, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return job.Result{}, err
@@ -108,7 +108,7 @@ func memberOf(m *snapshot.Manifest) string {
 }
 
 // attachments are the files that are stored with a full snapshot.
-func (t *term) attachments() ([]snapshot.AttachmentSource, error) {
+func (t *session) attachments() ([]snapshot.AttachmentSource, error) {
 	var specs []job.Attachment
 	for _, c := range t.cfg.Attachments {
 		specs = append(specs, job.Attachment{Name: c.Name, Path: c.Path})
@@ -117,12 +117,12 @@ func (t *term) attachments() ([]snapshot.AttachmentSource, error) {
 }
 
 // takeDue takes a full snapshot that the archive needs, and waits for it.
-func (t *term) takeDue(ctx context.Context, timeline repository.TimelineID) error {
+func (t *session) takeDue(ctx context.Context, timeline repository.TimelineID) error {
 	arg, err := json.Marshal(arguments{Timeline: timeline, Reason: "the archived log needs it"})
 	if err != nil {
 		return err
 	}
-	slot, err := t.demand(ctx, jobFull, "", arg)
+	slot, err := t.trigger(ctx, jobFull, "", arg)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *term) takeDue(ctx context.Context, timeline repository.TimelineID) erro
 const awaitMore = 5 * time.Minute
 
 // await waits for the end of a run that was asked for here.
-func (t *term) await(ctx context.Context, name, slot string) error {
+func (t *session) await(ctx context.Context, name, slot string) error {
 	limit := t.cfg.Jobs.Full.Timeout.Std() + awaitMore
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("job %s, slot %s: no result after %s", name, slot, limit))
 	defer cancel()
@@ -162,7 +162,7 @@ func (t *term) await(ctx context.Context, name, slot string) error {
 
 // seesVoter tells that a member answers which can confirm what the cluster has
 // acknowledged: a learner cannot.
-func (t *term) seesVoter() bool {
+func (t *session) seesVoter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(t.seen.cluster.Members, func(m web.Member) bool {
@@ -184,7 +184,7 @@ type asked struct {
 // demandBySize asks for a full snapshot where the log since the last one takes
 // longer to replay than a restore should. The agent that writes the archive does:
 // of several one.
-func (t *term) demandBySize(ctx context.Context) {
+func (t *session) triggerBySize(ctx context.Context) {
 	_, _, archiver := t.opened()
 	if archiver != nil && archiver.State().Role == archive.Writer {
 		t.askBySize(ctx)
@@ -197,7 +197,7 @@ const firstAfter = time.Minute
 
 // demandFirst asks for the first full snapshot where no archiver does: none runs
 // here, or it cannot begin. The agent that runs the job does.
-func (t *term) demandFirst(ctx context.Context) {
+func (t *session) triggerFirst(ctx context.Context) {
 	client, _, archiver := t.opened()
 	if archiver != nil && archiver.State().Timeline.ClusterID != 0 {
 		return
@@ -211,7 +211,7 @@ func (t *term) demandFirst(ctx context.Context) {
 		return
 	}
 	arg, _ := json.Marshal(arguments{Reason: "there is none yet"}) // of plain text it cannot fail
-	_, err := t.demand(ctx, jobFull, "", arg)
+	_, err := t.trigger(ctx, jobFull, "", arg)
 	t.mu.Lock()
 	t.firstAsked = time.Now()
 	t.mu.Unlock()
@@ -223,7 +223,7 @@ func (t *term) demandFirst(ctx context.Context) {
 // demandAfterFull has a new full snapshot verified, whichever agent took it: those that
 // take them need no identity, and those that verify need not take any. The slot follows
 // from the snapshot, so that of several agents one does it.
-func (t *term) demandAfterFull(ctx context.Context, s *inventory, newest *snapshot.Manifest) {
+func (t *session) triggerAfterFull(ctx context.Context, s *inventory, newest *snapshot.Manifest) {
 	j := t.cfg.Jobs.Structure
 	t.mu.Lock()
 	runner := t.runner
@@ -239,7 +239,7 @@ func (t *term) demandAfterFull(ctx context.Context, s *inventory, newest *snapsh
 	}
 	arg, _ := json.Marshal(arguments{Backup: newest.ID}) // of plain text it cannot fail
 	sum := sha256.Sum256([]byte(newest.Timeline.String() + "/" + newest.ID))
-	_, err := t.demand(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), arg)
+	_, err := t.trigger(ctx, jobStructure, repository.DemandSlot(newest.Started, sum[:]), arg)
 	if err == nil {
 		t.afterFull = newest.ID
 	}
@@ -248,7 +248,7 @@ func (t *term) demandAfterFull(ctx context.Context, s *inventory, newest *snapsh
 	}
 }
 
-func (t *term) askBySize(ctx context.Context) {
+func (t *session) askBySize(ctx context.Context) {
 	t.mu.Lock()
 	newest, bytes, entries, last := t.seen.newest, t.seen.logBytes, t.seen.entries, t.asked
 	t.mu.Unlock()
@@ -263,7 +263,7 @@ func (t *term) askBySize(ctx context.Context) {
 	if name == jobFull {
 		arg, _ = json.Marshal(arguments{Reason: reason}) // of plain text it cannot fail
 	}
-	slot, err := t.demand(ctx, name, "", arg)
+	slot, err := t.trigger(ctx, name, "", arg)
 	if err != nil {
 		t.Logger.Warn("a full snapshot is due and could not be asked for", "reason", reason, "err", err)
 		return
@@ -276,7 +276,7 @@ func (t *term) askBySize(ctx context.Context) {
 
 // dueBySize is the job that so much log asks for, and why; empty where none. Where
 // it is enough for both, the synthetic one was due before, and did not come.
-func (t *term) dueBySize(bytes int64, entries uint64) (name, reason string) {
+func (t *session) dueBySize(bytes int64, entries uint64) (name, reason string) {
 	j := t.cfg.Jobs
 	switch {
 	case j.Full.Runs() && j.Full.MaxLog > 0 && bytes >= int64(j.Full.MaxLog):
@@ -289,7 +289,7 @@ func (t *term) dueBySize(bytes int64, entries uint64) (name, reason string) {
 
 // mayAskAgain tells that what was asked for has ended, a while ago, and gave no
 // newer full snapshot.
-func (t *term) mayAskAgain(ctx context.Context, last asked) bool {
+func (t *session) mayAskAgain(ctx context.Context, last asked) bool {
 	if time.Since(last.at) < askAgain {
 		return false
 	}

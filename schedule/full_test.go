@@ -21,10 +21,10 @@ import (
 )
 
 // withRunner lets jobs run, of which do takes the place of full and synthetic.
-func withRunner(t *testing.T, term *term, do func(context.Context, *job.Task) (job.Result, error)) {
+func withRunner(t *testing.T, session *session, do func(context.Context, *job.Task) (job.Result, error)) {
 	t.Helper()
-	must(t, term.openRepository(t.Context()))
-	entries := term.entries()
+	must(t, session.openRepository(t.Context()))
+	entries := session.entries()
 	for i, e := range entries {
 		entries[i].Schedule = ""
 		if do != nil && (e.Name == jobFull || e.Name == jobSynthetic) {
@@ -32,13 +32,13 @@ func withRunner(t *testing.T, term *term, do func(context.Context, *job.Task) (j
 		}
 	}
 	var err error
-	term.runner, err = job.NewRunner(term.repo, job.Options{Agent: term.cfg.Name, Exclusive: term.exclusive, Writer: term.cfg.Repository.Writer, Logger: term.Logger}, entries)
+	session.runner, err = job.NewRunner(session.repo, job.Options{Agent: session.cfg.Name, Exclusive: session.exclusive, Writer: session.cfg.Repository.Writer, Logger: session.Logger}, entries)
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := term.runner.Run(ctx); err != nil {
+		if err := session.runner.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -48,10 +48,10 @@ func withRunner(t *testing.T, term *term, do func(context.Context, *job.Task) (j
 // The archive's demand is a run like any other, and its end is waited for.
 func TestTakeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		term := termOn(t, beside, memory())
+		session := termOn(t, beside, memory())
 		var args arguments
 		var fail error
-		withRunner(t, term, func(ctx context.Context, task *job.Task) (job.Result, error) {
+		withRunner(t, session, func(ctx context.Context, task *job.Task) (job.Result, error) {
 			if err := json.Unmarshal(task.Arg, &args); err != nil {
 				return job.Result{}, err
 			}
@@ -59,20 +59,20 @@ func TestTakeDue(t *testing.T) {
 			return job.Result{Text: "done"}, fail
 		})
 		began := time.Now()
-		must(t, term.takeDue(t.Context(), timelineA))
+		must(t, session.takeDue(t.Context(), timelineA))
 		if took := time.Since(began); took < 10*time.Minute || took > 11*time.Minute || args.Timeline != timelineA || args.Reason == "" {
 			t.Errorf("after %s: %+v", took, args)
 		}
 		fail = errors.New("the member is gone")
-		if err := term.takeDue(t.Context(), timelineA); err == nil || !strings.Contains(err.Error(), "the member is gone") {
+		if err := session.takeDue(t.Context(), timelineA); err == nil || !strings.Contains(err.Error(), "the member is gone") {
 			t.Errorf("a run that fails: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := term.takeDue(ctx, timelineA); !errors.Is(err, context.DeadlineExceeded) {
+		if err := session.takeDue(ctx, timelineA); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the end of the context: %v", err)
 		}
-		if err := term.await(t.Context(), jobFull, "20260101T000000Z-demand-aaaaaa"); err == nil || !strings.Contains(err.Error(), "given up") {
+		if err := session.await(t.Context(), jobFull, "20260101T000000Z-demand-aaaaaa"); err == nil || !strings.Contains(err.Error(), "given up") {
 			t.Errorf("a run of which there is nothing: %v", err)
 		}
 	})
@@ -83,17 +83,17 @@ func TestTakeDue(t *testing.T) {
 func TestAwaitRepositoryAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
-		term := termOn(t, beside, sink)
-		withRunner(t, term, func(context.Context, *job.Task) (job.Result, error) {
+		session := termOn(t, beside, sink)
+		withRunner(t, session, func(context.Context, *job.Task) (job.Result, error) {
 			sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("away")).Of("jobs/full"), sinktest.Fail(sinktest.Commit, 2, errors.New("away")).Of("jobs/full"))
 			return job.Result{}, nil
 		})
-		must(t, term.takeDue(t.Context(), timelineA))
+		must(t, session.takeDue(t.Context(), timelineA))
 		sink.AllFired(t)
 		sink.Add(sinktest.Fail(sinktest.Commit, 1, errors.New("away")).Of("claims/full").Always())
 		began := time.Now()
-		err := term.takeDue(t.Context(), timelineA)
-		if took := time.Since(began); err == nil || took > term.cfg.Jobs.Full.Timeout.Std()+awaitMore {
+		err := session.takeDue(t.Context(), timelineA)
+		if took := time.Since(began); err == nil || took > session.cfg.Jobs.Full.Timeout.Std()+awaitMore {
 			t.Errorf("after %s: %v", took, err)
 		}
 		sink.AllFired(t)
@@ -104,7 +104,7 @@ func TestAwaitRepositoryAway(t *testing.T) {
 // asked for did not come, within the hour.
 func TestAskBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		term := termOn(t, strings.Replace(beside, "archive:", "jobs: {synthetic: {run: lease, entries: 1000}, full: {max-log: 1MiB}}\narchive:", 1), memory())
+		session := termOn(t, strings.Replace(beside, "archive:", "jobs: {synthetic: {run: lease, entries: 1000}, full: {max-log: 1MiB}}\narchive:", 1), memory())
 		var mu sync.Mutex // of what follows
 		runs := map[string]int{}
 		var fail error
@@ -114,7 +114,7 @@ func TestAskBySize(t *testing.T) {
 			defer mu.Unlock()
 			lasts, fail = d, err
 		}
-		withRunner(t, term, func(_ context.Context, task *job.Task) (job.Result, error) {
+		withRunner(t, session, func(_ context.Context, task *job.Task) (job.Result, error) {
 			mu.Lock()
 			runs[task.Job]++
 			d, err := lasts, fail
@@ -123,8 +123,8 @@ func TestAskBySize(t *testing.T) {
 			return job.Result{}, err
 		})
 		look := func(newest string, bytes int64, entries uint64) {
-			term.seen.newest, term.seen.logBytes, term.seen.entries = &snapshot.Manifest{ID: newest}, bytes, entries
-			term.askBySize(t.Context())
+			session.seen.newest, session.seen.logBytes, session.seen.entries = &snapshot.Manifest{ID: newest}, bytes, entries
+			session.askBySize(t.Context())
 			time.Sleep(listEvery)
 		}
 		expect := func(what string, synthetic, full int) {
@@ -160,8 +160,8 @@ func TestAskBySize(t *testing.T) {
 			look("b", 6000, 2000)
 		}
 		expect("it is under way still", 0, 0)
-		term.seen.newest = nil
-		term.askBySize(t.Context())
+		session.seen.newest = nil
+		session.askBySize(t.Context())
 		time.Sleep(12 * time.Hour)
 		expect("no full snapshot at all, and none that waited behind the last", 0, 0)
 	})
@@ -173,17 +173,17 @@ func TestTakenIsDone(t *testing.T) {
 	sink := memory()
 	s := newShelf(t, sink)
 	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
-	term := termOn(t, beside, sink)
-	must(t, term.openRepository(t.Context()))
-	_, repo, _ := term.opened()
-	if _, err := term.taken(t.Context(), repo, task, snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
+	session := termOn(t, beside, sink)
+	must(t, session.openRepository(t.Context()))
+	_, repo, _ := session.opened()
+	if _, err := session.taken(t.Context(), repo, task, snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
 		t.Errorf("without a backup: %v", err)
 	}
 	m := *s.full(timelineA, time.Now(), false)
 	m.ID = task.BackupID()
 	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
 	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
-	r, err := term.taken(t.Context(), repo, task, snapshot.ErrTaken)
+	r, err := session.taken(t.Context(), repo, task, snapshot.ErrTaken)
 	if err != nil || r.Backup != m.ID || !strings.Contains(r.Text, "earlier attempt") {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -194,21 +194,21 @@ func TestDemandFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
 		newShelf(t, sink)
-		var terms []*term
+		var terms []*session
 		for _, name := range []string{"a", "b"} {
-			term := termOn(t, strings.Replace(beside, "name: m1", "name: "+name, 1), sink)
-			must(t, term.openRepository(t.Context()))
-			term.client = &client.Client{}
-			term.seen.cluster.ID = "00000000000000c1"
-			withRunner(t, term, func(context.Context, *job.Task) (job.Result, error) { return job.Result{}, nil })
+			session := termOn(t, strings.Replace(beside, "name: m1", "name: "+name, 1), sink)
+			must(t, session.openRepository(t.Context()))
+			session.client = &client.Client{}
+			session.seen.cluster.ID = "00000000000000c1"
+			withRunner(t, session, func(context.Context, *job.Task) (job.Result, error) { return job.Result{}, nil })
 			synctest.Wait()
-			terms = append(terms, term)
+			terms = append(terms, session)
 		}
 		look := func() (asked int) {
-			for _, term := range terms {
+			for _, session := range terms {
 				var known *inventory
-				must(t, term.lookAtInventory(t.Context(), &known))
-				if !term.firstAsked.IsZero() {
+				must(t, session.lookAtInventory(t.Context(), &known))
+				if !session.firstAsked.IsZero() {
 					asked++
 				}
 			}
@@ -231,11 +231,11 @@ func TestDemandFirst(t *testing.T) {
 
 // An agent that only learners answer says so.
 func TestOnlyLearnersAnswer(t *testing.T) {
-	term := termOn(t, beside, memory())
+	session := termOn(t, beside, memory())
 	learner := web.Member{ID: "1", Name: "m4", Role: roleLearner, Local: true}
 	found := func() (texts []string) {
-		s := &web.Status{Time: time.Now(), Cluster: term.seen.cluster}
-		term.describeProblems(s, term.seen)
+		s := &web.Status{Time: time.Now(), Cluster: session.seen.cluster}
+		session.describeProblems(s, session.seen)
 		for _, p := range s.Problems {
 			if p.Kind == web.KindCluster {
 				texts = append(texts, p.Text)
@@ -243,11 +243,11 @@ func TestOnlyLearnersAnswer(t *testing.T) {
 		}
 		return texts
 	}
-	term.seen.cluster = web.Cluster{ID: "c", Asked: time.Now(), Members: []web.Member{learner, {Name: "m1", Error: "no endpoint leads to it"}}}
+	session.seen.cluster = web.Cluster{ID: "c", Asked: time.Now(), Members: []web.Member{learner, {Name: "m1", Error: "no endpoint leads to it"}}}
 	if texts := found(); len(texts) != 1 || !strings.Contains(texts[0], "only learners") {
 		t.Errorf("problems: %q", texts)
 	}
-	term.seen.cluster.Members[1] = web.Member{ID: "2", Name: "m1", Role: roleFollower}
+	session.seen.cluster.Members[1] = web.Member{ID: "2", Name: "m1", Role: roleFollower}
 	if texts := found(); len(texts) != 0 {
 		t.Errorf("problems with a voter: %q", texts)
 	}
@@ -261,19 +261,19 @@ func TestDemandAfterFull(t *testing.T) {
 		shelf := newShelf(t, sink)
 		takes := strings.Replace(beside, "archive:", "jobs: {structure: {run: off}}\narchive:", 1)
 		proves := strings.Replace(beside, "archive:", "jobs: {structure: {run: here}}\narchive:", 1)
-		var terms []*term
+		var terms []*session
 		for name, text := range map[string]string{"taker": takes, "a": proves, "b": proves} {
-			term := termOn(t, strings.Replace(text, "name: m1", "name: "+name, 1), sink)
-			withRunner(t, term, nil)
-			terms = append(terms, term)
+			session := termOn(t, strings.Replace(text, "name: m1", "name: "+name, 1), sink)
+			withRunner(t, session, nil)
+			terms = append(terms, session)
 		}
 		look := func() (asked []string) {
 			time.Sleep(listEvery)
-			for _, term := range terms {
+			for _, session := range terms {
 				var known *inventory
-				must(t, term.lookAtInventory(t.Context(), &known))
-				if term.afterFull != "" {
-					asked = append(asked, term.cfg.Name)
+				must(t, session.lookAtInventory(t.Context(), &known))
+				if session.afterFull != "" {
+					asked = append(asked, session.cfg.Name)
 				}
 			}
 			time.Sleep(listEvery)
@@ -293,8 +293,8 @@ func TestDemandAfterFull(t *testing.T) {
 			}
 		}
 		shelf.verdict(m, report.Structure, report.Passed)
-		for _, term := range terms {
-			term.afterFull = ""
+		for _, session := range terms {
+			session.afterFull = ""
 		}
 		if asked := look(); len(asked) != 0 {
 			t.Errorf("%v asked for what is proved", asked)

@@ -46,11 +46,11 @@ func TestWatchCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cert, key := certificate(t, dir, time.Now().Add(5*24*time.Hour))
 		text := strings.Replace(beside, `etcd: {endpoints: ["http://127.0.0.1:1"]}`, fmt.Sprintf(`etcd: {endpoints: ["https://127.0.0.1:1"], cert: %s, key: %s}`, cert, key), 1)
-		term := termOn(t, text, memory())
-		go term.watchHost(t.Context())
+		session := termOn(t, text, memory())
+		go session.watchHost(t.Context())
 		kinds := func() (all []string) {
 			time.Sleep(hostEvery + time.Second)
-			for _, p := range term.describe(time.Now()).Problems {
+			for _, p := range session.describe(time.Now()).Problems {
 				if strings.HasPrefix(p.Kind, "certificate") {
 					all = append(all, string(p.Severity))
 				}
@@ -84,20 +84,20 @@ func TestWatchCanary(t *testing.T) {
 		other, err := age.GenerateX25519Identity()
 		must(t, err)
 		sink := memory()
-		term := termOn(t, verifier, sink)
-		term.codec = codec.Options{Recipients: []age.Recipient{lost.Recipient()}}
-		term.identities = []age.Identity{other}
-		go term.watchHost(t.Context())
+		session := termOn(t, verifier, sink)
+		session.codec = codec.Options{Recipients: []age.Recipient{lost.Recipient()}}
+		session.identities = []age.Identity{other}
+		go session.watchHost(t.Context())
 		seen := func(wait time.Duration) error {
 			time.Sleep(wait)
-			term.mu.Lock()
-			defer term.mu.Unlock()
-			return term.seen.canary
+			session.mu.Lock()
+			defer session.mu.Unlock()
+			return session.seen.canary
 		}
 		if err := seen(3 * time.Minute); err != nil {
 			t.Errorf("the repository is away: %v", err)
 		}
-		must(t, term.openRepository(t.Context()))
+		must(t, session.openRepository(t.Context()))
 		if err := seen(hostEvery + time.Second); !errors.Is(err, errUnopened) {
 			t.Errorf("an identity that does not fit: %v", err)
 		}
@@ -106,9 +106,9 @@ func TestWatchCanary(t *testing.T) {
 			t.Errorf("the repository is away: %v", err)
 		}
 		sink.AllFired(t)
-		term.mu.Lock()
-		term.identities = []age.Identity{lost}
-		term.mu.Unlock()
+		session.mu.Lock()
+		session.identities = []age.Identity{lost}
+		session.mu.Unlock()
 		if err := seen(canaryEvery + hostEvery); err != nil {
 			t.Errorf("found again: %v", err)
 		}
@@ -117,17 +117,17 @@ func TestWatchCanary(t *testing.T) {
 
 // The room that jobs and the spool may need is compared with what is free.
 func TestSpaces(t *testing.T) {
-	term := termOn(t, beside, memory())
-	if all := term.spaces(); len(all) != 1 || all[0].key != "archive.spool-dir" || all[0].need != int64(term.cfg.Archive.SpoolLimit) || all[0].free <= 0 {
+	session := termOn(t, beside, memory())
+	if all := session.spaces(); len(all) != 1 || all[0].key != "archive.spool-dir" || all[0].need != int64(session.cfg.Archive.SpoolLimit) || all[0].free <= 0 {
 		t.Errorf("%+v", all)
 	}
-	term.seen.newest = &snapshot.Manifest{Object: snapshot.StoredObject{Encoding: codec.Encoding{RawSize: 1 << 40}}}
-	if all := term.spaces(); len(all) != 2 || all[1].key != "resources.scratch-dir" || all[1].need != 2<<40 {
+	session.seen.newest = &snapshot.Manifest{Object: snapshot.StoredObject{Encoding: codec.Encoding{RawSize: 1 << 40}}}
+	if all := session.spaces(); len(all) != 2 || all[1].key != "resources.scratch-dir" || all[1].need != 2<<40 {
 		t.Errorf("%+v", all)
 	}
-	term = termOn(t, strings.Replace(verifier, "divergence: {run: off}", "divergence: {run: off}, structure: {run: off}", 1), memory())
-	term.seen.newest = &snapshot.Manifest{}
-	if all := term.spaces(); len(all) != 0 {
+	session = termOn(t, strings.Replace(verifier, "divergence: {run: off}", "divergence: {run: off}, structure: {run: off}", 1), memory())
+	session.seen.newest = &snapshot.Manifest{}
+	if all := session.spaces(); len(all) != 0 {
 		t.Errorf("nothing is unpacked here: %+v", all)
 	}
 }

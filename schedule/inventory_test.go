@@ -148,9 +148,9 @@ func TestRPO(t *testing.T) {
 	now := time.Now()
 	sink := memory()
 	s := newShelf(t, sink)
-	term := termOn(t, verifier, sink)
+	session := termOn(t, verifier, sink)
 	rpo := func() web.RPO {
-		st := term.describe(now)
+		st := session.describe(now)
 		noNull(t, st)
 		data, err := json.Marshal(st)
 		if err != nil || !strings.Contains(string(data), `"members":[]`) {
@@ -162,7 +162,7 @@ func TestRPO(t *testing.T) {
 		t.Errorf("at first: %+v", r)
 	}
 	var known *inventory
-	look := func() { t.Helper(); must(t, term.lookAtInventory(t.Context(), &known)) }
+	look := func() { t.Helper(); must(t, session.lookAtInventory(t.Context(), &known)) }
 	look()
 	if r := rpo(); r.Known || r.Text != "Everything would be lost: there is no full snapshot." {
 		t.Errorf("no backup: %+v", r)
@@ -215,14 +215,14 @@ func TestInWords(t *testing.T) {
 // another timeline than the archived one it tells nothing.
 func TestRPOWithoutALog(t *testing.T) {
 	now := time.Now()
-	term := termOn(t, beside, memory())
+	session := termOn(t, beside, memory())
 	newest := &snapshot.Manifest{ID: "x", Timeline: timelineA}
 	seen := observations{newest: newest, held: map[repository.TimelineID]time.Time{timelineA: now.Add(-time.Hour)}}
 	for _, c := range []struct {
 		archived repository.TimelineID
 		known    bool
 	}{{repository.TimelineID{}, true}, {timelineA, true}, {repository.TimelineID{ClusterID: 9, N: 1}, false}} {
-		r := term.rpo(now, &web.Status{Archive: &archive.State{Timeline: c.archived}}, seen)
+		r := session.rpo(now, &web.Status{Archive: &archive.State{Timeline: c.archived}}, seen)
 		if r.Known != c.known || c.known && r.Seconds != 3600 {
 			t.Errorf("archived in %s: %+v", c.archived, r)
 		}

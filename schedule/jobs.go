@@ -37,7 +37,7 @@ const (
 )
 
 // entries are all jobs as the configuration has them.
-func (t *term) entries() []job.Entry {
+func (t *session) entries() []job.Entry {
 	work := map[string]func(context.Context, *job.Task) (job.Result, error){
 		jobFull:       t.full,
 		jobSynthetic:  t.synthetic,
@@ -68,7 +68,7 @@ func (t *term) entries() []job.Entry {
 }
 
 // doJobs runs the jobs until ctx ends.
-func (t *term) doJobs(ctx context.Context) {
+func (t *session) doJobs(ctx context.Context) {
 	if err := t.newRunner(); err != nil {
 		t.mu.Lock()
 		t.failures["jobs"] = err
@@ -81,7 +81,7 @@ func (t *term) doJobs(ctx context.Context) {
 	}
 }
 
-func (t *term) newRunner() error {
+func (t *session) newRunner() error {
 	_, repo, _ := t.opened()
 	runner, err := job.NewRunner(repo, job.Options{
 		Agent: t.cfg.Name, Exclusive: t.exclusive, Writer: t.cfg.Repository.Writer, Prefer: t.writes, Logger: t.Logger,
@@ -97,7 +97,7 @@ func (t *term) newRunner() error {
 
 // writes tells that no other agent is known to write the archive: the one that does
 // should run the jobs as well, unless it does not reach the cluster.
-func (t *term) writes() bool {
+func (t *session) writes() bool {
 	if t.cfg.HasCluster() && !t.seesVoter() {
 		return false
 	}
@@ -106,7 +106,7 @@ func (t *term) writes() bool {
 }
 
 // demand is as Agent.Demand, of a slot that may be given.
-func (t *term) demand(ctx context.Context, name, slot string, args json.RawMessage) (string, error) {
+func (t *session) trigger(ctx context.Context, name, slot string, args json.RawMessage) (string, error) {
 	t.mu.Lock()
 	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]
 	t.mu.Unlock()
@@ -131,7 +131,7 @@ func (t *term) demand(ctx context.Context, name, slot string, args json.RawMessa
 	if len(args) == 0 {
 		args = nil
 	}
-	slot, err := runner.Demand(ctx, name, slot, args)
+	slot, err := runner.Trigger(ctx, name, slot, args)
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", web.ErrRefused, err)
 	}
@@ -140,7 +140,7 @@ func (t *term) demand(ctx context.Context, name, slot string, args json.RawMessa
 
 // known refuses to verify a backup that is not there: a run that fails for such a
 // reason would be taken for a bad sign.
-func (t *term) known(name string, args json.RawMessage) error {
+func (t *session) known(name string, args json.RawMessage) error {
 	a, err := parseArguments(name, args)
 	if err != nil || a.Backup == "" || a.Backup == verify.Latest || a.Backup == verify.All {
 		return err
@@ -156,7 +156,7 @@ func (t *term) known(name string, args json.RawMessage) error {
 }
 
 // find is a run of a job, however it stands; nil where none of that slot is known.
-func (t *term) find(ctx context.Context, name, slot string) (*job.Run, error) {
+func (t *session) find(ctx context.Context, name, slot string) (*job.Run, error) {
 	t.mu.Lock()
 	runner, ended := t.runner, t.ended
 	t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *term) find(ctx context.Context, name, slot string) (*job.Run, error) {
 
 // off tells why a job does not run here; known is false where there is none of
 // that name.
-func (t *term) off(name string) (why string, known bool) {
+func (t *session) off(name string) (why string, known bool) {
 	entries := t.entries()
 	i := slices.IndexFunc(entries, func(e job.Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -187,7 +187,7 @@ func (t *term) off(name string) (why string, known bool) {
 	return entries[i].Off, true
 }
 
-func (t *term) names() []string {
+func (t *session) names() []string {
 	var all []string
 	for _, j := range t.cfg.Jobs.All() {
 		all = append(all, j.Name)
@@ -231,7 +231,7 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 }
 
 // prune deletes what retention does not keep.
-func (t *term) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
+func (t *session) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	t.mu.Lock()
 	runner := t.runner
 	t.mu.Unlock()
@@ -273,7 +273,7 @@ func pruned(r retention.Result) string {
 const merging = "agents"
 
 // merge makes large log segments of small ones, in every timeline.
-func (t *term) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
+func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 	_, repo, _ := t.opened()
 	timelines, err := repo.TimelineIDs(ctx)
 	if err != nil {
@@ -315,7 +315,7 @@ func (t *term) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 }
 
 // divergence compares the members' histories.
-func (t *term) divergence(ctx context.Context, _ *job.Task) (job.Result, error) {
+func (t *session) divergence(ctx context.Context, _ *job.Task) (job.Result, error) {
 	client, _, _ := t.opened()
 	if client == nil {
 		return job.Result{}, errNoMember

@@ -43,7 +43,7 @@ func TestDemandRefused(t *testing.T) {
 	newShelf(t, repo)
 	a := termOn(t, beside, repo).Agent
 	demand := func(job, args string) error {
-		slot, err := a.Demand(t.Context(), job, json.RawMessage(args))
+		slot, err := a.Trigger(t.Context(), job, json.RawMessage(args))
 		if (slot == "") != (err != nil) {
 			t.Errorf("%s: slot %q, %v", job, slot, err)
 		}
@@ -58,12 +58,12 @@ func TestDemandRefused(t *testing.T) {
 	expect("unknown", demand("defrag", ""), web.ErrUnknownJob, "there are full, synthetic, checksum")
 	expect("off", demand(jobDrill, ""), web.ErrRefused, "jobs.drill.run")
 	expect("too early", demand(jobFull, ""), web.ErrRefused, "not reached yet")
-	term := a.term()
-	must(t, term.openRepository(t.Context()))
-	must(t, term.newRunner())
+	session := a.session()
+	must(t, session.openRepository(t.Context()))
+	must(t, session.newRunner())
 	expect("arguments", demand(jobFull, `{"backup": "x"}`), web.ErrArguments, "backup")
 	must(t, demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`)) // nothing was listed yet
-	term.seen.repository = web.Repository{Listed: time.Now(), Backups: []web.Backup{{ID: "20260102T000000Z-00000b"}}}
+	session.seen.repository = web.Repository{Listed: time.Now(), Backups: []web.Backup{{ID: "20260102T000000Z-00000b"}}}
 	expect("a backup that is not there", demand(jobStructure, `{"backup": "20260101T000000Z-00000a"}`), web.ErrArguments, "20260101T000000Z-00000a")
 	must(t, demand(jobStructure, `{"backup": "20260102"}`))
 	must(t, demand(jobStructure, `{"backup": "latest"}`))
@@ -72,34 +72,34 @@ func TestDemandRefused(t *testing.T) {
 		last = demand(jobFull, "")
 	}
 	expect("too many", last, web.ErrRefused, "waiting already")
-	if run, err := a.term().find(t.Context(), jobFull, "nonsense"); run != nil || err != nil {
+	if run, err := a.session().find(t.Context(), jobFull, "nonsense"); run != nil || err != nil {
 		t.Errorf("no slot: %+v, %v", run, err)
 	}
-	if run, err := a.term().find(t.Context(), "defrag", "20260101T000000Z"); run != nil || err != nil {
+	if run, err := a.session().find(t.Context(), "defrag", "20260101T000000Z"); run != nil || err != nil {
 		t.Errorf("no job: %+v, %v", run, err)
 	}
-	if run, err := a.term().find(t.Context(), jobFull, "20260101T000000Z"); run != nil || err != nil {
+	if run, err := a.session().find(t.Context(), jobFull, "20260101T000000Z"); run != nil || err != nil {
 		t.Errorf("no run: %+v, %v", run, err)
 	}
-	term.failures["jobs"] = errors.New("the board is broken")
+	session.failures["jobs"] = errors.New("the board is broken")
 	expect("no board", demand(jobFull, ""), web.ErrRefused, "the board is broken")
-	term.end()
+	session.end()
 	expect("the end", demand(jobFull, ""), web.ErrRefused, "in a moment")
-	if _, err := term.find(t.Context(), jobFull, "20260101T000000Z"); !errors.Is(err, web.ErrRefused) {
+	if _, err := session.find(t.Context(), jobFull, "20260101T000000Z"); !errors.Is(err, web.ErrRefused) {
 		t.Errorf("find at the end: %v", err)
 	}
 }
 
 // Before there is a runner the jobs are told of, with the reason.
 func TestPlannedJobs(t *testing.T) {
-	term := termOn(t, beside, memory())
-	for _, j := range term.describe(time.Now()).Jobs {
+	session := termOn(t, beside, memory())
+	for _, j := range session.describe(time.Now()).Jobs {
 		if (j.Off == "") == (j.Waiting == "") {
 			t.Errorf("%+v", j)
 		}
 	}
-	term.failures["jobs"] = errors.New("the board is broken")
-	s := term.describe(time.Now())
+	session.failures["jobs"] = errors.New("the board is broken")
+	s := session.describe(time.Now())
 	if len(s.Jobs) != 9 || s.Jobs[0].Off != "the board is broken" {
 		t.Errorf("%+v", s.Jobs)
 	}

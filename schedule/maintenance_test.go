@@ -26,29 +26,29 @@ func TestMergeTimelines(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		afterwards(48*time.Hour, s, timelineA, timelineB)
-		term := termOn(t, verifier, sink)
-		must(t, term.openRepository(t.Context()))
+		session := termOn(t, verifier, sink)
+		must(t, session.openRepository(t.Context()))
 		sink.Add(sinktest.Fail(sinktest.List, 1, errors.New("away")).Of(timelineA.String()))
-		if _, err := term.merge(t.Context(), &job.Task{}); err == nil || !strings.Contains(err.Error(), timelineA.String()) {
+		if _, err := session.merge(t.Context(), &job.Task{}); err == nil || !strings.Contains(err.Error(), timelineA.String()) {
 			t.Errorf("one that cannot be merged: %v", err)
 		}
 		sink.AllFired(t)
 		if count(t, sink, timelineA.String()+"/l1/") != 0 || count(t, sink, timelineB.String()+"/l1/") == 0 {
 			t.Error("the other one was not merged")
 		}
-		r, err := term.merge(t.Context(), &job.Task{})
+		r, err := session.merge(t.Context(), &job.Task{})
 		if err != nil || !strings.Contains(r.Text, "segments became") || count(t, sink, timelineA.String()+"/l1/") == 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		var last job.Result
 		for range 5 {
 			afterwards(48*time.Hour, s)
-			if last, err = term.merge(t.Context(), &job.Task{}); err != nil {
+			if last, err = session.merge(t.Context(), &job.Task{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if last.Text != "nothing was to be merged" || len(term.mergers) != 2 {
-			t.Errorf("%+v, %d mergers", last, len(term.mergers))
+		if last.Text != "nothing was to be merged" || len(session.mergers) != 2 {
+			t.Errorf("%+v, %d mergers", last, len(session.mergers))
 		}
 	})
 }
@@ -74,11 +74,11 @@ func TestMergeDenied(t *testing.T) {
 		}
 		afterwards(48*time.Hour, s, timelineA)
 		sink.Add(sinktest.Fail(sinktest.Delete, 1, sinks.ErrDenied).Always())
-		term := termOn(t, verifier, sink)
-		must(t, term.openRepository(t.Context()))
+		session := termOn(t, verifier, sink)
+		must(t, session.openRepository(t.Context()))
 		var err error
 		for range 3 {
-			if _, err = term.merge(t.Context(), &job.Task{}); err != nil {
+			if _, err = session.merge(t.Context(), &job.Task{}); err != nil {
 				break
 			}
 			afterwards(48*time.Hour, s, timelineA)
@@ -109,10 +109,10 @@ func TestPrune(t *testing.T) {
 			s.log(timelineA, 1, time.Now())
 			time.Sleep(24 * time.Hour)
 		}
-		term := termOn(t, verifier, sink)
-		must(t, term.openRepository(t.Context()))
-		must(t, term.newRunner())
-		r, err := term.prune(t.Context(), &job.Task{})
+		session := termOn(t, verifier, sink)
+		must(t, session.openRepository(t.Context()))
+		must(t, session.newRunner())
+		r, err := session.prune(t.Context(), &job.Task{})
 		if err != nil || !strings.Contains(r.Text, "backups pruned: ") {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -125,11 +125,11 @@ func TestPrune(t *testing.T) {
 // Without a member nothing is compared and nothing taken.
 func TestNoMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a full snapshot waits a moment for one
-		term := termOn(t, beside, memory())
-		if _, err := term.divergence(t.Context(), &job.Task{}); !errors.Is(err, errNoMember) {
+		session := termOn(t, beside, memory())
+		if _, err := session.divergence(t.Context(), &job.Task{}); !errors.Is(err, errNoMember) {
 			t.Error(err)
 		}
-		if _, err := term.full(t.Context(), &job.Task{Job: jobFull}); !errors.Is(err, errNoMember) {
+		if _, err := session.full(t.Context(), &job.Task{Job: jobFull}); !errors.Is(err, errNoMember) {
 			t.Error(err)
 		}
 	})

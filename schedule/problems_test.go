@@ -22,50 +22,50 @@ type trouble struct {
 	kind     string
 	severity web.Severity
 	text     string // a part of it
-	make     func(t *term, s *web.Status, seen *observations)
+	make     func(t *session, s *web.Status, seen *observations)
 }
 
 func troubles(now time.Time) map[string]trouble {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	failed := func(name, text string) func(*term, *web.Status, *observations) {
-		return func(_ *term, s *web.Status, _ *observations) {
+	failed := func(name, text string) func(*session, *web.Status, *observations) {
+		return func(_ *session, s *web.Status, _ *observations) {
 			s.Jobs = []job.Status{{Name: name, LastFailure: &job.Run{Slot: "20260102T000000Z", Agent: "m2", Text: text, Finished: ago(time.Minute)}, LastSuccess: &job.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(time.Hour)}}}
 		}
 	}
-	backup := func(b web.Backup, more ...web.Backup) func(*term, *web.Status, *observations) {
-		return func(_ *term, s *web.Status, _ *observations) {
+	backup := func(b web.Backup, more ...web.Backup) func(*session, *web.Status, *observations) {
+		return func(_ *session, s *web.Status, _ *observations) {
 			s.Repository.Listed, s.Repository.Backups = now, append([]web.Backup{b}, more...)
 		}
 	}
-	certificate := func(c web.Certificate) func(*term, *web.Status, *observations) {
-		return func(_ *term, _ *web.Status, seen *observations) { seen.certificates = []web.Certificate{c} }
+	certificate := func(c web.Certificate) func(*session, *web.Status, *observations) {
+		return func(_ *session, _ *web.Status, seen *observations) { seen.certificates = []web.Certificate{c} }
 	}
-	opening := func(what string) func(*term, *web.Status, *observations) {
-		return func(t *term, _ *web.Status, _ *observations) { t.failures[what] = errors.New("no route to host") }
+	opening := func(what string) func(*session, *web.Status, *observations) {
+		return func(t *session, _ *web.Status, _ *observations) { t.failures[what] = errors.New("no route to host") }
 	}
 	all := map[string]trouble{
-		"a refused reload": {web.KindConfig, web.Warning, "line 7", func(t *term, _ *web.Status, _ *observations) { t.Refuse(errors.New("line 7: what is this")) }},
+		"a refused reload": {web.KindConfig, web.Warning, "line 7", func(t *session, _ *web.Status, _ *observations) { t.Refuse(errors.New("line 7: what is this")) }},
 		"etcd":             {web.KindCluster, web.Critical, "no route to host", opening("etcd")},
 		"repository":       {web.KindRepository, web.Critical, "no route to host", opening("repository")},
 		"archive":          {web.KindMember, web.Critical, "no route to host", opening("archive")},
 		"jobs":             {web.KindJob, web.Critical, "no route to host", opening("jobs")},
-		"recovery point": {web.KindRecoveryPoint, web.Critical, "would be lost", func(_ *term, s *web.Status, _ *observations) {
+		"recovery point": {web.KindRecoveryPoint, web.Critical, "would be lost", func(_ *session, s *web.Status, _ *observations) {
 			s.RPO = web.RPO{Known: true, Until: ago(time.Hour), Seconds: 3600}
 		}},
-		"no recovery point": {web.KindRecoveryPoint, web.Critical, "everything would be lost", func(_ *term, s *web.Status, seen *observations) {
+		"no recovery point": {web.KindRecoveryPoint, web.Critical, "everything would be lost", func(_ *session, s *web.Status, seen *observations) {
 			s.RPO, seen.repository.Listed = web.RPO{Text: "everything would be lost"}, now
 		}},
-		"listing": {web.KindRepository, web.Critical, "denied", func(_ *term, _ *web.Status, seen *observations) { seen.repository.Error = "list: denied" }},
-		"nobody writes": {web.KindWriter, web.Warning, "20 min", func(_ *term, s *web.Status, _ *observations) {
+		"listing": {web.KindRepository, web.Critical, "denied", func(_ *session, _ *web.Status, seen *observations) { seen.repository.Error = "list: denied" }},
+		"nobody writes": {web.KindWriter, web.Warning, "20 min", func(_ *session, s *web.Status, _ *observations) {
 			s.Archive = &archive.State{Role: archive.Follower, Behind: 20 * time.Minute}
 		}},
-		"survey":    {web.KindCluster, web.Critical, "no member answers", func(_ *term, s *web.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
-		"no leader": {web.KindCluster, web.Critical, "quorum", func(_ *term, _ *web.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
-		"a member": {web.KindRemote, web.Warning, "member m3: refused", func(_ *term, s *web.Status, _ *observations) {
+		"survey":    {web.KindCluster, web.Critical, "no member answers", func(_ *session, s *web.Status, _ *observations) { s.Cluster.Error = "deadline exceeded" }},
+		"no leader": {web.KindCluster, web.Critical, "quorum", func(_ *session, _ *web.Status, seen *observations) { seen.leaderless = ago(time.Minute) }},
+		"a member": {web.KindRemote, web.Warning, "member m3: refused", func(_ *session, s *web.Status, _ *observations) {
 			s.Cluster.Members = []web.Member{{Name: "m3", Endpoint: "http://m3", Error: "refused"}}
 		}},
-		"corrupt": {web.KindCorrupt, web.Critical, "00a1", func(_ *term, _ *web.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
-		"divergent": {web.KindDivergent, web.Critical, "revision 9", func(_ *term, s *web.Status, _ *observations) {
+		"corrupt": {web.KindCorrupt, web.Critical, "00a1", func(_ *session, _ *web.Status, seen *observations) { seen.corrupt = []string{"00a1"} }},
+		"divergent": {web.KindDivergent, web.Critical, "revision 9", func(_ *session, s *web.Status, _ *observations) {
 			s.Cluster.Divergent, s.Cluster.ComparedRevision = []string{"m2"}, 9
 		}},
 		"full failed":       {web.KindJob, web.Critical, "job full failed on m2: it is broken", failed(jobFull, "it is broken")},
@@ -73,28 +73,28 @@ func troubles(now time.Time) map[string]trouble {
 		"prune failed":      {web.KindRetention, web.Warning, "job prune failed on m2", failed(jobPrune, "denied")},
 		"damage":            {web.KindVerify, web.Critical, "job checksum failed on m2: damage", failed(jobChecksum, damageIn+"backup x")},
 		"not verified once": {web.KindJob, web.Warning, "job checksum failed on m2: timeout", failed(jobChecksum, "timeout")},
-		"late": {web.KindLate, web.Warning, "job full was last done 3 days ago", func(_ *term, s *web.Status, _ *observations) {
+		"late": {web.KindLate, web.Warning, "job full was last done 3 days ago", func(_ *session, s *web.Status, _ *observations) {
 			s.Jobs = []job.Status{{Name: jobFull, LastSuccess: &job.Run{Slot: "20260101T000000Z", OK: true, Finished: ago(73 * time.Hour)}}}
 		}},
-		"never done": {web.KindLate, web.Warning, "job full has not been done since this agent started, 4 days ago", func(t *term, s *web.Status, _ *observations) {
+		"never done": {web.KindLate, web.Warning, "job full has not been done since this agent started, 4 days ago", func(t *session, s *web.Status, _ *observations) {
 			t.started = ago(100 * time.Hour)
 			s.Jobs = []job.Status{{Name: jobFull}}
 		}},
 		"damaged backup":        {web.KindVerify, web.Critical, "backup b1 is damaged: bits", backup(web.Backup{ID: "b1", Damaged: "bits", Time: ago(time.Hour)}, web.Backup{ID: "b0", Proved: report.Structure, Time: ago(2 * time.Hour)})},
 		"an old damaged backup": {web.KindVerify, web.Warning, "backup b1 is damaged: bits", backup(web.Backup{ID: "b1", Damaged: "bits", Time: ago(2 * time.Hour)}, web.Backup{ID: "b2", Proved: report.Replay, Time: ago(time.Hour)})},
 		"unverified":            {web.KindUnverified, web.Critical, "is 3 days old", backup(web.Backup{ID: "b1", Proved: report.Structure, Time: ago(80 * time.Hour)})},
-		"checksum is not enough": {web.KindUnverified, web.Critical, "no backup has passed", func(t *term, s *web.Status, seen *observations) {
+		"checksum is not enough": {web.KindUnverified, web.Critical, "no backup has passed", func(t *session, s *web.Status, seen *observations) {
 			t.started = ago(49 * time.Hour)
 			backup(web.Backup{ID: "b1", Proved: report.Checksum, Time: ago(time.Hour)})(t, s, seen)
 		}},
 		"unreadable certificate": {web.KindCertificate, web.Critical, "permission", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Error: "permission denied"})},
 		"expired certificate":    {web.KindCertificate, web.Critical, "expired on 2026-", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(time.Hour)})},
 		"expiring certificate":   {web.KindCertificate, web.Warning, "expires in 9 days", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(-9 * 24 * time.Hour)})},
-		"canary":                 {web.KindCanary, web.Critical, "do not open", func(_ *term, _ *web.Status, seen *observations) { seen.canary = errors.New("they do not open it") }},
-		"space": {web.KindSpace, web.Warning, "/spool has 1.0 KiB free, and may need 2.0 KiB", func(_ *term, _ *web.Status, seen *observations) {
+		"canary":                 {web.KindCanary, web.Critical, "do not open", func(_ *session, _ *web.Status, seen *observations) { seen.canary = errors.New("they do not open it") }},
+		"space": {web.KindSpace, web.Warning, "/spool has 1.0 KiB free, and may need 2.0 KiB", func(_ *session, _ *web.Status, seen *observations) {
 			seen.folders = []folder{{"archive.spool-dir", "/spool", 1024, 2048}}
 		}},
-		"heartbeat": {web.KindHeartbeat, web.Warning, "heartbeat", func(t *term, _ *web.Status, _ *observations) {
+		"heartbeat": {web.KindHeartbeat, web.Warning, "heartbeat", func(t *session, _ *web.Status, _ *observations) {
 			t.heartbeat = &heartbeat{trouble: "it answers 502", since: ago(time.Minute)}
 		}},
 	}
@@ -104,7 +104,7 @@ func troubles(now time.Time) map[string]trouble {
 		if slices.Contains(milder, alarm) {
 			severity = web.Warning
 		}
-		all["alarm "+string(alarm)] = trouble{string(alarm), severity, "why", func(_ *term, s *web.Status, _ *observations) {
+		all["alarm "+string(alarm)] = trouble{string(alarm), severity, "why", func(_ *session, s *web.Status, _ *observations) {
 			s.Archive = &archive.State{Role: archive.Writer, Alarms: []archive.RaisedAlarm{{Alarm: alarm, Since: ago(time.Hour), Text: "why"}}}
 		}}
 	}
@@ -117,16 +117,16 @@ func TestPromise2Problems(t *testing.T) {
 	kinds := map[string]bool{}
 	for name, c := range troubles(now) {
 		t.Run(name, func(t *testing.T) {
-			term := termOn(t, beside, memory())
-			term.started = now.Add(-time.Hour)
+			session := termOn(t, beside, memory())
+			session.started = now.Add(-time.Hour)
 			s, seen := &web.Status{Time: now}, observations{}
 			s.RPO = web.RPO{Known: true, Until: now}
-			term.describeProblems(s, seen)
+			session.describeProblems(s, seen)
 			if len(s.Problems) > 0 {
 				t.Fatalf("in order: %+v", s.Problems)
 			}
-			c.make(term, s, &seen)
-			term.describeProblems(s, seen)
+			c.make(session, s, &seen)
+			session.describeProblems(s, seen)
 			if len(s.Problems) != 1 {
 				t.Fatalf("%+v", s.Problems)
 			}
@@ -164,36 +164,36 @@ func TestPromise2Problems(t *testing.T) {
 // what a fresh agent does not know yet.
 func TestNoProblems(t *testing.T) {
 	now := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
-	for name, make := range map[string]func(t *term, s *web.Status, seen *observations){
-		"succeeded since": func(_ *term, s *web.Status, _ *observations) {
+	for name, make := range map[string]func(t *session, s *web.Status, seen *observations){
+		"succeeded since": func(_ *session, s *web.Status, _ *observations) {
 			s.Jobs = []job.Status{{Name: jobFull, LastFailure: &job.Run{Slot: "20260101T000000Z"}, LastSuccess: &job.Run{Slot: "20260101T000000Z-demand-aaaaaa", OK: true, Finished: now}}}
 		},
-		"off": func(_ *term, s *web.Status, _ *observations) {
+		"off": func(_ *session, s *web.Status, _ *observations) {
 			s.Jobs = []job.Status{{Name: jobFull, Off: "it is", LastFailure: &job.Run{Slot: "20260101T000000Z"}}}
 		},
-		"on demand only": func(t *term, s *web.Status, _ *observations) {
+		"on demand only": func(t *session, s *web.Status, _ *observations) {
 			t.started = now.Add(-24 * 365 * time.Hour)
 			s.Jobs = []job.Status{{Name: jobStructure}}
 		},
-		"an election": func(_ *term, _ *web.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
-		"a fresh agent": func(t *term, s *web.Status, seen *observations) {
+		"an election": func(_ *session, _ *web.Status, seen *observations) { seen.leaderless = now.Add(-10 * time.Second) },
+		"a fresh agent": func(t *session, s *web.Status, seen *observations) {
 			t.started = now.Add(-20 * time.Second)
 			s.Archive = &archive.State{Role: archive.Starting}
 			s.RPO = web.RPO{Known: true, Until: now.Add(-9 * time.Hour), Seconds: 9 * 3600}
 			seen.newest = &snapshot.Manifest{}
 		},
-		"seen by listings": func(_ *term, s *web.Status, _ *observations) {
+		"seen by listings": func(_ *session, s *web.Status, _ *observations) {
 			s.RPO = web.RPO{Known: true, Until: now.Add(-9 * time.Minute), Seconds: 9 * 60}
 		},
-		"not listed yet": func(_ *term, s *web.Status, _ *observations) { s.RPO = web.RPO{Text: "not listed"} },
-		"a heartbeat":    func(t *term, _ *web.Status, _ *observations) { t.heartbeat = &heartbeat{} },
+		"not listed yet": func(_ *session, s *web.Status, _ *observations) { s.RPO = web.RPO{Text: "not listed"} },
+		"a heartbeat":    func(t *session, _ *web.Status, _ *observations) { t.heartbeat = &heartbeat{} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			term := termOn(t, beside, memory())
-			term.started = now.Add(-time.Hour)
+			session := termOn(t, beside, memory())
+			session.started = now.Add(-time.Hour)
 			s, seen := &web.Status{Time: now, RPO: web.RPO{Known: true, Until: now}}, observations{}
-			make(term, s, &seen)
-			term.describeProblems(s, seen)
+			make(session, s, &seen)
+			session.describeProblems(s, seen)
 			if len(s.Problems) > 0 {
 				t.Errorf("%+v", s.Problems)
 			}
@@ -205,7 +205,7 @@ func TestNoProblems(t *testing.T) {
 // what is critical comes first, and then what is older.
 func TestProblemsSince(t *testing.T) {
 	begin := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
-	b := &problemBook{}
+	b := &problemLog{}
 	warning := problem{web.Problem{Kind: "w", Severity: web.Warning, Since: begin.Add(-time.Hour)}, ""}
 	one := func(subject string) problem {
 		return problem{web.Problem{Kind: "c", Severity: web.Critical}, subject}
@@ -240,22 +240,22 @@ func TestProblemsSince(t *testing.T) {
 
 // The status is told at any time, while everything changes.
 func TestDescribeConcurrently(t *testing.T) {
-	term := termOn(t, beside, memory())
+	session := termOn(t, beside, memory())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 200 {
-			term.mu.Lock()
-			term.seen.cluster.Members = []web.Member{{Name: "m1", Local: true, Role: roleLeader}}
-			term.seen.local = client.MemberStatus{MemberID: uint64(i)}
-			term.seen.repository.Error = "away"
-			term.mu.Unlock()
-			term.Refuse(errors.New("x"))
-			term.lookSoon()
+			session.mu.Lock()
+			session.seen.cluster.Members = []web.Member{{Name: "m1", Local: true, Role: roleLeader}}
+			session.seen.local = client.MemberStatus{MemberID: uint64(i)}
+			session.seen.repository.Error = "away"
+			session.mu.Unlock()
+			session.Refuse(errors.New("x"))
+			session.lookSoon()
 		}
 	}()
 	for {
-		s := term.Status()
+		s := session.Status()
 		noNull(t, s)
 		select {
 		case <-done:
@@ -269,12 +269,12 @@ func TestDescribeConcurrently(t *testing.T) {
 func TestDuplicateName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := memory()
-		term := termOn(t, beside, sink)
-		must(t, term.openRepository(t.Context()))
-		withRunner(t, term, nil)
+		session := termOn(t, beside, sink)
+		must(t, session.openRepository(t.Context()))
+		withRunner(t, session, nil)
 		named := func() (found []web.Problem) {
 			s := &web.Status{Time: time.Now()}
-			term.describeProblems(s, observations{})
+			session.describeProblems(s, observations{})
 			for _, p := range s.Problems {
 				if strings.Contains(p.Text, "is called m1 as well") {
 					found = append(found, p)

@@ -22,7 +22,7 @@ import (
 
 // archiverState is what the agent's archiver says, of whichever there is now.
 func archiverState(a *Agent) archive.State {
-	_, _, archiver := a.term().opened()
+	_, _, archiver := a.session().opened()
 	if archiver == nil {
 		return archive.State{}
 	}
@@ -151,7 +151,7 @@ func holds(t *testing.T, repo *repository.Repository, id repository.TimelineID, 
 	t.Helper()
 	l, err := segment.OpenLog(t.Context(), repo, id)
 	must(t, err)
-	spans := l.Spans()
+	spans := l.Coverage()
 	if len(spans) != 1 || len(l.Damaged()) > 0 || spans[0].LastIndex < last || spans[0].LastIndex > last+3 {
 		t.Errorf("timeline %s: spans %+v, want one up to %d; gaps %+v, damaged %v", id, spans, last, l.Gaps(), l.Damaged())
 	}

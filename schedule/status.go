@@ -20,7 +20,7 @@ import (
 )
 
 // describe is what the agent knows at a time.
-func (t *term) describe(now time.Time) *web.Status {
+func (t *session) describe(now time.Time) *web.Status {
 	t.mu.Lock()
 	seen, archiver, runner, waiting, failed := t.seen, t.archiver, t.runner, t.waiting, t.failures["jobs"]
 	t.mu.Unlock()
@@ -71,7 +71,7 @@ func filled[T any](list []T) []T {
 }
 
 // plannedJobs are the jobs before the repository was reached, or where none can run.
-func (t *term) plannedJobs(failed error) []job.Status {
+func (t *session) plannedJobs(failed error) []job.Status {
 	var all []job.Status
 	for _, e := range t.entries() {
 		j := job.Status{Name: e.Name, Schedule: e.Schedule, Off: e.Off}
@@ -88,7 +88,7 @@ func (t *term) plannedJobs(failed error) []job.Status {
 }
 
 // rpo is what would be lost if everything but the repository burned now.
-func (t *term) rpo(now time.Time, s *web.Status, seen observations) web.RPO {
+func (t *session) rpo(now time.Time, s *web.Status, seen observations) web.RPO {
 	until := t.point.at()
 	newest := seen.newest
 	// Full snapshots count, if they are of the history that goes on.
@@ -324,14 +324,14 @@ func (r *recoveryPoint) at() time.Time {
 }
 
 // problemBook remembers since when each problem is there.
-type problemBook struct {
+type problemLog struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
 // found sets since when the problems are there, by kind and subject, and forgets
 // those that are over.
-func (b *problemBook) found(all []problem, now time.Time) []web.Problem {
+func (b *problemLog) found(all []problem, now time.Time) []web.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := map[string]time.Time{}
@@ -383,8 +383,8 @@ var ofAlarm = map[archive.Alarm]struct {
 }
 
 // describeProblems finds what somebody has to look at.
-func (t *term) describeProblems(s *web.Status, seen observations) {
-	f := &finder{term: t, status: s, now: s.Time}
+func (t *session) describeProblems(s *web.Status, seen observations) {
+	f := &finder{session: t, status: s, now: s.Time}
 	f.configuration()
 	f.duplicateName()
 	f.opening()
@@ -400,7 +400,7 @@ func (t *term) describeProblems(s *web.Status, seen observations) {
 
 // finder gathers the problems of a status.
 type finder struct {
-	*term
+	*session
 	status *web.Status
 	now    time.Time
 	all    []problem
@@ -644,7 +644,7 @@ func (f *finder) host(seen observations) {
 }
 
 // describeComparison takes over what the newest comparison of the members showed.
-func (t *term) describeComparison(s *web.Status) {
+func (t *session) describeComparison(s *web.Status) {
 	t.mu.Lock()
 	runner := t.runner
 	t.mu.Unlock()

@@ -20,11 +20,11 @@ type shared struct{ *sinktest.Faulty }
 func (shared) Abilities(context.Context) (sinks.Abilities, error) { return sinks.Abilities{}, nil }
 
 // running lets a term run, and ends it; the result is how long that took.
-func running(t *testing.T, term *term, meanwhile func()) time.Duration {
+func running(t *testing.T, session *session, meanwhile func()) time.Duration {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); term.run(ctx) }()
+	go func() { defer close(done); session.run(ctx) }()
 	meanwhile()
 	began := time.Now()
 	stop()
@@ -52,10 +52,10 @@ func TestPromise3OneWriter(t *testing.T) {
 				if c.writer != "" {
 					text = strings.Replace(verifier, "repository: {", "repository: {writer: "+c.writer+", ", 1)
 				}
-				term := termOn(t, text, s)
-				running(t, term, func() {
+				session := termOn(t, text, s)
+				running(t, session, func() {
 					time.Sleep(3 * time.Hour)
-					st := term.describe(time.Now())
+					st := session.describe(time.Now())
 					refused := name == "nobody is named"
 					if (st.Waiting != "") != (c.text != "") || !strings.Contains(st.Waiting, c.text) {
 						t.Errorf("waiting %q", st.Waiting)
@@ -69,7 +69,7 @@ func TestPromise3OneWriter(t *testing.T) {
 					if strings.Contains(problem, "repository.writer") != refused {
 						t.Errorf("the problem %q", problem)
 					}
-					_, err := term.demand(t.Context(), jobPrune, "", nil)
+					_, err := session.trigger(t.Context(), jobPrune, "", nil)
 					if works := c.writer == "v1" || name == "nobody, excluded"; (err == nil) != works || err != nil && !errors.Is(err, web.ErrRefused) {
 						t.Errorf("a job: %v", err)
 					} else if claims := count(t, sink, "claims/"); (claims > 0) != works {
@@ -87,23 +87,23 @@ func TestArchiveOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Replace(beside, "repository: {", "repository: {writer: m2, ", 1)
 		sink := sinktest.NewFaulty(sinktest.NewMemory(), sinktest.Fail(sinktest.Open, 1, errors.New("away")))
-		term := termOn(t, text, shared{sink})
+		session := termOn(t, text, shared{sink})
 		answer := make(chan bool, 1)
-		go func() { answer <- term.mayNotWrite(t.Context()) }()
+		go func() { answer <- session.mayNotWrite(t.Context()) }()
 		time.Sleep(time.Minute)
 		select {
 		case may := <-answer:
 			t.Fatalf("it is told before it is known: %v", may)
 		default:
 		}
-		must(t, term.openRepository(t.Context()))
+		must(t, session.openRepository(t.Context()))
 		sink.AllFired(t)
 		if !<-answer {
 			t.Error("two would write")
 		}
-		term = termOn(t, text, memory())
-		must(t, term.openRepository(t.Context()))
-		if term.mayNotWrite(t.Context()) {
+		session = termOn(t, text, memory())
+		must(t, session.openRepository(t.Context()))
+		if session.mayNotWrite(t.Context()) {
 			t.Error("with conditional puts all archive, and one writes")
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -119,16 +119,16 @@ func TestArchiveOfAnother(t *testing.T) {
 func TestPromise5EndsWithinGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := sinktest.NewFaulty(sinktest.NewMemory(), sinktest.Fail(sinktest.Open, 1, errors.New("away")), sinktest.Fail(sinktest.Open, 2, errors.New("away")))
-		term := termOn(t, verifier, sink)
+		session := termOn(t, verifier, sink)
 		log := &lines{}
-		term.Logger = slog.New(slog.NewTextHandler(log, nil))
-		took := running(t, term, func() {
+		session.Logger = slog.New(slog.NewTextHandler(log, nil))
+		took := running(t, session, func() {
 			time.Sleep(time.Second)
-			if s := term.describe(time.Now()); len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRepository || s.Problems[0].Next == "" {
+			if s := session.describe(time.Now()); len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRepository || s.Problems[0].Next == "" {
 				t.Errorf("%+v", s.Problems)
 			}
 			time.Sleep(time.Minute)
-			if s := term.describe(time.Now()); s.Repository.Listed.IsZero() || len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRecoveryPoint {
+			if s := session.describe(time.Now()); s.Repository.Listed.IsZero() || len(s.Problems) != 1 || s.Problems[0].Kind != web.KindRecoveryPoint {
 				t.Errorf("it is back, and empty, which is no state to be ready in: listed %s, %+v", s.Repository.Listed, s.Problems)
 			}
 			sink.AllFired(t)
@@ -136,7 +136,7 @@ func TestPromise5EndsWithinGrace(t *testing.T) {
 			for _, op := range []sinktest.Op{sinktest.Create, sinktest.Commit, sinktest.Open, sinktest.Stat, sinktest.List, sinktest.Delete} {
 				sink.Add(sinktest.Delay(op, 1, 1000*time.Hour).Always())
 			}
-			if _, err := term.demand(t.Context(), jobPrune, "", nil); err != nil {
+			if _, err := session.trigger(t.Context(), jobPrune, "", nil); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * time.Minute)
@@ -163,8 +163,8 @@ func TestIdleRequests(t *testing.T) {
 		s := newShelf(t, sink)
 		s.full(timelineA, time.Now(), false)
 		text := strings.Replace(verifier, "divergence: {run: off}", "divergence: {run: off}, merge: {run: off}, checksum: {run: off}, structure: {run: off}, prune: {run: off}", 1)
-		term := termOn(t, text, sink)
-		running(t, term, func() {
+		session := termOn(t, text, sink)
+		running(t, session, func() {
 			time.Sleep(time.Hour)
 			lists, opens := sink.Calls(sinktest.List), sink.Calls(sinktest.Open)
 			time.Sleep(24 * time.Hour)

@@ -38,7 +38,7 @@ func latest(m *snapshot.Manifest) target { return target{snapshot.Latest, m.Time
 
 // checksum reads what is new: the newest backup with the log after it, and those
 // of the last days that nobody has read.
-func (t *term) checksum(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) checksum(ctx context.Context, task *job.Task) (job.Result, error) {
 	sample := float64(t.cfg.Jobs.Checksum.Sample)
 	if sample >= 100 {
 		sample = 0
@@ -60,7 +60,7 @@ func unread(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 }
 
 // structure proves the newest backup, unless that was done already.
-func (t *term) structure(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) structure(ctx context.Context, task *job.Task) (job.Result, error) {
 	return t.verify(ctx, task, report.Structure, 0, unproved)
 }
 
@@ -72,12 +72,12 @@ func unproved(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 }
 
 // replay proves that the log leads to the newest backup.
-func (t *term) replay(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) replay(ctx context.Context, task *job.Task) (job.Result, error) {
 	return t.verify(ctx, task, report.Replay, 0, theLatest)
 }
 
 // drill restores the newest backup into a scratch cluster.
-func (t *term) drill(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) drill(ctx context.Context, task *job.Task) (job.Result, error) {
 	return t.verify(ctx, task, report.Drill, 0, theLatest)
 }
 
@@ -86,7 +86,7 @@ func theLatest(_ *inventory, newest *snapshot.Manifest) ([]target, string) {
 }
 
 // chosen are the backups that a run is asked to verify, or those that are due.
-func (t *term) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]target, string, error) {
+func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]target, string, error) {
 	args, err := parseArguments(task.Job, task.Arg)
 	if err != nil {
 		return nil, "", job.Final(err)
@@ -114,7 +114,7 @@ func (t *term) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]tar
 }
 
 // backups are those that the repository has now.
-func (t *term) backups(ctx context.Context) (*inventory, error) {
+func (t *session) backups(ctx context.Context) (*inventory, error) {
 	s, err := newInventory(ctx, t.documents, t.trusted)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (t *term) backups(ctx context.Context) (*inventory, error) {
 
 // newestOf is the newest full snapshot of the history that the cluster goes on in:
 // of several the archiver knows which, or else the clocks of those who took them.
-func (t *term) newestOf(s *inventory) *snapshot.Manifest {
+func (t *session) newestOf(s *inventory) *snapshot.Manifest {
 	if _, _, archiver := t.opened(); archiver != nil {
 		if m := s.newestOf(archiver.State().Timeline); m != nil {
 			return m
@@ -136,7 +136,7 @@ func (t *term) newestOf(s *inventory) *snapshot.Manifest {
 // verify verifies one target after the other, each in a process of its own, so
 // that what one took is given back. Damage in one keeps none of the others from
 // being looked at.
-func (t *term) verify(ctx context.Context, task *job.Task, level report.Level, sample float64, due targetsOf) (job.Result, error) {
+func (t *session) verify(ctx context.Context, task *job.Task, level report.Level, sample float64, due targetsOf) (job.Result, error) {
 	targets, why, err := t.chosen(ctx, task, due)
 	if err != nil {
 		return job.Result{}, err
@@ -181,7 +181,7 @@ func together(all []error) (err error) {
 // not be done.
 const damageIn = "damage was found in "
 
-func (t *term) verifyOne(ctx context.Context, task *job.Task, v verifyRequest) (r verifyAnswer, err error) {
+func (t *session) verifyOne(ctx context.Context, task *job.Task, v verifyRequest) (r verifyAnswer, err error) {
 	answer, err := t.child(ctx, childRequest{Verify: &v}, task.Progress)
 	if err != nil {
 		return r, err
@@ -194,7 +194,7 @@ func (t *term) verifyOne(ctx context.Context, task *job.Task, v verifyRequest) (
 
 // timeline is the one that the cluster goes on in: the archiver knows, or the
 // newest full snapshot tells; zero where there is none.
-func (t *term) timeline(ctx context.Context) (repository.TimelineID, error) {
+func (t *session) timeline(ctx context.Context) (repository.TimelineID, error) {
 	if _, _, archiver := t.opened(); archiver != nil {
 		if id := archiver.State().Timeline; id.ClusterID != 0 {
 			return id, nil
@@ -211,7 +211,7 @@ func (t *term) timeline(ctx context.Context) (repository.TimelineID, error) {
 }
 
 // synthetic makes a full snapshot of the newest one and the log.
-func (t *term) synthetic(ctx context.Context, task *job.Task) (job.Result, error) {
+func (t *session) synthetic(ctx context.Context, task *job.Task) (job.Result, error) {
 	timeline, err := t.timeline(ctx)
 	if err != nil {
 		return job.Result{}, err

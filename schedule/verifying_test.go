@@ -33,11 +33,11 @@ func TestChosen(t *testing.T) {
 	now := time.Now()
 	sink := memory()
 	s := newShelf(t, sink)
-	term := termOn(t, verifier, sink)
+	session := termOn(t, verifier, sink)
 	var due targetsOf
 	chosen := func(name, arg string) string {
 		t.Helper()
-		all, why, err := term.chosen(t.Context(), &job.Task{Job: name, Arg: json.RawMessage(arg)}, due)
+		all, why, err := session.chosen(t.Context(), &job.Task{Job: name, Arg: json.RawMessage(arg)}, due)
 		must(t, err)
 		if len(all) == 0 {
 			return why
@@ -87,7 +87,7 @@ func TestChosen(t *testing.T) {
 	expect("checksum is no structure", chosen(jobStructure, ""), at(third))
 	s.verdict(third, report.Structure, report.Passed)
 	expect("proved", chosen(jobStructure, ""), noneNew)
-	if _, _, err := term.chosen(t.Context(), &job.Task{Job: jobDrill, Arg: json.RawMessage(`{"reason": "x"}`)}, due); err == nil {
+	if _, _, err := session.chosen(t.Context(), &job.Task{Job: jobDrill, Arg: json.RawMessage(`{"reason": "x"}`)}, due); err == nil {
 		t.Error("wrong arguments")
 	}
 }
@@ -211,7 +211,7 @@ func TestVerifyingJobs(t *testing.T) {
 	dir := t.TempDir()
 	l := newLibrary(t, dir)
 	cfg := parse(t, onDisk(dir, "127.0.0.1:0", ""))
-	term := termOn(t, string(cfg.Source()), l.repo.Sink())
+	session := termOn(t, string(cfg.Source()), l.repo.Sink())
 	run := func(do func(*job.Task) (job.Result, error), want string) job.Result {
 		t.Helper()
 		r, err := do(&job.Task{Job: jobReplay})
@@ -220,10 +220,10 @@ func TestVerifyingJobs(t *testing.T) {
 		}
 		return r
 	}
-	checksum := func(task *job.Task) (job.Result, error) { return term.checksum(t.Context(), task) }
-	structure := func(task *job.Task) (job.Result, error) { return term.structure(t.Context(), task) }
-	replay := func(task *job.Task) (job.Result, error) { return term.replay(t.Context(), task) }
-	made := func(task *job.Task) (job.Result, error) { return term.synthetic(t.Context(), task) }
+	checksum := func(task *job.Task) (job.Result, error) { return session.checksum(t.Context(), task) }
+	structure := func(task *job.Task) (job.Result, error) { return session.structure(t.Context(), task) }
+	replay := func(task *job.Task) (job.Result, error) { return session.replay(t.Context(), task) }
+	made := func(task *job.Task) (job.Result, error) { return session.synthetic(t.Context(), task) }
 	words := func(r job.Result, want string) {
 		t.Helper()
 		if !strings.Contains(r.Text, want) || strings.Contains(r.Text, "\n") {

@@ -71,7 +71,7 @@ type observations struct {
 }
 
 // watchCluster asks the members now and then.
-func (t *term) watchCluster(ctx context.Context) {
+func (t *session) watchCluster(ctx context.Context) {
 	var fitAt, surveyed time.Time
 	began := time.Now()
 	every(ctx, time.Second, func() {
@@ -103,7 +103,7 @@ func every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-func (t *term) survey(ctx context.Context) {
+func (t *session) survey(ctx context.Context) {
 	cli, _, archiver := t.opened()
 	now := time.Now()
 	survey, err := cli.Survey(ctx)
@@ -187,14 +187,14 @@ func isLocal(local string, m client.MemberStatus) bool {
 
 // localAnswers tells that the member which the agent stands beside is known and
 // answered last.
-func (t *term) localAnswers() bool {
+func (t *session) localAnswers() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(t.seen.cluster.Members, func(m web.Member) bool { return m.Local && m.Error == "" })
 }
 
 // lookFit asks whether the local member is to be read now.
-func (t *term) lookFit(ctx context.Context) {
+func (t *session) lookFit(ctx context.Context) {
 	t.mu.Lock()
 	m := t.seen.local
 	t.mu.Unlock()
@@ -212,7 +212,7 @@ func (t *term) lookFit(ctx context.Context) {
 }
 
 // lookSoon asks for a look at the repository now, since something changed.
-func (t *term) lookSoon() {
+func (t *session) lookSoon() {
 	select {
 	case t.relist <- struct{}{}:
 	default:
@@ -220,7 +220,7 @@ func (t *term) lookSoon() {
 }
 
 // watchRepository lists the repository now and then, and after own changes.
-func (t *term) watchRepository(ctx context.Context) {
+func (t *session) watchRepository(ctx context.Context) {
 	var s *inventory
 	for {
 		err := t.lookAtInventory(ctx, &s)
@@ -243,7 +243,7 @@ func (t *term) watchRepository(ctx context.Context) {
 	}
 }
 
-func (t *term) lookAtInventory(ctx context.Context, s **inventory) (err error) {
+func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error) {
 	if *s == nil {
 		if *s, err = newInventory(ctx, t.documents, t.trusted); err != nil {
 			return err
@@ -266,9 +266,9 @@ func (t *term) lookAtInventory(ctx context.Context, s **inventory) (err error) {
 		t.lookedAt = newest.ID
 	}
 	t.mu.Unlock()
-	t.demandBySize(ctx)
-	t.demandFirst(ctx)
-	t.demandAfterFull(ctx, *s, newest)
+	t.triggerBySize(ctx)
+	t.triggerFirst(ctx)
+	t.triggerAfterFull(ctx, *s, newest)
 	if runner == nil {
 		return nil
 	}
@@ -292,7 +292,7 @@ type folder struct {
 }
 
 // watchHost looks at certificates and space now and then.
-func (t *term) watchHost(ctx context.Context) {
+func (t *session) watchHost(ctx context.Context) {
 	var servers []web.Certificate
 	var serversAt, canaryAt time.Time
 	every(ctx, hostEvery, func() {
@@ -324,7 +324,7 @@ func (t *term) watchHost(ctx context.Context) {
 }
 
 // spaces are the folders that could run full, with what they may need.
-func (t *term) spaces() []folder {
+func (t *session) spaces() []folder {
 	t.mu.Lock()
 	newest := t.seen.newest
 	t.mu.Unlock()
@@ -350,7 +350,7 @@ func (t *term) spaces() []folder {
 
 // lookAtCanary finds out whether what is encrypted here can be opened: a lost
 // identity is found before the disaster. It is false where that could not be told.
-func (t *term) lookAtCanary(ctx context.Context) bool {
+func (t *session) lookAtCanary(ctx context.Context) bool {
 	_, repo, _ := t.opened()
 	if len(t.codec.Recipients) == 0 {
 		return true

@@ -244,8 +244,8 @@ type Synthesis struct {
 
 	// StampsEqual is how many hashes that live members served were compared and
 	// are equal, StampsPassed how many could not be compared.
-	StampsEqual  int `json:"stamps_equal"`
-	StampsPassed int `json:"stamps_passed"`
+	CheckpointHashesEqual  int `json:"stamps_equal"`
+	CheckpointHashesPassed int `json:"stamps_passed"`
 
 	// How leases were replayed.
 	MinLeaseTTL        time.Duration `json:"min_lease_ttl_nanoseconds"`

@@ -105,7 +105,7 @@ func faults() []fault {
 			}
 			return "the last two backups"
 		}},
-		{"a stamp of another hash", report.Replay, []report.Kind{report.KindStamp}, alteredStamp},
+		{"a stamp of another hash", report.Replay, []report.Kind{report.KindCheckpointHash}, alteredStamp},
 
 		{"an entry dropped, and all after it moved up", report.Replay, difference, onLog(func(t testing.TB, all []raftlog.Entry) []raftlog.Entry {
 			at := entryWith(t, all, scriptValue)

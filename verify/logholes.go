@@ -38,7 +38,7 @@ func (l *logCheck) checkHoles() {
 	if len(bases) == 0 {
 		l.note("timeline %s has an archived log and no full snapshot: nothing can be restored from it until there is one", l.part.timeline)
 	}
-	spans := l.log.Spans()
+	spans := l.log.Coverage()
 	if len(spans) == 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func recorded(g segment.Gap) bool {
 // checkBeginning looks at where the log begins. That old segments were pruned is
 // no fault; that those are there which nothing can be restored with, since they
 // join no full snapshot, is: what joined them is gone.
-func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Span) {
+func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Coverage) {
 	if len(bases) == 0 || s.FirstIndex <= max(l.part.from, l.prunedTo)+1 || bases[0].Facts.RaftIndex+1 >= s.FirstIndex {
 		return
 	}

@@ -65,7 +65,7 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		return h.replayLog(ctx, part, report.Unchecked)
 	}
 	l := &logCheck{examination: h.examination, part: part, log: log, read: map[string]bool{}, whole: map[string]bool{}, alive: map[markedEntry]string{}}
-	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Alive()) == 0 && !l.wasThere() {
+	if len(log.Headers()) == 0 && len(log.Damaged()) == 0 && len(log.Heartbeat()) == 0 && !l.wasThere() {
 		return nil
 	}
 	c, err := h.check(ctx, report.Checksum, logName(part.timeline), func(c *report.Check) error {
@@ -192,7 +192,7 @@ func (l *logCheck) bind() {
 		return
 	}
 	var ranges []verdict.Range
-	for _, s := range l.log.Spans() {
+	for _, s := range l.log.Coverage() {
 		ranges = append(ranges, l.readOf(s)...)
 	}
 	if len(ranges) > 0 {
@@ -202,7 +202,7 @@ func (l *logCheck) bind() {
 
 // readOf are the ranges of a span whose segments were all read: of a sample, or
 // from an index on, they are parts of it.
-func (l *logCheck) readOf(s segment.Span) []verdict.Range {
+func (l *logCheck) readOf(s segment.Coverage) []verdict.Range {
 	var all []verdict.Range
 	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
 		return !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex
@@ -382,7 +382,7 @@ func (l *logCheck) interesting() []uint64 {
 	for _, m := range l.bases() {
 		all = append(all, m.Facts.RaftIndex)
 	}
-	for _, n := range l.log.Alive() {
+	for _, n := range l.log.Heartbeat() {
 		all = append(all, n.Index)
 	}
 	for _, t := range l.catalog.Timelines {
@@ -404,7 +404,7 @@ func (l *logCheck) checkMarks(ctx context.Context) {
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(parallelMarks)
-	for _, n := range l.log.Alive() {
+	for _, n := range l.log.Heartbeat() {
 		if n.Index < l.part.from {
 			continue
 		}
@@ -477,7 +477,7 @@ func (e *examination) logIn(ctx context.Context, t repository.TimelineID) bool {
 		return true
 	}
 	log, err := segment.OpenLog(ctx, e.repo, t, e.Identities...)
-	return err != nil || len(log.Headers())+len(log.Damaged())+len(log.Alive())+len(log.Gaps()) > 0
+	return err != nil || len(log.Headers())+len(log.Damaged())+len(log.Heartbeat())+len(log.Gaps()) > 0
 }
 
 // otherLevels names those that were asked for, but for the replay.

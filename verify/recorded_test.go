@@ -46,7 +46,7 @@ type recordedBackup struct {
 // recordedStamp is the hash that a live member served at an index.
 type recordedStamp struct {
 	Mark  raftlog.Mark
-	Stamp segment.Stamp
+	Stamp segment.CheckpointHash
 }
 
 // recorder takes backups of a cluster, and at the end its log.
@@ -126,7 +126,7 @@ func (r *recorder) stamp(t testing.TB) {
 	must(t, err)
 	r.history.Stamps = append(r.history.Stamps, recordedStamp{
 		Mark:  raftlog.Mark{Index: status.RaftAppliedIndex, Term: status.RaftTerm, Time: time.Now(), Member: status.Header.MemberId, Revision: status.Header.Revision},
-		Stamp: segment.Stamp{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision},
+		Stamp: segment.CheckpointHash{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision},
 	})
 }
 

@@ -46,7 +46,7 @@ func (b *Base) near() *Near {
 // of them.
 type entryLog interface {
 	// spans are the parts without a hole, in order.
-	spans() []segment.Span
+	coverage() []segment.Coverage
 	// entries yields the entries from first to last in order. The first error is
 	// the end.
 	entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
@@ -87,11 +87,11 @@ func (h *History) base(id string) (*Base, error) {
 
 // after is the span of the log that goes on from b, nil where none does. A
 // database without its entry's term (etcd 3.4) shows no log to be its own.
-func (h *History) after(b *Base) *segment.Span {
+func (h *History) after(b *Base) *segment.Coverage {
 	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
 		return nil
 	}
-	for _, s := range h.log.spans() {
+	for _, s := range h.log.coverage() {
 		if s.FirstIndex <= b.Index()+1 && b.Index()+1 <= s.LastIndex {
 			return &s
 		}
@@ -170,7 +170,7 @@ func (h *History) HighestRevision() int64 {
 	for _, b := range h.bases {
 		highest = max(highest, b.Facts.Revision)
 	}
-	for _, s := range h.log.spans() {
+	for _, s := range h.log.coverage() {
 		highest = max(highest, s.LastRevision)
 	}
 	return highest
@@ -201,7 +201,7 @@ type archived struct {
 	bases []*Base
 }
 
-func (a *archived) spans() []segment.Span { return a.log.Spans() }
+func (a *archived) coverage() []segment.Coverage { return a.log.Coverage() }
 
 func (a *archived) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return a.log.Entries(ctx, first, last)
@@ -232,8 +232,8 @@ func (a *archived) encrypted(first, last uint64) bool {
 	})
 }
 
-func (a *archived) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error] {
-	return a.log.AliveMarks(ctx, first, last, newest)
+func (a *archived) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
+	return a.log.Heartbeats(ctx, first, last, newest)
 }
 
 // damageAt is the damage that may hide entries of a range; nil where there is
@@ -341,8 +341,8 @@ func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, e
 	return before, after, nil
 }
 
-func (a *archived) spread(ctx context.Context, first, last uint64) (time.Duration, error) {
-	return a.log.Spread(ctx, first, last, exact)
+func (a *archived) duration(ctx context.Context, first, last uint64) (time.Duration, error) {
+	return a.log.Duration(ctx, first, last, exact)
 }
 
 // errNoChain says that the archive has no chain value at an index.

@@ -75,7 +75,7 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 
 // Holds tells whether the log has all entries from first to last.
 func (h *History) Holds(first, last uint64) bool {
-	return slices.ContainsFunc(h.log.spans(), func(s segment.Span) bool { return s.FirstIndex <= first && last <= s.LastIndex })
+	return slices.ContainsFunc(h.log.coverage(), func(s segment.Coverage) bool { return s.FirstIndex <= first && last <= s.LastIndex })
 }
 
 // entry is one entry of the log.
@@ -181,13 +181,13 @@ type joined struct {
 }
 
 // spans are one, or none where the image is all there is.
-func (j *joined) spans() []segment.Span {
+func (j *joined) coverage() []segment.Coverage {
 	if len(j.parts) == 0 {
 		return nil
 	}
-	all := segment.Span{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}
+	all := segment.Coverage{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}
 	for _, p := range j.parts {
-		for _, s := range p.History.log.spans() {
+		for _, s := range p.History.log.coverage() {
 			if s.LastIndex > p.Last {
 				continue // what it knows may be of behind the part
 			}
@@ -197,7 +197,7 @@ func (j *joined) spans() []segment.Span {
 			}
 		}
 	}
-	return []segment.Span{all}
+	return []segment.Coverage{all}
 }
 
 func (j *joined) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
@@ -309,7 +309,7 @@ func (h *History) following(ctx context.Context, b *Base, last uint64) iter.Seq2
 // log's end is; none where the log does not hold first. The first error is the
 // end.
 func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
-	for _, s := range h.log.spans() {
+	for _, s := range h.log.coverage() {
 		if s.FirstIndex <= first && first <= s.LastIndex {
 			return h.log.entries(ctx, first, s.LastIndex)
 		}
@@ -419,9 +419,9 @@ func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *Seen
 }
 
 // spread counts each archive by its own clock, up to the end of its part.
-func (c *joinedClock) spread(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
+func (c *joinedClock) duration(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
 	for _, o := range c.clocks {
-		one, err := o.spread(ctx, first, min(last, o.until))
+		one, err := o.duration(ctx, first, min(last, o.until))
 		if err != nil {
 			return 0, err
 		}
@@ -477,7 +477,7 @@ func nearer(a, b *Seen) *Seen {
 
 // marks yields those of all archives among the parts, each up to the end of its
 // last part, by index, then time.
-func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error] {
+func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
 	until := map[*History]uint64{}
 	var order []*History
 	for _, p := range j.parts {
@@ -486,9 +486,9 @@ func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter
 		}
 		until[p.History] = p.Last
 	}
-	return func(yield func(segment.Alive, error) bool) {
+	return func(yield func(segment.Heartbeat, error) bool) {
 		type one struct {
-			mark segment.Alive
+			mark segment.Heartbeat
 			err  error
 		}
 		var all []one
@@ -497,7 +497,7 @@ func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter
 				for mark, err := range m.marks(ctx, first, min(last, until[h]), newest) {
 					var damaged *snapshot.DamagedError
 					if err != nil && !errors.As(err, &damaged) {
-						yield(segment.Alive{}, err) // the last, as of one archive
+						yield(segment.Heartbeat{}, err) // the last, as of one archive
 						return
 					}
 					all = append(all, one{mark, err}) // of a damaged one too: they come first

@@ -20,8 +20,8 @@ import (
 // someLog is somebody's log in memory, with the entries from first on.
 type someLog struct{ all []raftlog.Entry }
 
-func (l *someLog) spans() []segment.Span {
-	return []segment.Span{{FirstIndex: l.all[0].Index, LastIndex: l.all[len(l.all)-1].Index}}
+func (l *someLog) coverage() []segment.Coverage {
+	return []segment.Coverage{{FirstIndex: l.all[0].Index, LastIndex: l.all[len(l.all)-1].Index}}
 }
 
 func (l *someLog) size(first, last uint64) int64 { return int64(last-first+1) * 100 }
@@ -282,15 +282,15 @@ func TestPromise7JoinedStamps(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		parts []Part
-		want  Stamps
+		want  CheckpointHashes
 	}{
-		{"one archive", []Part{{"", one, base.Index() + 1, end}}, Stamps{Equal: 3, Passed: 1}},
-		{"an archive up to its part's end", []Part{{"", one, base.Index() + 1, late}, {"", m1, late + 1, end}}, Stamps{Equal: 2, Passed: 1}},
-		{"two archives", []Part{{"", one, base.Index() + 1, early}, {"", other, early + 1, end}}, Stamps{Equal: 3, Passed: 2}},
-		{"none", []Part{{"", m1, base.Index() + 1, end}}, Stamps{}},
+		{"one archive", []Part{{"", one, base.Index() + 1, end}}, CheckpointHashes{Equal: 3, Passed: 1}},
+		{"an archive up to its part's end", []Part{{"", one, base.Index() + 1, late}, {"", m1, late + 1, end}}, CheckpointHashes{Equal: 2, Passed: 1}},
+		{"two archives", []Part{{"", one, base.Index() + 1, early}, {"", other, early + 1, end}}, CheckpointHashes{Equal: 3, Passed: 2}},
+		{"none", []Part{{"", m1, base.Index() + 1, end}}, CheckpointHashes{}},
 	} {
 		h, o := w.joined(base, c.parts...), w.options()
-		o.Stamps = EveryStamp
+		o.CheckpointHashes = EveryCheckpointHash
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
 		if err != nil {
 			t.Fatal(err)
@@ -300,11 +300,11 @@ func TestPromise7JoinedStamps(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		r.Close()
-		if r.Stamps != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, r.Stamps, c.want)
+		if r.CheckpointHashes != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, r.CheckpointHashes, c.want)
 		}
 		last := uint64(0)
-		for m, err := range h.Stamps(t.Context(), 1, end) {
+		for m, err := range h.CheckpointHashes(t.Context(), 1, end) {
 			if err != nil || m.Index < last {
 				t.Errorf("%s: mark %+v after %d: %v", c.name, m, last, err)
 			}
@@ -316,8 +316,8 @@ func TestPromise7JoinedStamps(t *testing.T) {
 // endless is a log whose entries are made as they are read.
 type endless struct{ last uint64 }
 
-func (l endless) spans() []segment.Span {
-	return []segment.Span{{FirstIndex: 1, LastIndex: l.last}}
+func (l endless) coverage() []segment.Coverage {
+	return []segment.Coverage{{FirstIndex: 1, LastIndex: l.last}}
 }
 
 func (l endless) size(first, last uint64) int64 { return int64(last-first+1) * 1000 }
@@ -391,10 +391,10 @@ type markedLog struct {
 	marked []error
 }
 
-func (l *markedLog) marks(context.Context, uint64, uint64, int) iter.Seq2[segment.Alive, error] {
-	return func(yield func(segment.Alive, error) bool) {
+func (l *markedLog) marks(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
+	return func(yield func(segment.Heartbeat, error) bool) {
 		for i, err := range l.marked {
-			var a segment.Alive
+			var a segment.Heartbeat
 			if err == nil {
 				a.Index = l.all[i].Index
 			}

@@ -24,7 +24,7 @@ type member struct {
 	log         *walfile.Log
 	memberID    snapshot.ID
 	commit      uint64 // the last index that the member recorded as committed
-	parts       []segment.Span
+	parts       []segment.Coverage
 	bytes       int64 // of all files of the log
 	damage      error // that ends the log; nil where it ends by itself
 	notes       []string
@@ -130,7 +130,7 @@ const most = 32
 // nothing. The log of a restored cluster begins with the same entries, but what
 // was restored is not in it.
 func (h *History) addEmpty(began uint64) error {
-	spans := h.member.spans()
+	spans := h.member.coverage()
 	if len(spans) == 0 || spans[0].FirstIndex != 1 {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 	}
 }
 
-func (m *member) spans() []segment.Span { return m.parts }
+func (m *member) coverage() []segment.Coverage { return m.parts }
 
 // entries ends the log's own iteration, which goes to its end, at last.
 func (m *member) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
@@ -244,12 +244,12 @@ func (m *member) cut(s walfile.Summary) {
 	next := s.FirstIndex
 	for _, g := range s.Gaps {
 		if g.After >= next {
-			m.parts = append(m.parts, segment.Span{FirstIndex: next, LastIndex: g.After})
+			m.parts = append(m.parts, segment.Coverage{FirstIndex: next, LastIndex: g.After})
 		}
 		next = g.Next
 	}
 	if next <= s.LastIndex {
-		m.parts = append(m.parts, segment.Span{FirstIndex: next, LastIndex: s.LastIndex})
+		m.parts = append(m.parts, segment.Coverage{FirstIndex: next, LastIndex: s.LastIndex})
 	}
 }
 

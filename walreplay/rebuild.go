@@ -69,8 +69,8 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	}
 	out.image = file
 	out.name = fmt.Sprintf("%s and %d entries of the log to raft index %d", p.Base.Name, r.entries, r.stopped.Index)
-	if out.Stamps, err = h.compareStamps(ctx, p, path, r.stopped.Index, hash, o); err != nil {
-		var other *StampError
+	if out.CheckpointHashes, err = h.compareCheckpointHashes(ctx, p, path, r.stopped.Index, hash, o); err != nil {
+		var other *CheckpointHashError
 		if errors.As(err, &other) {
 			err = &snapshot.DamagedError{Object: out.name, Offset: -1, Err: err}
 		}
@@ -160,7 +160,7 @@ type Rebuilt struct {
 	// Phases are how long it took; none where nothing was replayed.
 	Phases []PhaseTime
 	// Stamps are the live hashes that it was compared with.
-	Stamps Stamps
+	CheckpointHashes CheckpointHashes
 	// Notes are sentences for the user about what came out.
 	Notes []string
 
@@ -329,7 +329,7 @@ type Options struct {
 	SourceVersion string
 	// Stamps says which of the archive's live hashes are compared with what was
 	// rebuilt. One that differs is a *StampError in a *snapshot.DamagedError.
-	Stamps StampCheck
+	CheckpointHashes HashCheck
 	// CheckBase looks at a base's database, of size bytes without a sum, before
 	// etcd's own parts open it: what makes no sense they end the process over, from
 	// goroutines that nobody can rescue. May be nil, for one that is known to be

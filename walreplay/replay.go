@@ -182,24 +182,24 @@ func endsLog(err error) bool {
 
 // StampCheck says which stamps of the archive, the hashes that live members
 // served, are held against what was rebuilt.
-type StampCheck string
+type HashCheck string
 
 const (
 	// NoStamps compares none.
-	NoStamps StampCheck = ""
+	NoCheckpointHashes HashCheck = ""
 	// StampsAtEnd compares those of the very state that was rebuilt: the same
 	// revision, and the same compaction. Nothing more is read of the database for
 	// it, and of the archive the last few alive marks before the point.
-	StampsAtEnd StampCheck = "end"
+	CheckpointHashesAtEnd HashCheck = "end"
 	// EveryStamp compares each one between the base and the point that the
 	// point's own compaction has left comparable. All alive marks between them are
 	// read, a damaged one is an error, and each revision takes a pass over the
 	// database.
-	EveryStamp StampCheck = "every"
+	EveryCheckpointHash HashCheck = "every"
 )
 
 // Stamps counts the stamps that were met.
-type Stamps struct {
+type CheckpointHashes struct {
 	Equal int // compared, and equal
 	// Passed are those that could not be compared: of another compaction, or by
 	// an etcd that hashes a compacted history in its own way.
@@ -207,17 +207,17 @@ type Stamps struct {
 }
 
 // StampError says that a rebuilt database is not what a live member served.
-type StampError struct {
+type CheckpointHashError struct {
 	Member snapshot.ID // whose hash it was
 	Time   time.Time   // when it was asked, by its archiver's clock
 	Index  uint64      // that the member had applied shortly before
-	Stamp  segment.Stamp
+	Served  segment.CheckpointHash
 	Got    uint32 // what the rebuilt database has instead
 }
 
-func (e *StampError) Error() string {
+func (e *CheckpointHashError) Error() string {
 	return fmt.Sprintf("member %s served HashKV %d for revision %d (compacted revision %d) at %s, at raft index %d or shortly after; what was rebuilt has %d there: it is not what the cluster held",
-		e.Member, e.Stamp.Hash, e.Stamp.HashRevision, e.Stamp.CompactedRevision, instant(e.Time), e.Index, e.Got)
+		e.Member, e.Served.Hash, e.Served.HashRevision, e.Served.CompactedRevision, instant(e.Time), e.Index, e.Got)
 }
 
 // lastMarks is how many alive marks before a point StampsAtEnd reads: those of a
@@ -228,21 +228,21 @@ const lastMarks = 64
 // marked is a log that has alive marks: from first to last, or the newest so many
 // of them (0: all).
 type marked interface {
-	marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Alive, error]
+	marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
 }
 
 // Stamps yields the alive marks with a stamp whose index is from first to last,
 // ordered by index, then time. A damaged mark comes with its
 // *snapshot.DamagedError, and the next ones after it; any other error is the
 // last. A history without an archive has none.
-func (h *History) Stamps(ctx context.Context, first, last uint64) iter.Seq2[segment.Alive, error] {
-	return func(yield func(segment.Alive, error) bool) {
+func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter.Seq2[segment.Heartbeat, error] {
+	return func(yield func(segment.Heartbeat, error) bool) {
 		l, ok := h.log.(marked)
 		if !ok {
 			return
 		}
 		for m, err := range l.marks(ctx, first, last, 0) {
-			if err == nil && m.Stamp == nil {
+			if err == nil && m.CheckpointHash == nil {
 				continue
 			}
 			if !yield(m, err) {
@@ -254,13 +254,13 @@ func (h *History) Stamps(ctx context.Context, first, last uint64) iter.Seq2[segm
 
 // compareStamps holds the archive's stamps against the database at path, whose
 // own hash is known.
-func (h *History) compareStamps(ctx context.Context, p *Point, path string, index uint64, hash snapshot.HashKV, o Options) (met Stamps, err error) {
+func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path string, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
 	l, ok := h.log.(marked)
-	if !ok || o.Stamps == NoStamps {
+	if !ok || o.CheckpointHashes == NoCheckpointHashes {
 		return met, nil
 	}
 	newest := 0 // all
-	if o.Stamps == StampsAtEnd {
+	if o.CheckpointHashes == CheckpointHashesAtEnd {
 		newest = lastMarks
 	}
 	exact := hashesAlike(o.sourceVersion(p.Base))
@@ -268,17 +268,17 @@ func (h *History) compareStamps(ctx context.Context, p *Point, path string, inde
 	for m, err := range l.marks(ctx, p.Base.Index(), index, newest) {
 		var damaged *snapshot.DamagedError
 		switch {
-		case errors.As(err, &damaged) && o.Stamps == StampsAtEnd:
+		case errors.As(err, &damaged) && o.CheckpointHashes == CheckpointHashesAtEnd:
 			continue // a mark is no part of what is restored
 		case err != nil:
 			return met, fmt.Errorf("compare what was rebuilt with the archive's stamps: %w", err)
-		case m.Stamp == nil:
+		case m.CheckpointHash == nil:
 			continue
 		}
-		s := *m.Stamp
+		s := *m.CheckpointHash
 		compacted := max(s.CompactedRevision, 0)
 		if compacted != max(hash.CompactedRevision, 0) || compacted > 0 && !exact || s.HashRevision < max(compacted, 1) || s.HashRevision > hash.Revision ||
-			o.Stamps == StampsAtEnd && s.HashRevision != hash.Revision {
+			o.CheckpointHashes == CheckpointHashesAtEnd && s.HashRevision != hash.Revision {
 			met.Passed++
 			continue
 		}
@@ -290,7 +290,7 @@ func (h *History) compareStamps(ctx context.Context, p *Point, path string, inde
 			hashes[s.HashRevision] = got
 		}
 		if got != s.Hash {
-			return met, &StampError{Member: snapshot.ID(m.Member), Time: m.Time, Index: m.Index, Stamp: s, Got: got}
+			return met, &CheckpointHashError{Member: snapshot.ID(m.Member), Time: m.Time, Index: m.Index, Served: s, Got: got}
 		}
 		met.Equal++
 	}

@@ -134,7 +134,7 @@ func (h *History) resolveLatest(p *Point) error {
 // behind says what the log holds behind an entry from which no replay leads to
 // it; empty where there is nothing.
 func (h *History) behind(last uint64) string {
-	for _, s := range h.log.spans() {
+	for _, s := range h.log.coverage() {
 		switch {
 		case s.FirstIndex > last+1:
 			return fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing", s.FirstIndex, s.LastIndex, last+1, s.FirstIndex-1)
@@ -175,7 +175,7 @@ func (h *History) whyEnds(b *Base) string {
 		return fmt.Sprintf("%s is of etcd 3.4, and a log can be replayed from etcd 3.5 on: restore it as it is, or begin from a later full snapshot", b.Name)
 	}
 	reach := h.Reach(b)
-	for _, s := range h.log.spans() {
+	for _, s := range h.log.coverage() {
 		if s.FirstIndex > reach+1 {
 			return fmt.Sprintf("entries %d to %d are missing in the log", reach+1, s.FirstIndex-1)
 		}
@@ -345,7 +345,7 @@ func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snaps
 			end.Seen = seen
 		}
 	}
-	for _, m := range log.Alive() {
+	for _, m := range log.Heartbeat() {
 		if m.Time.After(end.Seen) {
 			end.Seen = m.Time
 		}
@@ -355,7 +355,7 @@ func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snaps
 
 // Prospect is the image of a point before it is rebuilt, as far as it is known:
 // for a plan that is only shown. It cannot be read.
-func (p *Point) Prospect() snapshot.Image { return prospect{p} }
+func (p *Point) Preview() snapshot.Image { return preview{p} }
 
 // Probe reads the beginnings of what Rebuild reads of an archive: of the image, and of
 // the log what segment.Log's Probe does. What is gone, and identities that do not
@@ -378,13 +378,13 @@ func (h *History) Probe(ctx context.Context, p *Point) error {
 }
 
 // prospect is what a point will be.
-type prospect struct{ p *Point }
+type preview struct{ p *Point }
 
 // errProspect says that nothing was rebuilt.
-var errProspect = errors.New("it was not rebuilt: this is only a prospect")
+var errPreview = errors.New("it was not rebuilt: this is only a prospect")
 
 // Name tells the base, and how much is to be replayed.
-func (s prospect) Name() string {
+func (s preview) Name() string {
 	if s.p.Entries() == 0 {
 		return s.p.Base.Name
 	}
@@ -392,18 +392,18 @@ func (s prospect) Name() string {
 }
 
 // Size is at most about this.
-func (s prospect) Size() int64 {
+func (s preview) Size() int64 {
 	return grown(s.p.Base, s.p.Bytes)
 }
 
 // Open always fails.
-func (s prospect) Open(context.Context) (io.ReadCloser, error) { return nil, errProspect }
+func (s preview) Open(context.Context) (io.ReadCloser, error) { return nil, errPreview }
 
 // HasHash leaves it to the rebuilt image to say that something has none.
-func (s prospect) HasHash() bool { return true }
+func (s preview) HasHash() bool { return true }
 
 // Facts are the base's, with the point's index and revision.
-func (s prospect) Facts(context.Context) (snapshot.Facts, error) {
+func (s preview) Facts(context.Context) (snapshot.Facts, error) {
 	f := s.p.Base.Facts
 	if f.PageSize == 0 {
 		f.PageSize = os.Getpagesize()

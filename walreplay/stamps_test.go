@@ -14,7 +14,7 @@ import (
 )
 
 // hash is the HashKV of the state after an entry, made in one go.
-func (w *world) hash(index uint64) segment.Stamp {
+func (w *world) hash(index uint64) segment.CheckpointHash {
 	w.t.Helper()
 	path, _ := w.at(index)
 	db, err := os.ReadFile(path)
@@ -25,11 +25,11 @@ func (w *world) hash(index uint64) segment.Stamp {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return segment.Stamp{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
+	return segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
 }
 
 // stamp stores an alive mark after an entry, with a stamp.
-func (w *world) stamp(index, member uint64, s segment.Stamp) {
+func (w *world) stamp(index, member uint64, s segment.CheckpointHash) {
 	w.t.Helper()
 	m := raftlog.Mark{Index: index, Term: 2, Time: timeOf(index), Member: member, Revision: w.rev[index]}
 	if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, &s); err != nil {
@@ -62,10 +62,10 @@ func stamped(t *testing.T) (w *world, early, compacted, late, end uint64) {
 	return w, early, compacted, late, end
 }
 
-func (w *world) compare(index uint64, check StampCheck, version string) (*Rebuilt, error) {
+func (w *world) compare(index uint64, check HashCheck, version string) (*Rebuilt, error) {
 	w.t.Helper()
 	h, o := w.history(), w.options()
-	o.Stamps, o.SourceVersion = check, version
+	o.CheckpointHashes, o.SourceVersion = check, version
 	p, err := h.Resolve(w.t.Context(), Target{Kind: AtIndex, Index: index}, "", o)
 	if err != nil {
 		w.t.Fatal(err)
@@ -87,27 +87,27 @@ func TestStampsAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		index   uint64
-		check   StampCheck
+		check   HashCheck
 		version string
-		want    Stamps
+		want    CheckpointHashes
 	}{
-		{"none", end, NoStamps, "", Stamps{}},
-		{"at the end", end, StampsAtEnd, "", Stamps{Equal: 1, Passed: 3}},
-		{"between stamps", late + 1, StampsAtEnd, "", Stamps{Passed: 3}},
-		{"at an older one", late, StampsAtEnd, "", Stamps{Equal: 1, Passed: 2}},
-		{"before the compaction", early, EveryStamp, "", Stamps{Equal: 1}},
-		{"every one", end, EveryStamp, "", Stamps{Equal: 3, Passed: 1}},
-		{"an etcd with another hash", end, EveryStamp, "3.5.15", Stamps{Passed: 4}},
-		{"and before any compaction", early, EveryStamp, "3.5.15", Stamps{Equal: 1}},
-		{"an etcd with this hash", end, EveryStamp, "3.5.16", Stamps{Equal: 3, Passed: 1}},
+		{"none", end, NoCheckpointHashes, "", CheckpointHashes{}},
+		{"at the end", end, CheckpointHashesAtEnd, "", CheckpointHashes{Equal: 1, Passed: 3}},
+		{"between stamps", late + 1, CheckpointHashesAtEnd, "", CheckpointHashes{Passed: 3}},
+		{"at an older one", late, CheckpointHashesAtEnd, "", CheckpointHashes{Equal: 1, Passed: 2}},
+		{"before the compaction", early, EveryCheckpointHash, "", CheckpointHashes{Equal: 1}},
+		{"every one", end, EveryCheckpointHash, "", CheckpointHashes{Equal: 3, Passed: 1}},
+		{"an etcd with another hash", end, EveryCheckpointHash, "3.5.15", CheckpointHashes{Passed: 4}},
+		{"and before any compaction", early, EveryCheckpointHash, "3.5.15", CheckpointHashes{Equal: 1}},
+		{"an etcd with this hash", end, EveryCheckpointHash, "3.5.16", CheckpointHashes{Equal: 3, Passed: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := w.compare(c.index, c.check, c.version)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Stamps != c.want {
-				t.Errorf("%+v, want %+v", r.Stamps, c.want)
+			if r.CheckpointHashes != c.want {
+				t.Errorf("%+v, want %+v", r.CheckpointHashes, c.want)
 			}
 		})
 	}
@@ -118,9 +118,9 @@ func TestStampsAreCompared(t *testing.T) {
 func TestWrongStamp(t *testing.T) {
 	for _, at := range []string{"the end", "an older revision"} {
 		w, _, compacted, _, end := stamped(t)
-		index, check := end, StampsAtEnd
+		index, check := end, CheckpointHashesAtEnd
 		if at != "the end" {
-			index, check = compacted, EveryStamp
+			index, check = compacted, EveryCheckpointHash
 		}
 		wrong := w.hash(index)
 		wrong.Hash ^= 1
@@ -128,12 +128,12 @@ func TestWrongStamp(t *testing.T) {
 		_, err := w.compare(end, check, "")
 		var (
 			damaged *snapshot.DamagedError
-			stamp   *StampError
+			stamp   *CheckpointHashError
 		)
 		if !errors.As(err, &damaged) || !errors.As(err, &stamp) {
 			t.Fatalf("%s: %v", at, err)
 		}
-		if stamp.Member != 9 || stamp.Index != index || !stamp.Time.Equal(timeOf(index)) || stamp.Stamp != wrong || stamp.Got != wrong.Hash^1 {
+		if stamp.Member != 9 || stamp.Index != index || !stamp.Time.Equal(timeOf(index)) || stamp.Served != wrong || stamp.Got != wrong.Hash^1 {
 			t.Errorf("%s: %+v", at, stamp)
 		}
 		for _, part := range []string{"member 0000000000000009", instant(timeOf(index)), "raft index"} {
@@ -141,12 +141,12 @@ func TestWrongStamp(t *testing.T) {
 				t.Errorf("%s: %v does not name %q", at, err, part)
 			}
 		}
-		if check == EveryStamp {
-			if _, err := w.compare(end, StampsAtEnd, ""); err != nil {
+		if check == EveryCheckpointHash {
+			if _, err := w.compare(end, CheckpointHashesAtEnd, ""); err != nil {
 				t.Errorf("it is not of the end: %v", err)
 			}
 		}
-		if _, err := w.compare(end, NoStamps, ""); err != nil {
+		if _, err := w.compare(end, NoCheckpointHashes, ""); err != nil {
 			t.Errorf("none are compared: %v", err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestWrongStamp(t *testing.T) {
 // Stamps that nobody could have taken are no comparison, and no crash.
 func TestImpossibleStamps(t *testing.T) {
 	w, _, _, _, end := stamped(t)
-	for i, s := range []segment.Stamp{
+	for i, s := range []segment.CheckpointHash{
 		{HashRevision: 1 << 40, CompactedRevision: w.hash(end).CompactedRevision},
 		{HashRevision: 0, CompactedRevision: w.hash(end).CompactedRevision},
 		{HashRevision: -5, CompactedRevision: -7},
@@ -163,12 +163,12 @@ func TestImpossibleStamps(t *testing.T) {
 	} {
 		w.stamp(end, uint64(20+i), s)
 	}
-	r, err := w.compare(end, EveryStamp, "")
+	r, err := w.compare(end, EveryCheckpointHash, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Stamps{Equal: 3, Passed: 5}); r.Stamps != want {
-		t.Errorf("%+v, want %+v", r.Stamps, want)
+	if want := (CheckpointHashes{Equal: 3, Passed: 5}); r.CheckpointHashes != want {
+		t.Errorf("%+v, want %+v", r.CheckpointHashes, want)
 	}
 }
 
@@ -188,11 +188,11 @@ func TestDamagedStamp(t *testing.T) {
 	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.compare(end, StampsAtEnd, ""); err != nil || r.Stamps.Equal != 1 {
+	if r, err := w.compare(end, CheckpointHashesAtEnd, ""); err != nil || r.CheckpointHashes.Equal != 1 {
 		t.Errorf("at the end: %v", err)
 	}
 	var damaged *snapshot.DamagedError
-	if _, err := w.compare(end, EveryStamp, ""); !errors.As(err, &damaged) || !strings.Contains(err.Error(), marks[2].String()) {
+	if _, err := w.compare(end, EveryCheckpointHash, ""); !errors.As(err, &damaged) || !strings.Contains(err.Error(), marks[2].String()) {
 		t.Errorf("every one: %v", err)
 	}
 }
@@ -212,19 +212,19 @@ func TestStampsOfARange(t *testing.T) {
 		{late + 1, late, nil},
 	} {
 		var got []uint64
-		for a, err := range w.history().Stamps(t.Context(), c.first, c.last) {
+		for a, err := range w.history().CheckpointHashes(t.Context(), c.first, c.last) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got = append(got, a.Index); *a.Stamp != w.hash(a.Index) {
-				t.Errorf("at %d: %+v", a.Index, a.Stamp)
+			if got = append(got, a.Index); *a.CheckpointHash != w.hash(a.Index) {
+				t.Errorf("at %d: %+v", a.Index, a.CheckpointHash)
 			}
 		}
 		if len(got) != len(c.want) {
 			t.Errorf("from %d to %d: %v, want %v", c.first, c.last, got, c.want)
 		}
 	}
-	for a, err := range (&History{log: &member{}}).Stamps(t.Context(), 0, 1<<40) {
+	for a, err := range (&History{log: &member{}}).CheckpointHashes(t.Context(), 0, 1<<40) {
 		t.Errorf("a data directory has the stamp %+v, %v", a, err)
 	}
 }

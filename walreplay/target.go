@@ -104,7 +104,7 @@ type clock interface {
 	of(ctx context.Context, index uint64) (before, after *Seen, err error)
 	// spread is the time between the earliest and the latest observation of the
 	// entries from first to last, or one that is longer than exact.
-	spread(ctx context.Context, first, last uint64) (time.Duration, error)
+	duration(ctx context.Context, first, last uint64) (time.Duration, error)
 }
 
 // resolveTime finds the index of a time. The state at a time between two
@@ -163,7 +163,7 @@ func (h *History) cameTwice(ctx context.Context, before, after *Seen) (bool, err
 	if before == nil || after == nil || before.Index <= after.Index {
 		return false, nil
 	}
-	took, err := h.clock.spread(ctx, after.Index, before.Index)
+	took, err := h.clock.duration(ctx, after.Index, before.Index)
 	return took > exact, err
 }
 

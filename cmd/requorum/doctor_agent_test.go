@@ -91,7 +91,7 @@ func TestDoctorRoom(t *testing.T) {
 		e := examination{agent: c}
 		var m snapshot.Manifest
 		m.Object.RawSize, m.Keys.Count = room.raw, &room.keys
-		e.examineRoom(&m)
+		e.examineSpace(&m)
 		found := map[string]string{}
 		for _, c := range e.report.Checks {
 			if c.Verdict == checkFail {

@@ -257,7 +257,7 @@ func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 	if newest.Object.Encrypted() {
 		e.examineKeys(ctx, repo, newest)
 	}
-	e.examineRoom(newest)
+	e.examineSpace(newest)
 }
 
 // readingJobs are those that run here and open what is stored.
@@ -324,7 +324,7 @@ const (
 
 // examineRoom looks whether the replaying jobs have the room that the newest
 // backup takes, on the disk and in memory.
-func (e *examination) examineRoom(m *snapshot.Manifest) {
+func (e *examination) examineSpace(m *snapshot.Manifest) {
 	j := e.agent.Jobs
 	if !j.Synthetic.Runs() && !j.Prove(report.Structure) {
 		return

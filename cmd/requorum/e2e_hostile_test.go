@@ -214,7 +214,7 @@ func (h *planter) learn() {
 	}
 	seal("gap", segment.GapRecord{Format: 1, Timeline: h.timeline, First: 1, Last: 2, Reason: "lost", Created: time.Unix(1, 0)})
 	seal("pruned", repository.Pruned{Format: 1, Timeline: h.timeline, Reason: "old"})
-	seal("mark", segment.Alive{Format: 1, Timeline: h.timeline})
+	seal("mark", segment.Heartbeat{Format: 1, Timeline: h.timeline})
 	seal("job", repository.JobResult{Format: 1, Job: "full", OK: true})
 	seal("claim", repository.Claim{Format: 1, Job: "full", Attempt: 1})
 	batch := segment.Batch{}

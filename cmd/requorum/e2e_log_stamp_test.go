@@ -50,7 +50,7 @@ func stampedLog(t *testing.T, version string) {
 			t.Fatal(err)
 		}
 		m := raftlog.Mark{Index: index, Term: 2, Time: at, Member: member, Revision: h.Revision}
-		err = segment.WriteMark(t.Context(), r, covered.Timeline, m, &segment.Stamp{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision})
+		err = segment.WriteMark(t.Context(), r, covered.Timeline, m, &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -228,7 +228,7 @@ func archivedEntries(t testing.TB, repo string, timeline repository.TimelineID) 
 	t.Helper()
 	log := openLog(t, repo, timeline)
 	var all []raftlog.Entry
-	for _, s := range log.Spans() {
+	for _, s := range log.Coverage() {
 		for e, err := range log.Entries(t.Context(), s.FirstIndex, s.LastIndex) {
 			if err != nil {
 				t.Fatalf("timeline %s, after %d entries: %v", timeline, len(all), err)

@@ -324,7 +324,7 @@ func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Cat
 		if log == nil {
 			continue
 		}
-		one := logReport{Timeline: t.ID, Marks: len(log.Alive())}
+		one := logReport{Timeline: t.ID, Marks: len(log.Heartbeat())}
 		for _, h := range log.Headers() {
 			one.Bytes += h.Size()
 			one.Segments++

@@ -22,7 +22,7 @@ import (
 
 // carryOut builds what was decided and confirmed. Killed at any point, the same command
 // begins anew, for the survivors are as they were; what was built whole it finds.
-func (l *localRecovery) carryOut(ctx context.Context) error {
+func (l *localRecovery) execute(ctx context.Context) error {
 	image, err := l.rebuild(ctx)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 		return err
 	}
 	if o.dryRun {
-		return g.lookAtCluster(ctx, req)
+		return g.surveyCluster(ctx, req)
 	}
 	events := newRescueEvents(g, o)
 	defer events.finish()
@@ -89,20 +89,20 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 }
 
 // lookAtCluster shows what would be done.
-func (g *globals) lookAtCluster(ctx context.Context, req recovery.Request) error {
+func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error {
 	events := newRescueEvents(g, nil)
 	req.Events = events
-	p, err := recovery.Look(ctx, req)
+	p, err := recovery.Preflight(ctx, req)
 	events.finish()
 	if p == nil {
 		return asked(err)
 	}
-	shown := errors.Join(g.printProspect(p), g.unchanged())
+	shown := errors.Join(g.printPreview(p), g.unchanged())
 	var nothing *sources.NothingError
-	if errors.As(err, &nothing) && (len(p.Unsurveyed) > 0 || len(p.Obstacles) > 0) {
+	if errors.As(err, &nothing) && (len(p.Unsurveyed) > 0 || len(p.Blockers) > 0) {
 		err = nil // what there is, may be in members that still run, or that are not reached
 	}
-	if n := len(p.Obstacles); err == nil && n > 0 {
+	if n := len(p.Blockers); err == nil && n > 0 {
 		err = fmt.Errorf("it would be refused now, for %d %s: see above", n, plural(n, "reason", "reasons"))
 		if p.Unnamed {
 			err = usageError{err}
@@ -116,9 +116,9 @@ func (g *globals) lookAtCluster(ctx context.Context, req recovery.Request) error
 func (g *globals) notRecovered(ctx context.Context, req recovery.Request, err error) error {
 	if choosing(err) {
 		req.Events = nil
-		p, found := recovery.Look(ctx, req)
+		p, found := recovery.Preflight(ctx, req)
 		if p != nil && choosing(found) {
-			return errors.Join(g.printProspect(p), asked(err))
+			return errors.Join(g.printPreview(p), asked(err))
 		}
 	}
 	return asked(err)
@@ -136,8 +136,8 @@ func choosing(err error) bool {
 func asked(err error) error {
 	var fence *recovery.FenceError
 	var contradiction *recovery.ContradictionError
-	var held *recovery.HeldError
-	var obstacles *recovery.ObstacleError
+	var held *recovery.ConflictError
+	var obstacles *recovery.BlockedError
 	switch {
 	case errors.As(err, &obstacles) && obstacles.Unnamed:
 		return usageError{err}
@@ -348,15 +348,15 @@ func (e *rescueEvents) lines(mark, text string) {
 // Confirm shows what would be done, and asks.
 func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, error) {
 	e.meter.finish()
-	shown := e.g.output != "json" && q.Prospect != nil
+	shown := e.g.output != "json" && q.Preview != nil
 	if shown {
-		if err := e.g.printProspect(q.Prospect); err != nil {
+		if err := e.g.printPreview(q.Preview); err != nil {
 			return false, err
 		}
 		fmt.Fprintln(e.g.stdout)
 	}
 	for _, reason := range q.Reasons {
-		if shown && slices.Contains(q.Prospect.Warnings, reason) {
+		if shown && slices.Contains(q.Preview.Warnings, reason) {
 			continue
 		}
 		e.lines("", reason)

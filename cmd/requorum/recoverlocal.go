@@ -62,10 +62,10 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 	if err := left(l.survivors); err != nil {
 		return err
 	}
-	if err := l.look(ctx); err != nil {
+	if err := l.survey(ctx); err != nil {
 		return err
 	}
-	ready, obstacle := l.outlook(ctx)
+	ready, obstacle := l.preflight(ctx)
 	report := l.report()
 	report.Host = ready
 	if o.dryRun {
@@ -82,7 +82,7 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 	if err := g.confirm(ctx, o, l.question()); err != nil {
 		return err
 	}
-	return l.carryOut(ctx)
+	return l.execute(ctx)
 }
 
 // parseSurvivors reads --local.
@@ -137,11 +137,11 @@ func (l *localRecovery) close() error {
 
 // outlook looks whether the new members could be built here, before anybody is
 // asked and before hours of replay. What stands in the way is the error.
-func (l *localRecovery) outlook(ctx context.Context) (*restore.Readiness, error) {
+func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, error) {
 	if !l.plan.Fence.Enough {
 		return nil, usageError{fmt.Errorf("nothing is recovered: %s", l.plan.Fence.Why)}
 	}
-	image := l.prospect()
+	image := l.preview()
 	if err := l.onlyRead(l.o.toSnapshot, l.o.plan, l.o.point.scratchDir); err != nil {
 		return nil, err
 	}
@@ -219,18 +219,18 @@ func (l *localRecovery) here() (all []string) {
 
 // prospect is a database that is not rebuilt yet: a plan that is only shown is made
 // from it.
-type prospect struct {
+type previewFile struct {
 	name  string
 	size  int64
 	facts snapshot.Facts
 }
 
-func (p prospect) Name() string                                  { return p.name }
-func (p prospect) Size() int64                                   { return p.size }
-func (p prospect) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
+func (p previewFile) Name() string                                  { return p.name }
+func (p previewFile) Size() int64                                   { return p.size }
+func (p previewFile) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
 
 // Open has nothing to read.
-func (p prospect) Open(context.Context) (io.ReadCloser, error) {
+func (p previewFile) Open(context.Context) (io.ReadCloser, error) {
 	return nil, errors.New(p.name + " is not rebuilt yet")
 }
 

@@ -435,8 +435,8 @@ func differing(c *sources.Comparison) error {
 // there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
 	s := l.plan.Candidate(l.plan.Chosen).Source
-	if rivals := s.Rivals(s.Index); len(rivals) > 0 {
-		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.prospect().Size()))
+	if rivals := s.Alternatives(s.Index); len(rivals) > 0 {
+		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.preview().Size()))
 	}
 	return ""
 }
@@ -457,7 +457,7 @@ func (g *globals) printCompared(c *sources.Comparison) {
 }
 
 // printProspect prints what was found on the hosts and what would be done.
-func (g *globals) printProspect(p *recovery.Prospect) error {
+func (g *globals) printPreview(p *recovery.Preview) error {
 	if g.output == "json" {
 		return g.printJSON(p)
 	}
@@ -487,16 +487,16 @@ func (g *globals) printProspect(p *recovery.Prospect) error {
 			g.printItem("Warning: ", w)
 		}
 	}
-	if len(p.Obstacles) > 0 {
+	if len(p.Blockers) > 0 {
 		fmt.Fprintln(g.stdout, "\nIt would be refused now:")
-		for _, o := range p.Obstacles {
+		for _, o := range p.Blockers {
 			g.printItem("  - ", o)
 		}
 	}
 	return nil
 }
 
-func (g *globals) printHosts(p *recovery.Prospect) {
+func (g *globals) printHosts(p *recovery.Preview) {
 	asked := slices.ContainsFunc(p.Hosts, func(h recovery.HostState) bool { return h.Repositories != nil || h.Unasked != "" })
 	columns := []string{"  HOST OF", "REACHED BY", "KIND", "STATE", "DATA DIRECTORY"}
 	if asked {
@@ -547,7 +547,7 @@ func (g *globals) printQuorum(q recovery.Quorum) {
 }
 
 // hostIntent is what would be done on each host.
-func hostIntent(p *recovery.Prospect) []string {
+func hostIntent(p *recovery.Preview) []string {
 	var all []string
 	for _, h := range p.Hosts {
 		var steps []string
@@ -596,7 +596,7 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	if r.Inherited != "" {
 		g.printf("Run %s had been begun elsewhere, and was completed from here.\n", r.Inherited)
 	}
-	if r.WentOn {
+	if r.Continued {
 		g.printf("Run %s had been begun before, and went on.\n", r.Run)
 	}
 	g.printf("Recovered cluster %s as cluster %s at revision %d%s\n", r.Cluster, r.NewClusterID, r.RevisionBefore, raised(r))

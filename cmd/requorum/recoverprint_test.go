@@ -72,7 +72,7 @@ func TestPrintProspect(t *testing.T) {
 	t.Parallel()
 	plan := twoHistories()
 	plan.Chosen, plan.Proven, plan.Fence.Enough = "m2", false, false
-	p := &recovery.Prospect{
+	p := &recovery.Preview{
 		Cluster: "production",
 		Hosts: []recovery.HostState{
 			{Member: "m1", Address: "10.0.0.1:2391", Kind: "systemd", Stopped: true, DataDir: "/var/lib/etcd"},
@@ -82,9 +82,9 @@ func TestPrintProspect(t *testing.T) {
 		},
 		Quorum: recovery.Quorum{Answers: []string{"m1: refused"}}, Plan: plan, Unsurveyed: []string{"m2"},
 		Members: []sources.NewMember{{Name: "m1", Old: "m1", PeerURLs: []string{"https://10.0.0.1:2380"}}, {Name: "m4", Old: "m2", Learner: true}},
-		Left:    []string{"m5"}, Obstacles: []string{"m3 is neither stopped nor declared dead: --declare-dead m3"},
+		Left:    []string{"m5"}, Blockers: []string{"m3 is neither stopped nor declared dead: --declare-dead m3"},
 	}
-	text := printed(t, func(g *globals) error { return g.printProspect(p) })
+	text := printed(t, func(g *globals) error { return g.printPreview(p) })
 	expectLines(t, text, "Cluster production", "unreachable", "it does not answer: no route to host", "does not serve",
 		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: it does not answer",
 		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
@@ -97,8 +97,8 @@ func TestPrintWarnings(t *testing.T) {
 	plan := twoHistories()
 	plan.Chosen, plan.Why = "m2", "only one log was read"
 	plan.Warnings = []string{"unproven: only one log was read"}
-	p := &recovery.Prospect{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
-	text := printed(t, func(g *globals) error { return g.printProspect(p) })
+	p := &recovery.Preview{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
+	text := printed(t, func(g *globals) error { return g.printPreview(p) })
 	expectLines(t, text, "UNPROVEN: only one log was read", "Warning: one\n         two\n")
 	if n := strings.Count(text, "only one log was read"); n != 1 {
 		t.Errorf("it is said %d times:\n%s", n, text)
@@ -116,7 +116,7 @@ func TestPrintRescued(t *testing.T) {
 	plan.Proven, plan.Why, plan.Loss.Text = true, "all three were read", "nothing that was acknowledged"
 	old := repository.TimelineID{ClusterID: 1, N: 1}
 	r := &recovery.Report{
-		Cluster: "production", Run: "r1", WentOn: true, Plan: plan, RevisionBefore: 70, RevisionAfter: 1_000_000_070,
+		Cluster: "production", Run: "r1", Continued: true, Plan: plan, RevisionBefore: 70, RevisionAfter: 1_000_000_070,
 		Hosts:      []recovery.HostReport{{Member: "m1", Aside: &restore.Aside{Folder: "/var/lib/etcd/member.set-aside-1"}}, {Member: "m3", Dead: true}},
 		Proof:      &serve.Report{Proved: []string{"all members hold the same"}, Unproved: []string{"leases: no password was given"}},
 		Phases:     []recovery.PhaseTime{{Phase: recovery.PhaseRebuild, Took: 3 * time.Second}},

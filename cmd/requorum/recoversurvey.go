@@ -20,7 +20,7 @@ import (
 
 // look surveys and decides. Where nothing can be chosen, what was found is printed
 // all the same.
-func (l *localRecovery) look(ctx context.Context) error {
+func (l *localRecovery) survey(ctx context.Context) error {
 	meter := l.g.newMeter()
 	defer meter.finish()
 	var err error
@@ -187,9 +187,9 @@ func (l *localRecovery) bump() (restore.BumpRequest, int64) {
 }
 
 // prospect is what would be rebuilt, as far as the survey tells.
-func (l *localRecovery) prospect() snapshot.Image {
+func (l *localRecovery) preview() snapshot.Image {
 	c := l.plan.Candidate(l.plan.Chosen)
-	p := prospect{name: c.Name, facts: snapshot.Facts{
+	p := previewFile{name: c.Name, facts: snapshot.Facts{
 		Revision: c.Revision.AtLeast, RaftIndex: c.LastIndex, RaftTerm: c.LastTerm, Members: l.plan.Members,
 	}}
 	for _, m := range l.findings.Survivors {

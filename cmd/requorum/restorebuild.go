@@ -212,7 +212,7 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	}
 	return walreplay.Options{
 		ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
-		Stamps: o.point.stampCheck(),
+		CheckpointHashes: o.point.hashCheck(),
 		Progress: func(p walreplay.Phase, done, total int64) {
 			if p == walreplay.PhaseBase {
 				meter.update(string(p), done, total)
@@ -308,7 +308,7 @@ func (s *restoreSource) resolve(ctx context.Context, g *globals, o *restoreOptio
 		s.image, s.notes = s.point.Base.Image, s.pointNotes()
 		return nil
 	}
-	s.image, s.notes = s.point.Prospect(), append(s.pointNotes(), s.memoryNote())
+	s.image, s.notes = s.point.Preview(), append(s.pointNotes(), s.memoryNote())
 	return nil
 }
 

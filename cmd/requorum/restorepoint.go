@@ -28,7 +28,7 @@ type pointOptions struct {
 	minLeaseTTL   time.Duration
 	sourceVersion string
 	checkpoints   bool
-	ignoreStamps  bool
+	ignoreCheckpointHashes  bool
 }
 
 // targetFlags choose the point; only one of them can be given.
@@ -50,15 +50,15 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
 	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
-	f.BoolVar(&o.ignoreStamps, "ignore-stamps", false, "do not compare what was rebuilt with the hashes that live members served (archive --stamp)")
+	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-stamps", false, "do not compare what was rebuilt with the hashes that live members served (archive --stamp)")
 }
 
 // stampCheck compares what costs nothing, unless that is not wanted.
-func (o *pointOptions) stampCheck() walreplay.StampCheck {
-	if o.ignoreStamps {
-		return walreplay.NoStamps
+func (o *pointOptions) hashCheck() walreplay.HashCheck {
+	if o.ignoreCheckpointHashes {
+		return walreplay.NoCheckpointHashes
 	}
-	return walreplay.StampsAtEnd
+	return walreplay.CheckpointHashesAtEnd
 }
 
 // given are the flags that choose a point.

@@ -244,7 +244,7 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	)
 	var log *walreplay.LogError
 	var identity *codec.IdentityError
-	var stamp *walreplay.StampError
+	var stamp *walreplay.CheckpointHashError
 	switch {
 	case errors.As(err, &identity) && len(identity.Recipients) == 0:
 		return s.nameRecipients(err)

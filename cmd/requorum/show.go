@@ -145,7 +145,7 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 		out.row("Encrypted to", recipient)
 	}
 	out.row("Object", m.Object.Name)
-	out.row("By hand", byHand(m))
+	out.row("By hand", manual(m))
 	for _, k := range slices.Sorted(maps.Keys(m.Labels)) {
 		out.row("Label", k+"="+m.Labels[k])
 	}
@@ -164,8 +164,8 @@ func showSource(out *table, m *snapshot.Manifest) {
 		made += fmt.Sprintf("; %d replays after %s, which was read from a member", s.Generation, s.Origin)
 	}
 	out.row("Made", made)
-	if s.StampsEqual > 0 {
-		out.row("", fmt.Sprintf("equal to %d %s that live members served", s.StampsEqual, plural(s.StampsEqual, "hash", "hashes")))
+	if s.CheckpointHashesEqual > 0 {
+		out.row("", fmt.Sprintf("equal to %d %s that live members served", s.CheckpointHashesEqual, plural(s.CheckpointHashesEqual, "hash", "hashes")))
 	}
 }
 
@@ -177,7 +177,7 @@ func lastRevision(r walreplay.Range) string {
 }
 
 // byHand is how to get the plain etcd snapshot with ordinary tools.
-func byHand(m *snapshot.Manifest) string {
+func manual(m *snapshot.Manifest) string {
 	object := path.Base(m.Object.Name)
 	if codec.IsPassphrase(m.Object.Recipients) {
 		return "age -d " + object + " | zstd -d -o snapshot.db"

@@ -20,7 +20,7 @@ func madeBackup() *snapshot.Manifest {
 		Object: snapshot.StoredObject{Name: repository.SnapshotName(t, "20260102T060000Z-0a1b2c", 2, true), Encoding: codec.Encoding{Codecs: []string{codec.Zstd, codec.Age}}},
 		Source: snapshot.Source{Version: "3.6.1"},
 		Synthesis: &snapshot.Synthesis{Base: "20260102T000000Z-aaaaaa", BaseIndex: 10, Origin: "20260101T010000Z-bbbbbb", Generation: 3, Entries: 25,
-			StampsEqual: 1, ReplayedChain: strings.Repeat("0", 64)},
+			CheckpointHashesEqual: 1, ReplayedChain: strings.Repeat("0", 64)},
 	}
 }
 
@@ -42,7 +42,7 @@ func TestShowSynthetic(t *testing.T) {
 	if strings.Contains(out.String(), "Read from") || strings.Contains(out.String(), "0000000000000000") {
 		t.Errorf("it names a member:\n%s", out.String())
 	}
-	if got := byHand(m); got != "age -d -i IDENTITY snapshot-2.zst.age | zstd -d -o snapshot.db" {
+	if got := manual(m); got != "age -d -i IDENTITY snapshot-2.zst.age | zstd -d -o snapshot.db" {
 		t.Error(got)
 	}
 	raw, err := json.Marshal(listedBackup{Manifest: m})

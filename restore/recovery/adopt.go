@@ -26,7 +26,7 @@ type adopted struct {
 // adopt looks whether the run that has hosts, and whose driver is lost, only has to be
 // completed: the cluster serves that it made, or the one that it had not touched yet.
 // It changes nothing.
-func (d *driver) adopt(ctx context.Context, q Quorum) (*adopted, error) {
+func (d *coordinator) adopt(ctx context.Context, q Quorum) (*adopted, error) {
 	held := d.holders()
 	a := &adopted{run: held.Holder, built: map[string]*host.Rebuilt{}}
 	for _, h := range d.present() {
@@ -47,7 +47,7 @@ func (d *driver) adopt(ctx context.Context, q Quorum) (*adopted, error) {
 	switch {
 	case len(a.built) == 0 && !asides:
 		if all := d.away(); len(all) > 0 { // where it may have set aside, and built
-			return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, a.run, &HostsError{Phase: PhaseLook, Errs: all})
+			return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, a.run, &HostsError{Phase: PhasePreflight, Errs: all})
 		}
 		return a, nil
 	case len(a.built) == 0:
@@ -59,7 +59,7 @@ func (d *driver) adopt(ctx context.Context, q Quorum) (*adopted, error) {
 }
 
 // onePiece fails where what the hosts remember is not all of one cluster.
-func (d *driver) onePiece(a *adopted) error {
+func (d *coordinator) onePiece(a *adopted) error {
 	for name, b := range a.built {
 		if b.Restore == nil || b.Restore.Plan == nil {
 			return fmt.Errorf("run %s: %s does not remember what it built: undo that run where it was begun", a.run, name)
@@ -78,7 +78,7 @@ func (d *driver) onePiece(a *adopted) error {
 
 // letOn tells whether a run's clients were let on the cluster that it built, on any
 // host, or begun to: that comes after the proof.
-func (d *driver) letOn(run string) bool {
+func (d *coordinator) letOn(run string) bool {
 	return slices.ContainsFunc(d.present(), func(h *participant) bool { return slices.Contains(h.state.Aside, run) && h.resumed() })
 }
 
@@ -99,7 +99,7 @@ func (h *participant) resumed() bool {
 
 // wouldComplete says what --take-over would do where the cluster serves; empty where it
 // would do nothing of the kind, or where why tells that it cannot.
-func (d *driver) wouldComplete(ctx context.Context, q Quorum) (does string, why error) {
+func (d *coordinator) wouldComplete(ctx context.Context, q Quorum) (does string, why error) {
 	if !q.Serves || !d.req.TakeOver || d.req.Force || d.holders() == nil {
 		return "", nil
 	}
@@ -115,7 +115,7 @@ func (d *driver) wouldComplete(ctx context.Context, q Quorum) (does string, why 
 
 // completeOther completes a run whose driver is lost, in the name of one of this
 // folder's own.
-func (d *driver) completeOther(ctx context.Context, folder *host.Folder, q Quorum) (*Report, error) {
+func (d *coordinator) completeOther(ctx context.Context, folder *host.Folder, q Quorum) (*Report, error) {
 	a, err := d.adopt(ctx, q)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (d *driver) completeOther(ctx context.Context, folder *host.Folder, q Quoru
 		if err := d.askOf(ctx, a, q, Question{Kind: AskBegin, Text: fmt.Sprintf("Cluster %s serves, and run %s has set nothing aside. Give it up, and start the clients on %s that it stopped?", d.cfg.Cluster, a.run, held)}); err != nil {
 			return nil, err
 		}
-		return d.letGo(ctx, a)
+		return d.release(ctx, a)
 	}
 	if err := d.mayStore(ctx); err != nil {
 		return nil, err
@@ -133,17 +133,17 @@ func (d *driver) completeOther(ctx context.Context, folder *host.Folder, q Quoru
 	if err := d.askOf(ctx, a, q, Question{Kind: AskBegin, Text: fmt.Sprintf("Run %s has built cluster %s, which serves. Complete it from here: prove the cluster, start the clients on %s, and end the old timeline?", a.run, a.was.New, held), Reasons: d.passedOver(a.run)}); err != nil {
 		return nil, err
 	}
-	if d.book, err = folder.Begin(d.run); err != nil {
+	if d.journal, err = folder.Begin(d.run); err != nil {
 		return nil, err
 	}
 	if err := d.inherit(a); err != nil {
 		return nil, err
 	}
-	return d.carryOut(ctx, nil)
+	return d.execute(ctx, nil)
 }
 
 // askOf asks, and looks once more then: a driver that was not lost goes on meanwhile.
-func (d *driver) askOf(ctx context.Context, a *adopted, serves Quorum, question Question) error {
+func (d *coordinator) askOf(ctx context.Context, a *adopted, serves Quorum, question Question) error {
 	if err := d.ask(ctx, question); err != nil {
 		return err
 	}
@@ -161,24 +161,24 @@ func (d *driver) askOf(ctx context.Context, a *adopted, serves Quorum, question 
 
 // mayStore looks, as before a recovery of one's own, whether what it stores in the end
 // would be as readable as what is there. Repositories are asked for that alone.
-func (d *driver) mayStore(ctx context.Context) error {
+func (d *coordinator) mayStore(ctx context.Context) error {
 	repos, err := d.repositories(ctx)
 	if err != nil {
 		return err
 	}
-	p := &Prospect{}
+	p := &Preview{}
 	p.Findings, err = d.findings(ctx, repos)
 	if err := errors.Join(err, repos.close()); err != nil {
 		return err
 	}
 	if all := d.lacks(p); len(all) > 0 {
-		return &ObstacleError{Obstacles: all}
+		return &BlockedError{Blockers: all}
 	}
 	return nil
 }
 
 // passedOver says which options count for nothing, as what they are about is done.
-func (d *driver) passedOver(run string) (all []string) {
+func (d *coordinator) passedOver(run string) (all []string) {
 	a := d.req.asked()
 	members := len(a.Change.Replace)+len(a.Change.Names)+a.Change.Count > 0
 	if members || a.Source != "" || a.Target != (asked{}).Target || a.Bump != (asked{}).Bump {
@@ -189,17 +189,17 @@ func (d *driver) passedOver(run string) (all []string) {
 
 // letGo starts the clients that a run stopped which got no further. It may be repeated,
 // and stands in no journal.
-func (d *driver) letGo(ctx context.Context, a *adopted) (*Report, error) {
+func (d *coordinator) release(ctx context.Context, a *adopted) (*Report, error) {
 	r := &Report{Cluster: d.cfg.Cluster, Run: d.run, GivenUp: a.run}
 	errs := map[string]error{}
 	for _, h := range d.present() {
 		if h.state.Holder != a.run {
 			continue
 		}
-		d.told.begin(PhaseResume, h.Member)
+		d.reporter.begin(PhaseResume, h.Member)
 		began := time.Now()
 		out, err := d.resumeHost(ctx, h)
-		d.told.end(PhaseResume, h.Member, out.detail, time.Since(began), err)
+		d.reporter.end(PhaseResume, h.Member, out.detail, time.Since(began), err)
 		if err != nil {
 			errs[h.Member] = err
 			continue
@@ -217,7 +217,7 @@ func (d *driver) letGo(ctx context.Context, a *adopted) (*Report, error) {
 
 // inherit writes down what the other driver's journal must say, so that this one goes
 // on behind the start of the new members.
-func (d *driver) inherit(a *adopted) error {
+func (d *coordinator) inherit(a *adopted) error {
 	first := a.built[sortedKeys(a.built)[0]]
 	dec, err := d.inherited(a, first)
 	if err != nil {
@@ -250,13 +250,13 @@ func (d *driver) inherit(a *adopted) error {
 }
 
 // alreadyProved writes down that a run had proved the cluster.
-func (d *driver) alreadyProved(run string) error {
-	d.told.note(fmt.Sprintf("Clients were let on the cluster that run %s built, so that it had been proved: it is not proved again", run))
+func (d *coordinator) alreadyProved(run string) error {
+	d.reporter.note(fmt.Sprintf("Clients were let on the cluster that run %s built, so that it had been proved: it is not proved again", run))
 	return d.write(host.Entry{Event: host.EventDone, Phase: string(PhaseProve)}, nil)
 }
 
 // inherited is the decision, as far as it can be told from what was built.
-func (d *driver) inherited(a *adopted, first *host.Rebuilt) (*decision, error) {
+func (d *coordinator) inherited(a *adopted, first *host.Rebuilt) (*decision, error) {
 	why := "run " + a.run + " decided it, and its journal is where it was begun"
 	dec := &decision{
 		Run: d.run, Cluster: d.cfg.Cluster, Asked: d.req.asked(), TakesOver: []string{a.run}, Inherited: a.run, Built: d.now().Add(-a.ago), Final: true,
@@ -278,7 +278,7 @@ func (d *driver) inherited(a *adopted, first *host.Rebuilt) (*decision, error) {
 	dec.ClusterToken = first.Restore.Plan.ClusterToken
 	dec.InitialCluster, dec.NewClusterID = initialCluster(dec.Members), a.was.New
 	dec.Left = d.leftBy(a.run, dec.names())
-	if w := first.Way; w != nil && w.Base.Backup != "" {
+	if w := first.Source; w != nil && w.Base.Backup != "" {
 		dec.Branch = &branch{Timeline: w.Base.Timeline, Backup: w.Base.Backup}
 	}
 	return dec, nil

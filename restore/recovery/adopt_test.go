@@ -52,15 +52,15 @@ func TestDriverLost(t *testing.T) {
 		}
 		e := &heard{t: t}
 		req := s.onMachine(e, fmt.Sprint("other", i))
-		var held *HeldError
+		var held *ConflictError
 		if _, err := Run(t.Context(), req); !errors.As(err, &held) || !held.Serves || !strings.Contains(err.Error(), "--take-over") {
 			t.Fatalf("proves %t: without --take-over: %v", proves, err)
 		}
 		req.TakeOver = true
-		if p, err := Look(t.Context(), req); err != nil || len(p.Obstacles) > 0 || !strings.Contains(strings.Join(p.Warnings, " "), "is completed") {
+		if p, err := Preflight(t.Context(), req); err != nil || len(p.Blockers) > 0 || !strings.Contains(strings.Join(p.Warnings, " "), "is completed") {
 			t.Errorf("proves %t: a dry run: %v, %s", proves, err, shown(p))
 		}
-		var obstacle *ObstacleError
+		var obstacle *BlockedError
 		req.Config.Recipients = nil // who looks after it here does not know that backups are encrypted
 		if _, err := Run(t.Context(), req); !errors.As(err, &obstacle) || !strings.Contains(err.Error(), "are encrypted") || len(e.questions) > 0 {
 			t.Errorf("proves %t: a snapshot in the clear: %v", proves, err)
@@ -262,7 +262,7 @@ func (s *site) resume(t *testing.T, h *testHost) {
 // under way there that its driver had begun.
 func (s *site) asHolder(t *testing.T, h *testHost, do func(context.Context, *host.Client) error) {
 	t.Helper()
-	d, err := newDriver(s.onMachine(nil, "asks"))
+	d, err := newCoordinator(s.onMachine(nil, "asks"))
 	if err != nil {
 		t.Fatal(err)
 	}

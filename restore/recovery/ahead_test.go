@@ -9,15 +9,15 @@ import (
 // TestInTheClear: where the agents encrypt, a recovery does not end with a full
 // snapshot that everybody can read.
 func TestInTheClear(t *testing.T) {
-	p := &Prospect{Findings: &sources.Findings{Archives: []sources.Archive{
+	p := &Preview{Findings: &sources.Findings{Archives: []sources.Archive{
 		{Repository: "plain", Fulls: []sources.Full{{Encrypted: true}, {}}},
 		{Repository: "sealed", Fulls: []sources.Full{{}, {Encrypted: true}}},
 	}}}
-	d := &driver{cfg: &Config{}}
+	d := &coordinator{cfg: &Config{}}
 	if got := d.inTheClear(p); got != "sealed" {
 		t.Errorf("in the clear: %q", got)
 	}
-	if got := d.inTheClear(&Prospect{}); got != "" {
+	if got := d.inTheClear(&Preview{}); got != "" {
 		t.Errorf("before the survey: %q", got)
 	}
 	d.cfg.RecipientsFiles = []string{"recipients"}
@@ -44,7 +44,7 @@ func TestPassphrase(t *testing.T) {
 		{"no other way", closed, []sources.Source{closed}, "closed"},
 	} {
 		c.way.Others = c.others
-		p := &Prospect{
+		p := &Preview{
 			Plan:     &sources.Plan{Chosen: "archive:1-1", Candidates: []sources.Candidate{{Name: "archive:1-1", Source: &c.way}}},
 			Findings: &sources.Findings{Archives: []sources.Archive{{Fulls: []sources.Full{{ID: "closed", Passphrase: true}, {ID: "open"}}}}},
 		}

@@ -13,13 +13,13 @@ import (
 )
 
 // carryOut does what was decided, from where the journal says that it is.
-func (d *driver) carryOut(ctx context.Context, p *Prospect) (*Report, error) {
-	if !d.known.begun(PhaseStart, "*") {
+func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) {
+	if !d.state.begun(PhaseStart, "*") {
 		if err := d.ready(ctx, p); err != nil {
 			return nil, err
 		}
 	}
-	if !d.known.done(PhaseProve, "") {
+	if !d.state.done(PhaseProve, "") {
 		// Since the first time a host may have been rebooted, and have started them.
 		if err := d.quiesce(ctx); err != nil {
 			return nil, err
@@ -37,7 +37,7 @@ func (d *driver) carryOut(ctx context.Context, p *Prospect) (*Report, error) {
 // ready takes everything to where the new members can be started. Until that each
 // step is done anew on each host, or made sure of: between two commands a host may
 // have been started anew.
-func (d *driver) ready(ctx context.Context, p *Prospect) error {
+func (d *coordinator) ready(ctx context.Context, p *Preview) error {
 	if err := d.takeOver(ctx); err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (d *driver) ready(ctx context.Context, p *Prospect) error {
 
 // takeOver puts back what runs of drivers elsewhere set aside. From the fence on
 // they are refused.
-func (d *driver) takeOver(ctx context.Context) error {
-	runs := d.known.decision.TakesOver
+func (d *coordinator) takeOver(ctx context.Context) error {
+	runs := d.state.decision.TakesOver
 	if len(runs) == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (d *driver) takeOver(ctx context.Context) error {
 }
 
 // quiesce stops the clients, which could write in between.
-func (d *driver) quiesce(ctx context.Context) error {
+func (d *coordinator) quiesce(ctx context.Context) error {
 	return d.each(ctx, PhaseQuiesce, d.present(), true, func(ctx context.Context, h *participant) (outcome, error) {
 		done, err := act(ctx, d, PhaseQuiesce, h, h.client.Quiesce)
 		if err != nil {
@@ -117,14 +117,14 @@ func clientWords(all []host.ClientState) string {
 	return strings.Join(names, ", ")
 }
 
-func (d *driver) warnAll(h *participant, all []string) {
+func (d *coordinator) warnAll(h *participant, all []string) {
 	for _, w := range all {
-		d.told.warn(h.Member + ": " + w)
+		d.reporter.warn(h.Member + ": " + w)
 	}
 }
 
 // fence stops what is left of the old members, and keeps the proofs.
-func (d *driver) fence(ctx context.Context, p *Prospect) error {
+func (d *coordinator) fence(ctx context.Context, p *Preview) error {
 	err := d.each(ctx, PhaseFence, d.present(), true, func(ctx context.Context, h *participant) (outcome, error) {
 		done, err := act(ctx, d, PhaseFence, h, h.client.Stop)
 		if err != nil {
@@ -139,10 +139,10 @@ func (d *driver) fence(ctx context.Context, p *Prospect) error {
 
 // completeAsides ends what a crash left half-way: only what was set aside whole can
 // be read.
-func (d *driver) completeAsides(ctx context.Context) error {
+func (d *coordinator) completeAsides(ctx context.Context) error {
 	var half []*participant
 	for _, h := range d.present() {
-		if d.known.begun(PhaseSetAside, h.Member) && !d.known.done(PhaseSetAside, h.Member) {
+		if d.state.begun(PhaseSetAside, h.Member) && !d.state.done(PhaseSetAside, h.Member) {
 			half = append(half, h)
 		}
 	}
@@ -154,12 +154,12 @@ func (d *driver) completeAsides(ctx context.Context) error {
 
 // settled makes sure that the decision is about what is there: where more can be
 // read than when it was made, or a member has run since, it is made anew.
-func (d *driver) settled(ctx context.Context, p *Prospect) error {
-	fetched, err := d.digests(ctx)
+func (d *coordinator) settled(ctx context.Context, p *Preview) error {
+	fetched, err := d.summaries(ctx)
 	if err != nil {
 		return err
 	}
-	old := d.known.decision
+	old := d.state.decision
 	if old.Final && !fetched && old.Plan.Fence.Enough && !d.declared() {
 		return nil
 	}
@@ -172,13 +172,13 @@ func (d *driver) settled(ctx context.Context, p *Prospect) error {
 	if !p.Plan.Fence.Enough {
 		return &FenceError{Run: d.run, Why: p.Plan.Fence.Why}
 	}
-	if all, _ := d.obstacles(p); len(all) > 0 {
+	if all, _ := d.blockers(p); len(all) > 0 {
 		return fmt.Errorf("run %s does not go on as things are: %w", d.run, errors.New(strings.Join(all, "\n")))
 	}
 	reasons := old.worse(p)
 	typed := false
 	if len(reasons) > 0 {
-		q := Question{Kind: AskChanged, Prospect: p, Reasons: slices.Concat(reasons, p.Warnings),
+		q := Question{Kind: AskChanged, Preview: p, Reasons: slices.Concat(reasons, p.Warnings),
 			Text: fmt.Sprintf("All old members are stopped, and what they hold is read. Recover cluster %s from %s?", d.cfg.Cluster, p.Plan.Chosen)}
 		if !p.Plan.Proven {
 			q.Text += " It is unproven that no acknowledged write is lost."
@@ -198,18 +198,18 @@ func (d *driver) settled(ctx context.Context, p *Prospect) error {
 }
 
 // declared tells whether more was declared dead than the plan says.
-func (d *driver) declared() bool {
-	dead := d.known.decision.Asked.DeclareDead
-	return len(d.known.decision.Plan.Fence.DeclaredDead) != len(dead)
+func (d *coordinator) declared() bool {
+	dead := d.state.decision.Asked.DeclareDead
+	return len(d.state.decision.Plan.Fence.DeclaredDead) != len(dead)
 }
 
 // callOff lets run again what ran, where the operator does not agree to what came
 // out. No data was touched as yet; where it was, an undo puts it back.
-func (d *driver) callOff(ctx context.Context, why error) error {
-	if d.known.begun(PhaseSetAside, "*") || ctx.Err() != nil {
+func (d *coordinator) callOff(ctx context.Context, why error) error {
+	if d.state.begun(PhaseSetAside, "*") || ctx.Err() != nil {
 		return why
 	}
-	d.told.note("Not confirmed: what was stopped is started again")
+	d.reporter.note("Not confirmed: what was stopped is started again")
 	err := d.each(ctx, PhaseUndoStart, d.ran(), true, d.startAgain)
 	if err == nil {
 		err = d.each(ctx, PhaseUndoResume, d.present(), true, d.resumeHost)
@@ -221,11 +221,11 @@ func (d *driver) callOff(ctx context.Context, why error) error {
 }
 
 // ran are the hosts whose members ran when the run was begun.
-func (d *driver) ran() []*participant {
-	return slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.known.decision.Ran, h.Member) })
+func (d *coordinator) ran() []*participant {
+	return slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.state.decision.Ran, h.Member) })
 }
 
-func (d *driver) startAgain(ctx context.Context, h *participant) (outcome, error) {
+func (d *coordinator) startAgain(ctx context.Context, h *participant) (outcome, error) {
 	done, err := act(ctx, d, PhaseUndoStart, h, h.client.Start)
 	if err != nil {
 		return outcome{}, err
@@ -234,7 +234,7 @@ func (d *driver) startAgain(ctx context.Context, h *participant) (outcome, error
 	return outcome{detail: "started"}, nil
 }
 
-func (d *driver) resumeHost(ctx context.Context, h *participant) (outcome, error) {
+func (d *coordinator) resumeHost(ctx context.Context, h *participant) (outcome, error) {
 	done, err := act(ctx, d, PhaseResume, h, h.client.Resume)
 	if err != nil {
 		return outcome{}, err
@@ -246,10 +246,10 @@ func (d *driver) resumeHost(ctx context.Context, h *participant) (outcome, error
 // have data, or had an old member: what is startable there would come back with a
 // reboot, and a majority of that would serve beside the new cluster. From an empty
 // directory a member begins a cluster anew.
-func (d *driver) asideHosts() []*participant {
+func (d *coordinator) asideHosts() []*participant {
 	all := d.getting()
 	for _, h := range d.present() {
-		old := slices.ContainsFunc(d.known.decision.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member })
+		old := slices.ContainsFunc(d.state.decision.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member })
 		if (!h.empty || old) && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
@@ -259,15 +259,15 @@ func (d *driver) asideHosts() []*participant {
 
 // spare tells of a host that the recovery can do without: it is declared dead, gets
 // no member, and nothing is read there.
-func (d *driver) spare(h *participant) bool {
-	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.known.decision.candidate().Source), h.Member)
+func (d *coordinator) spare(h *participant) bool {
+	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.state.decision.candidate().Source), h.Member)
 }
 
-func (d *driver) setAside(ctx context.Context, hosts []*participant) error {
+func (d *coordinator) setAside(ctx context.Context, hosts []*participant) error {
 	return d.each(ctx, PhaseSetAside, hosts, false, func(ctx context.Context, h *participant) (outcome, error) {
 		done, err := act(ctx, d, PhaseSetAside, h, h.client.SetAside)
 		if err != nil && d.spare(h) && ctx.Err() == nil {
-			d.told.warn(fmt.Sprintf("%s is declared dead, and its old data is not set aside: keep it from starting: %v", h.Member, err))
+			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its old data is not set aside: keep it from starting: %v", h.Member, err))
 			return outcome{result: restore.Aside{}, detail: "declared dead, and left as it is"}, nil
 		}
 		if err != nil {

@@ -126,7 +126,7 @@ func TestTakeOverOfWhatServed(t *testing.T) {
 	s.killAll()
 	s.hosts[2].control(t)
 	again := s.elsewhere(e)
-	var held *HeldError
+	var held *ConflictError
 	if _, err := Run(t.Context(), again); !errors.As(err, &held) || len(held.Hosts) != 1 {
 		t.Fatalf("%v", err)
 	}
@@ -304,7 +304,7 @@ func TestStartedWhileRead(t *testing.T) {
 	s.killAll()
 	var unsurveyed []string
 	e := &heard{t: t, answer: func(q Question) (bool, error) {
-		unsurveyed = slices.Clone(q.Prospect.Unsurveyed)
+		unsurveyed = slices.Clone(q.Preview.Unsurveyed)
 		return true, nil
 	}}
 	fired := false
@@ -401,7 +401,7 @@ func TestRebootBeforeTheStart(t *testing.T) {
 		t.Errorf("asked %+v", q)
 	}
 	e.answer = nil
-	if r, err := Run(t.Context(), s.request(e)); err != nil || !r.WentOn || !r.Proven {
+	if r, err := Run(t.Context(), s.request(e)); err != nil || !r.Continued || !r.Proven {
 		t.Fatalf("%s, %v", shown(r), err)
 	}
 	s.check(t, want, s.hosts...)

@@ -20,16 +20,16 @@ import (
 
 // complete lets clients on the proved cluster, and tells repositories of it. What
 // fails here leaves the cluster as it is: serving.
-func (d *driver) complete(ctx context.Context) (*Report, error) {
+func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 	var incomplete []string
 	failed := func(what string, err error) {
 		if err != nil {
-			d.told.warn(what + ": " + err.Error())
+			d.reporter.warn(what + ": " + err.Error())
 			incomplete = append(incomplete, what+": "+err.Error())
 		}
 	}
 	// Clients first: a repository that is away must not keep them waiting.
-	if slices.ContainsFunc(d.present(), func(h *participant) bool { return !d.known.done(PhaseResume, h.Member) }) {
+	if slices.ContainsFunc(d.present(), func(h *participant) bool { return !d.state.done(PhaseResume, h.Member) }) {
 		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), false, d.resumeHost))
 	}
 	for _, h := range d.hosts {
@@ -64,8 +64,8 @@ func (notAll) Error() string { return "not all is done" }
 func (notAll) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
 // supersede ends the old cluster's timelines.
-func (d *driver) supersede(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.known.done(PhaseSupersede, "") {
+func (d *coordinator) supersede(ctx context.Context) error {
+	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseSupersede, "") {
 		return nil
 	}
 	return d.whole(ctx, PhaseSupersede, func(ctx context.Context) (outcome, error) {
@@ -81,13 +81,13 @@ func (d *driver) supersede(ctx context.Context) error {
 }
 
 // snapshot takes a full snapshot into each repository that has none of this run.
-func (d *driver) snapshot(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.known.done(PhaseSnapshot, "") {
+func (d *coordinator) snapshot(ctx context.Context) error {
+	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseSnapshot, "") {
 		return nil
 	}
 	var stored []Stored
-	if s := d.known.steps[PhaseSnapshot]; s != nil && s.hosts[snapshotsKept] != nil {
-		if _, err := d.known.result(PhaseSnapshot, snapshotsKept, &stored); err != nil {
+	if s := d.state.steps[PhaseSnapshot]; s != nil && s.hosts[snapshotsKept] != nil {
+		if _, err := d.state.result(PhaseSnapshot, snapshotsKept, &stored); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (d *driver) snapshot(ctx context.Context) error {
 // repositories took. No member is called so.
 const snapshotsKept = "(stored)"
 
-func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err error) {
+func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, err error) {
 	var all []sinks.Sink
 	var names []string
 	var errs []error
@@ -128,7 +128,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 	if len(all) == 0 {
 		return stored, errors.Join(errs...)
 	}
-	cfg, err := d.clientConfig(d.known.decision.clientURLs())
+	cfg, err := d.clientConfig(d.state.decision.clientURLs())
 	if err != nil {
 		return stored, err
 	}
@@ -143,7 +143,7 @@ func (d *driver) take(ctx context.Context, stored []Stored) (_ []Stored, err err
 	}
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: c, Sinks: all, Codec: o, Tool: d.req.Tool, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
-		Progress: func(p snapshot.Progress) { d.told.progress(PhaseSnapshot, "", p.Phase, p.Done, p.Total) },
+		Progress: func(p snapshot.Progress) { d.reporter.progress(PhaseSnapshot, "", p.Phase, p.Done, p.Total) },
 	})
 	if result != nil {
 		for i, o := range result.Outcomes {
@@ -167,7 +167,7 @@ func (h *participant) asideOf(run string) *restore.Aside {
 
 // inheritAsides writes down what the other driver's run has set aside, as its hosts
 // remember it.
-func (d *driver) inheritAsides(run string) error {
+func (d *coordinator) inheritAsides(run string) error {
 	for _, h := range d.present() {
 		if aside := h.asideOf(run); aside != nil {
 			if err := d.write(host.Entry{Event: host.EventDone, Phase: string(PhaseSetAside), Host: h.Member}, aside); err != nil {
@@ -179,7 +179,7 @@ func (d *driver) inheritAsides(run string) error {
 }
 
 // leftBy are the hosts on which a run has set data aside, and which get no new member.
-func (d *driver) leftBy(run string, names []string) (all []string) {
+func (d *coordinator) leftBy(run string, names []string) (all []string) {
 	for _, h := range d.present() {
 		if h.asideOf(run) != nil && !slices.Contains(names, h.Member) {
 			all = append(all, h.Member)
@@ -190,13 +190,13 @@ func (d *driver) leftBy(run string, names []string) (all []string) {
 
 // oldData says what to do in the end with what was set aside on a host; empty where
 // nothing was.
-func (d *driver) oldData(h *participant) string {
+func (d *coordinator) oldData(h *participant) string {
 	var aside restore.Aside
-	if done, err := d.known.result(PhaseSetAside, h.Member, &aside); err != nil || !done || len(aside.Paths()) == 0 {
+	if done, err := d.state.result(PhaseSetAside, h.Member, &aside); err != nil || !done || len(aside.Paths()) == 0 {
 		return ""
 	}
 	text := fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it", h.Member, strings.Join(aside.Paths(), " and "))
-	if d.known.decision.Inherited == "" {
+	if d.state.decision.Inherited == "" {
 		text += " (--undo puts it back until then)"
 	}
 	return text
@@ -210,7 +210,7 @@ type branch struct {
 
 // branchOf finds it: the archive's that is replayed, or the newest one of the old
 // cluster that the chosen history is archived in. A zero one is none that is known.
-func branchOf(p *Prospect) *branch {
+func branchOf(p *Preview) *branch {
 	c := p.Plan.Candidate(p.Plan.Chosen)
 	b := &branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup}
 	if b.Timeline != (repository.TimelineID{}) || c.History == 0 {
@@ -239,7 +239,7 @@ func lives(f *sources.Findings, t repository.TimelineID) bool {
 }
 
 // lineage opens the repositories, and says what goes on in whose place.
-func (d *driver) lineage(ctx context.Context, do func(context.Context, TimelinesRequest) []TimelinesDone) (done []TimelinesDone, err error) {
+func (d *coordinator) lineage(ctx context.Context, do func(context.Context, TimelinesRequest) []TimelinesDone) (done []TimelinesDone, err error) {
 	if len(d.cfg.Repositories) == 0 {
 		return nil, nil
 	}
@@ -262,8 +262,8 @@ func (d *driver) lineage(ctx context.Context, do func(context.Context, Timelines
 	return append(do(ctx, req), done...), nil
 }
 
-func (d *driver) lineageRequest() (TimelinesRequest, error) {
-	dec := d.known.decision
+func (d *coordinator) lineageRequest() (TimelinesRequest, error) {
+	dec := d.state.decision
 	req := TimelinesRequest{
 		NewCluster: uint64(dec.NewClusterID), Members: dec.names(), OldCluster: uint64(dec.Plan.ClusterID),
 		Reason: "recovered after the loss of its quorum, run " + d.run, Now: d.now,
@@ -288,8 +288,8 @@ func (d *driver) lineageRequest() (TimelinesRequest, error) {
 // openTimeline opens the new cluster's timeline before its members start: an agent
 // that finds none opens one itself, without a parent. A repository that is away
 // must not keep the cluster down.
-func (d *driver) openTimeline(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.known.done(PhaseLineage, "") {
+func (d *coordinator) openTimeline(ctx context.Context) error {
+	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseLineage, "") {
 		return nil
 	}
 	return d.whole(ctx, PhaseLineage, func(ctx context.Context) (outcome, error) {
@@ -298,7 +298,7 @@ func (d *driver) openTimeline(ctx context.Context) error {
 			return outcome{}, err
 		}
 		for _, f := range failures(done) {
-			d.told.warn("the new timeline is not opened yet in " + f)
+			d.reporter.warn("the new timeline is not opened yet in " + f)
 		}
 		return outcome{result: done, detail: timelineWords(done)}, nil
 	})

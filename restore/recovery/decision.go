@@ -112,8 +112,8 @@ func initialCluster(members []sources.NewMember) string {
 
 // merge holds what is asked now against what was decided. What is zero now is as
 // decided; what may still be added is. changed tells whether something was.
-func (d *driver) merge() (changed bool, err error) {
-	old, now := &d.known.decision.Asked, d.req.asked()
+func (d *coordinator) merge() (changed bool, err error) {
+	old, now := &d.state.decision.Asked, d.req.asked()
 	var against []string
 	differ := func(option string, a, b any) {
 		if !reflect.ValueOf(b).IsZero() && !reflect.DeepEqual(a, b) {
@@ -123,7 +123,7 @@ func (d *driver) merge() (changed bool, err error) {
 	now.Change.Available, old.Change.Available = nil, nil
 	// Until all that there is was read, what it is recovered from and who gets a
 	// member may still be said otherwise: the plan is made anew, and asked about.
-	open := !d.known.decision.Final && !d.known.begun(PhaseSetAside, "*")
+	open := !d.state.decision.Final && !d.state.begun(PhaseSetAside, "*")
 	changes := len(now.Change.Replace)+len(now.Change.Names)+now.Change.Count > 0 && !sameJSON(now.Change, old.Change)
 	if changes && !open {
 		against = append(against, fmt.Sprintf("--members and --replace are now %v, and were %v", shown(now.Change), shown(old.Change)))
@@ -138,7 +138,7 @@ func (d *driver) merge() (changed bool, err error) {
 	}
 	for _, name := range now.DeclareDead {
 		// Once the members are started, the others may do without one.
-		if !slices.Contains(old.DeclareDead, name) && slices.Contains(d.known.decision.names(), name) && d.known.begun(PhaseSetAside, "*") && !d.known.begun(PhaseStart, "*") {
+		if !slices.Contains(old.DeclareDead, name) && slices.Contains(d.state.decision.names(), name) && d.state.begun(PhaseSetAside, "*") && !d.state.begun(PhaseStart, "*") {
 			against = append(against, fmt.Sprintf("%s is declared dead now, and was to get a member", name))
 		}
 	}
@@ -164,14 +164,14 @@ func (d *driver) merge() (changed bool, err error) {
 }
 
 // otherHosts compares the cluster file with what it said when the run was begun.
-func (d *driver) otherHosts() (against []string) {
-	for _, h := range d.known.decision.Hosts {
+func (d *coordinator) otherHosts() (against []string) {
+	for _, h := range d.state.decision.Hosts {
 		if d.cfg.Host(h.Member) == nil {
 			against = append(against, fmt.Sprintf("the cluster file has no host of member %s any more", h.Member))
 		}
 	}
 	for _, h := range d.cfg.Hosts {
-		if !slices.ContainsFunc(d.known.decision.Hosts, func(o decidedHost) bool { return o.Member == h.Member }) {
+		if !slices.ContainsFunc(d.state.decision.Hosts, func(o decidedHost) bool { return o.Member == h.Member }) {
 			against = append(against, fmt.Sprintf("the cluster file has a host of member %s, which it had not", h.Member))
 		}
 	}

@@ -53,11 +53,11 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 func outcomes(plan *sources.Plan, built map[string]*host.Rebuilt) (all []sources.Outcome) {
 	for _, member := range sortedKeys(built) {
 		b := built[member]
-		if b.Way == nil || b.HashKV.Revision == 0 {
+		if b.Source == nil || b.HashKV.Revision == 0 {
 			continue
 		}
 		o := sources.Outcome{
-			Owner: b.Way.Base.Owner, Source: plan.NameOf(b.Way), Checksummed: !b.Way.Unguarded(),
+			Owner: b.Source.Base.Owner, Source: plan.NameOf(b.Source), Checksummed: !b.Source.Unguarded(),
 			Index: b.Index, Revision: b.Revision, HashKV: b.HashKV,
 		}
 		if !slices.ContainsFunc(all, func(p sources.Outcome) bool { return p.Owner == o.Owner && p.Same(o) }) {
@@ -71,8 +71,8 @@ func outcomes(plan *sources.Plan, built map[string]*host.Rebuilt) (all []sources
 // of the databases that others begin from, where these would all begin from the same
 // one although there is another: then one takes that, and there is something to
 // compare.
-func (d *driver) beside(s *sources.Source) map[string][]string {
-	others := s.Rivals(s.Index)
+func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
+	others := s.Alternatives(s.Index)
 	others = slices.DeleteFunc(others, func(way sources.Source) bool {
 		return slices.ContainsFunc(owners(&way), func(name string) bool {
 			h := d.host(name)
@@ -111,21 +111,21 @@ func (d *driver) beside(s *sources.Source) map[string][]string {
 
 // alone says that all members were built from one database without checksums,
 // though there are others; empty where they were not.
-func (d *driver) alone() string {
+func (d *coordinator) alone() string {
 	all, err := d.rebuilt()
 	if err != nil {
 		return "" // the report says why
 	}
-	c := d.known.decision.candidate()
+	c := d.state.decision.candidate()
 	if c == nil {
 		return "" // another driver's decision
 	}
 	s := c.Source
-	if len(s.Rivals(s.Index)) == 0 {
+	if len(s.Alternatives(s.Index)) == 0 {
 		return "" // the plan has said so
 	}
 	var names []string
-	for _, o := range outcomes(d.known.decision.Plan, all) {
+	for _, o := range outcomes(d.state.decision.Plan, all) {
 		if o.Checksummed {
 			return ""
 		}
@@ -138,7 +138,7 @@ func (d *driver) alone() string {
 }
 
 // worse says in what a plan does not hold what was confirmed; nothing where it does.
-func (d *decision) worse(p *Prospect) (reasons []string) {
+func (d *decision) worse(p *Preview) (reasons []string) {
 	add := func(format string, args ...any) { reasons = append(reasons, fmt.Sprintf(format, args...)) }
 	before, now := d.Plan, p.Plan
 	if before == nil || before.Chosen == "" {

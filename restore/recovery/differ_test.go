@@ -57,7 +57,7 @@ func TestDifferError(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			all := map[string]*host.Rebuilt{}
 			for member, b := range c.built {
-				all[member] = &host.Rebuilt{Way: &b.way, Index: 90, Revision: 40, HashKV: snapshot.HashKV{Hash: b.hash, Revision: 40}}
+				all[member] = &host.Rebuilt{Source: &b.way, Index: 90, Revision: 40, HashKV: snapshot.HashKV{Hash: b.hash, Revision: 40}}
 			}
 			e := &DifferError{Run: "r", What: []string{"the hash differs"}, Outcomes: outcomes(rivals(way("m1", "m1")), all)}
 			for _, want := range c.want {
@@ -105,7 +105,7 @@ func TestBeside(t *testing.T) {
 		"named":                 {"m1 n2 n3", "", func() *sources.Plan { p := rivals(way("m1", "m1"), way("m2", "m2")); p.Named = true; return p }(), nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := &driver{known: &known{decision: &decision{Plan: c.plan}}}
+			d := &coordinator{state: &runState{decision: &decision{Plan: c.plan}}}
 			for _, name := range []string{"m1", "m2", "m3", "n1", "n2", "n3"} {
 				h := &participant{HostConfig: HostConfig{Member: name}}
 				if name == c.away {
@@ -114,10 +114,10 @@ func TestBeside(t *testing.T) {
 				d.hosts = append(d.hosts, h)
 			}
 			for name := range strings.FieldsSeq(c.members) {
-				d.known.decision.Members = append(d.known.decision.Members, sources.NewMember{Name: name})
+				d.state.decision.Members = append(d.state.decision.Members, sources.NewMember{Name: name})
 			}
-			p := d.known.decision.rebuildPlan()
-			if got := d.beside(&p.Source); !reflect.DeepEqual(got, c.want) {
+			p := d.state.decision.rebuildPlan()
+			if got := d.compareWith(&p.Source); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})

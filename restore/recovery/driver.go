@@ -17,20 +17,20 @@ import (
 )
 
 // driver is one command at work.
-type driver struct {
+type coordinator struct {
 	req    Request
 	cfg    *Config
-	told   *told
+	reporter   *reporter
 	logger *slog.Logger
 	now    func() time.Time
 
 	run    string      // the run's ID
 	runs   []*host.Run // of the state folder, oldest first
-	book   *host.Run   // the run's; nil while nothing is decided
-	known  *known      // what it says
+	journal   *host.Run   // the run's; nil while nothing is decided
+	state  *runState      // what it says
 	hosts  []*participant
 	folder string // of digests
-	wentOn bool
+	continued bool
 	before *host.Run // an undo that is as good as done, and is over once this run begins
 
 	takesBack bool // it is an undo
@@ -43,11 +43,11 @@ type driver struct {
 	elected      time.Time // until when members that answer may elect a leader
 }
 
-func newDriver(req Request) (*driver, error) {
+func newCoordinator(req Request) (*coordinator, error) {
 	if req.Config == nil {
 		return nil, errors.New("recover: no cluster file is given")
 	}
-	d := &driver{req: req, cfg: req.Config, told: &told{events: req.Events}, logger: req.Logger, now: time.Now, known: newKnown(), patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
+	d := &coordinator{req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, state: newRunState(), patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
 		election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
@@ -68,7 +68,7 @@ func randomHex(n int) string {
 }
 
 // reach makes the clients of the hosts, which know the run. No command is started yet.
-func (d *driver) reach() error {
+func (d *coordinator) reach() error {
 	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
 	if err != nil {
 		return err
@@ -95,21 +95,21 @@ func Lines(cfg *Config, version string, identities []string, environment map[str
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		told := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
-		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: told, Version: version, Fetch: fetch})
+		reporter := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
+		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: reporter, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}
 	return all
 }
 
-func (d *driver) close() {
+func (d *coordinator) close() {
 	for _, h := range d.hosts {
 		h.line.Close()
 	}
 }
 
 // host gives the one of a member; nil where the cluster file has none.
-func (d *driver) host(member string) *participant {
+func (d *coordinator) host(member string) *participant {
 	i := slices.IndexFunc(d.hosts, func(h *participant) bool { return h.Member == member })
 	if i < 0 {
 		return nil
@@ -118,14 +118,14 @@ func (d *driver) host(member string) *participant {
 }
 
 // present are the hosts that work is done on: those that answer.
-func (d *driver) present() []*participant {
+func (d *coordinator) present() []*participant {
 	return slices.DeleteFunc(slices.Clone(d.hosts), func(h *participant) bool { return h.state.Unreachable != "" })
 }
 
 // getting are the hosts that get a member of the new cluster.
-func (d *driver) getting() []*participant {
+func (d *coordinator) getting() []*participant {
 	var all []*participant
-	for _, m := range d.known.decision.Members {
+	for _, m := range d.state.decision.Members {
 		if h := d.host(m.Name); h != nil {
 			all = append(all, h)
 		}
@@ -134,18 +134,18 @@ func (d *driver) getting() []*participant {
 }
 
 // write adds an entry to the run's journal.
-func (d *driver) write(e host.Entry, data any) error {
+func (d *coordinator) write(e host.Entry, data any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	written, err := d.book.Add(e, data)
+	written, err := d.journal.Add(e, data)
 	if err != nil {
 		return err
 	}
-	return d.known.take(written)
+	return d.state.take(written)
 }
 
 // ended tells of the runs that are over: what they hold is free for a new one.
-func (d *driver) ended(id string) bool {
+func (d *coordinator) ended(id string) bool {
 	for _, r := range d.runs {
 		if r.ID() == id {
 			k, err := read(r)
@@ -155,7 +155,7 @@ func (d *driver) ended(id string) bool {
 	return false
 }
 
-func (d *driver) lastRun() (*host.Run, *known, error) {
+func (d *coordinator) lastRun() (*host.Run, *runState, error) {
 	if len(d.runs) == 0 {
 		return nil, nil, nil
 	}
@@ -168,12 +168,12 @@ func (d *driver) lastRun() (*host.Run, *known, error) {
 }
 
 // reached is the first phase that is not done, of those that there are in this run.
-func (d *driver) reached() Phase {
+func (d *coordinator) reached() Phase {
 	for _, p := range Phases() {
-		asks := p == PhaseLook || p == PhaseSurvey
-		takes := p == PhaseTakeOver && len(d.known.decision.TakesOver) == 0
+		asks := p == PhasePreflight || p == PhaseSurvey
+		takes := p == PhaseTakeOver && len(d.state.decision.TakesOver) == 0
 		stores := slices.Contains([]Phase{PhaseLineage, PhaseSupersede, PhaseSnapshot}, p) && len(d.cfg.Repositories) == 0
-		if !asks && !takes && !stores && !d.known.done(p, "") {
+		if !asks && !takes && !stores && !d.state.done(p, "") {
 			return p
 		}
 	}

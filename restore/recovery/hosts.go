@@ -22,7 +22,7 @@ type participant struct {
 	client *host.Client // on that, in the name of the run
 	state  HostState
 	empty  bool     // it holds no data of a member
-	digest string   // the file of its digest; empty where there is none
+	summary string   // the file of its digest; empty where there is none
 	read   surveyed // what that is of
 	failed error    // why it could not be surveyed
 	asides []restore.Aside
@@ -35,30 +35,30 @@ func (h *participant) passedBy() bool { return h.state.Dead && h.state.Unreachab
 func (h *participant) lost() bool { return !h.state.Dead && h.state.Unreachable != "" }
 
 // states asks all hosts at the same time.
-func (d *driver) states(ctx context.Context) error {
+func (d *coordinator) states(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, h := range d.hosts {
-		all.Go(func() { d.state(ctx, h) })
+		all.Go(func() { d.hostState(ctx, h) })
 	}
 	all.Wait()
 	for _, h := range d.hosts {
 		// Where the run has been at work an undo passes by nothing but what it is told
 		// now: it may be the new host of a dead member's name.
-		been := d.takesBack && d.known.done(PhaseFence, h.Member)
+		been := d.takesBack && d.state.done(PhaseFence, h.Member)
 		h.state.Dead = !been && slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
 	}
 	return ctx.Err()
 }
 
 // dead are the old members that never will start again, by what the operator says.
-func (d *driver) dead() []string {
-	if d.known.decision != nil {
-		return d.known.decision.Asked.DeclareDead
+func (d *coordinator) dead() []string {
+	if d.state.decision != nil {
+		return d.state.decision.Asked.DeclareDead
 	}
 	return d.req.DeclareDead
 }
 
-func (d *driver) state(ctx context.Context, h *participant) {
+func (d *coordinator) hostState(ctx context.Context, h *participant) {
 	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("no answer within "+askTimeout.String()))
 	defer cancel()
 	h.state = HostState{Member: h.Member, Address: h.Address()}
@@ -80,11 +80,11 @@ func (d *driver) state(ctx context.Context, h *participant) {
 
 // holders are the runs elsewhere that have hosts: neither this one, nor one of this
 // state folder that is over.
-func (d *driver) holders() *HeldError {
-	held := &HeldError{}
+func (d *coordinator) holders() *ConflictError {
+	held := &ConflictError{}
 	for _, h := range d.hosts {
 		r := h.state.Holder
-		if r == "" || r == d.run || d.ended(r) || d.known.decision != nil && slices.Contains(d.known.decision.TakesOver, r) {
+		if r == "" || r == d.run || d.ended(r) || d.state.decision != nil && slices.Contains(d.state.decision.TakesOver, r) {
 			continue
 		}
 		if held.Holder == "" || held.Holder == r {
@@ -100,7 +100,7 @@ func (d *driver) holders() *HeldError {
 
 // takeHold makes the clients anew of hosts that another run has which is over, or
 // is taken over from: they have to name it.
-func (d *driver) takeHold() {
+func (d *coordinator) takeHold() {
 	for _, h := range d.hosts {
 		r := h.state.Holder
 		if r == "" || r == d.run {
@@ -111,12 +111,12 @@ func (d *driver) takeHold() {
 }
 
 // survey of what a host has: whose set-aside, or empty for the member's directories.
-func (d *driver) of(h *participant) string {
+func (d *coordinator) of(h *participant) string {
 	if slices.Contains(h.state.Aside, d.run) {
 		return d.run
 	}
-	if d.known.decision != nil {
-		for _, r := range d.known.decision.TakesOver {
+	if d.state.decision != nil {
+		for _, r := range d.state.decision.TakesOver {
 			if heldAside(h, r) {
 				return r
 			}
@@ -148,7 +148,7 @@ const (
 
 // patiently tells what a host waits for, and how long at most, while an action goes
 // on there; the caller calls ended once it does not any more.
-func (d *driver) patiently(ctx context.Context, p Phase, h *participant) (ended func()) {
+func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (ended func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -160,7 +160,7 @@ func (d *driver) patiently(ctx context.Context, p Phase, h *participant) (ended 
 				continue // who acts finds out, and tells
 			}
 			if text := waitsFor(p, m); text != "" && ctx.Err() == nil {
-				d.told.waiting(p, fmt.Sprintf("%s: %s (%s so far)", h.Member, text, time.Since(began).Round(time.Second)))
+				d.reporter.waiting(p, fmt.Sprintf("%s: %s (%s so far)", h.Member, text, time.Since(began).Round(time.Second)))
 			}
 		}
 	}()

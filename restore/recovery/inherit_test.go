@@ -11,10 +11,10 @@ import (
 )
 
 // inheriting is a driver of three hosts that finds what run "lost" has built on them.
-func inheriting(t *testing.T, proved bool) (*driver, *adopted) {
+func inheriting(t *testing.T, proved bool) (*coordinator, *adopted) {
 	t.Helper()
 	cfg := &Config{Cluster: "production"}
-	d := &driver{cfg: cfg, told: &told{}, now: time.Now, known: newKnown(), run: "this"}
+	d := &coordinator{cfg: cfg, reporter: &reporter{}, now: time.Now, state: newRunState(), run: "this"}
 	plan := &restore.Plan{ClusterID: 7, ClusterToken: "token"}
 	a := &adopted{run: "lost", built: map[string]*host.Rebuilt{}, was: &host.Built{Run: "lost", Old: 5, New: 7}, ago: time.Hour, proved: proved}
 	for _, name := range []string{"m1", "m2", "m3"} {
@@ -39,14 +39,14 @@ func TestInheritKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer folder.Close()
-		if d.book, err = folder.Begin(d.run); err != nil {
+		if d.journal, err = folder.Begin(d.run); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.inherit(a); err != nil {
 			t.Fatal(err)
 		}
-		all := d.book.Entries()
-		k := newKnown()
+		all := d.journal.Entries()
+		k := newRunState()
 		for i, e := range all {
 			if err := k.take(e); err != nil {
 				t.Fatal(err)
@@ -57,7 +57,7 @@ func TestInheritKilled(t *testing.T) {
 		}
 		if i, err := folder.Begin("killed"); err != nil {
 			t.Error(err)
-		} else if _, err := i.Add(host.Entry{Event: host.EventDecided}, d.known.decision); err != nil {
+		} else if _, err := i.Add(host.Entry{Event: host.EventDecided}, d.state.decision); err != nil {
 			t.Error(err)
 		}
 		d.runs = folder.Runs()
@@ -83,19 +83,19 @@ func TestInheritsOnePiece(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		change func(*driver, *adopted)
+		change func(*coordinator, *adopted)
 		want   string // part of the error; empty for none
 	}{
-		{"as it was built", func(*driver, *adopted) {}, ""},
-		{"one of another cluster", func(_ *driver, a *adopted) {
+		{"as it was built", func(*coordinator, *adopted) {}, ""},
+		{"one of another cluster", func(_ *coordinator, a *adopted) {
 			a.built["m2"].Restore = &restore.Result{Plan: &restore.Plan{ClusterID: 8}, RevisionAfter: 9}
 		}, "m2 built a member of cluster"},
-		{"one of another index", func(_ *driver, a *adopted) { a.built["m3"].Index++ }, "the raft index of m3 is 21"},
-		{"one of another hash", func(_ *driver, a *adopted) { a.built["m3"].HashKV.Hash++ }, "the hash (HashKV) of m3"},
-		{"one without", func(_ *driver, a *adopted) { delete(a.built, "m3") }, "--declare-dead m3"},
-		{"one without, declared dead", func(d *driver, a *adopted) { delete(a.built, "m3"); d.host("m3").state.Dead = true }, ""},
-		{"one away", func(d *driver, a *adopted) { delete(a.built, "m3"); d.host("m3").state.Unreachable = "no route" }, ""},
-		{"one that does not say", func(_ *driver, a *adopted) { a.built["m1"].Restore = nil }, "m1 does not remember"},
+		{"one of another index", func(_ *coordinator, a *adopted) { a.built["m3"].Index++ }, "the raft index of m3 is 21"},
+		{"one of another hash", func(_ *coordinator, a *adopted) { a.built["m3"].HashKV.Hash++ }, "the hash (HashKV) of m3"},
+		{"one without", func(_ *coordinator, a *adopted) { delete(a.built, "m3") }, "--declare-dead m3"},
+		{"one without, declared dead", func(d *coordinator, a *adopted) { delete(a.built, "m3"); d.host("m3").state.Dead = true }, ""},
+		{"one away", func(d *coordinator, a *adopted) { delete(a.built, "m3"); d.host("m3").state.Unreachable = "no route" }, ""},
+		{"one that does not say", func(_ *coordinator, a *adopted) { a.built["m1"].Restore = nil }, "m1 does not remember"},
 	} {
 		d, a := inheriting(t, false)
 		c.change(d, a)

@@ -9,7 +9,7 @@ import (
 )
 
 // known is what a journal says.
-type known struct {
+type runState struct {
 	decision *decision
 	surveyed map[string]surveyed
 	steps    map[Phase]*step
@@ -46,12 +46,12 @@ type surveyed struct {
 	Files string `json:"files,omitempty"`
 }
 
-func newKnown() *known {
-	return &known{surveyed: map[string]surveyed{}, steps: map[Phase]*step{}}
+func newRunState() *runState {
+	return &runState{surveyed: map[string]surveyed{}, steps: map[Phase]*step{}}
 }
 
-func read(r *host.Run) (*known, error) {
-	k := newKnown()
+func read(r *host.Run) (*runState, error) {
+	k := newRunState()
 	for _, e := range r.Entries() {
 		if err := k.take(e); err != nil {
 			return nil, fmt.Errorf("its entry of %s: %w", e.Time.Format(time.RFC3339), err)
@@ -61,7 +61,7 @@ func read(r *host.Run) (*known, error) {
 }
 
 // take takes up an entry.
-func (k *known) take(e host.Entry) error {
+func (k *runState) take(e host.Entry) error {
 	switch e.Event {
 	case host.EventDecided:
 		k.decision = &decision{}
@@ -87,7 +87,7 @@ func (k *known) take(e host.Entry) error {
 	return nil
 }
 
-func (k *known) step(e host.Entry) {
+func (k *runState) step(e host.Entry) {
 	p := Phase(e.Phase)
 	s := k.steps[p]
 	if s == nil {
@@ -117,18 +117,18 @@ func (k *known) step(e host.Entry) {
 }
 
 // begun tells whether a phase was begun on a host, or anywhere where host is "*".
-func (k *known) begun(p Phase, host string) bool {
+func (k *runState) begun(p Phase, host string) bool {
 	s := k.steps[p]
 	return s != nil && (host == "*" || s.hosts[host] != nil)
 }
 
-func (k *known) done(p Phase, host string) bool {
+func (k *runState) done(p Phase, host string) bool {
 	s := k.steps[p]
 	return s != nil && s.hosts[host] != nil && s.hosts[host].done
 }
 
 // result reads what a phase came to on a host into v, and tells whether it is done.
-func (k *known) result(p Phase, host string, v any) (bool, error) {
+func (k *runState) result(p Phase, host string, v any) (bool, error) {
 	if !k.done(p, host) {
 		return false, nil
 	}
@@ -148,18 +148,18 @@ const startFailed = "(failed)"
 
 // putBack tells of an undo that has put back all data, and told the repositories, and
 // where members did not start again: that is all that is left of it.
-func (k *known) putBack() bool {
-	told := !k.begun(PhaseLineage, "*") && !k.begun(PhaseSupersede, "*") || k.done(PhaseReinstate, "")
-	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && told
+func (k *runState) putBack() bool {
+	reporter := !k.begun(PhaseLineage, "*") && !k.begun(PhaseSupersede, "*") || k.done(PhaseReinstate, "")
+	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && reporter
 }
 
 // inheriting tells of a run that was killed while it wrote down what it inherits: it has
 // changed nothing, and what it would have completed is under way where that was begun.
-func (k *known) inheriting() bool {
+func (k *runState) inheriting() bool {
 	return k.decision != nil && k.decision.Inherited != "" && !k.begun(PhaseStart, "*")
 }
 
 // over tells whether nothing is under way any more.
-func (k *known) over() bool {
+func (k *runState) over() bool {
 	return k.closed || k.inheriting() || k.finished != nil && !k.undoing
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // outlook finds out what there is: hosts, and whether a quorum serves.
-func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
-	p := &Prospect{Cluster: d.cfg.Cluster}
+func (d *coordinator) preflight(ctx context.Context) (*Preview, error) {
+	p := &Preview{Cluster: d.cfg.Cluster}
 	for {
 		var all sync.WaitGroup
 		var err error
@@ -30,7 +30,7 @@ func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
 		if !d.silent(p.Quorum) || !d.mayElect() {
 			break
 		}
-		d.told.waiting(PhaseLook, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.election))
+		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members run, and none answers: they may be starting, and get %s for it", d.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func (d *driver) outlook(ctx context.Context) (*Prospect, error) {
 }
 
 // silent tells whether most members run, and none of them answers.
-func (d *driver) silent(q Quorum) bool {
+func (d *coordinator) silent(q Quorum) bool {
 	runs := 0
 	for _, h := range d.hosts {
 		if h.state.Runs {
@@ -52,7 +52,7 @@ func (d *driver) silent(q Quorum) bool {
 }
 
 // show puts the hosts' states into a prospect.
-func (d *driver) show(p *Prospect) {
+func (d *coordinator) show(p *Preview) {
 	p.Hosts, p.Unsurveyed = nil, nil
 	surveyable := d.surveyable()
 	for _, h := range d.hosts {
@@ -64,8 +64,8 @@ func (d *driver) show(p *Prospect) {
 }
 
 // survey reads what can be read, and plans.
-func (d *driver) survey(ctx context.Context, p *Prospect) error {
-	if _, err := d.digests(ctx); err != nil {
+func (d *coordinator) survey(ctx context.Context, p *Preview) error {
+	if _, err := d.summaries(ctx); err != nil {
 		return err
 	}
 	d.show(p)
@@ -82,7 +82,7 @@ func (d *driver) survey(ctx context.Context, p *Prospect) error {
 
 // plan decides what is done by what was found. Its error is that of
 // sources.Decide.
-func (d *driver) plan(ctx context.Context, p *Prospect) error {
+func (d *coordinator) plan(ctx context.Context, p *Preview) error {
 	a := d.asked()
 	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
 	var err error
@@ -98,7 +98,7 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 		return errors.Join(err, qerr)
 	}
 	if err == nil {
-		err = d.settle(p, a)
+		err = d.decideMembers(p, a)
 	}
 	if aerr := d.askRepositories(ctx, p); aerr != nil {
 		return errors.Join(err, aerr)
@@ -108,7 +108,7 @@ func (d *driver) plan(ctx context.Context, p *Prospect) error {
 	return err
 }
 
-func (d *driver) hostNames() (all []string) {
+func (d *coordinator) hostNames() (all []string) {
 	for _, h := range d.hosts {
 		all = append(all, h.Member)
 	}
@@ -116,7 +116,7 @@ func (d *driver) hostNames() (all []string) {
 }
 
 // askMore asks for a quorum at client URLs that only the plan knows.
-func (d *driver) askMore(ctx context.Context, p *Prospect) (err error) {
+func (d *coordinator) askMore(ctx context.Context, p *Preview) (err error) {
 	more := d.clientURLs(p.Plan.Members)
 	if p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
 		return nil
@@ -125,9 +125,9 @@ func (d *driver) askMore(ctx context.Context, p *Prospect) (err error) {
 	return err
 }
 
-func (d *driver) asked() asked {
-	if d.known.decision != nil {
-		return d.known.decision.Asked
+func (d *coordinator) asked() asked {
+	if d.state.decision != nil {
+		return d.state.decision.Asked
 	}
 	return d.req.asked()
 }
@@ -141,7 +141,7 @@ func chooses(err error) bool {
 }
 
 // settle says who the new members are, and how the revision rises.
-func (d *driver) settle(p *Prospect, a asked) error {
+func (d *coordinator) decideMembers(p *Preview, a asked) error {
 	change := a.Change
 	change.Available = nil
 	for _, h := range d.hosts {
@@ -203,7 +203,7 @@ func lowest(p *sources.Plan, a asked) int64 {
 	return 0
 }
 
-func (d *driver) warnings(p *Prospect) {
+func (d *coordinator) warnings(p *Preview) {
 	if p.Plan != nil {
 		p.Warnings = append(p.Warnings, p.Plan.Warnings...)
 	}
@@ -244,7 +244,7 @@ func (d *driver) warnings(p *Prospect) {
 // obstacles are what a recovery would not begin because of, without the quorum. unnamed
 // tells that there are some, and that naming members would end all of them: those that
 // are dead, or those of the new cluster.
-func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
+func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 	named := 0
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	name := func(format string, args ...any) {
@@ -279,19 +279,19 @@ func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
 		add("%s begins with backup %s, which is encrypted with a passphrase, and hosts take keys only: a passphrase costs 128 MiB of memory and some tenths of a second for each object. Write it in the clear on one machine (requorum restore %s --repo URL --passphrase-file FILE --to-snapshot state.db), and build each member from that (restore --file state.db --initial-cluster …). Encrypt to a key from now on (age-keygen, --recipient)", p.Plan.Chosen, backup, backup)
 	} else {
 		for _, w := range d.withheldFrom(p) {
-			if text := w.obstacle(p); text != "" {
+			if text := w.blocker(p); text != "" {
 				add("%s", text)
 			}
 		}
 	}
-	known, reachable := false, 0
+	runState, reachable := false, 0
 	for _, m := range p.Members {
 		if h := d.host(m.Name); h != nil && h.state.Unreachable == "" {
 			reachable++
 		}
 	}
 	for _, m := range p.Members {
-		known = known || len(m.ClientURLs) > 0
+		runState = runState || len(m.ClientURLs) > 0
 		switch h := d.host(m.Name); {
 		case h == nil:
 			name("%s is to get a member, and the cluster file has no host for it: add one, or say who the new members are with --members or --replace", m.Name)
@@ -299,7 +299,7 @@ func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
 			name("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
 		}
 	}
-	if !known && len(p.Members) > 0 {
+	if !runState && len(p.Members) > 0 {
 		add("no client URL of a new member is known, so that it could not be proved that it serves: give client-urls in the cluster file")
 	}
 	a := d.asked()
@@ -312,7 +312,7 @@ func (d *driver) obstacles(p *Prospect) (all []string, unnamed bool) {
 
 // unfenceable says why not even stopping all that can be reached would do; empty
 // where it would, or where it is not known who the voters were.
-func (d *driver) unfenceable(p *Prospect) string {
+func (d *coordinator) unfenceable(p *Preview) string {
 	if p.Plan != nil && p.Plan.Fence.Enough {
 		return ""
 	}
@@ -350,7 +350,7 @@ func (d *driver) unfenceable(p *Prospect) string {
 }
 
 // quorumStops tells whether the answer to "does it serve?" forbids a recovery.
-func (d *driver) quorumStops(q Quorum) *QuorumError {
+func (d *coordinator) quorumStops(q Quorum) *QuorumError {
 	if q.Serves {
 		return &QuorumError{Quorum: q, Next: d.replaceOne(q)}
 	}

@@ -24,7 +24,7 @@ import (
 
 // Prospect is what would be done, as far as it can be told. Its JSON form is
 // stable.
-type Prospect struct {
+type Preview struct {
 	Cluster string `json:"cluster"`
 	// Run is that of a recovery under way, empty where there is none; Reached is the
 	// phase that it goes on with.
@@ -48,7 +48,7 @@ type Prospect struct {
 	Flags []StaleFlags `json:"stale_flags,omitempty"`
 	// Obstacles say, each with the next step, why Run would refuse; none where it
 	// would not.
-	Obstacles []string `json:"obstacles,omitempty"`
+	Blockers []string `json:"obstacles,omitempty"`
 	// Unnamed says that naming members would end all obstacles, as in *ObstacleError.
 	Unnamed  bool     `json:"unnamed,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -142,7 +142,7 @@ type Quorum struct {
 }
 
 // lacks says what the operator has not given that the end of a recovery needs.
-func (d *driver) lacks(p *Prospect) (all []string) {
+func (d *coordinator) lacks(p *Preview) (all []string) {
 	if clear := d.inTheClear(p); clear != "" {
 		all = append(all, fmt.Sprintf("the backups in %s are encrypted, and it is not said for whom the full snapshot is to be that ends a recovery: give recipients or recipients-files in the cluster file, the same as the agents'", clear))
 	}
@@ -151,7 +151,7 @@ func (d *driver) lacks(p *Prospect) (all []string) {
 
 // inTheClear names a repository whose newest backup is encrypted, where nothing
 // would be that a recovery stores; empty where there is none.
-func (d *driver) inTheClear(p *Prospect) string {
+func (d *coordinator) inTheClear(p *Preview) string {
 	if p.Findings == nil || len(d.cfg.Recipients)+len(d.cfg.RecipientsFiles) > 0 {
 		return ""
 	}
@@ -165,7 +165,7 @@ func (d *driver) inTheClear(p *Prospect) string {
 
 // passphrase names the backup that the chosen candidate begins with, where that takes a
 // passphrase, and there is no other way to the same entry; empty otherwise.
-func (p *Prospect) passphrase() string {
+func (p *Preview) passphrase() string {
 	c := p.Plan.Candidate(p.Plan.Chosen)
 	if c == nil || c.Source == nil || p.Findings == nil {
 		return ""
@@ -185,7 +185,7 @@ func (p *Prospect) passphrase() string {
 
 // clientURLs are all that are known: of the cluster file, of what a run decided, and
 // of the members that were found.
-func (d *driver) clientURLs(more []snapshot.Member) []string {
+func (d *coordinator) clientURLs(more []snapshot.Member) []string {
 	var all []string
 	add := func(urls []string) {
 		for _, u := range urls {
@@ -214,7 +214,7 @@ func (d *driver) clientURLs(more []snapshot.Member) []string {
 }
 
 // clientConfig reaches members as the cluster file says.
-func (d *driver) clientConfig(endpoints []string) (client.Config, error) {
+func (d *coordinator) clientConfig(endpoints []string) (client.Config, error) {
 	e := d.cfg.Etcd
 	c := client.Config{Endpoints: endpoints, CACert: e.CACert, Cert: e.Cert, Key: e.Key, User: e.User, Logger: d.logger}
 	if e.PasswordFile != "" {
@@ -229,7 +229,7 @@ func (d *driver) clientConfig(endpoints []string) (client.Config, error) {
 }
 
 // quorum asks whether the cluster serves, with a read that a quorum has to confirm.
-func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error) {
+func (d *coordinator) quorum(ctx context.Context, endpoints []string) (Quorum, error) {
 	q := Quorum{Asked: endpoints}
 	if len(endpoints) == 0 {
 		q.Unknown = "no client URL of a member is known: give client-urls in the cluster file, or --endpoints"
@@ -248,7 +248,7 @@ func (d *driver) quorum(ctx context.Context, endpoints []string) (Quorum, error)
 		if err == nil || !q.Answered && !slices.ContainsFunc(reasons(err), unspoken) || !d.mayElect() {
 			break
 		}
-		d.told.waiting(PhaseLook, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.election))
+		d.reporter.waiting(PhasePreflight, fmt.Sprintf("members answer, and no quorum of them does: they may be electing a leader, and get %s for it", d.election))
 		if err := pause(ctx, electionPause); err != nil {
 			return q, err
 		}
@@ -279,7 +279,7 @@ const (
 
 // mayElect tells whether members still have time to elect a leader. They get it
 // once in a command, whatever is asked how often.
-func (d *driver) mayElect() bool {
+func (d *coordinator) mayElect() bool {
 	if d.elected.IsZero() {
 		d.elected = time.Now().Add(d.election)
 	}
@@ -288,7 +288,7 @@ func (d *driver) mayElect() bool {
 
 // serves asks without a login first: that goes through the log, and would only wait
 // where there is no quorum.
-func (d *driver) serves(ctx context.Context, cfg client.Config, q *Quorum) error {
+func (d *coordinator) serves(ctx context.Context, cfg client.Config, q *Quorum) error {
 	anyone := cfg
 	anyone.User, anyone.Password = "", ""
 	err := d.barrier(ctx, anyone, q)
@@ -298,7 +298,7 @@ func (d *driver) serves(ctx context.Context, cfg client.Config, q *Quorum) error
 	return err
 }
 
-func (d *driver) barrier(ctx context.Context, cfg client.Config, q *Quorum) error {
+func (d *coordinator) barrier(ctx context.Context, cfg client.Config, q *Quorum) error {
 	c, err := client.Dial(ctx, cfg)
 	if err != nil {
 		return err
@@ -392,7 +392,7 @@ func alerted(err error) bool {
 }
 
 // replaceOne are the commands that replace a single member of a cluster that serves.
-func (d *driver) replaceOne(q Quorum) []string {
+func (d *coordinator) replaceOne(q Quorum) []string {
 	endpoint := "URL"
 	if len(q.Asked) > 0 {
 		endpoint = strings.Join(q.Asked, ",")

@@ -41,8 +41,8 @@ func TestRepositoryUnreadable(t *testing.T) {
 	hide(s.hosts[1])
 	hide(s.hosts[2])
 
-	p, err := Look(t.Context(), s.request(nil))
-	if err != nil || len(p.Obstacles) > 0 {
+	p, err := Preflight(t.Context(), s.request(nil))
+	if err != nil || len(p.Blockers) > 0 {
 		t.Fatalf("with the members' data: %v, %s", err, shown(p))
 	}
 	var archived string
@@ -53,9 +53,9 @@ func TestRepositoryUnreadable(t *testing.T) {
 	}
 	req := s.request(&heard{t: t})
 	req.Source = archived
-	p, err = Look(t.Context(), req)
-	if err != nil || len(p.Obstacles) != 2 || p.Unnamed || !strings.Contains(p.Obstacles[0], "of m2 cannot read backup") || !strings.Contains(p.Obstacles[0], "no repository there") ||
-		!strings.Contains(p.Obstacles[1], "of m3 cannot read backup") {
+	p, err = Preflight(t.Context(), req)
+	if err != nil || len(p.Blockers) != 2 || p.Unnamed || !strings.Contains(p.Blockers[0], "of m2 cannot read backup") || !strings.Contains(p.Blockers[0], "no repository there") ||
+		!strings.Contains(p.Blockers[1], "of m3 cannot read backup") {
 		t.Errorf("from %s: %v, %s", archived, err, shown(p))
 	}
 	var words []string
@@ -65,7 +65,7 @@ func TestRepositoryUnreadable(t *testing.T) {
 	if !slices.Equal(words, []string{"readable", "unreadable", "unreadable"}) {
 		t.Errorf("the hosts: %q", words)
 	}
-	var obstacles *ObstacleError
+	var obstacles *BlockedError
 	if _, err := Run(t.Context(), req); !errors.As(err, &obstacles) || obstacles.Unnamed || !strings.Contains(err.Error(), url) {
 		t.Errorf("from %s: %v", archived, err)
 	}
@@ -75,16 +75,16 @@ func TestRepositoryUnreadable(t *testing.T) {
 	if err := os.RemoveAll(s.hosts[1].dataDir()); err != nil {
 		t.Fatal(err)
 	}
-	p, err = Look(t.Context(), s.request(nil))
+	p, err = Preflight(t.Context(), s.request(nil))
 	warnings := strings.Join(p.Warnings, "\n")
-	if err != nil || len(p.Obstacles) > 0 || !strings.Contains(warnings, "of m2 cannot read") || !strings.Contains(warnings, "builds its member from the data of "+p.Plan.Chosen) || strings.Contains(warnings, "of m3 cannot read") ||
+	if err != nil || len(p.Blockers) > 0 || !strings.Contains(warnings, "of m2 cannot read") || !strings.Contains(warnings, "builds its member from the data of "+p.Plan.Chosen) || strings.Contains(warnings, "of m3 cannot read") ||
 		strings.Count(warnings, "nothing of a member lies in ") != 1 || !strings.Contains(warnings, "on the host of m2: right for a new host or a lost disk; else mend data-dir") {
 		t.Errorf("with an empty host: %v, %s", err, shown(p))
 	}
 
 	s.hosts[1].control(t)
 	s.hosts[2].control(t)
-	if p, err = Look(t.Context(), req); err != nil || len(p.Obstacles) > 0 {
+	if p, err = Preflight(t.Context(), req); err != nil || len(p.Blockers) > 0 {
 		t.Errorf("once it is mended: %v, %s", err, shown(p))
 	}
 }
@@ -121,16 +121,16 @@ func TestWithheld(t *testing.T) {
 	} {
 		source := c.ways[0]
 		source.Others = c.ways[1:]
-		p := &Prospect{Unsurveyed: c.unsurveyed, Plan: &sources.Plan{Chosen: "it", Named: c.named, Candidates: []sources.Candidate{{Name: "it", Source: &source}}}}
-		d := &driver{known: newKnown(), hosts: []*participant{{HostConfig: HostConfig{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
+		p := &Preview{Unsurveyed: c.unsurveyed, Plan: &sources.Plan{Chosen: "it", Named: c.named, Candidates: []sources.Candidate{{Name: "it", Source: &source}}}}
+		d := &coordinator{state: newRunState(), hosts: []*participant{{HostConfig: HostConfig{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
 		if c.built {
-			if err := d.known.take(host.Entry{Event: host.EventDone, Phase: string(PhaseRebuild), Host: "m2"}); err != nil {
+			if err := d.state.take(host.Entry{Event: host.EventDone, Phase: string(PhaseRebuild), Host: "m2"}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var obstacle, warning string
 		for _, w := range d.withheldFrom(p) {
-			obstacle, warning = obstacle+w.obstacle(p), warning+w.warning(p)
+			obstacle, warning = obstacle+w.blocker(p), warning+w.warning(p)
 		}
 		if (obstacle == "") != (c.obstacle == "") || !strings.Contains(obstacle, c.obstacle) || (warning == "") != (c.warning == "") || !strings.Contains(warning, c.warning) {
 			t.Errorf("%s: refused %q, want %q; warned %q, want %q", c.name, obstacle, c.obstacle, warning, c.warning)

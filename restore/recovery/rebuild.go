@@ -56,8 +56,8 @@ func (d *decision) rebuildPlan() host.RebuildPlan {
 
 // rebuild has each host bring over what is missing there, replay it and build its
 // member; what they came to has to be the same.
-func (d *driver) rebuild(ctx context.Context) error {
-	dec := d.known.decision
+func (d *coordinator) rebuild(ctx context.Context) error {
+	dec := d.state.decision
 	plan := dec.rebuildPlan()
 	source := host.RebuildSource{Owners: map[string]host.Location{}}
 	for _, owner := range owners(&plan.Source) {
@@ -65,11 +65,11 @@ func (d *driver) rebuild(ctx context.Context) error {
 			source.Owners[owner] = host.Location{Member: h.Member, Run: d.run}
 		}
 	}
-	beside := d.beside(&plan.Source)
+	beside := d.compareWith(&plan.Source)
 	err := d.each(ctx, PhaseRebuild, d.getting(), d.otherPlan(plan.ID), func(ctx context.Context, h *participant) (outcome, error) {
 		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) {
 			plan := plan
-			plan.Beside = beside[h.Member]
+			plan.CompareWith = beside[h.Member]
 			return h.client.Rebuild(ctx, plan, source)
 		})
 		if err != nil {
@@ -92,10 +92,10 @@ func (d *driver) rebuild(ctx context.Context) error {
 
 // otherPlan tells whether what the journal knows as built was built by a plan that
 // was given up since.
-func (d *driver) otherPlan(id string) bool {
+func (d *coordinator) otherPlan(id string) bool {
 	for _, h := range d.getting() {
 		var built host.Rebuilt
-		if done, err := d.known.result(PhaseRebuild, h.Member, &built); err != nil || done && built.PlanID != id {
+		if done, err := d.state.result(PhaseRebuild, h.Member, &built); err != nil || done && built.PlanID != id {
 			return true
 		}
 	}
@@ -117,11 +117,11 @@ func builtWords(b *host.Rebuilt) string {
 }
 
 // rebuilt is what the hosts built, by member.
-func (d *driver) rebuilt() (map[string]*host.Rebuilt, error) {
+func (d *coordinator) rebuilt() (map[string]*host.Rebuilt, error) {
 	all := map[string]*host.Rebuilt{}
 	for _, h := range d.getting() {
 		var b host.Rebuilt
-		done, err := d.known.result(PhaseRebuild, h.Member, &b)
+		done, err := d.state.result(PhaseRebuild, h.Member, &b)
 		if err != nil {
 			return nil, err
 		}

@@ -30,11 +30,11 @@ func recoverAll(t *testing.T, s *site) {
 	want := s.fill(t, "a", 50)
 	old := s.clusterID(t, s.hosts[0])
 	s.killAll()
-	p, err := Look(t.Context(), s.request(nil))
+	p, err := Preflight(t.Context(), s.request(nil))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, shown(p))
 	}
-	if !p.Plan.Proven || len(p.Obstacles) > 0 || len(p.Members) != 3 || p.Quorum.Serves {
+	if !p.Plan.Proven || len(p.Blockers) > 0 || len(p.Members) != 3 || p.Quorum.Serves {
 		t.Fatalf("%+v", p)
 	}
 	e := &heard{t: t}

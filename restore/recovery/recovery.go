@@ -108,15 +108,15 @@ func (e *QuorumError) Error() string {
 }
 
 // ObstacleError says why a recovery cannot be begun. Nothing was changed.
-type ObstacleError struct {
-	Obstacles []string
+type BlockedError struct {
+	Blockers []string
 	// Unnamed says that naming members would end all of them: those that are dead, or
 	// those of the new cluster.
 	Unnamed bool
 }
 
-func (e *ObstacleError) Error() string {
-	return "nothing was changed: " + strings.Join(e.Obstacles, "\n")
+func (e *BlockedError) Error() string {
+	return "nothing was changed: " + strings.Join(e.Blockers, "\n")
 }
 
 // FenceError says that too many old members could come back. The run goes on once
@@ -142,14 +142,14 @@ func (e *ContradictionError) Error() string {
 }
 
 // HeldError says that a run of a driver elsewhere has hosts.
-type HeldError struct {
+type ConflictError struct {
 	Holder string
 	Hosts  []string
 	// Serves says that the cluster does, so that only clients may be waiting.
 	Serves bool
 }
 
-func (e *HeldError) Error() string {
+func (e *ConflictError) Error() string {
 	if e.Serves {
 		return fmt.Sprintf("the cluster serves, and run %s, begun elsewhere, still has %s, so that clients there may be stopped: go on with it where it was begun, or, if that machine is lost, complete it from here with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
 	}
@@ -177,7 +177,7 @@ func (e *HostsError) Error() string {
 	}
 	next := "Run the same command again to go on, or --undo to put everything back"
 	switch {
-	case e.Phase == PhaseLook || e.Phase == PhaseSurvey:
+	case e.Phase == PhasePreflight || e.Phase == PhaseSurvey:
 		next = "Run the same command again once that is mended"
 	case e.Phase == PhaseUndoStart:
 		next = "The old data is back. Run the same command again once that is mended, or start the member by hand"
@@ -200,7 +200,7 @@ type Phase string
 
 // The phases, in their order.
 const (
-	PhaseLook      Phase = "look"      // each host's state, and whether a quorum serves
+	PhasePreflight      Phase = "look"      // each host's state, and whether a quorum serves
 	PhaseSurvey    Phase = "survey"    // what stopped members and repositories hold
 	PhaseTakeOver  Phase = "take-over" // what a run elsewhere had set aside is put back
 	PhaseQuiesce   Phase = "quiesce"   // clients are stopped
@@ -227,7 +227,7 @@ const (
 
 // Phases are those of a recovery, in their order.
 func Phases() []Phase {
-	return []Phase{PhaseLook, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
+	return []Phase{PhasePreflight, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
 }
 
 // Events is told what goes on. Its methods are called from one goroutine at a time.
@@ -272,5 +272,5 @@ type Question struct {
 	// Type is what has to be typed, the cluster's name; empty where yes will do.
 	Type string
 	// Prospect is what would be done; nil with AskUndo.
-	Prospect *Prospect
+	Preview *Preview
 }

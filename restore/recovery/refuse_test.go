@@ -46,15 +46,15 @@ func TestServesThenFenced(t *testing.T) {
 		t.Fatalf("with a quorum: %v", err)
 	}
 	s.killAll(s.hosts[0]) // perhaps the leader
-	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Quorum.Serves || len(p.Obstacles) == 0 || len(p.Unsurveyed) != 2 {
+	if p, err := Preflight(t.Context(), s.request(nil)); p == nil || !p.Quorum.Serves || len(p.Blockers) == 0 || len(p.Unsurveyed) != 2 {
 		t.Fatalf("with two of three: %s, %v", shown(p), err)
 	}
 	s.election = shortElection
 	s.untouched(t)
 	s.killAll(s.hosts[1])
 	// m3 runs and cannot serve: of the others it is proven already.
-	p, err := Look(t.Context(), s.request(nil))
-	if err != nil || !slices.Equal(p.Unsurveyed, []string{"m3"}) || !p.Plan.Proven || len(p.Obstacles) > 0 {
+	p, err := Preflight(t.Context(), s.request(nil))
+	if err != nil || !slices.Equal(p.Unsurveyed, []string{"m3"}) || !p.Plan.Proven || len(p.Blockers) > 0 {
 		t.Fatalf("%s, %v", shown(p), err)
 	}
 	r, err := Run(t.Context(), s.request(e))
@@ -93,7 +93,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	if len(e.questions) != 2 || e.questions[0].Type != "" || e.questions[1].Kind != AskChanged || e.questions[1].Type != "production" {
 		t.Fatalf("asked %+v", e.questions)
 	}
-	p, err := Look(t.Context(), s.request(nil))
+	p, err := Preflight(t.Context(), s.request(nil))
 	if p == nil || !p.Hosts[2].Runs || p.Hosts[0].Runs || p.Run != "" {
 		t.Fatalf("%s, %v", shown(p), err)
 	}
@@ -133,7 +133,7 @@ func TestHostGone(t *testing.T) {
 	req := s.request(e)
 	refused := func(part string) {
 		t.Helper()
-		var o *ObstacleError
+		var o *BlockedError
 		if _, err := Run(t.Context(), req); !errors.As(err, &o) || !strings.Contains(err.Error(), part) || !o.Unnamed {
 			t.Fatalf("%v: want %q, and that members have to be named", err, part)
 		}
@@ -236,7 +236,7 @@ func TestFenceOpen(t *testing.T) {
 	if _, err := Undo(t.Context(), s.request(e)); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := Look(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
+	if p, err := Preflight(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
 		t.Fatalf("after the undo: %s, %v", shown(p), err)
 	}
 	// Started anew without a quorum, it answers nobody: that cannot be told from a
@@ -253,7 +253,7 @@ func TestFenceOpen(t *testing.T) {
 	req.DeclareDead = []string{"m2", "m3"}
 	req.Change.Names = []string{"m1"}
 	r, err := Run(t.Context(), req) // the same run
-	if err != nil || !r.WentOn || r.Proven || len(r.Members) != 1 {
+	if err != nil || !r.Continued || r.Proven || len(r.Members) != 1 {
 		t.Fatalf("%s, %v", shown(r), err)
 	}
 	if q := e.questions[len(e.questions)-1]; q.Kind != AskChanged || q.Type != "production" {
@@ -284,7 +284,7 @@ func TestTakeOver(t *testing.T) {
 	elsewhere.StateDir = filepath.Join(s.dir, "elsewhere")
 	req := s.request(e)
 	req.Config = &elsewhere
-	var held *HeldError
+	var held *ConflictError
 	if _, err := Run(t.Context(), req); !errors.As(err, &held) || !strings.HasPrefix(held.Holder, "recovery-") || len(held.Hosts) != 3 {
 		t.Fatalf("elsewhere: %v", err)
 	}

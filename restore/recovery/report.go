@@ -21,7 +21,7 @@ type Report struct {
 	Cluster string `json:"cluster"`
 	Run     string `json:"run"`
 	// WentOn says that the run had been begun by an earlier command.
-	WentOn bool `json:"went_on,omitempty"`
+	Continued bool `json:"went_on,omitempty"`
 	// Inherited is the run of a lost driver elsewhere that this one only completed.
 	// GivenUp is one that had set nothing aside: clients were started again, and all
 	// but the hosts and warnings is empty.
@@ -124,15 +124,15 @@ type HostUndo struct {
 }
 
 // report sums up what the journal says was done.
-func (d *driver) report(incomplete []string) (*Report, error) {
-	dec, k := d.known.decision, d.known
+func (d *coordinator) report(incomplete []string) (*Report, error) {
+	dec, k := d.state.decision, d.state
 	all, err := d.rebuilt()
 	if err != nil {
 		return nil, err
 	}
 	first := all[sortedKeys(all)[0]]
 	r := &Report{
-		Cluster: d.cfg.Cluster, Run: d.run, WentOn: d.wentOn, Inherited: dec.Inherited, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
+		Cluster: d.cfg.Cluster, Run: d.run, Continued: d.continued, Inherited: dec.Inherited, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
 		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
 		Phases: k.times(), Began: k.first, Incomplete: incomplete,
@@ -170,13 +170,13 @@ func (d *driver) report(incomplete []string) (*Report, error) {
 		}
 	}
 	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
-	r.Flags = d.staleFlags(d.known.decision.Plan.Members, d.known.decision.Members)
+	r.Flags = d.staleFlags(d.state.decision.Plan.Members, d.state.decision.Members)
 	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
 	return r, nil
 }
 
 // times are how long the phases took.
-func (k *known) times() (all []PhaseTime) {
+func (k *runState) times() (all []PhaseTime) {
 	for _, p := range k.order {
 		s := k.steps[p]
 		t := PhaseTime{Phase: p}
@@ -195,7 +195,7 @@ func (k *known) times() (all []PhaseTime) {
 
 // since is the time from the first change to the end of a phase; 0 where it is not
 // done.
-func (k *known) since(p Phase) time.Duration {
+func (k *runState) since(p Phase) time.Duration {
 	s := k.steps[p]
 	if s == nil || !k.done(p, "") {
 		return 0
@@ -204,8 +204,8 @@ func (k *known) since(p Phase) time.Duration {
 }
 
 // after are the warnings that still count when all is done.
-func (d *driver) after(r *Report) []string {
-	dec := d.known.decision
+func (d *coordinator) after(r *Report) []string {
+	dec := d.state.decision
 	all := slices.Clone(dec.Plan.Warnings)
 	if text := d.alone(); text != "" {
 		all = append(all, text)
@@ -231,8 +231,8 @@ func (d *driver) after(r *Report) []string {
 }
 
 // next are the operator's next steps.
-func (d *driver) next(flags []StaleFlags) (all []string) {
-	dec := d.known.decision
+func (d *coordinator) next(flags []StaleFlags) (all []string) {
+	dec := d.state.decision
 	for _, f := range flags {
 		all = append(all, f.String())
 	}
@@ -270,9 +270,9 @@ func (d *driver) next(flags []StaleFlags) (all []string) {
 
 // placeholder says what has to be removed first on a host whose data was set aside
 // without a new member in its place.
-func (d *driver) placeholder(name string) string {
+func (d *coordinator) placeholder(name string) string {
 	var aside restore.Aside
-	done, err := d.known.result(PhaseSetAside, name, &aside)
+	done, err := d.state.result(PhaseSetAside, name, &aside)
 	if err != nil || !done || aside.DataDir == "" || aside.Empty {
 		return ""
 	}
@@ -294,12 +294,12 @@ func changed(old []snapshot.Member, now []sources.NewMember) bool {
 
 // told calls an Events from one goroutine at a time; a nil one hears nothing, and
 // answers no question with yes.
-type told struct {
+type reporter struct {
 	mu     sync.Mutex
 	events Events
 }
 
-func (t *told) with(f func(Events)) {
+func (t *reporter) with(f func(Events)) {
 	if t.events == nil {
 		return
 	}
@@ -308,21 +308,21 @@ func (t *told) with(f func(Events)) {
 	f(t.events)
 }
 
-func (t *told) begin(p Phase, host string) { t.with(func(e Events) { e.Begin(p, host) }) }
+func (t *reporter) begin(p Phase, host string) { t.with(func(e Events) { e.Begin(p, host) }) }
 
-func (t *told) end(p Phase, host, detail string, took time.Duration, err error) {
+func (t *reporter) end(p Phase, host, detail string, took time.Duration, err error) {
 	t.with(func(e Events) { e.End(p, host, detail, took, err) })
 }
 
-func (t *told) progress(p Phase, host, what string, done, total int64) {
+func (t *reporter) progress(p Phase, host, what string, done, total int64) {
 	t.with(func(e Events) { e.Progress(p, host, what, done, total) })
 }
 
-func (t *told) waiting(p Phase, text string) { t.with(func(e Events) { e.Waiting(p, text) }) }
-func (t *told) note(text string)             { t.with(func(e Events) { e.Note(text) }) }
-func (t *told) warn(text string)             { t.with(func(e Events) { e.Warn(text) }) }
+func (t *reporter) waiting(p Phase, text string) { t.with(func(e Events) { e.Waiting(p, text) }) }
+func (t *reporter) note(text string)             { t.with(func(e Events) { e.Note(text) }) }
+func (t *reporter) warn(text string)             { t.with(func(e Events) { e.Warn(text) }) }
 
-func (t *told) confirm(ctx context.Context, q Question) (yes bool, err error) {
+func (t *reporter) confirm(ctx context.Context, q Question) (yes bool, err error) {
 	t.with(func(e Events) { yes, err = e.Confirm(ctx, q) })
 	return yes, err
 }

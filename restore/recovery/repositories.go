@@ -40,7 +40,7 @@ type opened struct {
 }
 
 // repositories opens all of them. The caller closes them.
-func (d *driver) repositories(ctx context.Context) (*repositories, error) {
+func (d *coordinator) repositories(ctx context.Context) (*repositories, error) {
 	r := &repositories{}
 	for _, path := range d.cfg.IdentityFiles {
 		if err := safedir.TrustedFile(path); err != nil {
@@ -126,7 +126,7 @@ func codecOf(c *Config) (codec.Options, error) {
 }
 
 // ways are those to the chosen state, each without others: a host may go any of them.
-func (p *Prospect) ways() (all []sources.Source) {
+func (p *Preview) routes() (all []sources.Source) {
 	if p.Plan == nil || p.Plan.Candidate(p.Plan.Chosen) == nil {
 		return nil
 	}
@@ -164,9 +164,9 @@ func membersOf(way sources.Source) (all []string) {
 
 // askRepositories has the hosts that may build from a repository say what they can read
 // there, with their own credentials and keys, while nothing is stopped yet.
-func (d *driver) askRepositories(ctx context.Context, p *Prospect) error {
+func (d *coordinator) askRepositories(ctx context.Context, p *Preview) error {
 	var pieces []host.Stored
-	for _, way := range p.ways() {
+	for _, way := range p.routes() {
 		for _, s := range storedOf(way) {
 			if !slices.Contains(pieces, s) {
 				pieces = append(pieces, s)
@@ -186,7 +186,7 @@ func (d *driver) askRepositories(ctx context.Context, p *Prospect) error {
 	return ctx.Err()
 }
 
-func (d *driver) askRepositoriesOf(ctx context.Context, h *participant, pieces []host.Stored) {
+func (d *coordinator) askRepositoriesOf(ctx context.Context, h *participant, pieces []host.Stored) {
 	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("no answer within "+askTimeout.String()))
 	defer cancel()
 	found, err := h.client.Repositories(ctx, pieces)
@@ -210,13 +210,13 @@ type withheld struct {
 
 // withheldFrom are these hosts. One that did not say is none of them, nor one that has
 // built its member already.
-func (d *driver) withheldFrom(p *Prospect) (all []withheld) {
+func (d *coordinator) withheldFrom(p *Preview) (all []withheld) {
 	for _, h := range d.present() {
-		if h.state.Repositories == nil || d.known.done(PhaseRebuild, h.Member) {
+		if h.state.Repositories == nil || d.state.done(PhaseRebuild, h.Member) {
 			continue
 		}
 		w := withheld{host: h, none: true}
-		for _, way := range p.ways() {
+		for _, way := range p.routes() {
 			pieces := storedOf(way)
 			if h.state.reads(pieces) {
 				if members := membersOf(way); w.none || slices.Equal(members, []string{h.Member}) {
@@ -265,7 +265,7 @@ func (w *withheld) mend() string {
 
 // obstacle says why a recovery would end half-way at this host; empty where it would
 // not, as far as is known.
-func (w *withheld) obstacle(p *Prospect) string {
+func (w *withheld) blocker(p *Preview) string {
 	if !w.none || len(p.Unsurveyed) > 0 && !p.Plan.Named {
 		return ""
 	}
@@ -273,9 +273,9 @@ func (w *withheld) obstacle(p *Prospect) string {
 }
 
 // warning says what that changes; empty where it is nothing, or an obstacle.
-func (w *withheld) warning(p *Prospect) string {
+func (w *withheld) warning(p *Preview) string {
 	switch {
-	case w.obstacle(p) != "", slices.Equal(w.instead, []string{w.host.Member}):
+	case w.blocker(p) != "", slices.Equal(w.instead, []string{w.host.Member}):
 		return ""
 	case w.none:
 		return fmt.Sprintf("%s: unless what %s holds is another way, the run ends once that is stopped and read, with nothing set aside: %s first", w.words(), strings.Join(p.Unsurveyed, ", "), w.mend())

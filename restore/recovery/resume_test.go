@@ -45,7 +45,7 @@ func TestHostGoesAwayAtEachStep(t *testing.T) {
 	}
 	e.begun = nil
 	r, err := Run(t.Context(), s.request(e))
-	if err != nil || len(e.questions) != 1 || !r.WentOn || len(r.Incomplete) > 0 {
+	if err != nil || len(e.questions) != 1 || !r.Continued || len(r.Incomplete) > 0 {
 		t.Fatalf("%+v, %v, asked %d times", r, err, len(e.questions))
 	}
 	s.check(t, want, s.hosts...)

@@ -22,7 +22,7 @@ import (
 // *ContradictionError, *FenceError, *UndoneError, *HostsError, *DifferError,
 // ErrDeclined, *serve.NoQuorumError, *serve.WrongError, and those of Look.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
-	d, err := newDriver(req)
+	d, err := newCoordinator(req)
 	if err != nil {
 		return nil, err
 	}
@@ -38,25 +38,25 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	d.runs = folder.Runs()
-	last, known, err := d.lastRun()
+	last, runState, err := d.lastRun()
 	switch {
 	case err != nil:
 		return nil, err
-	case last == nil || known.over() && !d.incomplete(ctx, known):
+	case last == nil || runState.over() && !d.incomplete(ctx, runState):
 		return d.begin(ctx, folder)
-	case known.putBack():
-		d.told.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
+	case runState.putBack():
+		d.reporter.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
 		d.before = last
 		return d.begin(ctx, folder)
-	case known.undoing:
+	case runState.undoing:
 		return nil, &UndoneError{last.ID()}
 	}
-	return d.goOn(ctx, last, known)
+	return d.goOn(ctx, last, runState)
 }
 
 // incomplete tells whether a run that is over left something to be done, and its
 // cluster is there for it.
-func (d *driver) incomplete(ctx context.Context, k *known) bool {
+func (d *coordinator) incomplete(ctx context.Context, k *runState) bool {
 	if k.closed || k.finished == nil || len(k.finished.Incomplete) == 0 {
 		return false
 	}
@@ -65,19 +65,19 @@ func (d *driver) incomplete(ctx context.Context, k *known) bool {
 }
 
 // lookPrefix begins the names of folders for digests until a run has its own.
-const lookPrefix = "look-"
+const preflightPrefix = "look-"
 
 // begin finds out, asks, and writes the decision down before it changes anything.
-func (d *driver) begin(ctx context.Context, folder *host.Folder) (_ *Report, err error) {
+func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report, err error) {
 	d.run = newRunID(d.now())
-	left, err := filepath.Glob(filepath.Join(d.cfg.StateDir, lookPrefix+"*"))
+	left, err := filepath.Glob(filepath.Join(d.cfg.StateDir, preflightPrefix+"*"))
 	for _, path := range left { // of commands that were killed
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if d.folder, err = os.MkdirTemp(d.cfg.StateDir, lookPrefix); err != nil {
+	if d.folder, err = os.MkdirTemp(d.cfg.StateDir, preflightPrefix); err != nil {
 		return nil, err
 	}
 	temporary := d.folder
@@ -86,7 +86,7 @@ func (d *driver) begin(ctx context.Context, folder *host.Folder) (_ *Report, err
 		return nil, err
 	}
 	defer d.close()
-	p, err := d.prospect(ctx)
+	p, err := d.preview(ctx)
 	var serves *QuorumError
 	if errors.As(err, &serves) && serves.Quorum.Serves && d.req.TakeOver && d.holders() != nil {
 		return d.completeOther(ctx, folder, serves.Quorum)
@@ -102,11 +102,11 @@ func (d *driver) begin(ctx context.Context, folder *host.Folder) (_ *Report, err
 	if err := d.stillLost(ctx, p, time.Since(asked)); err != nil {
 		return nil, err
 	}
-	if d.book, err = folder.Begin(d.run); err != nil {
+	if d.journal, err = folder.Begin(d.run); err != nil {
 		return nil, err
 	}
 	// The digests first: a journal with a decision has them beside it.
-	if err := d.keepDigests(filepath.Join(d.book.Folder(), "digests")); err != nil {
+	if err := d.keepSummaries(filepath.Join(d.journal.Folder(), "digests")); err != nil {
 		return nil, err
 	}
 	decided, err := d.decide(p, q.Type != "")
@@ -126,15 +126,15 @@ func (d *driver) begin(ctx context.Context, folder *host.Folder) (_ *Report, err
 			return nil, err
 		}
 	}
-	return d.carryOut(ctx, p)
+	return d.execute(ctx, p)
 }
 
 // prospect is what a new run would do; an error where it must not be begun.
-func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
-	d.told.begin(PhaseLook, "")
+func (d *coordinator) preview(ctx context.Context) (*Preview, error) {
+	d.reporter.begin(PhasePreflight, "")
 	began := d.now()
-	p, err := d.outlook(ctx)
-	d.told.end(PhaseLook, "", "", d.now().Sub(began), err)
+	p, err := d.preflight(ctx)
+	d.reporter.end(PhasePreflight, "", "", d.now().Sub(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -149,8 +149,8 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 		return nil, held
 	}
 	// What cannot be reached is told before logs are read, which may take long.
-	if all, unnamed := d.obstacles(p); len(all) > 0 {
-		return nil, &ObstacleError{all, unnamed}
+	if all, unnamed := d.blockers(p); len(all) > 0 {
+		return nil, &BlockedError{all, unnamed}
 	}
 	err = d.survey(ctx, p)
 	if err != nil && (len(p.Unsurveyed) == 0 || !chooses(err)) {
@@ -159,8 +159,8 @@ func (d *driver) prospect(ctx context.Context) (*Prospect, error) {
 	if stops := d.quorumStops(p.Quorum); stops != nil && !d.req.Force {
 		return nil, stops
 	}
-	if all, unnamed := d.obstacles(p); len(all) > 0 {
-		return nil, &ObstacleError{all, unnamed}
+	if all, unnamed := d.blockers(p); len(all) > 0 {
+		return nil, &BlockedError{all, unnamed}
 	}
 	return p, nil
 }
@@ -170,7 +170,7 @@ const staleAfter = time.Second
 
 // stillLost asks once more for a quorum where the answer took its time: a host that
 // came back meanwhile may have made it whole.
-func (d *driver) stillLost(ctx context.Context, p *Prospect, took time.Duration) error {
+func (d *coordinator) stillLost(ctx context.Context, p *Preview, took time.Duration) error {
 	if took < staleAfter || d.req.Force {
 		return nil
 	}
@@ -181,8 +181,8 @@ func (d *driver) stillLost(ctx context.Context, p *Prospect, took time.Duration)
 	return err
 }
 
-func (d *driver) firstQuestion(p *Prospect) Question {
-	q := Question{Kind: AskBegin, Prospect: p, Reasons: p.Warnings}
+func (d *coordinator) firstQuestion(p *Preview) Question {
+	q := Question{Kind: AskBegin, Preview: p, Reasons: p.Warnings}
 	switch {
 	case p.Plan.Chosen == "":
 		q.Text = fmt.Sprintf("Stop %s, read what is there, and recover cluster %s from it?", strings.Join(p.Unsurveyed, ", "), d.cfg.Cluster)
@@ -202,8 +202,8 @@ func (d *driver) firstQuestion(p *Prospect) Question {
 }
 
 // ask gives ErrDeclined for a no.
-func (d *driver) ask(ctx context.Context, q Question) error {
-	yes, err := d.told.confirm(ctx, q)
+func (d *coordinator) ask(ctx context.Context, q Question) error {
+	yes, err := d.reporter.confirm(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -214,9 +214,9 @@ func (d *driver) ask(ctx context.Context, q Question) error {
 }
 
 // decide makes the decision that a prospect was confirmed as.
-func (d *driver) decide(p *Prospect, typed bool) (*decision, error) {
+func (d *coordinator) decide(p *Preview, typed bool) (*decision, error) {
 	out := &decision{Run: d.run, Cluster: d.cfg.Cluster, Asked: d.req.asked(), ClusterToken: "requorum-" + randomHex(8)}
-	if old := d.known.decision; old != nil {
+	if old := d.state.decision; old != nil {
 		*out = *old
 	} else {
 		for _, h := range d.hosts {
@@ -243,7 +243,7 @@ func (d *driver) decide(p *Prospect, typed bool) (*decision, error) {
 	if err := out.identify(); err != nil {
 		return nil, err
 	}
-	if old := d.known.decision; old == nil || old.PlanID == "" || !sameEnd(old, out) {
+	if old := d.state.decision; old == nil || old.PlanID == "" || !sameEnd(old, out) {
 		out.PlanID = randomHex(8)
 	}
 	return out, nil
@@ -261,52 +261,52 @@ func sameEnd(old, now *decision) bool {
 }
 
 // keepDigests moves what was read into the run's own folder.
-func (d *driver) keepDigests(folder string) error {
+func (d *coordinator) keepSummaries(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
 	for _, h := range d.hosts {
-		if h.digest == "" {
+		if h.summary == "" {
 			continue
 		}
-		to := filepath.Join(folder, filepath.Base(h.digest))
-		if err := os.Rename(h.digest, to); err != nil {
+		to := filepath.Join(folder, filepath.Base(h.summary))
+		if err := os.Rename(h.summary, to); err != nil {
 			return err
 		}
-		h.digest = to
+		h.summary = to
 	}
 	d.folder = folder
 	return nil
 }
 
 // remember writes down what a digest was made of.
-func (d *driver) remember(h *participant) error {
-	if d.book == nil || h.digest == "" {
+func (d *coordinator) remember(h *participant) error {
+	if d.journal == nil || h.summary == "" {
 		return nil
 	}
 	return d.write(host.Entry{Event: host.EventSurveyed, Host: h.Member}, h.read)
 }
 
 // recall takes up the digests that an earlier command fetched.
-func (d *driver) recall() error {
-	d.folder = filepath.Join(d.book.Folder(), "digests")
+func (d *coordinator) recall() error {
+	d.folder = filepath.Join(d.journal.Folder(), "digests")
 	if err := os.MkdirAll(d.folder, 0o700); err != nil {
 		return err
 	}
 	for _, h := range d.hosts {
-		s, ok := d.known.surveyed[h.Member]
+		s, ok := d.state.surveyed[h.Member]
 		path := filepath.Join(d.folder, h.Member+".digest")
 		if _, err := os.Stat(path); ok && err == nil {
-			h.digest, h.read = path, s
+			h.summary, h.read = path, s
 		}
 	}
 	return nil
 }
 
 // goOn takes up a run where it is.
-func (d *driver) goOn(ctx context.Context, book *host.Run, k *known) (*Report, error) {
-	d.run, d.book, d.known, d.wentOn = book.ID(), book, k, true
-	if d.known.decision == nil {
+func (d *coordinator) goOn(ctx context.Context, book *host.Run, k *runState) (*Report, error) {
+	d.run, d.journal, d.state, d.continued = book.ID(), book, k, true
+	if d.state.decision == nil {
 		return nil, fmt.Errorf("journal of run %s holds no decision: move %s away", d.run, book.Folder())
 	}
 	changed, err := d.merge()
@@ -314,7 +314,7 @@ func (d *driver) goOn(ctx context.Context, book *host.Run, k *known) (*Report, e
 		return nil, err
 	}
 	if changed {
-		if err := d.write(host.Entry{Event: host.EventDecided}, d.known.decision); err != nil {
+		if err := d.write(host.Entry{Event: host.EventDecided}, d.state.decision); err != nil {
 			return nil, err
 		}
 	}
@@ -322,40 +322,40 @@ func (d *driver) goOn(ctx context.Context, book *host.Run, k *known) (*Report, e
 		return nil, err
 	}
 	defer d.close()
-	d.told.note(fmt.Sprintf("Going on with run %s, which was confirmed before, at: %s", d.run, d.reached()))
+	d.reporter.note(fmt.Sprintf("Going on with run %s, which was confirmed before, at: %s", d.run, d.reached()))
 	if err := d.recall(); err != nil {
 		return nil, err
 	}
-	p, err := d.outlook(ctx)
+	p, err := d.preflight(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if held := d.holders(); held != nil && !d.known.begun(PhaseStart, "*") {
+	if held := d.holders(); held != nil && !d.state.begun(PhaseStart, "*") {
 		if !d.req.TakeOver {
 			return nil, held
 		}
 		return nil, errors.Join(held, fmt.Errorf("run %s is under way here as well: take it back with --undo before taking over another one", d.run))
 	}
-	if d.known.begun(PhaseStart, "*") {
-		if d.letOn(d.run) && !d.known.done(PhaseProve, "") { // by one elsewhere, which took over
+	if d.state.begun(PhaseStart, "*") {
+		if d.letOn(d.run) && !d.state.done(PhaseProve, "") { // by one elsewhere, which took over
 			if err := d.alreadyProved(d.run); err != nil {
 				return nil, err
 			}
 		}
-		return d.carryOut(ctx, p)
+		return d.execute(ctx, p)
 	}
 	// Hosts that were started anew may have let new members find each other.
-	if stops := d.quorumStops(p.Quorum); p.Quorum.Serves && p.Quorum.ClusterID != d.known.decision.NewClusterID && !d.known.decision.Asked.Force {
+	if stops := d.quorumStops(p.Quorum); p.Quorum.Serves && p.Quorum.ClusterID != d.state.decision.NewClusterID && !d.state.decision.Asked.Force {
 		return nil, fmt.Errorf("run %s has not got so far that it could not be left: take it back with --undo: %w", d.run, stops)
 	}
 	if all := d.away(); len(all) > 0 {
-		return nil, &HostsError{Phase: PhaseLook, Errs: all}
+		return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 	}
-	return d.carryOut(ctx, p)
+	return d.execute(ctx, p)
 }
 
 // away are the hosts that cannot be reached and were not declared dead.
-func (d *driver) away() map[string]error {
+func (d *coordinator) away() map[string]error {
 	all := map[string]error{}
 	for _, h := range d.hosts {
 		if h.lost() {

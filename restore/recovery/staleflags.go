@@ -24,7 +24,7 @@ func (f StaleFlags) String() string {
 }
 
 // staleFlags are none where the new members have the old ones' names and peer URLs.
-func (d *driver) staleFlags(old []snapshot.Member, members []sources.NewMember) (all []StaleFlags) {
+func (d *coordinator) staleFlags(old []snapshot.Member, members []sources.NewMember) (all []StaleFlags) {
 	if !changed(old, members) {
 		return nil
 	}

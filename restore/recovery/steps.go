@@ -22,7 +22,7 @@ const (
 	// again is how long to wait before an action is repeated.
 	again = 250 * time.Millisecond
 	// tellEvery is how often it is said what is waited for.
-	tellEvery = 5 * time.Second
+	reportEvery = 5 * time.Second
 )
 
 // outcome is what a step came to on a host: for the journal, and in a few words.
@@ -34,7 +34,7 @@ type outcome struct {
 // each carries a phase out on hosts, at the same time. Those where the journal has
 // it as done are passed by, unless anew. What fails on one host does not end it on
 // the others.
-func (d *driver) each(ctx context.Context, p Phase, hosts []*participant, anew bool, do func(context.Context, *participant) (outcome, error)) error {
+func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, anew bool, do func(context.Context, *participant) (outcome, error)) error {
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex
@@ -63,16 +63,16 @@ func (d *driver) each(ctx context.Context, p Phase, hosts []*participant, anew b
 }
 
 // one carries a phase out on one host.
-func (d *driver) one(ctx context.Context, p Phase, h *participant, do func(context.Context, *participant) (outcome, error)) error {
+func (d *coordinator) one(ctx context.Context, p Phase, h *participant, do func(context.Context, *participant) (outcome, error)) error {
 	e := host.Entry{Phase: string(p), Host: h.Member}
 	e.Event = host.EventBegun
 	if err := d.write(e, nil); err != nil {
 		return err
 	}
-	d.told.begin(p, h.Member)
+	d.reporter.begin(p, h.Member)
 	began := time.Now()
 	out, err := do(ctx, h)
-	d.told.end(p, h.Member, out.detail, time.Since(began), err)
+	d.reporter.end(p, h.Member, out.detail, time.Since(began), err)
 	if err != nil {
 		e.Event, e.Error = host.EventFailed, err.Error()
 		return errors.Join(err, d.write(e, nil))
@@ -82,15 +82,15 @@ func (d *driver) one(ctx context.Context, p Phase, h *participant, do func(conte
 }
 
 // whole carries out a phase that is no host's.
-func (d *driver) whole(ctx context.Context, p Phase, do func(context.Context) (outcome, error)) error {
+func (d *coordinator) whole(ctx context.Context, p Phase, do func(context.Context) (outcome, error)) error {
 	e := host.Entry{Event: host.EventBegun, Phase: string(p)}
 	if err := d.write(e, nil); err != nil {
 		return err
 	}
-	d.told.begin(p, "")
+	d.reporter.begin(p, "")
 	began := time.Now()
 	out, err := do(ctx)
-	d.told.end(p, "", out.detail, time.Since(began), err)
+	d.reporter.end(p, "", out.detail, time.Since(began), err)
 	if err != nil {
 		e.Event, e.Error = host.EventFailed, err.Error()
 		return errors.Join(err, d.write(e, nil))
@@ -100,11 +100,11 @@ func (d *driver) whole(ctx context.Context, p Phase, do func(context.Context) (o
 }
 
 // phaseError sums up what failed. That another run has hosts is a *HeldError.
-func (d *driver) phaseError(p Phase, errs map[string]error) error {
-	held := &HeldError{}
+func (d *coordinator) phaseError(p Phase, errs map[string]error) error {
+	held := &ConflictError{}
 	for _, name := range sortedKeys(errs) {
 		var refused *host.RefusedError
-		if errors.As(errs[name], &refused) && refused.Refusal.Code == host.Held {
+		if errors.As(errs[name], &refused) && refused.Refusal.Code == host.Conflict {
 			held.Holder, held.Hosts = refused.Refusal.Holder, append(held.Hosts, name)
 		}
 	}
@@ -114,21 +114,21 @@ func (d *driver) phaseError(p Phase, errs map[string]error) error {
 	return &HostsError{Phase: p, Errs: errs}
 }
 
-func (d *driver) isDone(p Phase, host string) bool {
+func (d *coordinator) isDone(p Phase, host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.known.done(p, host)
+	return d.state.done(p, host)
 }
 
 // act has a host do something that may be repeated. An action that is under way
 // there is waited for, and a host that cannot be reached for a while is asked again.
-func act[T any](ctx context.Context, d *driver, p Phase, h *participant, do func(context.Context) (T, error)) (T, error) {
+func act[T any](ctx context.Context, d *coordinator, p Phase, h *participant, do func(context.Context) (T, error)) (T, error) {
 	var away time.Time // since when it cannot be reached
-	var told time.Time
+	var reporter time.Time
 	wait := func(text string) {
-		if time.Since(told) > tellEvery {
-			told = time.Now()
-			d.told.waiting(p, h.Member+": "+text)
+		if time.Since(reporter) > reportEvery {
+			reporter = time.Now()
+			d.reporter.waiting(p, h.Member+": "+text)
 		}
 	}
 	defer d.patiently(ctx, p, h)()
@@ -169,13 +169,13 @@ func sameJSON(a, b any) bool { return shown(a) == shown(b) }
 
 // start starts all new members at once: none of them serves alone. Those that run
 // already stay as they are.
-func (d *driver) start(ctx context.Context) error {
+func (d *coordinator) start(ctx context.Context) error {
 	// One that was lost since, and declared dead, is missing in the proof.
 	alive := slices.DeleteFunc(d.getting(), func(h *participant) bool { return h.passedBy() })
 	return d.each(ctx, PhaseStart, alive, true, func(ctx context.Context, h *participant) (outcome, error) {
 		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
 		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof tells whether the others do
-			d.told.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
+			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
 			return outcome{result: started{[]string{err.Error()}}, detail: "declared dead, and not started"}, nil
 		}
 		if err != nil {
@@ -194,7 +194,7 @@ type started struct {
 const proveTimeout = serve.DefaultTimeout
 
 // prove holds the new cluster against what was rebuilt.
-func (d *driver) prove(ctx context.Context) error {
+func (d *coordinator) prove(ctx context.Context) error {
 	all, err := d.rebuilt()
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (d *driver) prove(ctx context.Context) error {
 			return outcome{}, fmt.Errorf("%w. Clients stay stopped. Run the same command again to go on, or --undo to put everything back", err)
 		}
 		for _, m := range r.Missing {
-			d.told.warn(fmt.Sprintf("member %s is not up: %s", m.Name, m.Why))
+			d.reporter.warn(fmt.Sprintf("member %s is not up: %s", m.Name, m.Why))
 		}
 		d.elected = time.Time{} // these are others than those that were waited for
 		q, err := d.quorum(ctx, req.Client.Endpoints)
@@ -229,14 +229,14 @@ type proved struct {
 	Left   int64         `json:"left_revision"`
 }
 
-func (d *driver) proofRequest(all map[string]*host.Rebuilt) (serve.Request, error) {
-	dec := d.known.decision
+func (d *coordinator) proofRequest(all map[string]*host.Rebuilt) (serve.Request, error) {
+	dec := d.state.decision
 	first := all[sortedKeys(all)[0]]
 	req := serve.Request{
 		ClientURLs: map[string][]string{}, ClusterID: dec.NewClusterID, Members: members(first),
 		RevisionAtLeast: first.Restore.RevisionAfter, Timeout: d.proveTimeout, Logger: d.logger,
-		Started: d.known.steps[PhaseStart].begun, Expected: anyImage(all),
-		Waiting: func(w serve.Waiting) { d.told.waiting(PhaseProve, waitingWords(w)) },
+		Started: d.state.steps[PhaseStart].begun, Expected: anyImage(all),
+		Waiting: func(w serve.Waiting) { d.reporter.waiting(PhaseProve, waitingWords(w)) },
 	}
 	if dec.Inherited != "" {
 		req.Started = dec.Built

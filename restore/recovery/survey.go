@@ -19,7 +19,7 @@ import (
 )
 
 // surveyable are the hosts whose data can be read now.
-func (d *driver) surveyable() []*participant {
+func (d *coordinator) surveyable() []*participant {
 	return slices.DeleteFunc(d.present(), func(h *participant) bool {
 		return !h.state.Stopped && d.of(h) == ""
 	})
@@ -27,7 +27,7 @@ func (d *driver) surveyable() []*participant {
 
 // digests fetches what the survey needs of each host whose data has changed since
 // it was last read. It tells whether anything was fetched.
-func (d *driver) digests(ctx context.Context) (fetched bool, err error) {
+func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex
@@ -65,23 +65,23 @@ func (d *driver) digests(ctx context.Context) (fetched bool, err error) {
 
 // startedMeanwhile tells of a member that its supervisor starts over and over: until
 // it is fenced it counts as one that runs, and is read then.
-func (d *driver) startedMeanwhile(ctx context.Context, h *participant, err error) bool {
-	if d.book != nil {
+func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err error) bool {
+	if d.journal != nil {
 		return false
 	}
 	if !isRefusal(err, host.Running) {
 		dead := h.state.Dead
-		d.state(ctx, h)
+		d.hostState(ctx, h)
 		h.state.Dead = dead
 	}
 	if h.state.Unreachable != "" || h.state.Stopped && !isRefusal(err, host.Running) {
 		return false
 	}
-	h.state.Stopped, h.state.Unclear, h.digest = false, "it was started while it was read", ""
+	h.state.Stopped, h.state.Unclear, h.summary = false, "it was started while it was read", ""
 	return true
 }
 
-func (d *driver) fetch(ctx context.Context, h *participant) (bool, error) {
+func (d *coordinator) fetch(ctx context.Context, h *participant) (bool, error) {
 	now := surveyed{Host: h.Member, Of: d.of(h)}
 	c := d.reader(h, now.Of)
 	files, err := d.files(ctx, c, h, now.Of)
@@ -89,28 +89,28 @@ func (d *driver) fetch(ctx context.Context, h *participant) (bool, error) {
 		return false, err
 	}
 	if len(files) == 0 {
-		had := h.digest != ""
-		h.empty, h.digest, h.read = true, "", surveyed{}
+		had := h.summary != ""
+		h.empty, h.summary, h.read = true, "", surveyed{}
 		return had, nil
 	}
 	now.Files = sumOf(files)
-	if h.digest != "" && h.read.Files == now.Files {
+	if h.summary != "" && h.read.Files == now.Files {
 		return false, nil
 	}
-	d.told.begin(PhaseSurvey, h.Member)
+	d.reporter.begin(PhaseSurvey, h.Member)
 	began := time.Now()
 	path := filepath.Join(d.folder, h.Member+".digest")
 	err = d.download(ctx, c, h, path, now.Of)
-	d.told.end(PhaseSurvey, h.Member, "", time.Since(began), err)
+	d.reporter.end(PhaseSurvey, h.Member, "", time.Since(began), err)
 	if err != nil {
 		return false, err
 	}
-	h.empty, h.digest, h.read = false, path, now
+	h.empty, h.summary, h.read = false, path, now
 	return true, d.remember(h)
 }
 
 // reader is a client that may read what another run set aside.
-func (d *driver) reader(h *participant, of string) *host.Client {
+func (d *coordinator) reader(h *participant, of string) *host.Client {
 	run := of
 	if run == "" {
 		run = d.run
@@ -118,7 +118,7 @@ func (d *driver) reader(h *participant, of string) *host.Client {
 	return h.line.As(run, "")
 }
 
-func (d *driver) files(ctx context.Context, c *host.Client, h *participant, of string) ([]host.File, error) {
+func (d *coordinator) files(ctx context.Context, c *host.Client, h *participant, of string) ([]host.File, error) {
 	which := host.Current
 	if of != "" {
 		which = host.Aside
@@ -142,13 +142,13 @@ func sumOf(files []host.File) string {
 }
 
 // download writes the digest beside its name first: half of one is never read.
-func (d *driver) download(ctx context.Context, c *host.Client, h *participant, path, of string) error {
+func (d *coordinator) download(ctx context.Context, c *host.Client, h *participant, path, of string) error {
 	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
 		f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return struct{}{}, err
 		}
-		w := &counted{w: f, tell: func(n int64) { d.told.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
+		w := &counted{w: f, report: func(n int64) { d.reporter.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
 		err = c.Survey(ctx, w, of)
 		return struct{}{}, errors.Join(err, f.Sync(), f.Close())
 	})
@@ -163,7 +163,7 @@ type counted struct {
 	w    io.Writer
 	n    int64
 	last time.Time
-	tell func(int64)
+	report func(int64)
 }
 
 func (c *counted) Write(p []byte) (int, error) {
@@ -171,28 +171,28 @@ func (c *counted) Write(p []byte) (int, error) {
 	c.n += int64(n)
 	if time.Since(c.last) > 100*time.Millisecond {
 		c.last = time.Now()
-		c.tell(c.n)
+		c.report(c.n)
 	}
 	return n, err
 }
 
 // findings are what a survey of all digests and repositories finds.
-func (d *driver) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
+func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
 	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Logger: d.logger,
-		Progress: func(phase string, done, total int64) { d.told.progress(PhaseSurvey, "", phase, done, total) }}
+		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
 		// What was read of a host that is gone since cannot be brought from there.
-		if h.digest != "" && !h.passedBy() {
-			req.Digests = append(req.Digests, sources.Digest{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.digest) }})
+		if h.summary != "" && !h.passedBy() {
+			req.Summaries = append(req.Summaries, sources.Summary{Name: h.Member, Open: func() (io.ReadCloser, error) { return os.Open(h.summary) }})
 		}
 	}
 	f := &sources.Findings{Taken: d.now(), Survivors: []sources.Remains{}, Archives: []sources.Archive{}, Relations: []sources.Relation{}}
-	if len(req.Digests)+len(req.Repos) > 0 {
+	if len(req.Summaries)+len(req.Repos) > 0 {
 		began := time.Now()
-		d.told.begin(PhaseSurvey, "")
+		d.reporter.begin(PhaseSurvey, "")
 		var err error
 		f, err = sources.Survey(ctx, req)
-		d.told.end(PhaseSurvey, "", "", time.Since(began), err)
+		d.reporter.end(PhaseSurvey, "", "", time.Since(began), err)
 		if err != nil {
 			return nil, err
 		}
@@ -206,8 +206,8 @@ func (d *driver) findings(ctx context.Context, repos *repositories) (*sources.Fi
 // chosen from (*sources.NeedSourceError), nothing can be rebuilt
 // (*sources.NothingError), or a source cannot be used (*sources.SourceError).
 // What would stop Run otherwise is in Prospect.Obstacles.
-func Look(ctx context.Context, req Request) (_ *Prospect, err error) {
-	d, err := newDriver(req)
+func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
+	d, err := newCoordinator(req)
 	if err != nil {
 		return nil, err
 	}
@@ -215,13 +215,13 @@ func Look(ctx context.Context, req Request) (_ *Prospect, err error) {
 		return nil, err
 	}
 	d.runs = host.StartedRuns(d.runs)
-	last, known, err := d.lastRun()
+	last, runState, err := d.lastRun()
 	if err != nil {
 		return nil, err
 	}
 	d.run = newRunID(d.now())
-	if last != nil && !known.over() && !known.putBack() {
-		d.run, d.known = last.ID(), known
+	if last != nil && !runState.over() && !runState.putBack() {
+		d.run, d.state = last.ID(), runState
 	}
 	if d.folder, err = os.MkdirTemp("", "requorum-look-"); err != nil {
 		return nil, err
@@ -231,32 +231,32 @@ func Look(ctx context.Context, req Request) (_ *Prospect, err error) {
 		return nil, err
 	}
 	defer d.close()
-	d.told.begin(PhaseLook, "")
+	d.reporter.begin(PhasePreflight, "")
 	began := d.now()
-	p, err := d.outlook(ctx)
-	d.told.end(PhaseLook, "", "", d.now().Sub(began), err)
+	p, err := d.preflight(ctx)
+	d.reporter.end(PhasePreflight, "", "", d.now().Sub(began), err)
 	if err != nil {
 		return nil, err
 	}
 	err = d.survey(ctx, p)
-	if d.known.decision != nil {
+	if d.state.decision != nil {
 		p.Run, p.Reached = d.run, d.reached()
 	} else {
 		if completes, why := d.wouldComplete(ctx, p.Quorum); completes != "" {
 			p.Warnings = append(p.Warnings, completes)
 		} else {
 			if stops := d.quorumStops(p.Quorum); why != nil {
-				p.Obstacles = append(p.Obstacles, why.Error())
+				p.Blockers = append(p.Blockers, why.Error())
 			} else if stops != nil && !req.Force {
-				p.Obstacles = append(p.Obstacles, stops.Error())
+				p.Blockers = append(p.Blockers, stops.Error())
 			}
-			all, unnamed := d.obstacles(p)
-			p.Unnamed = unnamed && len(p.Obstacles) == 0
-			p.Obstacles = append(p.Obstacles, all...)
+			all, unnamed := d.blockers(p)
+			p.Unnamed = unnamed && len(p.Blockers) == 0
+			p.Blockers = append(p.Blockers, all...)
 		}
 	}
-	if known != nil && known.undoing && !known.closed && !known.putBack() {
-		p.Obstacles = append(p.Obstacles, (&UndoneError{d.run}).Error())
+	if runState != nil && runState.undoing && !runState.closed && !runState.putBack() {
+		p.Blockers = append(p.Blockers, (&UndoneError{d.run}).Error())
 	}
 	if len(p.Unsurveyed) > 0 && chooses(err) {
 		err = fmt.Errorf("%w\nBut %s may run, and what is there is read once that is stopped: without --dry-run the command does so, and asks again then", err, strings.Join(p.Unsurveyed, ", "))

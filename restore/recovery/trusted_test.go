@@ -33,7 +33,7 @@ func TestFilesOfOthers(t *testing.T) {
 	if _, err := codecOf(&Config{RecipientsFiles: []string{path}}); !errors.Is(err, safedir.ErrOthers) {
 		t.Errorf("recipients-files: %v", err)
 	}
-	d := &driver{cfg: &Config{IdentityFiles: []string{path}}}
+	d := &coordinator{cfg: &Config{IdentityFiles: []string{path}}}
 	if _, err := d.repositories(t.Context()); !errors.Is(err, safedir.ErrOthers) {
 		t.Errorf("identity-files: %v", err)
 	}

@@ -20,7 +20,7 @@ import (
 //
 // Errors to tell apart: ErrNothingToUndo, ErrDeclined, *HostsError, *HeldError.
 func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
-	d, err := newDriver(req)
+	d, err := newCoordinator(req)
 	if err != nil {
 		return nil, err
 	}
@@ -33,17 +33,17 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	d.runs = folder.Runs()
-	last, known, err := d.lastToUndo()
+	last, runState, err := d.lastToUndo()
 	switch {
 	case err != nil:
 		return nil, err
 	case last == nil:
 		return nil, fmt.Errorf("%w: %s holds no recovery that is under way or done", ErrNothingToUndo, d.cfg.StateDir)
 	}
-	if r := known.decision.Inherited; r != "" {
+	if r := runState.decision.Inherited; r != "" {
 		return nil, fmt.Errorf("%w from here: what run %s completed was begun by run %s, whose journal is where that was begun. Undo it there, or, by hand, on each host: stop etcd, and put back what is set aside in its data directory", ErrNothingToUndo, last.ID(), r)
 	}
-	d.run, d.book, d.known, d.wentOn, d.takesBack = last.ID(), last, known, known.undoing, true
+	d.run, d.journal, d.state, d.continued, d.takesBack = last.ID(), last, runState, runState.undoing, true
 	if err := d.reach(); err != nil {
 		return nil, err
 	}
@@ -59,9 +59,9 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 		return nil, err
 	}
 	if all := d.away(); len(all) > 0 {
-		return nil, &HostsError{Phase: PhaseLook, Errs: all}
+		return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 	}
-	if !known.undoing {
+	if !runState.undoing {
 		if err := d.askUndo(ctx); err != nil {
 			return nil, err
 		}
@@ -69,14 +69,14 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 			return nil, err
 		}
 	} else {
-		d.told.note(fmt.Sprintf("Going on with the undo of run %s, which was confirmed before", d.run))
+		d.reporter.note(fmt.Sprintf("Going on with the undo of run %s, which was confirmed before", d.run))
 	}
 	return d.putBack(ctx)
 }
 
 // newest refuses to go under a later recovery, begun elsewhere: its cluster would be
 // stopped, and what came before could not be put back.
-func (d *driver) newest() error {
+func (d *coordinator) newest() error {
 	for _, h := range d.hosts {
 		if i := slices.Index(h.state.Aside, d.run); i >= 0 && i < len(h.state.Aside)-1 {
 			last := h.state.Aside[len(h.state.Aside)-1]
@@ -88,9 +88,9 @@ func (d *driver) newest() error {
 
 // askUndo warns where the new cluster has taken writes, which would be set aside
 // with it.
-func (d *driver) askUndo(ctx context.Context) error {
+func (d *coordinator) askUndo(ctx context.Context) error {
 	q := Question{Kind: AskUndo, Text: fmt.Sprintf("Take run %s back: stop the new members of cluster %s, put the old data back, and start the old members?", d.run, d.cfg.Cluster)}
-	if d.known.begun(PhaseRebuild, "*") { // a host that was rebooted since may have started it
+	if d.state.begun(PhaseRebuild, "*") { // a host that was rebooted since may have started it
 		why, err := d.written(ctx)
 		if err != nil {
 			return err
@@ -100,14 +100,14 @@ func (d *driver) askUndo(ctx context.Context) error {
 		}
 	}
 	if last := d.undoneSince(); last != "" {
-		q.Reasons = append(q.Reasons, fmt.Sprintf("the last recovery, run %s, is undone already: this is one before it, of %s", last, d.known.first.Format(time.DateTime)))
+		q.Reasons = append(q.Reasons, fmt.Sprintf("the last recovery, run %s, is undone already: this is one before it, of %s", last, d.state.first.Format(time.DateTime)))
 		q.Type = d.cfg.Cluster
 	}
 	return d.ask(ctx, q)
 }
 
 // undoneSince is the last run after this one that was undone; empty where none was.
-func (d *driver) undoneSince() string {
+func (d *coordinator) undoneSince() string {
 	for _, r := range slices.Backward(d.runs) {
 		if r.ID() == d.run {
 			break
@@ -121,9 +121,9 @@ func (d *driver) undoneSince() string {
 
 // written says why the new cluster may hold what the old one does not; empty where
 // it is known that it does not.
-func (d *driver) written(ctx context.Context) (string, error) {
+func (d *coordinator) written(ctx context.Context) (string, error) {
 	var was proved
-	done, err := d.known.result(PhaseProve, "", &was)
+	done, err := d.state.result(PhaseProve, "", &was)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ func (d *driver) written(ctx context.Context) (string, error) {
 		}
 	}
 	done = done || d.letOn(d.run) // by one elsewhere, which took over
-	q, err := d.quorum(ctx, d.known.decision.clientURLs())
+	q, err := d.quorum(ctx, d.state.decision.clientURLs())
 	switch {
 	case err != nil:
 		return "", err
@@ -142,9 +142,9 @@ func (d *driver) written(ctx context.Context) (string, error) {
 		return "", nil
 	case !q.Serves:
 		return "the new cluster was proved and let clients on, and cannot be asked now whether it has taken writes: what it has taken is set aside with its data, and missing in the old one", nil
-	case d.known.decision.Plan != nil && q.ClusterID == d.known.decision.Plan.ClusterID:
+	case d.state.decision.Plan != nil && q.ClusterID == d.state.decision.Plan.ClusterID:
 		return "", nil // it is the old one that answers
-	case q.ClusterID != d.known.decision.NewClusterID:
+	case q.ClusterID != d.state.decision.NewClusterID:
 		return fmt.Sprintf("it is cluster %s that serves, neither the one that this run made nor the one before: it would be stopped, and set aside where it lies on these hosts", q.ClusterID), nil
 	}
 	if err := d.grown(q); err != nil {
@@ -158,7 +158,7 @@ func (d *driver) written(ctx context.Context) (string, error) {
 
 // grown refuses to undo a cluster that has members by now which are not this run's:
 // nobody would stop them, and they could go on beside the old cluster.
-func (d *driver) grown(q Quorum) error {
+func (d *coordinator) grown(q Quorum) error {
 	all, err := d.rebuilt()
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (d *driver) grown(q Quorum) error {
 }
 
 // putBack undoes the steps, the last one first. Each may be repeated.
-func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
+func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 	// Where nothing was set aside no new member can serve clients.
 	var serving []*participant
 	if slices.ContainsFunc(d.present(), d.mayBeAside) {
@@ -198,7 +198,7 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 		return nil, err
 	}
 	if all := d.away(); len(all) > 0 {
-		return nil, &HostsError{Phase: PhaseLook, Errs: all}
+		return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 	}
 	asides := d.asided()
 	old := d.oldMembers(asides)
@@ -214,10 +214,10 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 		return nil, err
 	}
 	var incomplete []string
-	told, err := d.reinstate(ctx)
+	reporter, err := d.reinstate(ctx)
 	if err != nil {
 		incomplete = append(incomplete, "the old timeline is not reinstated: "+err.Error())
-		d.told.warn(incomplete[0])
+		d.reporter.warn(incomplete[0])
 	}
 	warnings, err := d.startOld(ctx, old)
 	if err != nil && ctx.Err() == nil {
@@ -229,7 +229,7 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.undoReport(old, told, incomplete, warnings)
+	r, err := d.undoReport(old, reporter, incomplete, warnings)
 	if err != nil {
 		return nil, err
 	}
@@ -241,20 +241,20 @@ func (d *driver) putBack(ctx context.Context) (*UndoReport, error) {
 
 // asided are the hosts on which data is set aside that this run puts back, or began
 // to. The hosts know it best: a driver elsewhere may have taken the run over.
-func (d *driver) asided() []*participant {
+func (d *coordinator) asided() []*participant {
 	return slices.DeleteFunc(d.present(), func(h *participant) bool {
-		return !d.known.begun(PhasePutBack, h.Member) && !slices.Contains(h.state.Aside, d.run)
+		return !d.state.begun(PhasePutBack, h.Member) && !slices.Contains(h.state.Aside, d.run)
 	})
 }
 
 // mayBeAside tells also of a host where a set-aside may be under way.
-func (d *driver) mayBeAside(h *participant) bool {
-	return slices.Contains(h.state.Aside, d.run) || d.known.begun(PhasePutBack, h.Member) ||
-		d.known.begun(PhaseSetAside, h.Member) && !d.known.done(PhaseSetAside, h.Member)
+func (d *coordinator) mayBeAside(h *participant) bool {
+	return slices.Contains(h.state.Aside, d.run) || d.state.begun(PhasePutBack, h.Member) ||
+		d.state.begun(PhaseSetAside, h.Member) && !d.state.done(PhaseSetAside, h.Member)
 }
 
 // lastToUndo is the newest run that changed something and was not put back.
-func (d *driver) lastToUndo() (*host.Run, *known, error) {
+func (d *coordinator) lastToUndo() (*host.Run, *runState, error) {
 	for _, r := range slices.Backward(d.runs) {
 		k, err := read(r)
 		if err != nil {
@@ -269,21 +269,21 @@ func (d *driver) lastToUndo() (*host.Run, *known, error) {
 
 // oldMembers are the hosts whose old members are to run: those whose data comes
 // back, and those that this run stopped.
-func (d *driver) oldMembers(asides []*participant) []*participant {
+func (d *coordinator) oldMembers(asides []*participant) []*participant {
 	return slices.DeleteFunc(d.present(), func(h *participant) bool {
-		if slices.Contains(d.known.decision.Ran, h.Member) {
-			return !d.known.begun(PhaseFence, h.Member)
+		if slices.Contains(d.state.decision.Ran, h.Member) {
+			return !d.state.begun(PhaseFence, h.Member)
 		}
 		if !slices.Contains(asides, h) {
 			return true
 		}
 		var a restore.Aside
-		done, err := d.known.result(PhaseSetAside, h.Member, &a)
+		done, err := d.state.result(PhaseSetAside, h.Member, &a)
 		return err == nil && done && a.Folder == "" // there was nothing
 	})
 }
 
-func (d *driver) putBackHost(ctx context.Context, h *participant) (outcome, error) {
+func (d *coordinator) putBackHost(ctx context.Context, h *participant) (outcome, error) {
 	done, err := act(ctx, d, PhasePutBack, h, h.client.Undo)
 	if err != nil && h.state.Dead && ctx.Err() == nil && !isRefusal(err, host.NotFound) {
 		return outcome{result: HostUndo{Member: h.Member, Failed: err.Error()}, detail: "declared dead, and not put back"}, nil
@@ -292,7 +292,7 @@ func (d *driver) putBackHost(ctx context.Context, h *participant) (outcome, erro
 		// An earlier command may have put it back, and have been killed before it knew.
 		var a restore.Aside
 		d.mu.Lock()
-		done, err := d.known.result(PhaseSetAside, h.Member, &a)
+		done, err := d.state.result(PhaseSetAside, h.Member, &a)
 		d.mu.Unlock()
 		u := HostUndo{Member: h.Member}
 		if done && a.Folder != "" {
@@ -313,11 +313,11 @@ func (d *driver) putBackHost(ctx context.Context, h *participant) (outcome, erro
 
 // reinstate comes before the old members' start: hosts refuse those of
 // a timeline that has ended.
-func (d *driver) reinstate(ctx context.Context) (done []TimelinesDone, err error) {
-	if len(d.cfg.Repositories) == 0 || !d.known.begun(PhaseLineage, "*") && !d.known.begun(PhaseSupersede, "*") {
+func (d *coordinator) reinstate(ctx context.Context) (done []TimelinesDone, err error) {
+	if len(d.cfg.Repositories) == 0 || !d.state.begun(PhaseLineage, "*") && !d.state.begun(PhaseSupersede, "*") {
 		return nil, nil
 	}
-	if told, err := d.known.result(PhaseReinstate, "", &done); told || err != nil {
+	if reporter, err := d.state.result(PhaseReinstate, "", &done); reporter || err != nil {
 		return done, err
 	}
 	err = d.whole(ctx, PhaseReinstate, func(ctx context.Context) (outcome, error) {
@@ -334,11 +334,11 @@ func (d *driver) reinstate(ctx context.Context) (done []TimelinesDone, err error
 
 // startOld starts the old members. One that was found stopped may be so for a
 // reason, which is told and no more.
-func (d *driver) startOld(ctx context.Context, old []*participant) (warnings []string, err error) {
+func (d *coordinator) startOld(ctx context.Context, old []*participant) (warnings []string, err error) {
 	failed := map[string]string{}
 	err = d.each(ctx, PhaseUndoStart, old, false, func(ctx context.Context, h *participant) (outcome, error) {
 		out, err := d.startAgain(ctx, h)
-		if err != nil && (h.state.Dead || !slices.Contains(d.known.decision.Ran, h.Member)) && ctx.Err() == nil {
+		if err != nil && (h.state.Dead || !slices.Contains(d.state.decision.Ran, h.Member)) && ctx.Err() == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			failed[h.Member] = err.Error()
@@ -352,27 +352,27 @@ func (d *driver) startOld(ctx context.Context, old []*participant) (warnings []s
 			why = "is declared dead"
 		}
 		w := fmt.Sprintf("%s %s, and does not start: %s", name, why, failed[name])
-		d.told.warn(w)
+		d.reporter.warn(w)
 		warnings = append(warnings, w)
 	}
 	return warnings, err
 }
 
-func (d *driver) undoReport(old []*participant, told []TimelinesDone, incomplete, warnings []string) (*UndoReport, error) {
-	r := &UndoReport{Cluster: d.cfg.Cluster, Run: d.run, Lineage: told, Incomplete: incomplete, Warnings: warnings}
+func (d *coordinator) undoReport(old []*participant, reporter []TimelinesDone, incomplete, warnings []string) (*UndoReport, error) {
+	r := &UndoReport{Cluster: d.cfg.Cluster, Run: d.run, Lineage: reporter, Incomplete: incomplete, Warnings: warnings}
 	for _, h := range d.hosts {
 		u := HostUndo{Member: h.Member}
-		if _, err := d.known.result(PhasePutBack, h.Member, &u); err != nil {
+		if _, err := d.state.result(PhasePutBack, h.Member, &u); err != nil {
 			return nil, err
 		}
 		var s started
-		done, err := d.known.result(PhaseUndoStart, h.Member, &s)
+		done, err := d.state.result(PhaseUndoStart, h.Member, &s)
 		if err != nil {
 			return nil, err
 		}
 		u.Started = done && len(s.Warnings) == 0 && slices.Contains(old, h)
 		if u.Dead = h.passedBy(); u.Dead {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s was passed by: should its host come back, it may have a member of cluster %s that was taken back", h.Member, d.known.decision.NewClusterID))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s was passed by: should its host come back, it may have a member of cluster %s that was taken back", h.Member, d.state.decision.NewClusterID))
 		}
 		if u.Failed != "" {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s is declared dead, and its old data was not put back: %s", h.Member, u.Failed))
@@ -382,7 +382,7 @@ func (d *driver) undoReport(old []*participant, told []TimelinesDone, incomplete
 		}
 		r.Hosts = append(r.Hosts, u)
 	}
-	for _, t := range d.known.times() {
+	for _, t := range d.state.times() {
 		if slices.Contains([]Phase{PhaseUndoQuiesce, PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoStart, PhaseUndoResume}, t.Phase) {
 			r.Phases = append(r.Phases, t)
 		}

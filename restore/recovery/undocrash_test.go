@@ -64,7 +64,7 @@ func TestUndoneMemberCrashes(t *testing.T) {
 	h.control(t)
 	s.killAll()
 	r, err := Run(t.Context(), s.request(e))
-	if err != nil || r.WentOn {
+	if err != nil || r.Continued {
 		t.Fatalf("%v, %s", err, shown(r))
 	}
 	s.check(t, want, s.hosts...)

@@ -41,13 +41,13 @@ func TestWorse(t *testing.T) {
 		{"nothing was known", &sources.Plan{}, false, planned("m1", true, 0), "only now"},
 	} {
 		d := &decision{Plan: c.before, Unproven: c.unproven, Members: member, Bump: restore.BumpRequest{Mode: restore.BumpBy}}
-		got := strings.Join(d.worse(&Prospect{Plan: c.now, Members: member}), "; ")
+		got := strings.Join(d.worse(&Preview{Plan: c.now, Members: member}), "; ")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}
 	d := &decision{Plan: planned("m1", true, 0), Members: member}
-	if got := d.worse(&Prospect{Plan: planned("m1", true, 0)}); len(got) != 1 {
+	if got := d.worse(&Preview{Plan: planned("m1", true, 0)}); len(got) != 1 {
 		t.Errorf("other members: %q", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestDifferences(t *testing.T) {
 // TestTimes: a phase that is gone through twice took as long as both, without what
 // came between; an attempt that was killed has no end.
 func TestTimes(t *testing.T) {
-	k, at := newKnown(), time.Unix(1e9, 0)
+	k, at := newRunState(), time.Unix(1e9, 0)
 	for _, e := range []struct {
 		after int
 		event host.Event

@@ -379,8 +379,8 @@ func (k *checker) archive() {
 	if a.Takeover != 0 {
 		k.positive("archive.takeover", a.Takeover, max(time.Second, a.Interval.Std()))
 	}
-	if a.Stamp != 0 {
-		k.positive("archive.stamp", a.Stamp, time.Minute)
+	if a.CheckpointHash != 0 {
+		k.positive("archive.stamp", a.CheckpointHash, time.Minute)
 	}
 }
 

@@ -383,7 +383,7 @@ func (b *history) staying(results map[string]*slotObjects) map[string]bool {
 	}
 	newest := map[string]string{} // or it would be made up as a missed one
 	for _, s := range results {
-		if _, demand, err := repository.ParseSlot(s.slot); err == nil && !demand && !b.ahead(s.slot) {
+		if _, triggered, err := repository.ParseSlot(s.slot); err == nil && !triggered && !b.ahead(s.slot) {
 			newest[s.job] = max(newest[s.job], s.slot)
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	margin = 30 * time.Second
 	// giveWay is how long an agent leaves a lease that is free to those that should
 	// have it: they may see that a heartbeat later.
-	giveWay = Heartbeat + margin
+	preferredWait = Heartbeat + margin
 	// leaseRetry is how soon a heartbeat that failed is tried again.
 	leaseRetry = 10 * time.Second
 )
@@ -208,12 +208,12 @@ func (l *lease) beat(ctx context.Context) (time.Duration, error) {
 // patient is how long an agent that should have the lease goes first.
 func (l *lease) patient() time.Duration {
 	l.mu.Lock()
-	gaveBack := !l.gaveBack.IsZero() && time.Since(l.gaveBack) < 2*giveWay
+	gaveBack := !l.gaveBack.IsZero() && time.Since(l.gaveBack) < 2*preferredWait
 	l.mu.Unlock()
 	if !gaveBack && (l.prefer == nil || l.prefer()) {
 		return 0
 	}
-	return giveWay
+	return preferredWait
 }
 
 // couldNot says that a job failed here under the lease and is to be tried again: by

@@ -99,7 +99,7 @@ func TestLeasePreferred(t *testing.T) {
 		follower := func() bool { return false }
 		a := startAgent(t, m, "a", 0, Options{Prefer: follower}, endless("full"))
 		b := startAgent(t, m, "b", 0, Options{Prefer: follower}, endless("full"))
-		time.Sleep(giveWay + Heartbeat)
+		time.Sleep(preferredWait + Heartbeat)
 		first := holder(t, a, b)
 		if first == "" {
 			t.Fatal("nobody has it")
@@ -164,7 +164,7 @@ func TestPromise2WorkEndsBefore(t *testing.T) {
 			mu.Lock()
 			margins := began["b"].Sub(ended["a"])
 			mu.Unlock()
-			if margins < margin || margins > lostAfter+giveWay+Heartbeat {
+			if margins < margin || margins > lostAfter+preferredWait+Heartbeat {
 				t.Errorf("b began %v after a had ended", margins)
 			}
 			a.wake()
@@ -310,7 +310,7 @@ func TestPromise7DemandOfKilledAgent(t *testing.T) {
 		m, _ := newRepo(t)
 		a := startAgent(t, m, "a", 0, Options{}, endless("drill"))
 		b := startAgent(t, m, "b", 0, Options{}, endless("drill"))
-		slot, err := a.runner.Demand(t.Context(), "drill", "", nil)
+		slot, err := a.runner.Trigger(t.Context(), "drill", "", nil)
 		ok(t, err)
 		time.Sleep(10 * time.Minute) // however long it was at it
 		a.kill()
@@ -330,7 +330,7 @@ func TestPromise7DemandOfKilledAgent(t *testing.T) {
 			t.Errorf("the status does not show it: %+v", s)
 		}
 		// One that is stopped in an orderly way has its result at once.
-		slot, err = again.runner.Demand(t.Context(), "drill", "", nil)
+		slot, err = again.runner.Trigger(t.Context(), "drill", "", nil)
 		ok(t, err)
 		time.Sleep(time.Minute)
 		again.stop()
@@ -350,7 +350,7 @@ func TestDemandOfOneSlot(t *testing.T) {
 		var all []*agent
 		for _, name := range []string{"a", "b", "c"} {
 			a := startAgent(t, m, name, 0, Options{}, lasting(Spec{Name: "drill"}, time.Minute, &runs))
-			_, err := a.runner.Demand(t.Context(), "drill", slot, json.RawMessage(`{}`))
+			_, err := a.runner.Trigger(t.Context(), "drill", slot, json.RawMessage(`{}`))
 			ok(t, err)
 			all = append(all, a)
 		}
@@ -397,7 +397,7 @@ func TestTimeout(t *testing.T) {
 		e := endless("full")
 		e.Timeout = time.Hour
 		a := startAgent(t, m, "a", 0, Options{}, e)
-		slot, err := a.runner.Demand(t.Context(), "full", "", nil)
+		slot, err := a.runner.Trigger(t.Context(), "full", "", nil)
 		ok(t, err)
 		time.Sleep(time.Hour + time.Minute)
 		if r := results(t, m, "full")[slot]; r.OK || !strings.Contains(r.Text, "it took longer than 1h0m0s (jobs.full.timeout)") {

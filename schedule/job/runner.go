@@ -54,19 +54,19 @@ const (
 	// MaxAttempts is after how many a failure is the slot's result.
 	MaxAttempts = 3
 	// demandsWaiting is how many runs of one job may wait to be begun.
-	demandsWaiting = 8
+	triggeredWaiting = 8
 	// glance is how often the wall clock is looked at: timers stand still while a
 	// host is suspended, and know nothing of a clock that was set.
-	glance = 30 * time.Second
+	clockEvery = 30 * time.Second
 	// firstRetry and lastRetry are between tries while the repository is away.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
 	// demandTries is how often a run that was asked for is tried to be begun, for
 	// about ten minutes: slots of the schedule wait behind it.
-	demandTries = 14
+	triggeredTries = 14
 	// afterFailure is the time to the next attempt, times the one that failed.
 	afterFailure = time.Minute
 	// demandsBack is how old a run may be that was asked of the process before.
-	demandsBack = 48 * time.Hour
+	triggeredBack = 48 * time.Hour
 )
 
 // Entry is a job as it is to be run here.
@@ -178,7 +178,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	for _, l := range r.loops {
 		running.Go(func() { l.run(ctx) })
 	}
-	running.Go(func() { r.concludeDemands(ctx) })
+	running.Go(func() { r.concludeTriggered(ctx) })
 	r.keepHistory(ctx)
 	running.Wait()
 	leasing.Wait()
@@ -211,13 +211,13 @@ func (r *Runner) keepHistory(ctx context.Context) {
 
 // concludeDemands writes the results of runs that were asked of the process of this
 // agent before this one, and did not end: whoever asked wants to know.
-func (r *Runner) concludeDemands(ctx context.Context) {
+func (r *Runner) concludeTriggered(ctx context.Context) {
 	for _, l := range r.loops {
-		for err := l.concludeDemands(ctx); err != nil && ctx.Err() == nil; err = l.concludeDemands(ctx) {
+		for err := l.concludeTriggered(ctx); err != nil && ctx.Err() == nil; err = l.concludeTriggered(ctx) {
 			l.log.Warn("it cannot be found out which runs that were asked for have no result; it is tried again", "error", err)
 			select {
 			case <-ctx.Done():
-			case <-time.After(glance):
+			case <-time.After(clockEvery):
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func (r *Runner) DuplicateName() (seen time.Time, ok bool) {
 // Demand asks for a run as soon as no other of that job is under way here, and
 // returns its slot, which is a new one where none is given. Arg is given to it as it
 // is; nil for none. A demand lives in this process only, and has one attempt.
-func (r *Runner) Demand(ctx context.Context, job, slot string, arg json.RawMessage) (string, error) {
+func (r *Runner) Trigger(ctx context.Context, job, slot string, arg json.RawMessage) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -272,7 +272,7 @@ func (r *Runner) Demand(ctx context.Context, job, slot string, arg json.RawMessa
 	if slot == "" {
 		slot = repository.NewDemandSlot(r.now())
 	}
-	if err := l.demand(slot, arg); err != nil {
+	if err := l.trigger(slot, arg); err != nil {
 		return "", err
 	}
 	return slot, nil
@@ -285,7 +285,7 @@ func (r *Runner) Find(ctx context.Context, job, slot string) (Run, bool, error) 
 	if err := repository.ValidJob(job); err != nil {
 		return Run{}, false, err
 	}
-	_, demand, err := repository.ParseSlot(slot)
+	_, triggered, err := repository.ParseSlot(slot)
 	if err != nil {
 		return Run{}, false, err
 	}
@@ -300,7 +300,7 @@ func (r *Runner) Find(ctx context.Context, job, slot string) (Run, bool, error) 
 		}
 	}
 	run, there, err := r.history.Find(ctx, job, slot)
-	if there || err != nil || !demand {
+	if there || err != nil || !triggered {
 		return run, there, err
 	}
 	claim, err := r.repo.ReadClaim(ctx, job, slot, 1)
@@ -331,13 +331,13 @@ type loop struct {
 	poke  chan struct{} // something changed: of 1, so that it never blocks
 
 	mu      sync.Mutex
-	demands []demand
+	triggered []triggered
 	task    *Task
 	waiting string
 
 	// Of the goroutine alone.
 	settled time.Time // the newest slot that needs nothing more
-	tried   trial
+	tried   slotState
 	begun   attempt // what this process began last
 	seen    attempt // another's, and since when
 	since   time.Time
@@ -351,13 +351,13 @@ type attempt struct {
 }
 
 // demand is a run that was asked for.
-type demand struct {
+type triggered struct {
 	slot string
 	arg  json.RawMessage
 }
 
 // trial is what came of trying a slot.
-type trial struct {
+type slotState struct {
 	slot     string
 	from     time.Time // not to be tried before, by the monotonic clock
 	failures int       // of the repository, in a row
@@ -381,16 +381,16 @@ func (l *loop) wake() {
 	}
 }
 
-func (l *loop) demand(slot string, arg json.RawMessage) error {
+func (l *loop) trigger(slot string, arg json.RawMessage) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.Off != "":
 		return fmt.Errorf("job %s does not run here: %s", l.Name, l.Off)
-	case len(l.demands) >= demandsWaiting:
-		return fmt.Errorf("job %s: %d runs are waiting already: wait for them", l.Name, len(l.demands))
+	case len(l.triggered) >= triggeredWaiting:
+		return fmt.Errorf("job %s: %d runs are waiting already: wait for them", l.Name, len(l.triggered))
 	}
-	l.demands = append(l.demands, demand{slot, slices.Clone(arg)})
+	l.triggered = append(l.triggered, triggered{slot, slices.Clone(arg)})
 	l.wake()
 	return nil
 }
@@ -402,7 +402,7 @@ func (l *loop) find(slot string) (Run, bool) {
 	if l.task != nil && l.task.Slot == slot {
 		return *l.task.Run(), true
 	}
-	if slices.ContainsFunc(l.demands, func(d demand) bool { return d.slot == slot }) {
+	if slices.ContainsFunc(l.triggered, func(d triggered) bool { return d.slot == slot }) {
 		return Run{Slot: slot, Agent: l.Agent, Phase: "waiting"}, true
 	}
 	return Run{}, false
@@ -438,10 +438,10 @@ func (l *loop) run(ctx context.Context) {
 // step does what is due, and tells how long nothing will be.
 func (l *loop) step(ctx context.Context) time.Duration {
 	if l.Off != "" || l.Waiting() != "" {
-		return glance
+		return clockEvery
 	}
 	l.mu.Lock()
-	demands := l.demands
+	demands := l.triggered
 	l.mu.Unlock()
 	if len(demands) > 0 {
 		return l.try(ctx, demands[0].slot, demands[0].arg)
@@ -457,9 +457,9 @@ func (l *loop) step(ctx context.Context) time.Duration {
 		}
 		l.wait(why)
 		if next.IsZero() {
-			return glance
+			return clockEvery
 		}
-		return min(glance, next.Sub(now))
+		return min(clockEvery, next.Sub(now))
 	}
 	return l.try(ctx, repository.SlotName(due), nil)
 }
@@ -470,10 +470,10 @@ func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.D
 		if l.tried.failures > 0 {
 			l.log.Warn("a slot was passed over while the repository was away", "slot", l.tried.slot, "next", slot)
 		}
-		l.tried = trial{slot: slot}
+		l.tried = slotState{slot: slot}
 	}
 	if wait := time.Until(l.tried.from); wait > 0 {
-		return min(wait, glance)
+		return min(wait, clockEvery)
 	}
 	_, demanded, _ := repository.ParseSlot(slot)
 	task, why, err := l.begin(ctx, slot, demanded)
@@ -488,12 +488,12 @@ func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.D
 	case err == nil:
 		l.tried.failures = 0
 		l.wait(why)
-		return glance
+		return clockEvery
 	}
 	if l.tried.failures++; l.tried.failures == 1 && ctx.Err() == nil {
 		l.log.Warn("a slot cannot be begun; it is tried again", "slot", slot, "error", err)
 	}
-	if demanded && l.tried.failures >= demandTries {
+	if demanded && l.tried.failures >= triggeredTries {
 		l.log.Error("a run that was asked for is given up: it cannot be begun", "slot", slot, "error", err)
 		l.settle(slot)
 		return 0
@@ -501,7 +501,7 @@ func (l *loop) try(ctx context.Context, slot string, arg json.RawMessage) time.D
 	l.wait("the slot cannot be begun: " + err.Error())
 	pause := min(firstRetry<<min(l.tried.failures-1, 10), lastRetry)
 	l.tried.from = time.Now().Add(pause)
-	return min(pause, glance)
+	return min(pause, clockEvery)
 }
 
 func (l *loop) wait(why string) {
@@ -513,12 +513,12 @@ func (l *loop) wait(why string) {
 // settle says that a slot needs nothing more here.
 func (l *loop) settle(slot string) {
 	at, demanded, err := repository.ParseSlot(slot)
-	l.tried = trial{}
+	l.tried = slotState{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = ""
 	if err == nil && !demanded {
 		l.settled = at
 	}
-	l.demands = slices.DeleteFunc(l.demands, func(d demand) bool { return d.slot == slot })
+	l.triggered = slices.DeleteFunc(l.triggered, func(d triggered) bool { return d.slot == slot })
 }

@@ -61,7 +61,7 @@ func TestPromise3MissedRuns(t *testing.T) {
 
 		// Suspended for three days: the newest, at the next glance.
 		a.skew.Store(int64(72 * time.Hour))
-		time.Sleep(glance)
+		time.Sleep(clockEvery)
 		synctest.Wait()
 		if got := keys(results(t, m, "merge")); runs.Load() != 4 || got[3] != "20000108T140000Z" {
 			t.Fatalf("%d runs: %v", runs.Load(), got)
@@ -203,10 +203,10 @@ func TestDemand(t *testing.T) {
 			return Result{Text: "done", Detail: json.RawMessage(`{"a":1}`)}, nil
 		}}
 		a := startAgent(t, m, "a", 0, Options{}, entry, Entry{Spec: Spec{Name: "drill"}, Off: "no identity"})
-		first, err := a.runner.Demand(t.Context(), "replay", "", json.RawMessage(`{"backup":"x"}`))
+		first, err := a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{"backup":"x"}`))
 		ok(t, err)
 		time.Sleep(time.Second)
-		second, err := a.runner.Demand(t.Context(), "replay", "", nil)
+		second, err := a.runner.Trigger(t.Context(), "replay", "", nil)
 		ok(t, err)
 		if run, there, err := a.runner.Find(t.Context(), "replay", second); err != nil || !there || run.Phase != "waiting" {
 			t.Errorf("%+v, %v, %v", run, there, err)
@@ -225,11 +225,11 @@ func TestDemand(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		for job, why := range map[string]string{"drill": "no identity", "x": "there are replay, drill"} {
-			if _, err := a.runner.Demand(t.Context(), job, "", nil); err == nil || !strings.Contains(err.Error(), why) {
+			if _, err := a.runner.Trigger(t.Context(), job, "", nil); err == nil || !strings.Contains(err.Error(), why) {
 				t.Errorf("%s: %v", job, err)
 			}
 		}
-		if _, err := a.runner.Demand(t.Context(), "replay", "", json.RawMessage(`{`)); err == nil {
+		if _, err := a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{`)); err == nil {
 			t.Error("an argument that is not JSON was taken")
 		}
 		a.stop()
@@ -250,7 +250,7 @@ func TestNamedWriter(t *testing.T) {
 		if s := a.runner.Status()[0]; !strings.Contains(s.Off, "b as the one agent") || s.LastSuccess == nil {
 			t.Errorf("%+v", s)
 		}
-		if _, err := a.runner.Demand(t.Context(), "full", "", nil); err == nil {
+		if _, err := a.runner.Trigger(t.Context(), "full", "", nil); err == nil {
 			t.Error("a demand was taken")
 		}
 		a.stop()

@@ -75,7 +75,7 @@ func (o SyntheticOptions) withDefaults() SyntheticOptions {
 func (o SyntheticOptions) walreplay() walreplay.Options {
 	return walreplay.Options{
 		ScratchDir: o.ScratchDir,
-		Stamps:     walreplay.EveryStamp, CheckBase: replaying.CheckBase, Logger: o.Logger,
+		CheckpointHashes:     walreplay.EveryCheckpointHash, CheckBase: replaying.CheckBase, Logger: o.Logger,
 		Progress: func(p walreplay.Phase, done, total int64) { o.Progress(string(p), done, total) },
 	}
 }
@@ -293,7 +293,7 @@ func (p *syntheticPlan) synthesis(ctx context.Context, r *walreplay.Rebuilt) (*s
 	c := r.Recipe
 	s := &snapshot.Synthesis{
 		Base: p.Base.ID, BaseIndex: c.BaseIndex, BaseDatabaseSHA256: p.Base.DatabaseSHA256, Origin: p.Base.ID, Generation: 1,
-		Entries: c.Entries, ReplayedChain: c.Replayed.String(), StampsEqual: r.Stamps.Equal, StampsPassed: r.Stamps.Passed,
+		Entries: c.Entries, ReplayedChain: c.Replayed.String(), CheckpointHashesEqual: r.CheckpointHashes.Equal, CheckpointHashesPassed: r.CheckpointHashes.Passed,
 		MinLeaseTTL: c.MinLeaseTTL, PersistCheckpoints: c.PersistCheckpoints,
 	}
 	if before := p.Base.Synthesis; before != nil {

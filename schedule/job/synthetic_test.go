@@ -248,14 +248,14 @@ func TestPromise3Stamps(t *testing.T) {
 			last := r.entries[len(r.entries)-1]
 			seen := rigBegan.Add(time.Hour)
 			if err := segment.WriteMark(t.Context(), r.repo, r.id, raftlog.Mark{Index: last.Index, Term: last.Term, Time: seen, Member: 1, Revision: hash.Revision},
-				&segment.Stamp{Hash: hash.Hash + test.wrong, HashRevision: hash.Revision, CompactedRevision: hash.CompactedRevision}); err != nil {
+				&segment.CheckpointHash{Hash: hash.Hash + test.wrong, HashRevision: hash.Revision, CompactedRevision: hash.CompactedRevision}); err != nil {
 				t.Fatal(err)
 			}
 			r.archive(r.entries, 4)
 			m, err := MakeSynthetic(t.Context(), r.options())
-			var stamp *walreplay.StampError
+			var stamp *walreplay.CheckpointHashError
 			switch {
-			case test.wrong == 0 && (err != nil || m.Synthesis.StampsEqual != 1 || m.Synthesis.StampsPassed != 0 || !m.Synthesis.Observed.Equal(seen)):
+			case test.wrong == 0 && (err != nil || m.Synthesis.CheckpointHashesEqual != 1 || m.Synthesis.CheckpointHashesPassed != 0 || !m.Synthesis.Observed.Equal(seen)):
 				t.Errorf("%+v, %v", m, err)
 			case test.wrong != 0 && (!errors.As(err, &stamp) || len(r.catalog().Manifests) != 1):
 				t.Errorf("%+v, %v", m, err)

@@ -105,7 +105,7 @@ func TestPromise1RealMembers(t *testing.T) {
 			r.archive(r.entries, 300)
 			last := r.entries[len(r.entries)-1]
 			if err := segment.WriteMark(t.Context(), r.repo, r.id, raftlog.Mark{Index: last.Index, Term: last.Term, Time: time.Now(), Member: uint64(real.Source.MemberID), Revision: real.HashKV.Revision},
-				&segment.Stamp{Hash: real.HashKV.Hash, HashRevision: real.HashKV.Revision, CompactedRevision: real.HashKV.CompactedRevision}); err != nil {
+				&segment.CheckpointHash{Hash: real.HashKV.Hash, HashRevision: real.HashKV.Revision, CompactedRevision: real.HashKV.CompactedRevision}); err != nil {
 				t.Fatal(err)
 			}
 
@@ -114,7 +114,7 @@ func TestPromise1RealMembers(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.tidy()
-			if m.Synthesis.StampsEqual == 0 || m.HashKV.Hash != real.HashKV.Hash || m.HashKV.Revision != real.HashKV.Revision || m.HashKV.CompactedRevision != real.HashKV.CompactedRevision {
+			if m.Synthesis.CheckpointHashesEqual == 0 || m.HashKV.Hash != real.HashKV.Hash || m.HashKV.Revision != real.HashKV.Revision || m.HashKV.CompactedRevision != real.HashKV.CompactedRevision {
 				t.Errorf("HashKV %+v, live %+v; %+v", m.HashKV, real.HashKV, m.Synthesis)
 			}
 			if m.Facts.RaftIndex != real.Facts.RaftIndex || m.Facts.RaftTerm != real.Facts.RaftTerm || fmt.Sprint(m.Facts.Members) != fmt.Sprint(real.Facts.Members) {

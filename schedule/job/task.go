@@ -192,12 +192,12 @@ func (l *loop) conclude(ctx context.Context, slot string, number int, holder str
 
 // concludeDemands writes the results of runs that were asked of a process of this
 // agent before this one.
-func (l *loop) concludeDemands(ctx context.Context) error {
+func (l *loop) concludeTriggered(ctx context.Context) error {
 	if l.Waiting() != "" {
 		return nil
 	}
 	prefix := "claims/" + l.Name + "/"
-	for obj, err := range l.repo.Sink().List(ctx, prefix, prefix+repository.SlotName(l.Runner.now().Add(-demandsBack))) {
+	for obj, err := range l.repo.Sink().List(ctx, prefix, prefix+repository.SlotName(l.Runner.now().Add(-triggeredBack))) {
 		if err != nil {
 			return fmt.Errorf("list the claims of job %s in %s: %w", l.Name, l.repo, err)
 		}
@@ -286,7 +286,7 @@ func (l *loop) finish(ctx context.Context, task *Task, r Result, err error) erro
 		}
 		return nil
 	})
-	l.tried = trial{slot: task.Slot}
+	l.tried = slotState{slot: task.Slot}
 	switch {
 	case written == nil && last:
 		l.settle(task.Slot)

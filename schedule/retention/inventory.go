@@ -38,7 +38,7 @@ type Timeline struct {
 	Backups []Backup
 	// Spans are the runs of the log that can be read in one go, and Segments the
 	// objects that hold it.
-	Spans    []Run
+	Coverage    []Run
 	Segments []Segment
 	Marks    []repository.MarkName
 	Gaps     []repository.GapName
@@ -203,7 +203,7 @@ func (t *Timeline) holding(pass func(Backup) bool, cut uint64) held {
 	}
 	slices.Sort(h.bases)
 	h.bases = slices.Compact(h.bases)
-	for _, s := range t.Spans {
+	for _, s := range t.Coverage {
 		if s.Last <= cut {
 			continue
 		}

@@ -83,12 +83,12 @@ func (m *model) day() {
 	}
 	m.inv.Clock = m.now
 	for _, t := range m.inv.Timelines {
-		t.Spans = nil
+		t.Coverage = nil
 		for i := range uint64(len(m.time[t.ID])) {
-			if n := len(t.Spans); has(t, i+1) && n > 0 && t.Spans[n-1].Last == i {
-				t.Spans[n-1].Last++
+			if n := len(t.Coverage); has(t, i+1) && n > 0 && t.Coverage[n-1].Last == i {
+				t.Coverage[n-1].Last++
 			} else if has(t, i+1) {
-				t.Spans = append(t.Spans, Run{i + 1, i + 1})
+				t.Coverage = append(t.Coverage, Run{i + 1, i + 1})
 			}
 		}
 	}
@@ -197,10 +197,10 @@ func (m *model) copy() *Inventory {
 // respan lets the spans follow the segments.
 func (m *model) respan() *Inventory {
 	for _, t := range m.inv.Timelines {
-		t.Spans = slices.DeleteFunc(t.Spans, func(r Run) bool { return !has(t, r.Last) })
-		for i := range t.Spans {
-			for !has(t, t.Spans[i].First) {
-				t.Spans[i].First++
+		t.Coverage = slices.DeleteFunc(t.Coverage, func(r Run) bool { return !has(t, r.Last) })
+		for i := range t.Coverage {
+			for !has(t, t.Coverage[i].First) {
+				t.Coverage[i].First++
 			}
 		}
 	}

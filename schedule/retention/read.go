@@ -393,8 +393,8 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range log.Spans() {
-		t.Spans = append(t.Spans, Run{s.FirstIndex, s.LastIndex})
+	for _, s := range log.Coverage() {
+		t.Coverage = append(t.Coverage, Run{s.FirstIndex, s.LastIndex})
 	}
 	for _, h := range log.Headers() {
 		t.Segments = append(t.Segments, Segment{Name: h.Name(), First: h.FirstIndex, Last: h.LastIndex, Bytes: h.Size()})
@@ -427,7 +427,7 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 		t.Segments = append(t.Segments, Segment{Name: name, First: n.First, Last: n.Last, Bytes: o.Size})
 	}
 	t.setLast()
-	t.Marks = log.Alive()
+	t.Marks = log.Heartbeat()
 	for _, m := range t.Marks {
 		r.see(t, m.Time)
 	}

@@ -56,7 +56,7 @@ type Options struct {
 	// Demand starts a job outside its schedule, and names the slot of the run. It is
 	// called for requests that came over ListenSocket alone. It doesn't wait for it. args is a JSON object, {} where none was sent. See the
 	// errors above for those that a client can do something about.
-	Demand func(ctx context.Context, job string, args json.RawMessage) (slot string, err error)
+	Trigger func(ctx context.Context, job string, args json.RawMessage) (slot string, err error)
 	// Run looks up a run, however it stands; nil and no error where there is none.
 	Run func(ctx context.Context, job, slot string) (*job.Run, error)
 	// Metrics answers /metrics; nil means that there are none.
@@ -100,7 +100,7 @@ func newAPI(o Options, now func() time.Time) http.Handler {
 		{http.MethodGet, "/api/v1/status", a.status},
 		{http.MethodGet, "/api/v1/backups", a.backups},
 		{http.MethodGet, "/api/v1/jobs", a.jobs},
-		{http.MethodPost, "/api/v1/jobs/{job}", a.demand},
+		{http.MethodPost, "/api/v1/jobs/{job}", a.trigger},
 		{http.MethodGet, "/api/v1/jobs/{job}/{slot}", a.run},
 	} {
 		mux.HandleFunc(r.method+" "+r.path, r.answer)
@@ -261,7 +261,7 @@ type Run struct {
 	Run *job.Run `json:"run,omitempty"`
 }
 
-func (a *api) demand(w http.ResponseWriter, r *http.Request) {
+func (a *api) trigger(w http.ResponseWriter, r *http.Request) {
 	job := r.PathValue("job")
 	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); !ok {
 		refuse(w, http.StatusForbidden, "this port is read-only: jobs are started over the unix socket of listen.socket, by root and by the agent's own user")
@@ -283,7 +283,7 @@ func (a *api) demand(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusTooManyRequests, fmt.Sprintf("%s was asked for less than %s ago: try again in %s", job, leastInterval, wait.Round(time.Second)))
 		return
 	}
-	slot, err := a.Demand(r.Context(), job, args)
+	slot, err := a.Trigger(r.Context(), job, args)
 	if err != nil {
 		refuse(w, codeOf(err), err.Error())
 		return

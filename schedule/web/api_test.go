@@ -139,7 +139,7 @@ func TestReading(t *testing.T) {
 func TestDemand(t *testing.T) {
 	var name, args string
 	var fails error
-	h := patient(Options{Status: statusOf(known()), Demand: func(_ context.Context, j string, a json.RawMessage) (string, error) {
+	h := patient(Options{Status: statusOf(known()), Trigger: func(_ context.Context, j string, a json.RawMessage) (string, error) {
 		name, args = j, string(a)
 		return "20261121T120000Z-demand-0a1b2c", fails
 	}, Run: func(_ context.Context, _, slot string) (*job.Run, error) {
@@ -209,7 +209,7 @@ func TestRun(t *testing.T) {
 // resolves to 127.0.0.1, reads nothing and starts nothing.
 func TestNoOtherSite(t *testing.T) {
 	started := 0
-	h := New(Options{Status: statusOf(known()), Demand: func(context.Context, string, json.RawMessage) (string, error) {
+	h := New(Options{Status: statusOf(known()), Trigger: func(context.Context, string, json.RawMessage) (string, error) {
 		started++
 		return "x", nil
 	}})
@@ -260,7 +260,7 @@ func TestHostBeyondLoopback(t *testing.T) {
 
 // TestBodies: what is not a JSON object, or large, is refused (promise 4).
 func TestBodies(t *testing.T) {
-	h := patient(Options{Status: statusOf(known()), Demand: demandDone})
+	h := patient(Options{Status: statusOf(known()), Trigger: demandDone})
 	for body, code := range map[string]int{
 		"{}": 202, `{"a": {"b": [1]}}`: 202, "": 202,
 		"null": 400, "[]": 400, `"x"`: 400, "{": 400, "{} {}": 400, "7": 400,
@@ -286,7 +286,7 @@ func read(t *testing.T, r *http.Response) string {
 // while; others are not held up by it, and what was refused does not count.
 func TestLeastInterval(t *testing.T) {
 	at, started, refused := noon, map[string]int{}, error(nil)
-	h := newAPI(Options{Status: statusOf(known()), Demand: func(_ context.Context, job string, _ json.RawMessage) (string, error) {
+	h := newAPI(Options{Status: statusOf(known()), Trigger: func(_ context.Context, job string, _ json.RawMessage) (string, error) {
 		if refused == nil {
 			started[job]++
 		}

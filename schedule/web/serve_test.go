@@ -91,7 +91,7 @@ func serve(t *testing.T, c config.Listen) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	h := Current(c, New(Options{Status: statusOf(known()), Demand: demandDone}), slog.New(slog.DiscardHandler))
+	h := Current(c, New(Options{Status: statusOf(known()), Trigger: demandDone}), slog.New(slog.DiscardHandler))
 	go func() { done <- Serve(ctx, ln, h, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()

@@ -52,7 +52,7 @@ func startJob(socket string) (string, error) {
 // over the port, on loopback or with a client certificate.
 func TestWhoStartsJobs(t *testing.T) {
 	var started atomic.Int32
-	h := New(Options{Status: statusOf(known()), Demand: func(context.Context, string, json.RawMessage) (string, error) {
+	h := New(Options{Status: statusOf(known()), Trigger: func(context.Context, string, json.RawMessage) (string, error) {
 		started.Add(1)
 		return "x", nil
 	}})

@@ -155,7 +155,7 @@ func TestAlteredEntry(t *testing.T) {
 		c.entries = healthy.entries
 		c.stamp(healthy.indexes[1])
 		c.entries = was
-		expect(t, c.check(healthy.ids[2]), report.KindStamp, "revision 9", "served HashKV")
+		expect(t, c.check(healthy.ids[2]), report.KindCheckpointHash, "revision 9", "served HashKV")
 		c.o.Stops = -1
 		expectPassed(t, c.check(healthy.ids[2]), "1 hashes that live members served on the way could not be compared")
 	})

@@ -177,7 +177,7 @@ type proof struct {
 	version string          // that it was read from; empty: not known
 	source  snapshot.ID     // the member that it was read from; 0: not known, or none
 
-	seen     stamps
+	seen     hashComparisons
 	replayed database
 	rebuilt  *walreplay.Rebuilt
 }
@@ -222,7 +222,7 @@ func (p *proof) run(ctx context.Context) error {
 
 // once replays by one version's rules and compares.
 func (p *proof) once(ctx context.Context, version string) (err error) {
-	p.seen = stamps{}
+	p.seen = hashComparisons{}
 	if err := p.rebuild(ctx, version); err != nil {
 		return err
 	}

@@ -413,5 +413,5 @@ func (p *proof) hashes(ctx context.Context) error {
 			p.say("The HashKV in its manifest (%s) is neither's", live.Obtained)
 		}
 	}
-	return p.lastStamps(ctx)
+	return p.lastCheckpointHashes(ctx)
 }

@@ -50,7 +50,7 @@ func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.C
 // newest rebuilds the newest point.
 func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walreplay.Base) (*walreplay.Rebuilt, error) {
 	o := k.o.walreplay(k.o.SourceVersion, k.o.ScratchDir)
-	o.Stamps = walreplay.EveryStamp
+	o.CheckpointHashes = walreplay.EveryCheckpointHash
 	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, b.ID, o)
 	if err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walrepla
 	p.Base = k.o.unpacked(p.Base)
 	began := time.Now()
 	r, err := h.Rebuild(ctx, p, o)
-	var stamp *walreplay.StampError
+	var stamp *walreplay.CheckpointHashError
 	if errors.As(err, &stamp) {
-		k.found(report.KindStamp, "", fmt.Sprintf("index %d", p.Last), "%v", stamp)
+		k.found(report.KindCheckpointHash, "", fmt.Sprintf("index %d", p.Last), "%v", stamp)
 		return nil, nil
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walrepla
 	k.Phases = append(k.Phases, PhasesOf(r, time.Since(began))...)
 	k.Bytes = r.Size() + p.Bytes
 	k.say("the %d entries of the log after %s (raft index %d) were applied to it by etcd's own applier, up to raft index %d: revision %d, HashKV %d; %d hashes that live members served on the way are equal, and %d could not be compared",
-		r.Recipe.Entries, b.Name, b.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash, r.Stamps.Equal, r.Stamps.Passed)
+		r.Recipe.Entries, b.Name, b.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash, r.CheckpointHashes.Equal, r.CheckpointHashes.Passed)
 	return r, nil
 }
 

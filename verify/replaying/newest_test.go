@@ -114,7 +114,7 @@ func TestNewestFaults(t *testing.T) {
 		c.stamp(after + 1)
 		c.entries[after] = entryOf(t, after+1, putOf("/k5", "fals"))
 		c.archive(c.entries, 4)
-		expect(t, c.checkNewest().Check, report.KindStamp, fmt.Sprintf("index %d", after+1), "not what the cluster held")
+		expect(t, c.checkNewest().Check, report.KindCheckpointHash, fmt.Sprintf("index %d", after+1), "not what the cluster held")
 	})
 	t.Run("a damaged backup", func(t *testing.T) {
 		c := healthy.clone(t)

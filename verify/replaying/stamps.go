@@ -15,8 +15,8 @@ import (
 
 // stamps are the hashes that live members served between the base and the
 // snapshot.
-type stamps struct {
-	open   []segment.Alive // not compared yet
+type hashComparisons struct {
+	open   []segment.Heartbeat // not compared yet
 	equal  int
 	passed int // of an etcd that hashes in another way
 }
@@ -32,7 +32,7 @@ type stopped struct {
 // these the last few. The rest is compared at the end, as far as it can be.
 func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) (_ stopped, err error) {
 	at := stopped{base: p.base}
-	for m, err := range p.h.Stamps(ctx, p.base.Index(), p.facts.RaftIndex) {
+	for m, err := range p.h.CheckpointHashes(ctx, p.base.Index(), p.facts.RaftIndex) {
 		var damaged *snapshot.DamagedError
 		if errors.As(err, &damaged) {
 			continue // the checksum level names it
@@ -40,7 +40,7 @@ func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) 
 		if err != nil {
 			return at, fmt.Errorf("read the stamps on the way: %w", err)
 		}
-		if m.Stamp.CompactedRevision > 0 && snapshot.HashesOtherwise(version) {
+		if m.CheckpointHash.CompactedRevision > 0 && snapshot.HashesOtherwise(version) {
 			p.seen.passed++
 			continue
 		}
@@ -73,7 +73,7 @@ func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) 
 			p.phaseTook(string(t.Phase), t.Took)
 		}
 		here := database{name: r.Name(), path: r.Path(), size: r.Size()}
-		if err := p.stampsOf(ctx, here, facts); err != nil {
+		if err := p.checkpointHashesOf(ctx, here, facts); err != nil {
 			return at, err
 		}
 	}
@@ -85,8 +85,8 @@ func (p *proof) stopsAt() []uint64 {
 	most := cmp.Or(p.o.Stops, DefaultStops)
 	last := map[int64]uint64{}
 	for _, m := range p.seen.open {
-		c := max(m.Stamp.CompactedRevision, 0)
-		if c < p.facts.CompactedRevision && m.Index > p.base.Index() && m.Index < p.facts.RaftIndex && m.Revision >= m.Stamp.HashRevision {
+		c := max(m.CheckpointHash.CompactedRevision, 0)
+		if c < p.facts.CompactedRevision && m.Index > p.base.Index() && m.Index < p.facts.RaftIndex && m.Revision >= m.CheckpointHash.HashRevision {
 			last[c] = max(last[c], m.Index)
 		}
 	}
@@ -100,10 +100,10 @@ func (p *proof) stopsAt() []uint64 {
 }
 
 // stampsOf compares the stamps that a state allows.
-func (p *proof) stampsOf(ctx context.Context, d database, facts snapshot.Facts) error {
-	var open []segment.Alive
+func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapshot.Facts) error {
+	var open []segment.Heartbeat
 	for _, m := range p.seen.open {
-		s := m.Stamp
+		s := m.CheckpointHash
 		if max(s.CompactedRevision, 0) != facts.CompactedRevision || s.HashRevision > facts.Revision || s.HashRevision < max(facts.CompactedRevision, 1) {
 			open = append(open, m)
 			continue
@@ -116,7 +116,7 @@ func (p *proof) stampsOf(ctx context.Context, d database, facts snapshot.Facts) 
 			p.seen.equal++
 			continue
 		}
-		p.found(report.KindStamp, "", fmt.Sprintf("revision %d", s.HashRevision),
+		p.found(report.KindCheckpointHash, "", fmt.Sprintf("revision %d", s.HashRevision),
 			"at raft index %d member %016x served HashKV %d for revision %d, compacted revision %d; the log gives %d: from %s on, the log or the snapshot that it was replayed onto is not what the cluster held",
 			m.Index, m.Member, s.Hash, s.HashRevision, s.CompactedRevision, got.Hash, p.base.Name)
 	}
@@ -125,12 +125,12 @@ func (p *proof) stampsOf(ctx context.Context, d database, facts snapshot.Facts) 
 }
 
 // lastStamps compares what is left at the end, and counts.
-func (p *proof) lastStamps(ctx context.Context) error {
+func (p *proof) lastCheckpointHashes(ctx context.Context) error {
 	facts, err := p.replayed.facts(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.stampsOf(ctx, p.replayed, facts); err != nil {
+	if err := p.checkpointHashesOf(ctx, p.replayed, facts); err != nil {
 		return err
 	}
 	switch passed := len(p.seen.open) + p.seen.passed; {

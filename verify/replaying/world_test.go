@@ -141,7 +141,7 @@ func (w *world) stamp(index uint64) {
 		w.t.Fatal(err)
 	}
 	m := raftlog.Mark{Index: index, Term: 2, Time: time.Unix(int64(index), 0), Member: 1, Revision: facts.Revision}
-	s := &segment.Stamp{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
+	s := &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
 	if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, s); err != nil {
 		w.t.Fatal(err)
 	}

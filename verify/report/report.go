@@ -230,7 +230,7 @@ const (
 	// Replay.
 	KindDifference Kind = "difference" // the replayed database differs
 	KindApply      Kind = "apply"      // the log cannot be applied
-	KindStamp      Kind = "stamp"      // the replay gives another hash than the cluster served
+	KindCheckpointHash      Kind = "stamp"      // the replay gives another hash than the cluster served
 
 	// Drill.
 	KindBoot  Kind = "boot"  // the cluster did not start or elect

@@ -92,13 +92,13 @@ func (p *proving) checkAlarms(ctx context.Context) {
 
 const (
 	prefix   = "/requorum-proof-"
-	trialTTL = 30 // seconds
+	testWriteTTL = 30 // seconds
 	// Etcd takes seven seconds to say that an election has lost a request.
 	tidyTimeout = 15 * time.Second
 )
 
 // trial is a write, and what became of it.
-type trial struct {
+type testWrite struct {
 	*proving
 	key      []byte
 	lease    int64
@@ -113,7 +113,7 @@ func (p *proving) checkWrite(ctx context.Context) {
 		p.unproved("%s: %s", about, p.denied)
 		return
 	}
-	t := &trial{proving: p}
+	t := &testWrite{proving: p}
 	err := p.insist(ctx, t.write)
 	if err == nil {
 		err = p.insist(ctx, t.read)
@@ -138,20 +138,20 @@ func (p *proving) checkWrite(ctx context.Context) {
 }
 
 // kv asks a member about keys.
-func (t *trial) kv(ctx context.Context, m *member, what string, do func(context.Context, pb.KVClient) error) error {
+func (t *testWrite) kv(ctx context.Context, m *member, what string, do func(context.Context, pb.KVClient) error) error {
 	return t.client.Ask(ctx, m.status, what, func(ctx context.Context, conn grpc.ClientConnInterface) error { return do(ctx, pb.NewKVClient(conn)) })
 }
 
-func (t *trial) leases(ctx context.Context, what string, do func(context.Context, pb.LeaseClient) error) error {
+func (t *testWrite) leases(ctx context.Context, what string, do func(context.Context, pb.LeaseClient) error) error {
 	return t.client.Ask(ctx, t.serving(false)[0].status, what, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		return do(ctx, pb.NewLeaseClient(conn))
 	})
 }
 
-func (t *trial) write(ctx context.Context) error {
+func (t *testWrite) write(ctx context.Context) error {
 	if t.lease == 0 {
 		err := t.leases(ctx, "granting a lease", func(ctx context.Context, c pb.LeaseClient) error {
-			l, err := c.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: trialTTL})
+			l, err := c.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: testWriteTTL})
 			t.lease = l.GetID()
 			return err
 		})
@@ -187,7 +187,7 @@ func (t *trial) write(ctx context.Context) error {
 }
 
 // read reads through a quorum from every voter, and from learners what they hold.
-func (t *trial) read(ctx context.Context) error {
+func (t *testWrite) read(ctx context.Context) error {
 	for _, m := range t.members {
 		if !m.serves {
 			continue
@@ -211,7 +211,7 @@ func (t *trial) read(ctx context.Context) error {
 
 // remove takes the key and the lease away. The lease alone would take the key with
 // it, half a minute later.
-func (t *trial) remove(ctx context.Context) error {
+func (t *testWrite) remove(ctx context.Context) error {
 	if t.lease == 0 {
 		return nil
 	}

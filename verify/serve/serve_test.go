@@ -137,7 +137,7 @@ func TestPromise4MembersDown(t *testing.T) {
 	if last := heard.all[len(heard.all)-1]; !last.Quorum || !slices.Equal(last.Serving, []string{"m1", "m2"}) || len(last.Missing) != 1 {
 		t.Errorf("heard %+v", last)
 	}
-	if n := len(heard.all); n < 2 || n > int(report.Took/tellEvery)+1 {
+	if n := len(heard.all); n < 2 || n > int(report.Took/reportEvery)+1 {
 		t.Errorf("heard %d times in %s", n, report.Took)
 	}
 	says(t, "proved", report.Proved, "HashKV of m1, m2 is")

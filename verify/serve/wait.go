@@ -19,7 +19,7 @@ import (
 
 const (
 	lookEvery = 300 * time.Millisecond // at the members
-	tellEvery = time.Second            // Request.Waiting
+	reportEvery = time.Second            // Request.Waiting
 )
 
 // stranger is the user that the wait asks as. Nobody has that name, so that it is
@@ -38,7 +38,7 @@ func (p *proving) wait(ctx context.Context) error {
 		case !serving:
 			quorum, p.report.Quorum = time.Time{}, 0
 		}
-		if p.Waiting != nil && (now.Sub(told) >= tellEvery || len(missing) == 0) {
+		if p.Waiting != nil && (now.Sub(told) >= reportEvery || len(missing) == 0) {
 			told = now
 			p.Waiting(p.waiting(!quorum.IsZero(), missing))
 		}

@@ -86,7 +86,7 @@ func TestOnce(t *testing.T) {
 		}
 		r.waitArchived(b, r.cluster.members[0].last(), 20*time.Second)
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 {
+		if n := len(r.openLog(1).Coverage()); n != 1 {
 			t.Errorf("%d spans", n)
 		}
 		// And it says so when it cannot.

@@ -102,7 +102,7 @@ type Config struct {
 	// Stamp is how often a follower takes a live HashKV, which freezes it for
 	// about a second for each GB; never where zero. With authentication on it
 	// needs the root role.
-	Stamp time.Duration
+	CheckpointHash time.Duration
 
 	// OnGap is called, not more than once at a time, when a full snapshot is
 	// due: without it, what is archived from now on cannot be restored. It is
@@ -145,7 +145,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("archive: no repository is given")
 	case c.SpoolDir == "":
 		return c, errors.New("archive: no spool folder is given: segments wait there while the repository is away")
-	case c.Interval < 0 || c.Size < 0 || c.Poll < 0 || c.Takeover < 0 || c.Alive < 0 || c.SpoolLimit < 0 || c.Stamp < 0:
+	case c.Interval < 0 || c.Size < 0 || c.Poll < 0 || c.Takeover < 0 || c.Alive < 0 || c.SpoolLimit < 0 || c.CheckpointHash < 0:
 		return c, errors.New("archive: interval, size, poll, takeover, alive, stamp and spool limit cannot be negative")
 	}
 	c.WALDir = cmp.Or(c.WALDir, filepath.Join(c.DataDir, "member", "wal"))

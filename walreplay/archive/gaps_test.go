@@ -482,7 +482,7 @@ func TestGapIsLeftToTheOthers(t *testing.T) {
 		r.waitArchived(b, last, 30*time.Second)
 		r.waitArchived(again, last, 30*time.Second)
 		r.sameAs(1, r.cluster.members[1].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 || again.raised(AlarmGap) {
+		if n := len(r.openLog(1).Coverage()); n != 1 || again.raised(AlarmGap) {
 			t.Errorf("%d spans, events %+v", n, again.events)
 		}
 	})

@@ -76,7 +76,7 @@ func (s *session) aliveDue(now time.Time) bool {
 
 // writeAlive stores a mark of its own, in the spool where the repository does
 // not take it.
-func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment.Stamp) {
+func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment.CheckpointHash) {
 	s.alive = time.Now()
 	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
 		err := segment.WriteMark(ctx, s.repo, s.timeline, m, stamp)
@@ -93,7 +93,7 @@ func (s *session) writeAlive(ctx context.Context, m raftlog.Mark, stamp *segment
 // spooledMarks bounds the marks of a repository that is away for a day.
 const spooledMarks = 1440
 
-func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
+func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.CheckpointHash) error {
 	s.alive = time.Now()
 	if len(s.spool.marks) >= spooledMarks {
 		return nil
@@ -103,20 +103,20 @@ func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.Stamp) error {
 
 // stampDue reports that a follower is to be asked for a hash: it is frozen for a
 // moment, and a leader would freeze the cluster.
-func (s *session) stampDue(now time.Time) bool {
-	return s.Stamp > 0 && s.seen != nil && !s.seen.late && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.stamped) >= s.Stamp
+func (s *session) checkpointHashDue(now time.Time) bool {
+	return s.CheckpointHash > 0 && s.seen != nil && !s.seen.late && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.checkpointHashed) >= s.CheckpointHash
 }
 
 // takeStamp writes an alive mark with a live HashKV.
-func (s *session) takeStamp(ctx context.Context) {
-	s.stamped = time.Now()
+func (s *session) takeCheckpointHash(ctx context.Context) {
+	s.checkpointHashed = time.Now()
 	status, m := s.status, s.seen.mark()
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
 		hash, err := s.cluster.Hash(ctx, status)
 		return func() error {
 			if err == nil {
 				m.Time = s.Now()
-				s.writeAlive(context.Background(), m, &segment.Stamp{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision})
+				s.writeAlive(context.Background(), m, &segment.CheckpointHash{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision})
 			} else {
 				s.a.failed(fmt.Errorf("no stamp: %w", err))
 			}

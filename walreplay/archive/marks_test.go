@@ -31,7 +31,7 @@ func (r *rig) marks() (all []raftlog.Mark) {
 		}
 		all = append(all, b.Marks...)
 	}
-	for a, err := range l.AliveMarks(context.Background(), 0, math.MaxUint64, 0) {
+	for a, err := range l.Heartbeats(context.Background(), 0, math.MaxUint64, 0) {
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -344,18 +344,18 @@ func TestAliveMarks(t *testing.T) {
 		r.cluster.commit(5, "x")
 		r.waitArchived(a, 5, 5*time.Second)
 		time.Sleep(5*time.Minute + 2*time.Second)
-		first := r.openLog(1).Alive()
+		first := r.openLog(1).Heartbeat()
 		if len(first) < 4 || len(first) > 5 || first[0].Index != 5 || first[0].Member != 1 {
 			t.Errorf("marks %+v", first)
 		}
 		r.gone.away.Store(true)
 		time.Sleep(5 * time.Minute)
-		if n := len(r.openLog(1).Alive()); n != len(first) {
+		if n := len(r.openLog(1).Heartbeat()); n != len(first) {
 			t.Fatal("the repository is not away")
 		}
 		r.gone.away.Store(false)
 		time.Sleep(time.Minute)
-		all := r.openLog(1).Alive()
+		all := r.openLog(1).Heartbeat()
 		if len(all) < len(first)+5 {
 			t.Errorf("%d marks, %d before the repository went away", len(all), len(first))
 		}
@@ -380,11 +380,11 @@ func TestNoAliveMarksUnderLoad(t *testing.T) {
 		r.load(180)
 		last := r.cluster.members[0].last()
 		r.waitArchived(a, last, 30*time.Second)
-		if marks := r.openLog(1).Alive(); len(marks) > 0 {
+		if marks := r.openLog(1).Heartbeat(); len(marks) > 0 {
 			t.Errorf("marks under load: %+v", marks)
 		}
 		time.Sleep(3 * time.Minute)
-		before := r.openLog(1).Alive()
+		before := r.openLog(1).Heartbeat()
 		if len(before) == 0 || before[0].Index != last {
 			t.Fatalf("marks of a quiet cluster: %+v", before)
 		}
@@ -392,7 +392,7 @@ func TestNoAliveMarksUnderLoad(t *testing.T) {
 		r.cluster.members[0].down = true
 		r.cluster.mu.Unlock()
 		time.Sleep(10 * time.Minute)
-		if n := len(r.openLog(1).Alive()); n > len(before)+1 {
+		if n := len(r.openLog(1).Heartbeat()); n > len(before)+1 {
 			t.Errorf("%d marks of a member that is down", n-len(before))
 		}
 	})
@@ -403,7 +403,7 @@ func TestStamps(t *testing.T) {
 	inFakeTime(t, 4, func(t *testing.T, r *rig) {
 		r.cluster.members[2].learner = true
 		for i := range 3 {
-			r.start(i, func(c *Config) { c.Stamp = time.Hour })
+			r.start(i, func(c *Config) { c.CheckpointHash = time.Hour })
 		}
 		r.start(3)
 		r.load(10)
@@ -418,14 +418,14 @@ func TestStamps(t *testing.T) {
 			t.Errorf("the leader, the follower, the learner, and one that nobody wants a stamp of were asked %v times", asked)
 		}
 		stamps := 0
-		for a, err := range r.openLog(1).AliveMarks(context.Background(), 0, math.MaxUint64, 0) {
+		for a, err := range r.openLog(1).Heartbeats(context.Background(), 0, math.MaxUint64, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Stamp != nil {
+			if a.CheckpointHash != nil {
 				stamps++
-				if a.Stamp.Hash != 7 || a.Stamp.HashRevision != 41 || a.Stamp.CompactedRevision != 1 {
-					t.Errorf("stamp %+v", a.Stamp)
+				if a.CheckpointHash.Hash != 7 || a.CheckpointHash.HashRevision != 41 || a.CheckpointHash.CompactedRevision != 1 {
+					t.Errorf("stamp %+v", a.CheckpointHash)
 				}
 			}
 		}

@@ -71,7 +71,7 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	for round := range 2 { // the second one compares, and stamps
 		a, err := New(Config{
 			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].Config().DataDir, Sink: sink, SpoolDir: t.TempDir(),
-			Interval: interval, Alive: interval, Takeover: 2 * interval, Stamp: interval, Tool: "test",
+			Interval: interval, Alive: interval, Takeover: 2 * interval, CheckpointHash: interval, Tool: "test",
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestPromise2SpoolOnASmallDisk(t *testing.T) {
 				r.load(20)
 				r.waitArchived(a, m.last(), 10*time.Second)
 				r.sameAs(1, m.entries)
-				if s := a.State(); s.Spooled != 0 || a.raised(AlarmRestarted) || len(a.snapshots()) > 0 || len(r.openLog(1).Spans()) != 1 {
+				if s := a.State(); s.Spooled != 0 || a.raised(AlarmRestarted) || len(a.snapshots()) > 0 || len(r.openLog(1).Coverage()) != 1 {
 					t.Errorf("state %+v, gaps %+v", s, a.snapshots())
 				}
 			})

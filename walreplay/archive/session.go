@@ -95,7 +95,7 @@ type session struct {
 	retryWait    time.Duration
 	lookAt       time.Time
 	alive        time.Time
-	stamped      time.Time
+	checkpointHashed      time.Time
 	checked      time.Time // when superseded was looked up last
 
 	// What the archive lacks.
@@ -133,7 +133,7 @@ type answer struct {
 func newSession(a *Archiver, once bool) *session {
 	now := time.Now()
 	return &session{
-		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, stamped: now, dueSince: now, fullAt: now,
+		Config: a.config, a: a, once: once, role: Starting, began: now, advanced: now, alive: now, checked: now, checkpointHashed: now, dueSince: now, fullAt: now,
 		answers: make(chan answer, 1), compared: map[repository.TimelineID]uint64{},
 	}
 }
@@ -239,8 +239,8 @@ func (s *session) small(ctx context.Context, now time.Time) {
 		s.writeAlive(ctx, s.seen.mark(), nil)
 	case len(s.spool.marks) > 0:
 		s.drainMark(ctx)
-	case s.stampDue(now):
-		s.takeStamp(ctx)
+	case s.checkpointHashDue(now):
+		s.takeCheckpointHash(ctx)
 	case now.Sub(s.checked) > supersededEvery:
 		s.checkSuperseded(ctx, now)
 	}

@@ -194,7 +194,7 @@ func (p *spool) following(t repository.TimelineID, last segment.Header) []segmen
 }
 
 // addMark keeps an alive mark.
-func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.Stamp) error {
+func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.CheckpointHash) error {
 	if err := segment.WriteMark(context.Background(), p.repo, t, m, stamp); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
@@ -206,7 +206,7 @@ func (p *spool) addMark(t repository.TimelineID, m raftlog.Mark, stamp *segment.
 func (p *spool) moveMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) error {
 	a, err := segment.ReadMark(ctx, p.repo, n)
 	if err == nil {
-		err = segment.WriteMark(ctx, repo, a.Timeline, a.Mark, a.Stamp)
+		err = segment.WriteMark(ctx, repo, a.Timeline, a.Mark, a.CheckpointHash)
 	}
 	if err != nil {
 		return err

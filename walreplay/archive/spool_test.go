@@ -178,7 +178,7 @@ func TestPromise2RepositoryAway(t *testing.T) {
 		r.load(5)
 		time.Sleep(20 * time.Second)
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 {
+		if n := len(r.openLog(1).Coverage()); n != 1 {
 			t.Errorf("%d spans", n)
 		}
 		for i, a := range all {
@@ -218,7 +218,7 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 		r.gone.away.Store(false)
 		r.waitArchived(b, want[len(want)-1].Index, 40*time.Second)
 		r.sameAs(1, want)
-		if n := len(r.openLog(1).Spans()); n != 1 {
+		if n := len(r.openLog(1).Coverage()); n != 1 {
 			t.Errorf("%d spans", n)
 		}
 		if len(b.snapshots()) > 0 {
@@ -316,7 +316,7 @@ func TestTakeoverWhileSpooling(t *testing.T) {
 			t.Errorf("%d bytes stay in the spool", s.Spooled)
 		}
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 {
+		if n := len(r.openLog(1).Coverage()); n != 1 {
 			t.Errorf("%d spans", n)
 		}
 		if a.raised(AlarmTimeline) || a.raised(AlarmGap) {

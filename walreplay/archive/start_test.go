@@ -166,7 +166,7 @@ func TestPromise6AnotherClusterAnswersLater(t *testing.T) {
 		r.cluster.commit(40, "x")
 		m.recorded, m.down = 30, true
 		m.answers = Identity{ClusterID: testCluster + 1, MemberID: 77}
-		a := r.start(0, func(c *Config) { c.Stamp = time.Second })
+		a := r.start(0, func(c *Config) { c.CheckpointHash = time.Second })
 		r.waitArchived(a, 30, 30*time.Second)
 		r.cluster.mu.Lock()
 		m.down = false
@@ -181,8 +181,8 @@ func TestPromise6AnotherClusterAnswersLater(t *testing.T) {
 			t.Errorf("timelines %v, %v", ids, err)
 		}
 		l := r.openLog(1)
-		if n := l.Headers()[len(l.Headers())-1].LastIndex; n != 30 || len(l.Alive()) > 0 {
-			t.Errorf("archived to %d, marks %+v", n, l.Alive())
+		if n := l.Headers()[len(l.Headers())-1].LastIndex; n != 30 || len(l.Heartbeat()) > 0 {
+			t.Errorf("archived to %d, marks %+v", n, l.Heartbeat())
 		}
 		if marks := r.marks(); len(marks) > 0 {
 			t.Errorf("marks %+v", marks)

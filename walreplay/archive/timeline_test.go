@@ -337,7 +337,7 @@ func TestPartOfTheLastSegmentIsCompared(t *testing.T) {
 		r.load(5)
 		b := r.startWith(a.config)
 		r.waitArchived(b, 60, 20*time.Second)
-		if n := len(r.openLog(1).Spans()); n != 1 || len(b.snapshots()) > 0 {
+		if n := len(r.openLog(1).Coverage()); n != 1 || len(b.snapshots()) > 0 {
 			t.Errorf("%d spans, snapshots %+v", n, b.snapshots())
 		}
 		r.sameAs(1, append(want[:30:30], r.cluster.members[0].entries...))
@@ -596,7 +596,7 @@ func TestRolledBackFollower(t *testing.T) {
 		r.cluster.catchUp(1, 0)
 		r.load(5)
 		r.waitFor("end of the alarm", 30*time.Second, func() bool { return !b.has(AlarmRolledBack) })
-		if len(r.openLog(1).Spans()) != 1 || b.State().Timeline.N != 1 {
+		if len(r.openLog(1).Coverage()) != 1 || b.State().Timeline.N != 1 {
 			t.Errorf("timeline %s", b.State().Timeline)
 		}
 	})

@@ -150,8 +150,8 @@ func TestPromise4RaceForOneName(t *testing.T) {
 		if n, _ := writers(all); n != 1 {
 			t.Errorf("%d writers", n)
 		}
-		if len(r.openLog(1).Spans()) != 1 {
-			t.Errorf("spans: %+v", r.openLog(1).Spans())
+		if len(r.openLog(1).Coverage()) != 1 {
+			t.Errorf("spans: %+v", r.openLog(1).Coverage())
 		}
 		r.sameAs(1, want)
 	})
@@ -281,7 +281,7 @@ func TestLateWriter(t *testing.T) {
 			t.Errorf("%d writers, %d was late and %d writes", n, w, v)
 		}
 		r.sameAs(1, r.cluster.members[0].entries)
-		if n := len(r.openLog(1).Spans()); n != 1 {
+		if n := len(r.openLog(1).Coverage()); n != 1 {
 			t.Errorf("%d spans", n)
 		}
 	})
@@ -567,7 +567,7 @@ func TestPromise5WritersWithoutIdentity(t *testing.T) {
 		if len(writers) != 2 || len(a.State().Gaps)+len(b.State().Gaps) > 0 || a.raised(AlarmRestarted) || b.raised(AlarmRestarted) {
 			t.Errorf("writers %v, %+v, %+v", writers, a.State(), b.State())
 		}
-		if spans := r.openLog(1).Spans(); len(spans) != 1 || spans[0].LastIndex != last {
+		if spans := r.openLog(1).Coverage(); len(spans) != 1 || spans[0].LastIndex != last {
 			t.Errorf("spans %+v", spans)
 		}
 		if _, err := r.repo().Timeline(context.Background(), timelineN(2)); err == nil {

@@ -324,7 +324,7 @@ func TestPromise6ContiguousOfAnotherChain(t *testing.T) {
 	if !errors.As(err, &missing) || missing.First != 50 {
 		t.Errorf("got %v", err)
 	}
-	if spans := l.Spans(); len(spans) != 2 || spans[1].FirstIndex != 50 {
+	if spans := l.Coverage(); len(spans) != 2 || spans[1].FirstIndex != 50 {
 		t.Errorf("spans %+v", spans)
 	}
 }
@@ -351,7 +351,7 @@ func TestEntriesWithoutIdentity(t *testing.T) {
 		p.store(t, s, identity.Recipient())
 	}
 	l := openLog(t, repo)
-	if spans := l.Spans(); len(spans) != 1 || spans[0].LastIndex != 99 {
+	if spans := l.Coverage(); len(spans) != 1 || spans[0].LastIndex != 99 {
 		t.Errorf("headers need no identity, but spans are %+v", spans)
 	}
 	_, err := collect(t, l, 1, 99)

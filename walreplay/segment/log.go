@@ -333,7 +333,7 @@ func (l *Log) Timeline() repository.TimelineID { return l.timeline }
 func (l *Log) Headers() []Header { return slices.Clone(l.current().segments) }
 
 // Alive are the names of the alive marks, ordered by index, then time.
-func (l *Log) Alive() []repository.MarkName { return slices.Clone(l.current().alive) }
+func (l *Log) Heartbeat() []repository.MarkName { return slices.Clone(l.current().alive) }
 
 // Foreign are the names of segments whose headers were read, and that nobody who is
 // trusted signed. They are not among the others.

@@ -31,16 +31,16 @@ func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) 
 func TestAliveMarks(t *testing.T) {
 	for _, s := range []sinks.Sink{sinktest.NewMemory(), newDisk(t)} {
 		repo := newRepo(t, s)
-		stamp := &Stamp{Hash: 7, HashRevision: 12, CompactedRevision: 3}
-		var want []Alive
+		stamp := &CheckpointHash{Hash: 7, HashRevision: 12, CompactedRevision: 3}
+		var want []Heartbeat
 		for i := range 70 {
 			m := markOf(uint64(15+i/2), uint64(i%2), second(i))
-			a := Alive{1, testTimeline, m, nil}
+			a := Heartbeat{1, testTimeline, m, nil}
 			if i == 3 {
-				a.Stamp = stamp
+				a.CheckpointHash = stamp
 			}
 			m.Time = m.Time.In(time.FixedZone("", -3600))
-			if err := WriteMark(t.Context(), repo, testTimeline, m, a.Stamp); err != nil {
+			if err := WriteMark(t.Context(), repo, testTimeline, m, a.CheckpointHash); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, a)
@@ -48,8 +48,8 @@ func TestAliveMarks(t *testing.T) {
 		if err := WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp); err != nil {
 			t.Errorf("a second time: %v", err)
 		}
-		var got []Alive
-		for a, err := range openLog(t, repo).AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
+		var got []Heartbeat
+		for a, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestDamagedAliveMarks(t *testing.T) {
 	data[len(data)/2] ^= 1
 	overwrite(t, s, name(2), data)
 	good, bad := 0, 0
-	for _, err := range openLog(t, repo).AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
+	for _, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 		if err == nil {
 			good++
 			continue
@@ -107,7 +107,7 @@ func marksOf(t testing.TB, l *Log) []raftlog.Mark {
 		}
 		all = append(all, marks...)
 	}
-	for a, err := range l.AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
+	for a, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

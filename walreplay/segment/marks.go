@@ -18,17 +18,17 @@ import (
 
 // Alive is a mark that is an object of its own. It tells a quiet cluster from
 // a dead archiver.
-type Alive struct {
+type Heartbeat struct {
 	Format   int                   `json:"format"`
 	Timeline repository.TimelineID `json:"timeline"`
 	raftlog.Mark
-	Stamp *Stamp `json:"stamp,omitempty"`
+	CheckpointHash *CheckpointHash `json:"stamp,omitempty"`
 }
 
 // Stamp is a live HashKV: the cheapest proof that a replay is what the cluster
 // served. It is of the key space from CompactedRevision to HashRevision; at
 // which raft index, it does not tell.
-type Stamp struct {
+type CheckpointHash struct {
 	Hash              uint32 `json:"hash"`
 	HashRevision      int64  `json:"hash_revision"`
 	CompactedRevision int64  `json:"compacted_revision"`
@@ -39,38 +39,38 @@ const markFormat = 1
 // WriteMark stores an alive mark, with a stamp where there is one. One that is
 // stored already stays as it is, and is no error: its name holds all that
 // counts.
-func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark, stamp *Stamp) error {
+func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark, stamp *CheckpointHash) error {
 	m.Time = m.Time.UTC().Round(0)
-	a := Alive{markFormat, t, m, stamp}
+	a := Heartbeat{markFormat, t, m, stamp}
 	return putDocument(ctx, repo, a.name().String(), a)
 }
 
-func (a Alive) name() repository.MarkName {
+func (a Heartbeat) name() repository.MarkName {
 	return repository.MarkName{Timeline: a.Timeline, Index: a.Index, Time: a.Time, Member: a.Member}
 }
 
 // ReadMark reads one alive mark. One that was altered or moved is a
 // *snapshot.DamagedError.
-func ReadMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) (Alive, error) {
-	var a Alive
+func ReadMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) (Heartbeat, error) {
+	var a Heartbeat
 	if err := readDocument(ctx, repo, n.String(), &a); err != nil {
-		return Alive{}, err
+		return Heartbeat{}, err
 	}
 	if a.Format != markFormat {
-		return Alive{}, newerDocument(repo, n.String(), a.Format, markFormat)
+		return Heartbeat{}, newerDocument(repo, n.String(), a.Format, markFormat)
 	}
 	if a.name().String() != n.String() {
-		return Alive{}, damaged(repo.Sink(), n.String(), -1, fmt.Errorf("it is the mark %s: it was moved or copied here", a.name()))
+		return Heartbeat{}, damaged(repo.Sink(), n.String(), -1, fmt.Errorf("it is the mark %s: it was moved or copied here", a.name()))
 	}
 	return a, nil
 }
 
 // readMarks reads many marks, some at once.
-func readMarks(ctx context.Context, repo *repository.Repository, names []repository.MarkName) iter.Seq2[Alive, error] {
-	return func(yield func(Alive, error) bool) {
+func readMarks(ctx context.Context, repo *repository.Repository, names []repository.MarkName) iter.Seq2[Heartbeat, error] {
+	return func(yield func(Heartbeat, error) bool) {
 		for len(names) > 0 {
 			n := min(parallelSmall, len(names))
-			marks, errs := make([]Alive, n), make([]error, n)
+			marks, errs := make([]Heartbeat, n), make([]error, n)
 			var group errgroup.Group
 			for i, name := range names[:n] {
 				group.Go(func() error {
@@ -84,7 +84,7 @@ func readMarks(ctx context.Context, repo *repository.Repository, names []reposit
 				switch {
 				case errors.Is(errs[i], sinks.ErrNotFound):
 				case errs[i] != nil && !isDamage(errs[i]):
-					yield(Alive{}, errs[i])
+					yield(Heartbeat{}, errs[i])
 					return
 				case !yield(marks[i], errs[i]):
 					return
@@ -218,7 +218,7 @@ func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.M
 				return
 			}
 		}
-		alive := slices.DeleteFunc(l.Alive(), func(n repository.MarkName) bool { return !within(n.Time) })
+		alive := slices.DeleteFunc(l.Heartbeat(), func(n repository.MarkName) bool { return !within(n.Time) })
 		for a, err := range readMarks(ctx, l.repo, alive) {
 			if isDamage(err) {
 				continue
@@ -234,8 +234,8 @@ func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.M
 // index, then time; of these the newest so many, or all for 0. A damaged one
 // comes with its *snapshot.DamagedError, and the next ones after it; any other
 // error is the last.
-func (l *Log) AliveMarks(ctx context.Context, first, last uint64, newest int) iter.Seq2[Alive, error] {
-	names := slices.DeleteFunc(l.Alive(), func(n repository.MarkName) bool { return n.Index < first || n.Index > last })
+func (l *Log) Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[Heartbeat, error] {
+	names := slices.DeleteFunc(l.Heartbeat(), func(n repository.MarkName) bool { return n.Index < first || n.Index > last })
 	if newest > 0 {
 		names = names[max(0, len(names)-newest):]
 	}
@@ -372,10 +372,10 @@ func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raft
 // Spread is the time between the earliest and the latest mark of the entries from
 // first to last, alive marks included; 0 where there are none. Once it is more
 // than enough the rest is not read, and it may be longer.
-func (l *Log) Spread(ctx context.Context, first, last uint64, enough time.Duration) (time.Duration, error) {
-	var s Span
+func (l *Log) Duration(ctx context.Context, first, last uint64, enough time.Duration) (time.Duration, error) {
+	var s Coverage
 	err := l.look(ctx, func(v *view) (err error) {
-		s = Span{}
+		s = Coverage{}
 		for _, m := range v.alive {
 			if first <= m.Index && m.Index <= last {
 				s.marked(m.Time, m.Time)

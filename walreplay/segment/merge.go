@@ -111,7 +111,7 @@ type Merger struct {
 	headers  map[string]*item
 	locked   map[string]time.Time // since when it is known, by this host's clock
 	unheld   map[string]time.Time // what names alone call superseded; since when it is known
-	stamped  map[string]bool      // alive marks with a stamp
+	hashed  map[string]bool      // alive marks with a stamp
 }
 
 // NewMerger makes a Merger. It reads nothing yet.
@@ -122,7 +122,7 @@ func NewMerger(c MergeConfig) *Merger {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Merger{MergeConfig: c, claimant: c.Repo.Claimant(job, c.Holder, patience), headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, stamped: map[string]bool{}}
+	return &Merger{MergeConfig: c, claimant: c.Repo.Claimant(job, c.Holder, patience), headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, hashed: map[string]bool{}}
 }
 
 // Merge does what is due now, if it is this host's. It returns what it did

@@ -124,7 +124,7 @@ func (a *archive) check(identities ...age.Identity) {
 		a.t.Fatal(err)
 	}
 	var got []raftlog.Entry
-	for _, span := range l.Spans() {
+	for _, span := range l.Coverage() {
 		for e, err := range l.Entries(a.t.Context(), span.FirstIndex, span.LastIndex) {
 			if err != nil {
 				a.t.Fatal(err)
@@ -145,7 +145,7 @@ func (a *archive) check(identities ...age.Identity) {
 			marks = append(marks, b.Marks...)
 		}
 	}
-	for m, err := range l.AliveMarks(a.t.Context(), 0, math.MaxUint64, 0) {
+	for m, err := range l.Heartbeats(a.t.Context(), 0, math.MaxUint64, 0) {
 		if err != nil {
 			a.t.Fatal(err)
 		}

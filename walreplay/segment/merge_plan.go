@@ -311,9 +311,9 @@ func (m *Merger) forget(l *listing) {
 	for _, mark := range l.marks {
 		there[mark.object.Name] = true
 	}
-	for name := range m.stamped {
+	for name := range m.hashed {
 		if !there[name] {
-			delete(m.stamped, name)
+			delete(m.hashed, name)
 		}
 	}
 }

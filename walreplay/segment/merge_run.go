@@ -295,7 +295,7 @@ func (m *Merger) repeated(l *listing) []mark {
 	var found []mark
 	for i, k := range l.marks {
 		at := place{k.Index, k.Member}
-		if i != first[at] && i != last[at] && l.old(k.object, keep) && !m.stamped[k.object.Name] {
+		if i != first[at] && i != last[at] && l.old(k.object, keep) && !m.hashed[k.object.Name] {
 			found = append(found, k)
 		}
 	}
@@ -310,7 +310,7 @@ func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport)
 	for _, k := range m.repeated(l) {
 		group.Go(func() error {
 			alive, err := ReadMark(groupCtx, m.Repo, k.MarkName)
-			if err == nil && alive.Stamp == nil {
+			if err == nil && alive.CheckpointHash == nil {
 				err = m.Repo.Sink().Delete(groupCtx, k.object.Name)
 			}
 			mu.Lock()
@@ -323,8 +323,8 @@ func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport)
 				r.Damaged = append(r.Damaged, err)
 			case err != nil:
 				return fmt.Errorf("remove a repeated mark: %w", err)
-			case alive.Stamp != nil:
-				m.stamped[k.object.Name] = true
+			case alive.CheckpointHash != nil:
+				m.hashed[k.object.Name] = true
 			default:
 				r.Marks++
 			}

@@ -357,16 +357,16 @@ func TestPromise5Marks(t *testing.T) {
 		a := newArchive(t)
 		m := a.merger("a")
 		a.run(1, 2, time.Second)
-		put := func(index, member uint64, stamp *segment.Stamp) {
+		put := func(index, member uint64, stamp *segment.CheckpointHash) {
 			mark := raftlog.Mark{Index: index, Term: 2, Time: time.Now(), Member: member}
 			if err := segment.WriteMark(t.Context(), a.repo, timeline, mark, stamp); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i := range 2 * 1440 {
-			var stamp *segment.Stamp
+			var stamp *segment.CheckpointHash
 			if i == 700 {
-				stamp = &segment.Stamp{Hash: 1, HashRevision: 2, CompactedRevision: 1}
+				stamp = &segment.CheckpointHash{Hash: 1, HashRevision: 2, CompactedRevision: 1}
 			}
 			put(20, 1, stamp)
 			put(20, 2, nil)
@@ -381,18 +381,18 @@ func TestPromise5Marks(t *testing.T) {
 		put(20, 1, nil)
 		put(20, 2, nil)
 		a.merge(m)
-		left := map[uint64][]segment.Alive{}
+		left := map[uint64][]segment.Heartbeat{}
 		stamps := 0
 		l, err := segment.OpenLog(t.Context(), a.repo, timeline)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k, err := range l.AliveMarks(t.Context(), 0, math.MaxUint64, 0) {
+		for k, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			left[k.Member] = append(left[k.Member], k)
-			if k.Stamp != nil {
+			if k.CheckpointHash != nil {
 				stamps++
 			}
 		}
@@ -409,7 +409,7 @@ func TestPromise5Marks(t *testing.T) {
 			time.Sleep(time.Duration(i%2) * time.Hour)
 		}
 		a.merge(m)
-		for _, want := range []segment.Alive{left[1][2], left[2][1]} {
+		for _, want := range []segment.Heartbeat{left[1][2], left[2][1]} {
 			if _, err := segment.ReadMark(t.Context(), a.repo, repository.MarkName{Timeline: timeline, Index: 20, Time: want.Time, Member: want.Member}); err != nil {
 				t.Errorf("the last mark of member %d: %v", want.Member, err)
 			}

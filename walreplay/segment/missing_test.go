@@ -198,7 +198,7 @@ func TestRequestsGrowWithWhatIsNotMerged(t *testing.T) {
 	}
 	opens, lists := counted.Calls(sinktest.Open), counted.Calls(sinktest.List)
 	l := openLog(t, repo)
-	if got := l.Spans(); len(got) != 1 || got[0].LastIndex != hours*hour*2 {
+	if got := l.Coverage(); len(got) != 1 || got[0].LastIndex != hours*hour*2 {
 		t.Errorf("spans %+v", got)
 	}
 	opens, lists = counted.Calls(sinktest.Open)-opens, counted.Calls(sinktest.List)-lists
@@ -239,7 +239,7 @@ func TestWhatJoinsChainsIsRead(t *testing.T) {
 			if missing, last, err := l.Missing(1); len(missing) > 0 || last != 80 || err != nil {
 				t.Errorf("missing %v, to %d, %v", missing, last, err)
 			}
-			if spans := l.Spans(); len(spans) != 1 {
+			if spans := l.Coverage(); len(spans) != 1 {
 				t.Errorf("spans %+v", spans)
 			}
 			wantEntries(t, l, "a", 1, 80)

@@ -53,7 +53,7 @@ func TestNamesTellWhatHeadersTell(t *testing.T) {
 			if n := s.Calls(sinktest.Open) - before; n > endsRead+1 {
 				t.Errorf("%d reads to open it", n)
 			}
-			want, got := all.Spans(), l.Spans()
+			want, got := all.Coverage(), l.Coverage()
 			if len(got) != 1 || len(want) != 1 || got[0].LastIndex != want[0].LastIndex || got[0].FirstIndex != want[0].FirstIndex ||
 				got[0].LastRevision != want[0].LastRevision || !got[0].LastMark.Equal(want[0].LastMark) || got[0].Segments != want[0].Segments || got[0].Size != want[0].Size {
 				t.Errorf("%+v, not %+v", got, want)
@@ -156,7 +156,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := len(l.Spans()); n != c.spans {
+			if n := len(l.Coverage()); n != c.spans {
 				t.Errorf("names tell of %d spans", n)
 			}
 			last := c.pieces[len(c.pieces)-1].last
@@ -195,11 +195,11 @@ func TestNamesThatLeaveOutWhatCounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := fmt.Sprint(l.Spans()), fmt.Sprint(all.Spans()); got != want {
+			if got, want := fmt.Sprint(l.Coverage()), fmt.Sprint(all.Coverage()); got != want {
 				t.Errorf("%s, not %s", got, want)
 			}
-			if len(l.Damaged()) != c.damaged || c.damaged == 0 && len(l.Spans()) != 1 {
-				t.Errorf("damaged: %v; spans: %+v", l.Damaged(), l.Spans())
+			if len(l.Damaged()) != c.damaged || c.damaged == 0 && len(l.Coverage()) != 1 {
+				t.Errorf("damaged: %v; spans: %+v", l.Damaged(), l.Coverage())
 			}
 		})
 	}

@@ -83,11 +83,11 @@ func TestForeignLog(t *testing.T) {
 			}
 			for _, l := range []*Log{byNames, openLog(t, own)} {
 				wantEntries(t, l, "a", 1, last)
-				if spans := l.Spans(); len(spans) != 1 || spans[0].LastIndex != last {
+				if spans := l.Coverage(); len(spans) != 1 || spans[0].LastIndex != last {
 					t.Errorf("spans %+v", spans)
 				}
-				if len(l.Damaged()) > 0 || len(l.Alive()) > 0 || len(l.Gaps()) > 0 {
-					t.Errorf("damaged %v, alive %v, gaps %v", l.Damaged(), l.Alive(), l.Gaps())
+				if len(l.Damaged()) > 0 || len(l.Heartbeat()) > 0 || len(l.Gaps()) > 0 {
+					t.Errorf("damaged %v, alive %v, gaps %v", l.Damaged(), l.Heartbeat(), l.Gaps())
 				}
 				if low, high, err := l.At(t.Context(), start.Add(time.Minute)); low != nil || high != nil || err != nil {
 					t.Errorf("marks %v, %v, %v", low, high, err)

@@ -8,7 +8,7 @@ import (
 
 // Span is a run of entries that Entries can read in one go, as far as headers
 // tell. Between two spans there is a gap, or nothing that joins them.
-type Span struct {
+type Coverage struct {
 	FirstIndex, FirstTerm uint64
 	LastIndex, LastTerm   uint64
 	// FirstRevision is known to be reached by the end of the first segment that
@@ -45,10 +45,10 @@ func (g Gap) Missing() uint64 {
 
 // Spans are the runs of entries that the log holds, in their order. They are
 // told from headers alone, less what reading showed to be damaged.
-func (l *Log) Spans() []Span {
+func (l *Log) Coverage() []Coverage {
 	v := l.current()
 	usable := func(h Header) bool { return !l.spoiled(h.name()) }
-	var all []Span
+	var all []Coverage
 	for end := uint64(0); ; {
 		first := slices.IndexFunc(v.segments, func(h Header) bool { return h.LastIndex > end && usable(h) })
 		if first < 0 {
@@ -63,14 +63,14 @@ func (l *Log) Spans() []Span {
 			start: func(h Header) bool { return h.FirstIndex == begin.FirstIndex },
 		}.run()
 		last := v.segments[w.farthest]
-		all = append(all, v.span(begin, last, usable))
+		all = append(all, v.coverage(begin, last, usable))
 		end = last.LastIndex
 	}
 }
 
 // span describes the run from the segment first to the segment last.
-func (v *view) span(first, last Header, usable func(Header) bool) Span {
-	s := Span{FirstIndex: first.FirstIndex, FirstTerm: first.FirstTerm, LastIndex: last.LastIndex, LastTerm: last.LastTerm}
+func (v *view) coverage(first, last Header, usable func(Header) bool) Coverage {
+	s := Coverage{FirstIndex: first.FirstIndex, FirstTerm: first.FirstTerm, LastIndex: last.LastIndex, LastTerm: last.LastTerm}
 	for _, h := range v.segments {
 		if h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex || !usable(h) {
 			continue
@@ -93,7 +93,7 @@ func (v *view) span(first, last Header, usable func(Header) bool) Span {
 	return s
 }
 
-func (s *Span) marked(first, last time.Time) {
+func (s *Coverage) marked(first, last time.Time) {
 	if s.FirstMark.IsZero() || first.Before(s.FirstMark) {
 		s.FirstMark = first
 	}
@@ -107,7 +107,7 @@ func (s *Span) marked(first, last time.Time) {
 // there after all is left out.
 func (l *Log) Gaps() []Gap {
 	v := l.current()
-	spans := l.Spans()
+	spans := l.Coverage()
 	if len(spans) == 0 {
 		var all []Gap
 		for _, r := range v.records {

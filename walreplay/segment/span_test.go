@@ -43,7 +43,7 @@ func TestSpansAndGaps(t *testing.T) {
 	}
 
 	l := openLog(t, repo)
-	spans := l.Spans()
+	spans := l.Coverage()
 	var got [][2]uint64
 	for _, s := range spans {
 		got = append(got, [2]uint64{s.FirstIndex, s.LastIndex})
@@ -90,13 +90,13 @@ func TestSpansLessDamagedBodies(t *testing.T) {
 	data[len(data)-1] ^= 1
 	overwrite(t, s, h.Name(), data)
 	l := openLog(t, repo)
-	if n := len(l.Spans()); n != 1 {
+	if n := len(l.Coverage()); n != 1 {
 		t.Fatalf("%d spans by headers", n)
 	}
 	if _, err := collect(t, l, 1, 29); err == nil {
 		t.Fatal("damage was not found")
 	}
-	if n := len(l.Spans()); n != 2 {
+	if n := len(l.Coverage()); n != 2 {
 		t.Errorf("%d spans, the middle one is damaged", n)
 	}
 }
@@ -104,7 +104,7 @@ func TestSpansLessDamagedBodies(t *testing.T) {
 func TestEmptyLog(t *testing.T) {
 	repo := newRepo(t, sinktest.NewMemory())
 	l := openLog(t, repo)
-	if len(l.Spans())+len(l.Gaps())+len(l.Damaged())+len(l.Headers()) > 0 {
+	if len(l.Coverage())+len(l.Gaps())+len(l.Damaged())+len(l.Headers()) > 0 {
 		t.Errorf("%+v", l)
 	}
 	if low, high, err := l.At(t.Context(), start); low != nil || high != nil || err != nil {
@@ -132,7 +132,7 @@ func TestTruncatedSegmentsAreFoundByListing(t *testing.T) {
 	h, data := piece{"a", 1, 1, 9, 0, nil, 0}.encode(t)
 	overwrite(t, s, h.Name(), data[:len(data)-1])
 	l := openLog(t, repo)
-	if d := l.Damaged(); len(d) != 1 || d[0].Name != h.Name() || len(l.Spans()) > 0 {
+	if d := l.Damaged(); len(d) != 1 || d[0].Name != h.Name() || len(l.Coverage()) > 0 {
 		t.Errorf("damaged %v", d)
 	}
 }
@@ -154,8 +154,8 @@ func TestDamagedGapRecord(t *testing.T) {
 	data[len(data)/2] ^= 1
 	overwrite(t, s, n.String(), data)
 	l := openLog(t, repo)
-	if len(l.Damaged()) != 2 || len(l.Spans()) != 1 || len(l.Gaps()) != 0 {
-		t.Errorf("%v, %+v, %+v", l.Damaged(), l.Spans(), l.Gaps())
+	if len(l.Damaged()) != 2 || len(l.Coverage()) != 1 || len(l.Gaps()) != 0 {
+		t.Errorf("%v, %+v, %+v", l.Damaged(), l.Coverage(), l.Gaps())
 	}
 	for _, d := range l.Damaged() {
 		wantDamaged(t, d.Name, d.Err)

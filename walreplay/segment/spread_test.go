@@ -38,12 +38,12 @@ func TestSpread(t *testing.T) {
 		{95, 99, 4 * time.Second},
 		{2, 100, 99 * time.Second},
 	} {
-		if got, err := l.Spread(t.Context(), c.first, c.last, time.Hour); err != nil || got != c.want {
+		if got, err := l.Duration(t.Context(), c.first, c.last, time.Hour); err != nil || got != c.want {
 			t.Errorf("%d to %d: %s, want %s (%v)", c.first, c.last, got, c.want, err)
 		}
 	}
 	before := s.Calls(sinktest.Open)
-	if got, err := l.Spread(t.Context(), 1, 90, time.Second); err != nil || got <= time.Second {
+	if got, err := l.Duration(t.Context(), 1, 90, time.Second); err != nil || got <= time.Second {
 		t.Errorf("%s, %v", got, err)
 	}
 	if n := s.Calls(sinktest.Open) - before; n > 2 {

@@ -30,7 +30,7 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 }
 
 // DriverState is the folder of the operator's own: the journal of a recovery.
-func (s *Site) DriverState() string { return filepath.Join(s.Dir, "cluster.yaml.recovery") }
+func (s *Site) CoordinatorState() string { return filepath.Join(s.Dir, "cluster.yaml.recovery") }
 
 // quoted is JSON, which YAML reads.
 func quoted(t testing.TB, v any) string {

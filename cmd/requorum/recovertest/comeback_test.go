@@ -39,7 +39,7 @@ func TestPoint5OldMembersComeBack(t *testing.T) {
 		if !strings.Contains(e.Stderr, "declare-dead") {
 			t.Errorf("what to do is not said: %s", e)
 		}
-		s.look(t, exitUsage, hosts, "--members", "m1")
+		s.survey(t, exitUsage, hosts, "--members", "m1")
 	}
 	r := s.recover(t, exitUnproven, s.Members(), "--members", "m1", "--declare-dead", "m2,m3", "--accept-loss", s.Cluster)
 	timeline := opened(t, r)

@@ -14,7 +14,7 @@ import (
 // JournalLines counts the lines of the newest recovery's journal.
 func (s *Site) JournalLines(t testing.TB) int {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(s.DriverState(), "*", "journal.jsonl"))
+	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func (s *Site) JournalLines(t testing.TB) int {
 // Recoveries counts those that have a journal.
 func (s *Site) Recoveries(t testing.TB) int {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(s.DriverState(), "*", "journal.jsonl"))
+	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func (s *Site) Recoveries(t testing.TB) int {
 // LastEvent is that of the newest journal's last line.
 func (s *Site) LastEvent(t testing.TB) host.Event {
 	t.Helper()
-	runs, err := host.ReadFolder(s.DriverState())
+	runs, err := host.ReadFolder(s.CoordinatorState())
 	if err != nil || len(runs) == 0 {
 		t.Fatalf("the journals of recoveries: %v, %v", runs, err)
 	}

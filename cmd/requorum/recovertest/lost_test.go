@@ -76,7 +76,7 @@ func (s *Site) afterLoss(t *testing.T, l *Load, lost, survivors []*Host) {
 		}
 		args = append(args, "--members", strings.Join(left, ","))
 	}
-	p := s.look(t, exitUnproven, hosts, args...)
+	p := s.survey(t, exitUnproven, hosts, args...)
 	if p.Plan == nil || p.Plan.Chosen == "" || p.Plan.Proven || p.Plan.Loss.Text == "" {
 		t.Fatalf("the plan: %+v", p.Plan)
 	}

@@ -89,10 +89,10 @@ func (s *Site) recovering(t testing.TB, hosts []*Host, args ...string) []string 
 }
 
 // look runs `recover --dry-run`.
-func (s *Site) look(t testing.TB, code int, hosts []*Host, args ...string) recovery.Prospect {
+func (s *Site) survey(t testing.TB, code int, hosts []*Host, args ...string) recovery.Preview {
 	t.Helper()
 	e := s.Must(t, code, append([]string{"recover", "--config", s.ClusterFile(t, hosts...), "--output", "json", "--dry-run"}, args...)...)
-	var p recovery.Prospect
+	var p recovery.Preview
 	e.Decode(t, &p)
 	return p
 }

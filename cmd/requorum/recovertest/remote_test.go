@@ -33,7 +33,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	s.waitStored(t, first)
 	// The drill, while all is well: the members are to be stopped, and none is to be
 	// declared dead.
-	if p := s.look(t, exitFailed, s.Hosts()); !p.Plan.Fence.Closes || p.Plan.Fence.Enough || len(p.Plan.Fence.Stopping) != 3 || strings.Contains(p.Plan.Fence.Why, "declare-dead") {
+	if p := s.survey(t, exitFailed, s.Hosts()); !p.Plan.Fence.Closes || p.Plan.Fence.Enough || len(p.Plan.Fence.Stopping) != 3 || strings.Contains(p.Plan.Fence.Why, "declare-dead") {
 		t.Errorf("the fence of a dry run: %+v", p.Plan.Fence)
 	}
 	at := s.timeAfter(t, lost...)
@@ -127,10 +127,10 @@ func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
 	if !strings.Contains(e.Stderr, "nothing was changed: the host of "+h.Name+" cannot read") || !strings.Contains(e.Stderr, "s3://") {
 		t.Errorf("what is refused: %s", e)
 	}
-	p := s.look(t, exitFailed, s.Hosts(), given...)
+	p := s.survey(t, exitFailed, s.Hosts(), given...)
 	for i, word := range []string{"readable", "readable", "unreadable"} {
-		if got := p.Hosts[i].RepositoriesWord(); got != word || len(p.Obstacles) != 1 {
-			t.Errorf("%s: %s, want %s; obstacles: %q", p.Hosts[i].Member, got, word, p.Obstacles)
+		if got := p.Hosts[i].RepositoriesWord(); got != word || len(p.Blockers) != 1 {
+			t.Errorf("%s: %s, want %s; obstacles: %q", p.Hosts[i].Member, got, word, p.Blockers)
 		}
 	}
 	h.reachable(t)

@@ -135,7 +135,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 				t.Error("it is said to be stopped, and listens")
 				_ = c.Close()
 			}
-			if _, err := line.As(run2, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run1) {
+			if _, err := line.As(run2, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
 				t.Errorf("another run: %v", err)
 			}
 			var folder string
@@ -155,7 +155,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if _, err := c.Start(t.Context()); codeOf(err) != Unstartable {
 				t.Errorf("started without its data: %v", err)
 			}
-			if _, err := line.As(run2, "").Undo(t.Context()); codeOf(err) != Held {
+			if _, err := line.As(run2, "").Undo(t.Context()); codeOf(err) != Conflict {
 				t.Errorf("undone by another run: %v", err)
 			}
 			if _, err := c.Undo(t.Context()); err != nil {
@@ -189,7 +189,7 @@ func TestTakeOver(t *testing.T) {
 	for _, c := range []struct {
 		takes string
 		want  Code
-	}{{"", Held}, {"recovery-9", Held}, {run1, ""}} {
+	}{{"", Conflict}, {"recovery-9", Conflict}, {run1, ""}} {
 		_, err := line.As(run2, c.takes).Stop(t.Context())
 		if codeOf(err) != c.want || (err == nil) != (c.want == "") {
 			t.Errorf("takes over %q: %v", c.takes, err)
@@ -198,7 +198,7 @@ func TestTakeOver(t *testing.T) {
 	if state, err := line.As(run2, "").Member(t.Context()); err != nil || state.Run != run2 {
 		t.Errorf("%+v %v", state, err)
 	}
-	if _, err := line.As(run1, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run2) {
+	if _, err := line.As(run1, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run2) {
 		t.Errorf("by the one that lost it: %v", err)
 	}
 }
@@ -220,7 +220,7 @@ func TestResumeLetsTheMemberGo(t *testing.T) {
 	if _, err := first.Stop(t.Context()); err != nil || holder() != run1 {
 		t.Fatalf("%q has it, %v", holder(), err)
 	}
-	if _, err := second.Stop(t.Context()); codeOf(err) != Held {
+	if _, err := second.Stop(t.Context()); codeOf(err) != Conflict {
 		t.Fatalf("held: %v", err)
 	}
 	for range 2 {
@@ -232,7 +232,7 @@ func TestResumeLetsTheMemberGo(t *testing.T) {
 		t.Fatalf("%q has it, %v", holder(), err)
 	}
 	// What is not one's own is not let go.
-	if _, err := first.Resume(t.Context()); codeOf(err) != Held || holder() != run2 {
+	if _, err := first.Resume(t.Context()); codeOf(err) != Conflict || holder() != run2 {
 		t.Errorf("%q has it, %v", holder(), err)
 	}
 }

@@ -42,9 +42,9 @@ func TestRequestsAreBounded(t *testing.T) {
 
 // What a host says its log is, is taken up to a bound.
 func TestDigestIsBounded(t *testing.T) {
-	old := digestLimit
-	digestLimit = 1 << 20
-	defer func() { digestLimit = old }()
+	old := summaryLimit
+	summaryLimit = 1 << 20
+	defer func() { summaryLimit = old }()
 	host := NewRemote(RemoteOptions{Member: "m1", Version: "test", Command: []string{"/bin/sh", "-c", `
 		echo '{"requorum":"test"}'
 		read -r configure
@@ -55,7 +55,7 @@ func TestDigestIsBounded(t *testing.T) {
 	defer host.Close()
 	var got bytes.Buffer
 	err := host.As("run", "").Survey(t.Context(), &got, "")
-	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes came") || int64(got.Len()) > digestLimit {
+	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes came") || int64(got.Len()) > summaryLimit {
 		t.Errorf("%d bytes were taken: %v", got.Len(), err)
 	}
 }

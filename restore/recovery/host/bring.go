@@ -283,7 +283,7 @@ func ownerFolder(bring, owner string, parts ...string) string {
 }
 
 // checkRoom fails where a folder's file system has no room for so many bytes.
-func checkRoom(dir string, need int64, what string) error {
+func checkSpace(dir string, need int64, what string) error {
 	free, known, err := safedir.Free(dir)
 	if err != nil || !known || free >= need {
 		return err

@@ -271,19 +271,19 @@ func (h *testHost) leftovers() []string {
 // survey surveys the hosts from afar.
 func (l *lost) survey(t *testing.T, run string, hosts ...*testHost) {
 	t.Helper()
-	var digests []sources.Digest
+	var digests []sources.Summary
 	for _, h := range hosts {
 		var out bytes.Buffer
 		if err := h.operator(run1).Survey(t.Context(), &out, run); err != nil {
 			t.Fatal(err)
 		}
-		digests = append(digests, sources.Digest{Name: h.name, Open: func() (io.ReadCloser, error) {
+		digests = append(digests, sources.Summary{Name: h.name, Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(out.Bytes())), nil
 		}})
 	}
 	repo := l.open(t)
 	var err error
-	if l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Digests: digests, Repos: []*repository.Repository{repo}}); err != nil {
+	if l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Summaries: digests, Repos: []*repository.Repository{repo}}); err != nil {
 		t.Fatal(err)
 	}
 	if l.plan, err = sources.Decide(l.findings, sources.DecideRequest{}); err != nil {

@@ -19,11 +19,11 @@ func TestOtherFirst(t *testing.T) {
 		{[]string{"m2", "a"}, "m1 m1 m2 a", true},
 		{[]string{"m1", "m2", "a"}, "m1 m2 a m1", false},
 	} {
-		var ways []*way
+		var ways []*route
 		for _, owner := range []string{"m1", "m2", "a", "m1"} {
-			ways = append(ways, &way{source: sources.Source{Base: sources.Base{Owner: owner}}})
+			ways = append(ways, &route{source: sources.Source{Base: sources.Base{Owner: owner}}})
 		}
-		s := &rebuilding{request: &request{plan: RebuildPlan{Beside: c.beside}}}
+		s := &rebuilding{request: &request{plan: RebuildPlan{CompareWith: c.beside}}}
 		s.otherFirst(ways)
 		got := ""
 		for i, w := range ways {

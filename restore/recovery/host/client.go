@@ -472,7 +472,7 @@ func (c *Client) Data(ctx context.Context, a DataArguments, w io.Writer) (*Sent,
 // the one that the sender reckoned, and it has no more than digestLimit bytes; w may
 // then have got some.
 func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
-	sum := newSummedWriter(&atMost{w, digestLimit}, -1)
+	sum := newSummedWriter(&atMost{w, summaryLimit}, -1)
 	var sent Sent
 	err := c.call(ctx, verbSurvey, surveyArguments{Run: run}, &sent, sum)
 	if err == nil {
@@ -486,7 +486,7 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 
 // digestLimit is more than a digest can have: some 20 bytes for each entry of a log that
 // has a hundred million. A variable for tests.
-var digestLimit int64 = 4 << 30
+var summaryLimit int64 = 4 << 30
 
 // atMost fails where more is written than it lets through.
 type atMost struct {
@@ -496,7 +496,7 @@ type atMost struct {
 
 func (a *atMost) Write(p []byte) (int, error) {
 	if a.left -= int64(len(p)); a.left < 0 {
-		return 0, fmt.Errorf("more than %d bytes came", digestLimit)
+		return 0, fmt.Errorf("more than %d bytes came", summaryLimit)
 	}
 	return a.w.Write(p)
 }

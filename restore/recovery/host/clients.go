@@ -84,12 +84,12 @@ func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
 	known := h.Journal.Quiesce()
 	switch {
 	case known == nil && len(h.Clients) == 0:
-		return &Done{}, h.letGo(a.Run)
+		return &Done{}, h.release(a.Run)
 	case known == nil:
 		return &Done{
 			Clients:  h.clientStates(ctx, nil),
 			Warnings: []string{"nothing was resumed: the clients of this host are not quiesced, or were resumed before"},
-		}, h.letGo(a.Run)
+		}, h.release(a.Run)
 	}
 	for _, k := range known.Clients {
 		if h.client(k.Name) == nil {
@@ -122,12 +122,12 @@ func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := h.Journal.Add(record{Run: a.Run, Step: stepResumed}); err != nil {
 		return nil, err
 	}
-	return done, h.letGo(a.Run)
+	return done, h.release(a.Run)
 }
 
 // letGo ends the run's hold of a member that it did not start: a resume is the last
 // that a run does on a host.
-func (h *host) letGo(run string) error {
+func (h *host) release(run string) error {
 	if !h.Journal.Holds(run) {
 		return nil
 	}

@@ -208,7 +208,7 @@ func TestQuiesceAndResume(t *testing.T) {
 	}
 	other := line.As(run2, "")
 	for what, act := range map[string]error{"quiesce": second(other.Quiesce(t.Context())), "resume": second(other.Resume(t.Context())), "stop": second(other.Stop(t.Context()))} {
-		if codeOf(act) != Held || !strings.Contains(act.Error(), run1) {
+		if codeOf(act) != Conflict || !strings.Contains(act.Error(), run1) {
 			t.Errorf("%s by another run: %v", what, act)
 		}
 	}
@@ -295,7 +295,7 @@ func TestQuiesceThatFails(t *testing.T) {
 	if _, err := line.As(run2, run1).Quiesce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := line.As(run1, "").Resume(t.Context()); codeOf(err) != Held {
+	if _, err := line.As(run1, "").Resume(t.Context()); codeOf(err) != Conflict {
 		t.Errorf("%v", err)
 	}
 	if done, err = line.As(run2, "").Resume(t.Context()); err != nil {

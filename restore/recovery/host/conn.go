@@ -88,7 +88,7 @@ type conversation struct {
 	next  uint64
 	calls map[uint64]*call
 	asked map[uint64]context.CancelFunc
-	held  int // bytes of what the other side asks for
+	conflict  int // bytes of what the other side asks for
 	ended error
 
 	heard   atomic.Int64 // when the last line came, as nanoseconds since began
@@ -182,7 +182,7 @@ func (c *conversation) serve(ctx context.Context) error {
 func (c *conversation) hold(more int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held += more; c.held > maxValue {
+	if c.conflict += more; c.conflict > maxValue {
 		return fmt.Errorf("requests of more than %d bytes came at once", maxValue)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (c *conversation) begin(ctx context.Context, f frame, arguments []byte) err
 		}
 		c.mu.Lock()
 		delete(c.asked, f.ID)
-		c.held -= len(arguments)
+		c.conflict -= len(arguments)
 		c.mu.Unlock()
 		_ = c.send(answer, v) // who cannot be told asks again
 	})

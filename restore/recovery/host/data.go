@@ -72,7 +72,7 @@ func (h *host) survey(ctx context.Context, a *surveyArguments, out io.Writer) (a
 	}
 	defer done()
 	sum := newSummedWriter(untilDone{ctx, out}, -1)
-	err = sources.WriteDigest(ctx, sum, survivor, sources.DigestOptions{CheckBase: h.CheckBase})
+	err = sources.WriteSummary(ctx, sum, survivor, sources.SummaryOptions{CheckBase: h.CheckBase})
 	if err == nil && a.Run == "" {
 		err = h.idle()
 	}

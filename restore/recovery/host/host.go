@@ -289,7 +289,7 @@ func (h *host) holds(a Header) error {
 		return nil
 	}
 	err := fmt.Errorf("run %s has the member: go on with that run, or take over from it where it will not go on", holder)
-	return &RefusedError{Refusal: Refusal{Code: Held, Error: err.Error(), Holder: holder}, Err: err}
+	return &RefusedError{Refusal: Refusal{Code: Conflict, Error: err.Error(), Holder: holder}, Err: err}
 }
 
 // hold gives the member to a run.

@@ -94,7 +94,7 @@ func TestLineDrops(t *testing.T) {
 	if _, err := second.As(run1, "").Stop(t.Context()); err != nil {
 		t.Errorf("the next one goes on: %v", err)
 	}
-	if _, err := second.As(run2, "").SetAside(t.Context()); codeOf(err) != Held || !strings.Contains(err.Error(), run1) {
+	if _, err := second.As(run2, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
 		t.Errorf("another run: %v", err)
 	}
 	third := lineTo(t, cfg, "test").As(run1, "")

@@ -122,7 +122,7 @@ func TestGatherReplaced(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
 	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1", "m1", run1))
 	must(t, err)
-	if err := s.addOwn(&way{}, &owned{name: "m1", place: own}, sources.Need{Base: true, File: "db"}); err == nil {
+	if err := s.addOwn(&route{}, &owned{name: "m1", place: own}, sources.Need{Base: true, File: "db"}); err == nil {
 		t.Error("a file of root's was taken for the member's")
 	}
 	must(t, g.remove(), g.close())

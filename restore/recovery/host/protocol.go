@@ -149,7 +149,7 @@ const (
 	BadRequest  Code = "bad-request"  // it cannot be read, or names what it must not
 	OtherMember Code = "other-member" // it is for another member
 	Outdated    Code = "outdated"     // the epoch is lower than one that the host knows
-	Held        Code = "held"         // another run has the member
+	Conflict        Code = "held"         // another run has the member
 	Busy        Code = "busy"         // another action is under way
 	Running     Code = "running"      // the member has to be stopped for this
 	Unstartable Code = "unstartable"  // there is no data that the member could start from
@@ -237,7 +237,7 @@ type RebuildPlan struct {
 	// Beside are owners whose databases other hosts begin from: this one takes
 	// another's where it can, so that what the hosts came to can be compared. It is
 	// what differs between hosts.
-	Beside []string `json:"beside,omitempty"`
+	CompareWith []string `json:"beside,omitempty"`
 	// Target is where the replay ends; the zero value is the source's end.
 	Target walreplay.Target `json:"target,omitzero"`
 
@@ -282,7 +282,7 @@ type Rebuilt struct {
 	Phases  []restore.PhaseTime `json:"phases"`
 
 	// Way is which of the plan's sources was replayed, without others.
-	Way *sources.Source `json:"way,omitempty"`
+	Source *sources.Source `json:"way,omitempty"`
 	// Index to HashKV are those of the state that was rebuilt: before the bump.
 	Index    uint64          `json:"raft_index"`
 	Term     uint64          `json:"raft_term"`

@@ -25,7 +25,7 @@ import (
 )
 
 // logRoom is what etcd preallocates of a new log: two segments.
-const logRoom = 128 << 20
+const logSpace = 128 << 20
 
 // PhaseBring is the copying from other hosts.
 const PhaseBring restore.Phase = "bring"
@@ -142,7 +142,7 @@ func names(initialCluster, member string) bool {
 }
 
 // ways are the source and its others, each without others.
-func (q *request) ways() []sources.Source {
+func (q *request) routes() []sources.Source {
 	all := append([]sources.Source{q.plan.Source}, q.plan.Source.Others...)
 	for i := range all {
 		all[i].Others = nil
@@ -209,8 +209,8 @@ func (s *rebuilding) rebuild(ctx context.Context) (*Rebuilt, error) {
 }
 
 // gather brings what a way needs, and replays it. The caller closes the state.
-func (s *rebuilding) gather(ctx context.Context, w *way, built *Rebuilt) (*walreplay.Rebuilt, error) {
-	if err := s.checkRoom(w); err != nil {
+func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*walreplay.Rebuilt, error) {
+	if err := s.checkSpace(w); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -243,7 +243,7 @@ func (s *rebuilding) gather(ctx context.Context, w *way, built *Rebuilt) (*walre
 		ScratchDir: filepath.Join(s.folder, "replay"),
 		Replay: walreplay.Options{
 			MinLeaseTTL: r.MinLeaseTTL, PersistCheckpoints: r.PersistCheckpoints, SourceVersion: r.SourceVersion,
-			Stamps: walreplay.StampsAtEnd, CheckBase: s.CheckBase, Logger: s.Logger,
+			CheckpointHashes: walreplay.CheckpointHashesAtEnd, CheckBase: s.CheckBase, Logger: s.Logger,
 		},
 	})
 	if err != nil {
@@ -268,7 +268,7 @@ func rated(b Brought) Brought {
 }
 
 // repositoryOwner is the owner of what is read of repositories.
-func repositoryOwner(w *way) string {
+func repositoryOwner(w *route) string {
 	if w.source.Base.Backup != "" {
 		return w.source.Base.Owner
 	}
@@ -282,8 +282,8 @@ func repositoryOwner(w *way) string {
 
 // checkRoom looks before anything is copied: for the copies, the database that is
 // replayed, and the one that is built.
-func (s *rebuilding) checkRoom(w *way) error {
-	need := 2*w.base + logRoom
+func (s *rebuilding) checkSpace(w *route) error {
+	need := 2*w.base + logSpace
 	for _, o := range w.owners {
 		for _, f := range o.files {
 			whole, offset, err := s.brought(filepath.Join(o.place.DataDir, filepath.FromSlash(f.Name)), f.Size)
@@ -295,7 +295,7 @@ func (s *rebuilding) checkRoom(w *way) error {
 			}
 		}
 	}
-	return checkRoom(s.folder, need, "what is copied, replayed and built")
+	return checkSpace(s.folder, need, "what is copied, replayed and built")
 }
 
 // checkCluster refuses a log of another cluster than the plan's.
@@ -314,7 +314,7 @@ func (s *rebuilding) checkCluster(o *owned) error {
 }
 
 // build makes the member's directories of a state, and records it.
-func (s *rebuilding) build(ctx context.Context, w *way, state *walreplay.Rebuilt, built *Rebuilt) error {
+func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Rebuilt) error {
 	if err := describe(ctx, w, state, built); err != nil {
 		return err
 	}
@@ -372,12 +372,12 @@ func imageOf(ctx context.Context, path string) (_ *serve.Expected, err error) {
 }
 
 // describe tells the state before it is changed.
-func describe(ctx context.Context, w *way, state *walreplay.Rebuilt, built *Rebuilt) error {
+func describe(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Rebuilt) error {
 	facts, err := state.Facts(ctx)
 	if err != nil {
 		return err
 	}
-	built.Way = &w.source
+	built.Source = &w.source
 	built.Index, built.Term, built.Revision = facts.RaftIndex, facts.RaftTerm, facts.Revision
 	if r := state.Recipe; r != nil {
 		built.Recipe = r

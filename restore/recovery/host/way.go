@@ -14,7 +14,7 @@ import (
 )
 
 // way is one way to the state, as this host would go it.
-type way struct {
+type route struct {
 	source sources.Source
 	owners []*owned // survivors' data, in the order of its use
 	// repository is what is read of repositories; nil where nothing is.
@@ -35,7 +35,7 @@ type owned struct {
 }
 
 // String names a way for messages.
-func (w *way) String() string {
+func (w *route) String() string {
 	var from []string
 	for _, o := range w.owners {
 		if o.peer == nil {
@@ -51,13 +51,13 @@ func (w *way) String() string {
 }
 
 // near tells whether all that the way needs lies on this host.
-func (w *way) near() bool {
+func (w *route) near() bool {
 	return w.repository == nil && !slices.ContainsFunc(w.owners, func(o *owned) bool { return o.peer != nil })
 }
 
 // wayOf finds out what a source means here. An error says why it is no way.
-func (s *rebuilding) wayOf(ctx context.Context, source sources.Source) (*way, error) {
-	w := &way{source: source}
+func (s *rebuilding) routeOf(ctx context.Context, source sources.Source) (*route, error) {
+	w := &route{source: source}
 	for _, need := range sources.Needed(source) {
 		i := slices.IndexFunc(w.owners, func(o *owned) bool { return o.name == need.Owner })
 		if i < 0 {
@@ -108,7 +108,7 @@ func (s *rebuilding) find(ctx context.Context, name string) (*owned, error) {
 }
 
 // add adds what is needed to what is to be copied, and to the sums.
-func (s *rebuilding) add(w *way, o *owned, need sources.Need) error {
+func (s *rebuilding) add(w *route, o *owned, need sources.Need) error {
 	o.log = o.log || need.Log
 	if o.peer == nil {
 		return s.addOwn(w, o, need)
@@ -149,7 +149,7 @@ func (s *rebuilding) add(w *way, o *owned, need sources.Need) error {
 	return nil
 }
 
-func (s *rebuilding) addOwn(w *way, o *owned, need sources.Need) error {
+func (s *rebuilding) addOwn(w *route, o *owned, need sources.Need) error {
 	var paths []string
 	if need.Base {
 		paths = append(paths, filepath.Join(o.place.DataDir, "member", "snap", need.File))
@@ -184,11 +184,11 @@ func logDir(p sources.Directories) string {
 
 // order gives the ways that there are, the best first. Where there is none, the
 // error says why.
-func (s *rebuilding) order(ctx context.Context) ([]*way, error) {
-	var near, far []*way
+func (s *rebuilding) order(ctx context.Context) ([]*route, error) {
+	var near, far []*route
 	var why []error
-	for _, source := range s.ways() {
-		w, err := s.wayOf(ctx, source)
+	for _, source := range s.routes() {
+		w, err := s.routeOf(ctx, source)
 		switch {
 		case err != nil:
 			why = append(why, err)
@@ -202,7 +202,7 @@ func (s *rebuilding) order(ctx context.Context) ([]*way, error) {
 	if len(near)+len(far) == 0 {
 		return nil, fmt.Errorf("there is no way to what the plan rebuilds: %w", errors.Join(why...))
 	}
-	slices.SortStableFunc(far, func(a, b *way) int { return cmp.Compare(a.far(), b.far()) })
+	slices.SortStableFunc(far, func(a, b *route) int { return cmp.Compare(a.far(), b.far()) })
 	if len(near) == 0 && len(far) > 1 {
 		far[0].why = fmt.Sprintf("it needs the least from elsewhere, %d bytes", far[0].far())
 	}
@@ -216,12 +216,12 @@ func (s *rebuilding) order(ctx context.Context) ([]*way, error) {
 
 // otherFirst puts first what does not begin from a database that other hosts begin
 // from, where the plan asks for that.
-func (s *rebuilding) otherFirst(ways []*way) {
-	besides := func(w *way) bool { return !slices.Contains(s.plan.Beside, w.source.Base.Owner) }
-	if len(s.plan.Beside) == 0 || !slices.ContainsFunc(ways, besides) {
+func (s *rebuilding) otherFirst(ways []*route) {
+	besides := func(w *route) bool { return !slices.Contains(s.plan.CompareWith, w.source.Base.Owner) }
+	if len(s.plan.CompareWith) == 0 || !slices.ContainsFunc(ways, besides) {
 		return
 	}
-	slices.SortStableFunc(ways, func(a, b *way) int {
+	slices.SortStableFunc(ways, func(a, b *route) int {
 		switch first := besides(a); {
 		case first == besides(b):
 			return 0
@@ -230,11 +230,11 @@ func (s *rebuilding) otherFirst(ways []*way) {
 		}
 		return 1
 	})
-	ways[0].why = "to compare with the hosts that begin from the database of " + strings.Join(s.plan.Beside, ", ")
+	ways[0].why = "to compare with the hosts that begin from the database of " + strings.Join(s.plan.CompareWith, ", ")
 }
 
 // far is how many bytes the way needs from elsewhere.
-func (w *way) far() (bytes int64) {
+func (w *route) far() (bytes int64) {
 	for _, o := range w.owners {
 		if o.peer != nil {
 			bytes += o.bytes

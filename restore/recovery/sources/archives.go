@@ -46,7 +46,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 		}
 		a := &archived{log: log, archive: &Archive{
 			Name: ArchivePrefix + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
-			Fulls: []Full{}, Ranges: []walreplay.Range{}, Stretches: []Stretch{},
+			Fulls: []Full{}, Ranges: []walreplay.Range{}, Log: []Range{},
 		}}
 		if err := a.fill(ctx, repo, catalog, ranges); err != nil {
 			return nil, err
@@ -79,8 +79,8 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 		to.Revision = max(to.Revision, r.LastRevision)
 		a.see(r.LastIndex, Observation{r.LastIndex, r.To})
 	}
-	for _, s := range a.log.Spans() {
-		to.Stretches = append(to.Stretches, Stretch{s.FirstIndex, s.LastIndex})
+	for _, s := range a.log.Coverage() {
+		to.Log = append(to.Log, Range{s.FirstIndex, s.LastIndex})
 		to.LastTerm = s.LastTerm
 	}
 	for _, d := range a.log.Damaged() {
@@ -136,7 +136,7 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 		}
 		a.see(h.LastIndex, Observation{h.LastIndex, h.LastMark})
 	}
-	for _, m := range a.log.Alive() {
+	for _, m := range a.log.Heartbeat() {
 		a.see(m.Index, Observation{m.Index, m.Time})
 	}
 	for _, member := range slices.Sorted(maps.Keys(held)) {
@@ -153,7 +153,7 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 // entries yields the archived entries from first on, over all gaps.
 func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[logEntry, error] {
 	return func(yield func(logEntry, error) bool) {
-		for _, s := range a.archive.Stretches {
+		for _, s := range a.archive.Log {
 			if s.Last < first {
 				continue
 			}
@@ -168,13 +168,13 @@ func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[logEntry
 
 // cutAfter leaves out what cannot be read.
 func (a *archived) cutAfter(index, term uint64) {
-	kept := []Stretch{}
-	for _, s := range a.archive.Stretches {
+	kept := []Range{}
+	for _, s := range a.archive.Log {
 		if s.First <= index {
-			kept = append(kept, Stretch{s.First, min(s.Last, index)})
+			kept = append(kept, Range{s.First, min(s.Last, index)})
 		}
 	}
-	a.archive.Stretches, a.archive.LastTerm = kept, term
+	a.archive.Log, a.archive.LastTerm = kept, term
 }
 
 // follow looks at the entries from an index on. Where they go on from the newest full
@@ -189,8 +189,8 @@ func (a *archived) follow(watched map[uint64]bool, first uint64) *follower {
 
 // goesOn tells whether the log after an index was archived without a gap.
 func (a *archived) goesOn(index uint64) bool {
-	n := len(a.archive.Stretches)
-	return n == 0 || a.archive.Stretches[n-1].First <= index+1
+	n := len(a.archive.Log)
+	return n == 0 || a.archive.Log[n-1].First <= index+1
 }
 
 // finish takes over what went by, from an index on.

@@ -399,7 +399,7 @@ func (c composer) from(owner *source, b Base) *Source {
 func (c composer) next(owner *source, b Base, at *source, index uint64) (next *source, last uint64) {
 	last = index
 	for _, s := range c.use {
-		for _, r := range s.stretches {
+		for _, r := range s.ranges {
 			end := min(r.Last, c.end(s))
 			if r.First > index+1 || end <= last || s == at {
 				continue
@@ -415,7 +415,7 @@ func (c composer) next(owner *source, b Base, at *source, index uint64) (next *s
 // begins tells whether a stretch of a log goes on from a database: a member's own
 // does, unless it holds another entry where the database ends; another's has to
 // hold the very entry that the database ends with.
-func (c composer) begins(owner *source, b Base, s *source, r Stretch) bool {
+func (c composer) begins(owner *source, b Base, s *source, r Range) bool {
 	term := s.termAt(b.Index)
 	if s == owner {
 		return term == 0 || b.Term == 0 || term == b.Term

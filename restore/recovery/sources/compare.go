@@ -44,7 +44,7 @@ func Compare(ctx context.Context, r RebuildRequest, image *walreplay.Rebuilt, na
 		return nil, err
 	}
 	c := &Comparison{Outcomes: []Outcome{first}}
-	ways := r.Source.Rivals(first.Index)
+	ways := r.Source.Alternatives(first.Index)
 	if len(ways) == 0 {
 		c.Why = "there is no other database that leads there"
 		return c, nil
@@ -97,7 +97,7 @@ func (e *leftError) Unwrap() error { return e.error }
 // again rebuilds the state at an index by another way, and keeps what it came to.
 func again(ctx context.Context, r RebuildRequest, way Source, index uint64, name string) (Outcome, error) {
 	r.Source, r.Target = way, walreplay.Target{Kind: walreplay.AtIndex, Index: index}
-	r.Replay.Stamps = walreplay.NoStamps
+	r.Replay.CheckpointHashes = walreplay.NoCheckpointHashes
 	image, err := Rebuild(ctx, r)
 	if err != nil {
 		return Outcome{}, err

@@ -24,7 +24,7 @@ func Decide(f *Findings, req DecideRequest) (*Plan, error) {
 		d.plan.Why = err.Error()
 		return d.plan, err
 	}
-	return d.plan, d.settle(chosen)
+	return d.plan, d.decide(chosen)
 }
 
 type decision struct {
@@ -49,12 +49,12 @@ func (d *decision) sort() {
 		sources = append(sources, memberSource(m))
 	}
 	for i := range d.findings.Archives {
-		if a := &d.findings.Archives[i]; len(a.Fulls) > 0 || len(a.Stretches) > 0 {
+		if a := &d.findings.Archives[i]; len(a.Fulls) > 0 || len(a.Log) > 0 {
 			sources = append(sources, archiveSource(a))
 		}
 	}
 	d.histories = findHistories(sources, d.ties)
-	markContenders(d.histories, d.ties)
+	markCandidates(d.histories, d.ties)
 }
 
 // list makes the candidates of all histories.
@@ -66,7 +66,7 @@ func (d *decision) list() {
 	d.plan.Histories, d.plan.Candidates = []History{}, []Candidate{}
 	for _, h := range d.histories {
 		end := h.end()
-		shown := History{Number: h.number, ClusterID: h.clusterID(), Timelines: h.timelines(), LastIndex: end.index, LastTerm: end.term, Contender: h.contender, Why: h.why}
+		shown := History{Number: h.number, ClusterID: h.clusterID(), Timelines: h.timelines(), LastIndex: end.index, LastTerm: end.term, Candidate: h.candidate, Why: h.why}
 		for _, s := range h.survivors() {
 			shown.Survivors = append(shown.Survivors, s.name)
 		}
@@ -89,16 +89,16 @@ func (d *decision) list() {
 func (d *decision) markOthers() {
 	for i := range d.plan.Candidates {
 		c := &d.plan.Candidates[i]
-		if c.History == 0 || d.histories[c.History-1].contender {
+		if c.History == 0 || d.histories[c.History-1].candidate {
 			continue
 		}
 		c.Rank = 0
 		h := d.histories[c.History-1]
 		kind := KindHistory
 		switch {
-		case !slices.ContainsFunc(d.histories, func(o *history) bool { return o.contender && o.clusterID() == h.clusterID() }):
+		case !slices.ContainsFunc(d.histories, func(o *history) bool { return o.candidate && o.clusterID() == h.clusterID() }):
 			kind = KindCluster
-		case slices.ContainsFunc(d.histories, func(o *history) bool { return slices.Contains(o.beside, h.sources[0]) }):
+		case slices.ContainsFunc(d.histories, func(o *history) bool { return slices.Contains(o.unconnected, h.sources[0]) }):
 			kind = KindUnconnected
 		}
 		c.Findings = append(c.Findings, Finding{kind, "it is not of the history that is recovered: " + h.why, "it is used only when it is named"})
@@ -128,7 +128,7 @@ func (d *decision) choose() (*Candidate, error) {
 	var contenders []History
 	var only *history
 	for i, h := range d.histories {
-		if h.contender {
+		if h.candidate {
 			contenders, only = append(contenders, d.plan.Histories[i]), h
 		}
 	}
@@ -192,17 +192,17 @@ func (d *decision) named() (*Candidate, error) {
 }
 
 // settle says of what was chosen what it proves, loses and needs.
-func (d *decision) settle(c *Candidate) error {
+func (d *decision) decide(c *Candidate) error {
 	p := d.plan
 	p.Chosen, p.Named, p.Loss = c.Name, d.req.Source != "", c.Lost
 	p.Bump.HighestKnown = d.highest()
 	if c.History == 0 {
-		return d.settleBare(c)
+		return d.decideBare(c)
 	}
 	r := d.rankings[c.History-1]
 	p.ClusterID = r.history.clusterID()
 	p.Why = r.proof.why
-	others := d.otherContenders(c.History)
+	others := d.otherCandidates(c.History)
 	switch {
 	case d.req.Target.Kind != walreplay.Latest:
 		p.Why = "a point in the past was asked for, " + d.req.Target.String() + ": what came after it is left out on purpose. Of the newest state: " + p.Why
@@ -227,7 +227,7 @@ func (d *decision) settle(c *Candidate) error {
 	return err
 }
 
-func (d *decision) settleBare(c *Candidate) error {
+func (d *decision) decideBare(c *Candidate) error {
 	p := d.plan
 	p.Why = "only a database was chosen, without the log behind it: what was acknowledged after raft index " + fmt.Sprint(c.LastIndex) + " is missing"
 	var err error
@@ -242,10 +242,10 @@ func (d *decision) settleBare(c *Candidate) error {
 	return err
 }
 
-func (d *decision) otherContenders(number int) []string {
+func (d *decision) otherCandidates(number int) []string {
 	var all []string
 	for _, h := range d.histories {
-		if h.contender && h.number != number {
+		if h.candidate && h.number != number {
 			all = append(all, fmt.Sprintf("history %d, %s", h.number, h.why))
 		}
 	}
@@ -293,7 +293,7 @@ func (d *decision) warn(c *Candidate) {
 	if c.Kind == FromJoined {
 		add("it is put together: %s", c.Source.describe())
 	}
-	if c.Source.Unguarded() && len(c.Source.Rivals(c.Source.Index)) == 0 {
+	if c.Source.Unguarded() && len(c.Source.Alternatives(c.Source.Index)) == 0 {
 		add("the database of %s has no checksums, and there is no other one to compare with: its structure is checked, damage inside keys and values would go unnoticed", c.Source.Base.Owner)
 	}
 	if v := d.rulesOf(c); v != "" {
@@ -303,7 +303,7 @@ func (d *decision) warn(c *Candidate) {
 		add("%s was asked for by name; by itself it would not have been chosen: %s", c.Name, c.Why)
 	}
 	for _, h := range p.Histories {
-		if c.History != 0 && h.Number != c.History && h.Contender {
+		if c.History != 0 && h.Number != c.History && h.Candidate {
 			add("another history is left out: %s", h.Why)
 		}
 	}

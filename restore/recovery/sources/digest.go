@@ -56,13 +56,13 @@ import (
 )
 
 // DigestFormat is the number of the format that is written and read.
-const DigestFormat = 1
+const SummaryFormat = 1
 
 // line is how every digest of this format begins.
-const digestLine = "requorum digest 1\n"
+const summaryLine = "requorum digest 1\n"
 
 // digestLineStart is how every digest begins, of whichever format.
-const digestLineStart = "requorum digest "
+const summaryLineStart = "requorum digest "
 
 // A record begins with a byte of these bits. After it come, as unsigned varints
 // where their bits say so, how much further the index is than the one before, and
@@ -80,13 +80,13 @@ const (
 
 // maxDigestPart bounds a document, and the data of one whole entry. Documents tell of
 // members and databases, and whole entries of one member each.
-const maxDigestPart = 16 << 20
+const maxSummaryPart = 16 << 20
 
 func typeOf(bits byte) raftpb.EntryType { return raftpb.EntryType(bits & typeBits) }
 
 // digestWriter writes a digest: NewWriter, Add for each entry, End. One that was not
 // ended is refused by every reader.
-type digestWriter struct {
+type summaryWriter struct {
 	to          *bufio.Writer
 	sum         hash.Hash
 	buf         []byte
@@ -94,9 +94,9 @@ type digestWriter struct {
 }
 
 // newDigestWriter writes the head.
-func newDigestWriter(w io.Writer, head any) (*digestWriter, error) {
-	d := &digestWriter{sum: sha256.New(), to: bufio.NewWriterSize(w, 64<<10)}
-	d.write([]byte(digestLine))
+func newSummaryWriter(w io.Writer, head any) (*summaryWriter, error) {
+	d := &summaryWriter{sum: sha256.New(), to: bufio.NewWriterSize(w, 64<<10)}
+	d.write([]byte(summaryLine))
 	if err := d.document(head); err != nil {
 		return nil, err
 	}
@@ -104,18 +104,18 @@ func newDigestWriter(w io.Writer, head any) (*digestWriter, error) {
 }
 
 // write feeds both. A bufio.Writer keeps its first error for Flush.
-func (d *digestWriter) write(b []byte) {
+func (d *summaryWriter) write(b []byte) {
 	d.sum.Write(b)
 	_, _ = d.to.Write(b)
 }
 
-func (d *digestWriter) document(v any) error {
+func (d *summaryWriter) document(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if len(b) > maxDigestPart {
-		return fmt.Errorf("a document of a digest has %d bytes, at most %d are possible", len(b), maxDigestPart)
+	if len(b) > maxSummaryPart {
+		return fmt.Errorf("a document of a digest has %d bytes, at most %d are possible", len(b), maxSummaryPart)
 	}
 	d.write(binary.AppendUvarint(nil, uint64(len(b))))
 	d.write(b)
@@ -123,7 +123,7 @@ func (d *digestWriter) document(v any) error {
 }
 
 // Add writes the next entry: whole, or where it is an outline, its sum.
-func (d *digestWriter) Add(e logEntry) error {
+func (d *summaryWriter) Add(e logEntry) error {
 	kind := byte(e.Type)
 	switch {
 	case e.Type < 0 || e.Type >= typeEnd:
@@ -132,8 +132,8 @@ func (d *digestWriter) Add(e logEntry) error {
 		return fmt.Errorf("%s is about members, and has to be in a digest as a whole", e)
 	case e.Index <= d.index:
 		return fmt.Errorf("%s comes after the one with index %d", e, d.index)
-	case len(e.Data) > maxDigestPart:
-		return fmt.Errorf("%s has %d bytes, and a digest holds %d of one entry at most", e, len(e.Data), maxDigestPart)
+	case len(e.Data) > maxSummaryPart:
+		return fmt.Errorf("%s has %d bytes, and a digest holds %d of one entry at most", e, len(e.Data), maxSummaryPart)
 	}
 	if !e.Outline {
 		kind |= wholeBit
@@ -165,10 +165,10 @@ func (d *digestWriter) Add(e logEntry) error {
 }
 
 // Flush hands on what was written so far: to learn early that nobody takes it.
-func (d *digestWriter) Flush() error { return d.to.Flush() }
+func (d *summaryWriter) Flush() error { return d.to.Flush() }
 
 // End writes the end, and the sum.
-func (d *digestWriter) End(end any) error {
+func (d *summaryWriter) End(end any) error {
 	d.write([]byte{typeEnd})
 	if err := d.document(end); err != nil {
 		return err
@@ -179,17 +179,17 @@ func (d *digestWriter) End(end any) error {
 
 // ErrInvalidDigest says that bytes are no digest, or no whole one, or not what was
 // written. The text says what and where.
-var ErrInvalidDigest = errors.New("not a whole digest")
+var ErrInvalidSummary = errors.New("not a whole digest")
 
 // DigestFormatError says that a digest is of another format.
-type DigestFormatError struct{ Found string }
+type SummaryFormatError struct{ Found string }
 
-func (e *DigestFormatError) Error() string {
-	return fmt.Sprintf("the digest is of format %s, and this requorum reads format %d: use the same version of requorum on all hosts", e.Found, DigestFormat)
+func (e *SummaryFormatError) Error() string {
+	return fmt.Sprintf("the digest is of format %s, and this requorum reads format %d: use the same version of requorum on all hosts", e.Found, SummaryFormat)
 }
 
 // digestReader reads a digest: NewReader, then Entries to its end, then End.
-type digestReader struct {
+type summaryReader struct {
 	from   *bufio.Reader
 	sum    hash.Hash
 	offset int64
@@ -202,8 +202,8 @@ type digestReader struct {
 }
 
 // newDigestReader reads the head. Nothing of it is proven before the end was read.
-func newDigestReader(r io.Reader, head any) (*digestReader, error) {
-	d := &digestReader{from: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}
+func newSummaryReader(r io.Reader, head any) (*summaryReader, error) {
+	d := &summaryReader{from: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}
 	if err := d.firstLine(); err != nil {
 		return nil, err
 	}
@@ -217,26 +217,26 @@ func newDigestReader(r io.Reader, head any) (*digestReader, error) {
 	return d, nil
 }
 
-func (d *digestReader) firstLine() error {
-	got := make([]byte, len(digestLine))
+func (d *summaryReader) firstLine() error {
+	got := make([]byte, len(summaryLine))
 	n, err := d.read(got)
-	if string(got[:n]) == digestLine {
+	if string(got[:n]) == summaryLine {
 		return nil
 	}
-	if rest, ok := strings.CutPrefix(string(got[:n]), digestLineStart); ok && err == nil {
+	if rest, ok := strings.CutPrefix(string(got[:n]), summaryLineStart); ok && err == nil {
 		number, _, _ := strings.Cut(rest, "\n")
-		return &DigestFormatError{number}
+		return &SummaryFormatError{number}
 	}
-	if err != nil && n < len(got) && strings.HasPrefix(digestLine, string(got[:n])) {
+	if err != nil && n < len(got) && strings.HasPrefix(summaryLine, string(got[:n])) {
 		return d.failure(err, "the first line")
 	}
-	return d.invalid("it does not begin with %q", digestLine)
+	return d.invalid("it does not begin with %q", summaryLine)
 }
 
 // Entries yields the entries, in order. An entry's data is valid until the next
 // one. The first error is the end. The one that comes last may be about the
 // digest as a whole.
-func (d *digestReader) Entries() iter.Seq2[logEntry, error] {
+func (d *summaryReader) Entries() iter.Seq2[logEntry, error] {
 	return func(yield func(logEntry, error) bool) {
 		var e raftlog.Entry
 		for !d.ended && d.failed == nil {
@@ -255,7 +255,7 @@ func (d *digestReader) Entries() iter.Seq2[logEntry, error] {
 }
 
 // next reads one record; none is left where it was the end's.
-func (d *digestReader) next(before raftlog.Entry) (logEntry, bool, error) {
+func (d *summaryReader) next(before raftlog.Entry) (logEntry, bool, error) {
 	var none logEntry
 	kind, err := d.byte()
 	switch {
@@ -301,7 +301,7 @@ func (d *digestReader) next(before raftlog.Entry) (logEntry, bool, error) {
 }
 
 // finish reads what is behind the entries.
-func (d *digestReader) finish() error {
+func (d *summaryReader) finish() error {
 	b, err := d.part("the end")
 	if err != nil {
 		return err
@@ -327,7 +327,7 @@ func (d *digestReader) finish() error {
 
 // End gives the end's document, once all entries were read: what came with them is
 // what was written then.
-func (d *digestReader) End(end any) error {
+func (d *summaryReader) End(end any) error {
 	switch {
 	case d.failed != nil:
 		return d.failed
@@ -340,14 +340,14 @@ func (d *digestReader) End(end any) error {
 	return nil
 }
 
-func (d *digestReader) read(b []byte) (int, error) {
+func (d *summaryReader) read(b []byte) (int, error) {
 	n, err := io.ReadFull(d.from, b)
 	d.sum.Write(b[:n])
 	d.offset += int64(n)
 	return n, err
 }
 
-func (d *digestReader) byte() (byte, error) {
+func (d *summaryReader) byte() (byte, error) {
 	b, err := d.from.ReadByte()
 	if err != nil {
 		return 0, err
@@ -359,7 +359,7 @@ func (d *digestReader) byte() (byte, error) {
 }
 
 // number reads an unsigned varint, in the one form that is written.
-func (d *digestReader) number(what string) (uint64, error) {
+func (d *summaryReader) number(what string) (uint64, error) {
 	var raw [binary.MaxVarintLen64]byte
 	for i := range raw {
 		b, err := d.byte()
@@ -379,13 +379,13 @@ func (d *digestReader) number(what string) (uint64, error) {
 }
 
 // part reads bytes behind their length. They are valid until the next part.
-func (d *digestReader) part(what string) ([]byte, error) {
+func (d *summaryReader) part(what string) ([]byte, error) {
 	n, err := d.number("the length of " + what)
 	if err != nil {
 		return nil, err
 	}
-	if n > maxDigestPart {
-		return nil, d.invalid("%s has %d bytes, at most %d are possible", what, n, maxDigestPart)
+	if n > maxSummaryPart {
+		return nil, d.invalid("%s has %d bytes, at most %d are possible", what, n, maxSummaryPart)
 	}
 	d.data.Reset()
 	got, err := io.CopyN(&d.data, d.from, int64(n)) // grows with what comes
@@ -397,12 +397,12 @@ func (d *digestReader) part(what string) ([]byte, error) {
 	return d.data.Bytes(), nil
 }
 
-func (d *digestReader) invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: at byte %d: %s", ErrInvalidDigest, d.offset, fmt.Sprintf(format, args...))
+func (d *summaryReader) invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: at byte %d: %s", ErrInvalidSummary, d.offset, fmt.Sprintf(format, args...))
 }
 
 // failure tells the end of the bytes from what kept them from being read.
-func (d *digestReader) failure(err error, what string) error {
+func (d *summaryReader) failure(err error, what string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.invalid("it ends in %s: it was cut off", what)
 	}

@@ -26,7 +26,7 @@ type document struct {
 func made(t testing.TB, entries []logEntry) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := newDigestWriter(&b, document{"head", 1})
+	w, err := newSummaryWriter(&b, document{"head", 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func made(t testing.TB, entries []logEntry) []byte {
 
 // parsed reads a digest as its caller has to: all of it, or an error.
 func parsed(r io.Reader) (entries []logEntry, head, end document, err error) {
-	d, err := newDigestReader(r, &head)
+	d, err := newSummaryReader(r, &head)
 	if err != nil {
 		return nil, head, end, err
 	}
@@ -98,23 +98,23 @@ func TestRoundTrip(t *testing.T) {
 func TestPromise2NothingButTheWhole(t *testing.T) {
 	whole := made(t, some())
 	for n := range whole {
-		if _, _, _, err := parsed(bytes.NewReader(whole[:n])); !errors.Is(err, ErrInvalidDigest) {
+		if _, _, _, err := parsed(bytes.NewReader(whole[:n])); !errors.Is(err, ErrInvalidSummary) {
 			t.Errorf("cut after %d of %d bytes: %v", n, len(whole), err)
 		}
 		for bit := range 8 {
 			altered := bytes.Clone(whole)
 			altered[n] ^= 1 << bit
-			var format *DigestFormatError
-			if _, _, _, err := parsed(bytes.NewReader(altered)); !errors.Is(err, ErrInvalidDigest) && !errors.As(err, &format) {
+			var format *SummaryFormatError
+			if _, _, _, err := parsed(bytes.NewReader(altered)); !errors.Is(err, ErrInvalidSummary) && !errors.As(err, &format) {
 				t.Errorf("bit %d of byte %d: %v", bit, n, err)
 			}
 		}
 	}
-	if _, _, _, err := parsed(bytes.NewReader(append(bytes.Clone(whole), 0))); !errors.Is(err, ErrInvalidDigest) || !strings.Contains(err.Error(), "follows its end") {
+	if _, _, _, err := parsed(bytes.NewReader(append(bytes.Clone(whole), 0))); !errors.Is(err, ErrInvalidSummary) || !strings.Contains(err.Error(), "follows its end") {
 		t.Errorf("one byte more: %v", err)
 	}
 	// An end that was not reached proves nothing.
-	d, err := newDigestReader(bytes.NewReader(whole), &document{})
+	d, err := newSummaryReader(bytes.NewReader(whole), &document{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,24 +137,24 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 // Another format is named as what it is.
 func TestOtherFormat(t *testing.T) {
-	if want := fmt.Sprintf("%s%d\n", digestLineStart, DigestFormat); digestLine != want {
-		t.Fatalf("the first line is %q, want %q", digestLine, want)
+	if want := fmt.Sprintf("%s%d\n", summaryLineStart, SummaryFormat); summaryLine != want {
+		t.Fatalf("the first line is %q, want %q", summaryLine, want)
 	}
 	for _, found := range []string{"2", "17"} {
-		_, _, _, err := parsed(strings.NewReader(digestLineStart + found + "\n{and what nobody knows yet}"))
-		var format *DigestFormatError
+		_, _, _, err := parsed(strings.NewReader(summaryLineStart + found + "\n{and what nobody knows yet}"))
+		var format *SummaryFormatError
 		if !errors.As(err, &format) || format.Found != found || !strings.Contains(err.Error(), "same version") {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, _, _, err := parsed(strings.NewReader("<html>a proxy answered this</html>")); !errors.Is(err, ErrInvalidDigest) {
+	if _, _, _, err := parsed(strings.NewReader("<html>a proxy answered this</html>")); !errors.Is(err, ErrInvalidSummary) {
 		t.Error(err)
 	}
 }
 
 // What cannot be told is not written.
 func TestWriterRefuses(t *testing.T) {
-	w, err := newDigestWriter(io.Discard, document{})
+	w, err := newSummaryWriter(io.Discard, document{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +163,13 @@ func TestWriterRefuses(t *testing.T) {
 	}
 	change := outline(6, 1, false)
 	change.Type = raftpb.EntryConfChange
-	for _, e := range []logEntry{outline(5, 1, true), outline(4, 1, true), change, wholeEntry(raftlog.Entry{Index: 6, Type: 3}), wholeEntry(raftlog.Entry{Index: 6, Data: make([]byte, maxDigestPart+1)})} {
+	for _, e := range []logEntry{outline(5, 1, true), outline(4, 1, true), change, wholeEntry(raftlog.Entry{Index: 6, Type: 3}), wholeEntry(raftlog.Entry{Index: 6, Data: make([]byte, maxSummaryPart+1)})} {
 		if err := w.Add(e); err == nil {
 			t.Errorf("%s was taken", e)
 		}
 	}
 	broken := errors.New("broken")
-	if w, err = newDigestWriter(failing{broken}, document{}); err != nil {
+	if w, err = newSummaryWriter(failing{broken}, document{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Flush(); err != broken {
@@ -186,7 +186,7 @@ func TestPromise1Flat(t *testing.T) {
 	from, to := io.Pipe()
 	size := 0
 	go func() {
-		w, err := newDigestWriter(writerFunc(func(b []byte) (int, error) { size += len(b); return to.Write(b) }), document{})
+		w, err := newSummaryWriter(writerFunc(func(b []byte) (int, error) { size += len(b); return to.Write(b) }), document{})
 		for i := uint64(1); err == nil && i <= n; i++ {
 			err = w.Add(logEntry{Entry: raftlog.Entry{Index: i, Term: 7}, Outline: true, Moves: true})
 		}
@@ -195,7 +195,7 @@ func TestPromise1Flat(t *testing.T) {
 		}
 		to.CloseWithError(err)
 	}()
-	d, err := newDigestReader(from, &document{})
+	d, err := newSummaryReader(from, &document{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,18 +231,18 @@ func FuzzReader(f *testing.F) {
 	f.Add(whole)
 	f.Add(whole[:len(whole)-40])
 	f.Add(made(f, nil))
-	huge := binary.AppendUvarint([]byte(digestLine), maxDigestPart)
+	huge := binary.AppendUvarint([]byte(summaryLine), maxSummaryPart)
 	f.Add(append(huge, '{'))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var head document
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		d, err := newDigestReader(bytes.NewReader(data), &head)
+		d, err := newSummaryReader(bytes.NewReader(data), &head)
 		if err != nil {
 			return
 		}
 		var again bytes.Buffer
-		w, err := newDigestWriter(&again, head)
+		w, err := newSummaryWriter(&again, head)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 
 // written is a member that has no database yet, and a log in many small files.
 // Where the entries jump, a leader's snapshot came.
-func written(t *testing.T, name string, member uint64, parts ...Stretch) Survivor {
+func written(t *testing.T, name string, member uint64, parts ...Range) Survivor {
 	t.Helper()
 	s := Survivor{Name: name, DataDir: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(s.DataDir, "member"), 0o700); err != nil {
@@ -67,9 +67,9 @@ func written(t *testing.T, name string, member uint64, parts ...Stretch) Survivo
 // Logs of which older files are gone, or that a leader's snapshot took a part of,
 // are told by digests as by the directories.
 func TestDigestOfLogsWithHoles(t *testing.T) {
-	whole, gap := written(t, "m1", 1, Stretch{1, 400}), written(t, "m2", 2, Stretch{1, 50}, Stretch{120, 380})
+	whole, gap := written(t, "m1", 1, Range{1, 400}), written(t, "m2", 2, Range{1, 50}, Range{120, 380})
 	missing := func(name string, which ...int) Survivor {
-		s := written(t, name, 1, Stretch{1, 300})
+		s := written(t, name, 1, Range{1, 300})
 		files, err := filepath.Glob(filepath.Join(s.logDir(), "*.wal"))
 		if err != nil || len(files) < 5 {
 			t.Fatal(files, err)
@@ -84,7 +84,7 @@ func TestDigestOfLogsWithHoles(t *testing.T) {
 	}
 	first, middle := missing("first", 0), missing("middle", 2)
 	f := surveyed(t, whole, gap, first, middle)
-	if s := f.Survivors[1].Log.Stretches; len(s) != 2 || s[1].First != 120 {
+	if s := f.Survivors[1].Log.Ranges; len(s) != 2 || s[1].First != 120 {
 		t.Errorf("a leader's snapshot: %+v", s)
 	}
 	if f.Survivors[2].Log.FirstIndex < 2 || !has(f.Survivors[3].Findings, KindMissing) {

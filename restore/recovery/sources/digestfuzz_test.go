@@ -16,11 +16,11 @@ import (
 // is found of it nor what is decided goes wrong otherwise than by an error.
 func FuzzDigestDocuments(f *testing.F) {
 	facts := snapshot.Facts{RaftIndex: 5, RaftTerm: 1, Revision: 3, Members: []snapshot.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}}}
-	head := digestHead{Facts: []snapshot.Facts{facts}, Missing: &logError{Text: "older files are gone"}, Remains: Remains{
+	head := summaryHead{Facts: []snapshot.Facts{facts}, Missing: &logError{Text: "older files are gone"}, Remains: Remains{
 		DataDir: "/d", ClusterID: 7, MemberID: 1, Databases: []Database{{Path: "/d/member/snap/db", Index: 5, Term: 1, Revision: 3}}, Written: time.Unix(1, 0).UTC(),
-		Log: &Log{FirstIndex: 3, LastIndex: 9, LastTerm: 2, Commit: 8, Stretches: []Stretch{{3, 9}}, Restored: true}}}
-	end := digestEnd{Error: &logError{Dir: "/d", Segment: "1.wal", Offset: 8, Text: "wrong CRC"}}
-	for _, seed := range [][2]any{{head, end}, {head, digestEnd{}}, {digestHead{}, digestEnd{}}, {digestHead{Remains: Remains{Log: &Log{}}}, end}} {
+		Log: &Log{FirstIndex: 3, LastIndex: 9, LastTerm: 2, Commit: 8, Ranges: []Range{{3, 9}}, Restored: true}}}
+	end := summaryEnd{Error: &logError{Dir: "/d", Segment: "1.wal", Offset: 8, Text: "wrong CRC"}}
+	for _, seed := range [][2]any{{head, end}, {head, summaryEnd{}}, {summaryHead{}, summaryEnd{}}, {summaryHead{Remains: Remains{Log: &Log{}}}, end}} {
 		h, err := json.Marshal(seed[0])
 		if err != nil {
 			f.Fatal(err)
@@ -35,10 +35,10 @@ func FuzzDigestDocuments(f *testing.F) {
 		if !json.Valid(head) || !json.Valid(end) || first > 1<<62 {
 			return
 		}
-		var digests []Digest
+		var digests []Summary
 		for _, name := range []string{"m1", "m2"} {
 			var b bytes.Buffer
-			w, err := newDigestWriter(&b, json.RawMessage(head))
+			w, err := newSummaryWriter(&b, json.RawMessage(head))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func FuzzDigestDocuments(f *testing.F) {
 			}
 			digests = append(digests, digested(name, b.Bytes()))
 		}
-		found, err := Survey(t.Context(), SurveyRequest{Digests: digests})
+		found, err := Survey(t.Context(), SurveyRequest{Summaries: digests})
 		if err != nil {
 			return
 		}

@@ -61,7 +61,7 @@ type Log struct {
 	Commit  uint64 `json:"commit"`
 	Entries uint64 `json:"entries"`
 	// Stretches are the parts without a hole.
-	Stretches []Stretch `json:"stretches"`
+	Ranges []Range `json:"stretches"`
 	// Chain is the chain's value after the last entry, begun anew at the first.
 	Chain raftlog.Sum `json:"chain"`
 	// Torn is a last record that a crash cut off; Damage ends the log before its
@@ -79,7 +79,7 @@ type Log struct {
 }
 
 // Stretch is a part of a log without a hole.
-type Stretch struct {
+type Range struct {
 	First uint64 `json:"first_index"`
 	Last  uint64 `json:"last_index"`
 }
@@ -132,7 +132,7 @@ type Archive struct {
 	Fulls  []Full            `json:"full_snapshots"` // by index
 	Ranges []walreplay.Range `json:"ranges"`
 	// Log is the archived log: all of it is committed.
-	Stretches []Stretch   `json:"stretches"`
+	Log []Range   `json:"stretches"`
 	LastTerm  uint64      `json:"last_term"` // at the end of the last stretch
 	Forced    []uint64    `json:"forced,omitempty"`
 	Changed   uint64      `json:"membership_changed,omitempty"`

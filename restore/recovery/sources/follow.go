@@ -52,7 +52,7 @@ type follower struct {
 
 // follow begins with what a member's newest database says.
 func (d *memberDir) follow(watched map[uint64]bool) *follower {
-	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed(), outlined: d.digest != nil}
+	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed(), outlined: d.summary != nil}
 	if newest := d.remains.newest(); newest != nil {
 		f.state, f.from = membershipOf(newest.facts), newest.Index
 	}
@@ -124,8 +124,8 @@ func (f *follower) change(e raftlog.Entry) {
 // finish fills in what was learnt on the way, and why the log ended.
 func (f *follower) finish(d *memberDir, err error) {
 	m := d.remains
-	if d.digest != nil {
-		m.Log.Chain = d.digest.chain
+	if d.summary != nil {
+		m.Log.Chain = d.summary.chain
 	}
 	var corrupt *walfile.CorruptError
 	if err == nil && m.Log.Entries == 0 {
@@ -170,16 +170,16 @@ func (d *memberDir) begins() bool {
 func (d *memberDir) unbroken() bool {
 	newest, last := d.remains.newest(), d.remains.Log.LastIndex
 	if newest == nil {
-		return len(d.remains.Log.Stretches) == 1
+		return len(d.remains.Log.Ranges) == 1
 	}
-	return newest.Index >= last || slices.ContainsFunc(d.remains.Log.Stretches, func(s Stretch) bool { return s.First <= newest.Index+1 && s.Last == last })
+	return newest.Index >= last || slices.ContainsFunc(d.remains.Log.Ranges, func(s Range) bool { return s.First <= newest.Index+1 && s.Last == last })
 }
 
 // revise bounds the revision at the end of the log.
 func (d *memberDir) revise(f *follower) {
 	m := d.remains
 	switch newest := m.newest(); {
-	case newest != nil && (m.Log == nil || !joins(m.Log.Stretches, newest.Index)):
+	case newest != nil && (m.Log == nil || !joins(m.Log.Ranges, newest.Index)):
 		m.Revision = Bounds{newest.Revision, newest.Revision}
 	case newest != nil:
 		m.Revision = Bounds{newest.Revision, newest.Revision + f.moves}

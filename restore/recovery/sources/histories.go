@@ -17,9 +17,9 @@ type history struct {
 	sources []*source // those that rank highest first
 	cut     map[*source]limit
 	// beside are sources that nothing contradicts, and nothing connects.
-	beside []*source
+	unconnected []*source
 	// contender and why are as in History.
-	contender bool
+	candidate bool
 	why       string
 }
 
@@ -89,7 +89,7 @@ func connect(line []*source, t ties) []*history {
 	for _, h := range parts {
 		for _, o := range parts {
 			if o != h {
-				h.beside = append(h.beside, o.sources...)
+				h.unconnected = append(h.unconnected, o.sources...)
 			}
 		}
 	}
@@ -214,19 +214,19 @@ func (h *history) describe() string {
 // markContenders finds out which histories an operator has to choose between, and
 // says of each what it is. The histories of members come first: archives of other
 // clusters, and of what came before, are not what is being recovered.
-func markContenders(all []*history, t ties) {
+func markCandidates(all []*history, t ties) {
 	anySurvivor := slices.ContainsFunc(all, func(h *history) bool { return len(h.survivors()) > 0 })
 	for _, h := range all {
 		h.why = h.describe()
 		switch {
 		case !anySurvivor:
-			if h.contender = h.superseded() == nil && len(h.sources) > 0 && hasImage(h); !h.contender {
+			if h.candidate = h.superseded() == nil && len(h.sources) > 0 && hasImage(h); !h.candidate {
 				h.why += "; it is not chosen by itself"
 			}
 		case len(h.survivors()) > 0:
-			h.contender = !leftover(h, all)
+			h.candidate = !leftover(h, all)
 		default:
-			h.contender = rivals(h, all)
+			h.candidate = alternatives(h, all)
 		}
 	}
 	for _, h := range all {
@@ -243,11 +243,11 @@ func markContenders(all []*history, t ties) {
 // where members of that were found as well: old members may have come back. Where only
 // the archive of it was, the operator has to say which it is to be.
 func passOn(h *history, all []*history) {
-	if !h.contender || h.superseded() == nil {
+	if !h.candidate || h.superseded() == nil {
 		return
 	}
-	if o := successor(h, all); o != nil && o.contender {
-		h.contender = false
+	if o := successor(h, all); o != nil && o.candidate {
+		h.candidate = false
 		h.why += "; it is not chosen by itself"
 	}
 }
@@ -285,7 +285,7 @@ func leftover(h *history, all []*history) bool {
 			continue
 		}
 		within := !slices.ContainsFunc(h.survivors(), func(s *source) bool { return !slices.Contains(o.sources, s) })
-		beside := slices.Contains(o.beside, h.sources[0]) && h.sources[0].before(o.sources[0]) && !majorityOfItself(h)
+		beside := slices.Contains(o.unconnected, h.sources[0]) && h.sources[0].before(o.sources[0]) && !majorityOfItself(h)
 		if within && len(h.survivors()) < len(o.survivors()) || beside {
 			return true
 		}
@@ -318,7 +318,7 @@ func majorityOfItself(h *history) bool {
 // rivals tells whether an archived history that no member's data belongs to may
 // be the one that goes on: it is of the cluster that is recovered, it has not
 // ended, and it is neither older than the members' nor what theirs came from.
-func rivals(h *history, all []*history) bool {
+func alternatives(h *history, all []*history) bool {
 	if h.superseded() != nil || !hasImage(h) {
 		return false
 	}
@@ -334,7 +334,7 @@ func rivals(h *history, all []*history) bool {
 				}
 			}
 		}
-		older := slices.Contains(o.beside, h.sources[0]) && h.sources[0].before(o.sources[0])
+		older := slices.Contains(o.unconnected, h.sources[0]) && h.sources[0].before(o.sources[0])
 		rival = rival || !older
 	}
 	return rival
@@ -375,7 +375,7 @@ func parting(h *history, all []*history, t ties) string {
 				}
 			}
 		}
-		if slices.Contains(o.beside, h.sources[0]) {
+		if slices.Contains(o.unconnected, h.sources[0]) {
 			return fmt.Sprintf("nothing that was found connects it with %s", o.sources[0].what())
 		}
 	}
@@ -414,7 +414,7 @@ func (h *history) unchangedSince(s *source) bool {
 	end := h.cut[s].index
 	for _, o := range h.sources[:slices.Index(h.sources, s)] {
 		last := h.cut[o].index
-		if last > end && (o.changed > end || !slices.ContainsFunc(o.stretches, func(r Stretch) bool { return r.First <= end+1 && last <= r.Last })) {
+		if last > end && (o.changed > end || !slices.ContainsFunc(o.ranges, func(r Range) bool { return r.First <= end+1 && last <= r.Last })) {
 			return false
 		}
 	}

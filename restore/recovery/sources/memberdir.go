@@ -27,7 +27,7 @@ type memberDir struct {
 	Survivor
 	remains *Remains
 	entries func(context.Context) iter.Seq2[logEntry, error] // nil where no log can be read
-	digest  *openedDigest                                    // nil for a directory
+	summary  *openedSummary                                    // nil for a directory
 	// missing is why older files of the log are not there, or damage that ends it:
 	// which of them, the reading of its entries tells.
 	missing error
@@ -157,7 +157,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	}
 	d.entries = func(ctx context.Context) iter.Seq2[logEntry, error] { return entriesOf(ctx, log, s.FirstIndex) }
 	m.ClusterID, m.MemberID = snapshot.ID(s.Identity.ClusterID), snapshot.ID(s.Identity.MemberID)
-	m.Log = &Log{FirstIndex: s.FirstIndex, LastIndex: s.LastIndex, LastTerm: s.LastTerm, Commit: s.Commit, Stretches: stretchesOf(s)}
+	m.Log = &Log{FirstIndex: s.FirstIndex, LastIndex: s.LastIndex, LastTerm: s.LastTerm, Commit: s.Commit, Ranges: rangesOf(s)}
 	if s.Torn != nil {
 		m.Log.Torn = &Place{File: filepath.Join(d.logDir(), s.Torn.Segment), Offset: s.Torn.Offset}
 		m.find(KindTorn, "", "the log ends with a record that was not written to its end (%s, byte %d), as a crash leaves it: that one was never acknowledged", m.Log.Torn.File, m.Log.Torn.Offset)
@@ -196,20 +196,20 @@ func (d *memberDir) lookAtFiles() error {
 const mostMembers = 32
 
 // stretchesOf are the parts of a log between its gaps.
-func stretchesOf(s walfile.Summary) []Stretch {
-	all := []Stretch{}
+func rangesOf(s walfile.Summary) []Range {
+	all := []Range{}
 	if s.FirstIndex == 0 {
 		return all
 	}
 	next := s.FirstIndex
 	for _, g := range s.Gaps {
 		if g.After >= next {
-			all = append(all, Stretch{next, g.After})
+			all = append(all, Range{next, g.After})
 		}
 		next = g.Next
 	}
 	if next <= s.LastIndex {
-		all = append(all, Stretch{next, s.LastIndex})
+		all = append(all, Range{next, s.LastIndex})
 	}
 	return all
 }
@@ -238,14 +238,14 @@ func (d *memberDir) compareWithin() {
 	case d.marked > newest.Index:
 		m.find(KindOldDatabase, "the log is replayed onto it where it reaches back so far", "the newest database is at raft index %d, and a *.snap file says that it had reached %d: it is an older one than the rest of the directory", newest.Index, d.marked)
 	}
-	if newest != nil && m.Log != nil && !joins(m.Log.Stretches, newest.Index) && newest.Index < m.Log.LastIndex {
+	if newest != nil && m.Log != nil && !joins(m.Log.Ranges, newest.Index) && newest.Index < m.Log.LastIndex {
 		m.find(KindBase, "another member's log or the archive may fill the gap", "the log does not go on from the database at raft index %d: entries between are gone", newest.Index)
 	}
 }
 
 // joins tells whether a log goes on from an index.
-func joins(all []Stretch, index uint64) bool {
-	return slices.ContainsFunc(all, func(s Stretch) bool { return s.First <= index+1 && index <= s.Last })
+func joins(all []Range, index uint64) bool {
+	return slices.ContainsFunc(all, func(s Range) bool { return s.First <= index+1 && index <= s.Last })
 }
 
 // lookAtEnd finds a log that was cut short where nothing in it tells. etcd allocates

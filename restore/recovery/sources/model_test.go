@@ -144,12 +144,12 @@ func (m *model) scenario(here []int) *scenario {
 		}
 		s.logs[name] = n.log[first-1:]
 		s.members = append(s.members, &memberDir{Survivor: Survivor{Name: name}, remains: &Remains{Name: name, ClusterID: 7, MemberID: snapshot.ID(i + 1),
-			Databases: []Database{db}, Log: &Log{FirstIndex: first, LastIndex: index, LastTerm: term, Commit: commit, Stretches: []Stretch{{first, index}}, Restored: true}}})
+			Databases: []Database{db}, Log: &Log{FirstIndex: first, LastIndex: index, LastTerm: term, Commit: commit, Ranges: []Range{{first, index}}, Restored: true}}})
 	}
 	if len(m.acked) > 0 && m.r.IntN(2) == 0 {
 		last := 1 + m.r.IntN(len(m.acked))
 		full := 1 + m.r.IntN(last)
-		a := &Archive{Name: "archive:7-1", Timeline: repository.TimelineID{ClusterID: 7, N: 1}, Stretches: []Stretch{{1, uint64(last)}}, LastTerm: m.acked[last-1].Term,
+		a := &Archive{Name: "archive:7-1", Timeline: repository.TimelineID{ClusterID: 7, N: 1}, Log: []Range{{1, uint64(last)}}, LastTerm: m.acked[last-1].Term,
 			Fulls: []Full{{ID: "b", Index: uint64(full), Term: m.acked[full-1].Term, Members: members}}}
 		s.archives, s.logs[a.Name] = append(s.archives, &archived{archive: a}), m.acked[:last]
 	}

@@ -69,7 +69,7 @@ type History struct {
 	LastTerm  uint64                  `json:"last_term"`
 	// Contender: it has to be asked about where there is more than one. Why says
 	// what it is.
-	Contender bool   `json:"contender"`
+	Candidate bool   `json:"contender"`
 	Why       string `json:"why"`
 }
 

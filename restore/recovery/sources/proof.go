@@ -158,7 +158,7 @@ func (p *proof) doubts(h *history) string {
 			text += fmt.Sprintf("; %s does not count: %s", s.name, f.Text)
 		}
 	}
-	for _, s := range h.beside {
+	for _, s := range h.unconnected {
 		if s.member != nil {
 			text += fmt.Sprintf("; %s does not count: nothing shows that its log is of the same history", s.name)
 		}

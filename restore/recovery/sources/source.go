@@ -17,7 +17,7 @@ type source struct {
 	archive *Archive
 
 	cluster     snapshot.ID
-	stretches   []Stretch
+	ranges   []Range
 	index, term uint64 // of the end: of the log, or of a database beyond it
 	committed   uint64 // the last index that it shows to be committed
 	forced      []uint64
@@ -35,7 +35,7 @@ type image struct {
 func memberSource(m *Remains) *source {
 	s := &source{name: m.Name, member: m, cluster: m.ClusterID, committed: m.committed()}
 	if m.Log != nil {
-		s.stretches, s.forced, s.terms, s.changed = m.Log.Stretches, m.Log.Forced, m.Log.Terms, m.Log.Changed
+		s.ranges, s.forced, s.terms, s.changed = m.Log.Ranges, m.Log.Forced, m.Log.Terms, m.Log.Changed
 		s.index, s.term = m.Log.LastIndex, m.Log.LastTerm
 		if m.Log.FirstIndex == 1 && !m.Log.Restored {
 			s.images = append(s.images, image{base: Base{Owner: m.Name, Revision: 1}})
@@ -54,9 +54,9 @@ func memberSource(m *Remains) *source {
 }
 
 func archiveSource(a *Archive) *source {
-	s := &source{name: a.Name, archive: a, cluster: snapshot.ID(a.Timeline.ClusterID), stretches: a.Stretches, forced: a.Forced, terms: a.Terms, changed: a.Changed}
-	if n := len(s.stretches); n > 0 {
-		s.index, s.term = s.stretches[n-1].Last, a.LastTerm
+	s := &source{name: a.Name, archive: a, cluster: snapshot.ID(a.Timeline.ClusterID), ranges: a.Log, forced: a.Forced, terms: a.Terms, changed: a.Changed}
+	if n := len(s.ranges); n > 0 {
+		s.index, s.term = s.ranges[n-1].Last, a.LastTerm
 	}
 	for _, f := range a.Fulls {
 		s.images = append(s.images, image{Base{Owner: a.Name, Backup: f.ID, Timeline: a.Timeline, Repository: a.Repository, Index: f.Index, Term: f.Term, Revision: f.Revision}, f.Members})
@@ -70,7 +70,7 @@ func archiveSource(a *Archive) *source {
 
 // holds tells whether the log has an entry.
 func (s *source) holds(index uint64) bool {
-	return slices.ContainsFunc(s.stretches, func(r Stretch) bool { return r.First <= index && index <= r.Last })
+	return slices.ContainsFunc(s.ranges, func(r Range) bool { return r.First <= index && index <= r.Last })
 }
 
 func (s *source) termAt(index uint64) uint64 {
@@ -227,7 +227,7 @@ func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 // Rivals are the ways among the others that begin from another owner's database, at
 // an index or before: what they give is what this one has to give. None where it is
 // not unguarded.
-func (s *Source) Rivals(index uint64) (all []Source) {
+func (s *Source) Alternatives(index uint64) (all []Source) {
 	if !s.Unguarded() {
 		return nil
 	}

@@ -14,14 +14,14 @@ import (
 )
 
 // Digest is what WriteDigest wrote of a member, on its own host or elsewhere.
-type Digest struct {
+type Summary struct {
 	Name string // how the operator calls the member
 	// Open begins to read it from its start. Survey closes the reader.
 	Open func() (io.ReadCloser, error)
 }
 
 // DigestOptions are for WriteDigest.
-type DigestOptions struct {
+type SummaryOptions struct {
 	// CheckBase and Progress are as in SurveyRequest; both may be nil.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	Progress  func(phase string, done, total int64)
@@ -36,7 +36,7 @@ type DigestOptions struct {
 //
 // What was written when it fails is refused by Survey. A digest is as
 // confidential as the log: see package digest.
-func WriteDigest(ctx context.Context, w io.Writer, s Survivor, o DigestOptions) error {
+func WriteSummary(ctx context.Context, w io.Writer, s Survivor, o SummaryOptions) error {
 	req := SurveyRequest{Survivors: []Survivor{s}, CheckBase: o.CheckBase, Progress: o.Progress}
 	if err := req.check(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func WriteDigest(ctx context.Context, w io.Writer, s Survivor, o DigestOptions) 
 	if err != nil {
 		return err
 	}
-	out, err := newDigestWriter(w, headOf(d))
+	out, err := newSummaryWriter(w, headOf(d))
 	if err != nil {
 		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
 	}
@@ -68,14 +68,14 @@ func WriteDigest(ctx context.Context, w io.Writer, s Survivor, o DigestOptions) 
 }
 
 // digestHead is what the first pass over a directory found.
-type digestHead struct {
+type summaryHead struct {
 	Remains Remains          `json:"remains"` // as it was then
 	Facts   []snapshot.Facts `json:"facts"`   // of each database
 	Missing *logError        `json:"missing,omitempty"`
 }
 
 // digestEnd is what the second one did.
-type digestEnd struct {
+type summaryEnd struct {
 	Chain raftlog.Sum `json:"chain"`
 	Error *logError   `json:"error,omitempty"` // that ended the log
 }
@@ -110,8 +110,8 @@ func (e *logError) error() error {
 	return &walfile.CorruptError{Dir: e.Dir, Segment: e.Segment, Offset: e.Offset, Err: errors.New(e.Text)}
 }
 
-func headOf(d *memberDir) digestHead {
-	head := digestHead{Remains: *d.remains, Facts: []snapshot.Facts{}, Missing: logErrorOf(d.missing)}
+func headOf(d *memberDir) summaryHead {
+	head := summaryHead{Remains: *d.remains, Facts: []snapshot.Facts{}, Missing: logErrorOf(d.missing)}
 	for _, db := range d.remains.Databases {
 		head.Facts = append(head.Facts, db.facts)
 	}
@@ -119,8 +119,8 @@ func headOf(d *memberDir) digestHead {
 }
 
 // outline writes all entries of the log.
-func (d *memberDir) outline(ctx context.Context, out *digestWriter, req *SurveyRequest) (digestEnd, error) {
-	var end digestEnd
+func (d *memberDir) outline(ctx context.Context, out *summaryWriter, req *SurveyRequest) (summaryEnd, error) {
+	var end summaryEnd
 	if d.entries == nil {
 		return end, nil
 	}
@@ -161,7 +161,7 @@ func outlineOf(e raftlog.Entry) logEntry {
 
 // check refuses paths that no member has: what is rebuilt opens files by their
 // last parts.
-func (h *digestHead) check() error {
+func (h *summaryHead) check() error {
 	if len(h.Facts) != len(h.Remains.Databases) {
 		return fmt.Errorf("it tells of %d databases, and has facts of %d", len(h.Remains.Databases), len(h.Facts))
 	}
@@ -176,59 +176,59 @@ func (h *digestHead) check() error {
 // DigestError says that a digest is not what WriteDigest wrote: it was cut off,
 // altered, or is of another format. Err is ErrInvalidDigest, a
 // *DigestFormatError, or why it could not be read.
-type DigestError struct {
+type SummaryError struct {
 	Name string // of the member
 	Err  error
 }
 
-func (e *DigestError) Error() string {
+func (e *SummaryError) Error() string {
 	next := ""
-	if errors.Is(e.Err, ErrInvalidDigest) {
+	if errors.Is(e.Err, ErrInvalidSummary) {
 		next = ": fetch it again from the member's host"
 	}
 	return fmt.Sprintf("the digest of %s: %v%s", e.Name, e.Err, next)
 }
 
-func (e *DigestError) Unwrap() error { return e.Err }
+func (e *SummaryError) Unwrap() error { return e.Err }
 
 // openedDigest is a digest while it is read.
-type openedDigest struct {
+type openedSummary struct {
 	name   string
-	reader *digestReader
+	reader *summaryReader
 	closer io.Closer
 	chain  raftlog.Sum // of the whole log; known once it was read
 }
 
 // openDigest reads the first part. The second is read when logs are compared, and
 // only then is it known whether the first is what was written.
-func (y *survey) openDigest(s Digest) (*memberDir, error) {
+func (y *survey) openSummary(s Summary) (*memberDir, error) {
 	y.req.progress("digest of "+s.Name, 0, 0)
 	from, err := s.Open()
 	if err != nil {
-		return nil, &DigestError{s.Name, err}
+		return nil, &SummaryError{s.Name, err}
 	}
-	o := &openedDigest{name: s.Name, closer: from}
-	y.digests = append(y.digests, o)
-	var head digestHead
-	if o.reader, err = newDigestReader(from, &head); err != nil {
-		return nil, &DigestError{s.Name, err}
+	o := &openedSummary{name: s.Name, closer: from}
+	y.summaries = append(y.summaries, o)
+	var head summaryHead
+	if o.reader, err = newSummaryReader(from, &head); err != nil {
+		return nil, &SummaryError{s.Name, err}
 	}
 	if err := head.check(); err != nil {
-		return nil, &DigestError{s.Name, fmt.Errorf("%w: %w", ErrInvalidDigest, err)}
+		return nil, &SummaryError{s.Name, fmt.Errorf("%w: %w", ErrInvalidSummary, err)}
 	}
 	m := &head.Remains
 	m.Name = s.Name
 	for i := range m.Databases {
 		m.Databases[i].facts = head.Facts[i]
 	}
-	d := &memberDir{Survivor: Survivor{Name: s.Name, DataDir: m.DataDir, WALDir: m.WALDir}, remains: m, digest: o, missing: head.Missing.error()}
+	d := &memberDir{Survivor: Survivor{Name: s.Name, DataDir: m.DataDir, WALDir: m.WALDir}, remains: m, summary: o, missing: head.Missing.error()}
 	if m.Log != nil {
 		d.entries = o.entries
 		return d, nil
 	}
 	for _, err := range o.entries(context.Background()) {
 		if err == nil {
-			err = &DigestError{s.Name, fmt.Errorf("%w: it has entries of a log that could not be read", ErrInvalidDigest)}
+			err = &SummaryError{s.Name, fmt.Errorf("%w: it has entries of a log that could not be read", ErrInvalidSummary)}
 		}
 		return nil, err
 	}
@@ -236,23 +236,23 @@ func (y *survey) openDigest(s Digest) (*memberDir, error) {
 }
 
 // entries yields what the member's own log would, and ends as it did.
-func (o *openedDigest) entries(ctx context.Context) iter.Seq2[logEntry, error] {
+func (o *openedSummary) entries(ctx context.Context) iter.Seq2[logEntry, error] {
 	return func(yield func(logEntry, error) bool) {
 		for e, err := range o.reader.Entries() {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
 			if err != nil {
-				yield(logEntry{}, &DigestError{o.name, err})
+				yield(logEntry{}, &SummaryError{o.name, err})
 				return
 			}
 			if !yield(e, nil) {
 				return
 			}
 		}
-		var end digestEnd
+		var end summaryEnd
 		if err := o.reader.End(&end); err != nil {
-			yield(logEntry{}, &DigestError{o.name, err})
+			yield(logEntry{}, &SummaryError{o.name, err})
 			return
 		}
 		o.chain = end.Chain
@@ -266,7 +266,7 @@ func (o *openedDigest) entries(ctx context.Context) iter.Seq2[logEntry, error] {
 // logs ended with.
 func broken(errs []error) error {
 	for _, err := range errs {
-		var bad *DigestError
+		var bad *SummaryError
 		if errors.As(err, &bad) {
 			return err
 		}
@@ -276,9 +276,9 @@ func broken(errs []error) error {
 
 func (y *survey) close() error {
 	var all []error
-	for _, o := range y.digests {
+	for _, o := range y.summaries {
 		if err := o.closer.Close(); err != nil {
-			all = append(all, &DigestError{o.name, err})
+			all = append(all, &SummaryError{o.name, err})
 		}
 	}
 	return errors.Join(all...)

@@ -22,14 +22,14 @@ import (
 func digestOf(t *testing.T, s Survivor) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteDigest(t.Context(), &b, s, DigestOptions{}); err != nil {
+	if err := WriteSummary(t.Context(), &b, s, SummaryOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
 }
 
-func digested(name string, data []byte) Digest {
-	return Digest{name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+func digested(name string, data []byte) Summary {
+	return Summary{name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
 // told is all that findings say, and what is decided from them.
@@ -62,7 +62,7 @@ func errorText(err error) string {
 func checkDigests(t *testing.T, req SurveyRequest, of *Findings) {
 	t.Helper()
 	want := told(t, of)
-	var all []Digest
+	var all []Summary
 	for i, s := range req.Survivors {
 		data := digestOf(t, s)
 		if bytes.Contains(data, []byte("vvvvvvvv")) {
@@ -75,13 +75,13 @@ func checkDigests(t *testing.T, req SurveyRequest, of *Findings) {
 	}
 	for local := range max(1, len(all)) { // none but digests, then more and more directories
 		from := req
-		from.Survivors, from.Digests = req.Survivors[:local:local], all[local:]
+		from.Survivors, from.Summaries = req.Survivors[:local:local], all[local:]
 		f, err := Survey(t.Context(), from)
 		if err != nil {
-			t.Fatalf("%d directories, %d digests: %v", len(from.Survivors), len(from.Digests), err)
+			t.Fatalf("%d directories, %d digests: %v", len(from.Survivors), len(from.Summaries), err)
 		}
 		if got := told(t, f); got != want {
-			t.Errorf("%d directories, %d digests: they tell\n%s\nand the directories\n%s", len(from.Survivors), len(from.Digests), difference(got, want), difference(want, got))
+			t.Errorf("%d directories, %d digests: they tell\n%s\nand the directories\n%s", len(from.Survivors), len(from.Summaries), difference(got, want), difference(want, got))
 		}
 	}
 }
@@ -154,11 +154,11 @@ func TestDigestRefused(t *testing.T) {
 	put(t, c, 30)
 	s := survivorsOf(c, 0)[0]
 	var running *RunningError
-	if err := WriteDigest(t.Context(), io.Discard, s, DigestOptions{}); !errors.As(err, &running) {
+	if err := WriteSummary(t.Context(), io.Discard, s, SummaryOptions{}); !errors.As(err, &running) {
 		t.Errorf("of a member that runs: %v", err)
 	}
 	c.KillAll()
-	if err := WriteDigest(t.Context(), io.Discard, Survivor{Name: "gone", DataDir: filepath.Join(t.TempDir(), "gone")}, DigestOptions{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "gone") {
+	if err := WriteSummary(t.Context(), io.Discard, Survivor{Name: "gone", DataDir: filepath.Join(t.TempDir(), "gone")}, SummaryOptions{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("of nothing: %v", err)
 	}
 	data := digestOf(t, s)
@@ -171,20 +171,20 @@ func TestDigestRefused(t *testing.T) {
 			"cut off": whole[:len(whole)*2/3], "no end": whole[:len(whole)-1], "no start": {}, "altered": altered(whole, len(whole)/2), "altered sum": altered(whole, len(whole)-1),
 			"longer": append(bytes.Clone(whole), 'x'), "another format": append([]byte("requorum digest 2"), whole[17:]...),
 		} {
-			_, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{s}, Digests: []Digest{digested("far", bad)}})
-			var broken *DigestError
-			var format *DigestFormatError
-			if !errors.As(err, &broken) || broken.Name != "far" || !errors.Is(err, ErrInvalidDigest) && !errors.As(err, &format) {
+			_, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{s}, Summaries: []Summary{digested("far", bad)}})
+			var broken *SummaryError
+			var format *SummaryFormatError
+			if !errors.As(err, &broken) || broken.Name != "far" || !errors.Is(err, ErrInvalidSummary) && !errors.As(err, &format) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
 	unreachable := errors.New("unreachable")
 	for name, req := range map[string]SurveyRequest{
-		"not opened": {Digests: []Digest{{"far", func() (io.ReadCloser, error) { return nil, unreachable }}}},
-		"no name":    {Digests: []Digest{digested("", data)}},
-		"no way":     {Digests: []Digest{{Name: "far"}}},
-		"twice":      {Survivors: []Survivor{s}, Digests: []Digest{digested(s.Name, data)}},
+		"not opened": {Summaries: []Summary{{"far", func() (io.ReadCloser, error) { return nil, unreachable }}}},
+		"no name":    {Summaries: []Summary{digested("", data)}},
+		"no way":     {Summaries: []Summary{{Name: "far"}}},
+		"twice":      {Survivors: []Survivor{s}, Summaries: []Summary{digested(s.Name, data)}},
 	} {
 		if _, err := Survey(t.Context(), req); err == nil || name == "not opened" && !errors.Is(err, unreachable) {
 			t.Errorf("%s: %v", name, err)
@@ -210,7 +210,7 @@ func TestDigestStartedMeanwhile(t *testing.T) {
 	s := survivorsOf(c, 0)[0]
 	var db *bbolt.DB
 	var b bytes.Buffer
-	err := WriteDigest(t.Context(), &b, s, DigestOptions{Progress: func(phase string, _, _ int64) {
+	err := WriteSummary(t.Context(), &b, s, SummaryOptions{Progress: func(phase string, _, _ int64) {
 		if !strings.HasPrefix(phase, "log of") {
 			return
 		}
@@ -226,12 +226,12 @@ func TestDigestStartedMeanwhile(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Survey(t.Context(), SurveyRequest{Digests: []Digest{digested("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidDigest) {
+	if _, err := Survey(t.Context(), SurveyRequest{Summaries: []Summary{digested("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidSummary) {
 		t.Errorf("what was written of it: %v", err)
 	}
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err = WriteDigest(ctx, &b, s, DigestOptions{Progress: func(phase string, _, _ int64) {
+	err = WriteSummary(ctx, &b, s, SummaryOptions{Progress: func(phase string, _, _ int64) {
 		if strings.HasPrefix(phase, "log of") {
 			cancel(enough)
 		}

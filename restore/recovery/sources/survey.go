@@ -64,8 +64,8 @@ func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 		}
 		y.members = append(y.members, d)
 	}
-	for _, s := range req.Digests {
-		d, err := y.openDigest(s)
+	for _, s := range req.Summaries {
+		d, err := y.openSummary(s)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ type survey struct {
 	findings *Findings
 	members  []*memberDir
 	archives []*archived
-	digests  []*openedDigest
+	summaries  []*openedSummary
 }
 
 func (y *survey) openRepositories(ctx context.Context) error {
@@ -144,7 +144,7 @@ func (y *survey) compare(ctx context.Context) error {
 		add(d.Name, d.entries(ctx), f, func(err error) { f.finish(d, err) })
 	}
 	for _, a := range y.archives {
-		if first == 0 || len(a.archive.Stretches) == 0 {
+		if first == 0 || len(a.archive.Log) == 0 {
 			continue // nothing to compare it with
 		}
 		from := first
@@ -240,7 +240,7 @@ func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "
 // SurveyRequest says where to look.
 type SurveyRequest struct {
 	Survivors []Survivor
-	Digests   []Digest // of members whose directories lie elsewhere
+	Summaries   []Summary // of members whose directories lie elsewhere
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
@@ -254,7 +254,7 @@ type SurveyRequest struct {
 }
 
 func (r *SurveyRequest) check() error {
-	if len(r.Survivors) == 0 && len(r.Digests) == 0 && len(r.Repos) == 0 {
+	if len(r.Survivors) == 0 && len(r.Summaries) == 0 && len(r.Repos) == 0 {
 		return errors.New("there is nothing to look at: name the data directory of at least one member, or a repository")
 	}
 	seen := map[string]bool{}
@@ -278,7 +278,7 @@ func (r *SurveyRequest) check() error {
 			*dir = abs
 		}
 	}
-	for _, d := range r.Digests {
+	for _, d := range r.Summaries {
 		switch {
 		case d.Name == "" || d.Open == nil:
 			return errors.New("each digest needs the name of its member, and a way to open it")
