@@ -28,7 +28,7 @@ const (
 
 // scripted records three members that do something of everything etcd does: keys
 // with a long history, transactions, deletions, leases, users and roles, a
-// compaction and an alarm. With three backups, and a stamp on the way.
+// compaction and an alarm. With three backups, and a checkpoint hash on the way.
 func scripted(t testing.TB) *clusterHistory {
 	t.Helper()
 	// A leader that changed under load would refuse a request.

@@ -20,8 +20,8 @@ import (
 //
 // A revision that the log does not reach is a *NotCoveredError. Damage of the
 // image is a *snapshot.DamagedError, of the log a *LogError that wraps one. What
-// is not what a live member served, as far as o.Stamps asks for it, is a
-// *snapshot.DamagedError that wraps a *StampError.
+// is not what a live member served, as far as o.CheckpointHashes asks for it, is a
+// *snapshot.DamagedError that wraps a *CheckpointHashError.
 func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt, err error) {
 	if p.AsIs {
 		return &Rebuilt{Base: p.Base, image: p.Base.Image, name: p.Base.Image.Name(), facts: p.Base.Facts}, nil
@@ -159,7 +159,7 @@ type Rebuilt struct {
 	Base *Base
 	// Phases are how long it took; none where nothing was replayed.
 	Phases []PhaseTime
-	// Stamps are the live hashes that it was compared with.
+	// CheckpointHashes are the live hashes that it was compared with.
 	CheckpointHashes CheckpointHashes
 	// Notes are sentences for the user about what came out.
 	Notes []string
@@ -327,8 +327,8 @@ type Options struct {
 	// SourceVersion is the etcd that the log's entries were applied by, such as
 	// "3.5.9"; where empty, that of the member which the backup was read from.
 	SourceVersion string
-	// Stamps says which of the archive's live hashes are compared with what was
-	// rebuilt. One that differs is a *StampError in a *snapshot.DamagedError.
+	// CheckpointHashes says which of the archive's live hashes are compared with what was
+	// rebuilt. One that differs is a *CheckpointHashError in a *snapshot.DamagedError.
 	CheckpointHashes HashCheck
 	// CheckBase looks at a base's database, of size bytes without a sum, before
 	// etcd's own parts open it: what makes no sense they end the process over, from

@@ -180,25 +180,25 @@ func endsLog(err error) bool {
 	return errors.As(err, &damaged) || errors.As(err, &missing) || errors.As(err, &fork) || errors.As(err, &entry) || errors.As(err, &order)
 }
 
-// StampCheck says which stamps of the archive, the hashes that live members
+// HashCheck says which checkpoint hashes of the archive, the hashes that live members
 // served, are held against what was rebuilt.
 type HashCheck string
 
 const (
-	// NoStamps compares none.
+	// NoCheckpointHashes compares none.
 	NoCheckpointHashes HashCheck = ""
-	// StampsAtEnd compares those of the very state that was rebuilt: the same
+	// CheckpointHashesAtEnd compares those of the very state that was rebuilt: the same
 	// revision, and the same compaction. Nothing more is read of the database for
 	// it, and of the archive the last few alive marks before the point.
 	CheckpointHashesAtEnd HashCheck = "end"
-	// EveryStamp compares each one between the base and the point that the
+	// EveryCheckpointHash compares each one between the base and the point that the
 	// point's own compaction has left comparable. All alive marks between them are
 	// read, a damaged one is an error, and each revision takes a pass over the
 	// database.
 	EveryCheckpointHash HashCheck = "every"
 )
 
-// Stamps counts the stamps that were met.
+// CheckpointHashes counts the checkpoint hashes that were met.
 type CheckpointHashes struct {
 	Equal int // compared, and equal
 	// Passed are those that could not be compared: of another compaction, or by
@@ -206,12 +206,12 @@ type CheckpointHashes struct {
 	Passed int
 }
 
-// StampError says that a rebuilt database is not what a live member served.
+// CheckpointHashError says that a rebuilt database is not what a live member served.
 type CheckpointHashError struct {
 	Member snapshot.ID // whose hash it was
 	Time   time.Time   // when it was asked, by its archiver's clock
 	Index  uint64      // that the member had applied shortly before
-	Served  segment.CheckpointHash
+	Served segment.CheckpointHash
 	Got    uint32 // what the rebuilt database has instead
 }
 
@@ -220,7 +220,7 @@ func (e *CheckpointHashError) Error() string {
 		e.Member, e.Served.Hash, e.Served.HashRevision, e.Served.CompactedRevision, instant(e.Time), e.Index, e.Got)
 }
 
-// lastMarks is how many alive marks before a point StampsAtEnd reads: those of a
+// lastMarks is how many alive marks before a point CheckpointHashesAtEnd reads: those of a
 // few members, and more than the members of a cluster that is quiet for ten
 // minutes write.
 const lastMarks = 64
@@ -231,7 +231,7 @@ type marked interface {
 	marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
 }
 
-// Stamps yields the alive marks with a stamp whose index is from first to last,
+// CheckpointHashes yields the alive marks with a checkpoint hash whose index is from first to last,
 // ordered by index, then time. A damaged mark comes with its
 // *snapshot.DamagedError, and the next ones after it; any other error is the
 // last. A history without an archive has none.
@@ -252,7 +252,7 @@ func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter
 	}
 }
 
-// compareStamps holds the archive's stamps against the database at path, whose
+// compareCheckpointHashes holds the archive's checkpoint hashes against the database at path, whose
 // own hash is known.
 func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path string, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
 	l, ok := h.log.(marked)
@@ -271,7 +271,7 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path st
 		case errors.As(err, &damaged) && o.CheckpointHashes == CheckpointHashesAtEnd:
 			continue // a mark is no part of what is restored
 		case err != nil:
-			return met, fmt.Errorf("compare what was rebuilt with the archive's stamps: %w", err)
+			return met, fmt.Errorf("compare what was rebuilt with the archive's checkpoint hashes: %w", err)
 		case m.CheckpointHash == nil:
 			continue
 		}

@@ -353,7 +353,7 @@ func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snaps
 	return end, nil
 }
 
-// Prospect is the image of a point before it is rebuilt, as far as it is known:
+// Preview is the image of a point before it is rebuilt, as far as it is known:
 // for a plan that is only shown. It cannot be read.
 func (p *Point) Preview() snapshot.Image { return preview{p} }
 
@@ -377,11 +377,11 @@ func (h *History) Probe(ctx context.Context, p *Point) error {
 	return err
 }
 
-// prospect is what a point will be.
+// preview is what a point will be.
 type preview struct{ p *Point }
 
-// errProspect says that nothing was rebuilt.
-var errPreview = errors.New("it was not rebuilt: this is only a prospect")
+// errPreview says that nothing was rebuilt.
+var errPreview = errors.New("it was not rebuilt: this is only a preview")
 
 // Name tells the base, and how much is to be replayed.
 func (s preview) Name() string {

@@ -45,7 +45,7 @@ type archiveOptions struct {
 	spoolDir        string
 	spoolLimit      string
 	takeover        time.Duration
-	checkpointHash           time.Duration
+	checkpointHash  time.Duration
 	noSnapshot      bool
 	singleWriter    bool
 	merge           bool
@@ -63,7 +63,7 @@ func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
 	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
 	durationVar(f, &o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
-	durationVar(f, &o.checkpointHash, "stamp", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
+	durationVar(f, &o.checkpointHash, "checkpoint-hash", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
 	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
 	f.BoolVar(&o.singleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
 	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
@@ -167,7 +167,7 @@ func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, err
 		name  string
 		value time.Duration
 		least time.Duration
-	}{{"interval", o.interval, time.Millisecond}, {"takeover", o.takeover, time.Second}, {"stamp", o.checkpointHash, time.Minute}} {
+	}{{"interval", o.interval, time.Millisecond}, {"takeover", o.takeover, time.Second}, {"checkpoint-hash", o.checkpointHash, time.Minute}} {
 		if o.conn.flags.Changed(d.name) && d.value < d.least {
 			return fail("--%s %s: want %s at least", d.name, d.value, d.least)
 		}

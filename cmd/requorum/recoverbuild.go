@@ -20,7 +20,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// carryOut builds what was decided and confirmed. Killed at any point, the same command
+// execute builds what was decided and confirmed. Killed at any point, the same command
 // begins anew, for the survivors are as they were; what was built whole it finds.
 func (l *localRecovery) execute(ctx context.Context) error {
 	image, err := l.rebuild(ctx)

@@ -137,9 +137,9 @@ func asked(err error) error {
 	var fence *recovery.FenceError
 	var contradiction *recovery.ContradictionError
 	var held *recovery.ConflictError
-	var obstacles *recovery.BlockedError
+	var blockers *recovery.BlockedError
 	switch {
-	case errors.As(err, &obstacles) && obstacles.Unnamed:
+	case errors.As(err, &blockers) && blockers.Unnamed:
 		return usageError{err}
 	case errors.As(err, &fence), errors.As(err, &contradiction), errors.As(err, &held):
 		return usageError{err}

@@ -65,19 +65,19 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 	if err := l.survey(ctx); err != nil {
 		return err
 	}
-	ready, obstacle := l.preflight(ctx)
+	ready, blocker := l.preflight(ctx)
 	report := l.report()
 	report.Host = ready
 	if o.dryRun {
-		return orUnproven(l.plan, g.printRecovery(report, l.intent()), g.unchanged(), obstacle)
+		return orUnproven(l.plan, g.printRecovery(report, l.intent()), g.unchanged(), blocker)
 	}
 	if g.output != "json" {
 		if err := errors.Join(g.printRecovery(report, l.intent()), g.endOfPlan()); err != nil {
 			return err
 		}
 	}
-	if obstacle != nil {
-		return obstacle
+	if blocker != nil {
+		return blocker
 	}
 	if err := g.confirm(ctx, o, l.question()); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (l *localRecovery) close() error {
 	return errors.Join(errs...)
 }
 
-// outlook looks whether the new members could be built here, before anybody is
+// preflight looks whether the new members could be built here, before anybody is
 // asked and before hours of replay. What stands in the way is the error.
 func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, error) {
 	if !l.plan.Fence.Enough {
@@ -217,7 +217,7 @@ func (l *localRecovery) here() (all []string) {
 	return all
 }
 
-// prospect is a database that is not rebuilt yet: a plan that is only shown is made
+// preview is a database that is not rebuilt yet: a plan that is only shown is made
 // from it.
 type previewFile struct {
 	name  string

@@ -435,8 +435,8 @@ func differing(c *sources.Comparison) error {
 // there is nothing to compare with, as the plan has said.
 func (l *localRecovery) comparison() string {
 	s := l.plan.Candidate(l.plan.Chosen).Source
-	if rivals := s.Alternatives(s.Index); len(rivals) > 0 {
-		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", rivals[0].Base.Owner, size(l.preview().Size()))
+	if alternatives := s.Alternatives(s.Index); len(alternatives) > 0 {
+		return fmt.Sprintf("before anything is built: the state is rebuilt a second time, from the database of %s, and compared, since a database has no checksums; that takes about %s more beside the first, until then", alternatives[0].Base.Owner, size(l.preview().Size()))
 	}
 	return ""
 }
@@ -456,7 +456,7 @@ func (g *globals) printCompared(c *sources.Comparison) {
 	}
 }
 
-// printProspect prints what was found on the hosts and what would be done.
+// printPreview prints what was found on the hosts and what would be done.
 func (g *globals) printPreview(p *recovery.Preview) error {
 	if g.output == "json" {
 		return g.printJSON(p)

@@ -68,7 +68,7 @@ func TestPrintTwoHistories(t *testing.T) {
 	}
 }
 
-func TestPrintProspect(t *testing.T) {
+func TestPrintPreview(t *testing.T) {
 	t.Parallel()
 	plan := twoHistories()
 	plan.Chosen, plan.Proven, plan.Fence.Enough = "m2", false, false

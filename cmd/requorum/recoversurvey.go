@@ -186,7 +186,7 @@ func (l *localRecovery) bump() (restore.BumpRequest, int64) {
 	return l.o.req.Bump, b.HighestKnown
 }
 
-// prospect is what would be rebuilt, as far as the survey tells.
+// preview is what would be rebuilt, as far as the survey tells.
 func (l *localRecovery) preview() snapshot.Image {
 	c := l.plan.Candidate(l.plan.Chosen)
 	p := previewFile{name: c.Name, facts: snapshot.Facts{

@@ -24,18 +24,18 @@ type pointOptions struct {
 	before       string
 	beforePrefix string
 
-	scratchDir    string
-	minLeaseTTL   time.Duration
-	sourceVersion string
-	checkpoints   bool
-	ignoreCheckpointHashes  bool
+	scratchDir             string
+	minLeaseTTL            time.Duration
+	sourceVersion          string
+	checkpoints            bool
+	ignoreCheckpointHashes bool
 }
 
 // targetFlags choose the point; only one of them can be given.
 var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
 
 // replayFlags say how the log is replayed.
-var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-stamps"}
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-checkpoint-hashes"}
 
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
@@ -50,10 +50,10 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
 	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
-	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-stamps", false, "do not compare what was rebuilt with the hashes that live members served (archive --stamp)")
+	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")
 }
 
-// stampCheck compares what costs nothing, unless that is not wanted.
+// hashCheck compares what costs nothing, unless that is not wanted.
 func (o *pointOptions) hashCheck() walreplay.HashCheck {
 	if o.ignoreCheckpointHashes {
 		return walreplay.NoCheckpointHashes

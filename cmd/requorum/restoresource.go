@@ -244,13 +244,13 @@ func (s *restoreSource) nameOlder(ctx context.Context, g *globals, err error) er
 	)
 	var log *walreplay.LogError
 	var identity *codec.IdentityError
-	var stamp *walreplay.CheckpointHashError
+	var differs *walreplay.CheckpointHashError
 	switch {
 	case errors.As(err, &identity) && len(identity.Recipients) == 0:
 		return s.nameRecipients(err)
-	case errors.As(err, &stamp):
-		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --level replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-stamps",
-			err, stamp.Index-1)
+	case errors.As(err, &differs):
+		return fmt.Errorf("%w\nNothing was restored. Verify the backup (requorum verify --level replay), restore a point before that one (--index %d at the latest), or, if you trust the log more than this observation, give --ignore-checkpoint-hashes",
+			err, differs.Index-1)
 	case s.catalog == nil || !errors.As(err, &damaged):
 		return err
 	case errors.As(err, &log):

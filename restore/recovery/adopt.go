@@ -12,7 +12,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// adopted is what is known of a run whose driver is lost: of its journal nothing, and
+// adopted is what is known of a run whose coordinator is lost: of its journal nothing, and
 // of what it came to all that the hosts remember.
 type adopted struct {
 	run   string
@@ -23,7 +23,7 @@ type adopted struct {
 	proved bool
 }
 
-// adopt looks whether the run that has hosts, and whose driver is lost, only has to be
+// adopt looks whether the run that has hosts, and whose coordinator is lost, only has to be
 // completed: the cluster serves that it made, or the one that it had not touched yet.
 // It changes nothing.
 func (d *coordinator) adopt(ctx context.Context, q Quorum) (*adopted, error) {
@@ -113,7 +113,7 @@ func (d *coordinator) wouldComplete(ctx context.Context, q Quorum) (does string,
 	return fmt.Sprintf("run %s is completed, and nothing is rebuilt: the cluster serves that it has built", a.run), nil
 }
 
-// completeOther completes a run whose driver is lost, in the name of one of this
+// completeOther completes a run whose coordinator is lost, in the name of one of this
 // folder's own.
 func (d *coordinator) completeOther(ctx context.Context, folder *host.Folder, q Quorum) (*Report, error) {
 	a, err := d.adopt(ctx, q)
@@ -142,7 +142,7 @@ func (d *coordinator) completeOther(ctx context.Context, folder *host.Folder, q 
 	return d.execute(ctx, nil)
 }
 
-// askOf asks, and looks once more then: a driver that was not lost goes on meanwhile.
+// askOf asks, and looks once more then: a coordinator that was not lost goes on meanwhile.
 func (d *coordinator) askOf(ctx context.Context, a *adopted, serves Quorum, question Question) error {
 	if err := d.ask(ctx, question); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (d *coordinator) askOf(ctx context.Context, a *adopted, serves Quorum, ques
 			return err
 		}
 	}
-	return fmt.Errorf("run %s has gone on meanwhile, so that its driver is not lost: nothing was changed. Look again with --dry-run", a.run)
+	return fmt.Errorf("run %s has gone on meanwhile, so that its coordinator is not lost: nothing was changed. Look again with --dry-run", a.run)
 }
 
 // mayStore looks, as before a recovery of one's own, whether what it stores in the end
@@ -215,7 +215,7 @@ func (d *coordinator) release(ctx context.Context, a *adopted) (*Report, error) 
 	return r, nil
 }
 
-// inherit writes down what the other driver's journal must say, so that this one goes
+// inherit writes down what the other coordinator's journal must say, so that this one goes
 // on behind the start of the new members.
 func (d *coordinator) inherit(a *adopted) error {
 	first := a.built[sortedKeys(a.built)[0]]

@@ -60,9 +60,9 @@ func TestDriverLost(t *testing.T) {
 		if p, err := Preflight(t.Context(), req); err != nil || len(p.Blockers) > 0 || !strings.Contains(strings.Join(p.Warnings, " "), "is completed") {
 			t.Errorf("proves %t: a dry run: %v, %s", proves, err, shown(p))
 		}
-		var obstacle *BlockedError
+		var blocker *BlockedError
 		req.Config.Recipients = nil // who looks after it here does not know that backups are encrypted
-		if _, err := Run(t.Context(), req); !errors.As(err, &obstacle) || !strings.Contains(err.Error(), "are encrypted") || len(e.questions) > 0 {
+		if _, err := Run(t.Context(), req); !errors.As(err, &blocker) || !strings.Contains(err.Error(), "are encrypted") || len(e.questions) > 0 {
 			t.Errorf("proves %t: a snapshot in the clear: %v", proves, err)
 		}
 		req.Config.Recipients = s.config.Recipients
@@ -188,7 +188,7 @@ func TestDriverLostEarly(t *testing.T) {
 		t.Fatalf("with a host away: %v, asked %s", err, shown(e.questions))
 	}
 	s.hosts[2].control(t)
-	e.answer = func(Question) (bool, error) { // the driver was not lost
+	e.answer = func(Question) (bool, error) { // the coordinator was not lost
 		s.hosts[0].kill()
 		s.asHolder(t, s.hosts[0], func(ctx context.Context, c *host.Client) error { _, err := c.SetAside(ctx); return err })
 		return true, nil
@@ -259,7 +259,7 @@ func (s *site) resume(t *testing.T, h *testHost) {
 }
 
 // asHolder does something on a host in the name of the run that has it, once nothing is
-// under way there that its driver had begun.
+// under way there that its coordinator had begun.
 func (s *site) asHolder(t *testing.T, h *testHost, do func(context.Context, *host.Client) error) {
 	t.Helper()
 	d, err := newCoordinator(s.onMachine(nil, "asks"))

@@ -19,7 +19,7 @@ import (
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
-// elsewhere is a request of a driver on another machine.
+// elsewhere is a request of a coordinator on another machine.
 func (s *site) elsewhere(e *heard) Request {
 	c := *s.config
 	c.StateDir = filepath.Join(s.dir, "elsewhere")
@@ -467,7 +467,7 @@ func TestEmptyDirectoryIsBlocked(t *testing.T) {
 	s.check(t, want, s.hosts[:2]...)
 }
 
-// Two recoveries, by the same driver. An undo takes the last one back; one more would
+// Two recoveries, by the same coordinator. An undo takes the last one back; one more would
 // take back the one before it, which is said and has to be typed.
 func TestUndoTwice(t *testing.T) {
 	if testing.Short() {

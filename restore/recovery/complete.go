@@ -165,7 +165,7 @@ func (h *participant) asideOf(run string) *restore.Aside {
 	return &h.asides[i]
 }
 
-// inheritAsides writes down what the other driver's run has set aside, as its hosts
+// inheritAsides writes down what the other coordinator's run has set aside, as its hosts
 // remember it.
 func (d *coordinator) inheritAsides(run string) error {
 	for _, h := range d.present() {

@@ -23,9 +23,9 @@ type decision struct {
 	Hosts   []decidedHost `json:"hosts"`
 	// Ran are the members that ran when the run was begun.
 	Ran []string `json:"ran,omitempty"`
-	// TakesOver are runs of drivers elsewhere that this one takes hosts over from.
+	// TakesOver are runs of coordinators elsewhere that this one takes hosts over from.
 	TakesOver []string `json:"takes_over,omitempty"`
-	// Inherited is the run of a driver elsewhere that built the new members, where this
+	// Inherited is the run of a coordinator elsewhere that built the new members, where this
 	// one only completes it.
 	Inherited string `json:"inherited,omitempty"`
 	// Built is when the first host had built its member, where that was Inherited: no

@@ -118,7 +118,7 @@ func (d *coordinator) alone() string {
 	}
 	c := d.state.decision.candidate()
 	if c == nil {
-		return "" // another driver's decision
+		return "" // another coordinator's decision
 	}
 	s := c.Source
 	if len(s.Alternatives(s.Index)) == 0 {

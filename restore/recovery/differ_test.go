@@ -21,8 +21,8 @@ func backup(log string) sources.Source {
 	return s
 }
 
-// rivals is a plan of m1's own way, with others.
-func rivals(main sources.Source, others ...sources.Source) *sources.Plan {
+// alternatives is a plan of m1's own way, with others.
+func alternatives(main sources.Source, others ...sources.Source) *sources.Plan {
 	p := planned("m1", true, 0)
 	main.Others = others
 	p.Candidates[0].Source = &main
@@ -59,7 +59,7 @@ func TestDifferError(t *testing.T) {
 			for member, b := range c.built {
 				all[member] = &host.Rebuilt{Source: &b.way, Index: 90, Revision: 40, HashKV: snapshot.HashKV{Hash: b.hash, Revision: 40}}
 			}
-			e := &DifferError{Run: "r", What: []string{"the hash differs"}, Outcomes: outcomes(rivals(way("m1", "m1")), all)}
+			e := &DifferError{Run: "r", What: []string{"the hash differs"}, Outcomes: outcomes(alternatives(way("m1", "m1")), all)}
 			for _, want := range c.want {
 				if !strings.Contains(e.Error(), want) {
 					t.Errorf("%q is not in: %s", want, e)
@@ -74,7 +74,7 @@ func TestDifferError(t *testing.T) {
 
 // A source that was named is the only one, for every host.
 func TestNamedBindsAll(t *testing.T) {
-	d := &decision{Plan: rivals(way("m1", "m1"), way("m2", "m2"), backup("m1"))}
+	d := &decision{Plan: alternatives(way("m1", "m1"), way("m2", "m2"), backup("m1"))}
 	if p := d.rebuildPlan(); len(p.Source.Others) != 2 || len(owners(&p.Source)) != 3 {
 		t.Errorf("by itself: %+v", p.Source)
 	}
@@ -93,16 +93,16 @@ func TestBeside(t *testing.T) {
 		plan    *sources.Plan
 		want    map[string][]string
 	}{
-		"each has its own":      {"m1 m2 m3", "", rivals(way("m1", "m1"), way("m2", "m2"), way("m3", "m3")), nil},
-		"two have their own":    {"m1 m2 n3", "", rivals(way("m1", "m1"), way("m2", "m2")), nil},
-		"one has its own":       {"m1 n2 n3", "", rivals(way("m1", "m1"), way("m2", "m2")), map[string][]string{"n2": {"m1"}}},
-		"the other is away":     {"m1 n2 n3", "m2", rivals(way("m1", "m1"), way("m2", "m2")), nil},
-		"or a backup":           {"m1 n2 n3", "m2", rivals(way("m1", "m1"), way("m2", "m2"), backup("m1")), map[string][]string{"n2": {"m1"}}},
-		"none has its own":      {"n1 n2 n3", "", rivals(way("m1", "m1"), way("m2", "m2")), map[string][]string{"n1": {"m1"}, "n2": {"m2"}, "n3": {"m2"}}},
-		"only one member":       {"n1", "", rivals(way("m1", "m1"), way("m2", "m2")), nil},
-		"only one database":     {"m1 n2 n3", "", rivals(way("m1", "m1")), nil},
-		"it begins in a backup": {"m1 n2 n3", "", rivals(backup("m1"), way("m2", "m2")), nil},
-		"named":                 {"m1 n2 n3", "", func() *sources.Plan { p := rivals(way("m1", "m1"), way("m2", "m2")); p.Named = true; return p }(), nil},
+		"each has its own":      {"m1 m2 m3", "", alternatives(way("m1", "m1"), way("m2", "m2"), way("m3", "m3")), nil},
+		"two have their own":    {"m1 m2 n3", "", alternatives(way("m1", "m1"), way("m2", "m2")), nil},
+		"one has its own":       {"m1 n2 n3", "", alternatives(way("m1", "m1"), way("m2", "m2")), map[string][]string{"n2": {"m1"}}},
+		"the other is away":     {"m1 n2 n3", "m2", alternatives(way("m1", "m1"), way("m2", "m2")), nil},
+		"or a backup":           {"m1 n2 n3", "m2", alternatives(way("m1", "m1"), way("m2", "m2"), backup("m1")), map[string][]string{"n2": {"m1"}}},
+		"none has its own":      {"n1 n2 n3", "", alternatives(way("m1", "m1"), way("m2", "m2")), map[string][]string{"n1": {"m1"}, "n2": {"m2"}, "n3": {"m2"}}},
+		"only one member":       {"n1", "", alternatives(way("m1", "m1"), way("m2", "m2")), nil},
+		"only one database":     {"m1 n2 n3", "", alternatives(way("m1", "m1")), nil},
+		"it begins in a backup": {"m1 n2 n3", "", alternatives(backup("m1"), way("m2", "m2")), nil},
+		"named":                 {"m1 n2 n3", "", func() *sources.Plan { p := alternatives(way("m1", "m1"), way("m2", "m2")); p.Named = true; return p }(), nil},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := &coordinator{state: &runState{decision: &decision{Plan: c.plan}}}

@@ -18,14 +18,14 @@ const askTimeout = 20 * time.Second
 // participant is one of the cluster file's, as it was found.
 type participant struct {
 	HostConfig
-	line   *host.Remote
-	client *host.Client // on that, in the name of the run
-	state  HostState
-	empty  bool     // it holds no data of a member
-	summary string   // the file of its digest; empty where there is none
-	read   surveyed // what that is of
-	failed error    // why it could not be surveyed
-	asides []restore.Aside
+	line    *host.Remote
+	client  *host.Client // on that, in the name of the run
+	state   HostState
+	empty   bool     // it holds no data of a member
+	summary string   // the file of its summary; empty where there is none
+	read    surveyed // what that is of
+	failed  error    // why it could not be surveyed
+	asides  []restore.Aside
 }
 
 // passedBy: it is gone for good, as the operator says.

@@ -10,7 +10,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// inheriting is a driver of three hosts that finds what run "lost" has built on them.
+// inheriting is a coordinator of three hosts that finds what run "lost" has built on them.
 func inheriting(t *testing.T, proved bool) (*coordinator, *adopted) {
 	t.Helper()
 	cfg := &Config{Cluster: "production"}

@@ -65,8 +65,8 @@ func TestRepositoryUnreadable(t *testing.T) {
 	if !slices.Equal(words, []string{"readable", "unreadable", "unreadable"}) {
 		t.Errorf("the hosts: %q", words)
 	}
-	var obstacles *BlockedError
-	if _, err := Run(t.Context(), req); !errors.As(err, &obstacles) || obstacles.Unnamed || !strings.Contains(err.Error(), url) {
+	var blockers *BlockedError
+	if _, err := Run(t.Context(), req); !errors.As(err, &blockers) || blockers.Unnamed || !strings.Contains(err.Error(), url) {
 		t.Errorf("from %s: %v", archived, err)
 	}
 	s.untouched(t)
@@ -89,7 +89,7 @@ func TestRepositoryUnreadable(t *testing.T) {
 	}
 }
 
-// TestWithheld: what a host cannot read is an obstacle where no other way is left and
+// TestWithheld: what a host cannot read is a blocker where no other way is left and
 // nothing that is still to be read can open one; otherwise what it changes is said.
 func TestWithheld(t *testing.T) {
 	timeline := repository.TimelineID{ClusterID: 7, N: 1}
@@ -105,7 +105,7 @@ func TestWithheld(t *testing.T) {
 		unsurveyed   []string
 		repositories []host.Repository
 		built        bool
-		obstacle     string
+		blocker      string
 		warning      string
 	}{
 		{"no repository", []sources.Source{archived}, false, nil, []host.Repository{}, false, "names no repository", ""},
@@ -128,12 +128,12 @@ func TestWithheld(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var obstacle, warning string
+		var blocker, warning string
 		for _, w := range d.withheldFrom(p) {
-			obstacle, warning = obstacle+w.blocker(p), warning+w.warning(p)
+			blocker, warning = blocker+w.blocker(p), warning+w.warning(p)
 		}
-		if (obstacle == "") != (c.obstacle == "") || !strings.Contains(obstacle, c.obstacle) || (warning == "") != (c.warning == "") || !strings.Contains(warning, c.warning) {
-			t.Errorf("%s: refused %q, want %q; warned %q, want %q", c.name, obstacle, c.obstacle, warning, c.warning)
+		if (blocker == "") != (c.blocker == "") || !strings.Contains(blocker, c.blocker) || (warning == "") != (c.warning == "") || !strings.Contains(warning, c.warning) {
+			t.Errorf("%s: refused %q, want %q; warned %q, want %q", c.name, blocker, c.blocker, warning, c.warning)
 		}
 	}
 }

@@ -16,7 +16,7 @@
 //     state, and no client before the new cluster is proved.
 //  6. What fails after that proof is incomplete, and never takes a serving cluster
 //     away: the same command completes it.
-//  7. One driver at a time: on this machine by a lock, elsewhere because a host
+//  7. One coordinator at a time: on this machine by a lock, elsewhere because a host
 //     belongs to one run.
 //
 // Its caller owes a context, and an Events that answers questions. Nothing is
@@ -67,7 +67,7 @@ type Request struct {
 
 	// Force recovers although a quorum serves, or although that cannot be told.
 	Force bool
-	// TakeOver takes the hosts over from a run of a driver elsewhere that does not go
+	// TakeOver takes the hosts over from a run of a coordinator elsewhere that does not go
 	// on. What it had set aside is put back first.
 	TakeOver bool
 
@@ -107,7 +107,7 @@ func (e *QuorumError) Error() string {
 		e.Quorum.By, strings.Join(e.Next, "\n  "))
 }
 
-// ObstacleError says why a recovery cannot be begun. Nothing was changed.
+// BlockedError says why a recovery cannot be begun. Nothing was changed.
 type BlockedError struct {
 	Blockers []string
 	// Unnamed says that naming members would end all of them: those that are dead, or
@@ -141,7 +141,7 @@ func (e *ContradictionError) Error() string {
 	return fmt.Sprintf("run %s is under way, and was decided otherwise: %s. Go on with it as it was decided, or take it back with --undo first", e.Run, strings.Join(e.Options, "; "))
 }
 
-// HeldError says that a run of a driver elsewhere has hosts.
+// ConflictError says that a run of a coordinator elsewhere has hosts.
 type ConflictError struct {
 	Holder string
 	Hosts  []string
@@ -200,7 +200,7 @@ type Phase string
 
 // The phases, in their order.
 const (
-	PhasePreflight      Phase = "look"      // each host's state, and whether a quorum serves
+	PhasePreflight Phase = "preflight" // each host's state, and whether a quorum serves
 	PhaseSurvey    Phase = "survey"    // what stopped members and repositories hold
 	PhaseTakeOver  Phase = "take-over" // what a run elsewhere had set aside is put back
 	PhaseQuiesce   Phase = "quiesce"   // clients are stopped
@@ -271,6 +271,6 @@ type Question struct {
 	Reasons []string
 	// Type is what has to be typed, the cluster's name; empty where yes will do.
 	Type string
-	// Prospect is what would be done; nil with AskUndo.
+	// Preview is what would be done; nil with AskUndo.
 	Preview *Preview
 }

@@ -262,7 +262,7 @@ func TestFenceOpen(t *testing.T) {
 	s.check(t, want, s.hosts[0])
 }
 
-// Promise 7: a driver elsewhere is refused, and told how to take over; what the
+// Promise 7: a coordinator elsewhere is refused, and told how to take over; what the
 // other one had set aside is put back first.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
@@ -299,12 +299,12 @@ func TestTakeOver(t *testing.T) {
 	s.check(t, want, s.hosts...)
 	// The first one finds a cluster that serves, and does no harm.
 	if _, err := Run(t.Context(), s.request(e)); err == nil {
-		t.Error("the first driver went on")
+		t.Error("the first coordinator went on")
 	}
 	s.check(t, want, s.hosts...)
 }
 
-// One driver at a time, on one machine.
+// One coordinator at a time, on one machine.
 func TestLocked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,9 +20,9 @@ import (
 type Report struct {
 	Cluster string `json:"cluster"`
 	Run     string `json:"run"`
-	// WentOn says that the run had been begun by an earlier command.
-	Continued bool `json:"went_on,omitempty"`
-	// Inherited is the run of a lost driver elsewhere that this one only completed.
+	// Continued says that the run had been begun by an earlier command.
+	Continued bool `json:"continued,omitempty"`
+	// Inherited is the run of a lost coordinator elsewhere that this one only completed.
 	// GivenUp is one that had set nothing aside: clients were started again, and all
 	// but the hosts and warnings is empty.
 	Inherited string        `json:"inherited,omitempty"`

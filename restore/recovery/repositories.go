@@ -263,7 +263,7 @@ func (w *withheld) mend() string {
 	return "mend repositories or identity-files in the cluster file, or the credentials (docs/quorum-loss.md)"
 }
 
-// obstacle says why a recovery would end half-way at this host; empty where it would
+// blocker says why a recovery would end half-way at this host; empty where it would
 // not, as far as is known.
 func (w *withheld) blocker(p *Preview) string {
 	if !w.none || len(p.Unsurveyed) > 0 && !p.Plan.Named {
@@ -272,7 +272,7 @@ func (w *withheld) blocker(p *Preview) string {
 	return fmt.Sprintf("%s, and there is no other way by which it could build its member: %s, and run it again", w.words(), w.mend())
 }
 
-// warning says what that changes; empty where it is nothing, or an obstacle.
+// warning says what that changes; empty where it is nothing, or a blocker.
 func (w *withheld) warning(p *Preview) string {
 	switch {
 	case w.blocker(p) != "", slices.Equal(w.instead, []string{w.host.Member}):

@@ -18,7 +18,7 @@ import (
 // way. A report comes with an error too once the new cluster is proved: what failed
 // after that wraps snapshot.ErrIncomplete.
 //
-// Errors to tell apart: *QuorumError, *ObstacleError, *HeldError,
+// Errors to tell apart: *QuorumError, *BlockedError, *ConflictError,
 // *ContradictionError, *FenceError, *UndoneError, *HostsError, *DifferError,
 // ErrDeclined, *serve.NoQuorumError, *serve.WrongError, and those of Look.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
@@ -64,8 +64,8 @@ func (d *coordinator) incomplete(ctx context.Context, k *runState) bool {
 	return err == nil && q.Serves && q.ClusterID == k.decision.NewClusterID
 }
 
-// lookPrefix begins the names of folders for digests until a run has its own.
-const preflightPrefix = "look-"
+// lookPrefix begins the names of folders for summaries until a run has its own.
+const preflightPrefix = "preflight-"
 
 // begin finds out, asks, and writes the decision down before it changes anything.
 func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report, err error) {
@@ -105,8 +105,8 @@ func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report
 	if d.journal, err = folder.Begin(d.run); err != nil {
 		return nil, err
 	}
-	// The digests first: a journal with a decision has them beside it.
-	if err := d.keepSummaries(filepath.Join(d.journal.Folder(), "digests")); err != nil {
+	// The summaries first: a journal with a decision has them beside it.
+	if err := d.keepSummaries(filepath.Join(d.journal.Folder(), "summaries")); err != nil {
 		return nil, err
 	}
 	decided, err := d.decide(p, q.Type != "")
@@ -129,7 +129,7 @@ func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report
 	return d.execute(ctx, p)
 }
 
-// prospect is what a new run would do; an error where it must not be begun.
+// preview is what a new run would do; an error where it must not be begun.
 func (d *coordinator) preview(ctx context.Context) (*Preview, error) {
 	d.reporter.begin(PhasePreflight, "")
 	began := d.now()
@@ -213,7 +213,7 @@ func (d *coordinator) ask(ctx context.Context, q Question) error {
 	return nil
 }
 
-// decide makes the decision that a prospect was confirmed as.
+// decide makes the decision that a preview was confirmed as.
 func (d *coordinator) decide(p *Preview, typed bool) (*decision, error) {
 	out := &decision{Run: d.run, Cluster: d.cfg.Cluster, Asked: d.req.asked(), ClusterToken: "requorum-" + randomHex(8)}
 	if old := d.state.decision; old != nil {
@@ -260,7 +260,7 @@ func sameEnd(old, now *decision) bool {
 	return sameJSON(end(old), end(now))
 }
 
-// keepDigests moves what was read into the run's own folder.
+// keepSummaries moves what was read into the run's own folder.
 func (d *coordinator) keepSummaries(folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (d *coordinator) keepSummaries(folder string) error {
 	return nil
 }
 
-// remember writes down what a digest was made of.
+// remember writes down what a summary was made of.
 func (d *coordinator) remember(h *participant) error {
 	if d.journal == nil || h.summary == "" {
 		return nil
@@ -287,15 +287,15 @@ func (d *coordinator) remember(h *participant) error {
 	return d.write(host.Entry{Event: host.EventSurveyed, Host: h.Member}, h.read)
 }
 
-// recall takes up the digests that an earlier command fetched.
+// recall takes up the summaries that an earlier command fetched.
 func (d *coordinator) recall() error {
-	d.folder = filepath.Join(d.journal.Folder(), "digests")
+	d.folder = filepath.Join(d.journal.Folder(), "summaries")
 	if err := os.MkdirAll(d.folder, 0o700); err != nil {
 		return err
 	}
 	for _, h := range d.hosts {
 		s, ok := d.state.surveyed[h.Member]
-		path := filepath.Join(d.folder, h.Member+".digest")
+		path := filepath.Join(d.folder, h.Member+".summary")
 		if _, err := os.Stat(path); ok && err == nil {
 			h.summary, h.read = path, s
 		}

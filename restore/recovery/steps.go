@@ -99,7 +99,7 @@ func (d *coordinator) whole(ctx context.Context, p Phase, do func(context.Contex
 	return d.write(e, out.result)
 }
 
-// phaseError sums up what failed. That another run has hosts is a *HeldError.
+// phaseError sums up what failed. That another run has hosts is a *ConflictError.
 func (d *coordinator) phaseError(p Phase, errs map[string]error) error {
 	held := &ConflictError{}
 	for _, name := range sortedKeys(errs) {

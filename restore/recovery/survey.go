@@ -25,7 +25,7 @@ func (d *coordinator) surveyable() []*participant {
 	})
 }
 
-// digests fetches what the survey needs of each host whose data has changed since
+// summaries fetches what the survey needs of each host whose data has changed since
 // it was last read. It tells whether anything was fetched.
 func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
 	var (
@@ -99,7 +99,7 @@ func (d *coordinator) fetch(ctx context.Context, h *participant) (bool, error) {
 	}
 	d.reporter.begin(PhaseSurvey, h.Member)
 	began := time.Now()
-	path := filepath.Join(d.folder, h.Member+".digest")
+	path := filepath.Join(d.folder, h.Member+".summary")
 	err = d.download(ctx, c, h, path, now.Of)
 	d.reporter.end(PhaseSurvey, h.Member, "", time.Since(began), err)
 	if err != nil {
@@ -141,7 +141,7 @@ func sumOf(files []host.File) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// download writes the digest beside its name first: half of one is never read.
+// download writes the summary beside its name first: half of one is never read.
 func (d *coordinator) download(ctx context.Context, c *host.Client, h *participant, path, of string) error {
 	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
 		f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -160,9 +160,9 @@ func (d *coordinator) download(ctx context.Context, c *host.Client, h *participa
 
 // counted tells now and then how much went through it.
 type counted struct {
-	w    io.Writer
-	n    int64
-	last time.Time
+	w      io.Writer
+	n      int64
+	last   time.Time
 	report func(int64)
 }
 
@@ -176,7 +176,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// findings are what a survey of all digests and repositories finds.
+// findings are what a survey of all summaries and repositories finds.
 func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
 	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Logger: d.logger,
 		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
@@ -202,10 +202,10 @@ func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sourc
 }
 
 // Look finds out what is there and what would be done, and changes nothing. The
-// prospect comes with an error too, as far as it got, where histories have to be
+// preview comes with an error too, as far as it got, where histories have to be
 // chosen from (*sources.NeedSourceError), nothing can be rebuilt
 // (*sources.NothingError), or a source cannot be used (*sources.SourceError).
-// What would stop Run otherwise is in Prospect.Obstacles.
+// What would stop Run otherwise is in Preview.Blockers.
 func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 	d, err := newCoordinator(req)
 	if err != nil {
@@ -223,7 +223,7 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 	if last != nil && !runState.over() && !runState.putBack() {
 		d.run, d.state = last.ID(), runState
 	}
-	if d.folder, err = os.MkdirTemp("", "requorum-look-"); err != nil {
+	if d.folder, err = os.MkdirTemp("", "requorum-preflight-"); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()

@@ -18,7 +18,7 @@ import (
 // comes with an error that wraps snapshot.ErrIncomplete where repositories could
 // not be told.
 //
-// Errors to tell apart: ErrNothingToUndo, ErrDeclined, *HostsError, *HeldError.
+// Errors to tell apart: ErrNothingToUndo, ErrDeclined, *HostsError, *ConflictError.
 func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	d, err := newCoordinator(req)
 	if err != nil {
@@ -240,7 +240,7 @@ func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 }
 
 // asided are the hosts on which data is set aside that this run puts back, or began
-// to. The hosts know it best: a driver elsewhere may have taken the run over.
+// to. The hosts know it best: a coordinator elsewhere may have taken the run over.
 func (d *coordinator) asided() []*participant {
 	return slices.DeleteFunc(d.present(), func(h *participant) bool {
 		return !d.state.begun(PhasePutBack, h.Member) && !slices.Contains(h.state.Aside, d.run)

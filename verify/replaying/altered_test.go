@@ -117,7 +117,7 @@ func deleteLast(b *bbolt.Bucket, _ int) error {
 
 // A log entry that was altered, with its chain and sums fixed up, is found where
 // it shows in the state; where its key was overwritten and compacted before the
-// snapshot it is not, which the check says, unless a live member's stamp is on the
+// snapshot it is not, which the check says, unless a live member's checkpoint hash is on the
 // way.
 func TestAlteredEntry(t *testing.T) {
 	healthy := newChain(t)

@@ -21,7 +21,7 @@
 // What passing does not prove: an altered entry whose keys were all overwritten
 // or deleted, and compacted, before the snapshot leaves no trace in the state at
 // the end. The states in between that the log would give are then proved only by
-// the stamps of live members on the way, if there are any, and by the chain of
+// the checkpoint hashes of live members on the way, if there are any, and by the chain of
 // the log. The check says up to which revision that is so.
 package replaying
 
@@ -51,7 +51,7 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// DefaultStops is how often a replay is interrupted for stamps that a later
+// DefaultStops is how often a replay is interrupted for checkpoint hashes that a later
 // compaction leaves nothing to compare with: each costs a copy of the database
 // and two passes over it.
 const DefaultStops = 4
@@ -68,7 +68,7 @@ type Options struct {
 	// SourceVersion is that of the source's members; empty: of those which the
 	// snapshots were read from.
 	SourceVersion string
-	// Stops for stamps: 0 is DefaultStops, negative is none.
+	// Stops for checkpoint hashes: 0 is DefaultStops, negative is none.
 	Stops int
 	// Progress may be nil. It is called from one goroutine: the phases are
 	// "fetch" and "compare" in bytes, and those of walreplay.

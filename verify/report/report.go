@@ -228,9 +228,9 @@ const (
 	KindHash       Kind = "hash"       // HashKV is another one than it should be
 
 	// Replay.
-	KindDifference Kind = "difference" // the replayed database differs
-	KindApply      Kind = "apply"      // the log cannot be applied
-	KindCheckpointHash      Kind = "stamp"      // the replay gives another hash than the cluster served
+	KindDifference     Kind = "difference"      // the replayed database differs
+	KindApply          Kind = "apply"           // the log cannot be applied
+	KindCheckpointHash Kind = "checkpoint-hash" // the replay gives another hash than the cluster served
 
 	// Drill.
 	KindBoot  Kind = "boot"  // the cluster did not start or elect

@@ -91,7 +91,7 @@ func (p *proving) checkAlarms(ctx context.Context) {
 }
 
 const (
-	prefix   = "/requorum-proof-"
+	prefix       = "/requorum-proof-"
 	testWriteTTL = 30 // seconds
 	// Etcd takes seven seconds to say that an election has lost a request.
 	tidyTimeout = 15 * time.Second

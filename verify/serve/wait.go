@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	lookEvery = 300 * time.Millisecond // at the members
+	lookEvery   = 300 * time.Millisecond // at the members
 	reportEvery = time.Second            // Request.Waiting
 )
 

@@ -99,7 +99,7 @@ type Config struct {
 	Takeover time.Duration
 	// Alive is how often an idle archiver writes a mark.
 	Alive time.Duration
-	// Stamp is how often a follower takes a live HashKV, which freezes it for
+	// CheckpointHash is how often a follower takes a live HashKV, which freezes it for
 	// about a second for each GB; never where zero. With authentication on it
 	// needs the root role.
 	CheckpointHash time.Duration
@@ -146,7 +146,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.SpoolDir == "":
 		return c, errors.New("archive: no spool folder is given: segments wait there while the repository is away")
 	case c.Interval < 0 || c.Size < 0 || c.Poll < 0 || c.Takeover < 0 || c.Alive < 0 || c.SpoolLimit < 0 || c.CheckpointHash < 0:
-		return c, errors.New("archive: interval, size, poll, takeover, alive, stamp and spool limit cannot be negative")
+		return c, errors.New("archive: interval, size, poll, takeover, alive, checkpoint hash and spool limit cannot be negative")
 	}
 	c.WALDir = cmp.Or(c.WALDir, filepath.Join(c.DataDir, "member", "wal"))
 	c.SpoolLimit = cmp.Or(c.SpoolLimit, DefaultSpoolLimit)

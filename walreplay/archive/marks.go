@@ -101,13 +101,13 @@ func (s *session) spoolAlive(m raftlog.Mark, stamp *segment.CheckpointHash) erro
 	return s.spoolWritten(s.spool.addMark(s.timeline, m, stamp))
 }
 
-// stampDue reports that a follower is to be asked for a hash: it is frozen for a
+// checkpointHashDue reports that a follower is to be asked for a hash: it is frozen for a
 // moment, and a leader would freeze the cluster.
 func (s *session) checkpointHashDue(now time.Time) bool {
 	return s.CheckpointHash > 0 && s.seen != nil && !s.seen.late && s.status.Leader != 0 && !s.status.IsLeader && !s.status.IsLearner && now.Sub(s.checkpointHashed) >= s.CheckpointHash
 }
 
-// takeStamp writes an alive mark with a live HashKV.
+// takeCheckpointHash writes an alive mark with a live HashKV.
 func (s *session) takeCheckpointHash(ctx context.Context) {
 	s.checkpointHashed = time.Now()
 	status, m := s.status, s.seen.mark()
@@ -118,7 +118,7 @@ func (s *session) takeCheckpointHash(ctx context.Context) {
 				m.Time = s.Now()
 				s.writeAlive(context.Background(), m, &segment.CheckpointHash{Hash: hash.Hash, HashRevision: hash.HashRevision, CompactedRevision: hash.CompactRevision})
 			} else {
-				s.a.failed(fmt.Errorf("no stamp: %w", err))
+				s.a.failed(fmt.Errorf("no checkpoint hash: %w", err))
 			}
 			return nil
 		}

@@ -398,7 +398,7 @@ func TestNoAliveMarksUnderLoad(t *testing.T) {
 	})
 }
 
-// Stamps are taken from a follower only, rarely, and where they are wanted.
+// Checkpoint hashes are taken from a follower only, rarely, and where they are wanted.
 func TestStamps(t *testing.T) {
 	inFakeTime(t, 4, func(t *testing.T, r *rig) {
 		r.cluster.members[2].learner = true

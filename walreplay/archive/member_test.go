@@ -68,7 +68,7 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	}
 	sink := sinktest.NewMemory()
 	const interval = 100 * time.Millisecond
-	for round := range 2 { // the second one compares, and stamps
+	for round := range 2 { // the second one compares, and takes a hash
 		a, err := New(Config{
 			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].Config().DataDir, Sink: sink, SpoolDir: t.TempDir(),
 			Interval: interval, Alive: interval, Takeover: 2 * interval, CheckpointHash: interval, Tool: "test",

@@ -83,20 +83,20 @@ type session struct {
 	skipped    uint64                           // the name of level 0 that begins there is of a damaged segment
 	branched   *Gap                             // of a timeline that has just been opened
 
-	role         Role
-	queue        queue
-	spool        *spool
-	spooledSince time.Time // when the first entry in the backlog came
-	inFlight     *cut      // a segment whose put is under way
-	busy         chan func() error
-	busySince    time.Time
-	away         time.Time // since when the repository fails; zero when it does not
-	retryAt      time.Time
-	retryWait    time.Duration
-	lookAt       time.Time
-	alive        time.Time
-	checkpointHashed      time.Time
-	checked      time.Time // when superseded was looked up last
+	role             Role
+	queue            queue
+	spool            *spool
+	spooledSince     time.Time // when the first entry in the backlog came
+	inFlight         *cut      // a segment whose put is under way
+	busy             chan func() error
+	busySince        time.Time
+	away             time.Time // since when the repository fails; zero when it does not
+	retryAt          time.Time
+	retryWait        time.Duration
+	lookAt           time.Time
+	alive            time.Time
+	checkpointHashed time.Time
+	checked          time.Time // when superseded was looked up last
 
 	// What the archive lacks.
 	searching chan inventory // a look through it that is under way

@@ -25,7 +25,7 @@ type Heartbeat struct {
 	CheckpointHash *CheckpointHash `json:"stamp,omitempty"`
 }
 
-// Stamp is a live HashKV: the cheapest proof that a replay is what the cluster
+// CheckpointHash is a live HashKV: the cheapest proof that a replay is what the cluster
 // served. It is of the key space from CompactedRevision to HashRevision; at
 // which raft index, it does not tell.
 type CheckpointHash struct {
@@ -36,7 +36,7 @@ type CheckpointHash struct {
 
 const markFormat = 1
 
-// WriteMark stores an alive mark, with a stamp where there is one. One that is
+// WriteMark stores an alive mark, with a checkpoint hash where there is one. One that is
 // stored already stays as it is, and is no error: its name holds all that
 // counts.
 func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark, stamp *CheckpointHash) error {

@@ -15,7 +15,7 @@ package segment
 //     is neither merged nor removed.
 //  4. Gaps, chain starts and overlaps stay boundaries: no merged segment spans one.
 //  5. Of alive marks that tell the same (a member was still at an index) the
-//     first and the last stay, and those with a stamp.
+//     first and the last stay, and those with a checkpoint hash.
 //  6. It may be killed at any point and run any number of times, by any number
 //     of hosts at once. One of them works; that is thrift, not safety.
 
@@ -111,7 +111,7 @@ type Merger struct {
 	headers  map[string]*item
 	locked   map[string]time.Time // since when it is known, by this host's clock
 	unheld   map[string]time.Time // what names alone call superseded; since when it is known
-	hashed  map[string]bool      // alive marks with a stamp
+	hashed   map[string]bool      // alive marks with a checkpoint hash
 }
 
 // NewMerger makes a Merger. It reads nothing yet.

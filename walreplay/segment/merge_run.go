@@ -302,7 +302,7 @@ func (m *Merger) repeated(l *listing) []mark {
 	return found
 }
 
-// removeRepeated removes marks that tell nothing new. One with a stamp stays.
+// removeRepeated removes marks that tell nothing new. One with a checkpoint hash stays.
 func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport) error {
 	var mu sync.Mutex
 	group, groupCtx := errgroup.WithContext(ctx)

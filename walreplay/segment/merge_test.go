@@ -351,7 +351,7 @@ func TestLockedAndDenied(t *testing.T) {
 }
 
 // Promise 5: an idle cluster's marks are thinned out; the first and the last of
-// each, and those with a stamp, stay.
+// each, and those with a checkpoint hash, stay.
 func TestPromise5Marks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
@@ -373,7 +373,7 @@ func TestPromise5Marks(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		r := a.merge(m)
-		// Of the first day all but the first of each member, and the stamp.
+		// Of the first day all but the first of each member, and the checkpoint hash.
 		if r.Marks < 2*1440-10 || r.Marks > 2*1440 {
 			t.Fatalf("%d marks removed", r.Marks)
 		}

@@ -29,7 +29,7 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 	return path
 }
 
-// DriverState is the folder of the operator's own: the journal of a recovery.
+// CoordinatorState is the folder of the operator's own: the journal of a recovery.
 func (s *Site) CoordinatorState() string { return filepath.Join(s.Dir, "cluster.yaml.recovery") }
 
 // quoted is JSON, which YAML reads.

@@ -10,11 +10,11 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// TestPoint4DriverKilled is point 4 of what recover must show: the command is
+// TestPoint4CoordinatorKilled is point 4 of what recover must show: the command is
 // killed with SIGKILL, again and again, each time some lines of its journal later,
 // and run again. It comes to the same end, and at no moment a member that could
 // start meets a directory without a log.
-func TestPoint4DriverKilled(t *testing.T) {
+func TestPoint4CoordinatorKilled(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Options{Version: "3.7"})
 	l := LightLoad(t, "/load/", Writes(200), s.Strike(t), s.Client(t, s.Members()...), s.Client(t, s.Members()...))
@@ -41,7 +41,7 @@ func TestPoint4DriverKilled(t *testing.T) {
 // journal at which it is killed once: of the cluster that the one before made.
 func TestPoint4KilledOnce(t *testing.T) {
 	if testing.Short() {
-		t.Skip("TestPoint4DriverKilled kills it, of one recovery")
+		t.Skip("TestPoint4CoordinatorKilled kills it, of one recovery")
 	}
 	t.Parallel()
 	s := Start(t, Options{Version: "3.6"})

@@ -130,7 +130,7 @@ func (s *Site) withoutCredentials(t *testing.T, h *Host, given []string) {
 	p := s.survey(t, exitFailed, s.Hosts(), given...)
 	for i, word := range []string{"readable", "readable", "unreadable"} {
 		if got := p.Hosts[i].RepositoriesWord(); got != word || len(p.Blockers) != 1 {
-			t.Errorf("%s: %s, want %s; obstacles: %q", p.Hosts[i].Member, got, word, p.Blockers)
+			t.Errorf("%s: %s, want %s; blockers: %q", p.Hosts[i].Member, got, word, p.Blockers)
 		}
 	}
 	h.reachable(t)

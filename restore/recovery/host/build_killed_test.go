@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,8 +27,12 @@ func TestMain(m *testing.M) {
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	o := Options{Version: "test", CheckBase: replaying.CheckBase}
 	var stall int64
-	if _, err := fmt.Sscanf(text, "%d,%d", &stall, &o.pieceSize); err != nil {
+	var held bool
+	if _, err := fmt.Sscanf(text, "%d,%d,%t", &stall, &o.pieceSize, &held); err != nil {
 		panic(err)
+	}
+	if held {
+		o.Logger = slog.New(heldBuild{slog.DiscardHandler})
 	}
 	o.stall, o.wait, o.askFor = time.Duration(stall), 10*time.Millisecond, 10*time.Second
 	if err := Serve(context.Background(), os.Stdin, os.Stdout, o); err != nil {
@@ -35,6 +40,18 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// heldBuild keeps a build from going on after its first phase.
+type heldBuild struct{ slog.Handler }
+
+func (heldBuild) Enabled(context.Context, slog.Level) bool { return true }
+
+func (heldBuild) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "restore: phase done" {
+		select {}
+	}
+	return nil
 }
 
 // kill is kill -9 of the host processes that this test has started for the host's state
@@ -73,6 +90,7 @@ func testKilled(t *testing.T, f *faults) {
 		return strings.Count(string(data), `"step":"rebuild"`)
 	}
 	before := 0
+	h.held = true // none is done before it is killed
 	for _, point := range []struct {
 		name string
 		hold func(FetchArguments) bool
@@ -104,6 +122,7 @@ func testKilled(t *testing.T, f *faults) {
 			t.Errorf("it was done before it was killed at %s", point.name)
 		}
 	}
+	h.held = false
 	r, err := h.rebuild(plan, f.peer)
 	if err != nil {
 		t.Fatal(err)

@@ -110,6 +110,7 @@ type testHost struct {
 	client string // URL of its member
 	lines  []*Remote
 	stall  time.Duration // how long a copy may stand still there
+	held   bool          // its builds do not end
 	piece  int64
 	// through is what comes between this host, where it sends, and the one that fetches.
 	through func(context.Context, io.Writer) (io.Writer, error)
@@ -217,7 +218,7 @@ func (h *testHost) operator(run string, owners ...*testHost) *Client {
 }
 
 func (h *testHost) line(fetch func(context.Context, FetchArguments, io.Writer) (*Sent, error)) *Remote {
-	line := NewRemote(RemoteOptions{Member: h.name, Command: hostCommand(h.stall, h.piece), Config: h.cfg, Version: "test", Fetch: fetch})
+	line := NewRemote(RemoteOptions{Member: h.name, Command: hostCommand(h.stall, h.piece, h.held), Config: h.cfg, Version: "test", Fetch: fetch})
 	h.lines = append(h.lines, line)
 	h.t.Cleanup(line.Close)
 	return line
@@ -228,15 +229,16 @@ func (h *testHost) reader() *Remote {
 	h.read.Lock()
 	defer h.read.Unlock()
 	if h.from == nil {
-		h.from = NewRemote(RemoteOptions{Member: h.name, Command: hostCommand(h.stall, h.piece), Config: h.cfg, Version: "test"})
+		h.from = NewRemote(RemoteOptions{Member: h.name, Command: hostCommand(h.stall, h.piece, h.held), Config: h.cfg, Version: "test"})
 		h.t.Cleanup(h.from.Close)
 	}
 	return h.from
 }
 
-// hostCommand runs this program as a host process.
-func hostCommand(stall time.Duration, piece int64) []string {
-	return []string{"env", fmt.Sprintf("REQUORUM_TEST_HOST=%d,%d", stall, piece), os.Args[0]}
+// hostCommand runs this program as a host process, which can be held in the middle of
+// its build.
+func hostCommand(stall time.Duration, piece int64, held bool) []string {
+	return []string{"env", fmt.Sprintf("REQUORUM_TEST_HOST=%d,%d,%t", stall, piece, held), os.Args[0]}
 }
 
 func (h *testHost) setAside(run string) *testHost {
@@ -271,19 +273,19 @@ func (h *testHost) leftovers() []string {
 // survey surveys the hosts from afar.
 func (l *lost) survey(t *testing.T, run string, hosts ...*testHost) {
 	t.Helper()
-	var digests []sources.Summary
+	var summaries []sources.Summary
 	for _, h := range hosts {
 		var out bytes.Buffer
 		if err := h.operator(run1).Survey(t.Context(), &out, run); err != nil {
 			t.Fatal(err)
 		}
-		digests = append(digests, sources.Summary{Name: h.name, Open: func() (io.ReadCloser, error) {
+		summaries = append(summaries, sources.Summary{Name: h.name, Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(out.Bytes())), nil
 		}})
 	}
 	repo := l.open(t)
 	var err error
-	if l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Summaries: digests, Repos: []*repository.Repository{repo}}); err != nil {
+	if l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Summaries: summaries, Repos: []*repository.Repository{repo}}); err != nil {
 		t.Fatal(err)
 	}
 	if l.plan, err = sources.Decide(l.findings, sources.DecideRequest{}); err != nil {

@@ -467,7 +467,7 @@ func (c *Client) Data(ctx context.Context, a DataArguments, w io.Writer) (*Sent,
 	return &sent, err
 }
 
-// Survey writes the digest of the stopped member to w; with a run, that of what
+// Survey writes the summary of the stopped member to w; with a run, that of what
 // the run set aside. It returns an error unless all of it came and its SHA-256 is
 // the one that the sender reckoned, and it has no more than digestLimit bytes; w may
 // then have got some.
@@ -484,7 +484,7 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 	return nil
 }
 
-// digestLimit is more than a digest can have: some 20 bytes for each entry of a log that
+// digestLimit is more than a summary can have: some 20 bytes for each entry of a log that
 // has a hundred million. A variable for tests.
 var summaryLimit int64 = 4 << 30
 

@@ -84,12 +84,12 @@ type conversation struct {
 
 	write sync.Mutex // held while a line is written
 
-	mu    sync.Mutex
-	next  uint64
-	calls map[uint64]*call
-	asked map[uint64]context.CancelFunc
-	conflict  int // bytes of what the other side asks for
-	ended error
+	mu       sync.Mutex
+	next     uint64
+	calls    map[uint64]*call
+	asked    map[uint64]context.CancelFunc
+	conflict int // bytes of what the other side asks for
+	ended    error
 
 	heard   atomic.Int64 // when the last line came, as nanoseconds since began
 	passing atomic.Int32 // a line is passed on, and the next one waits for that

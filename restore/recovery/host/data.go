@@ -64,7 +64,7 @@ func (u untilDone) Write(p []byte) (int, error) {
 	return u.w.Write(p)
 }
 
-// survey streams the digest of the stopped member's data, or of what a run set aside.
+// survey streams the summary of the stopped member's data, or of what a run set aside.
 func (h *host) survey(ctx context.Context, a *surveyArguments, out io.Writer) (any, error) {
 	survivor, done, err := h.surveyed(ctx, a.Run)
 	if err != nil {

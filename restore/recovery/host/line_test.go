@@ -39,7 +39,7 @@ func quietHost(t *testing.T) *Config {
 func lineTo(t *testing.T, cfg *Config, version string, command ...string) *Remote {
 	t.Helper()
 	if command == nil {
-		command = hostCommand(3*time.Second, 8<<20)
+		command = hostCommand(3*time.Second, 8<<20, false)
 	}
 	l := NewRemote(RemoteOptions{Member: "m1", Command: command, Config: cfg, Version: version})
 	t.Cleanup(l.Close)

@@ -149,7 +149,7 @@ const (
 	BadRequest  Code = "bad-request"  // it cannot be read, or names what it must not
 	OtherMember Code = "other-member" // it is for another member
 	Outdated    Code = "outdated"     // the epoch is lower than one that the host knows
-	Conflict        Code = "held"         // another run has the member
+	Conflict    Code = "held"         // another run has the member
 	Busy        Code = "busy"         // another action is under way
 	Running     Code = "running"      // the member has to be stopped for this
 	Unstartable Code = "unstartable"  // there is no data that the member could start from
@@ -207,7 +207,7 @@ type FetchArguments struct {
 	DataArguments
 }
 
-// surveyArguments are those of Survey, which streams the digest of the stopped
+// surveyArguments are those of Survey, which streams the summary of the stopped
 // member; with a run, of what that set aside.
 type surveyArguments struct {
 	Run string `json:"run,omitempty"`

@@ -88,7 +88,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// Promise 3: one driver has the folder; reading takes no lock.
+// Promise 3: one coordinator has the folder; reading takes no lock.
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	f, r := beginRun(t, dir, "recovery-1")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestSurvey: a digest is of the stopped member's directories, or of what a run set
+// TestSurvey: a summary is of the stopped member's directories, or of what a run set
 // aside, and what cannot be read is told.
 func TestSurvey(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,7 @@ func (k *keeper) survey(survivors ...Survivor) *Findings {
 		k.t.Fatal(err)
 	}
 	if len(survivors) > 0 {
-		checkDigests(k.t, req, f)
+		checkSummaries(k.t, req, f)
 	}
 	return f
 }

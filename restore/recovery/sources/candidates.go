@@ -412,7 +412,7 @@ func (c composer) next(owner *source, b Base, at *source, index uint64) (next *s
 	return next, last
 }
 
-// begins tells whether a stretch of a log goes on from a database: a member's own
+// begins tells whether a range of a log goes on from a database: a member's own
 // does, unless it holds another entry where the database ends; another's has to
 // hold the very entry that the database ends with.
 func (c composer) begins(owner *source, b Base, s *source, r Range) bool {

@@ -120,20 +120,20 @@ func bareCandidate(m *Remains) Candidate {
 }
 
 // choose finds the candidate: the one that was named, or the best of the only
-// history that is a contender.
+// history that is a candidate.
 func (d *decision) choose() (*Candidate, error) {
 	if d.req.Source != "" {
 		return d.named()
 	}
-	var contenders []History
+	var candidates []History
 	var only *history
 	for i, h := range d.histories {
 		if h.candidate {
-			contenders, only = append(contenders, d.plan.Histories[i]), h
+			candidates, only = append(candidates, d.plan.Histories[i]), h
 		}
 	}
-	if len(contenders) > 1 || only != nil && only.superseded() != nil {
-		return nil, &NeedSourceError{contenders}
+	if len(candidates) > 1 || only != nil && only.superseded() != nil {
+		return nil, &NeedSourceError{candidates}
 	}
 	for i := range d.plan.Candidates {
 		if c := &d.plan.Candidates[i]; only != nil && c.History == only.number && c.Rank == 1 {

@@ -65,7 +65,7 @@ func written(t *testing.T, name string, member uint64, parts ...Range) Survivor 
 }
 
 // Logs of which older files are gone, or that a leader's snapshot took a part of,
-// are told by digests as by the directories.
+// are told by summaries as by the directories.
 func TestDigestOfLogsWithHoles(t *testing.T) {
 	whole, gap := written(t, "m1", 1, Range{1, 400}), written(t, "m2", 2, Range{1, 50}, Range{120, 380})
 	missing := func(name string, which ...int) Survivor {

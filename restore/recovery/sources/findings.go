@@ -60,8 +60,8 @@ type Log struct {
 	// Commit is the last index that the member recorded as committed. It lags.
 	Commit  uint64 `json:"commit"`
 	Entries uint64 `json:"entries"`
-	// Stretches are the parts without a hole.
-	Ranges []Range `json:"stretches"`
+	// Ranges are the parts without a hole.
+	Ranges []Range `json:"ranges"`
 	// Chain is the chain's value after the last entry, begun anew at the first.
 	Chain raftlog.Sum `json:"chain"`
 	// Torn is a last record that a crash cut off; Damage ends the log before its
@@ -78,7 +78,7 @@ type Log struct {
 	Restored bool `json:"restored,omitempty"`
 }
 
-// Stretch is a part of a log without a hole.
+// Range is a part of a log without a hole.
 type Range struct {
 	First uint64 `json:"first_index"`
 	Last  uint64 `json:"last_index"`
@@ -132,15 +132,15 @@ type Archive struct {
 	Fulls  []Full            `json:"full_snapshots"` // by index
 	Ranges []walreplay.Range `json:"ranges"`
 	// Log is the archived log: all of it is committed.
-	Log []Range   `json:"stretches"`
-	LastTerm  uint64      `json:"last_term"` // at the end of the last stretch
-	Forced    []uint64    `json:"forced,omitempty"`
-	Changed   uint64      `json:"membership_changed,omitempty"`
-	Terms     []Term      `json:"terms,omitempty"`
-	Revision  int64       `json:"revision"` // known to be reached; at least
-	Highest   int64       `json:"highest_revision"`
-	Held      []Held      `json:"held,omitempty"`
-	Seen      Observation `json:"seen,omitzero"` // the furthest that a live member was seen
+	Log      []Range     `json:"log"`
+	LastTerm uint64      `json:"last_term"` // at the end of the last range
+	Forced   []uint64    `json:"forced,omitempty"`
+	Changed  uint64      `json:"membership_changed,omitempty"`
+	Terms    []Term      `json:"terms,omitempty"`
+	Revision int64       `json:"revision"` // known to be reached; at least
+	Highest  int64       `json:"highest_revision"`
+	Held     []Held      `json:"held,omitempty"`
+	Seen     Observation `json:"seen,omitzero"` // the furthest that a live member was seen
 	// Unreadable says why the log was not compared with the members'.
 	Unreadable string    `json:"unreadable,omitempty"`
 	Findings   []Finding `json:"findings,omitempty"`

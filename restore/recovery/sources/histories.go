@@ -18,7 +18,7 @@ type history struct {
 	cut     map[*source]limit
 	// beside are sources that nothing contradicts, and nothing connects.
 	unconnected []*source
-	// contender and why are as in History.
+	// candidate and why are as in History.
 	candidate bool
 	why       string
 }
@@ -211,7 +211,7 @@ func (h *history) describe() string {
 	return text
 }
 
-// markContenders finds out which histories an operator has to choose between, and
+// markCandidates finds out which histories an operator has to choose between, and
 // says of each what it is. The histories of members come first: archives of other
 // clusters, and of what came before, are not what is being recovered.
 func markCandidates(all []*history, t ties) {
@@ -226,7 +226,7 @@ func markCandidates(all []*history, t ties) {
 		case len(h.survivors()) > 0:
 			h.candidate = !leftover(h, all)
 		default:
-			h.candidate = alternatives(h, all)
+			h.candidate = isAlternative(h, all)
 		}
 	}
 	for _, h := range all {
@@ -315,14 +315,14 @@ func majorityOfItself(h *history) bool {
 	return true
 }
 
-// rivals tells whether an archived history that no member's data belongs to may
+// isAlternative tells whether an archived history that no member's data belongs to may
 // be the one that goes on: it is of the cluster that is recovered, it has not
 // ended, and it is neither older than the members' nor what theirs came from.
-func alternatives(h *history, all []*history) bool {
+func isAlternative(h *history, all []*history) bool {
 	if h.superseded() != nil || !hasImage(h) {
 		return false
 	}
-	rival := false
+	open := false
 	for _, o := range all {
 		if len(o.survivors()) == 0 || o.clusterID() != h.clusterID() {
 			continue
@@ -335,9 +335,9 @@ func alternatives(h *history, all []*history) bool {
 			}
 		}
 		older := slices.Contains(o.unconnected, h.sources[0]) && h.sources[0].before(o.sources[0])
-		rival = rival || !older
+		open = open || !older
 	}
-	return rival
+	return open
 }
 
 // descends tells whether a timeline came from another one.

@@ -22,12 +22,12 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// memberDir is one member's directory, or the digest of one, while it is looked at.
+// memberDir is one member's directory, or the summary of one, while it is looked at.
 type memberDir struct {
 	Survivor
 	remains *Remains
 	entries func(context.Context) iter.Seq2[logEntry, error] // nil where no log can be read
-	summary  *openedSummary                                    // nil for a directory
+	summary *openedSummary                                   // nil for a directory
 	// missing is why older files of the log are not there, or damage that ends it:
 	// which of them, the reading of its entries tells.
 	missing error
@@ -195,7 +195,7 @@ func (d *memberDir) lookAtFiles() error {
 // begins with a snapshot behind one entry for each member.
 const mostMembers = 32
 
-// stretchesOf are the parts of a log between its gaps.
+// rangesOf are the parts of a log between its gaps.
 func rangesOf(s walfile.Summary) []Range {
 	all := []Range{}
 	if s.FirstIndex == 0 {

@@ -67,9 +67,9 @@ type History struct {
 	Survivors []string                `json:"survivors,omitempty"`
 	LastIndex uint64                  `json:"last_index"`
 	LastTerm  uint64                  `json:"last_term"`
-	// Contender: it has to be asked about where there is more than one. Why says
+	// Candidate: it has to be asked about where there is more than one. Why says
 	// what it is.
-	Candidate bool   `json:"contender"`
+	Candidate bool   `json:"candidate"`
 	Why       string `json:"why"`
 }
 

@@ -147,7 +147,7 @@ func termAt(all []raftlog.Entry, index uint64) uint64 {
 	return 0
 }
 
-func stretches(all []raftlog.Entry) []Range {
+func ranges(all []raftlog.Entry) []Range {
 	var list []Range
 	for _, e := range all {
 		if n := len(list); n > 0 && list[n-1].Last+1 == e.Index {
@@ -183,7 +183,7 @@ func (s *scenario) addSurvivor(t *testing.T, d *datadriven.TestData) {
 	if !d.HasArg("no-log") {
 		last := all[len(all)-1]
 		m.ClusterID, m.MemberID = snapshot.ID(number(t, d, "cluster", 7)), snapshot.ID(id)
-		m.Log = &Log{FirstIndex: all[0].Index, LastIndex: last.Index, LastTerm: last.Term, Commit: number(t, d, "commit", 0), Ranges: stretches(all), Restored: true}
+		m.Log = &Log{FirstIndex: all[0].Index, LastIndex: last.Index, LastTerm: last.Term, Commit: number(t, d, "commit", 0), Ranges: ranges(all), Restored: true}
 	}
 	s.broken[name] = d.HasArg("broken")
 	dir.compareWithin()
@@ -207,7 +207,7 @@ func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 	id := timeline(t, d.CmdArgs[0].Key)
 	a := &Archive{Name: "archive:" + d.CmdArgs[0].Key, Repository: "file:///r", Timeline: id}
 	all := s.entriesOf(t, d, a.Name)
-	a.Log = stretches(all)
+	a.Log = ranges(all)
 	if n := len(all); n > 0 {
 		a.LastTerm = all[n-1].Term
 	}

@@ -36,7 +36,7 @@ func surveyed(t *testing.T, survivors ...Survivor) *Findings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkDigests(t, req, f)
+	checkSummaries(t, req, f)
 	return f
 }
 

@@ -17,7 +17,7 @@ type source struct {
 	archive *Archive
 
 	cluster     snapshot.ID
-	ranges   []Range
+	ranges      []Range
 	index, term uint64 // of the end: of the log, or of a database beyond it
 	committed   uint64 // the last index that it shows to be committed
 	forced      []uint64
@@ -224,7 +224,7 @@ func (p *Plan) NameOf(way *Source) string {
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 
-// Rivals are the ways among the others that begin from another owner's database, at
+// Alternatives are the ways among the others that begin from another owner's database, at
 // an index or before: what they give is what this one has to give. None where it is
 // not unguarded.
 func (s *Source) Alternatives(index uint64) (all []Source) {

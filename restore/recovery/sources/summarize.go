@@ -13,29 +13,29 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// Digest is what WriteDigest wrote of a member, on its own host or elsewhere.
+// Summary is what WriteSummary wrote of a member, on its own host or elsewhere.
 type Summary struct {
 	Name string // how the operator calls the member
 	// Open begins to read it from its start. Survey closes the reader.
 	Open func() (io.ReadCloser, error)
 }
 
-// DigestOptions are for WriteDigest.
+// SummaryOptions are for WriteSummary.
 type SummaryOptions struct {
 	// CheckBase and Progress are as in SurveyRequest; both may be nil.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	Progress  func(phase string, done, total int64)
 }
 
-// WriteDigest reads one stopped member as Survey does, and writes what Survey
+// WriteSummary reads one stopped member as Survey does, and writes what Survey
 // needs of it to find the same: what the databases and the files tell, and of each
 // entry of the log which one it is; of entries that are about members, all. It
 // opens files for reading only, holds one entry in memory, and fails with a
 // *RunningError where the member runs, or was started meanwhile. What is damaged
-// is told in the digest, and no error.
+// is told in the summary, and no error.
 //
-// What was written when it fails is refused by Survey. A digest is as
-// confidential as the log: see package digest.
+// What was written when it fails is refused by Survey. A summary is as
+// confidential as the log: see package summary.
 func WriteSummary(ctx context.Context, w io.Writer, s Survivor, o SummaryOptions) error {
 	req := SurveyRequest{Survivors: []Survivor{s}, CheckBase: o.CheckBase, Progress: o.Progress}
 	if err := req.check(); err != nil {
@@ -51,30 +51,30 @@ func WriteSummary(ctx context.Context, w io.Writer, s Survivor, o SummaryOptions
 	}
 	out, err := newSummaryWriter(w, headOf(d))
 	if err != nil {
-		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
 	}
 	end, err := d.outline(ctx, out, &req)
 	if err != nil {
-		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
 	}
 	// One that was started meanwhile has written into what was read.
 	if err := checkIdle(s); err != nil {
 		return err
 	}
 	if err := out.End(end); err != nil {
-		return fmt.Errorf("write the digest of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
 	}
 	return nil
 }
 
-// digestHead is what the first pass over a directory found.
+// summaryHead is what the first pass over a directory found.
 type summaryHead struct {
 	Remains Remains          `json:"remains"` // as it was then
 	Facts   []snapshot.Facts `json:"facts"`   // of each database
 	Missing *logError        `json:"missing,omitempty"`
 }
 
-// digestEnd is what the second one did.
+// summaryEnd is what the second one did.
 type summaryEnd struct {
 	Chain raftlog.Sum `json:"chain"`
 	Error *logError   `json:"error,omitempty"` // that ended the log
@@ -124,7 +124,7 @@ func (d *memberDir) outline(ctx context.Context, out *summaryWriter, req *Survey
 	if d.entries == nil {
 		return end, nil
 	}
-	phase, total, done := "digest of "+d.Name, int64(0), int64(0)
+	phase, total, done := "summary of "+d.Name, int64(0), int64(0)
 	if at := d.remains.Log.FirstIndex; at != 0 {
 		total = int64(d.remains.Log.LastIndex - at + 1)
 	}
@@ -173,9 +173,9 @@ func (h *summaryHead) check() error {
 	return nil
 }
 
-// DigestError says that a digest is not what WriteDigest wrote: it was cut off,
-// altered, or is of another format. Err is ErrInvalidDigest, a
-// *DigestFormatError, or why it could not be read.
+// SummaryError says that a summary is not what WriteSummary wrote: it was cut off,
+// altered, or is of another format. Err is ErrInvalidSummary, a
+// *SummaryFormatError, or why it could not be read.
 type SummaryError struct {
 	Name string // of the member
 	Err  error
@@ -186,12 +186,12 @@ func (e *SummaryError) Error() string {
 	if errors.Is(e.Err, ErrInvalidSummary) {
 		next = ": fetch it again from the member's host"
 	}
-	return fmt.Sprintf("the digest of %s: %v%s", e.Name, e.Err, next)
+	return fmt.Sprintf("the summary of %s: %v%s", e.Name, e.Err, next)
 }
 
 func (e *SummaryError) Unwrap() error { return e.Err }
 
-// openedDigest is a digest while it is read.
+// openedSummary is a summary while it is read.
 type openedSummary struct {
 	name   string
 	reader *summaryReader
@@ -199,10 +199,10 @@ type openedSummary struct {
 	chain  raftlog.Sum // of the whole log; known once it was read
 }
 
-// openDigest reads the first part. The second is read when logs are compared, and
+// openSummary reads the first part. The second is read when logs are compared, and
 // only then is it known whether the first is what was written.
 func (y *survey) openSummary(s Summary) (*memberDir, error) {
-	y.req.progress("digest of "+s.Name, 0, 0)
+	y.req.progress("summary of "+s.Name, 0, 0)
 	from, err := s.Open()
 	if err != nil {
 		return nil, &SummaryError{s.Name, err}
@@ -262,7 +262,7 @@ func (o *openedSummary) entries(ctx context.Context) iter.Seq2[logEntry, error] 
 	}
 }
 
-// broken is the error of a digest that is not what was written, among those that
+// broken is the error of a summary that is not what was written, among those that
 // logs ended with.
 func broken(errs []error) error {
 	for _, err := range errs {

@@ -19,7 +19,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-func digestOf(t *testing.T, s Survivor) []byte {
+func summaryOf(t *testing.T, s Survivor) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteSummary(t.Context(), &b, s, SummaryOptions{}); err != nil {
@@ -28,7 +28,7 @@ func digestOf(t *testing.T, s Survivor) []byte {
 	return b.Bytes()
 }
 
-func digested(name string, data []byte) Summary {
+func summarized(name string, data []byte) Summary {
 	return Summary{name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
@@ -56,32 +56,32 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// checkDigests holds what is true of every survey: of digests, and of directories
-// beside digests, it finds the same as of the directories, and a digest has
+// checkSummaries holds what is true of every survey: of summaries, and of directories
+// beside summaries, it finds the same as of the directories, and a summary has
 // nothing of what the entries say.
-func checkDigests(t *testing.T, req SurveyRequest, of *Findings) {
+func checkSummaries(t *testing.T, req SurveyRequest, of *Findings) {
 	t.Helper()
 	want := told(t, of)
 	var all []Summary
 	for i, s := range req.Survivors {
-		data := digestOf(t, s)
+		data := summaryOf(t, s)
 		if bytes.Contains(data, []byte("vvvvvvvv")) {
-			t.Errorf("the digest of %s holds what was put", s.Name)
+			t.Errorf("the summary of %s holds what was put", s.Name)
 		}
 		if log := of.Survivors[i].Log; log != nil && uint64(len(data)) > 30*log.Entries+16<<10 {
-			t.Errorf("the digest of %s has %d bytes for %d entries", s.Name, len(data), log.Entries)
+			t.Errorf("the summary of %s has %d bytes for %d entries", s.Name, len(data), log.Entries)
 		}
-		all = append(all, digested(s.Name, data))
+		all = append(all, summarized(s.Name, data))
 	}
-	for local := range max(1, len(all)) { // none but digests, then more and more directories
+	for local := range max(1, len(all)) { // none but summaries, then more and more directories
 		from := req
 		from.Survivors, from.Summaries = req.Survivors[:local:local], all[local:]
 		f, err := Survey(t.Context(), from)
 		if err != nil {
-			t.Fatalf("%d directories, %d digests: %v", len(from.Survivors), len(from.Summaries), err)
+			t.Fatalf("%d directories, %d summaries: %v", len(from.Survivors), len(from.Summaries), err)
 		}
 		if got := told(t, f); got != want {
-			t.Errorf("%d directories, %d digests: they tell\n%s\nand the directories\n%s", len(from.Survivors), len(from.Summaries), difference(got, want), difference(want, got))
+			t.Errorf("%d directories, %d summaries: they tell\n%s\nand the directories\n%s", len(from.Survivors), len(from.Summaries), difference(got, want), difference(want, got))
 		}
 	}
 }
@@ -144,8 +144,8 @@ func TestDigestOfRestoredAndTorn(t *testing.T) {
 	}
 }
 
-// A digest that was cut off, altered or is of another format, or of another
-// digest's member under one name, fails the survey by the member's name; and what
+// A summary that was cut off, altered or is of another format, or of another
+// summary's member under one name, fails the survey by the member's name; and what
 // runs is not read.
 func TestDigestRefused(t *testing.T) {
 	t.Parallel()
@@ -161,17 +161,17 @@ func TestDigestRefused(t *testing.T) {
 	if err := WriteSummary(t.Context(), io.Discard, Survivor{Name: "gone", DataDir: filepath.Join(t.TempDir(), "gone")}, SummaryOptions{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("of nothing: %v", err)
 	}
-	data := digestOf(t, s)
+	data := summaryOf(t, s)
 	bare := copied(t, c, 0, "bare")
 	if err := os.RemoveAll(filepath.Join(bare.DataDir, "member", "wal")); err != nil {
 		t.Fatal(err)
 	}
-	for _, whole := range [][]byte{data, digestOf(t, bare)} {
+	for _, whole := range [][]byte{data, summaryOf(t, bare)} {
 		for name, bad := range map[string][]byte{
 			"cut off": whole[:len(whole)*2/3], "no end": whole[:len(whole)-1], "no start": {}, "altered": altered(whole, len(whole)/2), "altered sum": altered(whole, len(whole)-1),
-			"longer": append(bytes.Clone(whole), 'x'), "another format": append([]byte("requorum digest 2"), whole[17:]...),
+			"longer": append(bytes.Clone(whole), 'x'), "another format": append([]byte("requorum summary 2"), whole[17:]...),
 		} {
-			_, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{s}, Summaries: []Summary{digested("far", bad)}})
+			_, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{s}, Summaries: []Summary{summarized("far", bad)}})
 			var broken *SummaryError
 			var format *SummaryFormatError
 			if !errors.As(err, &broken) || broken.Name != "far" || !errors.Is(err, ErrInvalidSummary) && !errors.As(err, &format) {
@@ -182,9 +182,9 @@ func TestDigestRefused(t *testing.T) {
 	unreachable := errors.New("unreachable")
 	for name, req := range map[string]SurveyRequest{
 		"not opened": {Summaries: []Summary{{"far", func() (io.ReadCloser, error) { return nil, unreachable }}}},
-		"no name":    {Summaries: []Summary{digested("", data)}},
+		"no name":    {Summaries: []Summary{summarized("", data)}},
 		"no way":     {Summaries: []Summary{{Name: "far"}}},
-		"twice":      {Survivors: []Survivor{s}, Summaries: []Summary{digested(s.Name, data)}},
+		"twice":      {Survivors: []Survivor{s}, Summaries: []Summary{summarized(s.Name, data)}},
 	} {
 		if _, err := Survey(t.Context(), req); err == nil || name == "not opened" && !errors.Is(err, unreachable) {
 			t.Errorf("%s: %v", name, err)
@@ -198,8 +198,8 @@ func altered(data []byte, at int) []byte {
 	return data
 }
 
-// A member that is started while its digest is taken has written into what was
-// read: what was written of the digest is not a whole one. So is one that was
+// A member that is started while its summary is taken has written into what was
+// read: what was written of the summary is not a whole one. So is one that was
 // ended before its end.
 func TestDigestStartedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -226,7 +226,7 @@ func TestDigestStartedMeanwhile(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Survey(t.Context(), SurveyRequest{Summaries: []Summary{digested("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidSummary) {
+	if _, err := Survey(t.Context(), SurveyRequest{Summaries: []Summary{summarized("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidSummary) {
 		t.Errorf("what was written of it: %v", err)
 	}
 	enough := errors.New("enough")

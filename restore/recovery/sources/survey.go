@@ -18,7 +18,7 @@
 //  4. What is kept from being used (removed members, other histories, refused
 //     tails, damage) is named, with the reason and with what can be done. It is
 //     used only when it is asked for by name.
-//  5. What is found of a digest, which WriteDigest makes where the member's data
+//  5. What is found of a summary, which WriteSummary makes where the member's data
 //     lies, is what would have been found of the data itself.
 package sources
 
@@ -39,12 +39,12 @@ import (
 )
 
 // Survey reads what is left: of members the databases and the logs to their ends,
-// of digests what WriteDigest wrote, of repositories what their listings and headers tell, and of archived logs the
+// of summaries what WriteSummary wrote, of repositories what their listings and headers tell, and of archived logs the
 // entries from where the members' logs begin. It opens files for reading only,
 // locks nothing, and fails with a *RunningError where a member still runs.
 //
-// What is damaged is a finding, not an error; but a digest that is not what was
-// written is a *DigestError. A repository that cannot be read is
+// What is damaged is a finding, not an error; but a summary that is not what was
+// written is a *SummaryError. A repository that cannot be read is
 // listed as such: the members may do without it.
 func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	if err := req.check(); err != nil {
@@ -87,11 +87,11 @@ func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 }
 
 type survey struct {
-	req      *SurveyRequest
-	findings *Findings
-	members  []*memberDir
-	archives []*archived
-	summaries  []*openedSummary
+	req       *SurveyRequest
+	findings  *Findings
+	members   []*memberDir
+	archives  []*archived
+	summaries []*openedSummary
 }
 
 func (y *survey) openRepositories(ctx context.Context) error {
@@ -240,7 +240,7 @@ func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "
 // SurveyRequest says where to look.
 type SurveyRequest struct {
 	Survivors []Survivor
-	Summaries   []Summary // of members whose directories lie elsewhere
+	Summaries []Summary // of members whose directories lie elsewhere
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
@@ -281,9 +281,9 @@ func (r *SurveyRequest) check() error {
 	for _, d := range r.Summaries {
 		switch {
 		case d.Name == "" || d.Open == nil:
-			return errors.New("each digest needs the name of its member, and a way to open it")
+			return errors.New("each summary needs the name of its member, and a way to open it")
 		case seen[d.Name]:
-			return fmt.Errorf("%s is named twice: give its directory or its digest, and each of them once", d.Name)
+			return fmt.Errorf("%s is named twice: give its directory or its summary, and each of them once", d.Name)
 		}
 		seen[d.Name] = true
 	}

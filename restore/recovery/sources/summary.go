@@ -1,10 +1,10 @@
-// A digest is the file in which a host tells what is left of its member,
+// A summary is the file in which a host tells what is left of its member,
 // without the data: who writes it reads the member's own log, and who reads it
 // compares that log with others.
 //
 // # Format
 //
-// A digest is a line that names the format, a head, one record for each entry, in
+// A summary is a line that names the format, a head, one record for each entry, in
 // the order of their indexes, a byte of 3, an end, and the SHA-256 over all that
 // comes before it. Head and end are JSON documents of the caller's, each behind its
 // length. Numbers are unsigned varints.
@@ -26,13 +26,13 @@
 //
 //  1. Reading and writing hold one record in memory, whatever the log's length.
 //  2. What was cut off, altered, or lengthened is an error, and so is another
-//     version of the format. Nothing of a digest is to be used before its end was
+//     version of the format. Nothing of a summary is to be used before its end was
 //     read without one.
 //  3. Nothing that comes from outside makes it panic, or allocate much more than
 //     the bytes that came.
 //
 // A sum of an entry's data is no secret's keeper: who can guess the data can
-// check the guess by it. A digest is as confidential as the log.
+// check the guess by it. A summary is as confidential as the log.
 
 package sources
 
@@ -55,14 +55,14 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// DigestFormat is the number of the format that is written and read.
+// SummaryFormat is the number of the format that is written and read.
 const SummaryFormat = 1
 
-// line is how every digest of this format begins.
-const summaryLine = "requorum digest 1\n"
+// line is how every summary of this format begins.
+const summaryLine = "requorum summary 1\n"
 
-// digestLineStart is how every digest begins, of whichever format.
-const summaryLineStart = "requorum digest "
+// summaryLineStart is how every summary begins, of whichever format.
+const summaryLineStart = "requorum summary "
 
 // A record begins with a byte of these bits. After it come, as unsigned varints
 // where their bits say so, how much further the index is than the one before, and
@@ -78,13 +78,13 @@ const (
 	typeEnd = 3
 )
 
-// maxDigestPart bounds a document, and the data of one whole entry. Documents tell of
+// maxSummaryPart bounds a document, and the data of one whole entry. Documents tell of
 // members and databases, and whole entries of one member each.
 const maxSummaryPart = 16 << 20
 
 func typeOf(bits byte) raftpb.EntryType { return raftpb.EntryType(bits & typeBits) }
 
-// digestWriter writes a digest: NewWriter, Add for each entry, End. One that was not
+// summaryWriter writes a summary: NewWriter, Add for each entry, End. One that was not
 // ended is refused by every reader.
 type summaryWriter struct {
 	to          *bufio.Writer
@@ -93,7 +93,7 @@ type summaryWriter struct {
 	index, term uint64 // of the entry before
 }
 
-// newDigestWriter writes the head.
+// newSummaryWriter writes the head.
 func newSummaryWriter(w io.Writer, head any) (*summaryWriter, error) {
 	d := &summaryWriter{sum: sha256.New(), to: bufio.NewWriterSize(w, 64<<10)}
 	d.write([]byte(summaryLine))
@@ -115,7 +115,7 @@ func (d *summaryWriter) document(v any) error {
 		return err
 	}
 	if len(b) > maxSummaryPart {
-		return fmt.Errorf("a document of a digest has %d bytes, at most %d are possible", len(b), maxSummaryPart)
+		return fmt.Errorf("a document of a summary has %d bytes, at most %d are possible", len(b), maxSummaryPart)
 	}
 	d.write(binary.AppendUvarint(nil, uint64(len(b))))
 	d.write(b)
@@ -127,13 +127,13 @@ func (d *summaryWriter) Add(e logEntry) error {
 	kind := byte(e.Type)
 	switch {
 	case e.Type < 0 || e.Type >= typeEnd:
-		return fmt.Errorf("%s has type %d, which a digest cannot hold", e, e.Type)
+		return fmt.Errorf("%s has type %d, which a summary cannot hold", e, e.Type)
 	case e.Outline && e.Type != raftpb.EntryNormal:
-		return fmt.Errorf("%s is about members, and has to be in a digest as a whole", e)
+		return fmt.Errorf("%s is about members, and has to be in a summary as a whole", e)
 	case e.Index <= d.index:
 		return fmt.Errorf("%s comes after the one with index %d", e, d.index)
 	case len(e.Data) > maxSummaryPart:
-		return fmt.Errorf("%s has %d bytes, and a digest holds %d of one entry at most", e, len(e.Data), maxSummaryPart)
+		return fmt.Errorf("%s has %d bytes, and a summary holds %d of one entry at most", e, len(e.Data), maxSummaryPart)
 	}
 	if !e.Outline {
 		kind |= wholeBit
@@ -177,18 +177,18 @@ func (d *summaryWriter) End(end any) error {
 	return d.to.Flush()
 }
 
-// ErrInvalidDigest says that bytes are no digest, or no whole one, or not what was
+// ErrInvalidSummary says that bytes are no summary, or no whole one, or not what was
 // written. The text says what and where.
-var ErrInvalidSummary = errors.New("not a whole digest")
+var ErrInvalidSummary = errors.New("not a whole summary")
 
-// DigestFormatError says that a digest is of another format.
+// SummaryFormatError says that a summary is of another format.
 type SummaryFormatError struct{ Found string }
 
 func (e *SummaryFormatError) Error() string {
-	return fmt.Sprintf("the digest is of format %s, and this requorum reads format %d: use the same version of requorum on all hosts", e.Found, SummaryFormat)
+	return fmt.Sprintf("the summary is of format %s, and this requorum reads format %d: use the same version of requorum on all hosts", e.Found, SummaryFormat)
 }
 
-// digestReader reads a digest: NewReader, then Entries to its end, then End.
+// summaryReader reads a summary: NewReader, then Entries to its end, then End.
 type summaryReader struct {
 	from   *bufio.Reader
 	sum    hash.Hash
@@ -201,7 +201,7 @@ type summaryReader struct {
 	last   []byte // the end's document
 }
 
-// newDigestReader reads the head. Nothing of it is proven before the end was read.
+// newSummaryReader reads the head. Nothing of it is proven before the end was read.
 func newSummaryReader(r io.Reader, head any) (*summaryReader, error) {
 	d := &summaryReader{from: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}
 	if err := d.firstLine(); err != nil {
@@ -235,7 +235,7 @@ func (d *summaryReader) firstLine() error {
 
 // Entries yields the entries, in order. An entry's data is valid until the next
 // one. The first error is the end. The one that comes last may be about the
-// digest as a whole.
+// summary as a whole.
 func (d *summaryReader) Entries() iter.Seq2[logEntry, error] {
 	return func(yield func(logEntry, error) bool) {
 		var e raftlog.Entry
@@ -332,7 +332,7 @@ func (d *summaryReader) End(end any) error {
 	case d.failed != nil:
 		return d.failed
 	case !d.ended:
-		return errors.New("the digest was not read to its end")
+		return errors.New("the summary was not read to its end")
 	}
 	if err := json.Unmarshal(d.last, end); err != nil {
 		return d.invalid("the end: %v", err)

@@ -28,7 +28,7 @@ func (w *world) hash(index uint64) segment.CheckpointHash {
 	return segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
 }
 
-// stamp stores an alive mark after an entry, with a stamp.
+// stamp stores an alive mark after an entry, with a checkpoint hash.
 func (w *world) stamp(index, member uint64, s segment.CheckpointHash) {
 	w.t.Helper()
 	m := raftlog.Mark{Index: index, Term: 2, Time: timeOf(index), Member: member, Revision: w.rev[index]}
@@ -38,7 +38,7 @@ func (w *world) stamp(index, member uint64, s segment.CheckpointHash) {
 }
 
 // stamped is a world with a full snapshot at entry 4 and the log after it:
-// stamps stand at the entries that are returned, the second after a compaction.
+// checkpoint hashes stand at the entries that are returned, the second after a compaction.
 func stamped(t *testing.T) (w *world, early, compacted, late, end uint64) {
 	t.Helper()
 	w = newWorld(t)
@@ -113,7 +113,7 @@ func TestStampsAreCompared(t *testing.T) {
 	}
 }
 
-// A stamp that differs says that the archive, or the replay, is not what the
+// A checkpoint hash that differs says that the archive, or the replay, is not what the
 // cluster held: nothing is rebuilt, and member, time and index are named.
 func TestWrongStamp(t *testing.T) {
 	for _, at := range []string{"the end", "an older revision"} {
@@ -152,7 +152,7 @@ func TestWrongStamp(t *testing.T) {
 	}
 }
 
-// Stamps that nobody could have taken are no comparison, and no crash.
+// Checkpoint hashes that nobody could have taken are no comparison, and no crash.
 func TestImpossibleStamps(t *testing.T) {
 	w, _, _, _, end := stamped(t)
 	for i, s := range []segment.CheckpointHash{
@@ -197,7 +197,7 @@ func TestDamagedStamp(t *testing.T) {
 	}
 }
 
-// The list is of a range of indexes, and has marks with a stamp only.
+// The list is of a range of indexes, and has marks with a checkpoint hash only.
 func TestStampsOfARange(t *testing.T) {
 	w, early, compacted, late, end := stamped(t)
 	if err := segment.WriteMark(t.Context(), w.repo, w.id, raftlog.Mark{Index: late, Term: 2, Time: timeOf(late + 1), Member: 7, Revision: 1}, nil); err != nil {

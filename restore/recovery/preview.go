@@ -22,7 +22,7 @@ import (
 	"github.com/requorum/requorum/store/client"
 )
 
-// Prospect is what would be done, as far as it can be told. Its JSON form is
+// Preview is what would be done, as far as it can be told. Its JSON form is
 // stable.
 type Preview struct {
 	Cluster string `json:"cluster"`
@@ -46,10 +46,10 @@ type Preview struct {
 	Bump restore.BumpRequest `json:"bump"`
 	// Flags are those of etcd's that the new members make stale, by host.
 	Flags []StaleFlags `json:"stale_flags,omitempty"`
-	// Obstacles say, each with the next step, why Run would refuse; none where it
+	// Blockers say, each with the next step, why Run would refuse; none where it
 	// would not.
-	Blockers []string `json:"obstacles,omitempty"`
-	// Unnamed says that naming members would end all obstacles, as in *ObstacleError.
+	Blockers []string `json:"blockers,omitempty"`
+	// Unnamed says that naming members would end all blockers, as in *BlockedError.
 	Unnamed  bool     `json:"unnamed,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// driver is one command at work.
+// coordinator is one command at work.
 type coordinator struct {
-	req    Request
-	cfg    *Config
-	reporter   *reporter
-	logger *slog.Logger
-	now    func() time.Time
+	req      Request
+	cfg      *Config
+	reporter *reporter
+	logger   *slog.Logger
+	now      func() time.Time
 
-	run    string      // the run's ID
-	runs   []*host.Run // of the state folder, oldest first
+	run       string      // the run's ID
+	runs      []*host.Run // of the state folder, oldest first
 	journal   *host.Run   // the run's; nil while nothing is decided
-	state  *runState      // what it says
-	hosts  []*participant
-	folder string // of digests
+	state     *runState   // what it says
+	hosts     []*participant
+	folder    string // of summaries
 	continued bool
-	before *host.Run // an undo that is as good as done, and is over once this run begins
+	before    *host.Run // an undo that is as good as done, and is over once this run begins
 
 	takesBack bool // it is an undo
 

@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// stamps are the hashes that live members served between the base and the
+// hashComparisons are the hashes that live members served between the base and the
 // snapshot.
 type hashComparisons struct {
 	open   []segment.Heartbeat // not compared yet
@@ -27,7 +27,7 @@ type stopped struct {
 	last *walreplay.Rebuilt // the base's image, to be closed; nil: the proof's own base
 }
 
-// stops replays to those stamps that a later compaction leaves nothing to
+// stops replays to those checkpoint hashes that a later compaction leaves nothing to
 // compare with, and compares them there: of each compaction the newest, and of
 // these the last few. The rest is compared at the end, as far as it can be.
 func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) (_ stopped, err error) {
@@ -38,7 +38,7 @@ func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) 
 			continue // the checksum level names it
 		}
 		if err != nil {
-			return at, fmt.Errorf("read the stamps on the way: %w", err)
+			return at, fmt.Errorf("read the checkpoint hashes on the way: %w", err)
 		}
 		if m.CheckpointHash.CompactedRevision > 0 && snapshot.HashesOtherwise(version) {
 			p.seen.passed++
@@ -99,7 +99,7 @@ func (p *proof) stopsAt() []uint64 {
 	return all[max(0, len(all)-max(most, 0)):]
 }
 
-// stampsOf compares the stamps that a state allows.
+// checkpointHashesOf compares the checkpoint hashes that a state allows.
 func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapshot.Facts) error {
 	var open []segment.Heartbeat
 	for _, m := range p.seen.open {
@@ -124,7 +124,7 @@ func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapsh
 	return nil
 }
 
-// lastStamps compares what is left at the end, and counts.
+// lastCheckpointHashes compares what is left at the end, and counts.
 func (p *proof) lastCheckpointHashes(ctx context.Context) error {
 	facts, err := p.replayed.facts(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// carryOut does what was decided, from where the journal says that it is.
+// execute does what was decided, from where the journal says that it is.
 func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) {
 	if !d.state.begun(PhaseStart, "*") {
 		if err := d.ready(ctx, p); err != nil {
@@ -62,7 +62,7 @@ func (d *coordinator) ready(ctx context.Context, p *Preview) error {
 	return d.openTimeline(ctx)
 }
 
-// takeOver puts back what runs of drivers elsewhere set aside. From the fence on
+// takeOver puts back what runs of coordinators elsewhere set aside. From the fence on
 // they are refused.
 func (d *coordinator) takeOver(ctx context.Context) error {
 	runs := d.state.decision.TakesOver

@@ -41,7 +41,7 @@ func made(t testing.TB, entries []logEntry) []byte {
 	return b.Bytes()
 }
 
-// parsed reads a digest as its caller has to: all of it, or an error.
+// parsed reads a summary as its caller has to: all of it, or an error.
 func parsed(r io.Reader) (entries []logEntry, head, end document, err error) {
 	d, err := newSummaryReader(r, &head)
 	if err != nil {
@@ -122,7 +122,7 @@ func TestPromise2NothingButTheWhole(t *testing.T) {
 		break
 	}
 	if err := d.End(&document{}); err == nil {
-		t.Error("the end of a digest that was not read")
+		t.Error("the end of a summary that was not read")
 	}
 	broken := errors.New("broken")
 	if _, _, _, err := parsed(io.MultiReader(bytes.NewReader(whole[:60]), failing{broken})); err != broken {

@@ -12,9 +12,9 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// A digest that is whole can still say what no member's data says: neither what
+// A summary that is whole can still say what no member's data says: neither what
 // is found of it nor what is decided goes wrong otherwise than by an error.
-func FuzzDigestDocuments(f *testing.F) {
+func FuzzSummaryDocuments(f *testing.F) {
 	facts := snapshot.Facts{RaftIndex: 5, RaftTerm: 1, Revision: 3, Members: []snapshot.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}}}
 	head := summaryHead{Facts: []snapshot.Facts{facts}, Missing: &logError{Text: "older files are gone"}, Remains: Remains{
 		DataDir: "/d", ClusterID: 7, MemberID: 1, Databases: []Database{{Path: "/d/member/snap/db", Index: 5, Term: 1, Revision: 3}}, Written: time.Unix(1, 0).UTC(),
@@ -35,7 +35,7 @@ func FuzzDigestDocuments(f *testing.F) {
 		if !json.Valid(head) || !json.Valid(end) || first > 1<<62 {
 			return
 		}
-		var digests []Summary
+		var summaries []Summary
 		for _, name := range []string{"m1", "m2"} {
 			var b bytes.Buffer
 			w, err := newSummaryWriter(&b, json.RawMessage(head))
@@ -54,9 +54,9 @@ func FuzzDigestDocuments(f *testing.F) {
 			if err := w.End(json.RawMessage(end)); err != nil {
 				t.Fatal(err)
 			}
-			digests = append(digests, digested(name, b.Bytes()))
+			summaries = append(summaries, summarized(name, b.Bytes()))
 		}
-		found, err := Survey(t.Context(), SurveyRequest{Summaries: digests})
+		found, err := Survey(t.Context(), SurveyRequest{Summaries: summaries})
 		if err != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// outlook finds out what there is: hosts, and whether a quorum serves.
+// preflight finds out what there is: hosts, and whether a quorum serves.
 func (d *coordinator) preflight(ctx context.Context) (*Preview, error) {
 	p := &Preview{Cluster: d.cfg.Cluster}
 	for {
@@ -51,7 +51,7 @@ func (d *coordinator) silent(q Quorum) bool {
 	return q.Unknown == "" && !q.Answered && runs*2 > len(d.hosts)
 }
 
-// show puts the hosts' states into a prospect.
+// show puts the hosts' states into a preview.
 func (d *coordinator) show(p *Preview) {
 	p.Hosts, p.Unsurveyed = nil, nil
 	surveyable := d.surveyable()
@@ -241,7 +241,7 @@ func (d *coordinator) warnings(p *Preview) {
 	}
 }
 
-// obstacles are what a recovery would not begin because of, without the quorum. unnamed
+// blockers are what a recovery would not begin because of, without the quorum. unnamed
 // tells that there are some, and that naming members would end all of them: those that
 // are dead, or those of the new cluster.
 func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {

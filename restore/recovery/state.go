@@ -37,7 +37,7 @@ type hostStep struct {
 	took time.Duration
 }
 
-// surveyed is what a digest was made of.
+// surveyed is what a summary was made of.
 type surveyed struct {
 	Host string `json:"host"`
 	// Of is whose set-aside was read: empty where it was the member's directories.

@@ -72,5 +72,5 @@ func stampedLog(t *testing.T, version string) {
 	if left := tree(t, u.dir); strings.Contains(strings.Join(left, " "), "never.db") {
 		t.Errorf("left: %v", left)
 	}
-	u.must(t, exitOK, append(args, "--ignore-stamps")...)
+	u.must(t, exitOK, append(args, "--ignore-checkpoint-hashes")...)
 }
