@@ -206,7 +206,7 @@ func (a *Agent) session() *session {
 // Status is what the agent knows. It may be called at any time.
 func (a *Agent) Status() *web.Status { return a.session().describe(time.Now()) }
 
-// Demand starts a job outside its schedule, and names the slot of the run. It
+// Trigger starts a job outside its schedule, and names the slot of the run. It
 // does not wait for it. Errors wrap those of package web.
 func (a *Agent) Trigger(ctx context.Context, name string, args json.RawMessage) (string, error) {
 	t := a.session()
@@ -234,7 +234,7 @@ func (a *Agent) handler() (http.Handler, error) {
 	}), nil
 }
 
-// term is the time of one configuration: from its being taken up to the next
+// session is the time of one configuration: from its being taken up to the next
 // one, or to the end of the agent.
 type session struct {
 	*Agent
@@ -269,7 +269,7 @@ type session struct {
 	relist    chan struct{}                             // asks for a look at the repository soon
 }
 
-// newTerm opens what needs no network, so that an invalid configuration is
+// newSession opens what needs no network, so that an invalid configuration is
 // refused while the old one stays in force.
 func (a *Agent) newSession(ctx context.Context, cfg *config.Config) (*session, error) {
 	t := &session{Agent: a, cfg: cfg, failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1)}

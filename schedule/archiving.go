@@ -103,7 +103,7 @@ func (t *session) archiveOnce(ctx context.Context) error {
 	return err
 }
 
-// tellFirst logs what keeps the first full snapshot from being taken here; that
+// notifyFirst logs what keeps the first full snapshot from being taken here; that
 // another agent takes it is in order.
 func (t *session) notifyFirst(text string) {
 	level := slog.LevelWarn

@@ -37,7 +37,7 @@ type Keeper struct {
 	Archiver Archiver
 	// Take takes a full snapshot for a timeline.
 	Take func(context.Context, repository.TimelineID) error
-	// Tell is given what keeps the first snapshot from being taken, once for each
+	// Notify is given what keeps the first snapshot from being taken, once for each
 	// reason.
 	Notify func(text string)
 
@@ -94,7 +94,7 @@ func (k *Keeper) KeepBeginning(ctx context.Context) {
 	}
 }
 
-// Cover sees to it that there is a full snapshot which the log behind a gap
+// EnsureFull sees to it that there is a full snapshot which the log behind a gap
 // goes on from. Its error is why there is none yet; it is to be called again.
 func (k *Keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
 	timeline, err := repository.ParseTimelineID(gap.Timeline)

@@ -181,7 +181,7 @@ type asked struct {
 	at        time.Time
 }
 
-// demandBySize asks for a full snapshot where the log since the last one takes
+// triggerBySize asks for a full snapshot where the log since the last one takes
 // longer to replay than a restore should. The agent that writes the archive does:
 // of several one.
 func (t *session) triggerBySize(ctx context.Context) {
@@ -195,7 +195,7 @@ func (t *session) triggerBySize(ctx context.Context) {
 // itself, which knows the timeline.
 const firstAfter = time.Minute
 
-// demandFirst asks for the first full snapshot where no archiver does: none runs
+// triggerFirst asks for the first full snapshot where no archiver does: none runs
 // here, or it cannot begin. The agent that runs the job does.
 func (t *session) triggerFirst(ctx context.Context) {
 	client, _, archiver := t.opened()
@@ -220,7 +220,7 @@ func (t *session) triggerFirst(ctx context.Context) {
 	}
 }
 
-// demandAfterFull has a new full snapshot verified, whichever agent took it: those that
+// triggerAfterFull has a new full snapshot verified, whichever agent took it: those that
 // take them need no identity, and those that verify need not take any. The slot follows
 // from the snapshot, so that of several agents one does it.
 func (t *session) triggerAfterFull(ctx context.Context, s *inventory, newest *snapshot.Manifest) {

@@ -105,7 +105,7 @@ func (t *session) writes() bool {
 	return archiver == nil || archiver.State().Role != archive.Follower
 }
 
-// demand is as Agent.Demand, of a slot that may be given.
+// trigger is as Agent.Demand, of a slot that may be given.
 func (t *session) trigger(ctx context.Context, name, slot string, args json.RawMessage) (string, error) {
 	t.mu.Lock()
 	runner, waiting, ended, failed := t.runner, t.waiting, t.ended, t.failures["jobs"]

@@ -323,7 +323,7 @@ func (r *recoveryPoint) at() time.Time {
 	return r.passed[len(r.passed)-1].time
 }
 
-// problemBook remembers since when each problem is there.
+// problemLog remembers since when each problem is there.
 type problemLog struct {
 	mu    sync.Mutex
 	since map[string]time.Time

@@ -242,7 +242,7 @@ type Synthesis struct {
 	// zero where none was. When the snapshot was made tells nothing of that.
 	Observed time.Time `json:"observed,omitzero"`
 
-	// StampsEqual is how many hashes that live members served were compared and
+	// CheckpointHashesEqual is how many hashes that live members served were compared and
 	// are equal, StampsPassed how many could not be compared.
 	CheckpointHashesEqual  int `json:"stamps_equal"`
 	CheckpointHashesPassed int `json:"stamps_passed"`

@@ -45,7 +45,7 @@ func (b *Base) near() *Near {
 // entryLog is where entries come from: the archive, a member's WAL, or several
 // of them.
 type entryLog interface {
-	// spans are the parts without a hole, in order.
+	// coverage are the parts without a hole, in order.
 	coverage() []segment.Coverage
 	// entries yields the entries from first to last in order. The first error is
 	// the end.

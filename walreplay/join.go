@@ -180,7 +180,7 @@ type joined struct {
 	parts []Part
 }
 
-// spans are one, or none where the image is all there is.
+// coverage are one, or none where the image is all there is.
 func (j *joined) coverage() []segment.Coverage {
 	if len(j.parts) == 0 {
 		return nil
@@ -418,7 +418,7 @@ func (c *joinedClock) of(ctx context.Context, index uint64) (before, after *Seen
 	return before, after, nil
 }
 
-// spread counts each archive by its own clock, up to the end of its part.
+// duration counts each archive by its own clock, up to the end of its part.
 func (c *joinedClock) duration(ctx context.Context, first, last uint64) (longest time.Duration, err error) {
 	for _, o := range c.clocks {
 		one, err := o.duration(ctx, first, min(last, o.until))

@@ -102,7 +102,7 @@ type clock interface {
 	around(ctx context.Context, t time.Time) (before, after *Seen, err error)
 	// of are the last observation below index and the first one at or above it.
 	of(ctx context.Context, index uint64) (before, after *Seen, err error)
-	// spread is the time between the earliest and the latest observation of the
+	// duration is the time between the earliest and the latest observation of the
 	// entries from first to last, or one that is longer than exact.
 	duration(ctx context.Context, first, last uint64) (time.Duration, error)
 }

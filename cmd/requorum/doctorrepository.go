@@ -322,7 +322,7 @@ const (
 	replayBytes = 64 << 20
 )
 
-// examineRoom looks whether the replaying jobs have the room that the newest
+// examineSpace looks whether the replaying jobs have the room that the newest
 // backup takes, on the disk and in memory.
 func (e *examination) examineSpace(m *snapshot.Manifest) {
 	j := e.agent.Jobs

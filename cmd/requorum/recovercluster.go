@@ -88,7 +88,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	return req, err
 }
 
-// lookAtCluster shows what would be done.
+// surveyCluster shows what would be done.
 func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error {
 	events := newRescueEvents(g, nil)
 	req.Events = events

@@ -18,7 +18,7 @@ import (
 	"github.com/requorum/requorum/verify/replaying"
 )
 
-// look surveys and decides. Where nothing can be chosen, what was found is printed
+// survey surveys and decides. Where nothing can be chosen, what was found is printed
 // all the same.
 func (l *localRecovery) survey(ctx context.Context) error {
 	meter := l.g.newMeter()

@@ -176,7 +176,7 @@ func lastRevision(r walreplay.Range) string {
 	return fmt.Sprintf("%d at least", r.LastRevision)
 }
 
-// byHand is how to get the plain etcd snapshot with ordinary tools.
+// manual is how to get the plain etcd snapshot with ordinary tools.
 func manual(m *snapshot.Manifest) string {
 	object := path.Base(m.Object.Name)
 	if codec.IsPassphrase(m.Object.Recipients) {

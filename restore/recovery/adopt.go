@@ -187,7 +187,7 @@ func (d *coordinator) passedOver(run string) (all []string) {
 	return all
 }
 
-// letGo starts the clients that a run stopped which got no further. It may be repeated,
+// release starts the clients that a run stopped which got no further. It may be repeated,
 // and stands in no journal.
 func (d *coordinator) release(ctx context.Context, a *adopted) (*Report, error) {
 	r := &Report{Cluster: d.cfg.Cluster, Run: d.run, GivenUp: a.run}

@@ -67,7 +67,7 @@ func outcomes(plan *sources.Plan, built map[string]*host.Rebuilt) (all []sources
 	return all
 }
 
-// beside has, for the hosts that have no data of their own to begin from, the owners
+// compareWith has, for the hosts that have no data of their own to begin from, the owners
 // of the databases that others begin from, where these would all begin from the same
 // one although there is another: then one takes that, and there is something to
 // compare.

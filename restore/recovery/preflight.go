@@ -140,7 +140,7 @@ func chooses(err error) bool {
 	return errors.As(err, &need) || errors.As(err, &source) || errors.As(err, &nothing)
 }
 
-// settle says who the new members are, and how the revision rises.
+// decideMembers says who the new members are, and how the revision rises.
 func (d *coordinator) decideMembers(p *Preview, a asked) error {
 	change := a.Change
 	change.Available = nil

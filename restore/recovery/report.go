@@ -292,7 +292,7 @@ func changed(old []snapshot.Member, now []sources.NewMember) bool {
 	})
 }
 
-// told calls an Events from one goroutine at a time; a nil one hears nothing, and
+// reporter calls an Events from one goroutine at a time; a nil one hears nothing, and
 // answers no question with yes.
 type reporter struct {
 	mu     sync.Mutex

@@ -125,7 +125,7 @@ func codecOf(c *Config) (codec.Options, error) {
 	return o, nil
 }
 
-// ways are those to the chosen state, each without others: a host may go any of them.
+// routes are those to the chosen state, each without others: a host may go any of them.
 func (p *Preview) routes() (all []sources.Source) {
 	if p.Plan == nil || p.Plan.Candidate(p.Plan.Chosen) == nil {
 		return nil

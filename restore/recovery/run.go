@@ -64,7 +64,7 @@ func (d *coordinator) incomplete(ctx context.Context, k *runState) bool {
 	return err == nil && q.Serves && q.ClusterID == k.decision.NewClusterID
 }
 
-// lookPrefix begins the names of folders for summaries until a run has its own.
+// preflightPrefix begins the names of folders for summaries until a run has its own.
 const preflightPrefix = "preflight-"
 
 // begin finds out, asks, and writes the decision down before it changes anything.

@@ -8,7 +8,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// known is what a journal says.
+// runState is what a journal says.
 type runState struct {
 	decision *decision
 	surveyed map[string]surveyed

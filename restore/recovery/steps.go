@@ -21,7 +21,7 @@ const (
 	patience = 30 * time.Second
 	// again is how long to wait before an action is repeated.
 	again = 250 * time.Millisecond
-	// tellEvery is how often it is said what is waited for.
+	// reportEvery is how often it is said what is waited for.
 	reportEvery = 5 * time.Second
 )
 

@@ -201,7 +201,7 @@ func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sourc
 	return f, nil
 }
 
-// Look finds out what is there and what would be done, and changes nothing. The
+// Preflight finds out what is there and what would be done, and changes nothing. The
 // preview comes with an error too, as far as it got, where histories have to be
 // chosen from (*sources.NeedSourceError), nothing can be rebuilt
 // (*sources.NothingError), or a source cannot be used (*sources.SourceError).

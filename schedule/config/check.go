@@ -366,7 +366,7 @@ func (k *checker) archive() {
 	a := k.Archive
 	k.refuse(a.Enabled && k.Given("archive.enabled") && !k.HasMember(), "archive.enabled", "there is no log to archive: add member.data-dir, or remove the line")
 	if !k.Archiving() {
-		for _, key := range []string{"interval", "size", "spool-dir", "spool-limit", "takeover", "stamp"} {
+		for _, key := range []string{"interval", "size", "spool-dir", "spool-limit", "takeover", "checkpoint-hash"} {
 			k.refuse(k.Given("archive."+key), "archive."+key, "it has no effect: this agent archives nothing. Add member.data-dir, or remove the line")
 		}
 		return
@@ -380,7 +380,7 @@ func (k *checker) archive() {
 		k.positive("archive.takeover", a.Takeover, max(time.Second, a.Interval.Std()))
 	}
 	if a.CheckpointHash != 0 {
-		k.positive("archive.stamp", a.CheckpointHash, time.Minute)
+		k.positive("archive.checkpoint-hash", a.CheckpointHash, time.Minute)
 	}
 }
 

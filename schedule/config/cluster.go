@@ -155,5 +155,5 @@ type Archive struct {
 	// pauses for it, about 1 s for 1.4 GB.
 	//
 	// Default: never.
-	CheckpointHash yamlfile.Duration `yaml:"stamp"`
+	CheckpointHash yamlfile.Duration `yaml:"checkpoint-hash"`
 }

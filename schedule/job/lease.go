@@ -23,7 +23,7 @@ const (
 	lostAfter = 3 * Heartbeat
 	// margin is how long before it can be taken the holder's work ends.
 	margin = 30 * time.Second
-	// giveWay is how long an agent leaves a lease that is free to those that should
+	// preferredWait is how long an agent leaves a lease that is free to those that should
 	// have it: they may see that a heartbeat later.
 	preferredWait = Heartbeat + margin
 	// leaseRetry is how soon a heartbeat that failed is tried again.

@@ -53,19 +53,19 @@ const (
 	Grace = 5 * time.Second
 	// MaxAttempts is after how many a failure is the slot's result.
 	MaxAttempts = 3
-	// demandsWaiting is how many runs of one job may wait to be begun.
+	// triggeredWaiting is how many runs of one job may wait to be begun.
 	triggeredWaiting = 8
-	// glance is how often the wall clock is looked at: timers stand still while a
+	// clockEvery is how often the wall clock is looked at: timers stand still while a
 	// host is suspended, and know nothing of a clock that was set.
 	clockEvery = 30 * time.Second
 	// firstRetry and lastRetry are between tries while the repository is away.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
-	// demandTries is how often a run that was asked for is tried to be begun, for
+	// triggeredTries is how often a run that was asked for is tried to be begun, for
 	// about ten minutes: slots of the schedule wait behind it.
 	triggeredTries = 14
 	// afterFailure is the time to the next attempt, times the one that failed.
 	afterFailure = time.Minute
-	// demandsBack is how old a run may be that was asked of the process before.
+	// triggeredBack is how old a run may be that was asked of the process before.
 	triggeredBack = 48 * time.Hour
 )
 
@@ -209,7 +209,7 @@ func (r *Runner) keepHistory(ctx context.Context) {
 	}
 }
 
-// concludeDemands writes the results of runs that were asked of the process of this
+// concludeTriggered writes the results of runs that were asked of the process of this
 // agent before this one, and did not end: whoever asked wants to know.
 func (r *Runner) concludeTriggered(ctx context.Context) {
 	for _, l := range r.loops {
@@ -252,7 +252,7 @@ func (r *Runner) DuplicateName() (seen time.Time, ok bool) {
 	return seen, !seen.IsZero() && time.Since(seen) < 24*time.Hour
 }
 
-// Demand asks for a run as soon as no other of that job is under way here, and
+// Trigger asks for a run as soon as no other of that job is under way here, and
 // returns its slot, which is a new one where none is given. Arg is given to it as it
 // is; nil for none. A demand lives in this process only, and has one attempt.
 func (r *Runner) Trigger(ctx context.Context, job, slot string, arg json.RawMessage) (string, error) {
@@ -330,10 +330,10 @@ type loop struct {
 	log   *slog.Logger
 	poke  chan struct{} // something changed: of 1, so that it never blocks
 
-	mu      sync.Mutex
+	mu        sync.Mutex
 	triggered []triggered
-	task    *Task
-	waiting string
+	task      *Task
+	waiting   string
 
 	// Of the goroutine alone.
 	settled time.Time // the newest slot that needs nothing more
@@ -350,13 +350,13 @@ type attempt struct {
 	number int
 }
 
-// demand is a run that was asked for.
+// triggered is a run that was asked for.
 type triggered struct {
 	slot string
 	arg  json.RawMessage
 }
 
-// trial is what came of trying a slot.
+// slotState is what came of trying a slot.
 type slotState struct {
 	slot     string
 	from     time.Time // not to be tried before, by the monotonic clock

@@ -74,8 +74,8 @@ func (o SyntheticOptions) withDefaults() SyntheticOptions {
 
 func (o SyntheticOptions) walreplay() walreplay.Options {
 	return walreplay.Options{
-		ScratchDir: o.ScratchDir,
-		CheckpointHashes:     walreplay.EveryCheckpointHash, CheckBase: replaying.CheckBase, Logger: o.Logger,
+		ScratchDir:       o.ScratchDir,
+		CheckpointHashes: walreplay.EveryCheckpointHash, CheckBase: replaying.CheckBase, Logger: o.Logger,
 		Progress: func(p walreplay.Phase, done, total int64) { o.Progress(string(p), done, total) },
 	}
 }

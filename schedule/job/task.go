@@ -190,7 +190,7 @@ func (l *loop) conclude(ctx context.Context, slot string, number int, holder str
 	return l.store(ctx, result)
 }
 
-// concludeDemands writes the results of runs that were asked of a process of this
+// concludeTriggered writes the results of runs that were asked of a process of this
 // agent before this one.
 func (l *loop) concludeTriggered(ctx context.Context) error {
 	if l.Waiting() != "" {

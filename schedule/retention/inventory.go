@@ -36,9 +36,9 @@ type Timeline struct {
 	Seen time.Time
 	// Backups are ordered by index, those of which none is known first.
 	Backups []Backup
-	// Spans are the runs of the log that can be read in one go, and Segments the
+	// Coverage are the runs of the log that can be read in one go, and Segments the
 	// objects that hold it.
-	Coverage    []Run
+	Coverage []Run
 	Segments []Segment
 	Marks    []repository.MarkName
 	Gaps     []repository.GapName

@@ -53,7 +53,7 @@ var (
 type Options struct {
 	// Status is what the agent knows now; nil as long as it starts.
 	Status func() *Status
-	// Demand starts a job outside its schedule, and names the slot of the run. It is
+	// Trigger starts a job outside its schedule, and names the slot of the run. It is
 	// called for requests that came over ListenSocket alone. It doesn't wait for it. args is a JSON object, {} where none was sent. See the
 	// errors above for those that a client can do something about.
 	Trigger func(ctx context.Context, job string, args json.RawMessage) (slot string, err error)

@@ -97,7 +97,7 @@ const (
 	tidyTimeout = 15 * time.Second
 )
 
-// trial is a write, and what became of it.
+// testWrite is a write, and what became of it.
 type testWrite struct {
 	*proving
 	key      []byte

@@ -332,7 +332,7 @@ func (l *Log) Timeline() repository.TimelineID { return l.timeline }
 // last index, the stored size, and an estimate of the raw one.
 func (l *Log) Headers() []Header { return slices.Clone(l.current().segments) }
 
-// Alive are the names of the alive marks, ordered by index, then time.
+// Heartbeat are the names of the alive marks, ordered by index, then time.
 func (l *Log) Heartbeat() []repository.MarkName { return slices.Clone(l.current().alive) }
 
 // Foreign are the names of segments whose headers were read, and that nobody who is

@@ -16,7 +16,7 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// Alive is a mark that is an object of its own. It tells a quiet cluster from
+// Heartbeat is a mark that is an object of its own. It tells a quiet cluster from
 // a dead archiver.
 type Heartbeat struct {
 	Format   int                   `json:"format"`
@@ -230,7 +230,7 @@ func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.M
 	}
 }
 
-// AliveMarks reads the alive marks whose index is from first to last, ordered by
+// Heartbeats reads the alive marks whose index is from first to last, ordered by
 // index, then time; of these the newest so many, or all for 0. A damaged one
 // comes with its *snapshot.DamagedError, and the next ones after it; any other
 // error is the last.
@@ -369,7 +369,7 @@ func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raft
 	return low, high, nil
 }
 
-// Spread is the time between the earliest and the latest mark of the entries from
+// Duration is the time between the earliest and the latest mark of the entries from
 // first to last, alive marks included; 0 where there are none. Once it is more
 // than enough the rest is not read, and it may be longer.
 func (l *Log) Duration(ctx context.Context, first, last uint64, enough time.Duration) (time.Duration, error) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Span is a run of entries that Entries can read in one go, as far as headers
+// Coverage is a run of entries that Entries can read in one go, as far as headers
 // tell. Between two spans there is a gap, or nothing that joins them.
 type Coverage struct {
 	FirstIndex, FirstTerm uint64
@@ -43,7 +43,7 @@ func (g Gap) Missing() uint64 {
 	return g.Next - g.After - 1
 }
 
-// Spans are the runs of entries that the log holds, in their order. They are
+// Coverage are the runs of entries that the log holds, in their order. They are
 // told from headers alone, less what reading showed to be damaged.
 func (l *Log) Coverage() []Coverage {
 	v := l.current()
@@ -68,7 +68,7 @@ func (l *Log) Coverage() []Coverage {
 	}
 }
 
-// span describes the run from the segment first to the segment last.
+// coverage describes the run from the segment first to the segment last.
 func (v *view) coverage(first, last Header, usable func(Header) bool) Coverage {
 	s := Coverage{FirstIndex: first.FirstIndex, FirstTerm: first.FirstTerm, LastIndex: last.LastIndex, LastTerm: last.LastTerm}
 	for _, h := range v.segments {

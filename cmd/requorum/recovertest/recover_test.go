@@ -88,7 +88,7 @@ func (s *Site) recovering(t testing.TB, hosts []*Host, args ...string) []string 
 	return append([]string{"recover", "--config", s.ClusterFile(t, hosts...), "--output", "json", "--yes"}, args...)
 }
 
-// look runs `recover --dry-run`.
+// survey runs `recover --dry-run`.
 func (s *Site) survey(t testing.TB, code int, hosts []*Host, args ...string) recovery.Preview {
 	t.Helper()
 	e := s.Must(t, code, append([]string{"recover", "--config", s.ClusterFile(t, hosts...), "--output", "json", "--dry-run"}, args...)...)

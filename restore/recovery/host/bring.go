@@ -282,7 +282,7 @@ func ownerFolder(bring, owner string, parts ...string) string {
 	return filepath.Join(bring, hex.EncodeToString(sum[:8]))
 }
 
-// checkRoom fails where a folder's file system has no room for so many bytes.
+// checkSpace fails where a folder's file system has no room for so many bytes.
 func checkSpace(dir string, need int64, what string) error {
 	free, known, err := safedir.Free(dir)
 	if err != nil || !known || free >= need {

@@ -484,7 +484,7 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 	return nil
 }
 
-// digestLimit is more than a summary can have: some 20 bytes for each entry of a log that
+// summaryLimit is more than a summary can have: some 20 bytes for each entry of a log that
 // has a hundred million. A variable for tests.
 var summaryLimit int64 = 4 << 30
 

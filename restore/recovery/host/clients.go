@@ -125,7 +125,7 @@ func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
 	return done, h.release(a.Run)
 }
 
-// letGo ends the run's hold of a member that it did not start: a resume is the last
+// release ends the run's hold of a member that it did not start: a resume is the last
 // that a run does on a host.
 func (h *host) release(run string) error {
 	if !h.Journal.Holds(run) {

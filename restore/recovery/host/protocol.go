@@ -234,7 +234,7 @@ type RebuildPlan struct {
 	// Source is what is replayed. A host may take another one of Source.Others,
 	// which all end at the same entry.
 	Source sources.Source `json:"source"`
-	// Beside are owners whose databases other hosts begin from: this one takes
+	// CompareWith are owners whose databases other hosts begin from: this one takes
 	// another's where it can, so that what the hosts came to can be compared. It is
 	// what differs between hosts.
 	CompareWith []string `json:"beside,omitempty"`
@@ -281,7 +281,7 @@ type Rebuilt struct {
 	Brought []Brought           `json:"brought"`
 	Phases  []restore.PhaseTime `json:"phases"`
 
-	// Way is which of the plan's sources was replayed, without others.
+	// Source is which of the plan's sources was replayed, without others.
 	Source *sources.Source `json:"way,omitempty"`
 	// Index to HashKV are those of the state that was rebuilt: before the bump.
 	Index    uint64          `json:"raft_index"`

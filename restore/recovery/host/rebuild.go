@@ -24,7 +24,7 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// logRoom is what etcd preallocates of a new log: two segments.
+// logSpace is what etcd preallocates of a new log: two segments.
 const logSpace = 128 << 20
 
 // PhaseBring is the copying from other hosts.
@@ -141,7 +141,7 @@ func names(initialCluster, member string) bool {
 	return false
 }
 
-// ways are the source and its others, each without others.
+// routes are the source and its others, each without others.
 func (q *request) routes() []sources.Source {
 	all := append([]sources.Source{q.plan.Source}, q.plan.Source.Others...)
 	for i := range all {
@@ -280,7 +280,7 @@ func repositoryOwner(w *route) string {
 	return sources.ArchivePrefix
 }
 
-// checkRoom looks before anything is copied: for the copies, the database that is
+// checkSpace looks before anything is copied: for the copies, the database that is
 // replayed, and the one that is built.
 func (s *rebuilding) checkSpace(w *route) error {
 	need := 2*w.base + logSpace

@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// way is one way to the state, as this host would go it.
+// route is one way to the state, as this host would go it.
 type route struct {
 	source sources.Source
 	owners []*owned // survivors' data, in the order of its use
@@ -55,7 +55,7 @@ func (w *route) near() bool {
 	return w.repository == nil && !slices.ContainsFunc(w.owners, func(o *owned) bool { return o.peer != nil })
 }
 
-// wayOf finds out what a source means here. An error says why it is no way.
+// routeOf finds out what a source means here. An error says why it is no way.
 func (s *rebuilding) routeOf(ctx context.Context, source sources.Source) (*route, error) {
 	w := &route{source: source}
 	for _, need := range sources.Needed(source) {

@@ -191,7 +191,7 @@ func (d *decision) named() (*Candidate, error) {
 	return found[0], nil
 }
 
-// settle says of what was chosen what it proves, loses and needs.
+// decide says of what was chosen what it proves, loses and needs.
 func (d *decision) decide(c *Candidate) error {
 	p := d.plan
 	p.Chosen, p.Named, p.Loss = c.Name, d.req.Source != "", c.Lost

@@ -16,7 +16,7 @@ type history struct {
 	number  int
 	sources []*source // those that rank highest first
 	cut     map[*source]limit
-	// beside are sources that nothing contradicts, and nothing connects.
+	// unconnected are sources that nothing contradicts, and nothing connects.
 	unconnected []*source
 	// candidate and why are as in History.
 	candidate bool
