@@ -42,6 +42,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require github.com/stretchr/testify v1.12.1
+
 require (
 	filippo.io/hpke v0.4.0 // indirect
 	github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream v1.7.26 // indirect

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"io"
+	"os"
 	"sync"
 )
 
@@ -53,7 +54,7 @@ func (r *remembering) Open(ctx context.Context, name string, offset, length int6
 	if err != nil {
 		return nil, err
 	}
-	return &rememberedReader{ReadCloser: body, from: r, name: name}, nil
+	return &wholeReader{ReadCloser: body, most: rememberLargest, keep: func(data []byte) { r.keep(name, data) }}, nil
 }
 
 // Delete forgets.
@@ -95,30 +96,90 @@ func (r *remembering) drop(e *list.Element) {
 	r.size -= int64(len(gone.data))
 }
 
-// rememberedReader keeps what passes, until it is known to be all, or too much.
-type rememberedReader struct {
+// wholeReader keeps what passes, until it is known to be all, or too much.
+type wholeReader struct {
 	io.ReadCloser
-	from *remembering
-	name string
+	most int
+	keep func(data []byte)
 	data []byte
 	over bool
 }
 
 // Read keeps the object when its end is reached.
-func (r *rememberedReader) Read(p []byte) (int, error) {
+func (r *wholeReader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if r.over {
 		return n, err
 	}
 	r.data = append(r.data, p[:n]...)
 	switch {
-	case len(r.data) > rememberLargest:
+	case len(r.data) > r.most:
 		r.over, r.data = true, nil
 	case err == io.EOF:
 		r.over = true
-		r.from.keep(r.name, r.data)
+		r.keep(r.data)
 	case err != nil:
 		r.over, r.data = true, nil
 	}
 	return n, err
+}
+
+// keepLargest is what one object may have that is kept in a file: it is in memory until
+// it was read.
+const keepLargest = 4 << 20
+
+// KeepIn returns s with the objects that were read whole kept in a file, as they are
+// stored, for a caller that reads the same ones twice: their names are written once, so
+// what was read stays true. What is larger than 4 MiB, or does not fit on the disk, is
+// read of s again. The caller closes the file, after the sink was used.
+func KeepIn(s Sink, f *os.File) Sink { return &keeping{Sink: s, file: f, kept: map[string]part{}} }
+
+type keeping struct {
+	Sink
+	file *os.File
+
+	mu   sync.Mutex
+	end  int64
+	kept map[string]part // of the file
+}
+
+type part struct{ offset, size int64 }
+
+// Unwrap returns the sink without the file.
+func (k *keeping) Unwrap() Sink { return k.Sink }
+
+// Open reads from the file what is there.
+func (k *keeping) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if offset != 0 || length >= 0 {
+		return k.Sink.Open(ctx, name, offset, length)
+	}
+	k.mu.Lock()
+	p, ok := k.kept[name]
+	k.mu.Unlock()
+	if ok {
+		return io.NopCloser(io.NewSectionReader(k.file, p.offset, p.size)), nil
+	}
+	body, err := k.Sink.Open(ctx, name, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	return &wholeReader{ReadCloser: body, most: keepLargest, keep: func(data []byte) { k.keep(name, data) }}, nil
+}
+
+// Delete forgets.
+func (k *keeping) Delete(ctx context.Context, name string) error {
+	k.mu.Lock()
+	delete(k.kept, name)
+	k.mu.Unlock()
+	return k.Sink.Delete(ctx, name)
+}
+
+func (k *keeping) keep(name string, data []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := k.file.WriteAt(data, k.end); err != nil {
+		return // it is read again, no more
+	}
+	k.kept[name] = part{k.end, int64(len(data))}
+	k.end += int64(len(data))
 }

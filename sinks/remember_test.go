@@ -3,8 +3,13 @@ package sinks_test
 import (
 	"bytes"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -14,6 +19,49 @@ func TestRememberConforms(t *testing.T) {
 	sinktest.Conformance(t, func(*testing.T) sinks.Sink {
 		return sinks.Remember(sinktest.NewMemory(), 1<<20, func(string) bool { return true })
 	}, sinktest.Options{})
+}
+
+func TestKeepInConforms(t *testing.T) {
+	sinktest.Conformance(t, func(t *testing.T) sinks.Sink { return sinks.KeepIn(sinktest.NewMemory(), keptFile(t)) }, sinktest.Options{})
+}
+
+func keptFile(t *testing.T) *os.File {
+	f, err := os.Create(filepath.Join(t.TempDir(), "kept"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// What was read whole is read of the file: what is too large for that, or finds no place
+// there, of the sink again.
+func TestKeepIn(t *testing.T) {
+	counted := sinktest.NewFaulty(sinktest.NewMemory())
+	put := func(name string, size int) []byte {
+		data := bytes.Repeat([]byte(name[:1]), size)
+		_, err := sinks.Put(t.Context(), counted, name, data, sinks.CreateOptions{})
+		require.NoError(t, err)
+		return data
+	}
+	// requests are how many a second reading takes, where the first took one.
+	requests := func(s sinks.Sink, name string, want []byte) int {
+		before := counted.Calls(sinktest.Open)
+		for range 2 {
+			body, err := s.Open(t.Context(), name, 0, -1)
+			require.NoError(t, err)
+			got, err := io.ReadAll(body)
+			require.NoError(t, errors.Join(err, body.Close()))
+			require.True(t, bytes.Equal(got, want), name)
+		}
+		return counted.Calls(sinktest.Open) - before - 1
+	}
+	f := keptFile(t)
+	s := sinks.KeepIn(counted, f)
+	a, b, large := put("a", 1<<20), put("b", 10), put("large", 4<<20+1)
+	require.Equal(t, 0, requests(s, "a", a))
+	require.Equal(t, 0, requests(s, "b", b))
+	require.Equal(t, 1, requests(s, "large", large))
+	require.NoError(t, f.Close())
+	require.Equal(t, 1, requests(s, "c", put("c", 10)))
 }
 
 // What was read whole is not asked for again; all else is.

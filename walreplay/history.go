@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,8 @@ type History struct {
 	clock clock // nil: nothing tells the time
 	// chainAt is the archive's chain value at an index; nil where there is none.
 	chainAt func(ctx context.Context, index uint64) (raftlog.Sum, error)
+	// kept is what a search read of an archive, to be read again; nil without one.
+	kept *os.File
 	// member is the data directory, nil for an archive.
 	member *member
 }

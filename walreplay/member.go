@@ -73,12 +73,16 @@ func OpenMemberLog(ctx context.Context, dir, walDir string) (*History, error) {
 	return h, nil
 }
 
-// Close ends the reading of a data directory's log. Other histories need it not.
-func (h *History) Close() error {
-	if h.member == nil {
-		return nil
+// Close ends the reading of a data directory's log, and gives up what a search of an
+// archive has kept.
+func (h *History) Close() (err error) {
+	if h.member != nil {
+		err = h.member.log.Close()
 	}
-	return h.member.log.Close()
+	if h.kept != nil {
+		err = errors.Join(err, h.kept.Close())
+	}
+	return err
 }
 
 // findImages looks at the databases beside the log.

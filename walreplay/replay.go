@@ -57,7 +57,12 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 			err = errors.Join(err, s.Remove())
 		}
 	}()
-	if err := s.Needs(grown(b, h.log.size(b.Index()+1, run.Last)) + scratchSlack); err != nil {
+	log := h.log.size(b.Index()+1, run.Last)
+	need := grown(b, log) + scratchSlack
+	if phase == PhaseSearch {
+		need += log // which is kept
+	}
+	if err := s.Needs(need); err != nil {
 		return nil, err
 	}
 	r := &replayed{scratch: s}

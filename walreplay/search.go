@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/engine"
 )
 
@@ -105,6 +108,9 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 	if err := h.damageBehind(begin, last, 0); err != nil {
 		return err
 	}
+	if err := h.keepRead(o.ScratchDir); err != nil {
+		return err
+	}
 	end := last
 	var behind int64 // changes of other keys behind last
 	seen := &search{target: p.Target, contents: contents(p.Target.Key)}
@@ -145,6 +151,24 @@ func (h *History) resolveBefore(ctx context.Context, p *Point, o Options) error 
 		reason = seen.near.nearest(p.Target)
 	}
 	return h.notFound(p, nil, end, reason)
+}
+
+// keepRead keeps what is read of an archive from now on: what is searched is replayed once
+// more, up to the point that was found.
+func (h *History) keepRead(dir string) error {
+	a, ok := h.log.(*archived)
+	if !ok || h.kept != nil {
+		return nil
+	}
+	scratch, err := NewScratchFolder(dir)
+	if err != nil {
+		return err
+	}
+	h.kept, err = safedir.Create(filepath.Join(scratch.Path(), "segments"))
+	if err == nil {
+		a.log.KeepIn(h.kept)
+	}
+	return errors.Join(err, scratch.Remove()) // the file has no name from now on
 }
 
 // found makes the point of what a search from b has seen.

@@ -273,9 +273,9 @@ func TestRequestsOfALongLog(t *testing.T) {
 		count("restore --dry-run --at", 200, append(target, "--at", l.timeOf(l.last-3*uint64(time.Hour/l.interval)).Add(l.interval/4).Format(time.RFC3339Nano), "--at-nearest")...)
 		if delay == 0 {
 			// What is replayed, to look for the key and then to rebuild: the last hour, of
-			// small segments.
+			// small segments, each of which is fetched once.
 			replayed := int(time.Hour / l.interval)
-			count("restore --before", 2*replayed+l.fulls+100, "restore", "--repo", repo, "--to-snapshot", u.path("before.db"), "--before", "gone")
+			count("restore --before", replayed+l.fulls+100, "restore", "--repo", repo, "--to-snapshot", u.path("before.db"), "--before", "gone")
 			// Each segment that no other replaces, each full snapshot, their verdicts, which
 			// are written and looked at, and all names.
 			count("verify", l.merged+int(3*time.Hour/2/l.interval)+6*l.fulls+l.small/1000+100, "verify", "all", "--repo", repo, "--level", "checksum")

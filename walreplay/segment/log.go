@@ -25,6 +25,7 @@ const parallelSmall = 32
 // opened, or when an object was found gone since. It may be used concurrently.
 type Log struct {
 	repo       *repository.Repository
+	source     sinks.Sink // of segments: the repository's, or what was read of it
 	timeline   repository.TimelineID
 	identities []age.Identity
 	byNames    bool // headers are read only where names do not tell enough; under refreshing
@@ -88,6 +89,7 @@ func Headers(ctx context.Context, repo *repository.Repository, t repository.Time
 }
 
 func (l *Log) open(ctx context.Context) (*Log, error) {
+	l.source = l.repo.Sink()
 	l.headers, l.bodies, l.known = map[string]listed{}, map[repository.SegmentName]error{}, map[string]Header{}
 	return l, l.Refresh(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"filippo.io/age"
@@ -232,6 +233,10 @@ func (l *Log) body(ctx context.Context, listed Header) (Header, Batch, error) {
 	return h, b, err
 }
 
+// KeepIn keeps the segments that are read from now on in a file, so that they are not
+// fetched again. It comes before any reading, and the caller closes the file after all.
+func (l *Log) KeepIn(f *os.File) { l.source = sinks.KeepIn(l.source, f) }
+
 // Read reads one of the segments that Headers gives, as the function Read does. Where
 // only its name was known, and it is not what names told, the error is ErrNotAsNamed.
 func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
@@ -239,7 +244,7 @@ func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
 	if !listed.isRead() {
 		most = 2 * MaxRaw // several are in memory, and how large they are nobody knew
 	}
-	h, b, err := readUpTo(ctx, l.repo.Sink(), listed.Name(), most, l.identities)
+	h, b, err := readUpTo(ctx, l.source, listed.Name(), most, l.identities)
 	switch {
 	case err != nil:
 	case !listed.isRead() && h.LastIndex != listed.LastIndex:
