@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -88,6 +90,23 @@ func TestPromise2RecoverLocal(t *testing.T) {
 				t.Errorf("from one of three: proven %v, revision %d to %d", r.Proven, r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
 			again := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			// Whoever has the data directories says there that all was built elsewhere.
+			forged := u.path("forged")
+			require.NoError(t, os.CopyFS(forged, os.DirFS(u.path("one"))))
+			rename := func(from, to string) {
+				for _, name := range []string{"m1", "m2", "m3"} {
+					path := filepath.Join(u.path("one"), name, "member", "requorum-restored.json")
+					record, err := os.ReadFile(path)
+					require.NoError(t, err)
+					require.Contains(t, string(record), from+"/")
+					require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(record), from+"/", to+"/")), 0o600))
+				}
+			}
+			rename(u.path("one"), forged)
+			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); strings.Contains(e.String(), forged) {
+				t.Errorf("records that name other directories: %s", e)
+			}
+			rename(forged, u.path("one"))
 			if err := os.Chmod(u.path("one"), 0o777); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,7 +147,7 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 	for _, folder := range folders {
 		dir := filepath.Dir(folder)
 		result, free, err := restore.Restored(dir)
-		if err != nil || result == nil || result.Plan.Recovery == nil || result.Plan.Recovery.Asked != l.asked {
+		if err != nil || result == nil || result.Plan.Recovery == nil || result.Plan.Recovery.Asked != l.asked || !l.builds(result.Plan) {
 			continue // not ours; where a member goes there, what is wrong with it is said then
 		}
 		if err := safedir.TrustedFolder(filepath.Dir(dir)); err != nil {
@@ -165,6 +166,15 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 		return result, l.sweep(result.Plan)
 	}
 	return nil, nil
+}
+
+// builds tells whether a plan's members go where this command builds them: the plan lay
+// in the data directory of one of them, whose owner may have changed it.
+func (l *localRecovery) builds(plan *restore.Plan) bool {
+	in := func(template, name string) string { return absolute(strings.ReplaceAll(template, "{name}", name)) }
+	return !slices.ContainsFunc(plan.Members, func(m restore.Member) bool {
+		return m.DataDir != in(l.o.req.DataDir, m.Name) || m.WALDir != in(l.o.req.WALDir, m.Name)
+	})
 }
 
 // sweep removes the database that was rebuilt, where the run was killed before it had.
@@ -211,12 +221,6 @@ func (l *localRecovery) notWritten(since time.Time) error {
 // fingerprint is the same for two commands that ask for the same, wherever they are started.
 func (l *localRecovery) fingerprint() (string, error) {
 	o := l.o
-	absolute := func(path string) string {
-		if whole, err := filepath.Abs(path); path != "" && err == nil {
-			return whole
-		}
-		return path
-	}
 	var from []string
 	for _, s := range l.survivors {
 		from = append(from, s.Name, absolute(s.DataDir), absolute(s.WALDir))
@@ -228,6 +232,14 @@ func (l *localRecovery) fingerprint() (string, error) {
 	})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), err
+}
+
+// absolute is a path from the root on; empty where there is none.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); path != "" && err == nil {
+		return whole
+	}
+	return path
 }
 
 // left refuses data directories in which a restore was begun: what the old member
