@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -129,9 +130,9 @@ func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.
 
 // addBackups reads the manifests of timelines, as many as may be held.
 func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, timelines []repository.TimelineID) error {
-	fulls, listed, more, err := listFulls(ctx, repo.AddFulls, timelines)
+	fulls, listed, more, err := listFulls(ctx, repo.EachFull, timelines)
 	if err == nil && more && repo.Checks() { // others leave no room for those that count
-		fulls, listed, _, err = listFulls(ctx, repo.AddOwnFulls, timelines)
+		fulls, listed, _, err = listFulls(ctx, repo.EachOwnFull, timelines)
 	}
 	if err != nil {
 		return err
@@ -156,12 +157,12 @@ func (c *Catalog) addBackups(ctx context.Context, repo *repository.Repository, t
 
 // listFulls lists the full snapshots of timelines that may be held, how many each
 // timeline has, and whether there are more.
-func listFulls(ctx context.Context, add func(context.Context, repository.TimelineID, *repository.Budget[repository.Full]) error, timelines []repository.TimelineID) (fulls []repository.Full, listed map[repository.TimelineID]int, more bool, err error) {
+func listFulls(ctx context.Context, each func(context.Context, repository.TimelineID) iter.Seq2[repository.Full, error], timelines []repository.TimelineID) (fulls []repository.Full, listed map[repository.TimelineID]int, more bool, err error) {
 	budget := repository.NewFullsBudget()
 	listed = map[repository.TimelineID]int{}
 	for _, t := range timelines {
 		before := budget.Added()
-		if err := add(ctx, t, budget); err != nil {
+		if err := repository.AddFulls(budget, each(ctx, t)); err != nil {
 			return nil, nil, false, err
 		}
 		listed[t] = budget.Added() - before

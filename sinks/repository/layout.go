@@ -36,10 +36,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/requorum/requorum/sinks"
 )
 
 // Format is the number of the repository's format that this code reads and
@@ -201,17 +204,20 @@ func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more 
 
 // listTimelines is ListTimelines by names alone.
 func (r *Repository) listTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
-	descriptors := NewBudget[TimelineID](MaxTimelines, MaxBytes)
-	for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
-		if err != nil {
-			return nil, false, fmt.Errorf("list the timelines in %s: %w", r, err)
-		}
-		base, ok := strings.CutSuffix(strings.TrimPrefix(obj.Name, timelinesPrefix), documentSuffix)
-		if id, err := ParseTimelineID(base); ok && err == nil {
-			descriptors.Add(id, min(obj.Size, DocumentLimit), obj.ModTime)
+	descriptors := func(yield func(sinks.Object, error) bool) {
+		for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
+			if _, ok := describedBy(obj.Name); (ok || err != nil) && !yield(obj, err) {
+				return
+			}
 		}
 	}
-	all, others := descriptors.Kept()
+	all, others, err := someTimelines(descriptors)
+	if err == nil && others > 0 { // others leave no room for those that count
+		all, others, err = someTimelines(Own(ctx, r, descriptors, func(o sinks.Object) string { return o.Name }))
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list the timelines in %s: %w", r, err)
+	}
 	known := map[TimelineID]bool{}
 	for _, id := range all {
 		known[id] = true
@@ -241,6 +247,27 @@ func (r *Repository) listTimelines(ctx context.Context) (all []TimelineID, more 
 		return cmp.Or(cmp.Compare(a.ClusterID, b.ClusterID), cmp.Compare(a.N, b.N))
 	})
 	return all, others > 0, nil
+}
+
+// someTimelines are as many as may be held.
+func someTimelines(descriptors iter.Seq2[sinks.Object, error]) (all []TimelineID, others int, err error) {
+	budget := NewBudget[TimelineID](MaxTimelines, MaxBytes)
+	for obj, err := range descriptors {
+		if err != nil {
+			return nil, 0, err
+		}
+		id, _ := describedBy(obj.Name)
+		budget.Add(id, min(obj.Size, DocumentLimit), obj.ModTime)
+	}
+	all, others = budget.Kept()
+	return all, others, nil
+}
+
+// describedBy is the timeline that the descriptor called name is of.
+func describedBy(name string) (TimelineID, bool) {
+	base, ok := strings.CutSuffix(strings.TrimPrefix(name, timelinesPrefix), documentSuffix)
+	id, err := ParseTimelineID(base)
+	return id, ok && err == nil
 }
 
 // maxFolders bounds the requests that it takes to find the folders of timelines.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -194,11 +195,14 @@ type Full struct {
 // interrupted ones left behind: MaxBackups of them at most, see Budget.
 func (r *Repository) Fulls(ctx context.Context, t TimelineID) ([]Full, error) {
 	budget := NewFullsBudget()
-	if err := r.AddFulls(ctx, t, budget); err != nil {
-		return nil, err
+	err := AddFulls(budget, r.EachFull(ctx, t))
+	all, others := budget.Kept()
+	if err == nil && others > 0 && r.Checks() { // others leave no room for those that count
+		budget = NewFullsBudget()
+		err = AddFulls(budget, r.EachOwnFull(ctx, t))
+		all, _ = budget.Kept()
 	}
-	all, _ := budget.Kept()
-	return all, nil
+	return all, err
 }
 
 // NewestFulls are the n last of the full snapshots of a timeline by ID, of those that
@@ -225,71 +229,59 @@ func (r *Repository) NewestFulls(ctx context.Context, t TimelineID, n int) ([]Fu
 // timelines.
 func NewFullsBudget() *Budget[Full] { return NewBudget[Full](MaxBackups, MaxBytes) }
 
-// AddFulls is Fulls for a budget that may be shared by several timelines.
-func (r *Repository) AddFulls(ctx context.Context, t TimelineID, budget *Budget[Full]) error {
-	return r.eachFull(ctx, t, func(f Full) error {
-		budget.Add(f, f.documentSize(), f.stored())
-		return nil
-	})
-}
-
-// ownFullsAtOnce is how many full snapshots are held until their manifests are looked at.
-const ownFullsAtOnce = 1000
-
-// AddOwnFulls is AddFulls of those alone that have a manifest which is not foreign: for
-// a budget that others would fill. It reads all manifests.
-func (r *Repository) AddOwnFulls(ctx context.Context, t TimelineID, budget *Budget[Full]) error {
-	var some []Full
-	add := func() error {
-		own, err := dropForeign(ctx, r, some, func(f Full) string { return ManifestName(f.Timeline, f.ID) })
-		for _, f := range own {
-			budget.Add(f, f.documentSize(), f.stored())
-		}
-		some = some[:0]
-		return err
-	}
-	err := r.eachFull(ctx, t, func(f Full) error {
-		if !f.Complete {
-			return nil
-		}
-		if some = append(some, f); len(some) < ownFullsAtOnce {
-			return nil
-		}
-		return add()
-	})
-	if err != nil {
-		return err
-	}
-	return add()
-}
-
-// eachFull lists the full snapshots of one timeline.
-func (r *Repository) eachFull(ctx context.Context, t TimelineID, found func(Full) error) error {
-	prefix := t.String() + fullFolder
-	var one *Full
-	for obj, err := range r.sink.List(ctx, prefix, "") {
+// AddFulls fills a budget with full snapshots.
+func AddFulls(budget *Budget[Full], listed iter.Seq2[Full, error]) error {
+	for f, err := range listed {
 		if err != nil {
-			return fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err)
+			return err
 		}
-		id, base, ok := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
-		if !ok || ValidBackupID(id) != nil {
-			continue
-		}
-		if one != nil && one.ID != id {
-			if err := found(*one); err != nil {
-				return err
+		budget.Add(f, f.documentSize(), f.stored())
+	}
+	return nil
+}
+
+// EachOwnFull are those alone that have a manifest which is not foreign. It reads all
+// manifests.
+func (r *Repository) EachOwnFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
+	complete := func(yield func(Full, error) bool) {
+		for f, err := range r.EachFull(ctx, t) {
+			if (err != nil || f.Complete) && !yield(f, err) {
+				return
 			}
-			one = nil
 		}
-		if one == nil {
-			one = &Full{Timeline: t, ID: id}
+	}
+	return Own(ctx, r, complete, func(f Full) string { return ManifestName(f.Timeline, f.ID) })
+}
+
+// EachFull lists the full snapshots of one timeline.
+func (r *Repository) EachFull(ctx context.Context, t TimelineID) iter.Seq2[Full, error] {
+	return func(yield func(Full, error) bool) {
+		prefix := t.String() + fullFolder
+		var one *Full
+		for obj, err := range r.sink.List(ctx, prefix, "") {
+			if err != nil {
+				yield(Full{}, fmt.Errorf("list the full snapshots of timeline %s in %s: %w", t, r, err))
+				return
+			}
+			id, base, ok := strings.Cut(strings.TrimPrefix(obj.Name, prefix), "/")
+			if !ok || ValidBackupID(id) != nil {
+				continue
+			}
+			if one != nil && one.ID != id {
+				if !yield(*one, nil) {
+					return
+				}
+				one = nil
+			}
+			if one == nil {
+				one = &Full{Timeline: t, ID: id}
+			}
+			one.add(obj, base == manifestBase)
 		}
-		one.add(obj, base == manifestBase)
+		if one != nil {
+			yield(*one, nil)
+		}
 	}
-	if one == nil {
-		return nil
-	}
-	return found(*one)
 }
 
 // add takes one of its objects.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -254,6 +255,44 @@ func dropForeign[N any](ctx context.Context, r *Repository, all []N, nameOf func
 		}
 	}
 	return own, nil
+}
+
+// ownAtOnce is how many of a listing are held until their documents are looked at.
+const ownAtOnce = 1000
+
+// Own yields what a listing yields without what is foreign. It reads all documents, so
+// it is for a budget that others would fill otherwise. Without trusted keys it is the
+// listing.
+func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], nameOf func(N) string) iter.Seq2[N, error] {
+	if !r.Checks() {
+		return listed
+	}
+	return func(yield func(N, error) bool) {
+		var some []N
+		pass := func() bool {
+			own, err := dropForeign(ctx, r, some, nameOf)
+			for _, n := range own {
+				if !yield(n, nil) {
+					return false
+				}
+			}
+			if some = some[:0]; err != nil {
+				var none N
+				yield(none, err)
+			}
+			return err == nil
+		}
+		for n, err := range listed {
+			if err != nil {
+				yield(n, err)
+				return
+			}
+			if some = append(some, n); len(some) == ownAtOnce && !pass() {
+				return
+			}
+		}
+		pass()
+	}
 }
 
 // isForeign tells whether the document called name is foreign, or cannot be read as one

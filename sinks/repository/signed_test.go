@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
@@ -182,6 +184,40 @@ func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
 	sum := func(doc []byte) []byte { return doc[len(`{"sha256": "`):][:64] }
 	changed := bytes.Replace(signed, []byte(from), []byte(to), 1)
 	return bytes.Replace(changed, sum(signed), sum(other), 1)
+}
+
+// However many timelines and full snapshots somebody else adds, before and after: who
+// checks signatures finds those that count.
+func TestForeignFlood(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
+	require.NoError(t, err)
+	other, err := repository.Open(ctx, place)
+	require.NoError(t, err)
+	backup := func(n int) string { return fmt.Sprintf("20260102T150405Z-%06x", n) }
+	write := func(r *repository.Repository, n int) {
+		id := repository.TimelineID{ClusterID: 0xab, N: n}
+		require.NoError(t, r.OpenTimeline(ctx, repository.Timeline{ID: id}))
+		require.NoError(t, r.WriteDocument(ctx, repository.ManifestName(signedTimeline, backup(n)), struct{}{}))
+	}
+	const some = repository.MaxTimelines
+	for n := range some {
+		write(other, 2+n)
+	}
+	write(own, 2+some)
+	for n := range some {
+		write(other, 3+some+n)
+	}
+	ids, more, err := own.ListTimelines(ctx)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Equal(t, []repository.TimelineID{{ClusterID: 0xab, N: 2 + some}, signedTimeline}, []repository.TimelineID{ids[len(ids)-1], ids[0]})
+	newest, err := own.NewestFulls(ctx, signedTimeline, 3)
+	require.NoError(t, err)
+	require.Len(t, newest, 1)
+	require.Equal(t, backup(2+some), newest[0].ID)
 }
 
 // What nobody who is trusted wrote does not exist for what is made of names.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -202,18 +203,13 @@ type Entry struct {
 // count. Damage is in List.Findings; an error says that the repository could not be
 // read. It costs one request a verdict.
 func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed25519.PublicKey) (List, error) {
-	budget := repository.NewBudget[repository.StoredVerdict](maxVerdicts, maxVerdictBytes)
-	for s, err := range repo.Verdicts(ctx) {
-		if err != nil {
-			return List{}, err
-		}
-		size := s.Object.Size
-		if size > repository.DocumentLimit {
-			size = 0 // it is not read
-		}
-		budget.Add(s, size, s.Object.ModTime)
+	stored, unread, err := some(repo.Verdicts(ctx))
+	if err == nil && unread > 0 { // others leave no room for those that count
+		stored, unread, err = some(repository.Own(ctx, repo, repo.Verdicts(ctx), func(s repository.StoredVerdict) string { return s.Object.Name }))
 	}
-	stored, unread := budget.Kept()
+	if err != nil {
+		return List{}, err
+	}
 	found := make([]*Entry, len(stored))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
@@ -263,6 +259,23 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts are not signed with a key that was given, and do not count", others, len(l.Entries)))
 	}
 	return l, nil
+}
+
+// some are as many as may be held of what a listing yields.
+func some(listed iter.Seq2[repository.StoredVerdict, error]) (kept []repository.StoredVerdict, others int, err error) {
+	budget := repository.NewBudget[repository.StoredVerdict](maxVerdicts, maxVerdictBytes)
+	for s, err := range listed {
+		if err != nil {
+			return nil, 0, err
+		}
+		size := s.Object.Size
+		if size > repository.DocumentLimit {
+			size = 0 // it is not read
+		}
+		budget.Add(s, size, s.Object.ModTime)
+	}
+	kept, others = budget.Kept()
+	return kept, others, nil
 }
 
 // readEntry reads one verdict; an error is not the verdict's fault.

@@ -7,17 +7,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -636,4 +641,30 @@ func encodeStored(v Verdict, key ed25519.PrivateKey) ([]byte, error) {
 		return nil, err
 	}
 	return repository.Seal(e)
+}
+
+// However many verdicts somebody else adds, before and after: who checks signatures finds
+// those that count.
+func TestForeignFlood(t *testing.T) {
+	s := sinktest.NewMemory()
+	private, public, err := signing.NewKey()
+	require.NoError(t, err)
+	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
+	require.NoError(t, os.WriteFile(key, private, 0o600))
+	require.NoError(t, os.WriteFile(trust, append([]byte("ops "), public...), 0o600))
+	keys, err := signing.Read(key, trust, nil)
+	require.NoError(t, err)
+	repo := newRepo(t, repository.WithKeys(s, keys))
+	flood := func(from int) {
+		for n := range maxVerdicts/2 + 100 {
+			store(t, s, repository.VerdictName{Sequence: uint64(from + n), Level: "none", Outcome: "passed"}.String(), []byte("x"))
+		}
+	}
+	flood(1)
+	write(t, repo, nil, verdictOn(manifest(backupA, "aa"), report.Structure, report.Passed))
+	flood(maxVerdicts)
+	l := readAll(t, repo)
+	require.Len(t, l.Entries, 1)
+	require.True(t, l.Entries[0].Counts)
+	require.Empty(t, l.Findings)
 }
