@@ -448,9 +448,16 @@ func (m *Mixed) final(t testing.TB) Observation {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var final Observation
+	written := false
 	for i, client := range m.clients {
 		if !m.cluster.members[i].process.running() || m.cluster.isIsolated(i) {
 			continue
+		}
+		if !written { // behind requests that clients gave up, which may still be on their way
+			written = true
+			if _, err := client.Put(ctx, MixedPrefix+"observed", "for the last time"); err != nil {
+				t.Fatalf("after the mixed load, member %s: %v", m.cluster.members[i].Name, err)
+			}
 		}
 		head, err := client.Get(ctx, MixedPrefix+"observed") // waits until it has caught up
 		if err != nil {
