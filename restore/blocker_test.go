@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -43,16 +45,12 @@ func TestPromise1BlockedMemberIsRefused(t *testing.T) {
 			req := three(small(t), dir)
 			p := plan(t, req)
 			res, err := Execute(t.Context(), p, req.Image, ExecOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m := res.Members[0]
 			wal := filepath.Join(m.DataDir, "member", "wal")
 			refused := func(what string) {
 				t.Helper()
-				if err := writeBlocker(wal, newBlocker(p, p.Members[0])); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, writeBlocker(wal, newBlocker(p, p.Members[0])))
 				out := startRefused(t, version, append(m.Flags, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")...)
 				if b, err := readBlocker(wal); err != nil || b == nil || b.Plan != p.ID {
 					t.Errorf("%s: the blocker is gone or changed: %v %v\n%s", what, b, err, last([]byte(out)))
@@ -64,17 +62,11 @@ func TestPromise1BlockedMemberIsRefused(t *testing.T) {
 			refused("beside segment 0")
 			segment := filepath.Join(wal, firstSegment)
 			later := filepath.Join(wal, "0000000000000005-0000000000000001.wal")
-			if err := os.Rename(segment, later); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Rename(segment, later))
 			refused("beside a later segment")
-			if err := os.Remove(later); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(later))
 			refused("alone")
-			if err := os.RemoveAll(filepath.Join(m.DataDir, "member", "snap")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(filepath.Join(m.DataDir, "member", "snap")))
 			refused("alone, without a database")
 		})
 	}

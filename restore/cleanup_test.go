@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestParentsThatAreMissing: they are made, belong to the owner, and go again
@@ -31,15 +33,11 @@ func TestParentsThatAreMissing(t *testing.T) {
 	if got := names(t, filepath.Join(dir, "a", "b")); got != "m3" {
 		t.Errorf("left %s", got)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "a")))
 	execute(t, req, ExecOptions{})
 	for _, path := range []string{"a", "a/b", "a/b/m1", "w", "w/m2", "w/m2/wal"} {
 		info, err := os.Stat(filepath.Join(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if o := ownerOf(info); *o != *req.Owner {
 			t.Errorf("%s belongs to %v", path, o)
 		}
@@ -115,9 +113,7 @@ func TestStrangerBesideAWALDirectory(t *testing.T) {
 	if b, err := readBlocker(own); err != nil || b == nil {
 		t.Errorf("the blocker is gone: %v", err)
 	}
-	if err := os.Remove(stranger); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(stranger))
 	if r, err := Execute(t.Context(), p, req.Image, ExecOptions{}); err != nil || !r.CompletedEarlier {
 		t.Errorf("run again: %+v, %v", r, err)
 	}

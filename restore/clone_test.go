@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -17,12 +19,8 @@ func TestCloneSharesBlocks(t *testing.T) {
 		storetest.Unavailable(t, "needs mkfs.xfs")
 	}
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(disk, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(disk, 400<<20); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, 400<<20))
 	if out, err := exec.Command("mkfs.xfs", "-q", disk).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.xfs: %s", out)
 	}
@@ -30,25 +28,17 @@ func TestCloneSharesBlocks(t *testing.T) {
 	mount(t, "-o", "loop", disk, dir)
 	image := open(t, makeDB(t, dbOptions{keys: 30000, valueSize: 1000, clusterVersion: "3.5.0"}))
 	before, err := freeBytes(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req := three(image, dir)
 	res := execute(t, req, ExecOptions{})
 	for _, m := range res.Members { // XFS preallocates behind a file's end; this lets go of it
 		db := filepath.Join(m.DataDir, "member", "snap", "db")
 		info, err := os.Stat(db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(db, info.Size()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(db, info.Size()))
 	}
 	after, err := freeBytes(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if used, most := before-after, image.Size()*3/2+3*walBytes(); used > most {
 		t.Errorf("three members of %d bytes use %d, want at most %d", image.Size(), used, most)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -26,9 +27,7 @@ func TestEditChangesOnlyWhatItSays(t *testing.T) {
 		before := buckets(t, path)
 		p := plan(t, three(open(t, path), t.TempDir()))
 		out, err := edit{cluster: clusterOf(p), bump: p.Bump}.apply(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		after := buckets(t, path)
 		want := []snapshot.Alarm{{MemberID: 7, Type: "NOSPACE"}}
 		if !reflect.DeepEqual(out.alarms, want) || !reflect.DeepEqual(p.ClearAlarms, want) || len(after["alarm"]) > 0 {
@@ -40,9 +39,7 @@ func TestEditChangesOnlyWhatItSays(t *testing.T) {
 		var members []string
 		for _, v := range after["members"] {
 			var m struct{ Name string }
-			if err := json.Unmarshal([]byte(v), &m); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal([]byte(v), &m))
 			members = append(members, m.Name)
 		}
 		if len(members) != 3 || len(after["members_removed"]) != 0 {
@@ -71,9 +68,7 @@ func TestEditChangesOnlyWhatItSays(t *testing.T) {
 // or a fault, and is reported as damage of the image.
 func TestEditOfGarbage(t *testing.T) {
 	good, err := os.ReadFile(makeDB(t, dbOptions{keys: 500, valueSize: 500, clusterVersion: "3.5.0"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	page := os.Getpagesize()
 	found := 0
 	for at := 2; at < min(len(good)/page, 100); at++ {
@@ -82,9 +77,7 @@ func TestEditOfGarbage(t *testing.T) {
 			bad[at*page+i] = 0xff
 		}
 		path := filepath.Join(t.TempDir(), "db")
-		if err := os.WriteFile(path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, bad, 0o600))
 		p := &Plan{ID: "x", Bump: &Bump{From: 501, NewRevision: 1000}}
 		if _, err := (edit{bump: p.Bump}).apply(path); err != nil {
 			found++
@@ -98,9 +91,7 @@ func TestEditOfGarbage(t *testing.T) {
 		t.Error("no damaged page was noticed")
 	}
 	path := filepath.Join(t.TempDir(), "cut")
-	if err := os.WriteFile(path, good[:3*page], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, good[:3*page], 0o600))
 	if _, err := (edit{}).apply(path); err == nil {
 		t.Error("a database that is cut short is edited")
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -82,22 +83,16 @@ func compareLogs(t *testing.T, ours, theirs MemberResult) {
 	}
 	read := func(dir string) (l log) {
 		w, err := wal.OpenForRead(zap.NewNop(), dir, &walpb.Snapshot{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer w.Close()
 		metadata, state, entries, err := w.ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		l.metadata, l.state = string(metadata), state.String()
 		for _, e := range entries {
 			l.entries = append(l.entries, e.String())
 		}
 		snaps, err := wal.ValidSnapshotEntries(zap.NewNop(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, s := range snaps {
 			if s.ConfState != nil {
 				s.ConfState.AutoLeave = nil // explicit in ours, as 3.5 and 3.6 write it
@@ -111,13 +106,9 @@ func compareLogs(t *testing.T, ours, theirs MemberResult) {
 	}
 	const name = "0000000000000001-0000000000000003.snap"
 	a, err := snap.Read(zap.NewNop(), filepath.Join(ours.DataDir, "member", "snap", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := snap.Read(zap.NewNop(), filepath.Join(theirs.DataDir, "member", "snap", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var x, y map[string]any
 	if json.Unmarshal(a.Data, &x) != nil || json.Unmarshal(b.Data, &y) != nil {
 		t.Fatal("the .snap file holds no v2 store")
@@ -158,9 +149,7 @@ func TestMembersHaveTheSameDatabase(t *testing.T) {
 	var first []byte
 	for i, m := range res.Members {
 		b, err := os.ReadFile(filepath.Join(m.DataDir, "member", "snap", "db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if i == 0 {
 			first = b
 		} else if !bytes.Equal(first, b) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/snapshot"
@@ -23,27 +24,21 @@ func three(image snapshot.Image, dir string) Request {
 func plan(t testing.TB, req Request) *Plan {
 	t.Helper()
 	p, err := NewPlan(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
 func execute(t testing.TB, req Request, opts ExecOptions) *Result {
 	t.Helper()
 	res, err := Execute(t.Context(), plan(t, req), req.Image, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res
 }
 
 func names(t testing.TB, dir string) string {
 	t.Helper()
 	list, err := entries(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.Join(list, " ")
 }
 
@@ -80,9 +75,7 @@ func TestPromise1NothingElseIsLeft(t *testing.T) {
 func buckets(t testing.TB, path string) map[string]map[string]string {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	out := map[string]map[string]string{}
 	err = db.View(func(tx *bbolt.Tx) error {
@@ -95,8 +88,6 @@ func buckets(t testing.TB, path string) map[string]map[string]string {
 			return b.ForEach(func(k, v []byte) error { m[string(k)] = string(v); return nil })
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
@@ -121,16 +123,12 @@ func TestOneRestoreAtATime(t *testing.T) {
 			mkdir(t, filepath.Join(dir, "m2"))
 		}
 		other, err := openSite(filepath.Join(dir, "m2"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req := three(small(t), dir)
 		if _, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{}); !errors.Is(err, ErrInUse) {
 			t.Errorf("%v, want ErrInUse", err)
 		}
-		if err := other.close(true); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, other.close(true))
 		execute(t, req, ExecOptions{})
 	}
 }
@@ -217,9 +215,7 @@ func TestPublishFailsAndIsTakenBack(t *testing.T) {
 				t.Fatalf("no error (%v)", fired)
 			}
 			if !l.existing {
-				if err := os.RemoveAll(filepath.Join(dir, "data", "m3", "member")); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.RemoveAll(filepath.Join(dir, "data", "m3", "member")))
 			}
 			sameTree(t, err.Error(), tree(t, dir), before)
 		})
@@ -268,22 +264,16 @@ func TestOwnerAndMode(t *testing.T) {
 	l := layout{existing: true, wal: true}
 	req := l.prepare(t, dir, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.5.0"}))
 	chown := func(path string, id int) {
-		if err := os.Chown(path, id, id+1); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chown(path, id, id+1))
 	}
 	chown(filepath.Join(dir, "data", "m1", "member"), 4000)
-	if err := os.Chmod(filepath.Join(dir, "data", "m1", "member"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(filepath.Join(dir, "data", "m1", "member"), 0o750))
 	chown(filepath.Join(dir, "wal", "m1"), 5000)
 	execute(t, req, ExecOptions{Only: "m1"})
 	check := func(path string, uid int, mode fs.FileMode) {
 		t.Helper()
 		info, err := os.Stat(filepath.Join(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if o := ownerOf(info); o.UID != uid || o.GID != uid+1 || info.Mode() != mode {
 			t.Errorf("%s belongs to %v, mode %s", path, o, info.Mode())
 		}
@@ -295,9 +285,7 @@ func TestOwnerAndMode(t *testing.T) {
 	check("wal/m1/"+firstSegment, 5000, 0o600)
 
 	owner, err := ParseOwner("6000:6001")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fresh := three(req.Image, filepath.Join(dir, "fresh"))
 	fresh.Owner = &owner
 	fresh.WALDir = filepath.Join(dir, "freshwal", "{name}")
@@ -347,9 +335,7 @@ func TestCheckRefusesPaths(t *testing.T) {
 		t.Errorf("one member of three with one path: %v", err)
 	}
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(filepath.Join(dir, "nowhere"), link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), link))
 	req.DataDir = link
 	if _, err := plan(t, req).Check(t.Context(), ExecOptions{Only: "m2"}); !errors.Is(err, ErrExists) {
 		t.Errorf("a dangling link: %v", err)

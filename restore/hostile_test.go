@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -154,13 +156,9 @@ type hostile struct {
 func startAttacker(t *testing.T, dir string) *hostile {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	program := filepath.Join(dir, "attacker")
-	if err := storetest.WriteProgram(program, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(program, self, 0o755))
 	h := &hostile{cmd: exec.Command(program, attackerArgument)}
 	h.cmd.Dir, h.cmd.Stderr = "/", os.Stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: etcdUser, Gid: etcdUser}}
@@ -168,13 +166,9 @@ func startAttacker(t *testing.T, dir string) *hostile {
 		t.Fatal(err)
 	}
 	out, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.out = bufio.NewScanner(out)
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.cmd.Start())
 	t.Cleanup(func() {
 		if err := errors.Join(h.in.Close(), h.cmd.Wait()); err != nil {
 			t.Errorf("the attacker: %v", err)
@@ -186,9 +180,7 @@ func startAttacker(t *testing.T, dir string) *hostile {
 func (h *hostile) begin(t *testing.T, a attack) {
 	t.Helper()
 	line, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := h.in.Write(append(line, '\n')); err != nil || !h.out.Scan() || h.out.Text() != "begun" {
 		t.Fatalf("the attacker did not begin: %v %q", err, h.out.Text())
 	}
@@ -199,9 +191,7 @@ func (h *hostile) end(t *testing.T) (s struck) {
 	if _, err := h.in.Write([]byte("\n")); err != nil || !h.out.Scan() {
 		t.Fatalf("the attacker did not end: %v", err)
 	}
-	if err := json.Unmarshal(h.out.Bytes(), &s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(h.out.Bytes(), &s))
 	return s
 }
 
@@ -223,9 +213,7 @@ func TestHostileDirectory(t *testing.T) {
 		runs = 50
 	}
 	dir := fastDir(t)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(dir, 0o755))
 	canary := filepath.Join(dir, "canary")
 	// Both look like what a restore left: what follows a link finds enough to do.
 	for _, folder := range []string{canary, filepath.Join(canary, "folder"), filepath.Join(canary, "member")} {
@@ -233,9 +221,7 @@ func TestHostileDirectory(t *testing.T) {
 	}
 	write(t, filepath.Join(canary, "shared"), secret)
 	// The kernel lets a user link to what it may write to. Its mode is to be kept.
-	if err := errors.Join(os.Chmod(canary, 0o755), os.Chmod(filepath.Join(canary, "shared"), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Chmod(canary, 0o755), os.Chmod(filepath.Join(canary, "shared"), 0o666)))
 	before := census(t, canary)
 	image := makeDB(t, dbOptions{keys: 5})
 	h := startAttacker(t, dir)
@@ -256,9 +242,7 @@ func TestHostileDirectory(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("run %d, seed %d: %v", n, r.seed, err)
 		}
-		if err := os.RemoveAll(r.dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(r.dir))
 	}
 	t.Logf("%d runs: %d calls done, %d refused, %d of them for a link; %d names swapped, %d for links; planted beforehand: %v",
 		tally.runs, tally.done, tally.refused, tally.links, tally.Swapped, tally.Linked, tally.planted)
@@ -273,13 +257,9 @@ func lookalike(t *testing.T, folder string) {
 	t.Helper()
 	p := &Plan{ID: "set-aside-run-00000001", Source: Source{Name: secret}}
 	b, err := newBlocker(p, Member{Name: secret}).encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	record, err := json.Marshal(record{Member: secret, Plan: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range []string{
 		"secret", "snap/db", "wal/" + firstSegment, firstSegment, stagingName + "/" + safedir.LockName, stagingName + "/member/snap/db", stagingName + "/wal/" + firstSegment,
 		"0000000000000003-0000000000000100.wal",
@@ -310,15 +290,11 @@ func (r *hostileRun) prepare(t *testing.T, tally *hostileTally) {
 	write(t, filepath.Join(r.wal, "0000000000000003-0000000000000100.wal"), oldContent)
 	write(t, filepath.Join(r.wal, "0000000000000004-0000000000000200.wal"), oldContent)
 	mkdir(t, filepath.Join(r.data, "member", "wal"))
-	if err := os.Chmod(r.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(r.dir, 0o755))
 	if r.random.IntN(2) == 0 {
 		at := attack{Data: r.data, WAL: r.wal, Canary: r.canary}
 		path := at.victim(r.random)
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(path))
 		kind := "device"
 		var err error
 		switch r.random.IntN(4) {
@@ -345,9 +321,7 @@ func (r *hostileRun) prepare(t *testing.T, tally *hostileTally) {
 			return os.Lchown(path, etcdUser, etcdUser)
 		})
 	}
-	if err := errors.Join(own(r.data), own(r.wal)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(own(r.data), own(r.wal)))
 	write(t, filepath.Join(r.data, "backup", "secret"), secret)
 	r.backup = identity(t, filepath.Join(r.data, "backup", "secret"))
 }
@@ -383,9 +357,7 @@ func (r *hostileRun) work(ctx context.Context, t *testing.T, tally *hostileTally
 	restore := func() error {
 		req := Request{Image: open(t, r.image), InitialCluster: "m1=http://127.0.0.1:1", DataDir: r.data, WALDir: walDir, SetAside: true}
 		p, err := NewPlan(ctx, req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = Execute(ctx, p, req.Image, ExecOptions{})
 		return err
 	}
@@ -436,9 +408,7 @@ func (r *hostileRun) check(t *testing.T, said error) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !found {
 		t.Error("root's folder in the data directory is gone, or changed")
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestPromise3SetAsideOnOneHost: one plan, and each host says for itself whether
@@ -32,9 +34,7 @@ func TestPromise3SetAsideOnOneHost(t *testing.T) {
 	}
 	if leave.Owner != nil {
 		info, err := os.Stat(filepath.Join(dir, "m1", "member", "snap", "db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if o := ownerOf(info); *o != *leave.Owner {
 			t.Errorf("the new files belong to %v", o)
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/lease"
@@ -42,12 +43,8 @@ func makeDB(t testing.TB, o dbOptions) string {
 	path := filepath.Join(t.TempDir(), "db")
 	if o.pageSize != 0 {
 		db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: o.pageSize, NoFreelistSync: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
 	}
 	be := backend.NewDefaultBackend(zap.NewNop(), path)
 	kv := mvcc.NewStore(zap.NewNop(), be, &lease.FakeLessor{}, mvcc.StoreConfig{})
@@ -59,9 +56,7 @@ func makeDB(t testing.TB, o dbOptions) string {
 		kv.Put(fmt.Appendf(nil, "/key/%06d", i), value, lease.NoLease)
 	}
 	kv.Commit()
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kv.Close())
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	for _, b := range schema.AllBuckets {
@@ -78,23 +73,17 @@ func makeDB(t testing.TB, o dbOptions) string {
 	}
 	if o.downgrade != "" {
 		v, err := json.Marshal(map[string]any{"target-version": o.downgrade, "enabled": true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		tx.UnsafePut(schema.Cluster, schema.ClusterDowngradeKeyName, v)
 	}
 	for _, a := range o.alarms {
 		k, err := proto.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		tx.UnsafePut(schema.Alarm, k, nil)
 	}
 	tx.Unlock()
 	be.ForceCommit()
-	if err := be.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, be.Close())
 	cutToPages(t, path)
 	return path
 }
@@ -104,18 +93,12 @@ func makeDB(t testing.TB, o dbOptions) string {
 func cutToPages(t testing.TB, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	_, meta, err := newestMeta(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	size := int64(binary.NativeEndian.Uint32(meta[metaPageSize:])) * int64(binary.NativeEndian.Uint64(meta[metaPages:]))
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Truncate(size))
 }
 
 // small is a database that most tests restore.
@@ -127,9 +110,7 @@ func small(t testing.TB) snapshot.Image {
 func open(t testing.TB, path string) snapshot.Image {
 	t.Helper()
 	image, err := snapshot.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return image
 }
 

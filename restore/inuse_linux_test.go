@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -19,9 +20,7 @@ func TestCheckFileIdle(t *testing.T) {
 	member := filepath.Join(c.Member(0).DataDir, "member")
 	db := filepath.Join(member, "snap", "db")
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(db, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(db, link))
 	list := func() string {
 		return names(t, member) + " | " + names(t, filepath.Join(member, "snap")) + " | " + names(t, filepath.Join(member, "wal"))
 	}
@@ -57,17 +56,11 @@ func TestCheckFileIdleByTheLog(t *testing.T) {
 		t.Errorf("idle: %v", err)
 	}
 	f, err := os.OpenFile(segment, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(db, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(db, link))
 	for _, path := range []string{db, link} {
 		if err := CheckFileIdle(path); !errors.Is(err, ErrInUse) {
 			t.Errorf("%s: %v, want ErrInUse", path, err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.uber.org/zap"
@@ -27,9 +28,7 @@ func runChild(t testing.TB, job childJob) (killed bool, out string) {
 	t.Helper()
 	job.Request.Image = nil
 	arg, err := json.Marshal(job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := exec.Command(os.Args[0], childArgument, string(arg)).CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -38,9 +37,7 @@ func runChild(t testing.TB, job childJob) (killed bool, out string) {
 		}
 		return false, string(b)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return false, ""
 }
 
@@ -111,17 +108,13 @@ func fastDir(t testing.TB) string {
 
 func mkdir(t testing.TB, path string) {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(path, 0o700))
 }
 
 func write(t testing.TB, path, content string) {
 	t.Helper()
 	mkdir(t, filepath.Dir(path))
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // oldFiles counts the user's files, wherever they are now.
@@ -138,9 +131,7 @@ func oldFiles(t testing.TB, dir string) int {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
@@ -164,9 +155,7 @@ func (l layout) judge(t testing.TB, dir, name string, p *Plan) (condition, strin
 		log = filepath.Join(dir, "wal", name)
 	}
 	there, err := exists(filepath.Join(data, "member"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db, err := os.ReadFile(filepath.Join(data, "member", "snap", "db"))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -179,9 +168,7 @@ func (l layout) judge(t testing.TB, dir, name string, p *Plan) (condition, strin
 		return blocked, ""
 	}
 	segments, err := entries(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	segments = slices.DeleteFunc(segments, func(s string) bool { return !strings.HasSuffix(s, ".wal") })
 	hasLog := len(segments) > 0
 	switch {
@@ -372,9 +359,7 @@ func (l layout) allRecorded(t testing.TB, dir string) bool {
 	t.Helper()
 	for _, name := range []string{"m1", "m2", "m3"} {
 		r, err := readRecord(filepath.Join(dir, "data", name, "member", recordName))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if r == nil {
 			return false
 		}

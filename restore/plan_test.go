@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -22,21 +23,15 @@ func TestPlanIsTheSameOnEveryHost(t *testing.T) {
 	req.Learners = []string{"m2"}
 	first := plan(t, req)
 	data, err := first.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range []string{"m1", "m2", "m3"} {
 		p, err := ParsePlan(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !reflect.DeepEqual(p, first) {
 			t.Fatalf("the plan that was read differs:\n%+v\n%+v", p, first)
 		}
 		res, err := Execute(t.Context(), p, req.Image, ExecOptions{Only: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(res.Members) != 1 || res.Members[0].Name != name || res.InitialCluster != req.InitialCluster {
 			t.Errorf("%s: built %+v of %s", name, res.Members, res.InitialCluster)
 		}
@@ -59,15 +54,11 @@ func TestParsePlanRefuses(t *testing.T) {
 	image := small(t)
 	p := plan(t, three(fakeImage{Image: image, sum: strings.Repeat("a", 64)}, t.TempDir()))
 	data, err := p.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := func(data []byte) string {
 		t.Helper()
 		sum, err := planSum(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return sum
 	}
 	for _, c := range []struct {
@@ -102,13 +93,9 @@ func TestParsePlanRefuses(t *testing.T) {
 		t.Errorf("the sum is not the last field:\n%s", data)
 	}
 	printed, err := json.Marshal(Result{Plan: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var result struct{ Plan json.RawMessage }
-	if err := json.Unmarshal(printed, &result); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(printed, &result))
 	if again, err := ParsePlan(result.Plan); err != nil || !reflect.DeepEqual(again, p) {
 		t.Errorf("%+v %v", again, err)
 	}
@@ -181,18 +168,14 @@ func TestPlanForAnotherImage(t *testing.T) {
 func otherContent(t *testing.T, path string) string {
 	t.Helper()
 	db, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	value := bytes.LastIndex(db, []byte("/key/000100")) + 100
 	if value < 100 {
 		t.Fatal("no key /key/000100")
 	}
 	db[value] ^= 1
 	other := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(other, db, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(other, db, 0o600))
 	return other
 }
 

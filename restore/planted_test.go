@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // etcdUser owns the members' directories of these tests, and is nobody else here.
@@ -41,9 +43,7 @@ func (p *planted) chown(t *testing.T, roots ...string) {
 		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 			return errors.Join(err, os.Lchown(path, etcdUser, etcdUser))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 }
 
@@ -73,9 +73,7 @@ func census(t testing.TB, root string) (out string) {
 		out += fmt.Sprintf("%s %d %s %d:%d %s %q\n", path, st.Ino, info.Mode(), st.Uid, st.Gid, info.ModTime(), data)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -84,9 +82,7 @@ func census(t testing.TB, root string) (out string) {
 func TestPlantedStagingLink(t *testing.T) {
 	p := plantedHost(t)
 	before := p.kept(t)
-	if err := errors.Join(os.Symlink(p.canary, p.staging), os.Lchown(p.staging, etcdUser, etcdUser)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Symlink(p.canary, p.staging), os.Lchown(p.staging, etcdUser, etcdUser)))
 	_, err := Execute(t.Context(), plan(t, p.req), p.req.Image, ExecOptions{Only: "m1"})
 	if err == nil {
 		t.Error("it was restored by way of the link")
@@ -100,9 +96,7 @@ func TestPlantedStagingLink(t *testing.T) {
 // swapped while the image was read, does not get its mode or owner from root.
 func TestPlantedStagingFolder(t *testing.T) {
 	p := plantedHost(t)
-	if err := os.Chmod(filepath.Join(p.member, "snap", "db"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(filepath.Join(p.member, "snap", "db"), 0o666))
 	mkdir(t, p.staging)
 	p.chown(t, p.data)
 	before := p.kept(t)
@@ -143,9 +137,7 @@ func TestPlantedStagingFolder(t *testing.T) {
 func TestPlantedBlockerLink(t *testing.T) {
 	p := plantedHost(t)
 	before := p.kept(t)
-	if err := errors.Join(os.Symlink(filepath.Join(p.canary, "secret"), p.log), os.Lchown(p.log, etcdUser, etcdUser)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Symlink(filepath.Join(p.canary, "secret"), p.log), os.Lchown(p.log, etcdUser, etcdUser)))
 	if _, err := Execute(t.Context(), plan(t, p.req), p.req.Image, ExecOptions{Only: "m1"}); err != nil {
 		t.Error(err)
 	}
@@ -177,9 +169,7 @@ func TestDataDirectoryBehindALink(t *testing.T) {
 		p := plantedHost(t)
 		host := filepath.Join(filepath.Dir(filepath.Dir(p.data)), "host")
 		mkdir(t, host)
-		if err := errors.Join(os.Symlink(p.data, filepath.Join(host, "m1")), os.Lchown(host, owner, owner)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.Symlink(p.data, filepath.Join(host, "m1")), os.Lchown(host, owner, owner)))
 		req := p.req
 		req.DataDir, req.WALDir = filepath.Join(host, "{name}"), p.wal
 		_, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{Only: "m1"})

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -22,9 +24,7 @@ func (r rebuiltImage) HasHash() bool                   { return true }
 // leave it.
 func grown(t *testing.T, image snapshot.Image, recipe *walreplay.Recipe) rebuiltImage {
 	facts, err := image.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := makeDB(t, dbOptions{keys: 200, valueSize: 400, clusterVersion: facts.ClusterVersion, storageVersion: facts.StorageVersion})
 	return rebuiltImage{open(t, path), recipe}
 }
@@ -37,13 +37,9 @@ func TestRecipeInPlan(t *testing.T) {
 	req := three(rebuiltImage{small(t), recipe}, dir)
 	req.Target, req.Notes = "--revision 201", []string{"found it"}
 	data, err := plan(t, req).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := ParsePlan(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if p.Source.Target != "--revision 201" || p.Source.Recipe == nil || p.Source.Recipe.HashKV.Hash != 42 || !strings.Contains(strings.Join(p.Notes, "\n"), "found it") {
 		t.Errorf("the plan that was read: %+v", p.Source)
 	}
@@ -66,9 +62,7 @@ func TestRecipeInPlan(t *testing.T) {
 		t.Fatal("the other host's file is as long as the plan's: the test shows nothing")
 	}
 	r, err := Execute(t.Context(), p, larger, ExecOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(r.Members) != 3 {
 		t.Errorf("built %+v", r.Members)
 	}

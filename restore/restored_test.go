@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 )
 
@@ -27,13 +29,9 @@ func TestPromise1Restored(t *testing.T) {
 				}
 				data := filepath.Join(dir, "data", "m1")
 				r, free, err := Restored(data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				unfinished, err := Incomplete(data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if free == killed || unfinished != nil && free {
 					t.Errorf("step %d, killed %t: free %t, unfinished %+v", step, killed, free, unfinished)
 				}

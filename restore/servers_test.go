@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -91,9 +92,7 @@ func lookAt(t *testing.T, cluster *storetest.Cluster, from *served, res *Result)
 		t.Errorf("keys, leases, users: %v", err)
 	}
 	members, err := client.MemberList(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if members.Header.ClusterId != uint64(res.Plan.ClusterID) || len(members.Members) != len(res.Members) {
 		t.Errorf("cluster %x with %d members, the plan has %s with %d", members.Header.ClusterId, len(members.Members), res.Plan.ClusterID, len(res.Members))
 	}
@@ -123,9 +122,7 @@ func lookAt(t *testing.T, cluster *storetest.Cluster, from *served, res *Result)
 	for key, state := range from.filled.Keys {
 		swap := func(rev int64) bool {
 			resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).Then(clientv3.OpPut(key, "swapped")).Commit()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if resp.Header.Revision < res.RevisionAfter {
 				t.Errorf("revision %d, want at least %d", resp.Header.Revision, res.RevisionAfter)
 			}
@@ -148,9 +145,7 @@ func sameHash(ctx context.Context, t *testing.T, cluster *storetest.Cluster, vot
 	t.Helper()
 	client := cluster.Client(t, voters...)
 	head, err := client.Get(ctx, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, i := range voters {
 		one := cluster.Client(t, i)
@@ -158,9 +153,7 @@ func sameHash(ctx context.Context, t *testing.T, cluster *storetest.Cluster, vot
 			t.Fatal(err)
 		}
 		h, err := one.HashKV(ctx, cluster.Member(i).ClientURL, head.Header.Revision)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		seen[fmt.Sprint(h.Hash, h.CompactRevision)] = true
 	}
 	if len(seen) != 1 {
@@ -190,12 +183,8 @@ func TestSeparateWALDirectoryStarts(t *testing.T) {
 		lookAt(t, cluster, from, res)
 		cluster.StopAll()
 		// Without its data directory it does not bootstrap an empty cluster.
-		if err := os.Rename(m.DataDir, m.DataDir+".lost"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(m.WALDir, m.WALDir+".lost"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(m.DataDir, m.DataDir+".lost"))
+		require.NoError(t, os.Rename(m.WALDir, m.WALDir+".lost"))
 		startRefused(t, version, append(m.Flags,
 			"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")...)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -30,9 +32,7 @@ func asideRig(t *testing.T, walDir bool) SetAsideRequest {
 func planAside(t *testing.T, req SetAsideRequest) *Aside {
 	t.Helper()
 	a, err := PlanAside(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return a
 }
 
@@ -52,9 +52,7 @@ func fileSet(t *testing.T, dirs ...string) string {
 			out += fmt.Sprintf("%s %q\n", path, data)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return out
 }
@@ -71,9 +69,7 @@ func TestPromise3AsideAndBack(t *testing.T) {
 			t.Fatalf("planning changed\n%s", got)
 		}
 		for range 2 {
-			if err := a.Do(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.Do(t.Context()))
 		}
 		if data, err := os.ReadFile(filepath.Join(a.Folder, "snap", "db")); err != nil || string(data) != "the user's" {
 			t.Fatalf("%q %v", data, err)
@@ -108,14 +104,10 @@ func TestPromise3UndoKeepsTheNew(t *testing.T) {
 			had := gone == ""
 			dir := asideRig(t, walDir)
 			if !had {
-				if err := os.RemoveAll(filepath.Join(dir.DataDir, gone)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.RemoveAll(filepath.Join(dir.DataDir, gone)))
 			}
 			a := planAside(t, dir)
-			if err := a.Do(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.Do(t.Context()))
 			req := Request{Image: small(t), InitialCluster: "m1=http://127.0.0.1:1", DataDir: dir.DataDir, WALDir: dir.WALDir, SetAside: true}
 			execute(t, req, ExecOptions{})
 			aside, err := a.Undo(t.Context(), dir.Now)
@@ -187,9 +179,7 @@ func TestAsideInBetween(t *testing.T) {
 				t.Fatalf("%s: undo: %v %v", name, kept, err)
 			}
 			// What a killed process had under its hands, and nobody else.
-			if err := os.RemoveAll(filepath.Join(req.DataDir, stagingName)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(filepath.Join(req.DataDir, stagingName)))
 			if got := fileSet(t, req.DataDir, req.WALDir); got != before {
 				t.Errorf("%s: after undo\n%swant\n%s", name, got, before)
 			}
@@ -226,9 +216,7 @@ func TestAsideOfARunningMember(t *testing.T) {
 				t.Errorf("do: %v", err)
 			}
 			c.Kill(0)
-			if err := a.Do(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.Do(t.Context()))
 			startRefused(t, version, "--data-dir="+req.DataDir, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")
 			if _, r, err := memberStateOf(filepath.Join(req.DataDir, "member")); err != nil || r == nil || r.Plan.ID != a.planID() {
 				t.Errorf("what was left is no longer ours: %v %v", r, err)
@@ -248,9 +236,7 @@ func TestAsideOfAnotherFolder(t *testing.T) {
 	req := asideRig(t, false)
 	a := planAside(t, req)
 	live := filepath.Join(req.DataDir, "member")
-	if err := errors.Join(os.Rename(live, live+".x"), os.MkdirAll(filepath.Join(live, "wal"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Rename(live, live+".x"), os.MkdirAll(filepath.Join(live, "wal"), 0o700)))
 	if err := a.Do(t.Context()); err == nil {
 		t.Error("done")
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -18,9 +19,7 @@ import (
 func writeSnapshot(t *testing.T, req SnapshotFileRequest) (*SnapshotFileResult, error) {
 	t.Helper()
 	p, err := NewSnapshotFilePlan(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return WriteSnapshotFile(t.Context(), p, req.Image, ExecOptions{})
 }
 
@@ -34,9 +33,7 @@ func TestSnapshotFile(t *testing.T) {
 			from := realImage(t, version)
 			path := filepath.Join(dir, "snapshot.db")
 			res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if info, err := os.Stat(path); err != nil || info.Size() != res.Size || info.Mode().Perm() != 0o600 {
 				t.Errorf("%v %v", info, err)
 			}
@@ -73,9 +70,7 @@ func TestSnapshotFileKeepsMembership(t *testing.T) {
 	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
 		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}})
 	res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, image), Path: filepath.Join(dir, "s"), Bump: BumpRequest{Mode: BumpOff}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(res.AlarmsCleared) != 1 || res.RevisionAfter != res.RevisionBefore {
 		t.Errorf("%+v", res)
 	}
@@ -115,9 +110,7 @@ func TestSnapshotFileSpeaksOfAFile(t *testing.T) {
 	image := open(t, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
 		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}}))
 	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "missing", "s")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	notes := strings.Join(p.Notes, "\n")
 	for _, want := range []string{"etcd 3.6", "NOSPACE", "inside the file"} {
 		if !strings.Contains(notes, want) {
@@ -157,9 +150,7 @@ func TestSnapshotFileAppears(t *testing.T) {
 	path := filepath.Join(dir, "s")
 	image := small(t)
 	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{step: func(string) { write(t, path, "the user's") }})
 	if !errors.Is(err, ErrExists) {
 		t.Errorf("%v, want ErrExists", err)
@@ -178,9 +169,7 @@ func TestSnapshotFileDiskFull(t *testing.T) {
 	mount(t, "-t", "tmpfs", "-o", "size=2m", "tmpfs", dir)
 	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))
 	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "s")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := WriteSnapshotFile(t.Context(), p, image, ExecOptions{}); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("%v, want ErrNoSpace", err)
 	}

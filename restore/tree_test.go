@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // tree is every file of a folder with its content, mode and time.
@@ -24,9 +26,7 @@ func tree(t testing.TB, root string) map[string]string {
 		out[rel] = info.Mode().String() + info.ModTime().String() + string(b)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -20,27 +21,21 @@ import (
 func newRepository(t *testing.T, s sinks.Sink) *repository.Repository {
 	t.Helper()
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
 func newIdentity(t *testing.T) *age.X25519Identity {
 	t.Helper()
 	i, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return i
 }
 
 func canaries(t *testing.T, s sinks.Sink) (names []string) {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "canary/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := repository.ParseCanaryName(o.Name); err != nil {
 			t.Error(err)
 		}
@@ -58,9 +53,7 @@ func TestCanary(t *testing.T) {
 		return checkCanary(t.Context(), repo, recipients, identities)
 	}
 	// Who has recipients alone writes it.
-	if err := check(both); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, check(both))
 	written := canaries(t, memory)
 	if len(written) != 1 {
 		t.Fatalf("there are %v", written)
@@ -93,9 +86,7 @@ func TestCanary(t *testing.T) {
 		t.Error("no recipients, and no error")
 	}
 	passphrase, err := codec.PassphraseRecipient("long enough")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := check([]age.Recipient{passphrase}); err == nil {
 		t.Error("a passphrase has a canary")
 	}
@@ -107,24 +98,16 @@ func TestCanaryForeign(t *testing.T) {
 	mine, stranger := newIdentity(t), newIdentity(t)
 	to := []age.Recipient{mine.Recipient()}
 	elsewhere := sinktest.NewMemory()
-	if err := checkCanary(t.Context(), newRepository(t, elsewhere), to, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, checkCanary(t.Context(), newRepository(t, elsewhere), to, nil))
 	name := canaries(t, elsewhere)[0]
 	other, err := sinks.Get(t.Context(), elsewhere, name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	flipped := slices.Clone(other)
 	flipped[len(flipped)-3] ^= 4
 	var strange bytes.Buffer
 	w, err := age.Encrypt(&strange, stranger.Recipient())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
 	for what, data := range map[string][]byte{"of another repository": other, "damaged": flipped, "for a stranger": strange.Bytes(), "no age file": []byte("canary"), "empty": nil} {
 		memory := sinktest.NewMemory()
 		repo := newRepository(t, memory)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/requorum/requorum/sinks"
@@ -38,12 +39,8 @@ func storeRuns(t *testing.T, sink *sinktest.Memory, id repository.TimelineID, ru
 			b.Entries = append(b.Entries, entry(i))
 		}
 		h, object, err := segment.Encode(t.Context(), id, sums[r[0]-1], r[0] == 1, b, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := segment.Put(t.Context(), sink, h, object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, segment.Put(t.Context(), sink, h, object))
 	}
 }
 
@@ -75,9 +72,7 @@ func TestSnapshotCoversGap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sink := sinktest.NewMemory()
 			repo, err := repository.Init(t.Context(), sink, found)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			storeRuns(t, sink, id, c.log)
 			m := &snapshot.Manifest{Timeline: repository.TimelineID{ClusterID: 1, N: c.timeline}, Started: c.started}
 			m.Facts.RaftIndex, m.Facts.RaftTerm = c.index, 2
@@ -107,13 +102,9 @@ func TestBegunElsewhere(t *testing.T) {
 		id := repository.TimelineID{ClusterID: 1, N: 1}
 		sink := sinktest.NewMemory()
 		repo, err := repository.Init(t.Context(), sink, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		storeRuns(t, sink, id, [][2]uint64{{1, 100}})
-		if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now()}))
 		a := &oneArchiver{id, make(chan struct{})}
 		told := make(chan string, 1)
 		k := &Keeper{Sink: sink, Archiver: a, Notify: func(text string) { told <- text },
@@ -131,9 +122,7 @@ func TestBegunElsewhere(t *testing.T) {
 		}
 		m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: backup, Timeline: id, Started: began, Finished: began,
 			Object: snapshot.StoredObject{Name: object, Encoding: codec.Encoding{StoredSize: 1}}, Facts: snapshot.Facts{RaftIndex: 50, RaftTerm: 2, Revision: 50}}
-		if err := repo.WriteDocument(t.Context(), repository.ManifestName(id, backup), m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(id, backup), m))
 		<-a.looked
 		if waited := time.Since(began); waited > 10*time.Second {
 			t.Errorf("the snapshot was seen %s after it was there", waited)

@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
 // A file that never ends is not read whole.
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("12345678"), 0o600))
 	if data, err := sinks.ReadFile(path, 8); err != nil || string(data) != "12345678" {
 		t.Errorf("%q, %v", data, err)
 	}

@@ -98,9 +98,7 @@ func TestRemember(t *testing.T) {
 		t.Errorf("one that is not to be remembered: %d requests", n)
 	}
 	part, err := s.Open(t.Context(), "a.json", 10, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	part.Close()
 	if n := get("a.json", a); n != 0 {
 		t.Errorf("after a part was read: %d requests", n)
@@ -122,9 +120,7 @@ func TestRemember(t *testing.T) {
 	}
 
 	// What is deleted through here is gone here.
-	if err := s.Delete(t.Context(), "a.json"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), "a.json"))
 	if _, err := sinks.Get(t.Context(), s, "a.json", 100); !errors.Is(err, sinks.ErrNotFound) {
 		t.Errorf("after Delete: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -71,9 +73,7 @@ func TestAttemptAfterACrash(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	timeline := r.Outcomes[0].Manifest.Timeline
 	left := repository.SnapshotName(timeline, slotID, 1, false)
 	if _, err := sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{}); err != nil {
@@ -126,14 +126,10 @@ func TestManifestOfAnotherObject(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := *r.Outcomes[0].Manifest
 	repo, err := repository.Open(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for id, object := range map[string]string{
 		"20260102T020000Z-000001": repository.SnapshotName(m.Timeline, m.ID, 2, false),
 		"20260102T020000Z-000002": repository.SnapshotName(m.Timeline, "20260102T020000Z-000002", 2, true),
@@ -141,9 +137,7 @@ func TestManifestOfAnotherObject(t *testing.T) {
 		"20260102T020000Z-000004": m.Timeline.String() + "/full/20260102T020000Z-000004/manifest.json",
 	} {
 		m.ID, m.Object.Name = id, object
-		if err := repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m))
 		var damaged *snapshot.DamagedError
 		if _, err := snapshot.ReadManifest(t.Context(), repo, m.Timeline, id); !errors.As(err, &damaged) {
 			t.Errorf("%s: %v", object, err)

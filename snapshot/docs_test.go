@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
 // docs/format.md names every field of a manifest.
 func TestManifestIsDocumented(t *testing.T) {
 	raw, err := os.ReadFile("../docs/format.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc := ""
 	for _, section := range []string{"\n### Synthetic full snapshots\n", "\n### A manifest\n"} {
 		_, text, ok := strings.Cut(string(raw), section)

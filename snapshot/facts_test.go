@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,13 +29,9 @@ import (
 func serverSnapshot(t *testing.T, client *clientv3.Client) []byte {
 	t.Helper()
 	stream, err := client.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := io.ReadAll(stream)
-	if err := errors.Join(err, stream.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, stream.Close()))
 	return b[:len(b)-len(b)%512]
 }
 
@@ -73,27 +70,19 @@ func TestFactsOfEveryVersion(t *testing.T) {
 			enableAuth(t, client)
 			authed := cluster.ClientConfig()
 			client, err := clientv3.New(clientv3.Config{Endpoints: authed.Endpoints, Username: "root", Password: "secret", Logger: zap.NewNop()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer client.Close()
 			status, err := client.Status(ctx, authed.Endpoints[0])
 			for deadline := time.Now().Add(time.Minute); err == nil && version >= "3.6" && status.StorageVersion != version+".0" && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 				status, err = client.Status(ctx, authed.Endpoints[0]) // it is written a while after the start; until then etcd guesses 3.5
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			hash, err := client.HashKV(ctx, authed.Endpoints[0], 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 
 			db := serverSnapshot(t, client)
 			facts, err := ReadFacts(ctx, bytes.NewReader(db), int64(len(db)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Logf("%+v", facts)
 			if facts.Revision != status.Header.Revision || facts.CompactedRevision != hash.CompactRevision || hash.CompactRevision != 150 {
 				t.Errorf("revision %d and compacted %d, the server says %d and %d", facts.Revision, facts.CompactedRevision, status.Header.Revision, hash.CompactRevision)
@@ -136,18 +125,12 @@ func TestFactsOfEveryVersion(t *testing.T) {
 func compareWithBbolt(t *testing.T, db []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(path, db, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, db, 0o600))
 	theirs, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer theirs.Close()
 	ours, err := boltfile.Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	buckets, keys := 0, 0
 	err = theirs.View(func(tx *bolt.Tx) error {
 		return tx.ForEach(func(name []byte, want *bolt.Bucket) error {
@@ -229,15 +212,11 @@ func TestFactsRevisionIsWhatEtcdFinds(t *testing.T) {
 			make(m)
 			db := m.close()
 			facts, err := ReadFacts(t.Context(), bytes.NewReader(db), int64(len(db)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.open()
 			defer m.close()
 			hash, current, err := m.kv.HashStorage().HashByRev(0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if facts.Revision != current || facts.CompactedRevision != max(0, hash.CompactRevision) {
 				t.Errorf("revision %d, compacted %d; etcd finds %d and %d", facts.Revision, facts.CompactedRevision, current, hash.CompactRevision)
 			}
@@ -291,9 +270,7 @@ func TestFactsErrors(t *testing.T) {
 		m.close()
 		m.edit(do)
 		b, err := os.ReadFile(m.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return b
 	}
 	put := func(bucket, key, value string) []byte {
@@ -383,13 +360,9 @@ func TestFactsMembers(t *testing.T) {
 			removed.Put([]byte("c"), []byte("removed")))
 	})
 	db, err := os.ReadFile(m.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	facts, err := ReadFacts(t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := "[{000000000000000b  [http://b] [] true} {f00000000000000a a [http://a] [] false}]"
 	if got := fmt.Sprint(facts.Members); got != want {
 		t.Errorf("members %s, want %s", got, want)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
@@ -35,9 +37,7 @@ func takeWhen(t *testing.T, client *client.Client, fit time.Duration, on func(ev
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return result.Outcomes[0].Manifest
 }
 
@@ -50,9 +50,7 @@ func fitClient(t *testing.T, members int) (*storetest.Cluster, *client.Client) {
 	config := c.ClientConfig()
 	config.KeepAliveTimeout = 5 * time.Minute
 	client, err := client.Dial(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return c, client
 }

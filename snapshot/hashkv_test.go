@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
@@ -52,15 +53,11 @@ func TestHashKVIsEtcds(t *testing.T) {
 			}
 			db := m.close()
 			got, err := ReadHashKV(t.Context(), bytes.NewReader(db), int64(len(db)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.open()
 			defer m.close()
 			want, head, err := m.kv.HashStorage().HashByRev(0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got.Hash != want.Hash || got.Revision != head || got.CompactedRevision != want.CompactRevision {
 				t.Errorf("%+v; etcd says %+v", got, want)
 			}
@@ -68,13 +65,9 @@ func TestHashKVIsEtcds(t *testing.T) {
 			for range 8 {
 				revision := first + rnd.Int64N(head-first+1)
 				got, err := ReadHashKVAt(t.Context(), bytes.NewReader(db), int64(len(db)), revision)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				want, _, err := m.kv.HashStorage().HashByRev(revision)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if got.Hash != want.Hash || got.Revision != revision || got.CompactedRevision != want.CompactRevision {
 					t.Errorf("at revision %d of %d: %+v; etcd says %+v", revision, head, got, want)
 				}
@@ -98,14 +91,10 @@ func BenchmarkHashKV(b *testing.B) {
 		b.Skip("REQUORUM_BENCH_DB names no database")
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.SetBytes(info.Size())
 	for b.Loop() {
 		if _, err := ReadHashKV(b.Context(), f, info.Size()); err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -33,9 +35,7 @@ func newPlanted(t testing.TB) *planted {
 	if p.repo, err = repository.Init(t.Context(), p.sink, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}))
 	return p
 }
 
@@ -122,24 +122,16 @@ func TestCatalogBudget(t *testing.T) {
 // reads those that count.
 func TestCatalogBudgetOfForeign(t *testing.T) {
 	private, public, err := signing.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	if err := errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
 	keys, err := signing.Read(key, trust, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &planted{TB: t, sink: sinktest.NewMemory(), timeline: repository.TimelineID{ClusterID: 1, N: 1}}
 	if p.repo, err = repository.Init(t.Context(), repository.WithKeys(p.sink, keys), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}))
 	own := backupID(repository.MaxBackups / 2)
 	for n := range repository.MaxBackups + 300 {
 		switch id := backupID(n); {
@@ -147,9 +139,7 @@ func TestCatalogBudgetOfForeign(t *testing.T) {
 			name := repository.SnapshotName(p.timeline, id, 1, false)
 			p.put(name, []byte("x"))
 			m := &snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: p.timeline, Object: snapshot.StoredObject{Name: name, Encoding: codec.Encoding{StoredSize: 1}}}
-			if err := p.repo.WriteDocument(t.Context(), repository.ManifestName(p.timeline, id), m); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.repo.WriteDocument(t.Context(), repository.ManifestName(p.timeline, id), m))
 		case n%2 == 0:
 			p.put(repository.SnapshotName(p.timeline, id, 1, false), []byte("x"))
 		default:

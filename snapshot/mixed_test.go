@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -17,13 +19,9 @@ func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	repo, err := repository.Init(t.Context(), d, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := repository.TimelineID{ClusterID: s.cluster.Members()[0].ClusterID() + 1, N: 1}
-	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: other}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: other}))
 	before := len(objects(t, d))
 	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, Timeline: other}); err == nil || !strings.Contains(err.Error(), "name the endpoints of that cluster") {
 		t.Errorf("got %v", err)
@@ -39,25 +37,19 @@ func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := *r.Outcomes[0].Manifest
 	if got := uint64(m.Source.ClusterID); got == 0 || got != m.Timeline.ClusterID || got != s.cluster.Members()[0].ClusterID() {
 		t.Fatalf("the manifest says cluster %s, in timeline %s", m.Source.ClusterID, m.Timeline)
 	}
 	repo, err := repository.Open(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for id, cluster := range map[string]snapshot.ID{"20990102T020000Z-000001": 0, "20990102T020000Z-000002": m.Source.ClusterID + 1} {
 		m.ID, m.Source.ClusterID, m.Object.Name = id, cluster, repository.SnapshotName(m.Timeline, id, 1, false)
 		if _, err := sinks.Put(t.Context(), d, m.Object.Name, make([]byte, m.Object.StoredSize), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m))
 	}
 	c := catalogOf(t, d)
 	if len(c.Manifests) != 2 || len(c.Damaged) != 1 || c.Damaged[0].ID != "20990102T020000Z-000002" {
@@ -72,9 +64,7 @@ func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 func objects(t *testing.T, s sinks.Sink) (names []string) {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		names = append(names, o.Name)
 	}
 	return names

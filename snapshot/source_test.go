@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -36,9 +37,7 @@ func newSource(t *testing.T, members int) *source {
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: t.TempDir(), Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	s := &source{cluster: c}
 	if s.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()}); err != nil {
@@ -71,9 +70,7 @@ func (s *source) take(t *testing.T, req snapshot.Request) (*snapshot.Result, err
 func newDisk(t *testing.T) sinks.Sink {
 	t.Helper()
 	d, err := disk.New(filepath.Join(t.TempDir(), "repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -81,13 +78,9 @@ func newDisk(t *testing.T) sinks.Sink {
 func catalogOf(t *testing.T, s sinks.Sink) *snapshot.Catalog {
 	t.Helper()
 	repo, err := repository.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := snapshot.ReadCatalog(t.Context(), repo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -95,9 +88,7 @@ func catalogOf(t *testing.T, s sinks.Sink) *snapshot.Catalog {
 func snapshotObjects(t *testing.T, s sinks.Sink) (n int) {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if strings.Contains(o.Name, "/full/") {
 			n++
 		}
@@ -109,14 +100,10 @@ func snapshotObjects(t *testing.T, s sinks.Sink) (n int) {
 func restorable(t *testing.T, s sinks.Sink, m *snapshot.Manifest, identities ...age.Identity) {
 	t.Helper()
 	repo, err := repository.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	image := snapshot.OpenStored(repo, m, identities...)
 	r, err := image.Open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Close()
 	n, err := io.Copy(io.Discard, r)
 	if err != nil || n != image.Size() {

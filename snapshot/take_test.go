@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks"
@@ -29,16 +30,12 @@ func TestPromise1TakeToDisk(t *testing.T) {
 	s := newSource(t, 3)
 	d := newDisk(t)
 	result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, HashKV: true, ReadBack: true, Labels: map[string]string{"a": "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := result.Outcomes[0].Manifest
 	asked := s.cluster.Endpoints()[:1]
 	s.kv.SetEndpoints(asked...)
 	head, err := s.kv.Get(t.Context(), "key000") // that member has applied it all, then
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if m.Facts.Revision != head.Header.Revision {
 		t.Errorf("revision %d, want %d", m.Facts.Revision, head.Header.Revision)
 	}
@@ -70,24 +67,18 @@ func TestTakeEncrypted(t *testing.T) {
 	s := newSource(t, 1)
 	d := newDisk(t)
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req := snapshot.Request{Sinks: []sinks.Sink{d}, ReadBack: true}
 	req.Codec.Recipients = []age.Recipient{identity.Recipient()}
 	result, err := s.take(t, req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := result.Outcomes[0].Manifest
 	if m.Facts.Revision != 11 || !m.ReadBack || !strings.HasSuffix(m.Object.Name, ".zst.age") {
 		t.Fatalf("%+v", m)
 	}
 	restorable(t, d, m, identity)
 	repo, err := repository.Open(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := snapshot.OpenStored(repo, m).Open(t.Context()); err == nil {
 		t.Fatal("it was opened without an identity")
 	}
@@ -183,15 +174,11 @@ func TestPromise6RestartedClusterGetsItsOwnTimeline(t *testing.T) {
 		m, err := store.StartMember(ctx, store.MemberConfig{
 			DataDir: filepath.Join(t.TempDir(), "m1"), Name: "m1", ListenClientURLs: []string{clientURL}, ListenPeerURLs: []string{peerURL}, Settings: token,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer m.Kill()
 		endpoint := clientURL
 		kv, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer kv.Close()
 		for i := range puts {
 			if _, err := kv.Put(ctx, "k", fmt.Sprint(i)); err != nil {
@@ -199,14 +186,10 @@ func TestPromise6RestartedClusterGetsItsOwnTimeline(t *testing.T) {
 			}
 		}
 		c, err := client.Dial(ctx, client.Config{Endpoints: []string{endpoint}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer c.Close()
 		result, err := snapshot.Take(ctx, snapshot.Request{Client: c, Sinks: []sinks.Sink{d}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return result
 	}
 	first := run(20).Outcomes[0]
@@ -260,9 +243,7 @@ func TestPromise1LostAnswerToTheManifest(t *testing.T) {
 	faulty := sinktest.NewFaulty(d, sinktest.Lose(sinktest.Commit, 1, nil).Of("manifest.json"))
 	result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{faulty}})
 	faulty.AllFired(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	restorable(t, d, result.Outcomes[0].Manifest)
 	if c := catalogOf(t, d); len(c.Manifests) != 1 || len(c.Damaged) != 0 {
 		t.Errorf("the catalog has %+v", c)
@@ -292,20 +273,14 @@ func TestDamagedDocumentsStopNobody(t *testing.T) {
 	for _, name := range []string{"requorum.json", "timelines"} {
 		dir := filepath.Join(t.TempDir(), "repo")
 		d, err := disk.New(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		first, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		path := filepath.Join(dir, name)
 		if name == "timelines" {
 			path = filepath.Join(path, first.Outcomes[0].Manifest.Timeline.String()+".json")
 		}
-		if err := os.Truncate(path, 0); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Truncate(path, 0))
 		second, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
 		if err != nil {
 			t.Fatalf("%s is damaged, and the next backup fails: %v", name, err)

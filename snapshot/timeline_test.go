@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
 )
@@ -69,9 +71,7 @@ func TestPromise6ArchivedLogCounts(t *testing.T) {
 		err := k.addArchive(t.Context(), nil, func(context.Context, *repository.Repository, repository.TimelineID) (uint64, uint64, int64, error) {
 			return c.index, c.term, 0, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		target := &target{known: []knownTimeline{k}}
 		target.chooseTimeline(client.Survey{ClusterID: 7}, cluster, nil)
 		if target.fresh != c.fresh {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func streamOf(size int, r *rand.Rand) []byte {
@@ -39,9 +41,7 @@ func TestStreamHash(t *testing.T) {
 			t.Fatalf("sum of the stream: got %x, want %x", got, whole)
 		}
 		got, err := h.Check()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if want := hex.EncodeToString(stream[len(stream)-sha256.Size:]); got != want {
 			t.Fatalf("sum of the database: got %s, want %s", got, want)
 		}
@@ -58,9 +58,7 @@ func TestPromise1DamagedStreamIsRefused(t *testing.T) {
 		_, err := h.Check()
 		return err
 	}
-	if err := check(stream); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, check(stream))
 	for i := range stream {
 		if check(stream[:i]) == nil {
 			t.Errorf("cut to %d bytes and accepted", i)

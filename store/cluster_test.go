@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -37,9 +38,7 @@ func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster 
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(cluster.Kill)
 		return cluster
 	}
@@ -48,9 +47,7 @@ func startCluster(t *testing.T, config store.ClusterConfig) *store.LocalCluster 
 func etcdClient(t *testing.T, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{storetest.AskAgain()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -74,9 +71,7 @@ func TestClusterRestarts(t *testing.T) {
 	id, endpoints := cluster.Members()[0].ClusterID(), strings.Join(cluster.Endpoints(), ",")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := cluster.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cluster.Close(ctx))
 	for err := range cluster.Err() {
 		t.Errorf("closing cleanly reported %v", err)
 	}
@@ -156,16 +151,12 @@ func TestClusterMixedFolders(t *testing.T) {
 		cluster := startCluster(t, store.ClusterConfig{DataDir: filepath.Join(dir, name), Members: 1, FreePorts: true, Settings: quiet()})
 		cluster.Kill()
 	}
-	if err := os.Rename(filepath.Join(dir, "b", "m1"), filepath.Join(dir, "a", "m2")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "b", "m1"), filepath.Join(dir, "a", "m2")))
 	_, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
 	if err == nil || !strings.Contains(err.Error(), "not of one cluster") {
 		t.Errorf("folders of two clusters: %v", err)
 	}
-	if err := os.Rename(filepath.Join(dir, "a", "m1"), filepath.Join(dir, "a", "away")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "a", "m1"), filepath.Join(dir, "a", "away")))
 	_, err = store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
 	if err == nil || !strings.Contains(err.Error(), "a member's data is missing") {
 		t.Errorf("m2 without m1: %v", err)

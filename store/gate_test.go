@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Streams end at once, requests after their grace, and nobody comes in later.
@@ -14,9 +16,7 @@ func TestGate(t *testing.T) {
 		began := time.Now()
 		stays := func(until context.Context, want time.Duration) {
 			ctx, leave, err := g.enter(t.Context(), until)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			go func() {
 				defer leave()
 				<-ctx.Done()
@@ -41,9 +41,7 @@ func TestGateIsNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		_, leave, err := g.enter(t.Context(), g.unary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		began := time.Now()
 		if g.close(time.Second) || time.Since(began) != 2*time.Second {
 			t.Errorf("closed after %s", time.Since(began))

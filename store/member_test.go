@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/requorum/requorum/store"
@@ -29,9 +30,7 @@ func startMember(t *testing.T, config store.MemberConfig) *store.Member {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	member, err := store.StartMember(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(member.Kill)
 	return member
 }
@@ -47,9 +46,7 @@ func TestMemberExistingDataDir(t *testing.T) {
 	if _, err := store.StartMember(t.Context(), config); !errors.Is(err, store.ErrDataDirInUse) {
 		t.Errorf("starting a second time on the same directory: %v", err)
 	}
-	if err := member.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, member.Close(t.Context()))
 	wrong := config
 	wrong.Name = "two"
 	if _, err := store.StartMember(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), `belongs to member "one"`) {
@@ -60,9 +57,7 @@ func TestMemberExistingDataDir(t *testing.T) {
 		t.Errorf("started again as %x, was %x", again.ID(), member.ID())
 	}
 	client, err := client.Dial(t.Context(), client.Config{Endpoints: again.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	survey, err := client.Survey(t.Context())
 	if err != nil || survey.Members[0].DBSizeQuota != 64<<20 || survey.Members[0].Name != "one" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
@@ -45,16 +46,10 @@ func TestCleanCloseLogsNoErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := StartCluster(ctx, ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: Settings{LogLevel: "error", LogOutputs: []string{path}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, c.Close(ctx))
 	log, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(log) != 0 {
 		t.Errorf("the log has:\n%s", log)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -38,9 +39,7 @@ func newMember(t *testing.T) *member {
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}, SnapshotCount: 50},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	m := &member{T: t, cluster: c, dir: c.Members()[0].Config().DataDir}
 	if m.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
@@ -83,18 +82,14 @@ func (m *member) fingerprint() map[string]string {
 		all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sum)
 		return nil
 	})
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	return all
 }
 
 func (m *member) verify(level report.Level) *report.Report {
 	m.Helper()
 	r, err := verify.DataDir(m.Context(), m.dir, "", verify.Request{Level: level, ScratchDir: m.TempDir()})
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	return r
 }
 
@@ -125,9 +120,7 @@ func TestPromise3StoppedMemberIsOnlyRead(t *testing.T) {
 func TestPromise3RunningMemberIsNotTouched(t *testing.T) {
 	m := newMember(t)
 	for above := m.dir; above != os.TempDir(); above = filepath.Dir(above) {
-		if err := os.Chmod(above, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(above, 0o755))
 	}
 	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -135,15 +128,11 @@ func TestPromise3RunningMemberIsNotTouched(t *testing.T) {
 		}
 		return os.Chmod(path, 0o755)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, pattern := range []string{"member/wal/*", "member/snap/db"} {
 		names, _ := filepath.Glob(filepath.Join(m.dir, pattern))
 		for _, name := range names {
-			if err := os.Chmod(name, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(name, 0o644))
 		}
 	}
 	scratch := t.TempDir()
@@ -176,9 +165,7 @@ func TestMemberFaults(t *testing.T) {
 	wals, _ := filepath.Glob(filepath.Join(m.dir, "member", "wal", "*.wal"))
 	slices.Sort(wals)
 	whole, err := os.ReadFile(wals[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	used := len(whole) // up to where records are
 	for used > 0 && whole[used-1] == 0 {
 		used--
@@ -200,9 +187,7 @@ func TestMemberFaults(t *testing.T) {
 			} else {
 				err = os.WriteFile(wals[0], c.data(), 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer os.WriteFile(wals[0], whole, 0o600)
 			r := m.verify(report.Checksum)
 			found := r.Findings()
@@ -217,9 +202,7 @@ func TestMemberFaults(t *testing.T) {
 func TestMemberWithoutLogFolder(t *testing.T) {
 	m := newMember(t)
 	m.cluster.Kill()
-	if err := os.RemoveAll(filepath.Join(m.dir, "member", "wal")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "member", "wal")))
 	r := m.verify(report.Replay)
 	if got := statuses(r); !strings.HasPrefix(got, "checksum damaged,") || !strings.HasSuffix(got, ", replay unchecked") {
 		t.Errorf("%s: %+v", got, r.Checks)
@@ -251,20 +234,14 @@ func TestFile(t *testing.T) {
 	m := newMember(t)
 	m.cluster.Kill()
 	db, err := os.ReadFile(filepath.Join(m.dir, "member", "snap", "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := sha256.Sum256(db)
 	path := filepath.Join(t.TempDir(), "snapshot.db")
 	check := func(data []byte, level report.Level, want string) *report.Report {
 		t.Helper()
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, data, 0o600))
 		r, err := verify.File(t.Context(), path, verify.Request{Level: level, ScratchDir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := statuses(r); got != want {
 			t.Errorf("%s, want %s: %+v", got, want, r.Checks)
 		}

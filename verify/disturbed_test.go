@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/verify"
@@ -21,9 +22,7 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 	m.cluster.Kill()
 	db := filepath.Join(m.dir, "member", "snap", "db")
 	whole, err := os.ReadFile(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, test := range []struct {
 		name string
 		keep bool // it runs on
@@ -34,13 +33,9 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 		{"stopped again", false, "checksum passed, checksum passed, structure unchecked, replay unchecked, drill unchecked", "changed while they were read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if err := os.WriteFile(db, whole, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(db, whole, 0o600))
 			// The kernel's clock for files stands still for some milliseconds at a time.
-			if err := os.Chtimes(db, time.Time{}, time.Now().Add(-time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chtimes(db, time.Time{}, time.Now().Add(-time.Minute)))
 			var running *bolt.DB
 			start := func(phase string, done, _ int64) {
 				if running != nil || !strings.HasPrefix(phase, "check the structure") {
@@ -50,34 +45,24 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 				if running, err = bolt.Open(db, 0o600, nil); err != nil {
 					t.Fatal(err)
 				}
-				if err := running.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("x"), []byte("y")) }); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, running.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("x"), []byte("y")) }))
 				f, err := os.OpenFile(db, os.O_RDWR, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer f.Close()
 				if _, err := f.WriteAt(make([]byte, len(whole)-8192), 8192); err != nil { // as torn as can be
 					t.Fatal(err)
 				}
 				if !test.keep {
-					if err := running.Close(); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, running.Close())
 				}
 			}
 			r, err := verify.DataDir(t.Context(), m.dir, "", verify.Request{Level: report.Drill, ScratchDir: t.TempDir(), Progress: start})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if running == nil {
 				t.Fatal("the member was not started")
 			}
 			if test.keep {
-				if err := running.Close(); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, running.Close())
 			}
 			if got := statuses(r); got != test.want {
 				t.Errorf("%s, want %s: %+v", got, test.want, r.Checks)

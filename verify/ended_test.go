@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/verify/report"
@@ -18,12 +20,8 @@ func TestPromise1MarksThatEndATimeline(t *testing.T) {
 	w := newWorld(t, sinktest.NewMemory())
 	for n := range 2 {
 		other := repository.TimelineID{ClusterID: 0x99, N: n + 1}
-		if err := w.repo.Supersede(t.Context(), repository.Superseded{Timeline: worldTimeline, By: other, Reason: "recovered", Created: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.repo.Reinstate(t.Context(), repository.Superseded{Timeline: other, By: worldTimeline, Reason: "taken back", Created: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.repo.Supersede(t.Context(), repository.Superseded{Timeline: worldTimeline, By: other, Reason: "recovered", Created: time.Now()}))
+		require.NoError(t, w.repo.Reinstate(t.Context(), repository.Superseded{Timeline: other, By: worldTimeline, Reason: "taken back", Created: time.Now()}))
 	}
 	e := &examination{repo: w.repo}
 	look := func() *report.Check {
@@ -39,9 +37,7 @@ func TestPromise1MarksThatEndATimeline(t *testing.T) {
 			t.Errorf("mark %d is taken for somebody else's", n)
 		}
 	}
-	if err := w.repo.Sink().Delete(t.Context(), repository.SupersededName(worldTimeline, 1)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.repo.Sink().Delete(t.Context(), repository.SupersededName(worldTimeline, 1)))
 	if c := look(); len(c.Findings) != 1 || c.Findings[0].Kind != report.KindMark || !strings.Contains(c.Findings[0].Text, "is gone") {
 		t.Errorf("%+v", c)
 	}

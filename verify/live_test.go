@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -30,9 +32,7 @@ func (l lying) HashKV(ctx context.Context, m client.MemberStatus, revision int64
 func TestAgainstLiveMember(t *testing.T) {
 	m := newMember(t)
 	cli, err := client.Dial(t.Context(), client.Config{Endpoints: m.cluster.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer cli.Close()
 	sink := sinktest.NewMemory()
 	take := func() {
@@ -43,15 +43,11 @@ func TestAgainstLiveMember(t *testing.T) {
 	}
 	take()
 	repo, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	live := func(l verify.Live) report.Check {
 		t.Helper()
 		r, _, err := verify.Repository(t.Context(), repo, verify.Request{Live: l, ScratchDir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, c := range r.Checks {
 			if strings.HasSuffix(c.Object, "/live") {
 				return c
@@ -88,9 +84,7 @@ func TestAgainstLiveMember(t *testing.T) {
 
 	other := newMember(t)
 	stranger, err := client.Dial(t.Context(), client.Config{Endpoints: other.cluster.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer stranger.Close()
 	want("another cluster", live(stranger), report.Unchecked, "give endpoints of its cluster")
 
@@ -98,15 +92,11 @@ func TestAgainstLiveMember(t *testing.T) {
 	// same token, and gives the same revisions out again.
 	first := timelinesOf(t, repo)[0]
 	second := repository.TimelineID{ClusterID: first.ClusterID, N: first.N + 1}
-	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: second, Created: time.Now(), Reason: "restore"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: second, Created: time.Now(), Reason: "restore"}))
 	take() // of revision 301, which is not compacted
 	want("the same hash with another timeline", live(cli), report.Passed, "HashKV of the backup")
 	want("another hash with another timeline", live(lying{cli}), report.Unchecked, "timeline "+second.String()+" is of a cluster with the same ID")
-	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: second, Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: second, Created: time.Now()}))
 	want("another hash, superseded", live(lying{cli}), report.Unchecked, "timeline "+first.String()+" has ended, and "+second.String()+" goes on")
 
 	// What was asked for and cannot be done is never left out.
@@ -130,20 +120,14 @@ func timelinesOf(t *testing.T, repo *repository.Repository) []repository.Timelin
 func spoil(t *testing.T, s sinks.Sink) {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !strings.HasSuffix(o.Name, "/snapshot.zst") {
 			continue
 		}
 		data, err := sinks.Get(t.Context(), s, o.Name, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data[len(data)/2] ^= 1
-		if err := s.Delete(t.Context(), o.Name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), o.Name))
 		if _, err := sinks.Put(t.Context(), s, o.Name, data, sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -78,9 +79,7 @@ func newLoggedOn(t *testing.T, s sinks.Sink) *logged {
 
 func (l *logged) must(err error) {
 	l.Helper()
-	if err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, err)
 }
 
 func (l *logged) entry(kind raftpb.EntryType, m proto.Message) {

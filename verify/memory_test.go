@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/requorum/requorum/sinks/disk"
@@ -69,9 +70,7 @@ func TestPromise4FlatMemory(t *testing.T) {
 	measure := func(size int) (stored, most int64) {
 		dir := filepath.Join(t.TempDir(), "repo")
 		sink, err := disk.New(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer sink.Close()
 		l := newLoggedOn(t, sink)
 		random := rand.NewChaCha8([32]byte{})

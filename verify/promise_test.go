@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
@@ -24,9 +25,7 @@ import (
 // On disk as in memory.
 func TestChecksumOnDisk(t *testing.T) {
 	s, err := disk.New(t.TempDir() + "/repo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newWorld(t, s)
 	wantKinds(t, w.verify(Request{}))
 	w.remove(l0(21))
@@ -113,9 +112,7 @@ func TestOverlapsAreNoForks(t *testing.T) {
 // check says that nothing else was; above, nothing is proved.
 func TestPromise1Encrypted(t *testing.T) {
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newWorld(t, onMemory(), key.Recipient())
 	r := w.verify(Request{})
 	wantKinds(t, r)
@@ -224,9 +221,7 @@ func TestFailingSinkIsNoDamage(t *testing.T) {
 	newWorld(t, m)
 	faulty := sinktest.NewFaulty(m, sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied).Of(newBackup+"/snapshot"))
 	repo, err := repository.Open(t.Context(), faulty)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{T: t, sink: faulty, repo: repo}
 	r := w.verify(Request{})
 	faulty.AllFired(t)

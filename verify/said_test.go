@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -16,9 +17,7 @@ import (
 func TestIdentityThatOpensNothing(t *testing.T) {
 	key, _ := age.GenerateX25519Identity()
 	wrong, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sealed, plain := newWorld(t, onMemory(), key.Recipient()), newWorld(t, onMemory())
 	for _, c := range []struct {
 		w    *world

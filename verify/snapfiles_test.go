@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -26,9 +28,7 @@ func TestPromise3SnapFiles(t *testing.T) {
 	slices.Sort(snaps)
 	path := snaps[len(snaps)-1]
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	newer := filepath.Join(folder, "0000000000000002-00000000000fffff.snap")
 	for _, c := range []struct {
 		name, path string
@@ -45,9 +45,7 @@ func TestPromise3SnapFiles(t *testing.T) {
 		{"cut while it was written", newer, whole[:20], "a crash", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := os.WriteFile(c.path, c.data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(c.path, c.data, 0o600))
 			before := m.fingerprint()
 			r := m.verify(report.Checksum)
 			if !maps.Equal(before, m.fingerprint()) {
@@ -67,9 +65,7 @@ func TestPromise3SnapFiles(t *testing.T) {
 			} else {
 				err = os.WriteFile(path, whole, 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 		})
 	}
 }
@@ -81,9 +77,7 @@ func TestReceivedDatabase(t *testing.T) {
 	m.cluster.Kill()
 	db := read(t, filepath.Join(m.dir, "member", "snap", "db"))
 	path := filepath.Join(m.dir, "member", "snap", "0000000000000010.snap.db")
-	if err := os.WriteFile(path, db, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, db, 0o600))
 	r := m.verify(report.Structure)
 	if got := statuses(r); got != "checksum passed, checksum passed, structure passed, structure passed" || r.Checks[3].Object != path {
 		t.Errorf("%s: %+v", got, r.Checks)
@@ -91,9 +85,7 @@ func TestReceivedDatabase(t *testing.T) {
 	// Of every row of a key the first byte, which tells the field.
 	rows := bytes.ReplaceAll(db, []byte("\x0a\x06key001"), []byte("\x0b\x06key001"))
 	for _, data := range [][]byte{db[:16<<10], rows, []byte("no database")} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, data, 0o600))
 		r = m.verify(report.Structure)
 		if found := r.Findings(); len(found) == 0 || found[0].Object != path || !strings.HasSuffix(statuses(r), "structure passed, structure damaged") {
 			t.Errorf("%s: %+v", statuses(r), r.Checks)
@@ -104,9 +96,7 @@ func TestReceivedDatabase(t *testing.T) {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return data
 }
 

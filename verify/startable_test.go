@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap/snappb"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -23,14 +24,10 @@ import (
 func (m *member) saved() []byte {
 	m.Helper()
 	r, err := m.kv.Snapshot(m.Context())
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	defer r.Close()
 	data, err := io.ReadAll(r)
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	return data[:len(data)-sha256.Size]
 }
 
@@ -57,9 +54,7 @@ func TestDatabaseBehindItsSnapshot(t *testing.T) {
 	if r := m.verify(report.Structure); len(r.Findings()) > 0 || r.Status() != report.Passed {
 		t.Errorf("a healthy member: %+v", r.Checks)
 	}
-	if err := os.Remove(unknown); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(unknown))
 
 	write(t, db, old)
 	r := m.verify(report.Drill)
@@ -81,12 +76,8 @@ func TestLogOfAnotherCluster(t *testing.T) {
 	m.cluster.Kill()
 	other.cluster.Kill()
 	wal := filepath.Join(m.dir, "member", "wal")
-	if err := os.RemoveAll(wal); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(wal, os.DirFS(filepath.Join(other.dir, "member", "wal"))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(wal))
+	require.NoError(t, os.CopyFS(wal, os.DirFS(filepath.Join(other.dir, "member", "wal"))))
 	r := m.verify(report.Drill)
 	f := r.Findings()
 	if len(f) != 1 || f[0].Kind != report.KindMembership || f[0].Object != wal || !strings.Contains(f[0].Text, "another cluster") {
@@ -100,9 +91,7 @@ func TestLogOfAnotherCluster(t *testing.T) {
 // A mistyped folder is no damage.
 func TestNoDataDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700))
 	file := filepath.Join(dir, "file")
 	write(t, file, bytes.Repeat([]byte("x"), 10))
 	for _, path := range []string{filepath.Join(dir, "none"), filepath.Join(dir, "member"), t.TempDir(), file} {
@@ -122,7 +111,5 @@ func TestNoDataDirectory(t *testing.T) {
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
@@ -27,17 +29,13 @@ func TestArchivesLookAgain(t *testing.T) {
 	}
 	counted := sinktest.NewFaulty(w.repo.Sink())
 	repo, err := repository.Open(t.Context(), counted)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	again := NewArchives(repo)
 	look := func() (requests int) {
 		t.Helper()
 		before := counted.Calls(sinktest.Open)
 		got, err := again.Ranges(t.Context(), catalog)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		requests = counted.Calls(sinktest.Open) - before
 		want, err := NewArchives(w.repo).Ranges(t.Context(), catalog)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -76,9 +74,7 @@ func TestArchivesSince(t *testing.T) {
 	look := func() {
 		t.Helper()
 		catalog, err := snapshot.ReadCatalog(t.Context(), w.repo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := a.Ranges(t.Context(), catalog); err != nil {
 			t.Fatal(err)
 		}
@@ -100,12 +96,8 @@ func TestArchivesSince(t *testing.T) {
 	// A merged segment beside those that it was made of is what a restore reads.
 	merged := segment.Batch{Entries: w.entries[1:9]}
 	h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, merged, segment.Meta{Member: 1, Cut: timeOf(9)}, segment.Options{Tool: "test", Level: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := segment.Put(t.Context(), w.repo.Sink(), h, data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, segment.Put(t.Context(), w.repo.Sink(), h, data))
 	look()
 	if bytes, entries := a.Since(w.id, 1); entries != 11 || bytes >= before || bytes <= h.Size() {
 		t.Errorf("with a merged segment of %d bytes: %d bytes, %d entries; before %d", h.Size(), bytes, entries, before)

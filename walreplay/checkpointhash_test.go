@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -103,9 +105,7 @@ func TestStampsAreCompared(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := w.compare(c.index, c.check, c.version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if r.CheckpointHashes != c.want {
 				t.Errorf("%+v, want %+v", r.CheckpointHashes, c.want)
 			}
@@ -164,9 +164,7 @@ func TestImpossibleStamps(t *testing.T) {
 		w.stamp(end, uint64(20+i), s)
 	}
 	r, err := w.compare(end, EveryCheckpointHash, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if want := (CheckpointHashes{Equal: 3, Passed: 5}); r.CheckpointHashes != want {
 		t.Errorf("%+v, want %+v", r.CheckpointHashes, want)
 	}
@@ -181,13 +179,9 @@ func TestDamagedStamp(t *testing.T) {
 	}
 	path := filepath.Join(strings.TrimPrefix(w.repo.Sink().String(), "file://"), filepath.FromSlash(marks[2].String()))
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data[len(data)/2] ^= 1
-	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, data, 0o600)))
 	if r, err := w.compare(end, CheckpointHashesAtEnd, ""); err != nil || r.CheckpointHashes.Equal != 1 {
 		t.Errorf("at the end: %v", err)
 	}
@@ -200,9 +194,7 @@ func TestDamagedStamp(t *testing.T) {
 // The list is of a range of indexes, and has marks with a checkpoint hash only.
 func TestStampsOfARange(t *testing.T) {
 	w, early, compacted, late, end := stamped(t)
-	if err := segment.WriteMark(t.Context(), w.repo, w.id, raftlog.Mark{Index: late, Term: 2, Time: timeOf(late + 1), Member: 7, Revision: 1}, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, segment.WriteMark(t.Context(), w.repo, w.id, raftlog.Mark{Index: late, Term: 2, Time: timeOf(late + 1), Member: 7, Revision: 1}, nil))
 	for _, c := range []struct {
 		first, last uint64
 		want        []uint64
@@ -213,9 +205,7 @@ func TestStampsOfARange(t *testing.T) {
 	} {
 		var got []uint64
 		for a, err := range w.history().CheckpointHashes(t.Context(), c.first, c.last) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got = append(got, a.Index); *a.CheckpointHash != w.hash(a.Index) {
 				t.Errorf("at %d: %+v", a.Index, a.CheckpointHash)
 			}

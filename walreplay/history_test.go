@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -40,13 +41,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	sink, err := disk.New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo, err := repository.Init(t.Context(), sink, clockStart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{t: t, repo: repo, id: repository.TimelineID{ClusterID: 7, N: 1}, rev: []int64{1}, sums: map[uint64]raftlog.Sum{}}
 	w.join(1)
 	w.request(0, &etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -138,9 +140,7 @@ func TestJoinedRecipe(t *testing.T) {
 	_, whole := w.rebuild(h, Target{})
 	_, early := w.rebuild(h, Target{Kind: AtIndex, Index: mid})
 	text, err := json.Marshal(whole.Recipe.Parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := fmt.Sprintf(`[{"owner":%q,"first_index":%d,"last_index":%d},{"owner":"m1","first_index":%d,"last_index":%d}]`, parts[0].History.Name, base.Index()+1, mid, mid+1, end)
 	if string(text) != want || whole.Recipe.Base != base.ID || whole.Recipe.Timeline != w.id || !whole.HasHash() {
 		t.Errorf("%s of %+v, want %s", text, whole.Recipe, want)
@@ -150,9 +150,7 @@ func TestJoinedRecipe(t *testing.T) {
 	}
 	for _, recipe := range []*Recipe{whole.Recipe, early.Recipe} {
 		again, err := h.Repeat(t.Context(), recipe, w.options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		again.Close()
 		if _, err := w.history().Repeat(t.Context(), recipe, w.options()); err == nil || !strings.Contains(err.Error(), "put together") {
 			t.Errorf("the archive alone repeats a joined recipe: %v", err)
@@ -292,9 +290,7 @@ func TestPromise7JoinedStamps(t *testing.T) {
 		h, o := w.joined(base, c.parts...), w.options()
 		o.CheckpointHashes = EveryCheckpointHash
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r, err := h.Rebuild(t.Context(), p, o)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -337,9 +333,7 @@ func TestJoinedMemoryIsFlat(t *testing.T) {
 	const last = 200_000 // 200 MB
 	one, other := &History{Name: "m1", log: endless{last}}, &History{Name: "m2", log: endless{last}}
 	h, err := Join(t.Context(), "the joined", &Base{Name: "nothing"}, []Part{{"", one, 1, last / 2}, {"", other, last/2 + 1, last}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -348,9 +342,7 @@ func TestJoinedMemoryIsFlat(t *testing.T) {
 	}
 	before, most, n := heap(), uint64(0), 0
 	for _, err := range h.Entries(t.Context(), 1) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if n++; n%(last/10) == 0 {
 			most = max(most, heap())
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -77,9 +78,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 			dir := w.memberDir(f)
 			before := sums(t, dir)
 			h, err := OpenDataDir(t.Context(), dir, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer h.Close()
 
 			p, r := w.rebuild(h, Target{})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -38,14 +39,10 @@ func startAndKill(t *testing.T, members int) survivor {
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: root, Members: members, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	s := survivor{}
 	// An election of three busy members may refuse one try.
@@ -73,18 +70,14 @@ func startAndKill(t *testing.T, members int) survivor {
 	for _, endpoint := range c.Endpoints() {
 		for s.hash.Revision = 0; s.hash.Revision != s.revision; {
 			h, err := client.HashKV(ctx, endpoint, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			s.hash = snapshot.HashKV{Hash: h.Hash, Revision: h.Header.Revision, CompactedRevision: h.CompactRevision}
 		}
 	}
 	write(clientv3.OpPut("last", "acknowledged"))
 	c.Kill()
 	found, err := filepath.Glob(filepath.Join(root, "*", "member"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(found) == 0 {
 		found = []string{filepath.Join(root, "member")}
 	}
@@ -110,9 +103,7 @@ func sums(t *testing.T, dir string) map[string]string {
 		all[path] = hex.EncodeToString(h.Sum(nil))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 
@@ -123,18 +114,12 @@ func TestPromise2And3DataDir(t *testing.T) {
 		s := startAndKill(t, members)
 		before := sums(t, s.dir)
 		h, err := OpenDataDir(t.Context(), s.dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o := Options{ScratchDir: t.TempDir()}
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r, err := h.Rebuild(t.Context(), p, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		facts, _ := r.Facts(t.Context())
 		if members == 1 && facts.Revision != s.revision {
 			t.Errorf("revision %d, acknowledged was %d", facts.Revision, s.revision)
@@ -172,31 +157,21 @@ func TestPromise2And3DataDir(t *testing.T) {
 func TestDataDirFromNothing(t *testing.T) {
 	s := startAndKill(t, 1)
 	db := filepath.Join(s.dir, "member", "snap", "db")
-	if err := os.Remove(db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(db))
 	o := Options{ScratchDir: t.TempDir()}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := h.Resolve(t.Context(), Target{Kind: AtRevision, Revision: s.hash.Revision}, "", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := r.Recipe.HashKV; got.Hash != s.hash.Hash || got.Revision != s.hash.Revision || got.CompactedRevision != s.hash.CompactedRevision {
 		t.Errorf("HashKV %+v, the member served %+v", got, s.hash)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
 	if _, err := OpenDataDir(t.Context(), s.dir, ""); !errors.Is(err, snapshot.ErrNoBackup) || !strings.Contains(err.Error(), "itself restored") {
 		t.Errorf("the log of a restored cluster: %v", err)
 	}
@@ -206,31 +181,23 @@ func TestDataDirFromNothing(t *testing.T) {
 // is before it can be asked for.
 func TestDataDirDamaged(t *testing.T) {
 	s := startAndKill(t, 1)
-	if err := os.Remove(filepath.Join(s.dir, "member", "snap", "db")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(s.dir, "member", "snap", "db")))
 	segments, err := filepath.Glob(filepath.Join(s.dir, "member", "wal", "*.wal"))
 	if err != nil || len(segments) == 0 {
 		t.Fatal(segments, err)
 	}
 	slices.Sort(segments)
 	data, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := strings.Index(string(data), "vvvvvvvvvvvvvvvvvvvv")
 	if at < 0 {
 		t.Fatal("no value in the log")
 	}
 	data[at] ^= 1
-	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(segments[0], data, 0o600))
 	o := Options{ScratchDir: t.TempDir()}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = h.Resolve(t.Context(), Target{}, "", o)
 	var log *LogError
 	var damaged *snapshot.DamagedError
@@ -238,13 +205,9 @@ func TestDataDirDamaged(t *testing.T) {
 		t.Fatalf("the end of a damaged log: %v", err)
 	}
 	p, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: log.Good.Index}, "", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -53,9 +55,7 @@ func TestPromise2SyntheticIsNoObservation(t *testing.T) {
 		return &snapshot.Manifest{ID: "made", Timeline: w.id, Facts: facts, Started: late, Finished: late, Synthesis: &snapshot.Synthesis{Base: "b", Observed: seen}}
 	}
 	h, err := NewArchives(w.repo).History(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(9, time.Time{})}}, w.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, after, err := h.clock.around(t.Context(), late.Add(-time.Minute))
 	if err != nil || after != nil {
 		t.Errorf("a minute before it was made the cluster is taken to be at %v, %v", after, err)
@@ -68,9 +68,7 @@ func TestPromise2SyntheticIsNoObservation(t *testing.T) {
 		t.Errorf("entry 4 was seen at %s, %v", seen, err)
 	}
 	h, err = NewArchives(w.repo).History(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{made(4, seen)}}, w.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if seen, err := h.Observed(t.Context(), 5); err != nil || !seen.IsZero() {
 		t.Errorf("entry 5 was seen at %s, %v", seen, err)
 	}

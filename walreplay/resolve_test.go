@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -98,9 +100,7 @@ func TestBeforeTells(t *testing.T) {
 		"b": `key "b" was last deleted at revision 5, raft index 7, about 2026-01-02T15:00:07Z`,
 	} {
 		p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: key}, "", w.options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := p.Found.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -219,13 +219,9 @@ const segmentMiddle = 2100
 func flip(t *testing.T, w *world, name string, at int64) {
 	t.Helper()
 	data, err := sinks.Get(t.Context(), w.repo.Sink(), name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data[at] ^= 1
-	if err := w.repo.Sink().Delete(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.repo.Sink().Delete(t.Context(), name))
 	if _, err := sinks.Put(t.Context(), w.repo.Sink(), name, data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -254,27 +250,19 @@ func TestScratchIsRemoved(t *testing.T) {
 	h := w.history()
 	o := w.options()
 	dead, err := NewScratchFolder(o.ScratchDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := dead.lock.Close(); err != nil { // as the kernel does
 		t.Fatal(err)
 	}
 	living, err := NewScratchFolder(o.ScratchDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := os.Stat(dead.path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the dead run's scratch is there: %v", err)
 	}
 	p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	info, err := os.Stat(r.scratch.path)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -282,9 +270,7 @@ func TestScratchIsRemoved(t *testing.T) {
 	if info, err := os.Stat(r.scratch.database()); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.Close())
 	left, err := os.ReadDir(o.ScratchDir)
 	if err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v; only the living run's may be there", left, err)
@@ -301,9 +287,7 @@ func TestRecipeRepeats(t *testing.T) {
 	h := w.history()
 	_, r := w.rebuild(h, Target{Kind: AtRevision, Revision: 7})
 	again, err := h.Repeat(t.Context(), r.Recipe, w.options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("two replays gave files of %d and %d bytes", r.Size(), again.Size())
 	if err := again.Close(); err != nil {
 		t.Error(err)
@@ -410,9 +394,7 @@ func TestPromise4AtATimeThatCameTwice(t *testing.T) {
 		if err == nil {
 			err = segment.Put(t.Context(), w.repo.Sink(), h, data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		target := Target{Kind: AtTime, Time: clockStart.Add(time.Duration(c.at*1000) * time.Millisecond)}
 		p, err := w.history().Resolve(t.Context(), target, "", w.options())
 		var refused *NotCoveredError

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -31,9 +33,7 @@ func TestArchiveLostSegment(t *testing.T) {
 		t.Fatalf("%d segments, %v: one in the middle is to be lost", len(small), err)
 	}
 	slices.Sort(small)
-	if err := os.Remove(small[len(small)-2]); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(small[len(small)-2]))
 	if ranges := u.list(t, repo).Ranges; !slices.ContainsFunc(ranges[1:], func(r walreplay.Range) bool { return r.Gap }) {
 		t.Fatalf("no gap after %s was removed: %+v", small[len(small)-2], ranges)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks"
@@ -29,38 +30,24 @@ func attachmentRepo(t *testing.T) (url, key string) {
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	client, err := client.Dial(ctx, client.Config{Endpoints: c.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pki := filepath.Join(t.TempDir(), "pki")
-	if err := os.Mkdir(pki, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(pki, 0o700))
 	key = filepath.Join(t.TempDir(), "key.txt")
 	for path, content := range map[string]string{filepath.Join(pki, "ca.key"): "the key", filepath.Join(pki, "ca.crt"): "the CA", key: identity.String()} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	all, err := job.Attachments([]job.Attachment{{Name: "pki", Path: pki}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	url = filepath.Join(t.TempDir(), "repo")
 	d, err := disk.New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer d.Close()
 	req := snapshot.Request{Client: client, Sinks: []sinks.Sink{d}, Tool: "test", Attachments: all}
 	req.Codec.Recipients = []age.Recipient{identity.Recipient()}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
 )
 
 // settingsOf runs a command that only remembers its options.
@@ -16,9 +17,7 @@ func settingsOf(t *testing.T, file string, env map[string]string, args ...string
 	g := &globals{environment: environment{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, getenv: func(k string) string { return env[k] }}}
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "requorum.yaml")
-		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
 		args = append(args, "--config", path)
 	}
 	root := &cobra.Command{Use: "requorum", SilenceErrors: true, SilenceUsage: true}
@@ -54,9 +53,7 @@ func TestSettingsOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			repo, level, verbose, err := settingsOf(t, c.file, c.env, c.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := strings.Join(repo, ","); got != c.repo || level != c.level {
 				t.Errorf("repo %s, level %s; want %s, %s", got, level, c.repo, c.level)
 			}
@@ -117,9 +114,7 @@ func FuzzParseConfig(f *testing.F) {
 // read; REQUORUM_AGENT_CONFIG names it, and REQUORUM_CONFIG does not.
 func TestOwnConfig(t *testing.T) {
 	options := filepath.Join(t.TempDir(), "options.yaml")
-	if err := os.WriteFile(options, []byte("verbose: true\nlevel: best\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(options, []byte("verbose: true\nlevel: best\n"), 0o600))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -136,9 +131,7 @@ func TestOwnConfig(t *testing.T) {
 		agent.Flags().StringVar(&file, "config", "", "")
 		root.AddCommand(agent)
 		root.SetArgs(append([]string{"agent"}, c.args...))
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, root.ExecuteContext(t.Context()))
 		if file != c.want || g.verbose || g.config != "" {
 			t.Errorf("%v: file %s, want %s; options file %q, verbose %v", c.args, file, c.want, g.config, g.verbose)
 		}

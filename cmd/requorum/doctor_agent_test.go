@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -28,9 +30,7 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 	}
 	// One refuses, the other takes a connection and says nothing.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer silent.Close()
 	for _, c := range []struct {
 		address string
@@ -40,9 +40,7 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 		url := "s3://bucket/p?region=r&endpoint=http://" + address + "&path-style=true"
 		file := filepath.Join(t.TempDir(), "agent.yaml")
 		text := "name: m1\nrepository: {url: '" + url + "', retry-for: 1m}\njobs: {full: {run: off}, divergence: {run: off}}\nlisten: {address: '" + storetest.FreeAddress(t) + "'}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		for _, args := range [][]string{{"--agent-config", file}, {"--repo", url, "--endpoints", "http://" + storetest.FreeAddress(t)}} {
 			if address == silent.Addr().String() && args[0] == "--repo" {
 				continue // it is the same code, and takes its time
@@ -77,9 +75,7 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 // Jobs that replay need room on the disk and in memory for the newest backup.
 func TestDoctorRoom(t *testing.T) {
 	c, err := config.Parse([]byte("repository: {url: file:///b}\njobs: {full: {run: off}, divergence: {run: off}, drill: {run: lease}}\nresources: {scratch-dir: /, job-memory: 1GiB}\n"), "agent.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, room := range []struct {
 		raw, keys int64
 		want      map[string]string // what to do, by check
@@ -134,9 +130,7 @@ func TestDoctorPortOfTheAgent(t *testing.T) {
 	cert, key := authority.Issue(t, "agent", time.Hour)
 	otherCert, otherKey := authority.Issue(t, "other", time.Hour)
 	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secure := httptest.NewUnstartedServer(answer)
 	secure.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert}
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -150,9 +144,7 @@ func TestDoctorPortOfTheAgent(t *testing.T) {
 	} {
 		text := fmt.Sprintf("name: %s\netcd: {endpoints: 'http://127.0.0.1:2379'}\nrepository: {url: file:///b}\nlisten: {%s}\n", c.agent, c.listen)
 		agent, err := config.Parse([]byte(text), "agent.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		e := examination{agent: agent}
 		if e.examinePort(t.Context()); e.report.Checks[0].Verdict != c.want {
 			t.Errorf("%s: %+v", c.name, e.report.Checks)

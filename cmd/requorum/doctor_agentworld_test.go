@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -35,13 +36,9 @@ type agentWorld struct {
 func newAgentWorld(t *testing.T) *agentWorld {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "requorum-doctor-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(dir, 0o755))
 	w := &agentWorld{dir: dir, authority: storetest.NewAuthority(t)}
 	w.plain = storetest.Start(t, storetest.Options{Version: "3.7"})
 	w.other = storetest.Start(t, storetest.Options{Version: "3.6"})
@@ -89,21 +86,15 @@ func newAgentWorld(t *testing.T) *agentWorld {
 func (w *agentWorld) newIdentity(t *testing.T, name string) (*age.X25519Identity, string) {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return identity, w.write(t, name, identity.String()+"\n", 0o600)
 }
 
 func (w *agentWorld) write(t *testing.T, name, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(w.dir, name)
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), mode))
+	require.NoError(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -149,9 +140,7 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 		set(key, value)
 	}
 	text, err := yaml.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return w.write(t, "agent.yaml", string(text), 0o644)
 }
 

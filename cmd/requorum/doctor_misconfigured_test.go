@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -133,13 +135,9 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 	soon, soonKey := w.authority.Issue(t, "soon", 24*time.Hour)
 	recipient := w.identity.Recipient().String()
 	empty := filepath.Join(w.dir, "empty")
-	if err := os.Mkdir(empty, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(empty, 0o755))
 	unwritable := filepath.Join(w.dir, "unwritable")
-	if err := os.Mkdir(unwritable, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(unwritable, 0o555))
 	all := []misconfiguration{
 		// The file.
 		{"misspelt key", keys{"repository.limit-uplaod": "1MiB"}, "", checkFail, "repository.limit-uplaod", "unknown key", `did you mean "limit-upload"`, false},

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/client"
 )
@@ -52,9 +54,7 @@ func TestDoctorVersions(t *testing.T) {
 func TestDoctorOpensNoPipe(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "db")
-	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(filepath.Join(dir, "key"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(filepath.Join(dir, "key"), nil, 0o600)))
 	for name, examine := range map[string]func(*examination){
 		checkWarn: func(e *examination) { e.examineDatabase(pipe) },
 		checkOK:   func(e *examination) { e.examineAttachment(config.Attachment{Name: "pki", Path: dir}) },
@@ -70,9 +70,7 @@ func TestDoctorOpensNoPipe(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s: it waits", name)
 			f, err := os.OpenFile(pipe, os.O_RDWR, 0) // which lets it go on
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			<-done
 			f.Close()
 			continue

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
@@ -29,19 +30,13 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 	c.Fill(t, storetest.Load{Keys: 200})
 	u := newUser(t)
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	identity := u.path("identity.txt")
-	if err := os.WriteFile(identity, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(identity, []byte(key.String()+"\n"), 0o600))
 	repo := "file://" + u.path("repo")
 	backups := func() []string {
 		all, err := filepath.Glob(u.path("repo", "*", "full", "*", "manifest.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return all
 	}
 	// start starts an agent beside each member. The last one, which proves, begins when

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -51,9 +53,7 @@ resources: {scratch-dir: %s}
 listen: {address: %s}
 %s`, m.Name, m.ClientURL, m.DataDir, repo, spool, u.path("scratch-"+m.Name), address, more)
 	file := u.path("agent-" + m.Name + ".yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	a := &agent{&archiver{user: u, member: m, output: &storetest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
 	a.start(t)
 	t.Cleanup(a.kill)
@@ -111,9 +111,7 @@ func (a *agent) peak(t testing.TB) int64 {
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
 			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return kib << 10
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -55,9 +57,7 @@ func (a *archiver) start(t testing.TB) {
 	a.cmd.Dir, a.cmd.Env = a.user.dir, a.user.env
 	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
 	a.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.cmd.Start())
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		a.err = cmd.Wait()
 		close(ended)

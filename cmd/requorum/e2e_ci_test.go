@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -34,12 +35,8 @@ func startCI(t *testing.T) *ciRepos {
 	path, _, newer := d.repo(t, "damaged")
 	c.damaged = path
 	object := filepath.Join(path, newer.Object.Name)
-	if err := os.Chmod(object, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := flip(object, newer.Object.StoredSize/2, 1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(object, 0o600))
+	require.NoError(t, flip(object, newer.Object.StoredSize/2, 1))
 	return c
 }
 
@@ -63,17 +60,13 @@ func junitCounts(t *testing.T, path string) (tests, failures, errors int) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var top struct {
 		Tests    int `xml:"tests,attr"`
 		Failures int `xml:"failures,attr"`
 		Errors   int `xml:"errors,attr"`
 	}
-	if err := xml.Unmarshal(data, &top); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, xml.Unmarshal(data, &top))
 	return top.Tests, top.Failures, top.Errors
 }
 
@@ -195,9 +188,7 @@ func TestGitHubActionBuild(t *testing.T) {
 func TestGitLabJob(t *testing.T) {
 	c := startCI(t)
 	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "ci", "gitlab.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var file map[string]struct {
 		Variables map[string]string `yaml:"variables"`
 		Script    []string          `yaml:"script"`
@@ -205,9 +196,7 @@ func TestGitLabJob(t *testing.T) {
 			Reports map[string]string `yaml:"reports"`
 		} `yaml:"artifacts"`
 	}
-	if err := yaml.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(data, &file))
 	job, ok := file[".requorum-verify"]
 	if !ok || len(job.Script) == 0 || job.Artifacts.Reports["junit"] != "$REQUORUM_JUNIT" {
 		t.Fatalf("%+v", file)
@@ -218,9 +207,7 @@ func TestGitLabJob(t *testing.T) {
 	if err == nil {
 		err = errors.Join(os.WriteFile(identity, bytes, 0o666), os.Chmod(identity, 0o666), os.Chmod(filepath.Dir(identity), 0o777))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, test := range []struct {
 		repo, identity string
 		code           int
@@ -228,9 +215,7 @@ func TestGitLabJob(t *testing.T) {
 		env := maps.Clone(job.Variables)
 		env["REQUORUM_REPO"], env["REQUORUM_IDENTITY"] = test.repo, test.identity
 		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, ".requorum"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(filepath.Join(dir, ".requorum"), 0o755))
 		if err := os.Symlink(c.u.binary, filepath.Join(dir, ".requorum", "requorum")); err != nil { // what the job before built
 			t.Fatal(err)
 		}
@@ -249,17 +234,13 @@ func TestGitLabJob(t *testing.T) {
 func TestGitLabBuild(t *testing.T) {
 	u := newUser(t)
 	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "ci", "gitlab.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var file map[string]struct {
 		Image     string            `yaml:"image"`
 		Variables map[string]string `yaml:"variables"`
 		Script    []string          `yaml:"script"`
 	}
-	if err := yaml.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(data, &file))
 	build := file[".requorum-build"]
 	for _, image := range []string{build.Image, file[".requorum-verify"].Image} {
 		if image != "$REQUORUM_GO_IMAGE" {
@@ -274,9 +255,7 @@ func TestGitLabBuild(t *testing.T) {
 		t.Errorf("the checksum database is %q", build.Variables["GOSUMDB"])
 	}
 	fake := t.TempDir()
-	if err := storetest.WriteProgram(filepath.Join(fake, "go"), []byte("#!/bin/sh\necho \"$GOBIN $*\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(filepath.Join(fake, "go"), []byte("#!/bin/sh\necho \"$GOBIN $*\"\n"), 0o755))
 	for version, code := range map[string]int{
 		"": 2, "latest": 2, "main": 2, "v1": 2, "v1.0": 2, "upgrade": 2,
 		"v1.0.0 ":     2, //nolint:gocritic // the space is the test

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -41,9 +42,7 @@ func startSource(t *testing.T, version string) *source {
 	// Compacted at a put: what 3.4.33 and 3.5.15 make of a deletion at the
 	// compacted revision differs from what later ones do.
 	marker, err := client.Put(t.Context(), "/compacted-here", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := client.Compact(t.Context(), marker.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
@@ -101,9 +100,7 @@ func expectWrites(t testing.TB, ctx context.Context, client *clientv3.Client, ac
 	from, end := writerPrefix, clientv3.GetPrefixRangeEnd(writerPrefix)
 	for {
 		resp, err := client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(5000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, kv := range resp.Kvs {
 			found[string(kv.Key)] = storetest.Ack{Key: string(kv.Key), Value: string(kv.Value), Revision: kv.ModRevision}
 		}
@@ -178,9 +175,7 @@ func expectSwap(t testing.TB, ctx context.Context, client *clientv3.Client, fill
 		defer cancel()
 		resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", rev)).
 			Then(clientv3.OpPut(key, value)).Else(clientv3.OpGet(key)).Commit()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return resp
 	}
 	if resp := swap(known-1, "wrong"); resp.Succeeded || resp.Responses[0].GetResponseRange().Kvs[0].ModRevision != known {
@@ -230,9 +225,7 @@ func expectCompacted(t testing.TB, ctx context.Context, c *storetest.Cluster, re
 func expectEqual(t testing.TB, ctx context.Context, c *storetest.Cluster) {
 	t.Helper()
 	head, err := c.Client(t).Get(ctx, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var first snapshot.HashKV
 	for i := range c.Size() {
 		h := hashAt(t, c, i, head.Header.Revision)

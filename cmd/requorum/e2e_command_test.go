@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -84,9 +86,7 @@ func (u *user) start(t testing.TB, args ...string) *running {
 	r.cmd.Dir, r.cmd.Env = u.dir, u.env
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	r.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.cmd.Start())
 	return r
 }
 
@@ -231,9 +231,7 @@ func tree(t testing.TB, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 

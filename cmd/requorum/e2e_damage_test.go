@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -31,13 +32,9 @@ func startDamaged(t *testing.T) *damaged {
 	t.Helper()
 	d := &damaged{u: newUser(t), cluster: storetest.Start(t, storetest.Options{Version: "3.7"})}
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d.identity = d.u.path("identity.txt")
-	if err := os.WriteFile(d.identity, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(d.identity, []byte(key.String()+"\n"), 0o600))
 	d.age = []string{"--recipient", key.Recipient().String()}
 	return d
 }
@@ -60,9 +57,7 @@ func (d *damaged) repo(t *testing.T, name string, more ...string) (path string, 
 func (d *damaged) copied(t *testing.T, repo string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "repo")
-	if err := os.CopyFS(to, os.DirFS(repo)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(to, os.DirFS(repo)))
 	return to
 }
 
@@ -114,9 +109,7 @@ func TestFlippedBit(t *testing.T) {
 		t.Run(form.name, func(t *testing.T) {
 			repo, older, newer := d.repo(t, form.name, form.more...)
 			data, err := os.ReadFile(filepath.Join(repo, newer.Object.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			places := flips(len(data))
 			t.Logf("%d places in %d bytes", len(places), len(data))
 			var group errgroup.Group
@@ -124,9 +117,7 @@ func TestFlippedBit(t *testing.T) {
 			for some := range slices.Chunk(places, (len(places)+3)/4) {
 				copied := d.copied(t, repo)
 				object := filepath.Join(copied, newer.Object.Name)
-				if err := os.Chmod(object, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Chmod(object, 0o600))
 				group.Go(func() error {
 					for i, at := range some {
 						bit := byte(1) << rand.IntN(8)
@@ -149,9 +140,7 @@ func TestFlippedBit(t *testing.T) {
 					return nil
 				})
 			}
-			if err := group.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, group.Wait())
 		})
 	}
 }
@@ -329,15 +318,9 @@ func TestReadBackFindsDamage(t *testing.T) {
 func rewrite(t *testing.T, path string, change func([]byte) []byte) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, change(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0o600))
+	require.NoError(t, os.WriteFile(path, change(data), 0o600))
 }
 
 // edit replaces a text in a document that stays a document.
@@ -354,25 +337,19 @@ func edit(t *testing.T, path, old, new string) {
 
 func remove(t *testing.T, path string) {
 	t.Helper()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(path))
 }
 
 func exchange(t *testing.T, a, b string) {
 	t.Helper()
 	for _, step := range [][2]string{{a, a + ".tmp"}, {b, a}, {a + ".tmp", b}} {
-		if err := os.Rename(step[0], step[1]); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(step[0], step[1]))
 	}
 }
 
 func copyOver(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rewrite(t, to, func([]byte) []byte { return data })
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -274,9 +276,7 @@ func TestRestoreDiskFull(t *testing.T) {
 	if left := tree(t, dir); len(left) != 0 {
 		t.Errorf("left %v: %s", left, e)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filler))
 	u.must(t, exitOK, args(dir)...)
 }
 
@@ -284,9 +284,7 @@ func TestRestoreDiskFull(t *testing.T) {
 func fill(t *testing.T, path string, size int) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	block := make([]byte, 64<<10)
 	for range size / len(block) {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/disk"
@@ -50,9 +52,7 @@ func TestHostileRepository(t *testing.T) {
 	planted := 0
 	plant := func(round, n int) (string, *planter) {
 		copied := d.u.path(fmt.Sprintf("copy-%d", round))
-		if err := os.CopyFS(copied, os.DirFS(repo)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.CopyFS(copied, os.DirFS(repo)))
 		h := &planter{TB: t, repo: copied, timeline: newer.Timeline, rnd: rand.New(rand.NewPCG(12, uint64(round)))}
 		h.learn()
 		for range n {
@@ -67,9 +67,7 @@ func TestHostileRepository(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("round %d (the seed): see above; the repository has %v", round, h.planted)
 		}
-		if err := os.RemoveAll(copied); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(copied))
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -150,18 +148,12 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) {
 	}
 	// What an agent reads every few minutes.
 	sink, err := disk.New(repo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer sink.Close()
 	r, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	catalog, err := snapshot.ReadCatalog(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := verdict.ReadAll(t.Context(), r); err != nil {
 		t.Error(err)
 	}
@@ -207,9 +199,7 @@ func (h *planter) learn() {
 	}
 	seal := func(kind string, v any) {
 		data, err := repository.Seal(v)
-		if err != nil {
-			h.Fatal(err)
-		}
+		require.NoError(h, err)
 		h.documents[kind] = data
 	}
 	seal("gap", segment.GapRecord{Format: 1, Timeline: h.timeline, First: 1, Last: 2, Reason: "lost", Created: time.Unix(1, 0)})
@@ -222,9 +212,7 @@ func (h *planter) learn() {
 		batch.Entries = append(batch.Entries, raftlog.Entry{Index: 1_000_000 + i, Term: 2, Data: []byte("x")})
 	}
 	header, data, err := segment.Encode(h.Context(), h.timeline, raftlog.Sum{}, true, batch, segment.Meta{Member: 1, Cut: time.Unix(2, 0)}, segment.Options{Tool: "test"})
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 	h.header, h.segment = header, data
 }
 
@@ -278,16 +266,10 @@ func (h *planter) plant() {
 	if _, err := os.Lstat(path); err == nil {
 		return // it is written once
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		h.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(h, os.WriteFile(path, data, 0o600))
 	if sparse > 0 {
-		if err := os.Truncate(path, sparse); err != nil {
-			h.Fatal(err)
-		}
+		require.NoError(h, os.Truncate(path, sparse))
 	}
 	h.planted[kind+", "+how]++
 }
@@ -300,14 +282,10 @@ func (h *planter) document(kind string) (data []byte, how string, sparse int64) 
 	}
 	reseal := func(change func(body map[string]any)) []byte {
 		var body map[string]any
-		if err := repository.Unseal(data, &body); err != nil {
-			h.Fatal(err)
-		}
+		require.NoError(h, repository.Unseal(data, &body))
 		change(body)
 		text, err := json.Marshal(body)
-		if err != nil {
-			h.Fatal(err)
-		}
+		require.NoError(h, err)
 		return sealedAs(text)
 	}
 	switch h.rnd.IntN(11) {
@@ -364,9 +342,7 @@ func sealedAs(body []byte) []byte {
 // badSegment is one with another header, or another body.
 func (h *planter) badSegment(name string) ([]byte, string) {
 	n, err := repository.ParseSegmentName(name)
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 	data, header := bytes.Clone(h.segment), h.header
 	header.FirstIndex, header.LastIndex = n.First, n.First+uint64(header.Entries)-1
 	how := "another header"
@@ -386,9 +362,7 @@ func (h *planter) badSegment(name string) ([]byte, string) {
 		header.Object.FrameSize, header.Object.RawSize, how = 64<<20, 1<<40, "claims a terabyte"
 	}
 	doc, err := repository.Seal(header)
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 	clear(data[8:segment.HeaderSize])
 	for i := range data[8:segment.HeaderSize] {
 		data[8+i] = ' '

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -15,9 +17,7 @@ import (
 func silent(t *testing.T) (address string, connected <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	c := make(chan struct{}, 100)
 	go func() {
@@ -42,9 +42,7 @@ func interrupt(t *testing.T, u *user, underway func(r *running), want string, ar
 	t.Helper()
 	r := u.start(t, args...)
 	underway(r)
-	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
 	e := r.wait(t)
 	lines := strings.Split(strings.TrimSpace(e.stderr), "\n")
 	if e.code != exitInterrupted || lines[len(lines)-1] != want || strings.Contains(e.stdout+e.stderr, "context canceled") {
@@ -88,9 +86,7 @@ func TestInterruptedRestoreLeavesNothing(t *testing.T) {
 	u := newUser(t)
 	repo := "file://" + u.path("repo")
 	u.must(t, exitOK, "backup", "--endpoints", c.Endpoints()[0], "--repo", repo)
-	if err := os.Mkdir(u.path("new"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(u.path("new"), 0o700))
 	begun := func(r *running) {
 		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 			if there, err := os.ReadDir(u.path("new")); err == nil && len(there) > 0 {

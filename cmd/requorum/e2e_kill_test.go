@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -187,9 +188,7 @@ func TestKilledRestore(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(dir))
 	}
 	if storetest.Soak() && (seen[refuses] == 0 || seen[servesOld] == 0) {
 		t.Errorf("the moments are wrong: %v", seen)
@@ -245,9 +244,7 @@ func expectNoHalf(t *testing.T, version, dir, initialCluster string, over bool, 
 		if errors.Is(err, os.ErrNotExist) {
 			continue // as before the restore
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		there++
 		member := false
 		for _, e := range entries {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -41,19 +43,13 @@ func stampedLog(t *testing.T, version string) {
 	stamp := func(member uint64, at time.Time, h snapshot.HashKV) {
 		t.Helper()
 		sink, err := disk.New(repo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer sink.Close()
 		r, err := repository.Open(t.Context(), sink)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m := raftlog.Mark{Index: index, Term: 2, Time: at, Member: member, Revision: h.Revision}
 		err = segment.WriteMark(t.Context(), r, covered.Timeline, m, &segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	stamp(7, now, live)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -34,17 +36,11 @@ func TestLogInAContainer(t *testing.T) {
 	u := newUser(t)
 	root, out := u.path("root"), u.path("out")
 	for _, dir := range []string{out, filepath.Join(root, "data"), filepath.Join(root, "out")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(dir, 0o700))
 	}
 	data, err := os.ReadFile(u.binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o700))
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
 		needs(t, false, "no mount namespace can be made: "+string(out))
 	}

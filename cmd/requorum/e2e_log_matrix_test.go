@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
@@ -77,12 +78,8 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 1, ExtraArgs: storetest.MixedArgs()})
 	u := newUser(t, rootUser(), "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(u.path("identity.txt"), []byte(identity.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(u.path("identity.txt"), []byte(identity.String()+"\n"), 0o600))
 	type running struct {
 		logCase
 		repo     string

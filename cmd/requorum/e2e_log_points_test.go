@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks/disk"
@@ -82,9 +83,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 	client := c.Client(t)
 	put := func(key, value string) int64 {
 		resp, err := client.Put(t.Context(), key, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return resp.Header.Revision
 	}
 	put("/before-the-archive", "x")
@@ -139,9 +138,7 @@ func expectPoint(t *testing.T, u *user, repo, version string, args []string, val
 	restored := startRestored(t, version, r)
 	for i := range restored.Size() {
 		resp, err := restored.Client(t, i).Get(t.Context(), "/key")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := ""
 		if len(resp.Kvs) > 0 {
 			got = string(resp.Kvs[0].Value)
@@ -202,20 +199,14 @@ func TestLogFlippedBytes(t *testing.T) {
 		t.Fatalf("%d segments: want several", n)
 	}
 	sink, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer sink.Close()
 	out, flips := u.path("never.db"), 0
 	for _, h := range log.Headers() {
 		path := filepath.Join(dir, filepath.FromSlash(h.Name()))
 		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(path, 0o600))
 		for at := range whole {
 			if !storetest.Soak() && at%(len(whole)/200+1) != 0 {
 				continue
@@ -223,9 +214,7 @@ func TestLogFlippedBytes(t *testing.T) {
 			flips++
 			flipped := slices.Clone(whole)
 			flipped[at] ^= 1 << (at % 8)
-			if err := os.WriteFile(path, flipped, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, flipped, 0o600))
 			if _, _, err := segment.Read(t.Context(), sink, h.Name()); err == nil {
 				t.Fatalf("byte %d of %d of %s is flipped, and it is read", at, len(whole), path)
 			}
@@ -237,9 +226,7 @@ func TestLogFlippedBytes(t *testing.T) {
 				t.Fatalf("byte %d of %d of %s is flipped, and the restore ended with %d, want %d: %s", at, len(whole), path, e.code, exitDamaged, e)
 			}
 		}
-		if err := os.WriteFile(path, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
 	}
 	u.must(t, exitOK, append(restore, out)...)
 	figure(t, "flips found", flips)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
@@ -29,9 +30,7 @@ var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n```")
 func documented(t *testing.T, page, bucket, prefix string) []statement {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []statement
 	for _, block := range jsonBlock.FindAllStringSubmatch(string(text), -1) {
 		filled := strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(block[1])
@@ -44,9 +43,7 @@ func documented(t *testing.T, page, bucket, prefix string) []statement {
 		}
 		if policy.Effect != "" { // a statement alone
 			var one statement
-			if err := json.Unmarshal([]byte(filled), &one); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal([]byte(filled), &one))
 			policy.Statement = append(policy.Statement, one)
 		}
 		all = append(all, policy.Statement...)
@@ -82,9 +79,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 			s["Principal"] = map[string]any{"AWS": []string{name}} // in a policy of the user's own it is left out
 		}
 		policy, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text := string(policy)
 		if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
 			t.Fatalf("%v: %s", err, text)
@@ -108,15 +103,11 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	}
 
 	config, err := s3.ParseURL(repo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	config.Credentials = credentials.NewStaticCredentialsProvider(name, secret, "")
 	config.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer sink.Close()
 	// In parts, to the end and given up: rights of their own.
 	large := make([]byte, 40<<20)
@@ -124,9 +115,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 		t.Fatal(err)
 	}
 	w, err := sink.Create(t.Context(), "zz/given-up", sinks.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := w.Write(large); err != nil {
 		t.Fatal(err)
 	}
@@ -139,9 +128,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 
 	stored := map[string]string{} // by kind
 	for o, err := range sink.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		kind := "other"
 		for _, k := range []string{"/l0/", "/full/", "timelines/"} {
 			if strings.Contains(o.Name, k) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
@@ -130,14 +131,10 @@ func (u *user) rebuild(t testing.TB, source ...string) string {
 func hashOf(t testing.TB, path string) snapshot.HashKV {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// What follows the last page is the file's SHA-256.
 	h, err := snapshot.ReadHashKV(t.Context(), f, info.Size()/4096*4096)
 	if err != nil {
@@ -160,9 +157,7 @@ func expectObserved(t testing.TB, path, what string, want storetest.Observation)
 func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer db.Close()
 	all := map[string]storetest.Ack{}
 	err = db.View(func(tx *bbolt.Tx) error {
@@ -179,9 +174,7 @@ func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
 			return nil
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 
@@ -208,18 +201,12 @@ func expectAcks(t testing.TB, path, what string, acks []storetest.Ack) {
 func openLog(t testing.TB, repo string, timeline repository.TimelineID) *segment.Log {
 	t.Helper()
 	sink, err := disk.New(strings.TrimPrefix(repo, "file://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	r, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	log, err := segment.OpenLog(t.Context(), r, timeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return log
 }
 
@@ -265,9 +252,7 @@ func inWAL(t testing.TB, dataDir, text string) bool {
 		found = found || bytes.Contains(data, []byte(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return found
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -32,9 +34,7 @@ func putSome(t *testing.T, c *storetest.Cluster, prefix string, n int, members .
 		for start := time.Now(); err != nil && time.Since(start) < 30*time.Second; {
 			resp, err = client.Put(t.Context(), a.Key, a.Value)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		a.Revision = resp.Header.Revision
 		acks = append(acks, a)
 	}
@@ -45,9 +45,7 @@ func putSome(t *testing.T, c *storetest.Cluster, prefix string, n int, members .
 func swapData(t *testing.T, c *storetest.Cluster, member int, with string) {
 	t.Helper()
 	dir := c.Member(member).DataDir
-	if err := os.Rename(dir, dir+".aside"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(dir, dir+".aside"))
 	if out, err := exec.Command("cp", "-a", with, dir).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v\n%s", err, out)
 	}
@@ -262,9 +260,7 @@ func writing(t *testing.T, repo string, u *user, c *storetest.Cluster) int {
 	}
 	for i := range c.Size() {
 		s, err := c.Client(t, i).Status(t.Context(), c.Member(i).ClientURL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if s.Header.MemberId == uint64(newest.Member) {
 			return i
 		}

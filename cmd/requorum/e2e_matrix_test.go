@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
@@ -116,16 +118,12 @@ func expectByHand(t *testing.T, version, stored string, m *snapshot.Manifest) {
 	}
 	// That the tool does compare the hash: a byte less, and it refuses.
 	data, err := os.ReadFile(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if int64(len(data)) != m.Object.RawSize {
 		t.Errorf("unpacked %d bytes, the manifest has %d", len(data), m.Object.RawSize)
 	}
 	data[len(data)/2] ^= 1
-	if err := os.WriteFile(plain, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(plain, data, 0o600))
 	tool := "etcdutl"
 	if version == "3.4" {
 		tool = "etcdctl"

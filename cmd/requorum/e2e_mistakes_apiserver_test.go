@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
@@ -39,15 +41,11 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 	authority := storetest.NewAuthority(t)
 	cert, key := authority.Issue(t, "apiserver", time.Hour)
 	ca, err := os.ReadFile(authority.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca)
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(tokens, []byte("token,admin,1,system:masters\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(tokens, []byte("token,admin,1,system:masters\n"), 0o600))
 	address := storetest.FreeAddress(t)
 	s := &apiServer{
 		url: "https://" + address, output: &storetest.Output{}, ended: make(chan struct{}),
@@ -63,9 +61,7 @@ func startAPIServer(t *testing.T, c *storetest.Cluster, encryption string) *apiS
 		"--disable-admission-plugins=ServiceAccount") // which waits for what a controller makes
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.cmd.Start())
 	go func() {
 		_ = s.cmd.Wait() // how it ended stands in its output
 		close(s.ended)
@@ -122,9 +118,7 @@ func (s *apiServer) stop(t *testing.T) {
 func (s *apiServer) do(t *testing.T, method, path, body string) (code int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer token")
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.Do(req)
@@ -307,9 +301,7 @@ func (k *kubernetes) archived(t *testing.T) {
 func (k *kubernetes) encrypt(t *testing.T, keys ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "encryption.yaml")
-	if err := os.WriteFile(path, []byte(encryptionConfiguration(keys...)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(encryptionConfiguration(keys...)), 0o600))
 	k.api.stop(t)
 	k.api = startAPIServer(t, k.etcd, path)
 }
@@ -325,9 +317,7 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	k.archived(t)
 	k.env = append(k.env, "TIME="+time.Now().Format(time.RFC3339Nano))
 	want, err := k.api.items(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mistake()
 	if got, err := k.api.items(t); err == nil && maps.Equal(got, want) {
 		t.Fatal("the mistake changed nothing")
@@ -341,14 +331,10 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	k.api.stop(t)
 	k.etcd.StopAll()
 	for _, name := range names(3) { // each on its host
-		if err := os.Rename(k.user.path(name), k.user.path("etcd")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(k.user.path(name), k.user.path("etcd")))
 		k.env = append(k.env, "NAME="+name)
 		k.run(t, "Back to the point", 0, "set aside", "--name="+name)
-		if err := os.Rename(k.user.path("etcd"), k.user.path(name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(k.user.path("etcd"), k.user.path(name)))
 	}
 	k.start(t)
 	eventually(t, "every object is as it was", func() error {
@@ -397,9 +383,7 @@ func TestKubernetesMistakesAtAnAPIServer(t *testing.T) {
 		k.look(t, "A bad controller rewrote everything", 0, fmt.Sprintf("%d keys were changed", each))
 	})
 	k.undo(t, func() {
-		if err := os.Remove(k.encryption); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(k.encryption))
 		const secrets = "/api/v1/namespaces/shop/secrets"
 		k.encrypt(t, "lost", "before")
 		k.api.ready(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -25,9 +26,7 @@ var (
 func mistakes(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "kubernetes-mistakes.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := map[string][]string{}
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {
 		title, body, _ := strings.Cut(section, "\n")
@@ -54,22 +53,14 @@ type page struct {
 func openPage(t *testing.T, u *user, repo, initialCluster string) *page {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for path, text := range map[string]string{u.path("identity.txt"): identity.String(), u.path("encryption.yaml"): encryptionConfiguration("before")} {
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 	}
 	bin := u.path("bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(bin, 0o700))
 	for name, path := range map[string]string{"requorum": u.binary, "etcdctl": storetest.Binary(t, "3.7", "etcdctl")} {
-		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(path, filepath.Join(bin, name)))
 	}
 	return &page{user: u, lines: mistakes(t), ran: map[string]bool{}, recipient: identity.Recipient().String(), env: []string{
 		"PATH=" + bin + ":" + os.Getenv("PATH"), "REQUORUM_REPO=" + repo, "REQUORUM_IDENTITY=" + u.path("identity.txt"),
@@ -122,9 +113,7 @@ func (p *page) run(t *testing.T, section string, n int, says ...string) (out str
 // look runs a block that writes a new plan, and changes nothing else.
 func (p *page) look(t *testing.T, section string, n int, says ...string) (out string) {
 	t.Helper()
-	if err := os.RemoveAll(p.user.path("plan.json")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(p.user.path("plan.json")))
 	return p.run(t, section, n, append(says, "Nothing was changed.")...)
 }
 
@@ -211,9 +200,7 @@ func TestKubernetesMistakes(t *testing.T) {
 		t.Errorf("at the end of the log the key is there: %s", latest)
 	}
 	keys, err := liveKeys(u.path("etcd", "member", "snap", "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	pods := 0
 	for key := range keys {
 		if strings.HasPrefix(key, "/registry/pods/shop/") {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -101,9 +103,7 @@ func TestRecoverThroughACommand(t *testing.T) {
 	t.Parallel()
 	l := loseMember(t)
 	before, err := os.ReadFile(l.env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e := l.must(t, exitOK, append(l.known, "--dry-run")...)
 	if !strings.Contains(e.stdout, "PROVEN") {
 		t.Errorf("it would not be proven: %s", e)
@@ -131,13 +131,9 @@ func TestRecoverThroughACommand(t *testing.T) {
 
 	// The unit does not come up: the run stops when its timeline is open already.
 	broken := filepath.Join(l.dir, "broken")
-	if err := os.WriteFile(broken, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(broken, nil, 0o600))
 	l.must(t, exitFailed, append(l.known, "--yes")...)
-	if err := os.Remove(broken); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(broken))
 	e = l.must(t, exitOK, append(l.known, "--yes")...)
 	if !strings.Contains(e.stdout, "had been begun before") {
 		t.Errorf("gone on with: %s", e)

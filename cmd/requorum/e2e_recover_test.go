@@ -107,9 +107,7 @@ func TestPromise2RecoverLocal(t *testing.T) {
 				t.Errorf("records that name other directories: %s", e)
 			}
 			rename(forged, u.path("one"))
-			if err := os.Chmod(u.path("one"), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(u.path("one"), 0o777))
 			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); !strings.Contains(e.stderr, "could have been put there by others") {
 				t.Errorf("in a folder that others may write to: %s", e)
 			}
@@ -159,9 +157,7 @@ func filesBelow(t *testing.T, dirs ...string) map[string]string {
 			all[path] += fmt.Sprintf(" %d %x", n, sum.Sum(nil))
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return all
 }
@@ -193,9 +189,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 	c, acks := lost(t, version)
 	u := newUser(t)
 	temporary := u.path("tmp")
-	if err := os.Mkdir(temporary, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(temporary, 0o700))
 	u.env = append(u.env, "TMPDIR="+temporary)
 	args := []string{"recover", "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"}
 	old := dataDirsOf(c)
@@ -203,9 +197,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 		survivor := c.Member(i).Name + "=" + dir
 		if wal {
 			log := u.path("wal", c.Member(i).Name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.Rename(filepath.Join(dir, "member", "wal"), log)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.Rename(filepath.Join(dir, "member", "wal"), log)))
 			survivor += ":" + log
 		}
 		args = append(args, "--local", survivor)
@@ -242,9 +234,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 		// Killed later than meant, while it removed its folders beside members that may run
 		// by then: those folders stay.
 		_, late, err := restore.Restored(filepath.Join(dir, "m1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		last = recovered(t, u.must(t, exitOK, same...))
 		expectAllOrNone(t, dir, wal, "killed at "+point+", and run again")
 		for _, m := range last.Restore.Members {
@@ -272,9 +262,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 	expectSameFiles(t, before, filesBelow(t, old...))
 	if wal { // the harness starts members with their log inside
 		for _, m := range last.Restore.Members {
-			if err := os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")))
 		}
 	}
 	expectRecovered(t, version, last, acks)

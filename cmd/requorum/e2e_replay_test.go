@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -33,9 +34,7 @@ func putMany(t testing.TB, client *clientv3.Client, n int) {
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, group.Wait())
 }
 
 // TestKilledReplay is promise 1 for a restore to a point in time: it is killed
@@ -54,9 +53,7 @@ func TestKilledReplay(t *testing.T) {
 	base := u.backup(t, c.Endpoints(), []string{"file://" + repo})[0]
 	putMany(t, client, replayPuts)
 	undo, err := client.Put(t.Context(), "/web", "up")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := hashAt(t, c, 0, undo.Header.Revision)
 	if _, err := client.Delete(t.Context(), "/web"); err != nil {
 		t.Fatal(err)
@@ -67,9 +64,7 @@ func TestKilledReplay(t *testing.T) {
 		}
 	}
 	entries, err := readWAL(filepath.Join(c.Member(0).DataDir, "member", "wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, err := archiveByHand(t.Context(), repo, entries, base.Facts.RaftIndex, undo.Header.Revision+11); err != nil {
 		t.Fatal(err)
 	}
@@ -144,21 +139,13 @@ func TestKilledReplay(t *testing.T) {
 func expectBranch(t *testing.T, dir string, r restoreReport) {
 	t.Helper()
 	sink, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo, err := repository.Init(t.Context(), sink, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	id, err := repository.ParseTimelineID(r.Timeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	branch, err := repo.Timeline(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	recipe := r.Restore.Plan.Source.Recipe
 	want := repository.Branch{Timeline: recipe.Timeline, Backup: recipe.Base, RaftIndex: recipe.Index, Revision: recipe.Revision, Chain: recipe.Chain.String()}
 	if branch.Parent == nil || *branch.Parent != want {
@@ -181,9 +168,7 @@ func TestPromise2DataDirOnly(t *testing.T) {
 		t.Errorf("a running member: %s", e)
 	}
 	last, err := c.Client(t).Put(t.Context(), "/last", "acknowledged")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.Kill(0)
 	r := decode[restoreReport](t, u.must(t, exitOK, args...))
 	if r.Restore.RevisionBefore != last.Header.Revision {
@@ -225,9 +210,7 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 			continue // it was faster
 		}
 		blocked, err := restore.Incomplete(filepath.Join(dir, "m3"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if blocked == nil {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
@@ -238,15 +239,11 @@ func TestRequestsOfALongLog(t *testing.T) {
 	l := &longLog{t: t, days: short(1, 30), interval: time.Duration(short(60, 1)) * time.Second, objects: filepath.Join(server.Dir, "long", "r")}
 	started := time.Now()
 	config, err := s3.ParseURL(server.URL("long", "r"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	config.Credentials = server.Credentials()
 	config.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer sink.Close()
 	l.make(sink)
 	t.Logf("%d entries, %d merged and %d small segments, %d full snapshots in %s", l.last, l.merged, l.small, l.fulls, time.Since(started))

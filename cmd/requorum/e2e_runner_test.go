@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -57,17 +58,11 @@ type ran struct {
 func newRunner(t *testing.T, u *user) *runner {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "deploy", "ci", "github"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := os.ReadFile(filepath.Join(path, "action.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := &runner{path: path, u: u}
-	if err := yaml.Unmarshal(data, &r.action); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(data, &r.action))
 	if r.action.Runs.Using != "composite" {
 		t.Fatalf("it is a %q action", r.action.Runs.Using)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -53,9 +55,7 @@ func (c *cutOff) expectMissed(t *testing.T, u *user, repo string, m *snapshot.Ma
 func (c *cutOff) id(t *testing.T, member int) snapshot.ID {
 	t.Helper()
 	status, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return snapshot.ID(status.Header.MemberId)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
@@ -28,9 +29,7 @@ type switchboard struct {
 func startSwitch(t testing.TB, choose func(method string) string) *switchboard {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &switchboard{url: "http://" + l.Addr().String(), choose: choose, calls: make(chan []string, 1)}
 	s.calls <- nil
 	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(s.forward))

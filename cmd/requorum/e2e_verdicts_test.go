@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -68,12 +70,8 @@ func TestProvedIsListed(t *testing.T) {
 
 	// Damaged since.
 	object := filepath.Join(repo, newer.Object.Name)
-	if err := os.Chmod(object, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := flip(object, newer.Object.StoredSize/2, 1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(object, 0o600))
+	require.NoError(t, flip(object, newer.Object.StoredSize/2, 1))
 	u.must(t, exitDamaged, "verify", "--repo", repo)
 	expect(newer.ID, "damaged  3")
 	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "DAMAGED, ") {
@@ -87,19 +85,13 @@ func TestProvedIsListed(t *testing.T) {
 	}
 	name := names[0]
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	altered := bytes.Replace(data, []byte(`"damaged"`), []byte(`"passed"`), 1)
 	if bytes.Equal(altered, data) {
 		t.Fatal("nothing was altered")
 	}
-	if err := os.Chmod(name, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, altered, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(name, 0o600))
+	require.NoError(t, os.WriteFile(name, altered, 0o600))
 	e := u.must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
 	listed := decode[catalogReport](t, e)
 	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/"+filepath.Base(name) || len(listed.Backups) != 2 {
@@ -118,7 +110,5 @@ func makeKey(t *testing.T, private, public string) {
 			t.Fatalf("openssl: %v\n%s", err, out)
 		}
 	}
-	if err := os.Chmod(private, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(private, 0o600))
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -27,9 +29,7 @@ func TestListPruned(t *testing.T) {
 	}
 	here("prune", "--keep-any-point", "0s", "--keep-last", "1", "--keep-minimum", "1", "--grace", "24h")
 	var listed catalogReport
-	if err := json.Unmarshal([]byte(here("list", "--output", "json").stdout), &listed); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(here("list", "--output", "json").stdout), &listed))
 	if len(listed.Backups) != 1 || len(listed.Incomplete) != 2 || !listed.Incomplete[0].Pruned || !listed.Incomplete[1].Pruned {
 		t.Errorf("%d backups, without a manifest: %+v", len(listed.Backups), listed.Incomplete)
 	}

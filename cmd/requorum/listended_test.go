@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
@@ -31,27 +33,19 @@ func TestPromise6BackupOfEndedTimeline(t *testing.T) {
 		t.Error(e)
 	}
 	sink, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// As a recovery does.
 	status, err := young.Client(t).Status(t.Context(), young.Endpoints()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	old := first.Repositories[0].Backup
 	by := repository.TimelineID{ClusterID: status.Header.ClusterId, N: 1}
 	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: by, Created: time.Now(), Reason: "a recovery",
 		Parent: &repository.Branch{Timeline: old.Timeline, RaftIndex: old.Facts.RaftIndex}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: old.Timeline, By: by, Reason: "its quorum was lost", Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: old.Timeline, By: by, Reason: "its quorum was lost", Created: time.Now()}))
 	e, _ = backup(replaced)
 	for _, want := range []string{old.Timeline.String(), "has ended", "superseded by " + by.String(), "Stop the members"} {
 		if !strings.Contains(e.stderr, want) {
@@ -71,21 +65,13 @@ func TestPromise6BackupOfEndedTimeline(t *testing.T) {
 func TestPromise6ListEndedTimelines(t *testing.T) {
 	dir := t.TempDir()
 	sink, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo, err := repository.Init(t.Context(), sink, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	old, young := repository.TimelineID{ClusterID: 1, N: 1}, repository.TimelineID{ClusterID: 2, N: 1}
 	for _, id := range []repository.TimelineID{old, young} {
-		if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "a test"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := repo.WriteDocument(t.Context(), repository.ManifestName(id, "20260102T150405Z-3f9a2c"), map[string]string{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "a test"}))
+		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(id, "20260102T150405Z-3f9a2c"), map[string]string{}))
 	}
 	list := func(output string) string {
 		t.Helper()
@@ -95,22 +81,16 @@ func TestPromise6ListEndedTimelines(t *testing.T) {
 	if text := list("table"); strings.Contains(text, "It has ended") {
 		t.Error(text)
 	}
-	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: young, Reason: "its quorum was lost", Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: young, Reason: "its quorum was lost", Created: time.Now()}))
 	if text := list("table"); strings.Count(text, "It has ended") != 1 || !strings.Contains(text, "superseded by "+young.String()) || !strings.Contains(text, "its quorum was lost") {
 		t.Error(text)
 	}
-	if err := repo.Reinstate(t.Context(), repository.Superseded{Timeline: young, By: old, Reason: "second thoughts", Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Reinstate(t.Context(), repository.Superseded{Timeline: young, By: old, Reason: "second thoughts", Created: time.Now()}))
 	if text := list("table"); strings.Count(text, "It has ended") != 1 || !strings.Contains(text, "was taken back") || !strings.Contains(text, old.String()+" goes on") {
 		t.Error(text)
 	}
 	var report catalogReport
-	if err := json.Unmarshal([]byte(list("json")), &report); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(list("json")), &report))
 	if len(report.Superseded) != 1 || report.Superseded[0].Timeline != young || !report.Superseded[0].Undone {
 		t.Errorf("%+v", report.Superseded)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -70,24 +72,16 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 		out.Reset()
 	}
 	listed := catalogReport{Timelines: []repository.Timeline{{ID: id, Reason: hostile}}}
-	if err := g.tableCatalog(listed); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.tableCatalog(listed))
 	want()
 	listed.Timelines[0].Reason = "first"
 	listed.Ranges = []walreplay.Range{{Timeline: id, FirstIndex: 1, LastIndex: 2}, {Timeline: id, Gap: true, FirstIndex: 3, LastIndex: 4, Reason: hostile}}
-	if err := g.tableCatalog(listed); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.tableCatalog(listed))
 	want()
 	// What a server of etcd says of itself, too.
-	if err := g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))
 	want()
-	if err := (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table())
 	want()
 	archiver := newArchiveReporter(g)
 	for _, say := range []func(){
@@ -103,9 +97,7 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 	}
 	table := newTable(&out)
 	table.row("Members", hostile)
-	if err := table.flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, table.flush())
 	want()
 	g.note("%v: %d", errors.New(hostile), 1)
 	want()

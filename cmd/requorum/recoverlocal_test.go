@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -17,17 +18,13 @@ import (
 func folder(t *testing.T, parts ...string) string {
 	t.Helper()
 	dir := filepath.Join(parts...)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(dir, 0o700))
 	return dir
 }
 
 func link(t *testing.T, to, path string) string {
 	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(to, path))
 	return path
 }
 
@@ -92,9 +89,7 @@ func TestPromise3SurvivorsAreOnlyRead(t *testing.T) {
 func TestPromise2LaterWritesAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(folder(t, dir, "member", "wal"), "0000000000000000-0000000000000000.wal")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	l := &localRecovery{survivors: []sources.Survivor{{Name: "gone", DataDir: filepath.Join(dir, "gone")}, {Name: "m1", DataDir: dir}}}
 	for _, c := range []struct {
 		built time.Time
@@ -119,9 +114,7 @@ func TestPromise2UnfinishedIsNoSurvivor(t *testing.T) {
 	if err == nil {
 		err = aside.Do(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var usage usageError
 	err = left(survivors)
 	if !errors.As(err, &usage) {
@@ -141,24 +134,18 @@ func TestSameCommand(t *testing.T) {
 		var o recoverOptions
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		o.addFlags(flags)
-		if err := flags.Parse(args); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, flags.Parse(args))
 		l := &localRecovery{o: &o}
 		var err error
 		if l.survivors, err = parseSurvivors(o.local); err != nil {
 			t.Fatal(err)
 		}
 		text, err := l.fingerprint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return text
 	}
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	one := fingerprint("--local", "m1=a:b", "--data-dir", "new/{name}")
 	if same := fingerprint("--local", "m1="+here+"/a:"+here+"/b", "--data-dir", here+"/new/{name}", "--yes", "--start"); same != one {
 		t.Error("the same from another folder is another one")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -38,9 +40,7 @@ func printed(t *testing.T, write func(g *globals) error) string {
 	t.Helper()
 	var out bytes.Buffer
 	g := &globals{environment: environment{stdout: &out, stderr: &out}}
-	if err := write(g); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, write(g))
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("the terminal obeys what was read")
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -18,12 +20,8 @@ func TestAskedHostsLearnNoSecret(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "SECRETVALUE")
 	heard, script, identity := filepath.Join(dir, "heard"), filepath.Join(dir, "host"), filepath.Join(dir, "identity.txt")
 	text := fmt.Sprintf("#!/bin/sh\necho '{\"requorum\":%q}'\nhead -n 1 >>%s\n", version, heard)
-	if err := storetest.WriteProgram(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(identity, []byte("SECRETKEY\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(script, []byte(text), 0o700))
+	require.NoError(t, os.WriteFile(identity, []byte("SECRETKEY\n"), 0o600))
 	cfg, err := recovery.ParseConfig([]byte(fmt.Sprintf(`cluster: c
 repositories: ["s3://bucket/prefix"]
 identity-files: [%q]
@@ -31,9 +29,7 @@ recipients: [age1x]
 defaults: {data-dir: /var/lib/etcd, kind: systemd, systemd: {unit: etcd.service}}
 hosts: [{member: m1, peer-urls: ["https://10.0.0.1:2380"], run: %q}]
 `, identity, script)), filepath.Join(dir, "cluster.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if answers := askHosts(t.Context(), cfg); len(answers) != 1 || answers[0].err == nil {
 		t.Errorf("%+v", answers)
 	}

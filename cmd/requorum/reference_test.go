@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write generated files anew")
@@ -31,14 +32,10 @@ func TestCommandReference(t *testing.T) {
 	}
 	path := filepath.Join("..", "..", "docs", "commands.md")
 	if *update {
-		if err := os.WriteFile(path, doc.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, doc.Bytes(), 0o644))
 	}
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(got, doc.Bytes()) {
 		t.Errorf("%s is not the commands' help any more: run this test with -update", path)
 	}
@@ -47,8 +44,6 @@ func TestCommandReference(t *testing.T) {
 func addReference(t *testing.T, doc *bytes.Buffer, c *cobra.Command) {
 	t.Helper()
 	fmt.Fprintf(doc, "\n## %s\n\n```\n", c.CommandPath())
-	if err := c.Help(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Help())
 	fmt.Fprint(doc, "```\n")
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
 )
@@ -28,9 +29,7 @@ func TestPlanDecides(t *testing.T) {
 		if o.set.Lookup(name).Value.Type() == "bool" {
 			value = "true"
 		}
-		if err := o.set.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, o.set.Set(name, value))
 		same, other := &restore.Plan{}, &restore.Plan{}
 		same.Source.Target, other.Source.Target = o.point.asked(), "--index 7"
 		if !slices.Contains(planFlags, name) || o.agrees(name, other) || !o.agrees(name, same) {

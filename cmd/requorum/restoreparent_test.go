@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -37,26 +39,18 @@ func TestPromise6PointInParent(t *testing.T) {
 	replaced := storetest.Start(t, storetest.Options{Version: "3.7"})
 	first, last := backup(replaced, 1), backup(replaced, 40)
 	sink, err := disk.New(filepath.Join(dir, "repo"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	young := storetest.Start(t, storetest.Options{Version: "3.7"})
 	status, err := young.Client(t).Status(t.Context(), young.Endpoints()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	by := repository.TimelineID{ClusterID: status.Header.ClusterId, N: 1}
 	if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: by, Created: time.Now(), Reason: "a recovery",
 		Parent: &repository.Branch{Timeline: first.Timeline, RaftIndex: first.Facts.RaftIndex, Revision: first.Facts.Revision}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: first.Timeline, By: by, Reason: "its quorum was lost", Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: first.Timeline, By: by, Reason: "its quorum was lost", Created: time.Now()}))
 	one, two := backup(young, 6), backup(young, 6)
 	if one.Facts.RaftIndex <= first.Facts.RaftIndex || last.Facts.RaftIndex <= two.Facts.RaftIndex {
 		t.Fatalf("the indexes are %d, %d and %d, %d", first.Facts.RaftIndex, last.Facts.RaftIndex, one.Facts.RaftIndex, two.Facts.RaftIndex)

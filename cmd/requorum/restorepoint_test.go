@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // What the clocks of a zone showed twice, or never, is refused with the instants
 // that may be meant; what they showed once is that instant, also on such a day.
 func TestAtWhereTheZoneChanges(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for in, want := range map[string]string{
 		"2026-10-25 01:59:59": "2026-10-24T23:59:59Z",
 		"2026-10-25 02:00:00": "twice: say which, 2026-10-25T02:00:00+02:00 or 2026-10-25T02:00:00+01:00",
@@ -25,9 +25,7 @@ func TestAtWhereTheZoneChanges(t *testing.T) {
 		"2026-07-01 12:00:00": "2026-07-01T10:00:00Z",
 	} {
 		wall, err := time.Parse(time.DateTime, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, err := onTheWall(wall, berlin, in)
 		text := got.UTC().Format(time.RFC3339)
 		if err != nil {

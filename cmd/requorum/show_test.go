@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -31,9 +33,7 @@ func TestShowSynthetic(t *testing.T) {
 	table := newTable(&out)
 	m := madeBackup()
 	showSource(table, m)
-	if err := table.flush(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, table.flush())
 	for _, want := range []string{"synthetic from 20260102T000000Z-aaaaaa (raft index 10) and the 25 entries", "3 replays after 20260101T010000Z-bbbbbb", "equal to 1 hash that"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("want %q in:\n%s", want, out.String())
@@ -59,9 +59,7 @@ func TestListSynthetic(t *testing.T) {
 	read.ID, read.Synthesis, read.Source.Name = "20260102T000000Z-aaaaaa", nil, "m1"
 	g := &globals{environment: environment{stdout: &out}}
 	err := g.tableCatalog(catalogReport{Timelines: []repository.Timeline{{ID: m.Timeline, Reason: "test"}}, Backups: []listedBackup{{Manifest: &read}, {Manifest: m}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if s := out.String(); !strings.Contains(s, "SOURCE") || !strings.Contains(s, " m1 ") || !strings.Contains(s, " synthetic from "+read.ID+" ") {
 		t.Error(s)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -20,9 +21,7 @@ import (
 // file that other users could have written.
 func TestFilesOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
-	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)))
 	for name, read := range map[string]func() error{
 		"--config": func() error {
 			if e := runHere(t.Context(), "list", "--repo", "file:///nowhere", "--config", path); !strings.Contains(e.stderr, "configuration file: "+safedir.ErrOthers.Error()) {

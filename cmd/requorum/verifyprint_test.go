@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The JUnit report of an earlier run is never taken for this one's: however a run
@@ -32,9 +34,7 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "report.xml")
-			if err := os.WriteFile(path, []byte(strings.Repeat("<passed/>", 1000)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("<passed/>", 1000)), 0o600))
 			if e := runHere(c.ctx, append([]string{"verify", "--junit", path}, c.args...)...); e.code != c.code {
 				t.Errorf("status %d: %s", e.code, e)
 			}
@@ -45,9 +45,7 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 		})
 	}
 	link := filepath.Join(folder, "link.xml")
-	if err := os.Symlink("/dev/null", link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink("/dev/null", link))
 	if e := runHere(t.Context(), "verify", "--repo", none, "--junit", link); e.code != exitFailed {
 		t.Errorf("status %d: %s", e.code, e)
 	}
@@ -68,9 +66,7 @@ func TestReportThatCannotBeWritten(t *testing.T) {
 	}
 	defer full.Close()
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("nothing"), 0o600))
 	for _, output := range []string{"table", "json"} {
 		var stderr bytes.Buffer
 		env := environment{stdin: strings.NewReader(""), stdout: full, stderr: &stderr, getenv: func(string) string { return "" }}

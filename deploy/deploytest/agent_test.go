@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -33,9 +35,7 @@ func startAgent(t testing.TB, env []string, address string, line ...string) *age
 	a := &agent{cmd: exec.Command(line[0], line[1:]...), log: &storetest.Output{}, url: "http://" + address, done: make(chan struct{})}
 	a.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.cmd.Start())
 	go func() {
 		defer close(a.done)
 		_ = a.cmd.Wait() // its exit code is looked at
@@ -89,9 +89,7 @@ func (a *agent) demand(t testing.TB, job string) {
 	t.Helper()
 	eventually(t, job+" accepted", func() bool {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/api/v1/jobs/"+job, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		// Jobs are started over the socket, which these tests put beside the address.
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -110,9 +108,7 @@ func (a *agent) demand(t testing.TB, job string) {
 func (a *agent) stop(t testing.TB, within time.Duration) {
 	t.Helper()
 	start := time.Now()
-	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGTERM))
 	<-a.done
 	if code := a.cmd.ProcessState.ExitCode(); code != 0 || time.Since(start) > within {
 		t.Errorf("SIGTERM: exit code %d after %s", code, time.Since(start))
@@ -139,9 +135,7 @@ func expectWorking(t *testing.T, c *storetest.Cluster, config, repo, address str
 	written := time.Now()
 
 	good, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, config, string(good)+"\nunknown: true\n")
 	hangUp(t, a)
 	eventually(t, "a faulty configuration refused", func() bool { return strings.Contains(a.log.String(), "the old one goes on") })
@@ -158,9 +152,7 @@ func expectWorking(t *testing.T, c *storetest.Cluster, config, repo, address str
 
 func hangUp(t testing.TB, a *agent) {
 	t.Helper()
-	if err := a.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.cmd.Process.Signal(syscall.SIGHUP))
 }
 
 // expectRestored restores the end of the archive, and looks for what was written last.
@@ -169,9 +161,7 @@ func expectRestored(t *testing.T, env []string, repo string) {
 	file := filepath.Join(t.TempDir(), "restored.db")
 	must(t, env, storetest.Requorum(t), "restore", "--repo", repo, "--latest", "--to-snapshot", file)
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Contains(data, []byte("/deployed")) {
 		t.Error("what was written last is not in what was restored")
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -51,9 +53,7 @@ func TestAuthRoles(t *testing.T) {
 	full.demand(t, "full")
 	eventually(t, "a full snapshot", func() bool { return strings.Contains(full.log.String(), "msg=done job=full") })
 	put, err := client.Put(t.Context(), "/deployed", "yes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	eventually(t, "what was written archived", func() bool {
 		var status struct {
 			Archive struct {

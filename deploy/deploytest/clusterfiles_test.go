@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 )
@@ -13,9 +15,7 @@ import (
 func clusterFile(t *testing.T, name string) *recovery.Config {
 	t.Helper()
 	c, err := recovery.ParseConfig([]byte(deployed(t, "recover", name)), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(c.Hosts) != 3 {
 		t.Errorf("%s has %d hosts", name, len(c.Hosts))
 	}

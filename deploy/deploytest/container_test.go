@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -19,22 +21,14 @@ func image(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	data, err := os.ReadFile(storetest.Requorum(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, dir := range []string{"etc/ssl/certs", "var/lib/requorum", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o777))
 	}
 	for _, dir := range []string{"", "tmp", "var/lib/requorum"} {
-		if err := os.Chmod(filepath.Join(root, dir), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(filepath.Join(root, dir), 0o777))
 	}
-	if err := storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o755))
 	// What every engine adds.
 	write(t, filepath.Join(root, "etc/hosts"), "127.0.0.1 localhost\n")
 	return root
@@ -76,9 +70,7 @@ func TestImage(t *testing.T) {
 		t.Fatalf("without authorities: exit code %d\n%s", e.code, e.text)
 	}
 	authority, err := os.ReadFile(server.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write(t, filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"), string(authority))
 	must(t, env, in[0], backup...)
 }
@@ -100,9 +92,7 @@ func TestContainerfile(t *testing.T) {
 		}
 	}
 	mod, err := os.ReadFile(filepath.Join(top, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))
 	if version == nil || !strings.Contains(text, "golang:"+version[1]+"@sha256:") || !strings.Contains(text, "Go "+version[1]+" or newer") {
 		t.Errorf("go.mod wants %v", version)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -39,9 +41,7 @@ func pages(t *testing.T) []string {
 func page(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(top, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(data)
 }
 
@@ -125,9 +125,7 @@ func TestHouse(t *testing.T) {
 		named[strings.Split(folder, "/")[0]] = true
 	}
 	entries, err := os.ReadDir(top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !named[e.Name()] {
 			t.Errorf("CONTRIBUTING.md does not say what is in %s", e.Name())
@@ -138,9 +136,7 @@ func TestHouse(t *testing.T) {
 // Every alert is in the operator's list.
 func TestOperationsNamesEachAlert(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(top, "docs", "runbooks"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text := page(t, "docs/operations.md")
 	for _, e := range entries {
 		if name := strings.TrimSuffix(e.Name(), ".md"); name != "README" && !strings.Contains(text, "| "+name+" |") {

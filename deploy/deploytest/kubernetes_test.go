@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -163,9 +165,7 @@ func TestPinned(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 }
 
@@ -202,9 +202,7 @@ func TestAgentPods(t *testing.T) {
 				expectRoom(t, w.container.Resources.Limits["memory"])
 				text := replaced(t, embedded(t, folder, w), "AGE-RECIPIENT", recipient(t, t.TempDir()))
 				c, err := config.ParseWith([]byte(text), "agent.yaml", func(name string) string { return w.env[name] })
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				expectProbes(t, w, c)
 				expectMounted(t, w, c)
 			}
@@ -215,9 +213,7 @@ func TestAgentPods(t *testing.T) {
 func expectProbes(t *testing.T, w *workload, c *config.Config) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(c.Listen.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if slices.Contains([]string{"2379", "2380", "2381", "2382"}, port) {
 		t.Errorf("port %s is etcd's", port)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -110,9 +112,7 @@ func manifests(t testing.TB, folder ...string) []*object {
 	t.Helper()
 	text := must(t, nil, manifestsTool(t), filepath.Join(append([]string{top, "deploy", "kubernetes"}, folder...)...))
 	var all []*object
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &all))
 	return all
 }
 

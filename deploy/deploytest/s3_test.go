@@ -14,6 +14,7 @@ import (
 	"filippo.io/age"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
@@ -59,9 +60,7 @@ func TestPoliciesInDocs(t *testing.T) {
 				Effect    string
 			}
 			var one statement
-			if err := errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)))
 			if p.Effect != "" {
 				p.Statement = append(p.Statement, one)
 			}
@@ -90,9 +89,7 @@ func bucketPolicy(t testing.TB, server *sinktest.S3Server, bucket, prefix string
 		}
 	}
 	data, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": all})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text := string(data)
 	if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
 		t.Fatalf("%v: %s", err, text)
@@ -107,15 +104,11 @@ func keysOf(user string) []string {
 func sinkOf(t *testing.T, url, user string) sinks.Sink {
 	t.Helper()
 	c, err := s3.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.Credentials = credentials.NewStaticCredentialsProvider(user, user+"-secret", "")
 	c.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	return sink
 }
@@ -125,9 +118,7 @@ func stored(t *testing.T, sink sinks.Sink) []string {
 	t.Helper()
 	var all []string
 	for o, err := range sink.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, o.Name)
 	}
 	return all
@@ -244,18 +235,12 @@ func recipient(t *testing.T, dir string) string {
 	file := filepath.Join(dir, "identity.txt")
 	if _, err := os.Stat(file); err != nil {
 		identity, err := age.GenerateX25519Identity()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		write(t, file, identity.String()+"\n")
 	}
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	identity, err := age.ParseX25519Identity(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return identity.Recipient().String()
 }

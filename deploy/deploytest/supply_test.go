@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A database of vulnerabilities that cannot be reached is a failure, unless somebody
@@ -12,9 +14,7 @@ import (
 func TestVulnerabilitiesNotChecked(t *testing.T) {
 	tool := func(script string) string {
 		path := write(t, filepath.Join(t.TempDir(), "govulncheck"), "#!/bin/sh\n"+script+"\n")
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(path, 0o755))
 		return path
 	}
 	away := tool("echo 'govulncheck: fetching vulnerabilities: dial tcp: no such host'; exit 1")

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/storetest"
@@ -85,9 +87,7 @@ func TestUnitNumbers(t *testing.T) {
 func expectRoom(t testing.TB, bound string) {
 	t.Helper()
 	mebibytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSuffix(bound, "Mi"), "M"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defaults := config.Default()
 	if least := int64(256<<20) + int64(defaults.Resources.JobMemory); mebibytes<<20 <= least {
 		t.Errorf("a bound of %s, and the agent and its job's process may take %d bytes", bound, least)
@@ -104,9 +104,7 @@ func TestUnitRuns(t *testing.T) {
 	dir := t.TempDir()
 	repo := "file://" + filepath.Join(dir, "repo")
 	state := filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(state, 0o700))
 	address := storetest.FreeAddress(t)
 	configuration := write(t, filepath.Join(dir, "agent.yaml"), replaced(t, deployed(t, "systemd", "agent.yaml"),
 		"'http://127.0.0.1:2379'", c.Endpoints()[0],

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery/host"
@@ -28,9 +29,7 @@ func TestDriverLost(t *testing.T) {
 	s := newSite(t, "3.6", 3, url)
 	want := s.fill(t, "a", 20)
 	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.backup(t, url, key.Recipient())
 	s.config.Recipients = []string{key.Recipient().String()}
 	for _, h := range s.hosts {
@@ -103,9 +102,7 @@ func (s *site) foundAgain(t *testing.T, number int) {
 	t.Helper()
 	e := &heard{t: t, answer: func(Question) (bool, error) { return false, nil }}
 	req := s.onMachine(e, fmt.Sprint("lost", number))
-	if err := os.Rename(gone(req), req.Config.StateDir); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(gone(req), req.Config.StateDir))
 	s.killAll()
 	if _, err := Undo(t.Context(), req); !errors.Is(err, ErrDeclined) || e.questions[0].Type != "production" {
 		t.Errorf("an undo on the lost machine: %v, %s", err, shown(e.questions))
@@ -133,9 +130,7 @@ func (s *site) lease(t *testing.T, seconds int64) clientv3.LeaseID {
 	if err == nil {
 		_, err = c.Put(t.Context(), "leased", "", clientv3.WithLease(l.ID))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l.ID
 }
 
@@ -144,9 +139,7 @@ func (s *site) waitEnded(t *testing.T, id clientv3.LeaseID) {
 	c := s.client(t, s.hosts...)
 	for {
 		l, err := c.TimeToLive(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if l.TTL < 0 {
 			return
 		}
@@ -235,9 +228,7 @@ func (s *site) loseDriver(t *testing.T, number int, phase Phase, host string) {
 	if _, err := Run(ctx, req); err == nil || !fired {
 		t.Fatalf("it was not lost at %s %s: %v", phase, host, err)
 	}
-	if err := os.Rename(req.Config.StateDir, gone(req)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(req.Config.StateDir, gone(req)))
 }
 
 // onMachine is a request on another machine, which has the cluster file.
@@ -263,17 +254,11 @@ func (s *site) resume(t *testing.T, h *testHost) {
 func (s *site) asHolder(t *testing.T, h *testHost, do func(context.Context, *host.Client) error) {
 	t.Helper()
 	d, err := newCoordinator(s.onMachine(nil, "asks"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d.run = "recovery-asks"
-	if err := d.reach(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.reach())
 	defer d.close()
-	if err := d.states(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.states(t.Context()))
 	at := d.host(h.name)
 	c := at.line.As(at.state.Holder, "")
 	if _, err := act(t.Context(), d, PhaseResume, at, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx, c) }); err != nil {

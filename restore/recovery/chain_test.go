@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
@@ -45,9 +47,7 @@ func TestRecoveredTwice(t *testing.T) {
 	req := s.request(e)
 	req.Change = sources.MembersRequest{Count: 1}
 	r, err := Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	next := strings.Join(r.Next, "\n")
 	for i, h := range r.Hosts {
 		if h.Aside == nil || h.Aside.Folder == "" || !strings.Contains(next, h.Aside.Folder) || h.Left != (i > 0) {
@@ -71,9 +71,7 @@ func TestRecoveredTwice(t *testing.T) {
 	s.killAll()
 	again := s.elsewhere(e)
 	r, err = Run(t.Context(), again)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(r.Members) != 1 || !r.Proven {
 		t.Errorf("%s", shown(r))
 	}
@@ -138,9 +136,7 @@ func TestTakeOverOfWhatServed(t *testing.T) {
 		again.DeclareDead = []string{}
 		r, err = Run(t.Context(), again)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.check(t, want, s.hosts[:2]...)
 	if len(r.Members) != 2 {
 		t.Errorf("%s", shown(r))
@@ -199,9 +195,7 @@ func TestDeclaredDeadAfterTheRebuild(t *testing.T) {
 	}
 	req.DeclareDead = []string{"m3"}
 	r, err := Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	built := 0
 	for _, step := range e.steps {
 		if step == "rebuild m1" {
@@ -239,9 +233,7 @@ func (h *testHost) addClient(t *testing.T) app {
 			err = storetest.WriteProgram(program, data, 0o700)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sh := func(text string) []string { return []string{"/bin/sh", "-c", text} }
 	c := app{
 		start:  sh("setsid " + program + " 300 </dev/null >/dev/null 2>&1 & echo $! >" + pid),
@@ -419,9 +411,7 @@ func TestUndoWithALostDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.killAll(s.hosts[2])
-	if err := os.RemoveAll(s.hosts[2].dataDir()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(s.hosts[2].dataDir()))
 	req := s.request(e)
 	var failed *HostsError
 	if _, err := Undo(t.Context(), req); !errors.As(err, &failed) || failed.Phase != PhasePutBack || len(failed.Errs) != 1 {
@@ -429,9 +419,7 @@ func TestUndoWithALostDisk(t *testing.T) {
 	}
 	req.DeclareDead = []string{"m3"}
 	u, err := Undo(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if u.Hosts[2].Failed == "" || u.Hosts[2].Started || len(u.Warnings) == 0 || !u.Hosts[1].Started {
 		t.Errorf("%s", shown(u))
 	}
@@ -447,9 +435,7 @@ func TestEmptyDirectoryIsBlocked(t *testing.T) {
 	want := s.fill(t, "a", 20)
 	s.killAll()
 	empty := s.hosts[2]
-	if err := errors.Join(os.RemoveAll(empty.dataDir()), os.Mkdir(empty.dataDir(), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.RemoveAll(empty.dataDir()), os.Mkdir(empty.dataDir(), 0o700)))
 	req := s.request(&heard{t: t})
 	req.Change = sources.MembersRequest{Names: []string{"m1", "m2"}}
 	if r, err := Run(t.Context(), req); err != nil || !r.Proven {

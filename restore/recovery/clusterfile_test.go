@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const good = `cluster: production
@@ -20,9 +22,7 @@ hosts:
 
 func TestParse(t *testing.T) {
 	c, err := ParseConfig([]byte(good), "/home/me/cluster.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c.Etcd.CACert != "/home/me/pki/etcd.crt" || c.StateDir != "/home/me/cluster.yaml.recovery" || c.Etcd.Cert != "" {
 		t.Errorf("%+v", c)
 	}
@@ -88,18 +88,14 @@ func TestFaults(t *testing.T) {
 // below it; it names no key that there is not.
 func TestGuide(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "..", Guide))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(data), "```yaml\n")
 	example, rest, found := strings.Cut(rest, "```\n")
 	if !found {
 		t.Fatal("no example in the page")
 	}
 	c, err := ParseConfig([]byte(example), "/home/me/cluster.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	table, _, _ := strings.Cut(rest, "\nIt is strict")
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`([a-z][a-z.\\[\\]-]*)`").FindAllStringSubmatch(firstColumn(table), -1) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/snapshot"
@@ -35,22 +37,16 @@ func TestInheritKilled(t *testing.T) {
 	for _, proved := range []bool{true, false} {
 		d, a := inheriting(t, proved)
 		folder, err := host.OpenFolder(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer folder.Close()
 		if d.journal, err = folder.Begin(d.run); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.inherit(a); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.inherit(a))
 		all := d.journal.Entries()
 		k := newRunState()
 		for i, e := range all {
-			if err := k.take(e); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, k.take(e))
 			if whole := i == len(all)-1; k.over() == whole || k.inheriting() == whole || k.begun(PhaseStart, "*") != whole {
 				t.Errorf("proved %t: after %d of %d entries (%s %s): over %t, begun %t", proved, i+1, len(all), e.Event, e.Phase, k.over(), k.begun(PhaseStart, "*"))
 			}

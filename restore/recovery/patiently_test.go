@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/store/yamlfile"
@@ -23,13 +25,9 @@ func (h *testHost) slowClient(t *testing.T) (mayStop, mayStart string) {
 	path := func(name string) string { return filepath.Join(h.dir, name) }
 	program := fmt.Sprintf("front%s%d", h.name, clientNumber.Add(1)) // of no other test
 	sleep, err := exec.LookPath("sleep")
-	if err := errors.Join(err, os.Symlink(sleep, path(program))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, os.Symlink(sleep, path(program))))
 	script := func(name, text string) []string {
-		if err := storetest.WriteProgram(path(name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(path(name), []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 		return []string{path(name)}
 	}
 	mayStop, mayStart = path("may-stop"), path("may-start")
@@ -60,9 +58,7 @@ func (h *testHost) quickClient(t *testing.T) {
 	t.Helper()
 	mayStop, mayStart := h.slowClient(t)
 	for _, path := range []string{mayStop, mayStart} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
 	}
 }
 

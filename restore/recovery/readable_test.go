@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -24,13 +25,9 @@ func TestRepositoryUnreadable(t *testing.T) {
 	s := newSite(t, "3.6", 3, url)
 	s.fill(t, "a", 20)
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := filepath.Join(s.dir, "identity")
-	if err := os.WriteFile(file, []byte(identity.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(identity.String()+"\n"), 0o600))
 	s.config.IdentityFiles, s.config.Recipients = []string{file}, []string{identity.Recipient().String()}
 	s.backup(t, url, identity.Recipient())
 	s.killAll()
@@ -72,9 +69,7 @@ func TestRepositoryUnreadable(t *testing.T) {
 	s.untouched(t)
 
 	// Its disk is lost, so that all of it comes from elsewhere.
-	if err := os.RemoveAll(s.hosts[1].dataDir()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(s.hosts[1].dataDir()))
 	p, err = Preflight(t.Context(), s.request(nil))
 	warnings := strings.Join(p.Warnings, "\n")
 	if err != nil || len(p.Blockers) > 0 || !strings.Contains(warnings, "of m2 cannot read") || !strings.Contains(warnings, "builds its member from the data of "+p.Plan.Chosen) || strings.Contains(warnings, "of m3 cannot read") ||
@@ -124,9 +119,7 @@ func TestWithheld(t *testing.T) {
 		p := &Preview{Unsurveyed: c.unsurveyed, Plan: &sources.Plan{Chosen: "it", Named: c.named, Candidates: []sources.Candidate{{Name: "it", Source: &source}}}}
 		d := &coordinator{state: newRunState(), hosts: []*participant{{HostConfig: HostConfig{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
 		if c.built {
-			if err := d.state.take(host.Entry{Event: host.EventDone, Phase: string(PhaseRebuild), Host: "m2"}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, d.state.take(host.Entry{Event: host.EventDone, Phase: string(PhaseRebuild), Host: "m2"}))
 		}
 		var blocker, warning string
 		for _, w := range d.withheldFrom(p) {

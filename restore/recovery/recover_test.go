@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -39,9 +40,7 @@ func recoverAll(t *testing.T, s *site) {
 	}
 	e := &heard{t: t}
 	r, err := Run(t.Context(), s.request(e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.check(t, want, s.hosts...)
 	if now := s.clusterID(t, s.hosts[1]); now == old || now != uint64(r.NewClusterID) {
 		t.Errorf("cluster %x, %s was reported", now, r.NewClusterID)
@@ -62,18 +61,14 @@ func recoverAll(t *testing.T, s *site) {
 		t.Errorf("undo of a cluster that has grown: %v", err)
 	}
 	list, err := c.MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range list.Members {
 		if slices.Equal(m.PeerURLs, []string{peer}) {
 			storetest.Reconfigure(t, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, m.ID); return err }, rpctypes.ErrMemberNotFound)
 		}
 	}
 	u, err := Undo(t.Context(), s.request(e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts...)
 	s.check(t, want, s.hosts...)
 	if now := s.clusterID(t, s.hosts[2]); now != old {

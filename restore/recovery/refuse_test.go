@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
@@ -58,9 +60,7 @@ func TestServesThenFenced(t *testing.T) {
 		t.Fatalf("%s, %v", shown(p), err)
 	}
 	r, err := Run(t.Context(), s.request(e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !r.Proven || len(e.questions) != 1 || len(r.Plan.Fence.Stopped) != 3 {
 		t.Errorf("asked %+v, %+v", e.questions, r.Plan.Fence)
 	}
@@ -79,9 +79,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	want := s.fill(t, "a", 20)
 	s.killAll(s.hosts[0], s.hosts[1])
 	for _, h := range s.hosts[:2] { // their disks are lost
-		if err := os.RemoveAll(h.dataDir()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(h.dataDir()))
 	}
 	req := s.request(nil)
 	req.DeclareDead = []string{"m1", "m2"}
@@ -100,9 +98,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	// Agreed to: unproven, raised, and all that the survivor had.
 	e.answer = nil
 	r, err := Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if r.Proven || r.RevisionAfter < r.Plan.Bump.HighestKnown+1_000_000_000 || r.RevisionAfter <= r.RevisionBefore {
 		t.Errorf("proven %t, revision %d to %d", r.Proven, r.RevisionBefore, r.RevisionAfter)
 	}
@@ -163,9 +159,7 @@ func TestHostGone(t *testing.T) {
 		t.Fatalf("other options: %v", err)
 	}
 	r, err := Run(t.Context(), s.request(e)) // without options: as decided
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(r.Members) != 2 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "member add m3 --learner") }) || len(e.questions) != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -190,9 +184,7 @@ func TestReplaced(t *testing.T) {
 	req.DeclareDead = []string{"m3"}
 	req.Change.Replace = []sources.Replacement{{Old: "m3", Name: "m4", PeerURLs: []string{m4.peers}}}
 	r, err := Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !r.Proven || len(r.Members) != 3 || len(r.Flags) != 3 || len(r.Proof.Missing) > 0 || !slices.ContainsFunc(r.Next, func(n string) bool { return strings.Contains(n, "--initial-cluster=") && strings.Contains(n, "m4=") }) {
 		t.Errorf("%s", shown(r))
 	}
@@ -205,9 +197,7 @@ func TestReplaced(t *testing.T) {
 	}
 	s.check(t, want, s.hosts[0], s.hosts[1], m4)
 	u, err := Undo(t.Context(), s.request(e))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if u.Hosts[2].Started || !u.Hosts[0].Started {
 		t.Errorf("%s", shown(u))
 	}
@@ -290,9 +280,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	req.TakeOver = true
 	r, err := Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !r.Proven || !e.did("take-over m1") || !e.did("take-over m3") {
 		t.Errorf("%+v, %v", r, e.steps)
 	}
@@ -309,9 +297,7 @@ func TestLocked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f, err := host.OpenFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	req := Request{Config: &Config{StateDir: dir}, Events: &heard{t: t}}
 	if _, err := Run(t.Context(), req); !errors.Is(err, host.ErrBusy) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -44,18 +45,14 @@ func TestRepositories(t *testing.T) {
 		t.Fatalf("the repository was away: %t, %+v, %v", fired, r, err)
 	}
 	s.check(t, want, s.hosts...)
-	if err := errors.Join(os.Remove(dir), os.Rename(away, dir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Remove(dir), os.Rename(away, dir)))
 	r, err = Run(t.Context(), s.request(e))
 	if err != nil || len(e.questions) != 1 || len(r.Snapshots) != 1 || len(r.Lineage) != 1 || r.Snapshots[0].Repository != "file://"+dir || r.Lineage[0].Repository != "file://"+dir {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	repo := reopened(t, url)
 	catalog, err := snapshot.ReadCatalog(t.Context(), repo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var old repository.TimelineID
 	var now *repository.Timeline
 	for i, l := range catalog.Timelines {
@@ -109,14 +106,10 @@ func reopened(t *testing.T, url string) *repository.Repository {
 func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Config{Endpoints: []string{s.hosts[0].clientURL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	sink, err := place.Open(t.Context(), url, sinks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer sink.Close()
 	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test", Codec: codec.Options{Recipients: keys}}); err != nil {
 		t.Fatal(err)

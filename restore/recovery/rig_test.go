@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery/supervisor"
@@ -97,18 +98,14 @@ func (s *site) newHost(t *testing.T, name string, place int) *testHost {
 
 func (s *site) addHost(t *testing.T, h *testHost, place int) {
 	t.Helper()
-	if err := os.MkdirAll(h.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(h.dir, 0o700))
 	pid, fsync := filepath.Join(h.dir, "pid"), ""
 	if testing.Short() {
 		fsync = " --unsafe-no-fsync" // who is killed loses nothing by it, and a slow disk no leader
 	}
 	write := func(name, text string) string {
 		path := filepath.Join(h.dir, name)
-		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700))
 		return path
 	}
 	h.start = write("start", "setsid "+storetest.Binary(t, s.version, "etcd")+" --name="+h.name+" --data-dir="+h.dataDir()+
@@ -149,12 +146,8 @@ REQUORUM_TEST_HOST=1 exec "$@"
 func (h *testHost) reach(t *testing.T, text string) {
 	t.Helper()
 	path := filepath.Join(h.dir, "reach")
-	if err := storetest.WriteProgram(path+".new", []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(path+".new", []byte("#!/bin/sh\n"+text), 0o700))
+	require.NoError(t, os.Rename(path+".new", path))
 }
 
 // end makes the host unreachable, as ssh would say it, and kills its host processes.
@@ -180,9 +173,7 @@ func (h *testHost) run(t *testing.T) {
 	if err == nil {
 		_, err = p.Wait()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // kill is kill -9 of the host's etcd.
@@ -237,9 +228,7 @@ func (s *site) client(t *testing.T, hosts ...*testHost) *clientv3.Client {
 		urls = append(urls, h.clientURL)
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: urls, DialTimeout: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -306,9 +295,7 @@ func (s *site) check(t *testing.T, want map[string]string, hosts ...*testHost) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	r, err := c.Get(ctx, "", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[string]string{}
 	for _, kv := range r.Kvs {
 		got[string(kv.Key)] = string(kv.Value)
@@ -323,9 +310,7 @@ func (s *site) check(t *testing.T, want map[string]string, hosts ...*testHost) {
 func (s *site) clusterID(t *testing.T, h *testHost) uint64 {
 	t.Helper()
 	r, err := s.client(t, h).Status(t.Context(), h.clientURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r.Header.ClusterId
 }
 

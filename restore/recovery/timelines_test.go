@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -46,18 +48,14 @@ func newTimelinesSite(t *testing.T, timelines int) *timelinesSite {
 
 func (s *timelinesSite) open(id repository.TimelineID) {
 	s.Helper()
-	if err := s.repo.OpenTimeline(s.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "a test"}); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, s.repo.OpenTimeline(s.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "a test"}))
 }
 
 // ended is by what a timeline was superseded; zero where it lives.
 func (s *timelinesSite) ended(id repository.TimelineID) repository.TimelineID {
 	s.Helper()
 	by, _, err := s.repo.Superseded(s.Context(), id)
-	if err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, err)
 	return by.By
 }
 
@@ -85,9 +83,7 @@ func allTimelines(t *testing.T, done []TimelinesDone) []TimelinesDone {
 func TestPromise6OpenAndSupersede(t *testing.T) {
 	s := newTimelinesSite(t, 3)
 	earlier := timelineID(0xc, 1)
-	if err := s.repo.Supersede(t.Context(), repository.Superseded{Timeline: timelineID(oldCluster, 1), By: earlier, Reason: "long ago"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.repo.Supersede(t.Context(), repository.Superseded{Timeline: timelineID(oldCluster, 1), By: earlier, Reason: "long ago"}))
 	r := timelinesRequest(s.repo)
 	for range 2 {
 		if d := allTimelines(t, OpenTimelines(t.Context(), r)); d[0].Timeline != timelineID(newCluster, 1) || len(d[0].Superseded)+len(d[0].Warnings) > 0 {
@@ -200,9 +196,7 @@ func TestPromise6StoppedAnywhere(t *testing.T) {
 				}
 				broken := sinktest.NewFaulty(copyOf(t, sick.repo.Sink(), memory), fault(sinktest.Commit, step, errors.New("gone")))
 				repo, err := repository.Open(t.Context(), broken)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				well := newTimelinesSite(t, 2)
 				r := timelinesRequest(repo, well.repo)
 				first := SupersedeTimelines(t.Context(), r)
@@ -221,13 +215,9 @@ func TestPromise6StoppedAnywhere(t *testing.T) {
 func copyOf(t *testing.T, from, to sinks.Sink) sinks.Sink {
 	t.Helper()
 	for o, err := range from.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, err := sinks.Get(t.Context(), from, o.Name, o.Size)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := sinks.Put(t.Context(), to, o.Name, data, sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

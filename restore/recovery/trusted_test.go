@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -13,20 +15,14 @@ import (
 // users could have written, and no journal from a folder that they could write to.
 func TestFilesOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
-	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)))
 	dir := t.TempDir()
 	file, state := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "c.yaml.recovery")
-	if err := errors.Join(os.WriteFile(file, []byte(good), 0o600), os.Mkdir(state, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(file, []byte(good), 0o600), os.Mkdir(state, 0o700)))
 	if _, err := ReadConfig(file); err != nil {
 		t.Error(err)
 	}
-	if err := os.Chmod(state, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(state, 0o777))
 	if _, err := ReadConfig(file); !errors.Is(err, safedir.ErrOthers) {
 		t.Errorf("state-dir: %v", err)
 	}

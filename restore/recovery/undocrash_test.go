@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/store/yamlfile"
 )
@@ -27,9 +29,7 @@ func TestUndoneMemberCrashes(t *testing.T) {
 	wanted := filepath.Join(h.dir, "wanted")
 	script := func(name, text string) []string {
 		path := filepath.Join(h.dir, name)
-		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 		return []string{path}
 	}
 	h.cfg.Command.Status = script("status", "[ -e "+wanted+" ] || exit 3")

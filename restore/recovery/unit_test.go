@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -126,9 +128,7 @@ func TestTimes(t *testing.T) {
 		{3, host.EventBegun, PhaseRebuild, ""}, {20, host.EventBegun, PhaseRebuild, ""}, {27, host.EventDone, PhaseRebuild, ""},
 		{30, host.EventBegun, PhaseQuiesce, ""}, {30, host.EventBegun, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, ""},
 	} {
-		if err := k.take(host.Entry{Time: at.Add(time.Duration(e.after) * time.Second), Event: e.event, Phase: string(e.phase), Host: e.host}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.take(host.Entry{Time: at.Add(time.Duration(e.after) * time.Second), Event: e.event, Phase: string(e.phase), Host: e.host}))
 	}
 	want := []PhaseTime{
 		{PhaseQuiesce, 4 * time.Second, []HostTime{{"m1", 3 * time.Second}}},

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -23,9 +22,7 @@ func TestPasswords(t *testing.T) {
 	file := write(t, "password", "first\n")
 	c := parse(t, "etcd: {endpoints: ['http://h:2379'], user: root, password-file: "+file+"}\nrepository: {url: file:///b}\n")
 	for _, want := range []string{"first", "second"} {
-		if err := os.WriteFile(file, []byte(want+"\nrest\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(want+"\nrest\n"), 0o600))
 		if cfg, err := c.ClientConfig(); err != nil || cfg.Password != want || cfg.User != "root" || !cfg.DiscoverEndpoints {
 			t.Errorf("%+v, %v", cfg, err)
 		}
@@ -38,9 +35,7 @@ func TestPasswords(t *testing.T) {
 		return map[string]string{EtcdPasswordVariable: "third", HeartbeatURLVariable: "https://ping"}[key]
 	}
 	c, err := ParseWith([]byte(text+"heartbeat: {every: 2m}\n"), "f", env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if cfg, err := c.ClientConfig(); err != nil || cfg.Password != "third" {
 		t.Errorf("%v", err)
 	}
@@ -50,9 +45,7 @@ func TestPasswords(t *testing.T) {
 	c, err = ParseWith([]byte(least), "f", func(key string) string {
 		return map[string]string{HeartbeatURLVariable: "no url hunter2"}[key]
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if faults := c.Check(); len(faults) != 1 || !strings.Contains(faults[0].Error(), "heartbeat.url") || strings.Contains(faults[0].Error(), "hunter2") {
 		t.Errorf("%v", faults)
 	}
@@ -61,13 +54,9 @@ func TestPasswords(t *testing.T) {
 // Check finds keys that do not go together, without a network.
 func TestCheckKeys(t *testing.T) {
 	ours, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	with := func(identity string) []error {
 		return parse(t, least+"encryption: {recipients: "+ours.Recipient().String()+", identity-files: "+write(t, "id", identity)+"}\n").Check()
 	}
@@ -87,13 +76,9 @@ func TestWarnsOfModes(t *testing.T) {
 	text := least + "heartbeat: {url: 'https://ping/hunter2'}\n"
 	path := write(t, "agent.yaml", text)
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 1, 0o604: 1} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(path, mode))
 		c, err := ReadWith(path, none)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var found []error
 		for _, w := range c.Warnings() {
 			if strings.Contains(w.Error(), "chmod 600 "+path) && strings.Contains(w.Error(), "line 4: heartbeat.url") {

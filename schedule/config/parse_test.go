@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
@@ -19,9 +21,7 @@ func none(string) string { return "" }
 func parse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := ParseWith([]byte(text), "agent.yaml", none)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -138,9 +138,7 @@ func TestRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := ParseWith([]byte(least+c.more), "agent.yaml", none)
 			if c.want == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -180,9 +178,7 @@ func TestSecretsAreHidden(t *testing.T) {
 	const secret = "hunter2"
 	c := parse(t, least+"heartbeat: {url: 'https://ping/"+secret+"'}\n")
 	data, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, text := range []string{c.String(), string(data), fmt.Sprintf("%v %+v %#v", c, *c, c.Heartbeat), c.LogValue().String()} {
 		if strings.Contains(text, secret) {
 			t.Errorf("printed: %s", text)
@@ -222,9 +218,7 @@ func TestPlaintextStaysAtHome(t *testing.T) {
 
 func TestPeriods(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for schedule, want := range map[string][2]time.Duration{
 		"0 */6 * * *": {5 * time.Hour, 7 * time.Hour}, // clocks are changed
 		"0 1 * * *":   {23 * time.Hour, 25 * time.Hour},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
@@ -26,20 +28,14 @@ func TestReference(t *testing.T) {
 	r := &reference{t: t, comments: comments(t)}
 	fmt.Fprint(&r.out, pageHead)
 	example, err := os.ReadFile(filepath.Join("testdata", "example.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fmt.Fprintf(&r.out, "\n## A complete example\n\n```yaml\n%s```\n\n## All keys\n", example)
 	r.table("", "Config", reflect.ValueOf(Default()).Elem())
 	if *update {
-		if err := os.WriteFile(page, r.out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(page, r.out.Bytes(), 0o644))
 	}
 	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(got, r.out.Bytes()) {
 		t.Errorf("%s is not what the types say any more: run this test with -update", page)
 	}
@@ -57,14 +53,10 @@ type reference struct {
 func comments(t *testing.T) map[string]comment {
 	all := map[string]comment{}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range files {
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, decl := range tree.Decls {
 			gen, ok := decl.(*ast.GenDecl)
 			if !ok || gen.Tok != token.TYPE {
@@ -220,18 +212,14 @@ func initial(v reflect.Value) string {
 // The example of the page is right, and stands there whole.
 func TestExample(t *testing.T) {
 	data, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(data), "```yaml\n")
 	example, _, found := strings.Cut(rest, "```\n")
 	if !found {
 		t.Fatal("no example in the page")
 	}
 	c, err := ParseWith([]byte(example), "example.yaml", func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if w := c.Warnings(); len(w) > 0 {
 		t.Errorf("the example has warnings: %v", w)
 	}

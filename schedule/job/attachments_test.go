@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -19,19 +20,13 @@ import (
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o640))
 }
 
 func symlink(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(target, path))
 }
 
 // newPKI is a folder as kubeadm and kubelet make them, and something outside that
@@ -43,9 +38,7 @@ func newPKI(t *testing.T) (dir string) {
 	writeFile(t, filepath.Join(dir, "ca.key"), "its key")
 	writeFile(t, filepath.Join(dir, "etcd", "server.crt"), "a server's")
 	writeFile(t, filepath.Join(dir, "empty.conf"), "")
-	if err := os.Mkdir(filepath.Join(dir, "none"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "none"), 0o700))
 	writeFile(t, filepath.Join(dir, "..2026", "token"), "secret")
 	symlink(t, "..2026", filepath.Join(dir, "..data"))
 	symlink(t, "..data/token", filepath.Join(dir, "token"))
@@ -58,9 +51,7 @@ func newPKI(t *testing.T) (dir string) {
 func sources(t *testing.T, path string) []snapshot.AttachmentSource {
 	t.Helper()
 	all, err := Attachments([]Attachment{{Name: "pki", Path: path}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 
@@ -80,13 +71,9 @@ func tarEntries(t *testing.T, data []byte) map[string]string {
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		content, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all[h.Name] = string(content)
 		if h.Typeflag == tar.TypeSymlink {
 			all[h.Name] = "-> " + h.Linkname
@@ -100,17 +87,11 @@ func tarEntries(t *testing.T, data []byte) map[string]string {
 func TestPack(t *testing.T) {
 	dir := newPKI(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, "agent.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer listener.Close()
-	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	data, content, err := pack(t, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]string{
 		"ca.crt": "the CA", "ca.key": "its key", "etcd/": "", "etcd/server.crt": "a server's", "empty.conf": "", "none/": "",
 		"..2026/": "", "..2026/token": "secret", "..data": "-> ..2026", "token": "-> ..data/token",
@@ -155,35 +136,23 @@ func TestPackRefuses(t *testing.T) {
 		want  []string
 	}{
 		{"nothing there", func(t *testing.T, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(dir))
 		}, []string{"/pki", "no such file"}},
 		{"no file in it", func(t *testing.T, dir string) {
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.MkdirAll(filepath.Join(dir, "x"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(dir))
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, "x"), 0o700))
 		}, []string{"there is no file in", "/pki"}},
 		{"a link to nothing", func(t *testing.T, dir string) { symlink(t, "gone", filepath.Join(dir, "dangling")) }, []string{"/pki/dangling leads to gone"}},
 		{"a link to a folder outside", func(t *testing.T, dir string) { symlink(t, "../outside", filepath.Join(dir, "folder")) }, []string{"/pki/folder leads to ../outside, which is no file"}},
 		{"too large", func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "large"), "")
-			if err := os.Truncate(filepath.Join(dir, "large"), snapshot.AttachmentLimit); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Truncate(filepath.Join(dir, "large"), snapshot.AttachmentLimit))
 		}, []string{"/pki/large", "67108864", "list less"}},
 		{"not readable", func(t *testing.T, dir string) {
-			if err := os.Chmod(filepath.Join(dir, "ca.key"), 0); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(filepath.Join(dir, "ca.key"), 0))
 		}, []string{"/pki/ca.key", "permission denied"}},
 		{"a folder that is not readable", func(t *testing.T, dir string) {
-			if err := os.Chmod(filepath.Join(dir, "etcd"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(filepath.Join(dir, "etcd"), 0o700))
 		}, []string{"/pki/etcd", "permission denied"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -221,9 +190,7 @@ func TestPackRefuses(t *testing.T) {
 func opened(t *testing.T, dir string) {
 	t.Helper()
 	for above := filepath.Dir(dir); above != os.TempDir() && above != "/"; above = filepath.Dir(above) {
-		if err := os.Chmod(above, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(above, 0o755))
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type() != 0 {
@@ -235,9 +202,7 @@ func opened(t *testing.T, dir string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func TestCheck(t *testing.T) {

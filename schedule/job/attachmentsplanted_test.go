@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestPackPlanted: a backup that root makes holds no file of root's that the owner of the
@@ -35,9 +37,7 @@ func TestPackPlanted(t *testing.T) {
 			secret, theirs := filepath.Join(root, "ours", "secret"), filepath.Join(root, "theirs")
 			writeFile(t, secret, "root's")
 			writeFile(t, filepath.Join(theirs, "file"), "theirs")
-			if err := errors.Join(c.plant(secret, theirs), os.Lchown(theirs, 2379, 2379)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, errors.Join(c.plant(secret, theirs), os.Lchown(theirs, 2379, 2379)))
 			if _, _, err := pack(t, filepath.Join(theirs, c.path)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
 )
 
 // unsteady is a file that always has more bytes than its size says: what a file
@@ -20,9 +22,7 @@ const unsteady = "/proc/self/status"
 // it never stands still.
 func TestPackChanging(t *testing.T) {
 	steady := filepath.Join(t.TempDir(), "steady")
-	if err := os.WriteFile(steady, []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(steady, []byte("content"), 0o600))
 	for _, tt := range []struct{ changes, opened int }{{0, 1}, {1, 2}, {steadyTries - 1, steadyTries}, {steadyTries, steadyTries}} {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -37,9 +38,7 @@ func newWorld(t *testing.T) *world {
 	c, err := store.StartCluster(ctx, store.ClusterConfig{
 		DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{LogLevel: "error", LogOutputs: []string{"/dev/null"}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	w := &world{}
 	if w.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()}); err != nil {
@@ -62,9 +61,7 @@ func (w *world) take(t *testing.T, all []snapshot.AttachmentSource, to ...sinks.
 func openRepo(t *testing.T, s sinks.Sink) *repository.Repository {
 	t.Helper()
 	r, err := repository.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -72,9 +69,7 @@ func namesIn(t *testing.T, s sinks.Sink) []string {
 	t.Helper()
 	var all []string
 	for o, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, o.Name)
 	}
 	return all
@@ -83,9 +78,7 @@ func namesIn(t *testing.T, s sinks.Sink) []string {
 func verified(t *testing.T, w *world, r *repository.Repository) *report.Report {
 	t.Helper()
 	got, _, err := verify.Repository(t.Context(), r, verify.Request{Level: report.Checksum, Identities: []age.Identity{w.identity}, ScratchDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return got
 }
 
@@ -96,18 +89,12 @@ func TestStoreAndExtract(t *testing.T) {
 	dir := newPKI(t)
 	memory := sinktest.NewMemory()
 	result, err := w.take(t, sources(t, dir), memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	repo := openRepo(t, memory)
 	m, err := snapshot.ReadManifest(t.Context(), repo, result.Outcomes[0].Manifest.Timeline, result.Outcomes[0].Manifest.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := FindAttachment(m, "pki")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c.Files != 7 || c.Links != 2 || c.Host == "" || !c.Object.Encrypted() || c.Object.Name != repository.AttachmentName(m.Timeline, m.ID, 1, "pki") {
 		t.Errorf("%+v", c)
 	}
@@ -140,9 +127,7 @@ func TestStoreAndExtract(t *testing.T) {
 		t.Errorf("extracted twice to one place: %v", err)
 	}
 	other, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	elsewhere := filepath.Join(t.TempDir(), "none")
 	if _, err := ExtractAttachment(t.Context(), repo, c, []age.Identity{other}, elsewhere); err == nil {
 		t.Error("another identity opened it")
@@ -155,9 +140,7 @@ func TestStoreAndExtract(t *testing.T) {
 		spoiled := sinktest.NewMemory()
 		for _, name := range namesIn(t, memory) {
 			data, err := sinks.Get(t.Context(), memory, name, 1<<30)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if name == c.Object.Name {
 				data = slices.Clone(data)
 				data[(atFile+len(data))%len(data)] ^= 4
@@ -178,9 +161,7 @@ func TestStoreAndExtract(t *testing.T) {
 			t.Errorf("byte %d flipped: something is left: %v", atFile, err)
 		}
 	}
-	if err := memory.Delete(t.Context(), c.Object.Name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, memory.Delete(t.Context(), c.Object.Name))
 	if got := verified(t, w, repo); got.Status() != report.Damaged || !namesObject(got, c.Object.Name) {
 		t.Errorf("it is gone: verify says %s", got.Status())
 	}
@@ -217,9 +198,7 @@ func TestPromise1AttachmentsCompleteOrAbsent(t *testing.T) {
 	dir := newPKI(t)
 	two := func() []snapshot.AttachmentSource {
 		all, err := Attachments([]Attachment{{Name: "pki", Path: dir}, {Name: "ca", Path: filepath.Join(dir, "ca.crt")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return all
 	}
 	injected := errors.New("injected")
@@ -264,9 +243,7 @@ func TestPromise1AttachmentsCompleteOrAbsent(t *testing.T) {
 			}
 			for _, one := range c.Manifests[0].Attachments {
 				r, err := snapshot.OpenAttachment(t.Context(), repo, one, w.identity)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if data, err := io.ReadAll(r); err != nil || len(data) == 0 {
 					t.Errorf("%s: %d bytes, %v", one.Name, len(data), err)
 				}
@@ -315,9 +292,7 @@ func TestAttachmentIsSealed(t *testing.T) {
 	}
 	for _, name := range namesIn(t, memory) {
 		data, err := sinks.Get(t.Context(), memory, name, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, secret := range []string{"its key", "server.crt", "ca.key"} {
 			if bytes.Contains(data, []byte(secret)) {
 				t.Errorf("%s shows %q", name, secret)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 type tarMember struct {
@@ -26,18 +28,14 @@ func tarOf(t *testing.T, members ...tarMember) []byte {
 		} else {
 			h.Linkname = m.content
 		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.WriteHeader(h))
 		if m.kind == tar.TypeReg {
 			if _, err := w.Write([]byte(m.content)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	return out.Bytes()
 }
 
@@ -61,9 +59,7 @@ func filesBelow(t *testing.T, dir string) map[string]string {
 		all[name] = string(data)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }
 
@@ -97,16 +93,10 @@ func TestPromise3UnpackIsSafe(t *testing.T) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "dir"), filepath.Join(top, "outside")
 			for _, d := range []string{dir, outside} {
-				if err := os.Mkdir(d, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Mkdir(d, 0o700))
 			}
-			if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink("../outside", filepath.Join(dir, "away")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), []byte("mine"), 0o600))
+			require.NoError(t, os.Symlink("../outside", filepath.Join(dir, "away")))
 			_, err := unpack(bytes.NewReader(tarOf(t, tt.members...)), dir)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v: want %q in it", err, tt.want)

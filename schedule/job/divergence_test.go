@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -30,9 +31,7 @@ func quickly(ctx context.Context, cli *client.Client, pause time.Duration) (Comp
 func dialCluster(t *testing.T, c *storetest.Cluster) *client.Client {
 	t.Helper()
 	client, err := client.Dial(t.Context(), c.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -68,9 +67,7 @@ func namesOf(members []Member) string {
 func alter(t *testing.T, c *storetest.Cluster, i int, key string) {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(c.Member(i).DataDir, "member", "snap", "db"), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	altered := 0
 	err = db.Update(func(tx *bbolt.Tx) error {
 		rows := tx.Bucket([]byte("key"))
@@ -88,9 +85,7 @@ func alter(t *testing.T, c *storetest.Cluster, i int, key string) {
 			return rows.Put(slices.Clone(k), data)
 		})
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, db.Close()))
 	if altered == 0 {
 		t.Fatalf("nothing was altered: there is no %s", key)
 	}
@@ -161,9 +156,7 @@ func TestCompare(t *testing.T) {
 func memberID(t *testing.T, etcd *clientv3.Client, c *storetest.Cluster, i int) uint64 {
 	t.Helper()
 	resp, err := etcd.Status(t.Context(), c.Endpoints()[i])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.Header.MemberId
 }
 
@@ -193,9 +186,7 @@ func TestCompareUnderLoad(t *testing.T) {
 				if errors.Is(err, client.ErrNoBarrier) {
 					continue // a leader is elected
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if len(r.Divergent) > 0 || r.Err() != nil {
 					t.Fatalf("a false alarm: %+v", r)
 				}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Progress arrives in order, its end in any case, and then the result.
@@ -192,9 +194,7 @@ func TestPromise2Terminated(t *testing.T) {
 func TestPromise1ParentKilled(t *testing.T) {
 	dir := t.TempDir()
 	parent := exec.Command(os.Args[0], parentArgument, dir)
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, parent.Start())
 	pid := 0
 	eventually(t, "the child starts", func() bool {
 		raw, _ := os.ReadFile(filepath.Join(dir, "pid"))
@@ -204,9 +204,7 @@ func TestPromise1ParentKilled(t *testing.T) {
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Fatalf("the child is not there: %v", err)
 	}
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
 	eventually(t, "the child tidies up", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "tidied"))
@@ -219,9 +217,7 @@ func TestPromise1ParentKilled(t *testing.T) {
 func TestPromise1InputEnds(t *testing.T) {
 	dir := t.TempDir()
 	line, err := orderLine(childAsked{Do: "wait", Dir: dir}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], childArgument)
 	cmd.Stdin = bytes.NewReader(line)
 	out, err := cmd.Output()

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -25,9 +27,7 @@ func newRepo(t *testing.T) (*sinktest.Memory, *repository.Repository) {
 	t.Helper()
 	m := sinktest.NewMemory()
 	r, err := repository.Init(t.Context(), m, time.Now().AddDate(-1, 0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, r
 }
 
@@ -45,9 +45,7 @@ func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o O
 	t.Helper()
 	a := &agent{name: name, host: &host{Sink: s}, ended: make(chan struct{})}
 	repo, err := repository.Open(context.Background(), a.host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	o.Exclusive, o.Agent = true, name
 	if a.runner, err = NewRunner(repo, o, entries); err != nil {
 		t.Fatal(err)
@@ -93,18 +91,12 @@ func (a *agent) wake() {
 func results(t *testing.T, s sinks.Sink, job string) map[string]repository.JobResult {
 	t.Helper()
 	r, err := repository.Open(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := map[string]repository.JobResult{}
 	for obj, err := range s.List(context.Background(), "jobs/"+job+"/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, slot, failed, err := repository.ParseJobName(obj.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if failed > 0 {
 			continue
 		}
@@ -252,9 +244,7 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 	}
 	for _, s := range specs {
 		table, err := s.Timetable(repo.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all := results(t, memory, s.Name)
 		want := slotsOf(table, begin.Add(time.Minute), begin.Add(long))
 		for _, at := range want {
@@ -288,9 +278,7 @@ func simulate(t *testing.T, seed uint64, long time.Duration) {
 func names(t *testing.T, s sinks.Sink, prefix string) (all []string) {
 	t.Helper()
 	for obj, err := range s.List(context.Background(), prefix, "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, strings.TrimPrefix(obj.Name, prefix))
 	}
 	return all

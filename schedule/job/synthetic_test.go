@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -40,9 +41,7 @@ func TestPromise1Make(t *testing.T) {
 		t.Fatalf("plan %+v, %v", p, err)
 	}
 	m, err := MakeSynthetic(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.tidy()
 	s := m.Synthesis
 	if m.ID != id || m.Facts.RaftIndex != 52 || m.Facts.Revision != 51 || m.Barrier != nil || m.Source.Version != "3.6.0" || m.Source.MemberID != 0 ||
@@ -70,14 +69,10 @@ func TestPromise1Make(t *testing.T) {
 		t.Errorf("made again: %v", err)
 	}
 	r.puts(5)
-	if err := os.RemoveAll(filepath.Join(r.dir, r.id.String(), "l0")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(r.dir, r.id.String(), "l0")))
 	r.archive(r.entries, 4)
 	next, err := MakeSynthetic(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if s := next.Synthesis; s.Base != id || s.Origin != real.ID || s.Generation != 2 || s.Entries != 5 {
 		t.Errorf("synthesis %+v", s)
 	}
@@ -214,9 +209,7 @@ func TestPromise2BadBackups(t *testing.T) {
 	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep, verdict.SeenBackup(bad)), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(r.dir, filepath.FromSlash(gone.Object.Name))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(r.dir, filepath.FromSlash(gone.Object.Name))))
 	p, err := planSynthetic(t.Context(), r.options())
 	if err != nil || p.Base.ID != good.ID || len(p.Skipped) != 2 || p.Entries != 30 {
 		t.Fatalf("plan %+v, %v", p, err)
@@ -269,9 +262,7 @@ func TestPromise3Stamps(t *testing.T) {
 // recipients encrypted.
 func TestPromise4Encrypted(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keys := []age.Recipient{identity.Recipient()}
 	for _, test := range []struct {
 		name      string
@@ -345,12 +336,8 @@ func TestPromise5Cancelled(t *testing.T) {
 func hashOf(t *testing.T, repo *repository.Repository, m *snapshot.Manifest) snapshot.HashKV {
 	t.Helper()
 	pages, err := snapshot.OpenStored(repo, m).ReaderAt(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	hash, err := snapshot.ReadHashKV(t.Context(), pages, snapshot.OpenStored(repo, m).Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return hash
 }

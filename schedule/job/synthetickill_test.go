@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 )
 
@@ -48,18 +50,12 @@ func TestPromise5Killed(t *testing.T) {
 			cmd.Env = append(os.Environ(), "KILL_IN="+phase)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
 			if _, err := out.Read(make([]byte, 1)); err != nil {
 				t.Errorf("the phase never came: %v", err)
 			}
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 			if left := r.catalog(); len(left.Manifests) != 1 {
 				t.Errorf("catalog %+v", left)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/snapshot"
@@ -57,14 +59,10 @@ func takeFrom(t *testing.T, c *storetest.Cluster, s sinks.Sink) *snapshot.Manife
 func logOf(t *testing.T, dataDir string, last uint64) (all []raftlog.Entry) {
 	t.Helper()
 	log, err := walfile.Open(filepath.Join(dataDir, "member", "wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer log.Close()
 	for e, err := range log.Entries(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if e.Index <= last {
 			all = append(all, e)
 		}
@@ -83,9 +81,7 @@ func TestPromise1RealMembers(t *testing.T) {
 			cluster := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: storetest.MixedArgs()})
 			r := newRig(t)
 			elsewhere, err := disk.New(filepath.Join(t.TempDir(), "elsewhere"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { elsewhere.Close() })
 			mixed := storetest.StartMixed(t, cluster, storetest.MixedOptions{Ops: 500, Seed: 11, Observations: 4})
 			mixed.WaitFor(t, 0.3)
@@ -110,9 +106,7 @@ func TestPromise1RealMembers(t *testing.T) {
 			}
 
 			m, err := MakeSynthetic(t.Context(), r.options())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			r.tidy()
 			if m.Synthesis.CheckpointHashesEqual == 0 || m.HashKV.Hash != real.HashKV.Hash || m.HashKV.Revision != real.HashKV.Revision || m.HashKV.CompactedRevision != real.HashKV.CompactedRevision {
 				t.Errorf("HashKV %+v, live %+v; %+v", m.HashKV, real.HashKV, m.Synthesis)
@@ -167,16 +161,12 @@ func sameBuckets(t *testing.T, made, object string) {
 	var sides []replaying.Side
 	for _, path := range []string{made, sent} {
 		image, err := snapshot.OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !image.HasHash() {
 			t.Errorf("%s has no SHA-256 at its end", path)
 		}
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer f.Close()
 		sides = append(sides, replaying.Side{Name: filepath.Base(path), R: f, Size: image.Size()})
 	}
@@ -191,13 +181,9 @@ func sameBuckets(t *testing.T, made, object string) {
 func (r *rig) adopt(t *testing.T, from sinks.Sink, m *snapshot.Manifest) {
 	t.Helper()
 	for o, err := range from.List(t.Context(), m.Timeline.String()+"/full/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		in, err := from.Open(t.Context(), o.Name, 0, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var data bytes.Buffer
 		if _, err := io.Copy(&data, in); err != nil {
 			t.Fatal(err)
@@ -213,9 +199,7 @@ func (r *rig) adopt(t *testing.T, from sinks.Sink, m *snapshot.Manifest) {
 func (r *rig) passes(t *testing.T, backup string, level report.Level, compared ...string) {
 	t.Helper()
 	rep, _, err := verify.Repository(t.Context(), r.repo, verify.Request{Backup: backup, Level: level, ScratchDir: r.scratch, Tool: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reached := false
 	for _, c := range rep.Checks {
 		if c.Status != report.Passed {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -61,18 +62,12 @@ func newRig(t testing.TB) *rig {
 func newLog(t testing.TB) *rig {
 	t.Helper()
 	r := newRig(t)
-	if err := r.repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: r.id, Created: rigBegan, Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: r.id, Created: rigBegan, Reason: "test"}))
 	member := uint64(1)
 	urls, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := proto.Marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: urls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.entries = append(r.entries, raftlog.Entry{Index: 1, Term: 2, Type: raftpb.EntryConfChange, Data: data})
 	r.request(&etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
 	return r

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata"
+
+	"github.com/stretchr/testify/require"
 )
 
 func zone(t *testing.T, name string) *time.Location {
 	t.Helper()
 	z, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return z
 }
 
@@ -24,9 +24,7 @@ func timetable(t *testing.T, s Spec) *Timetable {
 		s.Name = "full"
 	}
 	table, err := s.Timetable("seed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return table
 }
 
@@ -75,9 +73,7 @@ func TestDaylightSaving(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			table := timetable(t, Spec{Schedule: tt.schedule, Zone: zone(t, tt.zone)})
 			from, err := time.Parse(time.RFC3339, tt.from)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var got []string
 			for _, at := range slotsOf(table, from, from.Add(time.Duration(tt.hours)*time.Hour)) {
 				got = append(got, at.Format(time.RFC3339))

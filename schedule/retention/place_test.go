@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -42,16 +44,12 @@ func (p *place) clone(t testing.TB) *place {
 	t.Helper()
 	c := newPlace(p.now)
 	for o, err := range p.Memory.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		data, err := sinks.Get(t.Context(), p.Memory, o.Name, 1<<20)
 		if err == nil {
 			_, err = sinks.Put(t.Context(), c.Memory, o.Name, data, sinks.CreateOptions{})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	c.times, c.locked = maps.Clone(p.times), maps.Clone(p.locked)
 	return c

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
@@ -144,14 +146,10 @@ func TestPromise2Damaged(t *testing.T) {
 // The rules, each by itself.
 func TestRules(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := func(s string) time.Time {
 		when, err := time.Parse("2006-01-02 15:04", s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return when
 	}
 	for name, c := range map[string]struct {
@@ -380,9 +378,7 @@ func TestPromise1Asserted(t *testing.T) {
 		"the newest":  func(p *Plan) { p.Delete = []Deletion{{Timeline: timelineA, Backup: p.Keep[len(p.Keep)-1].Backup}} },
 	} {
 		plan := NewPlan(inv, policy, r.place.now)
-		if err := plan.holds(inv); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, plan.holds(inv))
 		spoil(plan)
 		if err := plan.holds(inv); err == nil || !strings.Contains(err.Error(), "would break a promise") {
 			t.Errorf("%s: %v", name, err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
@@ -18,14 +20,10 @@ import (
 func onS3(t *testing.T, url string) (*repository.Repository, []string) {
 	t.Helper()
 	cfg, err := s3.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Retry.For = time.Minute
 	sink, err := s3.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	repo, err := repository.Open(t.Context(), sink)
 	if err == nil {
@@ -42,9 +40,7 @@ func onS3(t *testing.T, url string) (*repository.Repository, []string) {
 		r.full(timelineA)
 	}
 	for o, err := range r.place.Memory.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if o.Name == "requorum.json" {
 			continue
 		}
@@ -52,9 +48,7 @@ func onS3(t *testing.T, url string) (*repository.Repository, []string) {
 		if err == nil {
 			_, err = sinks.Put(t.Context(), sink, o.Name, data, sinks.CreateOptions{Lock: strings.Contains(o.Name, "/full/")})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return repo, r.backups(timelineA)
 }
@@ -129,8 +123,6 @@ func TestDeniedInS3(t *testing.T) {
 func segments(t *testing.T, repo *repository.Repository) int {
 	t.Helper()
 	all, err := repo.Segments(t.Context(), timelineA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return len(all)
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // site serves the page as an agent does, of a status that can be exchanged.
@@ -56,9 +58,7 @@ func TestPagesAreDrawn(t *testing.T) {
 	for _, p := range pages {
 		url, _ := site(t, p.st)
 		resp, err := http.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "</html>") {
@@ -235,12 +235,8 @@ func TestPageImages(t *testing.T) {
 		}
 		url, _ := site(t, p.st)
 		b.open(url, look{width: 1280})
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, small(t, b.screenshot()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		require.NoError(t, os.WriteFile(file, small(t, b.screenshot()), 0o644))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // browser is a headless Chromium that is driven over a pipe (the DevTools
@@ -57,21 +59,15 @@ func startBrowser(t *testing.T) *browser {
 		t.Skip("SKIPPED: there is no chromium: the status page is not tested in a browser (apt-get install chromium)")
 	}
 	in, inChild, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	outChild, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 		"--hide-scrollbars", "--force-color-profile=srgb", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{outChild, inChild}        // its 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its helpers
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	outChild.Close()
 	inChild.Close()
 	b := &browser{t: t, out: out, waiting: map[int]chan message{}}

@@ -5,15 +5,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestStatusIsDocumented: docs/json.md names every field of the status, and every kind
 // of problem.
 func TestStatusIsDocumented(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/json.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, doc, ok := strings.Cut(string(raw), "\n## Status\n")
 	if !ok {
 		t.Fatal("docs/json.md has no section Status")
@@ -53,9 +53,7 @@ func TestStatusIsDocumented(t *testing.T) {
 // TestRoutesAreDocumented: docs/api.md has every route, with an example.
 func TestRoutesAreDocumented(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, route := range []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /api/v1/status", "GET /api/v1/backups", "GET /api/v1/jobs", "POST /api/v1/jobs/NAME", "GET /api/v1/jobs/NAME/SLOT"} {
 		_, section, ok := strings.Cut(string(raw), "**`"+route+"`**")
 		section, _, _ = strings.Cut(section, "\n**`")

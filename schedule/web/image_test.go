@@ -7,6 +7,8 @@ import (
 	"image/png"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // small writes a screenshot with 256 colours: its most frequent ones, and the
@@ -14,9 +16,7 @@ import (
 func small(t *testing.T, screenshot []byte) []byte {
 	t.Helper()
 	im, err := png.Decode(bytes.NewReader(screenshot))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	count := map[color.RGBA]int{}
 	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(im.At(x, y)).(color.RGBA) }
 	b := im.Bounds()
@@ -48,8 +48,6 @@ func small(t *testing.T, screenshot []byte) []byte {
 		}
 	}
 	var file bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&file, out))
 	return file.Bytes()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
@@ -91,9 +92,7 @@ func full() *Status {
 func gather(t *testing.T, s *Status) []*dto.MetricFamily {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	if err := NewMetrics(reg, func() *Status { return s }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, NewMetrics(reg, func() *Status { return s }))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatalf("a scrape fails: %v", err)
@@ -116,14 +115,10 @@ func exposition(t *testing.T, families []*dto.MetricFamily) string {
 func currentFile(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if string(got) != want {
 		t.Errorf("%s is not current: run this test with -update and look at the difference", path)
 	}
@@ -156,9 +151,7 @@ func goVersion() string {
 // Names, units and help as Prometheus wants them.
 func TestLint(t *testing.T) {
 	found, err := promlint.NewWithMetricFamilies(gather(t, full())).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, p := range found {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -247,9 +240,7 @@ func TestCardinality(t *testing.T) {
 // Several scrapes at once.
 func TestConcurrentScrapes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	if err := NewMetrics(reg, full); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, NewMetrics(reg, full))
 	if err := NewMetrics(reg, full); err == nil {
 		t.Error("the same metrics registered twice, without an error")
 	}
@@ -353,9 +344,7 @@ func TestKindsAreAll(t *testing.T) {
 func stringConstants(t *testing.T, file, prefix string) (values []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || !strings.HasPrefix(spec.Names[0].Name, prefix) || len(spec.Values) == 0 {
@@ -363,9 +352,7 @@ func stringConstants(t *testing.T, file, prefix string) (values []string) {
 		}
 		if literal, ok := spec.Values[0].(*ast.BasicLit); ok && literal.Kind == token.STRING {
 			v, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			values = append(values, v)
 		}
 		return true

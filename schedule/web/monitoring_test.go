@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/requorum/requorum/verify/report"
@@ -45,18 +46,14 @@ type alertRule struct {
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return data
 }
 
 func readAlerts(t *testing.T) []alertRule {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []alertRule } }
-	if err := yaml.Unmarshal(readFile(t, filepath.Join(monitoring, "alerts.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(readFile(t, filepath.Join(monitoring, "alerts.yaml")), &file))
 	var all []alertRule
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
@@ -138,9 +135,7 @@ func TestAlertsAreTested(t *testing.T) {
 			Checks []check `yaml:"alert_rule_test"`
 		}
 	}
-	if err := yaml.Unmarshal(readFile(t, filepath.Join(monitoring, "alerts_test.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(readFile(t, filepath.Join(monitoring, "alerts_test.yaml")), &file))
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, test := range file.Tests {
 		fired := map[string]bool{}
@@ -197,9 +192,7 @@ func TestPromtoolMetrics(t *testing.T) {
 func promtool(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(top, ".cache", "bin", "promtool"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	must := os.Getenv("REQUORUM_CI") == "1"
 	if _, err := os.Stat(path); err == nil && !must {
 		return path
@@ -229,9 +222,7 @@ func TestDashboard(t *testing.T) {
 			List []struct{ Name, Definition string }
 		}
 	}
-	if err := json.Unmarshal(readFile(t, filepath.Join(monitoring, "dashboard.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(readFile(t, filepath.Join(monitoring, "dashboard.json")), &dashboard))
 	if dashboard.UID == "" || dashboard.Title == "" || len(dashboard.Panels) == 0 {
 		t.Error("the dashboard has no uid, title or panels")
 	}
@@ -280,9 +271,7 @@ func TestDashboardExpressions(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(readFile(t, filepath.Join(monitoring, "dashboard.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(readFile(t, filepath.Join(monitoring, "dashboard.json")), &dashboard))
 	type rule struct{ Record, Expr string }
 	var rules []rule
 	for _, p := range dashboard.Panels {
@@ -291,13 +280,9 @@ func TestDashboardExpressions(t *testing.T) {
 		}
 	}
 	data, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 	if out, err := exec.CommandContext(t.Context(), tool, "check", "rules", "--lint=none", path).CombinedOutput(); err != nil {
 		t.Errorf("an expression of the dashboard is not PromQL: %v\n%s", err, out)
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func render(t *testing.T, st *Status) string {
@@ -91,9 +93,7 @@ func TestContrast(t *testing.T) {
 
 func luminance(t *testing.T, hex string) float64 {
 	n, err := strconv.ParseUint(hex, 16, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	part := func(shift int) float64 {
 		c := float64(n>>shift&255) / 255
 		if c <= .03928 {

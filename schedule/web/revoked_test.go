@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 )
 
@@ -26,26 +28,18 @@ func TestRevocation(t *testing.T) {
 	ca.issue(t, "server", file("s.crt"), file("s.key"))
 	clients.issue(t, "prometheus", file("c.crt"), file("c.key"))
 	pair, err := tls.LoadX509KeyPair(file("c.crt"), file("c.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	good, err := os.ReadFile(clients.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, err := os.ReadFile(others.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := sha256.Sum256(pair.Certificate[0])
 	put := func(path string, data []byte) func() error {
 		return func() error { return os.WriteFile(path, data, 0o600) }
 	}
 	deny := file("deny")
 	whole := func() error { return errors.Join(put(clients.file, good)(), put(deny, []byte("# none yet\n"))()) }
-	if err := whole(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, whole())
 	url := "https://" + serve(t, config.Listen{Address: "127.0.0.1:0", Cert: file("s.crt"), Key: file("s.key"), ClientCA: clients.file, DenyFile: deny}) + "/api/v1/status"
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -76,18 +70,14 @@ func TestRevocation(t *testing.T) {
 		if code, _, err := get(open); code != http.StatusOK || err != nil {
 			t.Fatalf("%s: before: %d %v", name, code, err)
 		}
-		if err := revoke(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, revoke())
 		if code, closed, err := get(open); err != nil || code != http.StatusForbidden || !closed {
 			t.Errorf("%s: over the open connection: %d, closed %t, %v", name, code, closed, err)
 		}
 		if code, _, err := get(client()); err == nil {
 			t.Errorf("%s: a new connection was let in, and answered %d", name, code)
 		}
-		if err := whole(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, whole())
 		if code, _, err := get(client()); code != http.StatusOK || err != nil {
 			t.Errorf("%s: after it was undone: %d %v", name, code, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -38,9 +40,7 @@ func TestRunbooks(t *testing.T) {
 		}
 	}
 	pages, err := os.ReadDir(runbooks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, p := range pages {
 		name := strings.TrimSuffix(p.Name(), ".md")
 		if name != "README" && wantAlerts[name] == nil {
@@ -68,9 +68,7 @@ func TestRunbooksAreTrue(t *testing.T) {
 	keys := string(readFile(t, filepath.Join(top, "docs", "agent-configuration.md")))
 	fields := statusFields(t)
 	pages, err := filepath.Glob(filepath.Join(runbooks, "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checked := 0
 	for _, page := range pages {
 		text, name := string(readFile(t, page)), filepath.Base(page)
@@ -143,13 +141,9 @@ func statusFields(t *testing.T) map[string]bool {
 	s.Archive.Gaps = []archive.Gap{{Found: now}}
 	s.Repository.Backups[0].Damaged = "x"
 	data, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var document any
-	if err := json.Unmarshal(data, &document); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &document))
 	fields := map[string]bool{}
 	var walk func(parent string, v any)
 	walk = func(parent string, v any) {

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 )
 
@@ -32,21 +34,15 @@ type authority struct {
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := authority{cert, key, filepath.Join(t.TempDir(), name+".crt")}
 	writePEM(t, a.file, "CERTIFICATE", der)
 	return a
@@ -56,39 +52,29 @@ func newAuthority(t *testing.T, name string) authority {
 func (a authority) issue(t *testing.T, name, cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &k.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	writePEM(t, cert, "CERTIFICATE", der)
 	writePEM(t, key, "PRIVATE KEY", raw)
 }
 
 func writePEM(t *testing.T, path, kind string, der []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 // serve runs a server until the test ends, and gives its address.
 func serve(t *testing.T, c config.Listen) string {
 	t.Helper()
 	ln, err := Listen(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	h := Current(c, New(Options{Status: statusOf(known()), Trigger: demandDone}), slog.New(slog.DiscardHandler))
@@ -138,17 +124,11 @@ func TestRotation(t *testing.T) {
 	}
 	is("at first", "first")
 	ca.issue(t, "second", filepath.Join(dir, "new.crt"), filepath.Join(dir, "new.key"))
-	if err := os.Rename(filepath.Join(dir, "new.crt"), cert); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "new.crt"), cert))
 	is("with half of a new pair", "first")
-	if err := os.Rename(filepath.Join(dir, "new.key"), key); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "new.key"), key))
 	is("after the rotation", "second")
-	if err := os.Remove(cert); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(cert))
 	is("without a file", "second")
 	if _, _, err := get(t, url, &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11}); err == nil {
 		t.Error("TLS 1.1 was let in")
@@ -177,9 +157,7 @@ func TestClientCertificates(t *testing.T) {
 		}
 		if name != "" {
 			pair, err := tls.LoadX509KeyPair(file(name+".crt"), file(name+".key"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			config.Certificates = []tls.Certificate{pair}
 		}
 		_, _, err := get(t, url, config)
@@ -192,12 +170,8 @@ func TestClientCertificates(t *testing.T) {
 		t.Error(err)
 	}
 	pem, err := os.ReadFile(others.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(clients.file, pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(clients.file, pem, 0o600))
 	if with("c") == nil {
 		t.Error("a client of a CA that was taken away got in")
 	}
@@ -210,9 +184,7 @@ func TestClientCertificates(t *testing.T) {
 // holds nothing up for longer than promised.
 func TestServeEnds(t *testing.T) {
 	ln, err := Listen(t.Context(), config.Listen{Address: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	inside, out := make(chan bool), make(chan bool)
 	done := make(chan error, 1)
@@ -263,9 +235,7 @@ func TestManyConnections(t *testing.T) {
 		var all []net.Conn
 		for n := range mostConnections + 10 {
 			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer conn.Close()
 			if all = append(all, conn); n%2 == 0 { // half of a request, or of a handshake
 				_, _ = conn.Write([]byte("G")) // it may be closed
@@ -290,9 +260,7 @@ func TestSlowClient(t *testing.T) {
 	t.Parallel()
 	address := serve(t, config.Listen{Address: "127.0.0.1:0"})
 	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")); err != nil {
 		t.Fatal(err)

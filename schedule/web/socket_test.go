@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/config"
 )
 
@@ -57,19 +59,13 @@ func TestWhoStartsJobs(t *testing.T) {
 		return "x", nil
 	}})
 	dir, err := os.MkdirTemp("/tmp", "requorum-socket-") // as its path is short
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "run", "agent.sock")
 	ln, err := ListenSocket(t.Context(), path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	port, err := Listen(t.Context(), config.Listen{Address: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	for _, l := range []net.Listener{ln, port} {
@@ -88,9 +84,7 @@ func TestWhoStartsJobs(t *testing.T) {
 		t.Errorf("this user: %s %v", answer, err)
 	}
 	r, err := http.Post("http://"+port.Addr().String()+"/api/v1/jobs/prune", "application/json", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Body.Close()
 	if r.StatusCode != http.StatusForbidden || started.Load() != 1 {
 		t.Errorf("over the port: %s", r.Status)
@@ -106,22 +100,14 @@ func TestWhoStartsJobs(t *testing.T) {
 	}
 	// All modes open: what is left is the kernel's word.
 	for p, mode := range map[string]os.FileMode{dir: 0o755, filepath.Dir(path): 0o777, path: 0o777} {
-		if err := os.Chmod(p, mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chmod(p, mode))
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	program := filepath.Join(dir, "attacker")
-	if err := os.WriteFile(program, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(program, data, 0o755))
 	attacker := exec.Command(program, "start-job", path)
 	attacker.Dir = "/"
 	attacker.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -138,16 +124,12 @@ func TestWhoStartsJobs(t *testing.T) {
 // refused.
 func TestSocketThatIsThere(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "requorum-socket-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "agent.sock")
 	logger := slog.New(slog.DiscardHandler)
 	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if ln, err := ListenSocket(t.Context(), path, logger); err == nil {
 		ln.Close()
 		t.Fatal("another agent's socket was taken")
@@ -159,9 +141,7 @@ func TestSocketThatIsThere(t *testing.T) {
 		t.Fatalf("after a kill: %v", err)
 	}
 	ln.Close()
-	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	if ln, err := ListenSocket(t.Context(), path, logger); err == nil {
 		ln.Close()
 		t.Error("a file was taken for a socket")
@@ -169,9 +149,7 @@ func TestSocketThatIsThere(t *testing.T) {
 	if data, err := os.ReadFile(path); err != nil || string(data) != "x" {
 		t.Errorf("the file: %q %v", data, err)
 	}
-	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	if ln, err := ListenSocket(t.Context(), filepath.Join(dir, "other.sock"), logger); err == nil || !strings.Contains(err.Error(), "can write to") {
 		ln.Close()
 		t.Errorf("a folder of everybody's: %v", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 // benchmarkBytes are those of a database named by the environment, or ones
@@ -19,9 +20,7 @@ func benchmarkBytes(b *testing.B) []byte {
 		return objects(64 << 20)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	return data
 }
 
@@ -41,9 +40,7 @@ func BenchmarkFrameSize(b *testing.B) {
 func BenchmarkWriter(b *testing.B) {
 	data := benchmarkBytes(b)
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Run("plain", func(b *testing.B) { benchmarkWriter(b, data, Options{}) })
 	b.Run("age", func(b *testing.B) {
 		benchmarkWriter(b, data, Options{Recipients: []age.Recipient{identity.Recipient()}})
@@ -55,18 +52,14 @@ func benchmarkWriter(b *testing.B, data []byte, opts Options) {
 	var e Encoding
 	for b.Loop() {
 		w, err := NewWriter(b.Context(), io.Discard, opts)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		// As it comes from etcd: in messages of 32 KiB.
 		for p := data; len(p) > 0; p = p[min(len(p), 32<<10):] {
 			if _, err := w.Write(p[:min(len(p), 32<<10)]); err != nil {
 				b.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, w.Close())
 		e = w.Description()
 	}
 	b.ReportMetric(float64(e.StoredSize)/float64(e.RawSize), "ratio")
@@ -76,35 +69,25 @@ func benchmarkWriter(b *testing.B, data []byte, opts Options) {
 func BenchmarkReader(b *testing.B) {
 	data := benchmarkBytes(b)
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	for name, opts := range map[string]Options{"plain": {}, "age": {Recipients: []age.Recipient{identity.Recipient()}}} {
 		var stored bytes.Buffer
 		w, err := NewWriter(b.Context(), &stored, opts)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		if _, err := w.Write(data); err != nil {
 			b.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, w.Close())
 		runtime.GC()
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			for b.Loop() {
 				r, err := NewReader(b.Context(), bytes.NewReader(stored.Bytes()), w.Description(), identity)
-				if err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, err)
 				if _, err := io.Copy(io.Discard, struct{ io.Reader }{r}); err != nil {
 					b.Fatal(err)
 				}
-				if err := r.Close(); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, r.Close())
 			}
 		})
 	}

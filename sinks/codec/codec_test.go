@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 // objects returns n bytes of made-up objects that share their structure.
@@ -26,15 +27,11 @@ func store(t testing.TB, raw []byte, opts Options) ([]byte, Encoding) {
 	t.Helper()
 	var stored bytes.Buffer
 	w, err := NewWriter(t.Context(), &stored, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n, err := w.Write(raw); err != nil || n != len(raw) {
 		t.Fatalf("Write: %d, %v", n, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	e := w.Description()
 	if err := e.Validate(); err != nil {
 		t.Fatalf("description of what was just written: %v", err)
@@ -50,9 +47,7 @@ func readAll(t testing.TB, stored io.Reader, e Encoding, identities ...age.Ident
 		return nil, err
 	}
 	raw, err := io.ReadAll(r)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.Close())
 	return raw, err
 }
 
@@ -68,8 +63,6 @@ func readAllAt(stored []byte, e Encoding, identities ...age.Identity) ([]byte, e
 func newIdentity(t testing.TB) *age.X25519Identity {
 	t.Helper()
 	i, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return i
 }

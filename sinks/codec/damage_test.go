@@ -14,6 +14,7 @@ import (
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
 )
 
 // smallObjects are stored objects small enough to try every damage on.
@@ -102,9 +103,7 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 	raw := objects(4 * frame)
 	stored, e := store(t, raw, Options{FrameSize: frame})
 	opened, err := OpenAt(bytes.NewReader(stored), int64(len(stored)), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var frames [][]byte
 	for _, f := range opened.table {
 		frames = append(frames, stored[f.offset:][:f.size])
@@ -203,9 +202,7 @@ func TestSourceFailsIsNotCorrupt(t *testing.T) {
 func TestFrameBomb(t *testing.T) {
 	// zstd's own way of saying "32 MiB of zeros", which no writer here would say.
 	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	bomb := encoder.EncodeAll(make([]byte, 32<<20), nil)
 	_, e := store(t, make([]byte, 1<<10), Options{FrameSize: 1 << 10})
 	bomb = append(bomb, make([]byte, e.tableSize())...)
@@ -231,9 +228,7 @@ func TestReadingMemoryWithManyProcessors(t *testing.T) {
 		t.Helper()
 		runtime.GC()
 		before := allocated()
-		if err := read(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, read())
 		if n := allocated() - before; n > limit {
 			t.Errorf("%s: %d frames of %d bytes took %d bytes, more than %d", what, frames, MaxFrameSize, n, limit)
 		}
@@ -269,9 +264,7 @@ func TestReadAtBoundsReadersUnderWay(t *testing.T) {
 	stored, e := store(t, make([]byte, 40*MaxFrameSize), Options{FrameSize: MaxFrameSize, Workers: 1})
 	src := &waitingReaderAt{ReaderAt: bytes.NewReader(stored)}
 	r, err := OpenAt(src, int64(len(stored)), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	src.most.Store(0)
 	src.hold = make(chan struct{})
 	var wg sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 
 	"filippo.io/age"
 	seekable "github.com/SaveTheRbtz/zstd-seekable-format-go/pkg"
+	"github.com/stretchr/testify/require"
 )
 
 // describe makes a description under which every byte of stored gets as far
@@ -59,13 +60,9 @@ func FuzzStored(f *testing.F) {
 // passphrase as well as a key, so that both kinds of stanza are parsed.
 func FuzzSealed(f *testing.F) {
 	identity, err := age.ParseX25519Identity("AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX")
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	passphrase, err := age.NewScryptIdentity("x")
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	passphrase.SetMaxWorkFactor(4)
 	for _, n := range []int{0, 1, 3 << 10} {
 		stored, e := store(f, objects(n), Options{FrameSize: 1 << 10, Recipients: []age.Recipient{identity.Recipient()}})

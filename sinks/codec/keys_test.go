@@ -10,20 +10,17 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 func TestKeys(t *testing.T) {
 	x25519 := newIdentity(t)
 	hybrid, err := age.GenerateHybridIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	file := func(name string, lines ...string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
 		return path
 	}
 	recipients, err := ParseRecipientsFile(file("r", "# two", "", x25519.Recipient().String(), "  "+hybrid.Recipient().String()+"\r"))
@@ -44,9 +41,7 @@ func TestKeys(t *testing.T) {
 	// Post-quantum and classic recipients are never mixed, and a passphrase is
 	// alone: age's labels go through.
 	passphrase, err := PassphraseRecipient("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, mixed := range [][]age.Recipient{recipients, {recipients[0], passphrase}, {passphrase, passphrase}} {
 		if _, err := NewWriter(t.Context(), io.Discard, Options{Recipients: mixed}); err == nil {
 			t.Errorf("%q were accepted together", recipientNames(mixed))
@@ -58,9 +53,7 @@ func TestKeys(t *testing.T) {
 func TestPromise4KeysStayOutOfErrors(t *testing.T) {
 	secret := newIdentity(t).String()
 	hybrid, err := age.GenerateHybridIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	body := secret[len("AGE-SECRET-KEY-1"):]
 	bad := []string{
 		secret, secret[:len(secret)-1], strings.ToLower(secret), secret[:30] + "1" + secret[31:], secret + "x", "x" + secret,
@@ -72,9 +65,7 @@ func TestPromise4KeysStayOutOfErrors(t *testing.T) {
 	tried := 0
 	for _, s := range bad {
 		path := filepath.Join(dir, "keys")
-		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(s), 0o600))
 		_, recipientErr := ParseRecipient(s)
 		_, recipientsErr := ParseRecipientsFile(path)
 		_, identitiesErr := ParseIdentitiesFile(path)
@@ -100,9 +91,7 @@ func TestPromise4KeysStayOutOfErrors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, []byte("# none\n\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(empty, []byte("# none\n\n"), 0o600))
 	if _, err := ParseRecipientsFile(empty); err == nil {
 		t.Error("a file without recipients would have meant: no encryption")
 	}
@@ -130,24 +119,18 @@ func TestWrongIdentity(t *testing.T) {
 // The passphrase itself, through the whole way, with its real cost.
 func TestPassphrase(t *testing.T) {
 	r, err := PassphraseRecipient("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stored, e := store(t, []byte("x"), Options{Recipients: []age.Recipient{r}})
 	if len(e.Recipients) != 1 || e.Recipients[0] != "passphrase" {
 		t.Errorf("recipients are %q", e.Recipients)
 	}
 	right, err := PassphraseIdentity("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, err := readAll(t, bytes.NewReader(stored), e, right); err != nil || string(got) != "x" {
 		t.Fatalf("%q, %v", got, err)
 	}
 	wrong, err := PassphraseIdentity("battery staple")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = readAll(t, bytes.NewReader(stored), e, wrong)
 	var identity *IdentityError
 	if !errors.As(err, &identity) || strings.Contains(err.Error(), "staple") || !strings.Contains(err.Error(), "passphrase") {

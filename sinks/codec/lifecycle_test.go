@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 func sha256Hex(b []byte) string {
@@ -85,9 +86,7 @@ func TestWriterStops(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			w, err := NewWriter(ctx, io.Discard, Options{FrameSize: 1 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := w.Write(objects(after)); err != nil {
 				t.Fatal(err)
 			}
@@ -101,9 +100,7 @@ func TestWriterStops(t *testing.T) {
 		})
 		synctest.Test(t, func(t *testing.T) {
 			w, err := NewWriter(context.Background(), io.Discard, Options{FrameSize: 1 << 10})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := w.Write(objects(after)); err != nil {
 				t.Fatal(err)
 			}
@@ -121,9 +118,7 @@ func TestWriterAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w, err := NewWriter(ctx, io.Discard, Options{FrameSize: 1 << 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Write(objects(9000)); err != nil {
 			t.Fatal(err)
 		}
@@ -138,15 +133,11 @@ func TestReaderStops(t *testing.T) {
 	for _, after := range []int64{0, 1, 1 << 10, 20 << 10} {
 		synctest.Test(t, func(t *testing.T) {
 			r, err := NewReader(context.Background(), bytes.NewReader(stored), e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := io.CopyN(io.Discard, r, after); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.Close())
 			if n, err := r.Read(make([]byte, 10)); n != 0 || err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("Read after Close: %d, %v", n, err)
 			}
@@ -155,9 +146,7 @@ func TestReaderStops(t *testing.T) {
 			why := errors.New("no longer wanted")
 			ctx, cancel := context.WithCancelCause(context.Background())
 			r, err := NewReader(ctx, bytes.NewReader(stored), e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := io.CopyN(io.Discard, r, after); err != nil {
 				t.Fatal(err)
 			}
@@ -165,9 +154,7 @@ func TestReaderStops(t *testing.T) {
 			if _, err := io.Copy(io.Discard, r); !errors.Is(err, why) {
 				t.Errorf("Read: %v", err)
 			}
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.Close())
 		})
 	}
 }
@@ -177,15 +164,11 @@ func TestMemoryIsFlat(t *testing.T) {
 	write := func(n int) (uint64, Encoding) {
 		before := allocated()
 		w, err := NewWriter(t.Context(), io.Discard, Options{FrameSize: 256 << 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := io.CopyN(w, endlessZeros{}, int64(n)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Close())
 		return allocated() - before, w.Description()
 	}
 	small, _ := write(8 << 20)

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"io"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The sum of a prefix is that of the bytes before it, wherever it ends: within a
@@ -28,9 +30,7 @@ func TestPrefix(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, frame - 1, frame, frame + 1, 3 * frame, len(raw) - 32, len(raw)} {
 		p := &Prefix{Size: int64(size)}
-		if err := read(stored, e, p); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, read(stored, e, p))
 		if want := sha256.Sum256(raw[:size]); p.SHA256 != want {
 			t.Errorf("of %d bytes: %x, want %x", size, p.SHA256, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 // Whatever the size, the level and the encryption, both readers give back what
@@ -17,18 +18,12 @@ import (
 func TestRoundTrip(t *testing.T) {
 	x25519 := newIdentity(t)
 	hybrid, err := age.GenerateHybridIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	scryptRecipient, err := age.NewScryptRecipient("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	scryptRecipient.SetWorkFactor(4)
 	passphrase, err := PassphraseIdentity("correct horse")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	encryptions := []struct {
 		name       string
 		recipients []age.Recipient
@@ -74,9 +69,7 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	whole, e := store(t, raw, Options{FrameSize: 1 << 12})
 	var stored bytes.Buffer
 	w, err := NewWriter(t.Context(), &stored, Options{FrameSize: 1 << 12, Workers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for p := raw; len(p) > 0; {
 		n := min(len(p), 1+rand.IntN(9000))
 		if _, err := w.Write(p[:n]); err != nil {
@@ -84,17 +77,13 @@ func TestPiecesDoNotMatter(t *testing.T) {
 		}
 		p = p[n:]
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	if !bytes.Equal(stored.Bytes(), whole) {
 		t.Fatal("the stored bytes depend on how they were written")
 	}
 
 	r, err := NewReader(t.Context(), &stored, e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Close()
 	var got bytes.Buffer
 	if _, err := io.CopyN(&got, struct{ io.Reader }{r}, 777); err != nil {
@@ -118,15 +107,11 @@ func TestFileKeyIdentity(t *testing.T) {
 	write := func() ([]byte, Encoding, age.Identity) {
 		var stored bytes.Buffer
 		w, err := NewWriter(t.Context(), &stored, Options{Recipients: recipients})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := w.Write([]byte("secret")); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Close())
 		return stored.Bytes(), w.Description(), w.FileKeyIdentity()
 	}
 	first, e, key := write()
@@ -141,9 +126,7 @@ func TestFileKeyIdentity(t *testing.T) {
 		t.Fatalf("another object's key opened it: %q", got)
 	}
 	plain, err := NewWriter(t.Context(), io.Discard, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer plain.Abort()
 	if plain.FileKeyIdentity() != nil {
 		t.Fatal("a key without encryption")
@@ -158,9 +141,7 @@ func TestReaderAtConcurrently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored, e := store(t, raw, Options{FrameSize: 1500, Recipients: recipients})
 			r, err := OpenAt(bytes.NewReader(stored), int64(len(stored)), e, identity)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
@@ -195,9 +176,7 @@ func TestOneRequestForAFrame(t *testing.T) {
 	stored, e := store(t, raw, Options{Recipients: []age.Recipient{identity.Recipient()}})
 	src := &countingReaderAt{r: bytes.NewReader(stored)}
 	r, err := OpenAt(src, int64(len(stored)), e, identity)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	before := src.calls
 	p := make([]byte, 100)
 	if _, err := r.ReadAt(p, 1<<20+500); err != nil || !bytes.Equal(p, raw[1<<20+500:1<<20+600]) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 )
 
 // tool is the path of a program, or skips the test, or fails it where
@@ -80,9 +81,7 @@ func TestPromise5AgeCommandLine(t *testing.T) {
 	zstd, ageCLI := tool(t, "zstd"), buildAge(t)
 	x25519 := newIdentity(t)
 	hybrid, err := age.GenerateHybridIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		recipient age.Recipient
 		secret    string
@@ -92,9 +91,7 @@ func TestPromise5AgeCommandLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "identity")
-			if err := os.WriteFile(file, []byte(c.secret+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(file, []byte(c.secret+"\n"), 0o600))
 			for _, size := range []int{0, 1, 1_000_000} {
 				raw := objects(size)
 				stored, _ := store(t, raw, Options{FrameSize: 1 << 16, Recipients: []age.Recipient{c.recipient}})

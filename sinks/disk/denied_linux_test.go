@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -20,9 +22,7 @@ func TestNoPermission(t *testing.T) {
 			root := filepath.Join(outer, "root")
 			s := newSink(t, root, named)
 			mustPut(t, s, "a/b", []byte("data"))
-			if err := os.Chmod(root, 0); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(root, 0))
 			sinktest.AsNobody(t, func() {
 				denied := func(what string, err error) {
 					t.Helper()
@@ -43,9 +43,7 @@ func TestNoPermission(t *testing.T) {
 				}
 				denied("list", err)
 			})
-			if err := os.Chmod(root, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chmod(root, 0o700))
 		})
 	}
 }

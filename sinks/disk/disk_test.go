@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -22,9 +24,7 @@ func bothWays(t *testing.T, test func(t *testing.T, s *Sink)) {
 func newSink(t testing.TB, root string, named bool) *Sink {
 	t.Helper()
 	s, err := New(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.named = named
 	return s
 }
@@ -75,9 +75,7 @@ func TestConformance(t *testing.T) {
 func TestWays(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *Sink) {
 		w, err := s.Create(t.Context(), "a", sinks.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer w.Abort() // nothing was written
 		_, isNamed := w.(*writer).draft.(*named)
 		if isNamed != s.named {
@@ -96,9 +94,7 @@ func TestModes(t *testing.T) {
 			filepath.Join(s.path, "a", "b"): 0o600,
 		} {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if info.Mode() != want {
 				t.Errorf("%s: %v, want %v", path, info.Mode(), want)
 			}
@@ -129,15 +125,11 @@ func TestDeleteLeavesNoFolders(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *Sink) {
 		mustPut(t, s, "a/b/c/d", nil)
 		mustPut(t, s, "a/e", nil)
-		if err := s.Delete(t.Context(), "a/b/c/d"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), "a/b/c/d"))
 		if got := tree(t, s.path); len(got) != 2 || got[1] != filepath.Join("a", "e") {
 			t.Errorf("left: %q", got)
 		}
-		if err := s.Delete(t.Context(), "a/e"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), "a/e"))
 		if got := tree(t, s.path); len(got) != 0 {
 			t.Errorf("left: %q", got)
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -20,9 +22,7 @@ func TestForeignFiles(t *testing.T) {
 		mustPut(t, s, "a/b", []byte("data"))
 		at := func(name string) string { return filepath.Join(s.path, name) }
 		for _, name := range []string{".hidden", "a/.swp", "with space", "ümlaut", "lost+found"} {
-			if err := os.WriteFile(at(name), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(at(name), nil, 0o600))
 		}
 		if err := errors.Join(
 			os.Mkdir(at("empty"), 0o700),
@@ -35,9 +35,7 @@ func TestForeignFiles(t *testing.T) {
 		before := tree(t, s.path)
 		var names []string
 		for object, err := range s.List(t.Context(), "", "") {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			names = append(names, object.Name)
 		}
 		if !slices.Equal(names, []string{"a/b"}) {
@@ -69,12 +67,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 		mustPut(t, s, "z/object", nil)
 		mustPut(t, s, "y/object", nil)
 		outside := t.TempDir()
-		if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(outside, filepath.Join(s.path, "y", "out")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600))
+		require.NoError(t, os.Symlink(outside, filepath.Join(s.path, "y", "out")))
 		if r, err := s.Open(t.Context(), "y/out/secret", 0, -1); err == nil {
 			r.Close() // the test has failed
 			t.Error("read through a link that leads out")
@@ -110,9 +104,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 // TestRootIsAFile, and so is a folder on the way to it.
 func TestRootIsAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("not ours"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte("not ours"), 0o600))
 	for _, path := range []string{file, filepath.Join(file, "below")} {
 		s := newSink(t, path, false)
 		check := func(what string, err error) {

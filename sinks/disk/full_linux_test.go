@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/requorum/requorum/sinks"
@@ -41,9 +42,7 @@ func skip(t *testing.T, why string) {
 func freeBytes(t *testing.T, folder string) uint64 {
 	t.Helper()
 	var stat unix.Statfs_t
-	if err := unix.Statfs(folder, &stat); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Statfs(folder, &stat))
 	return stat.Bavail * uint64(stat.Bsize)
 }
 
@@ -59,9 +58,7 @@ func TestPromise1DiskFull(t *testing.T) {
 			free := freeBytes(t, folder)
 			for _, end := range []string{"abort", "commit"} {
 				w, err := s.Create(t.Context(), "a/too-big", sinks.CreateOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				_, err = w.Write(sinktest.Random(2, 3<<20))
 				if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "a/too-big in file://"+folder) || !strings.Contains(err.Error(), "free there") {
 					t.Errorf("write: %v", err)
@@ -108,9 +105,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 			folder := mount(t, "1m")
 			s := newSink(t, folder, named)
 			mustPut(t, s, "a/b", []byte("data"))
-			if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 			_, err := sinks.Put(t.Context(), s, "c", nil, sinks.CreateOptions{})
 			if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "mount the file system for writing") {
 				t.Errorf("put: %v", err)
@@ -139,12 +134,8 @@ func TestOtherMountBelow(t *testing.T) {
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
 			folder := mount(t, "1m")
-			if err := os.Mkdir(filepath.Join(folder, "a"), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Mount("tmpfs", filepath.Join(folder, "a"), "tmpfs", 0, "size=1m"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Mkdir(filepath.Join(folder, "a"), 0o700))
+			require.NoError(t, unix.Mount("tmpfs", filepath.Join(folder, "a"), "tmpfs", 0, "size=1m"))
 			defer unix.Unmount(filepath.Join(folder, "a"), unix.MNT_DETACH) // the outer mount goes too
 			s := newSink(t, folder, named)
 			_, err := sinks.Put(t.Context(), s, "a/b", nil, sinks.CreateOptions{})

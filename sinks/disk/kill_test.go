@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -113,19 +115,13 @@ func TestPromise1Killed(t *testing.T) {
 				caught++
 			}
 			w, err := s.Create(t.Context(), "next", sinks.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Abort(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, w.Abort())
 			if left := leftovers(t, s, listed); len(left) > 0 {
 				t.Errorf("round %d: after the next Create there are still %q", round, left)
 			}
 			for _, name := range listed {
-				if err := s.Delete(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.Delete(t.Context(), name))
 			}
 		}
 		if s.named && caught == 0 {
@@ -148,12 +144,8 @@ func killOne(t *testing.T, s *Sink, round int) []string {
 	var complaint bytes.Buffer
 	child.Stderr = &complaint
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	var names []string
 	lines := bufio.NewScanner(out)
 	if lines.Scan() { // it is at work
@@ -177,14 +169,10 @@ func killOne(t *testing.T, s *Sink, round int) []string {
 func checkWhole(t *testing.T, s *Sink) (names []string) {
 	t.Helper()
 	for object, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		names = append(names, object.Name)
 		got, err := sinks.Get(t.Context(), s, object.Name, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !bytes.Equal(got, content(object.Name)) {
 			t.Errorf("%s is not whole: %d bytes", object.Name, len(got))
 		}
@@ -198,9 +186,7 @@ func leftovers(t *testing.T, s *Sink, objects []string) (left []string) {
 	t.Helper()
 	for _, path := range tree(t, s.path) {
 		info, err := os.Lstat(filepath.Join(s.path, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !info.IsDir() && !slices.Contains(objects, filepath.ToSlash(path)) {
 			left = append(left, path)
 		}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -11,9 +13,7 @@ import (
 // Limits hold for what is written and read, and writing the object takes as long.
 func TestLimitHolds(t *testing.T) {
 	s, err := New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.Set(sinks.Options{Limits: sinks.Limits{Up: 1 << 20, Down: 2 << 20}})
 	began := time.Now()
 	if _, err := sinks.Put(t.Context(), s, "a", sinktest.Random(1, 1<<20), sinks.CreateOptions{}); err != nil {

@@ -4,18 +4,16 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestRenameWhereLinksAreMissing: the way for file systems without links.
 func TestRenameWhereLinksAreMissing(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer root.Close() // a folder
-	if err := errors.Join(root.WriteFile("from", []byte("new"), 0o600), root.Mkdir("a", 0o700), root.WriteFile("a/taken", []byte("old"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(root.WriteFile("from", []byte("new"), 0o600), root.Mkdir("a", 0o700), root.WriteFile("a/taken", []byte("old"), 0o600)))
 	if err := renameNew(root, "from", "a/taken"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("over an object: %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -33,9 +35,7 @@ func expectGone(t *testing.T, s *Sink) {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(from, to))
 }
 
 func expectHolds(t *testing.T, s *Sink, name, want string) {
@@ -113,16 +113,12 @@ func TestGoneBehindAnEmptyFolder(t *testing.T) {
 				mustPut(t, s, object, []byte("first"))
 				expectHolds(t, s, object, "first")
 				rename(t, s.path, s.path+".away")
-				if err := os.Mkdir(s.path, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Mkdir(s.path, 0o700))
 				expectGone(t, s)
 				if made := tree(t, s.path); len(made) > 0 {
 					t.Errorf("in its place were made: %q", made)
 				}
-				if err := os.Remove(s.path); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Remove(s.path))
 				rename(t, s.path+".away", s.path)
 				mustPut(t, s, "b/c", []byte("second"))
 				expectHolds(t, s, object, "first")
@@ -141,9 +137,7 @@ func TestMountedAnew(t *testing.T) {
 		other := newSink(t, s.path, s.named)
 		mustPut(t, other, markerName, []byte("another's"))
 		expectGone(t, s)
-		if err := os.RemoveAll(s.path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(s.path))
 		mustPut(t, newSink(t, s.path, s.named), markerName, []byte("mine"))
 		mustPut(t, s, "a/b", []byte("on"))
 		expectHolds(t, s, "a/b", "on")
@@ -154,9 +148,7 @@ func TestMountedAnew(t *testing.T) {
 func TestEmptiedIsThere(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *Sink) {
 		mustPut(t, s, "a/b", nil)
-		if err := s.Delete(t.Context(), "a/b"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), "a/b"))
 		mustPut(t, s, "a/b", []byte("again"))
 		expectHolds(t, s, "a/b", "again")
 	})

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -42,9 +44,7 @@ func TestPromise3Synced(t *testing.T) {
 	for way, named := range ways {
 		t.Run(way, func(t *testing.T) {
 			outer := filepath.Join(t.TempDir(), "outer")
-			if err := os.Mkdir(outer, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Mkdir(outer, 0o700))
 			s := newSink(t, filepath.Join(outer, "made", "root"), named)
 			synced := recordSyncs(s, "", nil)
 			mustPut(t, s, "a/b/object", nil)
@@ -58,9 +58,7 @@ func TestPromise3Synced(t *testing.T) {
 				t.Errorf("synced %q, want %q", got, want)
 			}
 			*synced = nil
-			if err := s.Delete(t.Context(), "a/b/second"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Delete(t.Context(), "a/b/second"))
 			if got, want := *synced, []string{"b", "a", "root"}; !slices.Equal(got, want) {
 				t.Errorf("deleting synced %q, want %q", got, want)
 			}
@@ -149,13 +147,9 @@ func TestTruncatedUnderTheReader(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *Sink) {
 		mustPut(t, s, "a", make([]byte, 1000))
 		r, err := s.Open(t.Context(), "a", 0, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer r.Close() // only read
-		if err := os.Truncate(filepath.Join(s.path, "a"), 500); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Truncate(filepath.Join(s.path, "a"), 500))
 		n, err := io.Copy(io.Discard, r)
 		if n != 500 || !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "500 bytes are missing") {
 			t.Errorf("%d, %v", n, err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -44,14 +46,10 @@ func TestOpen(t *testing.T) {
 func TestFolderThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	for _, folder := range []string{"m1/member/snap", "wal-elsewhere/snap/db", "repo/timelines", "m2/member/wal/repo", "m1/member/lost/timelines"} {
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o700))
 	}
 	for _, repo := range []string{"repo", "m2/member/wal/repo"} {
-		if err := os.WriteFile(filepath.Join(dir, repo, "requorum.json"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, repo, "requorum.json"), nil, 0o600))
 	}
 	for path, want := range map[string]string{
 		"m1": "the data directory of a member", "m1/member": "the data directory of a member", "m1/backups/etcd": "the data directory of a member",

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -21,18 +23,14 @@ const patience = 10 * time.Minute
 func claimRepo(t *testing.T, s sinks.Sink) *repository.Repository {
 	t.Helper()
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
 func try(t *testing.T, c *repository.Claimant, progress string) bool {
 	t.Helper()
 	_, held, err := c.Try(t.Context(), "slot", progress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return held
 }
 
@@ -184,9 +182,7 @@ func TestClaimThatWasMoved(t *testing.T) {
 			t.Fatal(held, err)
 		}
 		data, err := sinks.Get(t.Context(), s, repository.ClaimName("job", "other", 1), 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := sinks.Put(t.Context(), s, repository.ClaimName("job", "slot", 1), data, sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -259,14 +255,10 @@ func TestRemoveClaims(t *testing.T) {
 			t.Fatal(held, err)
 		}
 	}
-	if err := r.RemoveClaims(t.Context(), "job", func(slot string, _ sinks.Object) bool { return slot == "done" }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.RemoveClaims(t.Context(), "job", func(slot string, _ sinks.Object) bool { return slot == "done" }))
 	var left []string
 	for obj, err := range s.List(t.Context(), "claims/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		left = append(left, obj.Name)
 	}
 	if !slices.Equal(left, []string{"claims/job/open/1.json"}) {

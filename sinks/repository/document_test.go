@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 type sample struct {
@@ -15,13 +17,9 @@ type sample struct {
 func TestDocumentRoundTrip(t *testing.T) {
 	want := sample{"m1", []string{"a", "b"}, "<&>\u2028"}
 	data, err := Seal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got sample
-	if err := Unseal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Unseal(data, &got))
 	if got.Name != want.Name || got.HTML != want.HTML || len(got.List) != 2 {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
@@ -30,9 +28,7 @@ func TestDocumentRoundTrip(t *testing.T) {
 // Every bit that is flipped and every byte that is cut off or added is found.
 func TestDocumentDamage(t *testing.T) {
 	data, err := Seal(sample{"m1", []string{"a"}, "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	check := func(what string, at int, damaged []byte) {
 		t.Helper()
 		var got sample
@@ -55,9 +51,7 @@ func TestDocumentDamage(t *testing.T) {
 // A document edited by hand, its own sum left as it was.
 func TestDocumentEdited(t *testing.T) {
 	data, err := Seal(sample{Name: "honest"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	edited := bytes.Replace(data, []byte("honest"), []byte("forged"), 1)
 	if bytes.Equal(edited, data) {
 		t.Fatal("the edit did not happen")
@@ -69,9 +63,7 @@ func TestDocumentEdited(t *testing.T) {
 
 func FuzzUnseal(f *testing.F) {
 	data, err := Seal(sample{"m1", []string{"a"}, "x"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(data)
 	f.Add([]byte(`{"sha256":"","body":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -81,11 +73,7 @@ func FuzzUnseal(f *testing.F) {
 		}
 		// What is accepted is accepted again once written anew.
 		again, err := Seal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Unseal(again, &v); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, Unseal(again, &v))
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -99,9 +101,7 @@ func TestNewestLease(t *testing.T) {
 		written := removed
 		for _, upTo := range []uint64{removed + 1, removed + 999, removed + 1000, removed + 1001, removed + 2000, removed + 2001, removed + 5555, removed + 9000} {
 			for ; written < upTo; written++ {
-				if err := r.WriteLease(t.Context(), repository.Lease{Number: written + 1, Epoch: 1, Holder: "a", Process: "p"}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, r.WriteLease(t.Context(), repository.Lease{Number: written + 1, Epoch: 1, Holder: "a", Process: "p"}))
 			}
 			for _, from := range []uint64{0, removed + 1, upTo - 1, upTo} {
 				before := s.Calls(sinktest.List)
@@ -127,9 +127,7 @@ func TestStrayHeartbeats(t *testing.T) {
 	r := claimRepo(t, sinktest.NewMemory())
 	write := func(numbers ...uint64) {
 		for _, n := range numbers {
-			if err := r.WriteLease(t.Context(), repository.Lease{Number: n, Epoch: 1, Holder: "a", Process: "p"}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.WriteLease(t.Context(), repository.Lease{Number: n, Epoch: 1, Holder: "a", Process: "p"}))
 		}
 	}
 	write(41, 42, 43, 44) // older ones were removed
@@ -147,9 +145,7 @@ func TestReadSlot(t *testing.T) {
 	r := claimRepo(t, sinktest.NewMemory())
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	is := func(want repository.SlotState) {
 		t.Helper()
@@ -177,9 +173,7 @@ func TestJobResult(t *testing.T) {
 	s := sinktest.NewMemory()
 	r := claimRepo(t, s)
 	want := repository.JobResult{Job: "full", Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done", Bytes: 5, Verdict: 9, Detail: json.RawMessage(`{"a":1}`)}
-	if err := r.WriteJobResult(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.WriteJobResult(t.Context(), want))
 	if err := r.WriteJobResult(t.Context(), want); !errors.Is(err, sinks.ErrExists) {
 		t.Fatalf("got %v, want ErrExists", err)
 	}
@@ -189,9 +183,7 @@ func TestJobResult(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	data, err := sinks.Get(t.Context(), s, name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, elsewhere := range []string{repository.JobResultName("prune", slot), repository.JobFailedName("full", slot, 1)} {
 		if _, err := sinks.Put(t.Context(), s, elsewhere, data, sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -56,14 +58,10 @@ func TestHostileDocuments(t *testing.T) {
 	r := claimRepo(t, memory)
 	timeline := repository.TimelineID{ClusterID: 1, N: 1}
 	good := repository.Pin{Timeline: timeline, Backup: "20260102T150405Z-000001", Reason: "mine"}
-	if err := r.WritePin(t.Context(), good); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.WritePin(t.Context(), good))
 	seal := func(v any) []byte {
 		data, err := repository.Seal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return data
 	}
 	hostile := [][]byte{
@@ -81,9 +79,7 @@ func TestHostileDocuments(t *testing.T) {
 	}
 	counted := &mostRead{Sink: memory}
 	r, err := repository.Open(t.Context(), counted)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all, err := r.Pins(t.Context())
 	if err != nil || len(all) != 1+len(hostile) || all[0].Reason != "mine" {
 		t.Fatalf("%+v, %v", all, err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -106,9 +108,7 @@ func TestLogNamesSort(t *testing.T) {
 func TestLogLists(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := repository.TimelineID{ClusterID: logTimeline.ClusterID, N: 33}
 	segments := []repository.SegmentName{{Timeline: logTimeline, First: 1}, {Timeline: logTimeline, First: 300}, {Timeline: logTimeline, Level: 1, First: 1, Last: 299}, {Timeline: logTimeline, Level: 2, First: 1, Last: 2}}
 	mark := repository.MarkName{Timeline: logTimeline, Index: 7, Time: time.Unix(5, 6).UTC(), Member: 8}
@@ -146,17 +146,13 @@ func TestLogLists(t *testing.T) {
 func TestPromise6Superseded(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, ended, err := r.Superseded(t.Context(), logTimeline); ended || err != nil {
 		t.Fatalf("%v, %v", ended, err)
 	}
 	next := repository.TimelineID{ClusterID: 5, N: 1}
 	want := repository.Superseded{Timeline: logTimeline, By: next, At: 12345, Reason: "recovered", Created: time.Now().UTC().Round(0)}
-	if err := r.Supersede(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.Supersede(t.Context(), want))
 	second := want
 	second.By.N = 2
 	if err := r.Supersede(t.Context(), second); !errors.Is(err, sinks.ErrExists) {
@@ -172,9 +168,7 @@ func TestPromise6Superseded(t *testing.T) {
 	}
 	// A copy under another timeline's name ends nothing, and is no silence either.
 	data, err := sinks.Get(t.Context(), s, repository.SupersededName(logTimeline, 1), 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(next, 1), data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +177,7 @@ func TestPromise6Superseded(t *testing.T) {
 	}
 	newer := repository.TimelineID{ClusterID: 6, N: 1}
 	data, err = repository.Seal(repository.Superseded{Format: 9, Timeline: newer, By: next})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(newer, 1), data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

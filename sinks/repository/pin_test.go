@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -19,13 +21,9 @@ const pinnedBackup = "20260102T150405Z-3f9a2c"
 func TestPins(t *testing.T) {
 	s := sinktest.NewMemory()
 	r, err := Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := Pin{Timeline: pinned, Backup: pinnedBackup, Reason: "before the upgrade", By: "m1"}
-	if err := r.WritePin(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.WritePin(t.Context(), p))
 	if err := r.WritePin(t.Context(), p); !errors.Is(err, sinks.ErrExists) {
 		t.Errorf("again: %v", err)
 	}
@@ -34,9 +32,7 @@ func TestPins(t *testing.T) {
 	if err == nil {
 		_, err = sinks.Put(t.Context(), s, moved, data, sinks.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := r.ReadPin(t.Context(), moved); !errors.Is(err, ErrAltered) {
 		t.Errorf("moved: %v", err)
 	}
@@ -60,20 +56,12 @@ func TestPins(t *testing.T) {
 // Of several records that a log was pruned the highest comes first.
 func TestPrunedLogs(t *testing.T) {
 	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, index := range []uint64{5, 300, 20, 300} {
-		if err := r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: pinned, Index: index}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: pinned, Index: index}))
 	}
-	if err := r.RecordPruned(t.Context(), Pruned{Timeline: pinned, Backup: pinnedBackup}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: TimelineID{ClusterID: pinned.ClusterID, N: pinned.N + 1}, Index: 900}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.RecordPruned(t.Context(), Pruned{Timeline: pinned, Backup: pinnedBackup}))
+	require.NoError(t, r.RecordPrunedLog(t.Context(), PrunedLog{Timeline: TimelineID{ClusterID: pinned.ClusterID, N: pinned.N + 1}, Index: 900}))
 	all, err := r.PrunedLogs(t.Context(), pinned)
 	if err != nil || !slices.Equal(all, []string{PrunedLogName(pinned, 300), PrunedLogName(pinned, 20), PrunedLogName(pinned, 5)}) {
 		t.Error(all, err)

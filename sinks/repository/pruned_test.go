@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -14,9 +16,7 @@ import (
 // by its name; no other name passes for one.
 func TestPruned(t *testing.T) {
 	r, err := Init(t.Context(), sinktest.NewMemory(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	line := TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 2}
 	p := Pruned{Timeline: line, Backup: "20260102T150405Z-3f9a2c", Reason: "older than 30 days", Created: time.Unix(1, 0).UTC()}
 	name := PrunedName(p.Timeline, p.Backup)
@@ -26,9 +26,7 @@ func TestPruned(t *testing.T) {
 	for _, reason := range []string{p.Reason, "another one"} {
 		again := p
 		again.Reason = reason
-		if err := r.RecordPruned(t.Context(), again); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.RecordPruned(t.Context(), again))
 	}
 	p.Format = Format
 	if got, err := r.ReadPruned(t.Context(), name); err != nil || got != p {

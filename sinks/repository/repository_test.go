@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
@@ -21,9 +23,7 @@ func newSink(t *testing.T) (sinks.Sink, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "repo")
 	s, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s, dir
 }
@@ -64,9 +64,7 @@ func TestInitRace(t *testing.T) {
 func TestNewerFormatIsRefusedByName(t *testing.T) {
 	s, _ := newSink(t)
 	data, err := repository.Seal(repository.Marker{Format: 99, ID: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := sinks.Put(t.Context(), s, "requorum.json", data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +77,7 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	id := repository.TimelineID{ClusterID: 7, N: 2}
 	first, err := r.EnsureTimeline(t.Context(), repository.Timeline{ID: id, Reason: "first"})
 	if err != nil || first.Reason != "first" {
@@ -99,13 +95,9 @@ func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
 func TestTimelinesAreOrderedByNumber(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, n := range []int{10, 2, 1} {
-		if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: repository.TimelineID{ClusterID: 7, N: n}}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.OpenTimeline(t.Context(), repository.Timeline{ID: repository.TimelineID{ClusterID: 7, N: n}}))
 	}
 	all, err := r.TimelineIDs(t.Context())
 	if err != nil || len(all) != 3 || all[0].N != 1 || all[1].N != 2 || all[2].N != 10 {
@@ -117,17 +109,11 @@ func TestTimelinesAreOrderedByNumber(t *testing.T) {
 func TestMovedTimelineDescriptor(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	one := repository.TimelineID{ClusterID: 7, N: 1}
-	if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: one}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.OpenTimeline(t.Context(), repository.Timeline{ID: one}))
 	data, err := sinks.Get(t.Context(), s, "timelines/"+one.String()+".json", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := repository.TimelineID{ClusterID: 7, N: 2}
 	if _, err := sinks.Put(t.Context(), s, "timelines/"+other.String()+".json", data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -141,9 +127,7 @@ func TestMovedTimelineDescriptor(t *testing.T) {
 func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	timeline := repository.TimelineID{ClusterID: 7, N: 1}
 	whole, half := "20260102T150405Z-000001", "20260102T150406Z-000002"
 	for _, name := range []string{
@@ -185,12 +169,8 @@ func TestOpenWhileItIsMade(t *testing.T) {
 	s := &madeMeanwhile{Sink: memory}
 	s.make = func() {
 		r, err := repository.Init(t.Context(), memory, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: repository.TimelineID{ClusterID: 1, N: 1}, Reason: "test"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, r.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: repository.TimelineID{ClusterID: 1, N: 1}, Reason: "test"}))
 	}
 	r, err := repository.Open(t.Context(), s)
 	if err != nil || r.Damage() != nil || r.ID() == "" {

@@ -25,27 +25,21 @@ import (
 func keyPair(t *testing.T) (path, public string) {
 	t.Helper()
 	private, pub, err := signing.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return textFile(t, string(private)), strings.TrimSpace(string(pub))
 }
 
 func textFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func readKeys(t *testing.T, key, trust string, revoked ...string) signing.Keys {
 	t.Helper()
 	keys, err := signing.Read(key, trust, revoked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return keys
 }
 
@@ -95,20 +89,14 @@ func TestForeign(t *testing.T) {
 					places[place] = sinktest.NewMemory()
 				}
 				r, err := repository.Init(ctx, repository.WithKeys(places[place], keys), time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return r
 			}
 			write := func(place, key string) []byte {
 				r := open(place, readKeys(t, key, ""))
-				if err := r.WriteDocument(ctx, name, body{"it"}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, r.WriteDocument(ctx, name, body{"it"}))
 				data, err := r.ReadBytes(ctx, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return data
 			}
 			good := write("good", key)
@@ -173,14 +161,10 @@ func TestForeign(t *testing.T) {
 func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
 	t.Helper()
 	var v struct{ Text string }
-	if err := repository.Unseal(unsigned, &v); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repository.Unseal(unsigned, &v))
 	v.Text = strings.Trim(to, `"`)
 	other, err := repository.Seal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sum := func(doc []byte) []byte { return doc[len(`{"sha256": "`):][:64] }
 	changed := bytes.Replace(signed, []byte(from), []byte(to), 1)
 	return bytes.Replace(changed, sum(signed), sum(other), 1)
@@ -226,18 +210,12 @@ func TestForeignNames(t *testing.T) {
 	key, public := keyPair(t)
 	place := sinktest.NewMemory()
 	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, err := repository.Open(ctx, place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	slot := "20260102T010000Z"
 	must(own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
@@ -302,22 +280,16 @@ func TestNewestFullsAreOwn(t *testing.T) {
 	key, public := keyPair(t)
 	place := sinktest.NewMemory()
 	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, err := repository.Open(ctx, place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := range 20 {
 		by := other
 		if n == 3 || n == 5 {
 			by = own
 		}
 		id := fmt.Sprintf("20260102T1504%02dZ-3f9a2c", n)
-		if err := by.WriteDocument(ctx, repository.ManifestName(signedTimeline, id), struct{}{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, by.WriteDocument(ctx, repository.ManifestName(signedTimeline, id), struct{}{}))
 	}
 	fulls, err := own.NewestFulls(ctx, signedTimeline, 4)
 	if err != nil || len(fulls) != 2 || fulls[1].ID != "20260102T150405Z-3f9a2c" {
@@ -335,9 +307,7 @@ func TestNotWrittenForOthers(t *testing.T) {
 	key, public := keyPair(t)
 	trust := textFile(t, `ops namespaces="requorum-repository,requorum-timeline" `+public)
 	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, trust)), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}); err != nil {
 		t.Error(err)
 	}
@@ -361,14 +331,10 @@ func TestKeysNeedARepository(t *testing.T) {
 	if err == nil {
 		err = own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reader := repository.WithKeys(place, readKeys(t, "", trust))
 	r, err := repository.Open(ctx, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := r.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}); err == nil || !strings.Contains(err.Error(), "--signing-key") {
 		t.Errorf("error %v", err)
 	}
@@ -383,9 +349,7 @@ func TestKeysNeedARepository(t *testing.T) {
 	if of, err := repository.Of(place); of != nil || err != nil {
 		t.Errorf("%v, %v", of, err)
 	}
-	if err := place.Delete(context.Background(), repository.MarkerName); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, place.Delete(context.Background(), repository.MarkerName))
 	if _, err := repository.Open(ctx, reader); err == nil || !strings.Contains(err.Error(), "--insecure-unsigned") {
 		t.Errorf("error %v", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -20,9 +22,7 @@ func newMarks(t *testing.T) *marks {
 	t.Helper()
 	s, _ := newSink(t)
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &marks{t, r}
 }
 
@@ -42,9 +42,7 @@ func (m *marks) reinstate(taken, old uint64) error {
 func (m *marks) ends(t uint64) uint64 {
 	m.Helper()
 	ended, is, err := m.repo.Superseded(m.Context(), m.id(t))
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 	if is && ended.Timeline != m.id(t) {
 		m.Errorf("asked about %s, and told about %s", m.id(t), ended.Timeline)
 	}
@@ -62,9 +60,7 @@ func (m *marks) want(state map[uint64]uint64) {
 
 func (m *marks) must(err error) {
 	m.Helper()
-	if err != nil {
-		m.Fatal(err)
-	}
+	require.NoError(m, err)
 }
 
 // Promise 6: a recovery that was taken back ends its own timeline, and all that

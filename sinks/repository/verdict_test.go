@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -49,9 +51,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	var got []uint64
 	for v, err := range r.Verdicts(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if v.Object.Size != 2 {
 			t.Errorf("%+v", v)
 		}

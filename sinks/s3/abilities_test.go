@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -52,9 +53,7 @@ func TestPromise4WhatRcloneLacksIsSaid(t *testing.T) {
 	server.MakeBucket(t, sinktest.S3Bucket{Name: "plain"})
 	for range 2 {
 		a, err := open(t, server, server.URL("plain", "p")).Abilities(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Logf("%q", a.Notes)
 		if a.ExclusiveCreate || len(a.Notes) != 1 ||
 			!strings.Contains(a.Notes[0], "ignores conditional puts") || !strings.Contains(a.Notes[0], "one process write") {
@@ -155,9 +154,7 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 	}
 	w, err := s.Create(ctx, "aborted", sinks.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := w.Write(data); err != nil {
 		t.Fatal(err)
 	}
@@ -167,9 +164,7 @@ func TestLeastPrivilege(t *testing.T) {
 	nothing(t, server, "p", s, "aborted")
 	n := 0
 	for _, err := range s.List(ctx, "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n++
 	}
 	if n != 2 {

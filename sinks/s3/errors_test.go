@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
@@ -219,14 +220,10 @@ func TestForeignObjectsAreNotListed(t *testing.T) {
 		}))
 		defer fake.Close()
 		s, err := s3.Open(context.Background(), s3.Config{Bucket: "plain", Prefix: "p", Endpoint: fake.URL, PathStyle: true, Credentials: aws.AnonymousCredentials{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var names []string
 		for o, err := range s.List(context.Background(), "", "") {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			names = append(names, o.Name)
 		}
 		if strings.Join(names, " ") != "object" {
@@ -243,9 +240,7 @@ func TestUnorderedListIsRefused(t *testing.T) {
 	}))
 	defer fake.Close()
 	s, err := s3.Open(context.Background(), s3.Config{Bucket: "plain", Endpoint: fake.URL, PathStyle: true, Credentials: aws.AnonymousCredentials{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, err = range s.List(context.Background(), "", "") {
 	}
 	if err == nil || !strings.Contains(err.Error(), "order") {

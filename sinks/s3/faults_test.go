@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
@@ -134,9 +135,7 @@ func TestPromise1LostAnswerOfASuccess(t *testing.T) {
 						}
 					})
 					o, err := store(s, "object", data[:size])
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					proxy.AllFired(t)
 					if o.Size != int64(size) {
 						t.Errorf("size %d, want %d", o.Size, size)
@@ -170,9 +169,7 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
 			s := proxied(t, server, proxy, kind, briefly)
 			w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := w.Write(data[:size]); err != nil {
 				t.Fatal(err)
 			}
@@ -201,9 +198,7 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 	})
 	s := proxied(t, server, proxy, "p", briefly)
 	w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, writeErr := w.Write(sinktest.Random(6, big))
 	_, commitErr := w.Commit(context.Background())
 	if commitErr == nil {

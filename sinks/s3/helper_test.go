@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -32,18 +34,14 @@ func TestMain(m *testing.M) {
 func open(t *testing.T, server *sinktest.S3Server, url string, change ...func(*s3.Config)) *s3.Sink {
 	t.Helper()
 	c, err := s3.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.Credentials = server.Credentials()
 	c.Retry = sinks.Retry{For: time.Minute, Longest: 20 * time.Millisecond}
 	for _, f := range change {
 		f(&c)
 	}
 	s, err := s3.Open(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -74,14 +72,10 @@ func store(s sinks.Sink, name string, data []byte) (sinks.Object, error) {
 func holds(t *testing.T, s sinks.Sink, name string, want []byte) {
 	t.Helper()
 	r, err := s.Open(context.Background(), name, 0, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Close()
 	got, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("%s holds %d bytes that differ from the %d stored", name, len(got), len(want))
 	}

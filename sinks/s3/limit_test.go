@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -27,9 +29,7 @@ type moved struct {
 func newMeter(t *testing.T, target string) (m *meter, endpoint string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	m = &meter{}
 	pass := func(from, to net.Conn, into *[]moved) {

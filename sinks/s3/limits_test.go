@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
@@ -25,9 +26,7 @@ func hostile(t *testing.T, answer http.HandlerFunc) *s3.Sink {
 	t.Cleanup(server.Close)
 	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: server.URL, PathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "token")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -209,14 +208,10 @@ func TestHTTP2(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: server.URL, PathStyle: true, CAFile: ca,
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer s.Close()
 	if o, err := s.Stat(t.Context(), "a"); err != nil || o.Size != 7 {
 		t.Errorf("%+v, %v", o, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -36,13 +37,9 @@ func lockedObjectsStay(t *testing.T, server *sinktest.S3Server) {
 		for name, size := range map[string]int64{"small": 10, "large": 17 << 20} {
 			before := time.Now()
 			o, err := sinks.Put(ctx, s, name, sinktest.Random(1, size), sinks.CreateOptions{Lock: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			stat, err := s.Stat(ctx, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for what, got := range map[string]time.Time{"Commit": o.LockedUntil, "Stat": stat.LockedUntil} {
 				if d := got.Sub(before); d < 2*time.Hour-2*time.Second || d > 2*time.Hour+time.Minute {
 					t.Errorf("%s %s: %s says locked for %s, want 2h", mode, name, what, d)
@@ -92,9 +89,7 @@ func TestDeleteInAVersionedBucket(t *testing.T) {
 		if _, err := store(s, "object", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Delete(context.Background(), "object"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(context.Background(), "object"))
 		if left := server.Versions(t, "versioned", "p/object"); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
@@ -163,9 +158,7 @@ func TestDefaultRetentionIsNoted(t *testing.T) {
 	}
 	for range 2 { // the probe's objects are locked by the first round
 		a, err := open(t, server, server.URL("lockable", "p")).Abilities(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !a.ExclusiveCreate || len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "GOVERNANCE, 3 days") {
 			t.Errorf("%+v", a)
 		}

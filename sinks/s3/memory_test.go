@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -24,9 +26,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	block := sinktest.Random(1, 1<<20)
 	peak := watchHeap(t, func() {
 		w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for range total / int64(len(block)) {
 			if _, err := w.Write(block); err != nil {
 				t.Fatal(err)
@@ -43,9 +43,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	runtime.GC()
 	peak = watchHeap(t, func() {
 		r, err := s.Open(context.Background(), "object", 0, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer r.Close()
 		if n, err := io.Copy(io.Discard, r); err != nil || n != total {
 			t.Fatalf("%d bytes, %v", n, err)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/s3"
 )
 
@@ -24,25 +26,19 @@ func TestSDKIsQuiet(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stderr := os.Stderr
 	os.Stderr = write
 	t.Cleanup(func() { os.Stderr = stderr })
 	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: metadata.URL, PathStyle: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := s.Stat(t.Context(), "a"); err == nil {
 		t.Error("there are no credentials, and Stat succeeds")
 	}
 	s.Close()
 	write.Close()
 	said, err := io.ReadAll(read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if asked.Load() == 0 {
 		t.Error("the metadata were never asked for")
 	}

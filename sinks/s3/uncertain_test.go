@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -61,9 +63,7 @@ func TestPromise1Uncertain(t *testing.T) {
 			s := proxied(t, server, proxy, name, trying(5*time.Second, 500*time.Millisecond), s3.SettleSoon)
 			good := sinktest.NewMemory()
 			f, err := sinks.NewFanOut(context.Background(), []sinks.Target{{Sink: s, Name: "object"}, {Sink: good, Name: "object"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if _, err := f.Write(data[:test.size]); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/s3"
 )
 
@@ -21,9 +23,7 @@ func TestParseURLReadsEveryParameter(t *testing.T) {
 		StorageClass: "STANDARD_IA", Encryption: "aws:kms", KMSKey: "key-1", LockMode: "COMPLIANCE", Retention: 720 * time.Hour,
 	}
 	got, err := s3.ParseURL(full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -98,9 +98,7 @@ func TestSinkStringIsItsURL(t *testing.T) {
 		profiles: []byte("[profile backup]\naws_access_key_id = AKIAHUNTER2\naws_secret_access_key = hunter2hunter2\n"),
 		ca:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 	} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, data, 0o600))
 	}
 	t.Setenv("AWS_CONFIG_FILE", profiles)
 	for _, config := range []s3.Config{
@@ -112,9 +110,7 @@ func TestSinkStringIsItsURL(t *testing.T) {
 		},
 	} {
 		s, err := s3.Open(context.Background(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 		again, err := s3.ParseURL(s.String())
 		if err != nil || again != config {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/signing"
 )
 
@@ -18,31 +20,23 @@ var what = signing.Statement{Kind: "manifest", SHA256: strings.Repeat("ab", 32),
 func newKey(t *testing.T) (path, public string) {
 	t.Helper()
 	private, pub, err := signing.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return file(t, string(private)), strings.TrimSpace(string(pub))
 }
 
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func sign(t *testing.T, key string) string {
 	t.Helper()
 	signer, err := signing.ReadSigner(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	signature, err := signer.Sign(what)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return signature
 }
 
@@ -83,9 +77,7 @@ func TestCheck(t *testing.T) {
 				revoked = append(revoked, file(t, test.revoked))
 			}
 			trust, err := signing.ReadTrust(file(t, test.trust), revoked)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			about, signature := what, good
 			if test.change != nil {
 				test.change(&about)
@@ -98,9 +90,7 @@ func TestCheck(t *testing.T) {
 				signature = test.signature
 			}
 			again, err := signing.ParseTrust(*trust.Files()) // as another process does
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, trust := range []*signing.Trust{trust, again} {
 				err := trust.Check(about, signature)
 				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
@@ -146,15 +136,11 @@ const ecdsaKey = "AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBDiGLlhdL/
 func TestRefusedSigner(t *testing.T) {
 	key, public := newKey(t)
 	_, stranger := newKey(t)
-	if err := os.Chmod(key, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(key, 0o640))
 	if _, err := signing.ReadSigner(key); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("error %v", err)
 	}
-	if err := os.Chmod(key, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(key, 0o600))
 	if _, err := signing.ReadSigner(file(t, public)); err == nil || !strings.Contains(err.Error(), "holds no private key") {
 		t.Errorf("error %v", err)
 	}
@@ -195,21 +181,13 @@ func TestOpenSSH(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	public, err := os.ReadFile(filepath.Join(dir, "key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	trust := "ops@example.com " + `valid-after="20260101Z" ` + string(public)
-	if err := os.WriteFile(filepath.Join(dir, "trust"), []byte(trust), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "trust"), []byte(trust), 0o600))
 	signature, err := base64.StdEncoding.DecodeString(sign(t, filepath.Join(dir, "key")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	armored := pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Bytes: signature})
-	if err := os.WriteFile(filepath.Join(dir, "sig"), armored, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sig"), armored, 0o600))
 	line := what.SHA256 + " " + what.Repository + " " + what.Object + " " + what.Time + "\n"
 	verify := func(line, namespace string) error {
 		_, err := run(line, "-Y", "verify", "-f", "trust", "-I", "ops@example.com", "-n", namespace, "-s", "sig")

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // AsNobody takes rights and gives them back, and a process that the same thread has
@@ -16,9 +18,7 @@ func TestAsNobody(t *testing.T) {
 		t.Skip("SKIPPED: needs root")
 	}
 	dir := filepath.Join(t.TempDir(), "dir")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	child := exec.Command("sleep", "100")
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := child.Start(); err != nil { // from the thread that AsNobody most likely gets

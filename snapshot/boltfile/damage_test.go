@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -75,13 +76,9 @@ func smallDB(t testing.TB) []byte {
 func TestEveryByteDamaged(t *testing.T) {
 	db := smallDB(t)
 	f, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db = db[:f.Size()]
-	if err := walkDB(db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, walkDB(db))
 	rnd := rand.New(rand.NewPCG(1, 1))
 	found := 0
 	for i := range db {
@@ -108,9 +105,7 @@ func TestEveryByteDamaged(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	db := smallDB(t)
 	f, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for n := range f.Size() {
 		if _, err := Open(t.Context(), bytes.NewReader(db[:n]), n); err == nil {
 			t.Fatalf("%d bytes of %d were opened", n, f.Size())

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -53,9 +54,7 @@ func TestParsePageTakesWhatBoltWrites(t *testing.T) {
 		return err
 	})
 	f, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for id := range uint64(2) {
 		if m, err := ParseMeta(db[id*4096:], id); err != nil || m.PageSize != 4096 {
 			t.Errorf("meta page %d: %+v, %v", id, m, err)

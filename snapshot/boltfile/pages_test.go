@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -16,21 +17,13 @@ func makeDB(t testing.TB, pageSize int, updates ...func(*bolt.Tx) error) []byte 
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: pageSize, NoSync: true, NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, update := range updates {
-		if err := db.Update(update); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.Update(update))
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.Close())
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
@@ -149,20 +142,14 @@ func TestEverythingThatBboltFinds(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, uint64(pageSize)))
 			db := makeDB(t, pageSize, fill(rnd, 4000), remove(rnd), fill(rnd, 500))
 			ours, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if ours.PageSize() != pageSize || ours.Size() > int64(len(db)) {
 				t.Errorf("page size %d, size %d of %d", ours.PageSize(), ours.Size(), len(db))
 			}
 			path := filepath.Join(t.TempDir(), "db")
-			if err := os.WriteFile(path, db, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, db, 0o600))
 			theirs, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer theirs.Close()
 			err = theirs.View(func(tx *bolt.Tx) error {
 				if keys := compare(t, "", tx.Cursor().Bucket(), ours.Root()); keys < 3000 {
@@ -170,9 +157,7 @@ func TestEverythingThatBboltFinds(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if b, err := ours.Bucket([]byte("nothing")); b != nil || err != nil {
 				t.Errorf("a bucket that is not there: %v, %v", b, err)
 			}
@@ -196,17 +181,11 @@ func TestMetaPages(t *testing.T) {
 		value := func(db []byte) string {
 			t.Helper()
 			f, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			b, err := f.Bucket([]byte("b"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			v, err := b.Get([]byte("k"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return string(v)
 		}
 		seen := map[string]bool{}

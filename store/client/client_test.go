@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -18,9 +20,7 @@ import (
 func dial(t *testing.T, config client.Config) *client.Client {
 	t.Helper()
 	cli, err := client.Dial(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { cli.Close() })
 	return cli
 }
@@ -28,9 +28,7 @@ func dial(t *testing.T, config client.Config) *client.Client {
 func survey(t *testing.T, cli *client.Client) client.Survey {
 	t.Helper()
 	s, err := cli.Survey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -61,9 +59,7 @@ func led(t *testing.T, cli *client.Client) client.Survey {
 func barrier(t *testing.T, cli *client.Client, s client.Survey) client.Barrier {
 	t.Helper()
 	b, err := cli.Barrier(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
@@ -71,9 +67,7 @@ func barrier(t *testing.T, cli *client.Client, s client.Survey) client.Barrier {
 func readAll(t *testing.T, cli *client.Client, member client.MemberStatus) []byte {
 	t.Helper()
 	stream, err := cli.Stream(t.Context(), member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer stream.Close()
 	var all bytes.Buffer
 	for {
@@ -81,9 +75,7 @@ func readAll(t *testing.T, cli *client.Client, member client.MemberStatus) []byt
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all.Write(blob)
 	}
 	if stream.Remaining() != 0 {
@@ -175,13 +167,9 @@ func checkRead(t *testing.T, c *storetest.Cluster, filled *storetest.Filled) {
 	b = barrier(t, cli, s)
 	var hashes []client.HashKV
 	for _, m := range list {
-		if err := cli.WaitApplied(t.Context(), m, b); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cli.WaitApplied(t.Context(), m, b))
 		h, err := cli.HashKV(t.Context(), m, b.Revision)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if h.Hash == 0 || h.HashRevision != b.Revision {
 			t.Errorf("hash %+v", h)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -50,9 +51,7 @@ func (l *lagging) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 func TestLoginThatIsNotAppliedYet(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server, member := grpc.NewServer(), &lagging{}
 	pb.RegisterMaintenanceServer(server, member)
 	pb.RegisterAuthServer(server, member)
@@ -68,9 +67,7 @@ func TestLoginThatIsNotAppliedYet(t *testing.T) {
 func TestLongAnswer(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := grpc.NewServer()
 	pb.RegisterMaintenanceServer(server, longAnswers{})
 	pb.RegisterClusterServer(server, longAnswers{})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -28,9 +30,7 @@ func startMember(t *testing.T, config store.MemberConfig) *store.Member {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	member, err := store.StartMember(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(member.Kill)
 	return member
 }

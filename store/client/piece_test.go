@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -24,14 +25,10 @@ func TestPieceLikeProtobuf(t *testing.T) {
 			want.Blob[i] = byte(rng.Uint32())
 		}
 		encoded, err := proto.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cut := cutAnywhere(rng, encoded)
 		var p piece
-		if err := newPieceCodec().Unmarshal(cut, &p); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, newPieceCodec().Unmarshal(cut, &p))
 		got := proto.CloneOf(&p.head)
 		if got.Blob != nil {
 			t.Fatal("the blob was decoded twice")
@@ -68,9 +65,7 @@ func cutAnywhere(rng *rand.Rand, data []byte) mem.BufferSlice {
 // otherwise.
 func FuzzPiece(f *testing.F) {
 	good, err := proto.Marshal(&pb.SnapshotResponse{RemainingBytes: 7, Version: "3.7.0", Blob: []byte("blob")})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(good, 3)
 	f.Add([]byte{0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f}, 1)
 	f.Fuzz(func(t *testing.T, data []byte, cut int) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -135,9 +137,7 @@ func streamCancelled(t *testing.T, _ *storetest.Proxy, config client.Config) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stream, err := cli.Stream(ctx, member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cancel(why)
 	if err := drain(stream); !errors.Is(err, why) {
 		t.Errorf("got %v", err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const nobody = 65534
@@ -24,9 +26,7 @@ func asRoot(t *testing.T) {
 
 func write(t *testing.T, path string, mode os.FileMode) string {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), mode), os.Chmod(path, mode)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), mode), os.Chmod(path, mode)))
 	return path
 }
 
@@ -151,23 +151,17 @@ func says(t *testing.T, what string, err error, want string) {
 
 func chown(t *testing.T, path string, uid, gid int) string {
 	t.Helper()
-	if err := os.Lchown(path, uid, gid); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Lchown(path, uid, gid))
 	return path
 }
 
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(path, mode))
 }
 
 func link(t *testing.T, to, path string) string {
 	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(to, path))
 	return path
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
@@ -49,9 +50,7 @@ func TestAlteredSnapshot(t *testing.T) {
 	path, _ := healthy.database(healthy.indexes[2])
 	d := database{path: path, size: mustSize(t, path)}
 	h, err := d.hash(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.HashKV = h
 	m.HashKV.Obtained = "from member m1 after the snapshot"
 	c.store(m, path)
@@ -74,9 +73,7 @@ func TestAlteredBase(t *testing.T) {
 	}
 	expect(t, others[0], report.KindDifference, `key "/k1", revision 8`, "so it is this one that is wrong")
 	expect(t, c.check(healthy.ids[1]), report.KindDifference, `key "/k1", revision 8`, "the value is another one")
-	if err := os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[0])); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[0])))
 	c.archive(healthy.entries[healthy.indexes[0]:], 4)
 	check, others = c.checkAll(healthy.ids[2])
 	if len(others) > 0 {
@@ -139,9 +136,7 @@ func TestAlteredEntry(t *testing.T) {
 		expect(t, c.check(healthy.ids[1]), report.KindDifference, `key "/k9", revision 8`, `the key is "/k9" in`)
 	})
 	remove := func(c *world) {
-		if err := os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[1])); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[1])))
 	}
 	t.Run("overwritten and compacted", func(t *testing.T) {
 		c := altered(t, healthy.gone, "/k0")

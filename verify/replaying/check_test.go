@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -77,9 +78,7 @@ func TestPromise4Unchecked(t *testing.T) {
 		catalog := c.catalog()
 		catalog.Timelines[0].Parent = &repository.Branch{Timeline: repository.TimelineID{ClusterID: 1, N: 1}}
 		check, _, err := Check(t.Context(), c.repo, catalog, c.manifest(healthy.ids[0]), c.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		expectUnchecked(t, check, "not yet: a replay needs two full snapshots")
 	})
 	t.Run("the base is damaged", func(t *testing.T) {
@@ -106,13 +105,9 @@ func TestPromise4Unchecked(t *testing.T) {
 	})
 	t.Run("encrypted", func(t *testing.T) {
 		identity, err := age.GenerateX25519Identity()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c := &world{rig: healthy.clone(t), entries: healthy.entries}
-		if err := os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[1])); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[1])))
 		id := c.backup(healthy.indexes[1], identity.Recipient())
 		expectUnchecked(t, c.check(id), "--identity")
 		c.o.Identities = []age.Identity{identity}

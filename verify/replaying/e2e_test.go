@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/sinks"
@@ -74,18 +75,12 @@ func (l *loaded) readLog(t *testing.T, member int) {
 	t.Helper()
 	l.cluster.StopAll()
 	log, err := walfile.Open(filepath.Join(l.cluster.Member(member).DataDir, "member", "wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for e, err := range log.Entries(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		l.entries = append(l.entries, e)
 	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, log.Close())
 	l.archive(l.entries, 500)
 }
 
@@ -191,9 +186,7 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 		return
 	}
 	copied := filepath.Join(t.TempDir(), "member")
-	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
 	changeFile(t, filepath.Join(copied, "member", "snap", "db"), func(tx *bbolt.Tx) error { return alterValue(tx, "/ours", "value 9") })
 	checks, err = CheckDataDir(t.Context(), copied, "", o)
 	if err != nil || len(checks) != 2 {
@@ -239,9 +232,7 @@ func TestDivergentMember(t *testing.T) {
 			put := func(key, value string) int64 {
 				t.Helper()
 				r, err := client.Put(t.Context(), key, value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return r.Header.Revision
 			}
 			put("/a", "1")

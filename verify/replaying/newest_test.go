@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -53,9 +54,7 @@ func TestNewestIsReplayed(t *testing.T) {
 	expectPassed(t, n.Check, fmt.Sprintf("the 7 entries of the log after backup %s", c.ids[2]), fmt.Sprintf("up to raft index %d", last), "1 hashes that live members served on the way are equal")
 	want, facts := c.database(last)
 	got, err := n.Rebuilt.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got.RaftIndex != last || got.Revision != facts.Revision || n.Rebuilt.Base.ID != c.ids[2] {
 		t.Errorf("%+v from %s, want %+v", got, n.Rebuilt.Base.ID, facts)
 	}
@@ -70,9 +69,7 @@ func TestNewestIsReplayed(t *testing.T) {
 	if got := strings.Join(phases, ","); got != "base,replay,prove" {
 		t.Errorf("phases %s", got)
 	}
-	if err := n.Rebuilt.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, n.Rebuilt.Close())
 	c.empty()
 }
 
@@ -142,27 +139,19 @@ func TestUnpackedCopies(t *testing.T) {
 	c.o.Unpacked = map[string]*snapshot.File{}
 	for _, id := range healthy.ids[1:] {
 		raw, err := io.ReadAll(c.image(id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum := sha256.Sum256(raw)
 		path := filepath.Join(t.TempDir(), "db")
-		if err := os.WriteFile(path, append(raw, sum[:]...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, append(raw, sum[:]...), 0o600))
 		f, err := snapshot.OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c.o.Unpacked[id] = f
 		c.flip(c.manifest(id).Object.Name) // it would be found
 	}
 	expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[1])
 	n := c.checkNewest()
 	expectPassed(t, n.Check)
-	if err := n.Rebuilt.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, n.Rebuilt.Close())
 	c.empty()
 }
 

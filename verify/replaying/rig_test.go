@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/sinks/codec"
@@ -35,9 +36,7 @@ type rig struct {
 func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 	t.Helper()
 	sink, err := disk.New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	if _, err := os.Stat(filepath.Join(dir, "requorum.json")); err != nil {
 		if _, err := repository.Init(t.Context(), sink, time.Now()); err != nil {
@@ -45,9 +44,7 @@ func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 		}
 	}
 	repo, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &rig{t: t, dir: dir, repo: repo, id: id, o: Options{ScratchDir: t.TempDir()}}
 }
 
@@ -55,9 +52,7 @@ func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 func (r *rig) clone(t testing.TB) *rig {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "repo")
-	if err := os.CopyFS(dir, os.DirFS(r.dir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(dir, os.DirFS(r.dir)))
 	c := openRig(t, dir, r.id)
 	c.o = r.o
 	c.o.ScratchDir = t.TempDir()
@@ -192,15 +187,9 @@ func (r *rig) image(id string) io.Reader {
 func changeFile(t testing.TB, path string, change func(*bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(change); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, db.Update(change))
+	require.NoError(t, db.Close())
 }
 
 // archive stores entries as segments of at most n entries. A log that was there

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/snapshot"
@@ -47,9 +48,7 @@ func TestPromise1SyntheticBases(t *testing.T) {
 	})
 	t.Run("the only one left", func(t *testing.T) {
 		left := &chain{world: &world{rig: c.clone(t), entries: c.entries}, ids: c.ids, indexes: c.indexes}
-		if err := os.RemoveAll(filepath.Join(left.dir, c.id.String(), "full", c.ids[0])); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(filepath.Join(left.dir, c.id.String(), "full", c.ids[0])))
 		left.archive(c.entries[c.indexes[0]:], 4)
 		expectPassed(t, left.check(c.ids[2]), "with what backup "+c.ids[1]+" ")
 		left.alter(c.ids[1], func(tx *bbolt.Tx) error { return alterValue(tx, "/k1", "s3cond") })
@@ -57,9 +56,7 @@ func TestPromise1SyntheticBases(t *testing.T) {
 	})
 	t.Run("before the empty database", func(t *testing.T) {
 		young := &chain{world: &world{rig: c.clone(t), entries: c.entries}, ids: c.ids, indexes: c.indexes}
-		if err := os.RemoveAll(filepath.Join(young.dir, c.id.String(), "full", c.ids[0])); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(filepath.Join(young.dir, c.id.String(), "full", c.ids[0])))
 		expectPassed(t, young.check(c.ids[2]), "the empty database before the first entry")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -31,18 +32,12 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	id := repository.TimelineID{ClusterID: 7, N: 1}
 	w := &world{rig: openRig(t, filepath.Join(t.TempDir(), "repo"), id)}
-	if err := w.repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: id, Created: time.Now(), Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: id, Created: time.Now(), Reason: "test"}))
 	member := uint64(1)
 	context, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := proto.Marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: context})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.entries = append(w.entries, raftlog.Entry{Index: 1, Term: 2, Type: raftpb.EntryConfChange, Data: data})
 	w.request(&etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
 	return w
@@ -60,9 +55,7 @@ func entryOf(t testing.TB, index uint64, r *etcdserverpb.InternalRaftRequest) ra
 	t.Helper()
 	r.Header = &etcdserverpb.RequestHeader{ID: index}
 	data, err := proto.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raftlog.Entry{Index: index, Term: 2, Type: raftpb.EntryNormal, Data: data}
 }
 
@@ -150,8 +143,6 @@ func (w *world) stamp(index uint64) {
 func mustSize(t testing.TB, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return info.Size()
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
 )
 
 // schemas are what reports are held against: ours, which is the narrower one,
@@ -43,9 +45,7 @@ func valid(t testing.TB, schema string, document []byte) string {
 func written(t testing.TB, r *Report) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteJUnit(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteJUnit(&b, r))
 	return b.Bytes()
 }
 
@@ -97,9 +97,7 @@ func TestValid(t *testing.T) {
 // error, and all faults are in the text.
 func TestCases(t *testing.T) {
 	var all suites
-	if err := xml.Unmarshal(written(t, full()), &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, xml.Unmarshal(written(t, full()), &all))
 	s := all.Suite
 	if s.Tests != 6 || s.Failures != 2 || s.Errors != 2 || len(s.Cases) != 6 || all.Tests != 6 || all.Failures != 2 || all.Errors != 2 {
 		t.Fatalf("%d tests, %d failures, %d errors, %d cases", s.Tests, s.Failures, s.Errors, len(s.Cases))
@@ -132,9 +130,7 @@ func TestCases(t *testing.T) {
 // Who checked nothing has proved nothing, and a gate must not open.
 func TestNothingChecked(t *testing.T) {
 	var all suites
-	if err := xml.Unmarshal(written(t, &Report{Target: "t", Level: Checksum}), &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, xml.Unmarshal(written(t, &Report{Target: "t", Level: Checksum}), &all))
 	if all.Tests != 1 || all.Errors != 1 || all.Suite.Cases[0].Error == nil {
 		t.Fatalf("%+v", all)
 	}
@@ -160,8 +156,6 @@ func FuzzWrite(f *testing.F) {
 			t.Fatalf("%q", document)
 		}
 		var all suites
-		if err := xml.Unmarshal(document, &all); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, xml.Unmarshal(document, &all))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	etcdlease "go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -29,9 +30,7 @@ func BenchmarkDrill(b *testing.B) {
 		b.Run(size.name, func(b *testing.B) {
 			path := generate(b, size.keys, 4096)
 			image, err := snapshot.OpenFile(path)
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			for b.Loop() {
 				check, err := Drill(b.Context(), image, DrillOptions{Members: 3, ScratchDir: filepath.Dir(path)})
 				if err != nil || check.Status != report.Passed {
@@ -71,9 +70,7 @@ func generate(t testing.TB, keys, valueSize int) string {
 		kv.Put(fmt.Appendf(nil, "/key/%d/%08d", i%10, i), value, etcdlease.NoLease)
 	}
 	kv.Commit()
-	if err := kv.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kv.Close())
 	tx := be.BatchTx()
 	tx.LockOutsideApply()
 	for _, b := range schema.AllBuckets {
@@ -83,9 +80,7 @@ func generate(t testing.TB, keys, valueSize int) string {
 	tx.UnsafePut(schema.Cluster, schema.ClusterClusterVersionKeyName, []byte("3.6.0"))
 	tx.Unlock()
 	be.ForceCommit()
-	if err := be.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, be.Close())
 	cutToPages(t, path)
 	return path
 }
@@ -95,9 +90,7 @@ func generate(t testing.TB, keys, valueSize int) string {
 func cutToPages(t testing.TB, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	// The page count and the transaction of both meta pages, which begin behind
 	// their headers: see package pages.
@@ -112,7 +105,5 @@ func cutToPages(t testing.TB, path string) {
 			newest, pages = tx, binary.LittleEndian.Uint64(meta[40:])
 		}
 	}
-	if err := f.Truncate(int64(pages) * int64(pageSize)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Truncate(int64(pages)*int64(pageSize)))
 }

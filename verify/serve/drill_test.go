@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
@@ -82,9 +83,7 @@ func TestPromise1UnfinishedCompactionAndBump(t *testing.T) {
 			t.Parallel()
 			from := history(t)
 			facts, err := from.Facts(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			image := altered(t, from, func(tx *bbolt.Tx) error { return alter(tx, facts) })
 			now, err := image.Facts(t.Context())
 			if err != nil || now.CompactedRevision < facts.Revision {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
@@ -130,14 +131,10 @@ func TestPromise2RowsOutOfOrderEndEtcdAndNotUs(t *testing.T) {
 	t.Parallel()
 	from := history(t)
 	data, err := os.ReadFile(from.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data = data[:from.Size()]
 	facts, err := from.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// Two rows of the newest revision that has so many.
 	row := func(main, sub int64) []byte {
 		b := append(binary.BigEndian.AppendUint64(nil, uint64(main)), '_')
@@ -161,9 +158,7 @@ func TestPromise2RowsOutOfOrderEndEtcdAndNotUs(t *testing.T) {
 	}
 	sum := sha256.Sum256(data)
 	path := filepath.Join(t.TempDir(), "swapped")
-	if err := os.WriteFile(path, append(data, sum[:]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, append(data, sum[:]...), 0o600))
 	damaged(t, run(t, open(t, path), DrillOptions{Members: 1}), report.KindBoot, "etcd ended its process while it booted")
 }
 
@@ -172,9 +167,7 @@ func TestPromise2RowsOutOfOrderEndEtcdAndNotUs(t *testing.T) {
 func TestPromise2PanicWhileServing(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	serving := filepath.Join(t.TempDir(), "serving")
 	script := `exec 4<&0; "$0" ` + MembersCommand + ` <&4 & while [ ! -e "$1" ]; do sleep 0.05; done
 kill -9 $!; wait $!; rm "$1"; echo '{"level":"fatal","msg":"range failed to find revision pair"}' >&2; exit 1`
@@ -199,13 +192,9 @@ kill -9 $!; wait $!; rm "$1"; echo '{"level":"fatal","msg":"range failed to find
 func TestPromise3DamagedBytes(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(plain(t).Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data[len(data)/2] ^= 1
 	path := filepath.Join(t.TempDir(), "flipped")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 	damaged(t, run(t, open(t, path), DrillOptions{Members: 1}), report.KindBoot, "no cluster can be built from it")
 }

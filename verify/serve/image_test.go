@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -48,9 +49,7 @@ func (k kind) save(t *testing.T, path string) {
 	if k.noSpace {
 		client := c.Client(t, 0)
 		status, err := client.Status(t.Context(), c.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{
 			Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE,
 		}); err != nil {
@@ -68,9 +67,7 @@ func (k kind) save(t *testing.T, path string) {
 func open(t *testing.T, path string) *snapshot.File {
 	t.Helper()
 	f, err := snapshot.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
@@ -97,23 +94,13 @@ func withAuth(t *testing.T) *snapshot.File {
 func altered(t *testing.T, from *snapshot.File, change func(tx *bbolt.Tx) error) *snapshot.File {
 	t.Helper()
 	data, err := os.ReadFile(from.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "altered.db")
-	if err := os.WriteFile(path, data[:from.Size()], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data[:from.Size()], 0o600))
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(change); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, db.Update(change))
+	require.NoError(t, db.Close())
 	return open(t, path)
 }
 
@@ -122,9 +109,7 @@ func run(t *testing.T, image snapshot.Image, o DrillOptions) report.Check {
 	t.Helper()
 	o.ScratchDir = filepath.Join(t.TempDir(), "scratch")
 	check, err := Drill(t.Context(), image, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	nothingIn(t, o.ScratchDir)
 	return check
 }

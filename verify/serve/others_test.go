@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -47,9 +48,7 @@ func TestOtherUsersReadNothing(t *testing.T) {
 			}
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if tried < 2 {
 		t.Errorf("%d ports were found, want one for clients and one for peers at least", tried)
 	}
@@ -64,9 +63,7 @@ func attack(t *testing.T, scheme, address string, config *tls.Config) {
 		return ctx
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{scheme + "://" + address}, TLS: config, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	if got, err := c.Get(within(), "", clientv3.WithPrefix(), clientv3.WithLimit(1)); err == nil {
 		t.Errorf("%s %s: %d keys were read", scheme, address, got.Count)
@@ -79,9 +76,7 @@ func attack(t *testing.T, scheme, address string, config *tls.Config) {
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	for _, path := range []string{"/version", "/metrics", "/members", "/raft", "/debug/pprof/", "/v3/kv/range"} {
 		r, err := http.NewRequestWithContext(within(), http.MethodGet, scheme+"://"+address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if a, err := client.Do(r); err == nil {
 			body, _ := io.ReadAll(a.Body)
 			a.Body.Close()
@@ -99,9 +94,7 @@ func listening(t *testing.T, pid int) (ports []string) {
 	owned := map[string]bool{}
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
 	open, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range open {
 		name, _ := os.Readlink(filepath.Join(folder, f.Name())) // closed meanwhile: none
 		owned[name] = true
@@ -118,9 +111,7 @@ func listening(t *testing.T, pid int) (ports []string) {
 			}
 			_, hex, _ := strings.Cut(f[1], ":")
 			port, err := strconv.ParseUint(hex, 16, 16)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ports = append(ports, fmt.Sprint(port))
 		}
 	}

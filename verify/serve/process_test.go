@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // The process that reads a strange database does not get this one's secrets.
@@ -15,22 +17,16 @@ func TestMembersGetNoSecrets(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "environment")
 	lock, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer lock.Close()
 	p, err := launch([]string{"/bin/sh", "-c", `env >"$0"`, path}, lock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := p.order(t.Context(), order{}); err == nil {
 		t.Error("a shell gave an answer")
 	}
 	<-p.gone
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if text := string(got); strings.Contains(text, "hunter2") || !strings.Contains(text, membersVariable+"=1") || !strings.Contains(text, "PATH=") {
 		t.Errorf("the members' environment:\n%s", text)
 	}
@@ -42,14 +38,10 @@ func TestMembersGetNoSecrets(t *testing.T) {
 func TestNothingIsSentToAReapedProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "left")
 	lock, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer lock.Close()
 	p, err := launch([]string{"/bin/sh", "-c", `sleep 60 >/dev/null 2>&1 & echo $! >"$0"`, path}, lock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := p.order(t.Context(), order{}); err == nil {
 		t.Error("a shell gave an answer")
 	}
@@ -63,9 +55,7 @@ func TestNothingIsSentToAReapedProcess(t *testing.T) {
 		t.Error("the group is not ended yet: a signal would still be sent to its number")
 	}
 	left, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stat := filepath.Join("/proc", strings.TrimSpace(string(left)), "stat")
 	for range 100 { // its parent may be slow to take note
 		if data, err := os.ReadFile(stat); err != nil || strings.Contains(string(data), ") Z ") {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -64,27 +66,19 @@ func TestPromise4KilledDrillIsRemovedByTheNext(t *testing.T) {
 	image := plain(t)
 	dir := t.TempDir()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.Command(self, drillArgument, image.Name(), dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "serving\n" {
 		t.Fatalf("%q %v %s", line, err, stderr.String())
 	}
 	folders := func() (list []string) {
 		all, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, e := range all {
 			if walreplay.IsScratch(e.Name()) {
 				list = append(list, e.Name())
@@ -105,9 +99,7 @@ func TestPromise4KilledDrillIsRemovedByTheNext(t *testing.T) {
 	if len(folders()) != 1 {
 		t.Fatalf("beside a running drill another one left %v", folders())
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	// Its members end with it, and only then the folder is free.
 	db := filepath.Join(dir, folders()[0], "m1", "member", "snap", "db")
@@ -127,9 +119,7 @@ func TestPromise4KilledDrillIsRemovedByTheNext(t *testing.T) {
 func locked(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	return errors.Is(err, syscall.EWOULDBLOCK)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/lease/leasepb"
 	"google.golang.org/protobuf/proto"
@@ -46,9 +47,7 @@ func rebuild(t *testing.T, k rebuiltKind) *rebuilt {
 	old.StopAll()
 	path := filepath.Join(old.Member(0).DataDir, "member", "snap", "db")
 	source, err := snapshot.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	names := []string{"m1", "m2", "m3", "m4"}[:k.members]
 	initial := storetest.InitialCluster(t, names...)
 	if k.tls {
@@ -58,13 +57,9 @@ func rebuild(t *testing.T, k rebuiltKind) *rebuilt {
 		k.bump.Mode = restore.BumpNone
 	}
 	plan, err := restore.NewPlan(t.Context(), restore.Request{Image: source, InitialCluster: initial, Learners: k.learners, DataDir: filepath.Join(t.TempDir(), "{name}"), Bump: k.bump})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	result, err := restore.Execute(t.Context(), plan, source, restore.ExecOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dirs := map[string]string{}
 	for _, m := range result.Members {
 		dirs[m.Name] = m.DataDir
@@ -99,9 +94,7 @@ func expectedOf(t *testing.T, path string) *Expected {
 	f, size := openFile(t, path)
 	defer f.Close()
 	image, err := ReadExpected(t.Context(), f, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return image
 }
 
@@ -110,37 +103,25 @@ func hashOf(t *testing.T, path string) snapshot.HashKV {
 	f, size := openFile(t, path)
 	defer f.Close()
 	hash, err := snapshot.ReadHashKV(t.Context(), f, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return hash
 }
 
 func openFile(t *testing.T, path string) (*os.File, int64) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f, info.Size()
 }
 
 func alter(t *testing.T, path string, change func(*bbolt.Tx) error) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(change); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, db.Update(change))
+	require.NoError(t, db.Close())
 }
 
 // noTrace makes sure that the proof left neither key nor lease behind.

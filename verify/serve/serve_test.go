@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -77,9 +78,7 @@ func TestPromise4WithoutCredentials(t *testing.T) {
 				request := r.request
 				request.Client.User, request.Client.Password = who, who
 				report, err := Prove(t.Context(), request)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if report.Complete() || report.All == 0 || len(report.Missing) > 0 {
 					t.Errorf("%q: %+v", who, report)
 				}
@@ -125,9 +124,7 @@ func TestPromise4MembersDown(t *testing.T) {
 	request.Waiting = heard.hear
 	began := time.Now()
 	report, err := Prove(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if report.Complete() || report.All != 0 || report.Quorum == 0 || len(report.Members) != 2 || len(report.Missing) != 1 || report.Missing[0].Name != "m3" || !strings.Contains(report.Missing[0].Why, "connection refused") {
 		t.Errorf("%+v", report)
 	}
@@ -307,9 +304,7 @@ func TestPromise6OldMemberAnswers(t *testing.T) {
 	request.Client.Endpoints = []string{r.Member(0).ClientURL, r.Member(1).ClientURL, old.Member(0).ClientURL}
 	request.ClientURLs = map[string][]string{"m3": {old.Member(0).ClientURL}}
 	report, err := Prove(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(report.Missing) != 1 || report.Missing[0].Name != "m3" || !strings.Contains(report.Missing[0].Why, "something old runs there") {
 		t.Errorf("%+v", report)
 	}
@@ -325,12 +320,8 @@ func TestPromise6OldMemberAnswers(t *testing.T) {
 func TestImageOfManyLeases(t *testing.T) {
 	path := t.TempDir() + "/db"
 	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
 	const n = 3*MostLeases + 17
 	alter(t, path, func(tx *bbolt.Tx) error { return putLeases(tx, n) })
 	image := expectedOf(t, path)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/store/storetest"
@@ -20,19 +21,13 @@ import (
 func noting(t *testing.T) (command []string, pid func() int) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "pid")
 	return []string{"/bin/sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; exec "$0" ` + MembersCommand, self, path}, func() int {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n
 	}
 }
@@ -97,22 +92,16 @@ func TestPromise3WhatCannotBeTriedIsUnchecked(t *testing.T) {
 	t.Run("no place", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
 		check, err := Drill(t.Context(), plain(t), DrillOptions{ScratchDir: filepath.Join(file, "scratch")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		unchecked(t, check, "make the scratch folder")
 	})
 	t.Run("no space", func(t *testing.T) {
 		t.Parallel()
 		dir := storetest.SmallDisk(t, "1m")
 		check, err := Drill(t.Context(), plain(t), DrillOptions{ScratchDir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		nothingIn(t, dir)
 		unchecked(t, check, "not enough space")
 	})

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -46,29 +48,19 @@ func TestOpenSSL(t *testing.T) {
 	private, public := filepath.Join(dir, "key.pem"), filepath.Join(dir, "key.pub")
 	openssl(t, "genpkey", "-algorithm", "ed25519", "-out", private)
 	openssl(t, "pkey", "-in", private, "-pubout", "-out", public)
-	if err := os.Chmod(private, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(private, 0o600))
 	key, err := ReadSigningKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	trusted, err := ReadVerifyKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, repo, m := filled(t, key)
 	if _, ok := readAll(t, repo, trusted).Newest(m, report.Structure); !ok {
 		t.Fatal("the signature is not taken")
 	}
 	data := get(t, s, 5)
-	if err := os.WriteFile(filepath.Join(dir, "verdict.json"), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "verdict.json"), data, 0o600))
 	document, err := os.ReadFile(filepath.Join("..", "..", "docs", "format.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, script, _ := strings.Cut(string(document), "<!-- checked by TestOpenSSL -->\n```sh\n")
 	script, _, ok := strings.Cut(script, "```")
 	if !ok {
@@ -85,9 +77,7 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	forged := bytes.Replace(data, []byte(`"structure"`), []byte(`"drill"`), 1)
-	if err := os.WriteFile(filepath.Join(dir, "verdict.json"), forged, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "verdict.json"), forged, 0o600))
 	if out, err := run(); err == nil {
 		t.Fatalf("a forged one passes by hand\n%s", out)
 	}
@@ -98,25 +88,15 @@ func TestOpenSSL(t *testing.T) {
 func TestKeyRefused(t *testing.T) {
 	_, key := newKey(t)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ecPrivate, err := x509.MarshalPKCS8PrivateKey(ec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ecPublic, err := x509.MarshalPKIXPublicKey(ec.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	block := func(kind string, bytes []byte) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes})
 	}
@@ -147,12 +127,8 @@ func TestKeyRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "key")
-			if err := os.WriteFile(path, test.data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(path, test.mode); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, test.data, 0o600))
+			require.NoError(t, os.Chmod(path, test.mode))
 			err := test.read(path)
 			if test.want == "" {
 				if err != nil {

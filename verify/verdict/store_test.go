@@ -38,18 +38,14 @@ var (
 func newRepo(t testing.TB, s sinks.Sink) *repository.Repository {
 	t.Helper()
 	r, err := repository.Init(t.Context(), s, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
 func newKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return public, private
 }
 
@@ -93,9 +89,7 @@ func write(t testing.TB, repo *repository.Repository, key ed25519.PrivateKey, al
 func readAll(t testing.TB, repo *repository.Repository, trusted ...ed25519.PublicKey) List {
 	t.Helper()
 	c, err := ReadAll(t.Context(), repo, trusted...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -115,9 +109,7 @@ func filled(t testing.TB, key ed25519.PrivateKey) (*sinktest.Memory, *repository
 func nameOf(t testing.TB, s sinks.Sink, sequence uint64) string {
 	t.Helper()
 	for o, err := range s.List(t.Context(), "verdicts/", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if n, err := repository.ParseVerdictName(o.Name); err == nil && n.Sequence == sequence {
 			return o.Name
 		}
@@ -129,9 +121,7 @@ func nameOf(t testing.TB, s sinks.Sink, sequence uint64) string {
 func get(t testing.TB, s sinks.Sink, sequence uint64) []byte {
 	t.Helper()
 	data, err := sinks.Get(t.Context(), s, nameOf(t, s, sequence), repository.DocumentLimit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return data
 }
 
@@ -139,9 +129,7 @@ func get(t testing.TB, s sinks.Sink, sequence uint64) []byte {
 func replace(t testing.TB, s sinks.Sink, sequence uint64, data []byte) {
 	t.Helper()
 	name := nameOf(t, s, sequence)
-	if err := s.Delete(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), name))
 	if data != nil {
 		store(t, s, name, data)
 	}
@@ -188,14 +176,10 @@ func TestDamage(t *testing.T) {
 	// altered is verdict n with another content and a sum that fits it.
 	altered := func(t *testing.T, s *sinktest.Memory, n uint64, by ed25519.PrivateKey) []byte {
 		v, _, err := parseStored(get(t, s, n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v.Tool = "another"
 		data, err := encodeStored(v, by)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return data
 	}
 	for _, test := range []struct {
@@ -300,14 +284,10 @@ func TestForgedSignature(t *testing.T) {
 	} {
 		s, repo, _ := filled(t, key)
 		_, e, err := parseStored(get(t, s, 5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		forge(&e)
 		data, err := repository.Seal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if bytes.Equal(data, get(t, s, 5)) {
 			t.Fatal("nothing was forged")
 		}
@@ -322,14 +302,10 @@ func TestForgedSignature(t *testing.T) {
 func TestNewerFormat(t *testing.T) {
 	s, repo, m := filled(t, nil)
 	_, e, err := parseStored(get(t, s, 5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e.Signed = bytes.Replace(e.Signed, []byte(`"format": 1`), []byte(`"format": 2`), 1)
 	data, err := repository.Seal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	replace(t, s, 5, data)
 	write(t, repo, nil, verdictOn(m, report.Structure, report.Passed))
 	c := readAll(t, repo)
@@ -358,21 +334,15 @@ func TestForeignVerdict(t *testing.T) {
 func TestUnknownFields(t *testing.T) {
 	s, _, _ := filled(t, nil)
 	_, e, err := parseStored(get(t, s, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e.Signed = append(e.Signed[:len(e.Signed)-1:len(e.Signed)-1], []byte(`,"later":1}`)...)
 	data, err := repository.Seal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if v, _, err := parseStored(data); err != nil || v.Sequence != 1 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	outside, err := repository.Seal(map[string]json.RawMessage{"later": []byte("1"), "signed": e.Signed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, _, err := parseStored(outside); !errors.Is(err, repository.ErrAltered) || !strings.Contains(err.Error(), "around") {
 		t.Error(err)
 	}
@@ -383,9 +353,7 @@ func TestUnknownFields(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	s, _, _ := filled(f, nil)
 	_, e, err := parseStored(get(f, s, 2))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add([]byte(e.Signed))
 	f.Fuzz(func(t *testing.T, signed []byte) {
 		if _, _, err := parseStored(signed); err == nil {
@@ -395,9 +363,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		data, err := repository.Seal(envelope{Signature: &Signature{}, Signed: signed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v, e, err := parseStored(data)
 		if err != nil {
 			return
@@ -410,9 +376,7 @@ func FuzzParse(f *testing.F) {
 			t.Skip() // a time that JSON reads and cannot write
 		}
 		back, _, err := parseStored(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		one, errOne := json.Marshal(v)
 		two, errTwo := json.Marshal(back)
 		if errOne != nil || errTwo != nil || !bytes.Equal(one, two) {
@@ -426,18 +390,14 @@ func FuzzBody(f *testing.F) {
 	_, key := newKey(f)
 	s, _, _ := filled(f, key)
 	var body json.RawMessage
-	if err := repository.Unseal(get(f, s, 2), &body); err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, repository.Unseal(get(f, s, 2), &body))
 	f.Add([]byte(body))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if !json.Valid(body) {
 			return
 		}
 		data, err := repository.Seal(json.RawMessage(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if v, _, err := parseStored(data); err == nil && (v.Format != format || v.Kind != Kind) {
 			t.Fatalf("%+v", v)
 		}
@@ -469,23 +429,17 @@ func TestConcurrentWriters(t *testing.T) {
 		{"memory", 30, func(*testing.T) sinks.Sink { return sinktest.NewMemory() }},
 		{"disk", 10, func(t *testing.T) sinks.Sink {
 			s, err := disk.New(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return s
 		}},
 		{"s3", 5, func(t *testing.T) sinks.Sink {
 			server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "verdicts", ObjectLock: true}}})
 			server.Setenv(t)
 			c, err := s3.ParseURL(server.URL("verdicts", "p"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			c.Retry.For = time.Minute
 			s, err := s3.Open(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return s
 		}},
 	} {
@@ -536,9 +490,7 @@ func TestLostAnswer(t *testing.T) {
 		repo := newRepo(t, s)
 		faulty := sinktest.NewFaulty(s, sinktest.Lose(sinktest.Commit, 1, answer))
 		over, err := repository.Open(t.Context(), faulty)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v := verdictOn(manifest(backupA, "aa"), report.Checksum, report.Passed)
 		if sequence, err := Write(t.Context(), over, []Verdict{v}, nil); err != nil || sequence != 1 {
 			t.Fatalf("verdict %d, %v", sequence, err)
@@ -559,9 +511,7 @@ func TestFailedWrite(t *testing.T) {
 		s, repo, m := filled(t, nil)
 		faulty := sinktest.NewFaulty(s)
 		over, err := repository.Open(t.Context(), faulty)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		faulty.Add(fault.Of("verdicts/"))
 		if _, err := Write(t.Context(), over, []Verdict{verdictOn(m, report.Checksum, report.Passed)}, nil); err == nil {
 			t.Errorf("%s: no error", fault)
@@ -586,9 +536,7 @@ func TestUnreadable(t *testing.T) {
 	s, _, _ := filled(t, nil)
 	faulty := sinktest.NewFaulty(s)
 	repo, err := repository.Open(t.Context(), faulty)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, fault := range []sinktest.Fault{
 		sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied), sinktest.Fail(sinktest.List, 1, nil), sinktest.CutList(1, 2, nil), sinktest.CutRead(1, 10, nil),
 	} {

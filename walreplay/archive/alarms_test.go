@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -179,12 +181,8 @@ func TestAlarmSinceStays(t *testing.T) {
 func TestPromise4LogCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other", "member", "wal")
-	if err := os.MkdirAll(other, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(other, "0000000000000000-0000000000000000.wal"), []byte(strings.Repeat("no log of etcd", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(other, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(other, "0000000000000000-0000000000000000.wal"), []byte(strings.Repeat("no log of etcd", 100)), 0o600))
 	for name, c := range map[string]struct{ dir, next string }{
 		"no folder":    {filepath.Join(dir, "none"), "member.data-dir"},
 		"no log in it": {filepath.Join(dir, "other", "member", "wal"), "member.data-dir"},
@@ -225,17 +223,13 @@ func TestRestartedIsOverSoon(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		config := r.config(0)
 		blocked := filepath.Join(config.SpoolDir, positionFile)
-		if err := os.MkdirAll(filepath.Join(blocked, "x"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(blocked, "x"), 0o700))
 		a := r.startWith(config)
 		r.load(10)
 		if !a.has(AlarmRestarted) {
 			t.Fatalf("alarms %+v", a.State().Alarms)
 		}
-		if err := os.RemoveAll(blocked); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(blocked))
 		r.waitArchived(a, r.cluster.members[0].last(), 45*time.Second)
 		r.waitFor("clear", 10*time.Second, func() bool { return !a.has(AlarmRestarted) })
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
@@ -68,9 +70,7 @@ func TestOnce(t *testing.T) {
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		r.cluster.commit(30, "x")
 		a, err := New(r.config(0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		began := time.Now()
 		if err := a.Once(context.Background()); err != nil || time.Since(began) > 10*time.Second {
 			t.Fatalf("%v after %s", err, time.Since(began))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
@@ -37,9 +38,7 @@ func (r *rig) full(index, term uint64) {
 		r.Fatal(err)
 	}
 	m.Facts.RaftIndex, m.Facts.RaftTerm = index, term
-	if err := r.repo().WriteDocument(ctx, repository.ManifestName(timelineN(1), id), m); err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, r.repo().WriteDocument(ctx, repository.ManifestName(timelineN(1), id), m))
 }
 
 // ranges are what `requorum list` shows.
@@ -47,13 +46,9 @@ func (r *rig) ranges() []walreplay.Range {
 	r.Helper()
 	ctx := context.Background()
 	catalog, err := snapshot.ReadCatalog(ctx, r.repo())
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	ranges, err := walreplay.NewArchives(r.repo()).Ranges(ctx, catalog)
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return ranges
 }
 
@@ -85,16 +80,10 @@ func (r *rig) holding(index uint64) segment.Header {
 func (r *rig) cutShort(name string) {
 	r.Helper()
 	o, err := r.memory.Stat(r.Context(), name)
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	data, err := sinks.Get(r.Context(), r.memory, name, o.Size)
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := r.memory.Delete(r.Context(), name); err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
+	require.NoError(r, r.memory.Delete(r.Context(), name))
 	if _, err := sinks.Put(r.Context(), r.memory, name, data[:len(data)-10], sinks.CreateOptions{}); err != nil {
 		r.Fatal(err)
 	}
@@ -104,9 +93,7 @@ func (r *rig) cutShort(name string) {
 func (r *rig) lose(index uint64) (first, last uint64) {
 	r.Helper()
 	h := r.holding(index)
-	if err := r.memory.Delete(context.Background(), h.Name()); err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, r.memory.Delete(context.Background(), h.Name()))
 	return h.FirstIndex, h.LastIndex
 }
 
@@ -129,9 +116,7 @@ func (r *rig) taking(calls *atomic.Int64) func(*Config) {
 func (r *rig) gaps() []repository.GapName {
 	r.Helper()
 	names, err := r.repo().Gaps(context.Background(), timelineN(1))
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return names
 }
 
@@ -141,9 +126,7 @@ func (r *rig) gaps() []repository.GapName {
 // recorded, and the listing says why it is there.
 func TestPromise2LostSegment(t *testing.T) {
 	deleted := func(r *rig, name string) {
-		if err := r.memory.Delete(r.Context(), name); err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, r.memory.Delete(r.Context(), name))
 	}
 	for name, c := range map[string]struct {
 		live bool
@@ -234,9 +217,7 @@ func TestLostBeforeTheFullSnapshot(t *testing.T) {
 			if also {
 				for _, name := range r.names() {
 					if strings.Contains(name, "/full") && !strings.HasSuffix(name, ".json") {
-						if err := r.memory.Delete(t.Context(), name); err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, r.memory.Delete(t.Context(), name))
 					}
 				}
 			}
@@ -320,9 +301,7 @@ func TestSeveralGaps(t *testing.T) {
 		taken := calls.Load()
 		for _, name := range r.names() {
 			if strings.Contains(name, "/full/") {
-				if err := r.memory.Delete(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, r.memory.Delete(t.Context(), name))
 			}
 		}
 		r.full(2, 2)
@@ -337,20 +316,14 @@ func TestOnceWithAGap(t *testing.T) {
 		config := r.config(0)
 		r.taking(&calls)(&config)
 		a, err := New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for range 3 {
 			r.cluster.commit(20, "x")
-			if err := a.Once(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.Once(t.Context()))
 		}
 		r.full(2, 2)
 		r.lose(30)
-		if err := a.Once(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.Once(t.Context()))
 		if len(r.gaps()) != 1 || calls.Load() != 1 || len(a.State().Alarms) > 0 {
 			t.Errorf("gaps %+v, %d snapshots, alarms %+v", r.gaps(), calls.Load(), a.State().Alarms)
 		}
@@ -711,26 +684,18 @@ func TestGapOfAPurgedWAL(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		m, dir := r.cluster.members[0], filepath.Join(t.TempDir(), "wal")
 		meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &m.id.MemberID, ClusterID: &m.id.ClusterID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		log, err := wal.Create(nil, dir, meta)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer log.Close()
 		log.SetUnsafeNoFsync()
 		commit := func(n int) {
 			t.Helper()
 			r.cluster.commit(n, "load")
 			for _, e := range m.entries[len(m.entries)-n:] {
-				if err := log.Save(&raftpb.HardState{Term: &e.Term, Vote: new(uint64), Commit: &e.Index}, []*raftpb.Entry{e.Raft()}); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, log.Save(&raftpb.HardState{Term: &e.Term, Vote: new(uint64), Commit: &e.Index}, []*raftpb.Entry{e.Raft()}))
 			}
-			if err := log.Sync(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, log.Sync())
 		}
 		commit(20)
 		a := r.start(0, func(c *Config) { c.WALDir, c.open = dir, nil })
@@ -742,9 +707,7 @@ func TestGapOfAPurgedWAL(t *testing.T) {
 			t.Fatal(files, err)
 		}
 		for _, f := range files[:len(files)-2] {
-			if err := os.Remove(f); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(f))
 		}
 		b := r.startWith(a.config)
 		r.waitArchived(b, 120, time.Minute)

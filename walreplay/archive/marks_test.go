@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -26,15 +28,11 @@ func (r *rig) marks() (all []raftlog.Mark) {
 	l := r.openLog(1)
 	for _, h := range l.Headers() {
 		_, b, err := segment.Read(context.Background(), r.memory, h.Name())
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		all = append(all, b.Marks...)
 	}
 	for a, err := range l.Heartbeats(context.Background(), 0, math.MaxUint64, 0) {
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		all = append(all, a.Mark)
 	}
 	return all
@@ -286,9 +284,7 @@ func TestNoMarksOfAMemberCutOff(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		low, high, err := r.openLog(1).At(context.Background(), time.Now().Add(-5*time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if low == nil || high == nil || high.Index-low.Index > 1 {
 			t.Errorf("between %+v and %+v", low, high)
 		}
@@ -419,9 +415,7 @@ func TestStamps(t *testing.T) {
 		}
 		stamps := 0
 		for a, err := range r.openLog(1).Heartbeats(context.Background(), 0, math.MaxUint64, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if a.CheckpointHash != nil {
 				stamps++
 				if a.CheckpointHash.Hash != 7 || a.CheckpointHash.HashRevision != 41 || a.CheckpointHash.CompactedRevision != 1 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -17,9 +18,7 @@ import (
 func etcdClient(t *testing.T, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -27,9 +26,7 @@ func etcdClient(t *testing.T, endpoints ...string) *clientv3.Client {
 func dial(t *testing.T, endpoints ...string) *client.Client {
 	t.Helper()
 	client, err := client.Dial(t.Context(), client.Config{Endpoints: endpoints})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -41,9 +38,7 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	cluster, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: t.TempDir(), Members: 1, FreePorts: true, Settings: store.Settings{
 		Logger: slog.New(slog.DiscardHandler), LogLevel: "error", Heartbeat: 20 * time.Millisecond, Election: 200 * time.Millisecond,
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(cluster.Kill)
 	client := etcdClient(t, cluster.Endpoints()...)
 	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
@@ -52,9 +47,7 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	index := func() (raft uint64, storage string) {
 		t.Helper()
 		status, err := client.Status(t.Context(), cluster.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return status.RaftIndex, status.StorageVersion
 	}
 	// The member's own first proposals are over when it is quiet for a while, and has
@@ -73,9 +66,7 @@ func TestPromise5ProposesNothing(t *testing.T) {
 			Client: dial(t, cluster.Endpoints()...), DataDir: cluster.Members()[0].Config().DataDir, Sink: sink, SpoolDir: t.TempDir(),
 			Interval: interval, Alive: interval, Takeover: 2 * interval, CheckpointHash: interval, Tool: "test",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx) }()
@@ -85,15 +76,11 @@ func TestPromise5ProposesNothing(t *testing.T) {
 			}
 		}
 		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, <-done)
 		if s := a.State(); s.Requests.Puts == 0 {
 			t.Errorf("round %d: it did nothing: %+v", round, s)
 		}
-		if err := a.Once(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.Once(t.Context()))
 	}
 	if after, _ := index(); after != before {
 		t.Errorf("the raft index moved from %d to %d", before, after)

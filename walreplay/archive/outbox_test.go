@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -187,13 +189,9 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 			}
 			hit, behind := p.segments[0], p.segments[len(p.segments)-1].LastIndex
 			object, err := p.get(hit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			object[len(object)-20] ^= 1
-			if err := p.remove(hit.Name()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.remove(hit.Name()))
 			if _, err := sinks.Put(t.Context(), p.repo.Sink(), hit.Name(), object, sinks.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -295,9 +293,7 @@ func TestSpoolAndFreedNames(t *testing.T) {
 				continue
 			}
 			object, err := sinks.Get(ctx, r.memory, h.Name(), h.Size())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			higher, object, err := segment.Rename(h, object, 1, h.Previous)
 			if err == nil {
 				err = segment.Put(ctx, r.memory, higher, object)
@@ -305,9 +301,7 @@ func TestSpoolAndFreedNames(t *testing.T) {
 			if err == nil {
 				err = r.memory.Delete(ctx, h.Name())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			freed[h.FirstIndex] = true
 		}
 		if len(freed) == 0 || a.State().Spooled == 0 {
@@ -397,12 +391,8 @@ func TestSpoolOfAnotherHistoryStays(t *testing.T) {
 			}
 		}
 		h, object, err := segment.Encode(t.Context(), timelineN(1), before, false, segment.Batch{Entries: other}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.spooled().add(h, object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, a.spooled().add(h, object))
 		b := r.startWith(a.config)
 		r.load(5)
 		r.waitArchived(b, r.cluster.members[0].last(), 5*time.Second)

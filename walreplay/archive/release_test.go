@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // seeing polls a member's file and takes one Status answer.
@@ -12,9 +14,7 @@ func seeing(t *testing.T, r *releaser, l Log, index, term uint64) uint64 {
 	if index > 0 {
 		r.add(observation{index: index, term: term, time: time.Now()})
 	}
-	if err := l.Poll(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Poll(context.Background()))
 	through, _ := r.match(l)
 	if first := l.First(); first > 0 && through >= first {
 		l.Release(through)

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
@@ -175,18 +177,14 @@ func timelineN(n int) repository.TimelineID {
 func (r *rig) repo() *repository.Repository {
 	r.Helper()
 	repo, err := repository.Open(context.Background(), r.memory)
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return repo
 }
 
 func (r *rig) openLog(n int) *segment.Log {
 	r.Helper()
 	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n))
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return l
 }
 
@@ -199,9 +197,7 @@ func (r *rig) sameAs(n int, want []raftlog.Entry) {
 	}
 	i := 0
 	for e, err := range r.openLog(n).Entries(context.Background(), want[0].Index, want[len(want)-1].Index) {
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		if i >= len(want) || !e.Equal(want[i]) {
 			r.Fatalf("archived %s (%q), want %s (%q)", e, e.Data, want[i], want[i].Data)
 		}
@@ -215,9 +211,7 @@ func (r *rig) sameAs(n int, want []raftlog.Entry) {
 func (r *rig) names() []string {
 	var names []string
 	for o, err := range r.memory.List(context.Background(), "", "") {
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		names = append(names, o.Name)
 	}
 	return names

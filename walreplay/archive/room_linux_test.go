@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -30,9 +32,7 @@ func TestPromise2SpoolOnASmallDisk(t *testing.T) {
 					t.Fatalf("state %+v", a.State())
 				}
 				if restart {
-					if err := a.stop(); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, a.stop())
 				}
 				r.gone.away.Store(false)
 				if restart {
@@ -53,9 +53,7 @@ func TestPromise2SpoolOnASmallDisk(t *testing.T) {
 func fill(t *testing.T, name string) {
 	t.Helper()
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, size := range []int{1 << 16, 1} {
 		for {
 			if _, err = f.Write(bytes.Repeat([]byte{1}, size)); err != nil {
@@ -66,7 +64,5 @@ func fill(t *testing.T, name string) {
 	if pe := err.(*os.PathError); pe.Err != syscall.ENOSPC { //nolint:errorlint // of Write, unwrapped
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Close())
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/disk"
@@ -229,9 +230,7 @@ func TestPromise2SpoolSurvivesKill(t *testing.T) {
 
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
 }
 
 // The spool is for its owner alone, and holds what will be stored: encrypted
@@ -239,9 +238,7 @@ func copyFolder(t *testing.T, from, to string) {
 func TestSpoolIsAsStored(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		identity, err := age.GenerateX25519Identity()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		a := r.start(0, onDisk, func(c *Config) { c.Codec.Recipients = []age.Recipient{identity.Recipient()} })
 		r.load(5)
 		r.gone.away.Store(true)
@@ -279,9 +276,7 @@ func TestSpoolIsAsStored(t *testing.T) {
 		r.gone.away.Store(false)
 		r.waitArchived(a, 100, 40*time.Second)
 		l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(1), identity)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n := 0
 		for e, err := range l.Entries(context.Background(), 1, 100) {
 			if err != nil || !e.Equal(r.cluster.members[0].entries[n]) {
@@ -425,9 +420,7 @@ func TestFinalFlush(t *testing.T) {
 		time.Sleep(time.Second)
 		r.cluster.commit(7, "x")
 		time.Sleep(time.Second)
-		if err := a.stop(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, a.stop())
 		r.sameAs(1, r.cluster.members[0].entries)
 
 		b := r.startWith(a.config)

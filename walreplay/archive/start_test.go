@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -95,9 +97,7 @@ func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
 				r.cluster.commit(50, "x")
 				ctx := context.Background()
 				repo, err := repository.Init(ctx, r.memory, time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if _, err := repo.EnsureTimeline(ctx, repository.Timeline{ID: timelineN(1)}); err != nil {
 					t.Fatal(err)
 				}

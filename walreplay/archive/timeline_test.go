@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -32,9 +34,7 @@ func (r *rig) rewind(through uint64, term uint64) {
 func (r *rig) timeline(n int) repository.Timeline {
 	r.Helper()
 	t, err := r.repo().Timeline(context.Background(), timelineN(n))
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	return t
 }
 
@@ -417,9 +417,7 @@ func TestPromise6Superseded(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		a := r.archived(10)
 		by := repository.TimelineID{ClusterID: 0xdd, N: 1}
-		if err := r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}))
 		check := func(a *running, within time.Duration) {
 			t.Helper()
 			err := a.ended(within)
@@ -442,9 +440,7 @@ func TestPromise6SupersededAndDiffers(t *testing.T) {
 		r.rewind(22, 5)
 		r.load(15)
 		by := repository.TimelineID{ClusterID: 0xdd, N: 1}
-		if err := r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.repo().Supersede(context.Background(), repository.Superseded{Timeline: timelineN(1), By: by, Reason: "quorum loss"}))
 		b := r.startWith(a.config)
 		err := b.ended(time.Minute)
 		var ended *SupersededError
@@ -463,12 +459,8 @@ func TestPromise6RestoredClusterBeginsAnew(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		parent := repository.Branch{Timeline: repository.TimelineID{ClusterID: 0xdd, N: 1}, RaftIndex: 5000}
 		repo, err := repository.Init(context.Background(), r.sink, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := repo.OpenTimeline(context.Background(), repository.Timeline{ID: timelineN(1), Created: time.Now(), Reason: "restored", Parent: &parent}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, repo.OpenTimeline(context.Background(), repository.Timeline{ID: timelineN(1), Created: time.Now(), Reason: "restored", Parent: &parent}))
 		a := r.archived(10)
 		a.stop()
 		r.sameAs(1, r.cluster.members[0].entries)
@@ -516,12 +508,8 @@ func TestRolledBackWithItsArchiver(t *testing.T) {
 func TestPromise6RestoredAndNotStarted(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {
 		dir := t.TempDir()
-		if err := os.MkdirAll(filepath.Join(dir, "member"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "member", "requorum-restored.json"), []byte("{}"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "member"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "member", "requorum-restored.json"), []byte("{}"), 0o600))
 		m := r.cluster.members[0]
 		r.cluster.commit(20, "x")
 		m.recorded, m.down = 20, true

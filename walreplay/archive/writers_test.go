@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -361,12 +362,8 @@ func TestListBeforeTakeover(t *testing.T) {
 			before = before.Next(e)
 		}
 		h, object, err := segment.Encode(t.Context(), timelineN(1), before, false, segment.Batch{Entries: entries[5:20]}, segment.Meta{Member: 7, Cut: time.Now()}, segment.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := segment.Put(t.Context(), r.memory, h, object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, segment.Put(t.Context(), r.memory, h, object))
 		r.waitArchived(b, 20, 30*time.Second)
 		r.load(5)
 		r.waitArchived(b, 40, 30*time.Second)
@@ -391,21 +388,13 @@ func (r *rig) spoil(name string, offset int) {
 	r.Helper()
 	ctx := context.Background()
 	rd, err := r.memory.Open(ctx, name, 0, -1)
-	if err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
 	data, err := io.ReadAll(rd)
-	if err != nil {
-		r.Fatal(err)
-	}
-	if err := rd.Close(); err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, err)
+	require.NoError(r, rd.Close())
 	data = bytes.Clone(data)
 	data[offset] ^= 1
-	if err := r.memory.Delete(ctx, name); err != nil {
-		r.Fatal(err)
-	}
+	require.NoError(r, r.memory.Delete(ctx, name))
 	if _, err := sinks.Put(ctx, r.memory, name, data, sinks.CreateOptions{}); err != nil {
 		r.Fatal(err)
 	}
@@ -537,9 +526,7 @@ func TestPromise4StickyAfterARestart(t *testing.T) {
 // and go on after a restart, in one chain.
 func TestPromise5WritersWithoutIdentity(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	inFakeTime(t, 2, func(t *testing.T, r *rig) {
 		sealed := func(c *Config) { c.Codec.Recipients = []age.Recipient{id.Recipient()} }
 		a := r.start(0, sealed)

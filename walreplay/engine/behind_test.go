@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
@@ -33,9 +34,7 @@ func TestPromise5WriterFails(t *testing.T) {
 			path := empty(t)
 			e := open(t, path, Options{})
 			applyAll(t, e, entries[:300])
-			if err := e.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, e.Commit())
 			revision := e.Revision()
 			applyAll(t, e, entries[300:600])
 			e.direct.writer.change(row{bucket: schema.Lease}) // bolt wants a key
@@ -67,15 +66,11 @@ func TestRollbackDuringACommit(t *testing.T) {
 	if e.committing == nil {
 		t.Fatal("no commit was begun")
 	}
-	if err := e.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Rollback())
 	if index, _ := e.Applied(); index < 300 {
 		t.Errorf("rolled back to index %d, behind a commit at 300", index)
 	}
 	index, _ := e.Applied()
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:index]))
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -75,9 +76,7 @@ func BenchmarkReplay(b *testing.B) {
 					if _, err := Run(b.Context(), e, seq(entries), RunOptions{}); err != nil {
 						b.Fatal(err)
 					}
-					if err := e.Close(); err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, e.Close())
 				}
 				b.ReportMetric(float64(b.N)*float64(len(entries))/b.Elapsed().Seconds(), "entries/s")
 			})

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
@@ -246,8 +247,6 @@ func change(t testing.TB, kind raftpb.ConfChangeType, id uint64, promote bool) *
 	default:
 	}
 	data, err := json.Marshal(context)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &raftpb.ConfChange{Type: kind.Enum(), NodeId: &id, Context: data}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -18,18 +19,14 @@ import (
 func empty(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	return path
 }
 
 func open(t testing.TB, path string, o Options) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), path, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() }) // again, after a failure
 	return e
 }
@@ -69,9 +66,7 @@ func logOf(t testing.TB, first uint64, what ...any) []raftlog.Entry {
 		default:
 			t.Fatalf("%T is nothing to log", w)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		entries = append(entries, e)
 	}
 	return entries
@@ -80,9 +75,7 @@ func logOf(t testing.TB, first uint64, what ...any) []raftlog.Entry {
 func applyAll(t testing.TB, e *Engine, entries []raftlog.Entry) {
 	t.Helper()
 	for _, x := range entries {
-		if err := e.Apply(x); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Apply(x))
 	}
 }
 
@@ -93,9 +86,7 @@ func replayed(t testing.TB, path string, o Options, entries []raftlog.Entry) con
 	if _, err := Run(t.Context(), e, seq(entries), RunOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	return storetest.ReadContents(t, path)
 }
 

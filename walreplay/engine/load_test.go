@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -313,17 +314,11 @@ func (m *mixed) eventually(f func(context.Context) error) {
 func fullSnapshot(t testing.TB, client *clientv3.Client) string {
 	t.Helper()
 	r, err := client.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "snapshot")
-	if err := os.WriteFile(path, data[:len(data)-32], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data[:len(data)-32], 0o600))
 	return path
 }
 
@@ -331,14 +326,10 @@ func fullSnapshot(t testing.TB, client *clientv3.Client) string {
 func walEntries(t testing.TB, dataDir string, first uint64) []raftlog.Entry {
 	t.Helper()
 	w, err := wal.OpenForRead(zap.NewNop(), filepath.Join(dataDir, "member", "wal"), &walpb.Snapshot{Index: new(uint64), Term: new(uint64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer w.Close()
 	_, _, all, err := w.ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var entries []raftlog.Entry
 	for _, e := range all {
 		if e.GetIndex() >= first {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Promise 1: our backend and the shortcuts lead to what etcd's own backend and
@@ -14,9 +16,7 @@ func TestPromise1EqualsEtcdsOwn(t *testing.T) {
 		entries := generate(t, seed, 3000)
 		for _, e := range entries {
 			kind, err := Kind(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			kinds[kind]++
 		}
 		got := replayed(t, empty(t), Options{}, entries)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -14,9 +15,7 @@ import (
 func TestPromise2PlainPuts(t *testing.T) {
 	marshal := func(r *pb.InternalRaftRequest) []byte {
 		b, err := proto.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return b
 	}
 	with := func(change func(*pb.InternalRaftRequest)) []byte {

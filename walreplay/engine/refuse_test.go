@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/etcd/pkg/v3/schedule"
@@ -81,9 +82,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 			path := empty(t)
 			e := open(t, path, Options{})
 			applyAll(t, e, logOf(t, 1, putOf("a", "1")))
-			if err := e.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, e.Commit())
 			applyAll(t, e, logOf(t, 2, putOf("b", "lost")))
 			bad := logOf(t, 3, test.what)[0]
 			err := e.Apply(bad)
@@ -103,9 +102,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 			if index, _ := e.Applied(); index != 1 || e.Revision() != 2 {
 				t.Errorf("it tells index %d and revision %d, want those of the file", index, e.Revision())
 			}
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, e.Close())
 			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1"))))
 		})
 	}

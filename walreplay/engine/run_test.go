@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -27,9 +28,7 @@ func history(t *testing.T, entries []raftlog.Entry) []int64 {
 	e := open(t, empty(t), Options{})
 	revisions := []int64{e.Revision()}
 	for _, x := range entries {
-		if err := e.Apply(x); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Apply(x))
 		revisions = append(revisions, e.Revision())
 	}
 	return revisions
@@ -49,15 +48,11 @@ func TestPromise5RunToRevision(t *testing.T) {
 		path := empty(t)
 		e := open(t, path, Options{})
 		stopped, err := Run(t.Context(), e, seq(entries), RunOptions{MaxRevision: target})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if stopped.Index != uint64(want) || stopped.Revision != target {
 			t.Errorf("to revision %d: %+v, want index %d", target, stopped, want)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Close())
 		if target%5 == 0 {
 			expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:want]))
 		}
@@ -98,9 +93,7 @@ func TestRunToIndexAndPast(t *testing.T) {
 	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) {
 		t.Errorf("to an index that does not come: %+v, %v", stopped, err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries))
 }
 
@@ -135,9 +128,7 @@ func TestWatch(t *testing.T) {
 			continue
 		}
 		key, err := keyOf(all["key"][k])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		want = append(want, row{r.Main, int(r.Sub), string(key), len(k) > 17})
 	}
 	for _, backend := range []bool{false, true} {
@@ -152,9 +143,7 @@ func TestWatch(t *testing.T) {
 			}
 			return nil
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(want) < 500 || len(got) != len(want) {
 			t.Fatalf("etcd's %t: saw %d rows, the database has %d", backend, len(got), len(want))
 		}
@@ -277,23 +266,17 @@ func TestRollback(t *testing.T) {
 	path := empty(t)
 	e := open(t, path, Options{})
 	applyAll(t, e, entries[:300])
-	if err := e.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Commit())
 	index, revision, compacted := uint64(300), e.Revision(), e.CompactedRevision()
 	applyAll(t, e, entries[300:])
-	if err := e.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Rollback())
 	if i, _ := e.Applied(); i != index || e.Revision() != revision || e.CompactedRevision() != compacted {
 		t.Errorf("rolled back to index %d and revisions %d, %d; want %d, %d, %d", i, e.Revision(), e.CompactedRevision(), index, revision, compacted)
 	}
 	if err := e.Apply(entries[300]); !errors.Is(err, ErrClosed) {
 		t.Errorf("applying after that: %v", err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	if err := e.Close(); !errors.Is(err, ErrClosed) {
 		t.Errorf("closing again: %v", err)
 	}
@@ -318,22 +301,16 @@ func TestRollbackOfABigEntry(t *testing.T) {
 	if committed := e.committed.applied; committed == 0 || committed == 1000 {
 		t.Fatalf("the engine committed up to %d by itself: the test is too small or too big", committed)
 	}
-	if err := e.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Commit())
 	e.direct.pending = 0
 	all := logOf(t, 1001, &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}})
 	applyAll(t, e, all)
 	e.direct.pending = maxPending + 1 // as if it had been bigger
-	if err := e.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Rollback())
 	if index, _ := e.Applied(); index != 1000 {
 		t.Errorf("rolled back to index %d", index)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	info, err := os.Stat(path)
 	if err != nil || info.Size()%4096 != 0 {
 		t.Errorf("the file has %v bytes (%v)", info.Size(), err)
@@ -343,9 +320,7 @@ func TestRollbackOfABigEntry(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage")
-	if err := os.WriteFile(garbage, bytes.Repeat([]byte("no database"), 2000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(garbage, bytes.Repeat([]byte("no database"), 2000), 0o600))
 	busy := empty(t)
 	open(t, busy, Options{})
 	for name, path := range map[string]string{"nothing": filepath.Join(dir, "nothing"), "a folder": dir, "garbage": garbage, "open elsewhere": busy} {

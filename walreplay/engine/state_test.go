@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,9 +27,7 @@ func leaseOf(t *testing.T, c contents) *leasepb.Lease {
 	if !ok {
 		t.Fatal("the lease is gone")
 	}
-	if err := proto.Unmarshal(row, l); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, proto.Unmarshal(row, l))
 	return l
 }
 
@@ -39,18 +38,14 @@ func TestPromise3TimeStandsStill(t *testing.T) {
 	path := empty(t)
 	synctest.Test(t, func(t *testing.T) {
 		e, err := Open(t.Context(), path, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		leased := putOf("a", "1")
 		leased.Put.Lease = 5
 		applyAll(t, e, logOf(t, 1, grant, leased))
 		time.Sleep(time.Hour)
 		applyAll(t, e, logOf(t, 3, putOf("b", "1")))
 		time.Sleep(time.Hour)
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Close())
 	})
 	c := storetest.ReadContents(t, path)
 	if ttl := leaseOf(t, c).TTL; ttl != 2 || len(c["key"]) != 2 {
@@ -110,9 +105,7 @@ func TestPermissions(t *testing.T) {
 	var moved []int
 	for i, x := range logOf(t, 1, what...) {
 		before := e.Revision()
-		if err := e.Apply(x); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Apply(x))
 		if e.Revision() != before {
 			moved = append(moved, i-first)
 		}
@@ -138,17 +131,13 @@ func TestAlarms(t *testing.T) {
 		path := empty(t)
 		e := open(t, path, Options{})
 		applyAll(t, e, logOf(t, 1, putOf("a", "1"), alarm(test.kind, pb.AlarmRequest_ACTIVATE), putOf("b", "refused")))
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Close())
 		e = open(t, path, Options{}) // the alarm is in the database
 		applyAll(t, e, logOf(t, 4, putOf("b", "refused"), grant, remove, alarm(test.kind, pb.AlarmRequest_DEACTIVATE), putOf("c", "3")))
 		if e.Revision() != test.want {
 			t.Errorf("%s: revision %d, want %d", test.kind, e.Revision(), test.want)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Close())
 		if c := storetest.ReadContents(t, path); len(c["lease"]) != 0 || len(c["alarm"]) != 0 {
 			t.Errorf("%s: %d leases and %d alarms", test.kind, len(c["lease"]), len(c["alarm"]))
 		}
@@ -166,9 +155,7 @@ func TestUnfinishedCompaction(t *testing.T) {
 	path := empty(t)
 	replayed(t, path, Options{}, logOf(t, 1, append(what, nil)...))
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte("meta")).Put([]byte("scheduledCompactRev"), mvcc.RevToBytes(mvcc.Revision{Main: 30}, mvcc.NewRevBytes()))
 	})
@@ -179,9 +166,7 @@ func TestUnfinishedCompaction(t *testing.T) {
 	if e.CompactedRevision() != 30 || e.Revision() != 41 {
 		t.Errorf("compacted at %d, revision %d", e.CompactedRevision(), e.Revision())
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	expectEqual(t, storetest.ReadContents(t, path), want)
 }
 
@@ -202,14 +187,10 @@ func TestCloseFreesTheIndex(t *testing.T) {
 	entries := logOf(t, 1, what...)
 	before := heap()
 	e, err := Open(t.Context(), empty(t), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	applyAll(t, e, entries)
 	held := heap() - before
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	if left := heap() - before; held < 8<<20 || left > held/4 {
 		t.Errorf("%d bytes were held, %d are after Close", held, left)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -20,9 +22,7 @@ func TestPromise1EqualsMembers(t *testing.T) {
 			c := storetest.Start(t, storetest.Options{Version: version})
 			client := c.Client(t)
 			status, err := client.Status(t.Context(), c.Member(0).ClientURL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			o := Options{SourceVersion: status.Version}
 			(&mixed{t, c, client, "first/"}).run()
 			snapshot := fullSnapshot(t, client)
@@ -42,12 +42,8 @@ func TestPromise1EqualsMembers(t *testing.T) {
 			})
 			t.Run("goes on", func(t *testing.T) {
 				data, err := os.ReadFile(snapshot)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(db, data, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(db, data, 0o600))
 				c.Restart(t, 0)
 				second.eventually(func(ctx context.Context) error { _, err := client.Put(ctx, "goes", "on"); return err })
 				(&mixed{t, c, client, "second/"}).keys()
@@ -72,15 +68,11 @@ func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 		t.Fatalf("only %d entries to replay", len(entries))
 	}
 	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if last := entries[len(entries)-1]; stopped.Index != last.Index || stopped.Term != last.Term {
 		t.Errorf("stopped at %+v, want %s", stopped, last)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	return storetest.ReadContents(t, path)
 }
 

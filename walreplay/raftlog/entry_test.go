@@ -7,6 +7,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
@@ -25,9 +26,7 @@ func TestCanonicalForm(t *testing.T) {
 			t.Errorf("%s: Size is %d, Append wrote %d", e, e.Size(), len(b))
 		}
 		var r raftpb.Entry
-		if err := proto.Unmarshal(b, &r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, proto.Unmarshal(b, &r))
 		if got := fromRaft(&r); !got.Equal(e) {
 			t.Errorf("raft reads %s as %s", e, got)
 		}
@@ -36,9 +35,7 @@ func TestCanonicalForm(t *testing.T) {
 			t.Errorf("Parse(%s) = %s, %v", e, got, err)
 		}
 		back, err := proto.Marshal(e.Raft())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if err := proto.Unmarshal(back, &r); err != nil || !fromRaft(&r).Equal(e) {
 			t.Errorf("Raft() of %s is another entry", e)
 		}

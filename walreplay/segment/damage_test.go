@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -150,17 +151,11 @@ func TestContentIsHeldAgainstTheHeader(t *testing.T) {
 func forge(t testing.TB, h Header, b Batch) []byte {
 	t.Helper()
 	raw, err := records(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	body, err := encodeBody(t.Context(), raw, testOptions, &h.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	block, err := h.block()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return append(block, body...)
 }
 
@@ -197,9 +192,7 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 	h.Object.StoredSize = 1 << 40
 	h.LastIndex, h.Entries = h.FirstIndex+maxEntries-1, maxEntries
 	block, err := h.block()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := memory(t, h.Name(), append(block, data[HeaderSize:]...))
 	if _, err := ReadHeader(t.Context(), s, h.Name()); err != nil {
 		t.Fatalf("the claims should pass the header's own checks: %v", err)
@@ -223,9 +216,7 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 		bad := h
 		change(&bad)
 		block, err := bad.block()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = ReadHeader(t.Context(), memory(t, h.Name(), block), h.Name())
 		wantDamaged(t, name, err)
 	}
@@ -248,9 +239,7 @@ func TestReadIsOneRequest(t *testing.T) {
 func TestRecordBomb(t *testing.T) {
 	marks := bytes.Repeat([]byte{kindMark, 2, '{', '}'}, 1<<20)
 	entry, err := records(Batch{Entries: entriesOf("a", 1, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err = parseRecords(append(entry, marks...), 1, 1)

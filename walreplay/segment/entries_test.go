@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -156,17 +157,13 @@ func TestEntriesOfDeletedSegments(t *testing.T) {
 		piece{"a", 1, first, last, 1, nil, 0}.store(t, s)
 		for _, p := range pieces {
 			if h, _ := p.encode(t); first <= p.first && p.last <= last {
-				if err := s.Delete(t.Context(), h.Name()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.Delete(t.Context(), h.Name()))
 			}
 		}
 	}
 	var got []raftlog.Entry
 	for e, err := range l.Entries(t.Context(), 3, 599) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got = append(got, e); e.Index == 5 {
 			merge(10, 159)
 		} else if e.Index == 150 { // far behind it, what is not fetched yet
@@ -181,9 +178,7 @@ func TestEntriesOfDeletedSegments(t *testing.T) {
 	}
 
 	// Gone for good.
-	if err := s.Delete(t.Context(), l.Headers()[0].Name()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), l.Headers()[0].Name()))
 	_, err := collect(t, l, 3, 599)
 	var missing *MissingError
 	if !errors.As(err, &missing) || missing.First != 3 {
@@ -237,9 +232,7 @@ func TestEntriesOfARenewedSegment(t *testing.T) {
 		s := sinktest.NewMemory()
 		l := stored(t, s, run("a", 0, 1, 10, 20, 30)...)
 		h := l.Headers()[1]
-		if err := s.Delete(t.Context(), h.Name()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), h.Name()))
 		piece{"a", 1, 10, last, 0, nil, 0}.store(t, s)
 		if last == 24 {
 			wantEntries(t, l, "a", 1, 29)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -16,9 +18,7 @@ import (
 func FuzzHeaderBlock(f *testing.F) {
 	h, _ := piece{"a", 1, 11, 40, 0, []raftlog.Mark{markOf(15, 1, start)}, 0}.encode(f)
 	body, err := json.Marshal(h)
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if _, err := parseBlock(body, nil, ""); err == nil {
@@ -55,9 +55,7 @@ func FuzzRecords(f *testing.F) {
 		{entriesOf("a", 1, 9), []raftlog.Mark{markOf(5, 1, start), markOf(6, 1, start)}},
 	} {
 		raw, err := records(b)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(raw, len(b.Entries))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, entries int) {
@@ -93,9 +91,7 @@ func FuzzSegment(f *testing.F) {
 		h := h
 		h.Object.StoredSize, h.Object.StoredSHA256 = int64(len(body)), sha256Hex(body)
 		block, err := h.block()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, b, err := Read(t.Context(), memory(t, h.Name(), append(block, body...)), h.Name())
 		if err == nil && len(b.Entries) != h.Entries {
 			t.Fatalf("%d entries were read", len(b.Entries))

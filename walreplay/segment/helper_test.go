@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/requorum/requorum/sinks"
@@ -92,9 +93,7 @@ func (p piece) encode(t testing.TB, recipients ...age.Recipient) (Header, []byte
 		Batch{entriesOf(p.history, p.first, p.last), p.marks},
 		Meta{Revision: max(0, int64(p.last)-3), Member: 0xa1, Cut: start, Previous: p.previous},
 		Options{Codec: codec.Options{Recipients: recipients}, Tool: "requorum test", Level: p.level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h, data
 }
 
@@ -102,27 +101,21 @@ func (p piece) encode(t testing.TB, recipients ...age.Recipient) (Header, []byte
 func (p piece) store(t testing.TB, s sinks.Sink, recipients ...age.Recipient) Header {
 	t.Helper()
 	h, data := p.encode(t, recipients...)
-	if err := Put(t.Context(), s, h, data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Put(t.Context(), s, h, data))
 	return h
 }
 
 func newRepo(t testing.TB, s sinks.Sink) *repository.Repository {
 	t.Helper()
 	repo, err := repository.Init(t.Context(), s, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return repo
 }
 
 func newDisk(t testing.TB) sinks.Sink {
 	t.Helper()
 	s, err := disk.New(t.TempDir() + "/repo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -140,9 +133,7 @@ func stored(t testing.TB, s sinks.Sink, pieces ...piece) *Log {
 func openLog(t testing.TB, repo *repository.Repository, identities ...age.Identity) *Log {
 	t.Helper()
 	l, err := OpenLog(t.Context(), repo, testTimeline, identities...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l
 }
 
@@ -182,9 +173,7 @@ func wantDamaged(t testing.TB, what string, err error) {
 // overwrite replaces an object, which no sink offers.
 func overwrite(t testing.TB, s sinks.Sink, name string, data []byte) {
 	t.Helper()
-	if err := s.Delete(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), name))
 	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +182,7 @@ func overwrite(t testing.TB, s sinks.Sink, name string, data []byte) {
 func newIdentity(t testing.TB) *age.X25519Identity {
 	t.Helper()
 	i, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return i
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -20,9 +22,7 @@ import (
 func object(t testing.TB, s sinks.Sink, name string) []byte {
 	t.Helper()
 	data, err := sinks.Get(t.Context(), s, name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return bytes.Clone(data)
 }
 
@@ -40,9 +40,7 @@ func TestAliveMarks(t *testing.T) {
 				a.CheckpointHash = stamp
 			}
 			m.Time = m.Time.In(time.FixedZone("", -3600))
-			if err := WriteMark(t.Context(), repo, testTimeline, m, a.CheckpointHash); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m, a.CheckpointHash))
 			want = append(want, a)
 		}
 		if err := WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp); err != nil {
@@ -50,9 +48,7 @@ func TestAliveMarks(t *testing.T) {
 		}
 		var got []Heartbeat
 		for a, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			got = append(got, a)
 		}
 		if !reflect.DeepEqual(got, want) {
@@ -67,9 +63,7 @@ func TestDamagedAliveMarks(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
 	for i := range 3 {
-		if err := WriteMark(t.Context(), repo, testTimeline, markOf(15, 1, second(i)), nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(15, 1, second(i)), nil))
 	}
 	name := func(i int) string {
 		return repository.MarkName{Timeline: testTimeline, Index: 15, Time: second(i), Member: 1}.String()
@@ -102,15 +96,11 @@ func marksOf(t testing.TB, l *Log) []raftlog.Mark {
 	var all []raftlog.Mark
 	for _, h := range l.marked(l.Headers()) {
 		marks, err := l.marks(t.Context(), h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, marks...)
 	}
 	for a, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		all = append(all, a.Mark)
 	}
 	return all
@@ -143,9 +133,7 @@ func TestMarksAreNarrowedByHeaders(t *testing.T) {
 	before = s.Calls(sinktest.Open)
 	var got []raftlog.Mark
 	for m, err := range l.MarksAround(t.Context(), 100) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got = append(got, m)
 	}
 	if len(got) != 12 || got[0].Index != 90 || got[11].Index != 101 {
@@ -186,9 +174,7 @@ func TestAtAgainstItsDefinition(t *testing.T) {
 			p.marks = make(p.first, p.last)
 			p.store(t, s)
 			for _, m := range make(p.first, p.last) {
-				if err := WriteMark(t.Context(), repo, testTimeline, m, nil); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m, nil))
 			}
 		}
 		l := openLog(t, repo)
@@ -247,9 +233,7 @@ func TestMarksOfMergedSegments(t *testing.T) {
 	}
 	remove := func(s sinks.Sink, p piece) {
 		h, _ := p.encode(t)
-		if err := s.Delete(t.Context(), h.Name()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), h.Name()))
 	}
 	s := sinktest.NewFaulty(sinktest.NewMemory())
 	l := stored(t, s, append(small, merged)...)

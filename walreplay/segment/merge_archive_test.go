@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -39,9 +40,7 @@ func newArchive(t *testing.T) *archive {
 	t.Helper()
 	s := &watched{Sink: sinktest.NewMemory()}
 	r, err := repository.Init(t.Context(), s, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &archive{t: t, sink: s, repo: r, chainStart: true}
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -110,9 +112,7 @@ func TestPromise6MergedNameOfAnotherHistory(t *testing.T) {
 			if len(a.level(1)) != 1 {
 				t.Errorf("%s: it is gone", what)
 			}
-			if err := a.sink.Sink.Delete(t.Context(), *stored); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, a.sink.Sink.Delete(t.Context(), *stored))
 		}
 	})
 }
@@ -170,12 +170,8 @@ func TestPromise2LateSourceStaysADay(t *testing.T) {
 		a.put(h.Name(), object)
 		late := repository.SegmentName{Timeline: timeline, First: 351}.String()
 		data, err := sinks.Get(t.Context(), a.sink.Sink, late, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.sink.Sink.Delete(t.Context(), late); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, a.sink.Sink.Delete(t.Context(), late))
 		time.Sleep(36 * time.Hour)
 		a.put(late, data)
 		stored := time.Now()
@@ -228,9 +224,7 @@ func TestPromise2TheEndStays(t *testing.T) {
 			time.Sleep(25 * time.Hour)
 			// The sink's clock is known by a mark of the quiet cluster.
 			mark := raftlog.Mark{Index: next - 1, Term: 2, Time: time.Now(), Member: 1}
-			if err := segment.WriteMark(t.Context(), a.repo, timeline, mark, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, segment.WriteMark(t.Context(), a.repo, timeline, mark, nil))
 			a.merge(m)
 			left := a.level(0)
 			if !slices.Contains(left, "00000000000002b3") { // 691

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -147,14 +148,10 @@ func TestMergeAroundDamage(t *testing.T) {
 func flip(t *testing.T, a *archive, name string) {
 	t.Helper()
 	data, err := sinks.Get(t.Context(), a.sink.Sink, name, 1<<30)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data = bytes.Clone(data)
 	data[len(data)-10] ^= 1
-	if err := a.sink.Sink.Delete(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, a.sink.Sink.Delete(t.Context(), name))
 	if _, err := sinks.Put(t.Context(), a.sink.Sink, name, data, sinks.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,9 +199,7 @@ func TestPromise4Boundaries(t *testing.T) {
 func headers(t *testing.T, a *archive) []segment.Header {
 	t.Helper()
 	l, err := segment.OpenLog(t.Context(), a.repo, timeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l.Headers()
 }
 
@@ -291,9 +286,7 @@ func TestPromise6KilledAnywhere(t *testing.T) {
 // harms nothing. With one they are, and stay encrypted.
 func TestMergeEncrypted(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
 		a.codec.Recipients = []age.Recipient{id.Recipient()}
@@ -359,9 +352,7 @@ func TestPromise5Marks(t *testing.T) {
 		a.run(1, 2, time.Second)
 		put := func(index, member uint64, stamp *segment.CheckpointHash) {
 			mark := raftlog.Mark{Index: index, Term: 2, Time: time.Now(), Member: member}
-			if err := segment.WriteMark(t.Context(), a.repo, timeline, mark, stamp); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, segment.WriteMark(t.Context(), a.repo, timeline, mark, stamp))
 		}
 		for i := range 2 * 1440 {
 			var stamp *segment.CheckpointHash
@@ -384,13 +375,9 @@ func TestPromise5Marks(t *testing.T) {
 		left := map[uint64][]segment.Heartbeat{}
 		stamps := 0
 		l, err := segment.OpenLog(t.Context(), a.repo, timeline)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for k, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			left[k.Member] = append(left[k.Member], k)
 			if k.CheckpointHash != nil {
 				stamps++

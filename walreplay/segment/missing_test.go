@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -47,17 +49,13 @@ func TestMissing(t *testing.T) {
 				}
 			}
 			log, err := OpenLog(t.Context(), repo, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for range 3 { // the later ones know it
 				got, last, err := log.Missing(c.from)
 				if fmt.Sprint(got) != fmt.Sprint(c.want) || last != c.last || err != nil {
 					t.Errorf("missing %v, to %d, %v; want %v, to %d", got, last, err, c.want, c.last)
 				}
-				if err := log.Refresh(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, log.Refresh(t.Context()))
 			}
 		})
 	}
@@ -69,9 +67,7 @@ func TestRefreshReadsLittle(t *testing.T) {
 	sink := sinktest.NewMemory()
 	counted := sinktest.NewFaulty(sink)
 	log, err := OpenLog(t.Context(), newRepo(t, counted), testTimeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := uint64(1)
 	add := func(n, level int) (headers []Header) {
 		for range n {
@@ -87,9 +83,7 @@ func TestRefreshReadsLittle(t *testing.T) {
 	look := func(what string, opens int, want ...Range) {
 		t.Helper()
 		before, lists := counted.Calls(sinktest.Open), counted.Calls(sinktest.List)
-		if err := log.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, log.Refresh(t.Context()))
 		got, _, err := log.Missing(1)
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: missing %v, %v; want %v", what, got, err, want)
@@ -111,9 +105,7 @@ func TestRefreshReadsLittle(t *testing.T) {
 	look("with what is known", 0)
 	add(2, 0)
 	look("with what is new", 2)
-	if err := sink.Delete(t.Context(), repository.SegmentName{Timeline: testTimeline, First: 221, Previous: 211}.String()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, sink.Delete(t.Context(), repository.SegmentName{Timeline: testTimeline, First: 221, Previous: 211}.String()))
 	look("with a hole", 0, Range{221, 230})
 }
 
@@ -121,9 +113,7 @@ func TestRefreshReadsLittle(t *testing.T) {
 func TestRefreshSeesWhatIsCutShort(t *testing.T) {
 	sink := sinktest.NewMemory()
 	log, err := OpenLog(t.Context(), newRepo(t, sink), testTimeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	missing := func() ([]Range, uint64, error) {
 		if err := log.Refresh(t.Context()); err != nil {
 			return nil, 0, err
@@ -138,9 +128,7 @@ func TestRefreshSeesWhatIsCutShort(t *testing.T) {
 				t.Fatal(got, err)
 			}
 			data, err := sinks.Get(t.Context(), sink, h.Name(), h.Size())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			overwrite(t, sink, h.Name(), data[:len(data)-1])
 		}
 	}
@@ -165,12 +153,8 @@ func TestRequestsGrowWithWhatIsNotMerged(t *testing.T) {
 			entries = append(entries, raftlog.Entry{Index: at + uint64(i), Term: 1})
 		}
 		h, data, err := Encode(t.Context(), testTimeline, sum, at == 1, Batch{Entries: entries}, Meta{Cut: start, Previous: previous}, Options{Tool: "test", Level: level})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Put(t.Context(), sink, h, data); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, Put(t.Context(), sink, h, data))
 		return entries
 	}
 	goOn := func(entries []raftlog.Entry) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -47,9 +49,7 @@ func TestNamesTellWhatHeadersTell(t *testing.T) {
 			all := stored(t, s, longLog(c.merged, c.small)...)
 			before := s.Calls(sinktest.Open)
 			l, err := OpenNames(t.Context(), all.repo, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if n := s.Calls(sinktest.Open) - before; n > endsRead+1 {
 				t.Errorf("%d reads to open it", n)
 			}
@@ -72,9 +72,7 @@ func TestNamesTellWhatHeadersTell(t *testing.T) {
 				}
 				around := func(l *Log) (all []raftlog.Mark) {
 					for m, err := range l.MarksAround(t.Context(), i) {
-						if err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, err)
 						all = append(all, m)
 					}
 					return all
@@ -110,9 +108,7 @@ func TestNamesFindATimeThatCameTwice(t *testing.T) {
 	}
 	all := stored(t, sinktest.NewMemory(), pieces...)
 	l, err := OpenNames(t.Context(), all.repo, testTimeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := start.Add(3500*time.Second + 500*time.Millisecond)
 	low, high, err := l.At(t.Context(), at)
 	if err != nil || low.Index != 5000 || high.Index != 3501 || !l.current().byNames {
@@ -153,9 +149,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 				overwrite(t, m, h.Name(), data)
 			}
 			l, err := OpenNames(t.Context(), l.repo, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if n := len(l.Coverage()); n != c.spans {
 				t.Errorf("names tell of %d spans", n)
 			}
@@ -188,13 +182,9 @@ func TestNamesThatLeaveOutWhatCounts(t *testing.T) {
 				overwrite(t, m, h.Name(), data[:10])
 			}
 			all, err := OpenLog(t.Context(), repo, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			l, err := OpenNames(t.Context(), repo, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got, want := fmt.Sprint(l.Coverage()), fmt.Sprint(all.Coverage()); got != want {
 				t.Errorf("%s, not %s", got, want)
 			}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
@@ -54,9 +56,7 @@ func TestNewest(t *testing.T) {
 	h, data := piece{"a", 1, 200, 210, 0, nil, 0}.encode(t)
 	h.Format = 2
 	block, err := h.block()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	overwrite(t, s, h.Name(), append(block, data[HeaderSize:]...))
 	if _, _, err := Newest(t.Context(), repo, testTimeline); !errors.Is(err, snapshot.ErrNewerFormat) {
 		t.Errorf("a newer format: %v", err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -90,12 +92,8 @@ func TestLargeSegmentsAreFetchedFewerAtOnce(t *testing.T) {
 	for i := uint64(1); i <= segments; i++ {
 		b := Batch{Entries: []raftlog.Entry{{Index: i, Term: 1, Data: data}}}
 		h, object, err := Encode(t.Context(), testTimeline, sum, i == 1, b, Meta{Cut: start}, Options{Tool: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Put(t.Context(), s, h, object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, Put(t.Context(), s, h, object))
 		sum = h.After
 	}
 	l := openLog(t, repo)
@@ -121,12 +119,8 @@ func BenchmarkEntries(b *testing.B) {
 			batch.Entries = append(batch.Entries, raftlog.Entry{Index: uint64(i*each + j + 1), Term: 1, Data: data})
 		}
 		h, object, err := Encode(b.Context(), testTimeline, sum, i == 0, batch, Meta{Cut: start}, Options{Tool: "bench"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := Put(b.Context(), s, h, object); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
+		require.NoError(b, Put(b.Context(), s, h, object))
 		sum = h.After
 	}
 	l := openLog(b, repo)
@@ -134,9 +128,7 @@ func BenchmarkEntries(b *testing.B) {
 	for b.Loop() {
 		n := 0
 		for _, err := range l.Entries(b.Context(), 1, 0) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			n++
 		}
 		if n != segments*each {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -145,9 +146,7 @@ func TestNewerFormat(t *testing.T) {
 	h.Format = 2
 	h.Object.Codecs = []string{"something new"}
 	block, err := h.block()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := memory(t, h.Name(), append(block, data[HeaderSize:]...))
 	if _, err := ReadHeader(t.Context(), s, h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) || !strings.Contains(err.Error(), h.Name()) {
 		t.Errorf("ReadHeader: %v", err)

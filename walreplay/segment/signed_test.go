@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
@@ -19,17 +21,11 @@ import (
 func newKeys(t *testing.T) signing.Keys {
 	t.Helper()
 	private, public, err := signing.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	if err := errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
 	keys, err := signing.Read(key, trust, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return keys
 }
 
@@ -78,9 +74,7 @@ func TestForeignLog(t *testing.T) {
 				t.Errorf("the newest is %+v, %v, %v", h, ok, err)
 			}
 			byNames, err := OpenNames(t.Context(), own, testTimeline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, l := range []*Log{byNames, openLog(t, own)} {
 				wantEntries(t, l, "a", 1, last)
 				if spans := l.Coverage(); len(spans) != 1 || spans[0].LastIndex != last {
@@ -119,16 +113,12 @@ func TestSignedHeader(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(block), err)
 	}
 	h, data := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
-	if err := Put(t.Context(), own.Sink(), h, data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Put(t.Context(), own.Sink(), h, data))
 	if _, _, err := Read(t.Context(), own.Sink(), h.Name()); err != nil {
 		t.Fatal(err)
 	}
 	signed, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// To another repository of the same owner.
 	elsewhere := sinktest.NewMemory()
 	another := newRepo(t, repository.WithKeys(elsewhere, keys))
@@ -138,9 +128,7 @@ func TestSignedHeader(t *testing.T) {
 	}
 	// Another header before the same body, with the old signature.
 	changed, unsigned, err := Rename(h, signed, 1, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	overwrite(t, place, changed.Name(), unsigned)
 	if _, err := ReadHeader(t.Context(), own.Sink(), changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
 		t.Errorf("unsigned: %v", err)
@@ -167,9 +155,7 @@ func TestGarbageAboveLog(t *testing.T) {
 		t.Errorf("the newest ends at %d, not %d: %v, %v", h.LastIndex, last, ok, err)
 	}
 	byNames, err := OpenNames(t.Context(), own, testTimeline)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, l := range []*Log{byNames, openLog(t, own)} {
 		wantEntries(t, l, "a", 1, last)
 	}
@@ -181,9 +167,7 @@ func TestForeignMergedStays(t *testing.T) {
 	place := sinktest.NewMemory()
 	own := newRepo(t, repository.WithKeys(place, newKeys(t)))
 	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
-	if err := Put(t.Context(), newRepo(t, repository.WithKeys(place, newKeys(t))).Sink(), h, data); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, newKeys(t))).Sink(), h, data))
 	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
 	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("it is believed: %v", err)

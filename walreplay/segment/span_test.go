@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -30,17 +32,13 @@ func TestSpansAndGaps(t *testing.T) {
 		{First: 90, Last: 99, Reason: "just now"},
 	} {
 		g.Timeline, g.Created, g.Member = testTimeline, start, 7
-		if err := WriteGap(t.Context(), repo, g); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, WriteGap(t.Context(), repo, g))
 		g.Reason = "another reason"
 		if err := WriteGap(t.Context(), repo, g); err != nil {
 			t.Errorf("a second record: %v", err)
 		}
 	}
-	if err := WriteMark(t.Context(), repo, testTimeline, markOf(29, 1, start.Add(time.Hour)), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(29, 1, start.Add(time.Hour)), nil))
 
 	l := openLog(t, repo)
 	spans := l.Coverage()
@@ -114,9 +112,7 @@ func TestEmptyLog(t *testing.T) {
 		t.Errorf("%v, %v", ok, err)
 	}
 	record := GapRecord{Timeline: testTimeline, First: 3, Last: 4, Reason: "why"}
-	if err := WriteGap(t.Context(), repo, record); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteGap(t.Context(), repo, record))
 	if gaps := openLog(t, repo).Gaps(); len(gaps) != 1 || gaps[0].Missing() != 2 {
 		t.Errorf("gaps %+v", gaps)
 	}
@@ -142,9 +138,7 @@ func TestDamagedGapRecord(t *testing.T) {
 	s := sinktest.NewMemory()
 	repo := newRepo(t, s)
 	piece{"a", 1, 1, 9, 0, nil, 0}.store(t, s)
-	if err := WriteGap(t.Context(), repo, GapRecord{Timeline: testTimeline, First: 20, Last: 29, Reason: "why"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteGap(t.Context(), repo, GapRecord{Timeline: testTimeline, First: 20, Last: 29, Reason: "why"}))
 	n := repository.GapName{Timeline: testTimeline, First: 20, Last: 29}
 	moved := n
 	moved.Last++

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -21,9 +23,7 @@ func TestSpread(t *testing.T) {
 	pieces[3].marks = append(pieces[3].marks, markOf(30, 1, second(28))) // of the entry before it
 	stored(t, s, pieces...)
 	repo := newRepo(t, s)
-	if err := WriteMark(t.Context(), repo, testTimeline, markOf(95, 2, second(99)), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteMark(t.Context(), repo, testTimeline, markOf(95, 2, second(99)), nil))
 	l := openLog(t, repo)
 	for _, c := range []struct {
 		first, last uint64

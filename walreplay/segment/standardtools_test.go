@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -26,14 +27,10 @@ func TestPromise5StandardTools(t *testing.T) {
 	}
 	dir := t.TempDir()
 	identity := newIdentity(t)
-	if err := os.WriteFile(filepath.Join(dir, "identity.txt"), []byte(identity.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "identity.txt"), []byte(identity.String()+"\n"), 0o600))
 	p := piece{"a", 1, 11, 500, 0, []raftlog.Mark{markOf(15, 1, start)}, 0}
 	want, err := records(Batch{entriesOf("a", 11, 500), p.marks})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sh := func(t *testing.T, command string) []byte {
 		t.Helper()
 		cmd := exec.Command("sh", "-c", command)
@@ -56,9 +53,7 @@ func TestPromise5StandardTools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, data := p.encode(t, c.recipients...)
-			if err := os.WriteFile(filepath.Join(dir, "segment"), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "segment"), data, 0o600))
 			if c.recipients != nil {
 				if testing.Short() {
 					t.Skip("to build age takes longer than all else here")
@@ -78,9 +73,7 @@ func TestPromise5StandardTools(t *testing.T) {
 				SHA256 string
 				Body   json.RawMessage
 			}
-			if err := json.Unmarshal(sh(t, "head -c 2048 segment | tail -c +9"), &doc); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(sh(t, "head -c 2048 segment | tail -c +9"), &doc))
 			if sum := sha256.Sum256(doc.Body); hex.EncodeToString(sum[:]) != doc.SHA256 {
 				t.Errorf("the header's sum is not that of its body")
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery"
@@ -65,9 +66,7 @@ func TestPoint5OldMembersComeBack(t *testing.T) {
 	}
 	s.WaitReady(t, m2, m3)
 	members, err := s.Client(t, m2).MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if id := members.Header.ClusterId; id != uint64(r.OldClusterID) {
 		t.Errorf("the old members are of cluster %x, want %s", id, r.OldClusterID)
 	}
@@ -105,9 +104,7 @@ func (s *Site) apart(t *testing.T, r recovery.Report, h *Host, l *Load) {
 		t.Errorf("the new cluster does not take a write: %v", err)
 	}
 	members, err := c.MemberList(ctx, clientv3.WithSerializable())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(members.Members) != 1 || members.Members[0].Name != h.Name || members.Header.ClusterId != uint64(r.NewClusterID) {
 		t.Errorf("the new cluster has members %v, cluster ID %x; want %s alone, %s", members.Members, members.Header.ClusterId, h.Name, r.NewClusterID)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -61,17 +62,13 @@ func (w *wreck) byName(t *testing.T) map[string]string {
 func alter(t *testing.T, path, what string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := bytes.LastIndex(data, []byte(what))
 	if at < 0 {
 		t.Fatalf("%s does not hold %q", path, what)
 	}
 	data[at] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
 // flipPage flips a bit in the head of the page with which the keys of a stopped
@@ -80,21 +77,15 @@ func alter(t *testing.T, path, what string) {
 func flipPage(t *testing.T, db string) {
 	t.Helper()
 	b, err := bbolt.Open(db, 0o600, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var at int64
 	err = b.View(func(tx *bbolt.Tx) error {
 		at = int64(tx.Bucket([]byte("key")).Root()) * int64(b.Info().PageSize)
 		return nil
 	})
-	if err := errors.Join(err, b.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, b.Close()))
 	f, err := os.OpenFile(db, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	flags := make([]byte, 1)
 	if _, err := f.ReadAt(flags, at+8); err != nil {
@@ -324,9 +315,7 @@ func (s *Site) waitInFile(t *testing.T, h *Host, l *Load) {
 	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		data, err := os.ReadFile(filepath.Join(h.DataDir, "member", "snap", "db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		lacking := 0
 		for key := range l.Acks() {
 			if !bytes.Contains(data, []byte(key)) {
@@ -352,9 +341,7 @@ func (s *Site) waitLevel(t *testing.T) {
 		var all []uint64
 		for _, h := range s.Members() {
 			status, err := c.Status(t.Context(), h.ClientURL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			all = append(all, status.RaftIndex)
 		}
 		if slices.Min(all) == slices.Max(all) {
@@ -370,16 +357,12 @@ func (s *Site) waitLevel(t *testing.T) {
 func alterAll(t *testing.T, path, what string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n := bytes.Count(data, []byte(what))
 	changed := []byte(what)
 	changed[len(changed)-1] ^= 1
 	if n == 0 {
 		t.Fatalf("%s does not hold %q", path, what)
 	}
-	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(what), changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(data, []byte(what), changed), 0o600))
 }

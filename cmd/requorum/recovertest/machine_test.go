@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -211,9 +213,7 @@ func (s *Machines) heldBy(t *testing.T, l *Load, m *Machine) *Load {
 func (m *Machine) damage(t *testing.T) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(m.DataDir, "member", "snap", "db"), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	if _, err := f.Write([]byte(strings.Repeat("damaged ", 8<<10))); err != nil {
 		t.Fatal(err)
@@ -226,9 +226,7 @@ func (m *Machine) newDisk(t *testing.T) {
 	m.DiskLost(t)
 	m.emptyDataDir(t)
 	m.enable(t, "etcd", false)
-	if err := os.RemoveAll(m.disk("var/lib/requorum")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(m.disk("var/lib/requorum")))
 }
 
 // reboot is an orderly one. systemd-nspawn leaves the second half of it to who started it.

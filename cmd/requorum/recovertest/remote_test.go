@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -46,9 +47,7 @@ func TestBucketAndSurvivor(t *testing.T) {
 	second := LightLoad(t, "/second/", Writes(50), s.Strike(t), s.Client(t, s.Members()...))
 	second = within(second, m1.log(t))
 	s.Lose(t, lost...)
-	if err := os.Remove(filepath.Join(m1.DataDir, "member", "snap", "db")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(m1.DataDir, "member", "snap", "db")))
 	old := s.Archived(t)
 	for _, h := range lost { // set up again, with nothing on their disks
 		h.Up(t)
@@ -143,17 +142,13 @@ func (s *Site) rejoin(t *testing.T, h *Host, others []*Host) {
 	h.KillEtcd(t)
 	c := s.Client(t, others...)
 	members, err := c.MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range members.Members {
 		if m.Name == h.Name {
 			storetest.Reconfigure(t, func(ctx context.Context) error { _, err := c.MemberRemove(ctx, m.ID); return err }, rpctypes.ErrMemberNotFound)
 		}
 	}
-	if err := os.RemoveAll(h.DataDir); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(h.DataDir))
 	storetest.Reconfigure(t, func(ctx context.Context) error { _, err := c.MemberAdd(ctx, []string{h.PeerURL}); return err }, rpctypes.ErrPeerURLExist)
 	h.StartEtcd(t, "--initial-cluster-state", "existing")
 	s.WaitReady(t, h)
@@ -231,9 +226,7 @@ func (s *Site) restored(t *testing.T, args ...string) *clientv3.Client {
 func wantKeys(t *testing.T, c *clientv3.Client, where, prefix string, n int64) {
 	t.Helper()
 	got, err := c.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got.Count != n {
 		t.Errorf("%s has %d keys %s, want %d", where, got.Count, prefix, n)
 	}

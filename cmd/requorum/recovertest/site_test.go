@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -42,9 +44,7 @@ func TestSite(t *testing.T) {
 
 	c := m1.ControlClient(t, "recovery-1")
 	m, err := c.Member(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !m.Runs || m.Name != "m1" {
 		t.Errorf("m1 is told as %+v", m)
 	}
@@ -104,9 +104,7 @@ func TestLightLoad(t *testing.T) {
 // and what another one has does not.
 func TestLeftovers(t *testing.T) {
 	needNetwork(t)
-	if err := os.MkdirAll(locks(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(locks(), 0o700))
 	left, lock := takeNumber(t)
 	addBridge(t, left)
 	space := addHost(t, left, 1)

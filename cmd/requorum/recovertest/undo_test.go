@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery"
@@ -20,9 +21,7 @@ func TestUndo(t *testing.T) {
 	s := Start(t, Options{Version: "3.6"})
 	client := s.Client(t, s.Members()...)
 	before, err := client.MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := LightLoad(t, "/load/", Writes(100), s.Strike(t), client)
 	end := s.Watch(t, s.Members()...)
 	r := s.recover(t, exitOK, s.Hosts())

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore/recovery/supervisor"
@@ -50,9 +51,7 @@ func scripts(t *testing.T, version, dataDir string, args ...string) supervisor.C
 	pid := filepath.Join(dir, "pid")
 	write := func(name, text string) []string {
 		path := filepath.Join(dir, name)
-		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700))
 		return []string{path}
 	}
 	t.Cleanup(func() {
@@ -212,9 +211,7 @@ func TestResumeLetsTheMemberGo(t *testing.T) {
 	holder := func() string {
 		t.Helper()
 		now, err := first.Member(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return now.Run
 	}
 	if _, err := first.Stop(t.Context()); err != nil || holder() != run1 {
@@ -251,17 +248,13 @@ func TestCopy(t *testing.T) {
 		filepath.Join(m.DataDir, "other"):                  []byte("no file of the member"),
 		filepath.Join(m.WALDir, "0.wal"):                   []byte("the log"),
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)))
 	}
 	c := lineTo(t, cfg, "test").As(run1, "")
 	check := func(of string) {
 		t.Helper()
 		files, err := c.Files(t.Context(), of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		names := map[string]int64{}
 		for _, f := range files {
 			names[f.Name] = f.Size
@@ -271,9 +264,7 @@ func TestCopy(t *testing.T) {
 		}
 		for _, piece := range [][2]int64{{0, int64(len(big))}, {1000, 500_000}, {int64(len(big)), 0}, {5, 1}} {
 			var got bytes.Buffer
-			if err := copyOf(t, c, &got, of, "member/snap/db", piece[0], piece[1]); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, copyOf(t, c, &got, of, "member/snap/db", piece[0], piece[1]))
 			if !bytes.Equal(got.Bytes(), big[piece[0]:piece[0]+piece[1]]) {
 				t.Errorf("%s: piece %v differs", of, piece)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/restore"
@@ -18,9 +19,7 @@ import (
 func storeClient(t *testing.T, c *storetest.Cluster) *client.Client {
 	t.Helper()
 	client, err := client.Dial(t.Context(), c.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -150,9 +149,7 @@ func serves(t *testing.T, l *lost, built *Rebuilt) {
 	defer cancel()
 	for i := range 3 {
 		c, err := clientv3.New(clientv3.Config{Endpoints: []string{l.c.Member(i).ClientURL}, DialTimeout: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer c.Close()
 		for {
 			if _, err = c.Get(ctx, "before"); err == nil || ctx.Err() != nil {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/store/storetest"
@@ -92,16 +94,12 @@ func failsWith(t *testing.T, h *testHost, err error, want ...string) {
 func testRepository(t *testing.T, f *faults) {
 	h := f.empty(t)
 	a, err := h.rebuild(f.planned(t, f.stored(t, f.peer.name)), f.peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(a.Brought) != 2 || a.Brought[0].From != f.peer.name || !strings.HasPrefix(a.Brought[1].From, "file://") || a.Brought[1].Bytes == 0 || a.Brought[1].Rate == 0 {
 		t.Errorf("%+v", a.Brought)
 	}
 	b, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !reflect.DeepEqual(state(a), state(b)) {
 		t.Errorf("%v and %v", state(a), state(b))
 	}
@@ -117,9 +115,7 @@ func testOwnDataFirst(t *testing.T, f *faults) {
 	own.Base = sources.Base{Owner: h.name, Revision: 1} // its log from the first entry
 	own.Log = []sources.Piece{{Owner: h.name, First: 1, Last: own.Index}}
 	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name), own), f.peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(r.Brought) != 1 || r.Brought[0].From != HereName || !strings.Contains(r.Brought[0].Why, "this host") {
 		t.Errorf("%+v", r.Brought)
 	}
@@ -130,9 +126,7 @@ func testOwnDataFirst(t *testing.T, f *faults) {
 func testSeparateLog(t *testing.T, f *faults) {
 	h := f.copied(t, 2)
 	dir, wal := h.cfg.Member.DataDir, filepath.Join(t.TempDir(), "wal")
-	if err := os.Rename(filepath.Join(dir, "member", "wal"), wal); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "member", "wal"), wal))
 	h.cfg.Member.WALDir = wal
 	h.setAside(run1)
 	seen := *f.lost
@@ -199,9 +193,7 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 
 	// What came is not brought again, from whom it came.
 	r, err := h.rebuild(f.planned(t, f.from(t, other.name)), other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := r.Brought[0].Bytes
 	again := f.empty(t)
 	peer, died = dying(t)
@@ -231,9 +223,7 @@ func testPeerStalls(t *testing.T, f *faults) {
 	failsWith(t, h, err, "nothing came for 1s")
 	h.stall = time.Minute
 	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if whole := fileBytes(t, f.peer); r.Brought[0].Bytes >= whole {
 		t.Errorf("%d bytes were copied again, of %d", r.Brought[0].Bytes, whole)
 	}
@@ -242,9 +232,7 @@ func testPeerStalls(t *testing.T, f *faults) {
 func fileBytes(t *testing.T, h *testHost) (sum int64) {
 	t.Helper()
 	files, err := h.operator(run1).Files(t.Context(), Aside)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, f := range files {
 		if strings.HasSuffix(f.Name, "/db") || strings.HasSuffix(f.Name, ".wal") {
 			sum += f.Size
@@ -269,9 +257,7 @@ func testFlippedByte(t *testing.T, f *faults) {
 		return w.Write(p)
 	})
 	a, err := h.rebuild(f.planned(t, f.from(t, some.name)), some)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
 	if err != nil || !reflect.DeepEqual(state(a), state(b)) {
 		t.Errorf("%v and %v, %v", state(a), state(b), err)
@@ -308,9 +294,7 @@ func testRepositoryAway(t *testing.T, f *faults) {
 	_, err := h.rebuild(f.planned(t, stored), f.peer)
 	failsWith(t, h, err, "from the data of "+f.peer.name)
 	r, err := h.rebuild(f.planned(t, stored, f.from(t, f.other.name)), f.peer, f.other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(r.Brought) != 1 || r.Brought[0].From != f.other.name {
 		t.Errorf("%+v", r.Brought)
 	}
@@ -320,9 +304,7 @@ func testRepositoryAway(t *testing.T, f *faults) {
 // hold up no host that builds from members' data: neither is asked for.
 func testNoRepositoryNeeded(t *testing.T, f *faults) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	asked := make(chan struct{})
 	go func() {
 		if c, err := silent.Accept(); err == nil {
@@ -396,9 +378,7 @@ func testOthersLeftovers(t *testing.T, f *faults) {
 	h := f.copied(t, 0).setAside(run1)
 	mine := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@"+h.name)
 	others := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@other")
-	if err := errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(others, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(others, 0o700)))
 	if _, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer); err != nil {
 		t.Fatal(err)
 	}

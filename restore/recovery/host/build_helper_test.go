@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func copyFolder(t *testing.T, from, to string) {
@@ -43,11 +45,7 @@ func damage(t *testing.T, folder, name string) {
 func journalOf(t *testing.T, h *testHost) *journal {
 	t.Helper()
 	j, err := openJournal(h.cfg.StateDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, j.Close())
 	return j
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/replaying"
@@ -84,9 +86,7 @@ func testKilled(t *testing.T, f *faults) {
 	}
 	begun := func() int { // builds of its member
 		data, err := os.ReadFile(filepath.Join(h.cfg.StateDir, "journal.jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return strings.Count(string(data), `"step":"rebuild"`)
 	}
 	before := 0
@@ -124,13 +124,9 @@ func testKilled(t *testing.T, f *faults) {
 	}
 	h.held = false
 	r, err := h.rebuild(plan, f.peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !reflect.DeepEqual(state(r), state(want)) {
 		t.Errorf("%v, want %v", state(r), state(want))
 	}

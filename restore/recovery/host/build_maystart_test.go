@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -27,24 +29,16 @@ func testMayStartJournal(t *testing.T, f *faults) {
 	}
 	dir := h.cfg.Member.DataDir
 	state, err := h.operator(run1).Member(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// By hand: what is set aside is copied back.
-	if err := os.Rename(filepath.Join(dir, "member"), filepath.Join(dir, "elsewhere")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, "member"), filepath.Join(dir, "elsewhere")))
 	copyFolder(t, state.Aside[0].Folder, filepath.Join(dir, "member"))
 	_, err = h.operator(run1).Start(t.Context())
 	if codeOf(err) != Unstartable || !strings.Contains(err.Error(), plan.Old.String()+", which was superseded by cluster "+plan.New.String()) {
 		t.Errorf("%v", err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "member")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "member")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "member")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "member")))
 	if _, err := h.operator(run1).Undo(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -71,20 +65,14 @@ func takenBack(t *testing.T, h *testHost, cluster snapshot.ID) []snapshot.ID {
 func TestMayStartRepository(t *testing.T) {
 	folder := t.TempDir()
 	place, err := disk.New(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer place.Close()
 	repo, err := repository.Init(t.Context(), place, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	old, newer := repository.TimelineID{ClusterID: 0x5bd6, N: 1}, repository.TimelineID{ClusterID: 0x7ac0, N: 1}
 	open := func(t *testing.T, id repository.TimelineID) {
 		t.Helper()
-		if err := repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "test"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now(), Reason: "test"}))
 	}
 	open(t, old)
 	cfg := &Config{Repositories: []string{folder}}
@@ -95,9 +83,7 @@ func TestMayStartRepository(t *testing.T) {
 	if warnings, err := ask(); err != nil || warnings != nil {
 		t.Errorf("a timeline that lives: %v %v", warnings, err)
 	}
-	if err := repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}))
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), old.String()+" was superseded by "+newer.String()) {
 		t.Errorf("superseded: %v", err)
 	}
@@ -110,9 +96,7 @@ func TestMayStartRepository(t *testing.T) {
 	}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -30,9 +31,7 @@ func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	sink, err := disk.New(dir)
 	must(err)
@@ -71,9 +70,7 @@ func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
 func identity(t *testing.T) (text string, key age.Recipient) {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return identity.String(), identity.Recipient()
 }
 
@@ -87,9 +84,7 @@ func TestReadable(t *testing.T) {
 	full, log := keptIn(t, dir, key)
 	none := filepath.Join(t.TempDir(), "none")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer silent.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "b")
@@ -126,9 +121,7 @@ func TestReadable(t *testing.T) {
 	if err == nil {
 		_, err = repository.Init(t.Context(), sink, time.Now())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := &host{process: quietly(time.Minute), Config: &Config{Repositories: []string{empty}}}
 	got := h.tryRepositories(t.Context(), []Stored{full, log})
 	if len(got[0].Lacks) != 2 || !got[0].Lacks[0].Absent || !got[0].Lacks[1].Absent || got[0].Unreadable() != "" {
@@ -143,9 +136,7 @@ func TestStored(t *testing.T) {
 	dir := t.TempDir()
 	full, log := keptIn(t, dir, key)
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(dir, link))
 	cfg := &Config{Repositories: []string{filepath.Join(t.TempDir(), "none"), link}, Identities: []string{file}}
 	s := &rebuilding{host: &host{process: quietly(time.Minute), Config: cfg}, request: &request{}}
 	owner := sources.ArchivePrefix + log.Timeline.String() + "@2"

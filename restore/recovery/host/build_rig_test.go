@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
@@ -53,14 +55,10 @@ func lose(t *testing.T, version string) *lost {
 		t.Fatal(err)
 	}
 	place, err := disk.New(l.repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer place.Close()
 	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: storeClient(t, l.c), Sinks: []sinks.Sink{place}, Tool: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l.fill = l.c.Fill(t, storetest.Load{Keys: 1500, ValueSize: 700, Overwrites: 100, Deletes: 50})
 	for i := range l.c.Size() { // all of them have all of it
 		if _, err := l.c.Client(t, i).Put(t.Context(), "last", fmt.Sprint(i)); err != nil {
@@ -90,15 +88,11 @@ func shorten(t *testing.T, dataDir string) {
 		t.Fatalf("the log's files: %v %v", files, err)
 	}
 	data, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(bytes.Trim(data[size:], "\x00")) > 0 {
 		t.Fatalf("%s holds more than %d bytes", files[0], size)
 	}
-	if err := os.Truncate(files[0], size); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Truncate(files[0], size))
 }
 
 // testHost is a host with one member.
@@ -154,9 +148,7 @@ func (h *testHost) command(initialCluster, dir string) supervisor.CommandMember 
 	pid := filepath.Join(scripts, "pid")
 	write := func(name, text string) []string {
 		path := filepath.Join(scripts, name)
-		if err := storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(path, []byte("#!/bin/sh\nexport ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH+"\n"+text), 0o700))
 		return []string{path}
 	}
 	peer := ""
@@ -276,9 +268,7 @@ func (l *lost) survey(t *testing.T, run string, hosts ...*testHost) {
 	var summaries []sources.Summary
 	for _, h := range hosts {
 		var out bytes.Buffer
-		if err := h.operator(run1).Survey(t.Context(), &out, run); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.operator(run1).Survey(t.Context(), &out, run))
 		summaries = append(summaries, sources.Summary{Name: h.name, Open: func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(out.Bytes())), nil
 		}})
@@ -296,14 +286,10 @@ func (l *lost) survey(t *testing.T, run string, hosts ...*testHost) {
 func (l *lost) open(t *testing.T) *repository.Repository {
 	t.Helper()
 	place, err := disk.New(l.repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = place.Close() })
 	repo, err := repository.Open(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return repo
 }
 
@@ -354,9 +340,7 @@ func (l *lost) planned(t *testing.T, source sources.Source, others ...sources.So
 	source.Others = others
 	members := l.c.InitialCluster()
 	id, err := restore.ClusterID(members, token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return RebuildPlan{
 		ID: "plan-1", Old: l.plan.ClusterID, New: id, Source: source, InitialCluster: members, ClusterToken: token,
 		Bump: restore.BumpRequest{Mode: restore.BumpOff},

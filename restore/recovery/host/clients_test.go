@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/restore/recovery/supervisor/kubelettest"
 	"github.com/requorum/requorum/store/storetest"
@@ -32,9 +34,7 @@ func newNode(t *testing.T, delay time.Duration) *node {
 	n := &node{base: t.TempDir()}
 	n.kubelet = &kubelettest.Kubelet{Folder: filepath.Join(n.base, "manifests"), Delay: delay, CRI: t.TempDir()}
 	n.crictl = n.kubelet.Crictl(t)
-	if err := os.Mkdir(n.kubelet.Folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(n.kubelet.Folder, 0o700))
 	n.kubelet.Run(t)
 	return n
 }
@@ -50,9 +50,7 @@ func (n *node) program(t *testing.T, name string) (path, unique string) {
 	if err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o700)); err == nil {
 		err = os.Symlink(sleep, path)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return path, unique
 }
 
@@ -64,9 +62,7 @@ func (n *node) pod(t *testing.T, name string, restart bool) {
 	path, unique := n.program(t, name)
 	manifest := filepath.Join(n.kubelet.Folder, name+".yaml")
 	text := filepath.Join(n.base, name+".yaml")
-	if err := errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, path, "3600")), 0o600), os.Rename(text, manifest)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.WriteFile(text, []byte(kubelettest.Manifest(unique, path, "3600")), 0o600), os.Rename(text, manifest)))
 	n.clients = append(n.clients, supervisor.ClientConfig{
 		Name: name, Kind: supervisor.StaticPod, Process: unique, Restart: restart, StopTimeout: patience, StartTimeout: patience,
 		StaticPod: supervisor.StaticPodMember{Manifest: manifest, AsideDir: filepath.Join(n.base, "aside"), CRISocket: "unix:///x", Crictl: n.crictl, Container: unique},
@@ -102,9 +98,7 @@ func (n *node) command(t *testing.T, name string, runs bool) {
 	path, unique := n.program(t, name)
 	script := func(verb, text string) []string {
 		file := filepath.Join(n.base, name+"-"+verb)
-		if err := storetest.WriteProgram(file, []byte(fmt.Sprintf("#!/bin/sh\necho %s %s >>%s/calls\n%s", verb, name, n.base, text)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(file, []byte(fmt.Sprintf("#!/bin/sh\necho %s %s >>%s/calls\n%s", verb, name, n.base, text)), 0o700))
 		return []string{file}
 	}
 	pid := filepath.Join(n.base, name+".pid")
@@ -124,18 +118,14 @@ func (n *node) command(t *testing.T, name string, runs bool) {
 func (n *node) calls(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.base, "calls"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.Join(strings.Split(strings.TrimSpace(string(data)), "\n"), ", ")
 }
 
 func (n *node) running(t *testing.T, program string) int {
 	t.Helper()
 	table, err := supervisor.ProcessesNamed(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return len(table.Using)
 }
 
@@ -252,9 +242,7 @@ func TestQuiesceThatFails(t *testing.T) {
 	if err == nil {
 		err = storetest.WriteProgram(stop, []byte("#!/bin/sh\n"), 0o700)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := quietHost(t)
 	cfg.Clients = n.clients
 	c := lineTo(t, cfg, "test").As(run1, "")
@@ -264,17 +252,11 @@ func TestQuiesceThatFails(t *testing.T) {
 		}
 	}
 	state, err := c.Member(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	expectClients(t, state.Clients, "one gone stopped", "stubborn runs stopping", "untouched runs ")
-	if err := storetest.WriteProgram(stop, stubborn, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(stop, stubborn, 0o700))
 	done, err := c.Resume(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
 	if want := "start one, start stubborn, start untouched, stop one, start one"; n.calls(t) != want {
 		t.Errorf("in order: %s, want %s", n.calls(t), want)

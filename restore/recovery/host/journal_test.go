@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -14,18 +16,14 @@ import (
 func openHost(t *testing.T, dir string) *journal {
 	t.Helper()
 	j, err := openJournal(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { j.Close() })
 	return j
 }
 
 func addHost(t *testing.T, j *journal, e record) {
 	t.Helper()
-	if err := j.Add(e); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, j.Add(e))
 }
 
 // TestGoesOn: whatever byte a crash cut the file at, what was whole is known
@@ -42,16 +40,12 @@ func TestGoesOn(t *testing.T) {
 	j.Close()
 	path := filepath.Join(dir, "journal.jsonl")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
 	for cut := range len(data) + 1 {
-		if err := os.WriteFile(path, data[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, data[:cut], 0o600))
 		j, err := openJournal(dir)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
@@ -90,9 +84,7 @@ func TestUndo(t *testing.T) {
 	if again := openHost(t, dir); len(again.Asides()) != 1 || again.Run() != "" {
 		t.Errorf("%+v", again.Asides())
 	}
-	if err := os.WriteFile(filepath.Join(dir, "journal.jsonl"), []byte("{\"step\":1}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), []byte("{\"step\":1}\n"), 0o600))
 	if _, err := openJournal(dir); err == nil {
 		t.Error("a damaged line was read over")
 	}
@@ -105,9 +97,7 @@ func TestSuperseded(t *testing.T) {
 	j := openHost(t, dir)
 	reopen := func() {
 		t.Helper()
-		if err := j.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, j.Close())
 		j = openHost(t, dir)
 	}
 	const a, b, c = snapshot.ID(1), snapshot.ID(2), snapshot.ID(3)

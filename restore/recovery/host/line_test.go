@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/store/yamlfile"
@@ -30,9 +32,7 @@ func quietHost(t *testing.T) *Config {
 		StopTimeout: yamlfile.Duration(20 * time.Second), StartTimeout: yamlfile.Duration(time.Second),
 	}}
 	path := filepath.Join(cfg.Member.DataDir, "member", "snap", "db")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Mkdir(filepath.Join(cfg.Member.DataDir, "member", "wal"), 0o700), os.WriteFile(path, []byte("database"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Mkdir(filepath.Join(cfg.Member.DataDir, "member", "wal"), 0o700), os.WriteFile(path, []byte("database"), 0o600)))
 	return cfg
 }
 
@@ -56,9 +56,7 @@ func TestLineDrops(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "stop")
 	// What reads the member's database keeps it from being stopped, until it is told to end.
 	text := fmt.Sprintf("#!/bin/sh\ntouch %s\nwhile [ ! -e %s ]; do sleep 0.02; done\n", stopping, end)
-	if err := storetest.WriteProgram(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(script, []byte(text), 0o700))
 	hold := holdOpen(t, filepath.Join(cfg.Member.DataDir, "member", "snap", "db"), end)
 	cfg.Member.Command.Stop = []string{script}
 	first := lineTo(t, cfg, "test")
@@ -80,16 +78,12 @@ func TestLineDrops(t *testing.T) {
 	if _, err := second.As(run1, "").SetAside(t.Context()); codeOf(err) != Busy {
 		t.Errorf("while another acts: %v", err)
 	}
-	if err := syscall.Kill(-first.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(-first.PID(), syscall.SIGKILL))
 	var line *LineError
 	if err := <-ended; !errors.As(err, &line) || line.Answered || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("killed in the middle: %v", err)
 	}
-	if err := os.WriteFile(end, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	hold()
 	if _, err := second.As(run1, "").Stop(t.Context()); err != nil {
 		t.Errorf("the next one goes on: %v", err)
@@ -130,9 +124,7 @@ func TestLineDrops(t *testing.T) {
 func holdOpen(t *testing.T, path, end string) (wait func()) {
 	t.Helper()
 	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", `exec 3<>"$0"; while [ ! -e "$1" ]; do sleep 0.02; done`, path, end}, &os.ProcAttr{Files: []*os.File{nil, nil, os.Stderr}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Kill() })
 	return func() { _, _ = p.Wait() }
 }
@@ -143,9 +135,7 @@ func TestStrange(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxLine+10)
 	big := filepath.Join(t.TempDir(), "big")
-	if err := os.WriteFile(big, []byte(long), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(big, []byte(long), 0o600))
 	for _, c := range []struct {
 		name     string
 		command  []string
@@ -219,9 +209,7 @@ func TestNothingSecretInArguments(t *testing.T) {
 	cfg.Member.Command.Status = []string{"/bin/sh", "-c", `env >"$0"; exit 3`, seen}
 	l := lineTo(t, cfg, "test")
 	m, err := l.As(run1, "").Member(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if text := strings.Join(m.Faults, "\n"); !strings.Contains(text, "identity-files") || strings.Contains(text, "SECRETKEY") {
 		t.Errorf("a key that is none: %q", text)
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 )
 
@@ -36,14 +38,10 @@ func TestUnreadable(t *testing.T) {
 	j.Close()
 	path := filepath.Join(dir, "journal.jsonl")
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for left := range before {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		again := &journal{path: path}
 		err = takeUp(&bad{f, left}, again.take)
 		f.Close()
@@ -55,13 +53,9 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
-	if err := takeUp(&bad{f, len(before) + 1}, (&journal{}).take); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, takeUp(&bad{f, len(before) + 1}, (&journal{}).take))
 	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != int64(len(before)) {
 		t.Errorf("it goes on at %d (%v)", at, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
@@ -55,9 +57,7 @@ func theirs(t *testing.T, dir string) {
 
 func must(t *testing.T, errs ...error) {
 	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(errs...))
 }
 
 func untouched(t *testing.T, victim string) {
@@ -232,16 +232,12 @@ func TestStateFolderOfAnother(t *testing.T) {
 	t.Parallel()
 	etcdsHost(t) // takes root
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("one line of root's"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(secret, []byte("one line of root's"), 0o600))
 	for _, below := range []string{"", "state"} {
 		cfg := quietHost(t)
 		folder := filepath.Join(t.TempDir(), "var")
 		cfg.StateDir = filepath.Join(folder, below)
-		if err := errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "journal.jsonl")), os.Chown(folder, etcdUser, etcdUser)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "journal.jsonl")), os.Chown(folder, etcdUser, etcdUser)))
 		if _, err := lineTo(t, cfg, "test").As(run1, "").Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "state-dir: other users of this machine") {
 			t.Errorf("%q: %v", below, err)
 		}

@@ -8,19 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func beginRun(t *testing.T, dir, id string) (*Folder, *Run) {
 	t.Helper()
 	f, err := OpenFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	r, err := f.Begin(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f, r
 }
 
@@ -40,22 +38,16 @@ func TestTorn(t *testing.T) {
 	add(t, r, Entry{Event: EventBegun, Phase: "fence", Host: "m1"}, nil)
 	add(t, r, Entry{Event: EventDone, Phase: "fence", Host: "m1"}, []int{1})
 	path := r.path()
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Close())
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, p := range []string{path, filepath.Join(dir, "lock")} {
 		if info, err := os.Stat(p); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", p, info.Mode(), err)
 		}
 	}
 	for cut := range len(data) + 1 {
-		if err := os.WriteFile(path, data[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, data[:cut], 0o600))
 		want := bytes.Count(data[:cut], []byte("\n"))
 		runs, err := ReadFolder(dir)
 		if err != nil || len(runs[0].Entries()) != want {
@@ -73,16 +65,12 @@ func TestTorn(t *testing.T) {
 		}
 		r := f.runs[0]
 		add(t, r, Entry{Event: EventUndoing}, nil)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, f.Close())
 		if runs, err = ReadFolder(dir); err != nil || len(runs[0].Entries()) != want+1 || runs[0].Entries()[want].Event != EventUndoing {
 			t.Fatalf("cut at %d, then %v", cut, err)
 		}
 	}
-	if err := os.WriteFile(path, []byte("{\"event\":1}\n{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("{\"event\":1}\n{}\n"), 0o600))
 	if _, err := OpenFolder(dir); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("a damaged line was read over: %v", err)
 	}
@@ -112,18 +100,14 @@ func TestRuns(t *testing.T) {
 	add(t, r, Entry{Event: EventDecided}, nil)
 	for _, id := range []string{"recovery-8", "recovery-7", "recovery-6", "recovery-5", "recovery-4", "recovery-3", "recovery-2", "recovery-1", "recovery-0"} {
 		r, err := f.Begin(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if id != "recovery-3" { // a crash came before its first entry
 			add(t, r, Entry{Event: EventDecided}, nil)
 		}
 	}
 	f.Close()
 	again, err := OpenFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer again.Close()
 	all := again.Runs()
 	if len(all) != 9 || all[0].ID() != "recovery-9" || all[8].ID() != "recovery-0" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
@@ -28,33 +29,23 @@ func TestSupersededOverTheLine(t *testing.T) {
 	dir := filepath.Join(cfg.Member.DataDir, "member", "wal")
 	old, newer := repository.TimelineID{ClusterID: 0x5bd6, N: 1}, repository.TimelineID{ClusterID: 0x7ac0, N: 1}
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: proto.Uint64(1), ClusterID: proto.Uint64(old.ClusterID)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(dir))
 	w, err := wal.Create(zap.NewNop(), dir, metadata)
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	folder := t.TempDir()
 	place, err := disk.New(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer place.Close()
 	repo, err := repository.Init(t.Context(), place, time.Now())
 	if err == nil {
 		err = errors.Join(repo.OpenTimeline(t.Context(), repository.Timeline{ID: old, Created: time.Now(), Reason: "test"}),
 			repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Repositories = []string{folder}
 	for range 2 {
 		_, err := lineTo(t, cfg, "test").As(run1, "").Start(t.Context())

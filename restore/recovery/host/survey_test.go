@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestSurvey: a summary is of the stopped member's directories, or of what a run set
@@ -58,9 +60,7 @@ func TestSurvey(t *testing.T) {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 	state, err := c.Member(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := os.Stat(filepath.Join(state.Aside[0].Folder, "snap", "db")); errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the survey removed what it read: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
@@ -37,14 +38,10 @@ type keeper struct {
 func newKeeper(t *testing.T, cluster snapshot.ID, version string, recipients ...age.Recipient) *keeper {
 	t.Helper()
 	sink, err := disk.New(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	repo, err := repository.Init(t.Context(), sink, begun)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := &keeper{t: t, repo: repo, etcd: version, seen: timeOf, codec: codec.Options{Recipients: recipients}}
 	k.open(repository.TimelineID{ClusterID: uint64(cluster), N: 1}, nil)
 	return k

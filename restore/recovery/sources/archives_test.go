@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -16,13 +18,9 @@ import (
 // withoutDatabase makes a log useless by itself.
 func withoutDatabase(t *testing.T, s Survivor) Survivor {
 	t.Helper()
-	if err := os.Remove(filepath.Join(s.DataDir, "member", "snap", "db")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(s.DataDir, "member", "snap", "db")))
 	// As if the cluster had once been restored: the log does not begin with all.
-	if err := os.WriteFile(filepath.Join(s.DataDir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.DataDir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
 	return s
 }
 
@@ -118,9 +116,7 @@ func TestPromise2And6Archive(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		first := repository.TimelineID{ClusterID: uint64(found[0].ClusterID), N: 1}
-		if err := k.repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: k.id, Reason: "recovered", Created: begun}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, k.repo.Supersede(t.Context(), repository.Superseded{Timeline: first, By: k.id, Reason: "recovered", Created: begun}))
 		if p := decide(t, k.survey(), DecideRequest{}); p.Chosen != other {
 			t.Errorf("%+v", p)
 		}
@@ -130,9 +126,7 @@ func TestPromise2And6Archive(t *testing.T) {
 		}
 	})
 	t.Run("repository away", func(t *testing.T) {
-		if err := os.RemoveAll(strings.TrimPrefix(k.repo.String(), "file://")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(strings.TrimPrefix(k.repo.String(), "file://")))
 		f := k.survey(m0)
 		p := decide(t, f, DecideRequest{})
 		if p.Chosen != m0.Name || len(f.Unread)+len(f.Archives) > 1 || slices.ContainsFunc(p.Candidates, func(c Candidate) bool { return c.Kind == FromArchive && c.Source != nil }) {

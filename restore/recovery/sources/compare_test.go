@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -75,9 +77,7 @@ func TestCompare(t *testing.T) {
 	damaged := make([]Survivor, 3)
 	for i, s := range whole {
 		damaged[i] = Survivor{Name: s.Name, DataDir: filepath.Join(t.TempDir(), s.Name)}
-		if err := os.CopyFS(damaged[i].DataDir, os.DirFS(s.DataDir)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.CopyFS(damaged[i].DataDir, os.DirFS(s.DataDir)))
 		flipValue(t, damaged[i], needle)
 	}
 	// The chosen one first, and of these only so many; mark says which are damaged.
@@ -131,9 +131,7 @@ func TestCompare(t *testing.T) {
 				req.Places[s.Name] = Directories{DataDir: s.DataDir}
 			}
 			got, err := Compare(t.Context(), req, state(t, req), p.NameOf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got.Differ() != c.differ || got.Trusted() != c.trusted || len(got.Odd) != c.odd || len(got.Outcomes) != c.compared || len(got.Failed) > 0 {
 				t.Errorf("differ %t, trusted %t, %+v", got.Differ(), got.Trusted(), got)
 			}
@@ -173,15 +171,11 @@ func flipValue(t *testing.T, s Survivor, what string) {
 	t.Helper()
 	path := filepath.Join(s.DataDir, "member", "snap", "db")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Contains(data, []byte(what)) {
 		t.Fatalf("%s does not hold the value", path)
 	}
 	changed := []byte(what)
 	changed[0] ^= 1
-	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(what), changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(data, []byte(what), changed), 0o600))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -59,9 +60,7 @@ func segmentOf(t *testing.T, s Survivor) string {
 func alter(t *testing.T, path, what string, last bool) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	at := bytes.Index(data, []byte(what))
 	if last {
 		at = bytes.LastIndex(data, []byte(what))
@@ -70,9 +69,7 @@ func alter(t *testing.T, path, what string, last bool) {
 		t.Fatalf("%s does not hold %q", path, what)
 	}
 	data[at] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
 func has(all []Finding, kind Kind) bool {
@@ -105,15 +102,11 @@ func TestDamageIsRecognised(t *testing.T) {
 		{"a bit of the database", KindDatabase, func(s Survivor) {
 			path := filepath.Join(s.DataDir, "member", "snap", "db")
 			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for at := 2 * 4096; at < len(data); at += 4096 { // the head of each page but the meta pages
 				data[at+8] ^= 0xff
 			}
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
 		}, true, true}, // the log begins with the cluster's first entry
 		{"a bit in the middle of the log", KindBrokenLog, func(s Survivor) { alter(t, segmentOf(t, s), "vvvvv", false) }, true, false},
 		{"a bit of the last record", KindBrokenLog, func(s Survivor) { alter(t, segmentOf(t, s), "vvvvv", true) }, true, false},
@@ -250,9 +243,7 @@ func TestRemovedMemberAndLearner(t *testing.T) {
 	learner := c.AddLearner(t)
 	client := c.Client(t, 0)
 	list, err := client.MemberList(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	removed := 2
 	c.Stop(removed)
 	for _, m := range list.Members {
@@ -331,13 +322,9 @@ func TestTooOldEtcdIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "m1")
 	path := filepath.Join(dir, "member", "snap", "db")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range []string{"key", "lease", "cluster", "members", "members_removed", "alarm", "auth", "authUsers", "authRoles"} {
 			if _, err := tx.CreateBucket([]byte(name)); err != nil {
@@ -350,9 +337,7 @@ func TestTooOldEtcdIsRefused(t *testing.T) {
 		}
 		return meta.Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 9})
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, db.Close()))
 	if _, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{{Name: "m1", DataDir: dir}}}); !errors.Is(err, ErrTooOld) {
 		t.Errorf("got %v, want ErrTooOld", err)
 	}

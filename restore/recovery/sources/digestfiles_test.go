@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -20,47 +21,31 @@ import (
 func written(t *testing.T, name string, member uint64, parts ...Range) Survivor {
 	t.Helper()
 	s := Survivor{Name: name, DataDir: t.TempDir()}
-	if err := os.Mkdir(filepath.Join(s.DataDir, "member"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(s.DataDir, "member"), 0o700))
 	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &member, ClusterID: proto.Uint64(7)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w, err := wal.Create(nil, s.logDir(), meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.SetUnsafeNoFsync()
 	term := uint64(2)
 	for i, part := range parts {
 		if i > 0 {
 			before := part.First - 1
 			state := raftpb.ConfState{Voters: []uint64{1, 2}}
-			if err := w.SaveSnapshot(&walpb.Snapshot{Index: &before, Term: &term, ConfState: &state}); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Save(&raftpb.HardState{Term: &term, Vote: proto.Uint64(1), Commit: &before}, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.SaveSnapshot(&walpb.Snapshot{Index: &before, Term: &term, ConfState: &state}))
+			require.NoError(t, w.Save(&raftpb.HardState{Term: &term, Vote: proto.Uint64(1), Commit: &before}, nil))
 		}
 		for index := part.First; index <= part.Last; index++ {
 			e := &raftpb.Entry{Index: &index, Term: &term, Type: raftpb.EntryNormal.Enum(), Data: fmt.Appendf(nil, "\xff%d %s", index, strings.Repeat("v", 1000))}
 			if index < 3 {
 				change, err := proto.Marshal(&raftpb.ConfChange{Id: proto.Uint64(0), NodeId: &index, Type: raftpb.ConfChangeAddNode.Enum(), Context: fmt.Appendf(nil, `{"id":%d,"peerURLs":["http://h%d:2380"],"name":"m%d"}`, index, index, index)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				e.Type, e.Data = raftpb.EntryConfChange.Enum(), change
 			}
-			if err := w.Save(&raftpb.HardState{Term: &term, Vote: proto.Uint64(1), Commit: &index}, []*raftpb.Entry{e}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Save(&raftpb.HardState{Term: &term, Vote: proto.Uint64(1), Commit: &index}, []*raftpb.Entry{e}))
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	return s
 }
 
@@ -76,9 +61,7 @@ func TestDigestOfLogsWithHoles(t *testing.T) {
 		}
 		slices.Sort(files)
 		for _, i := range which {
-			if err := os.Remove(files[i]); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(files[i]))
 		}
 		return s
 	}

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -86,9 +88,7 @@ func TestLogsAgainstADumbOne(t *testing.T) {
 		}
 		seen := make([][]uint64, len(held))
 		pairs, _, err := compareLogs(t.Context(), logs, func(i int, e logEntry) { seen[i] = append(seen[i], e.Index) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i := range logs {
 			if r.IntN(2) == 0 {
 				logs[i] = outlined(logs[i])

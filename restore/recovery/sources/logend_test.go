@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
@@ -28,18 +29,12 @@ func TestPromise2CutLogIsNoWitness(t *testing.T) {
 		{"beyond its size, with room", append(bytes.Repeat([]byte{1}, size), make([]byte, 8)...), false, false},
 	} {
 		path := filepath.Join(t.TempDir(), "0000000000000000-0000000000000000.wal")
-		if err := os.WriteFile(path, f.file, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, f.file, 0o600))
 		if f.broken {
-			if err := os.WriteFile(path+".broken", f.file, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path+".broken", f.file, 0o600))
 		}
 		m := &Remains{Name: "m1", Log: &Log{Torn: &Place{File: path}}, Findings: []Finding{{KindTorn, "torn", ""}}}
-		if err := (&memberDir{remains: m}).lookAtEnd(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, (&memberDir{remains: m}).lookAtEnd(path))
 		if got := has(m.Findings, KindCutLog); got != f.cut {
 			t.Errorf("%s: cut %t, want %t: %v", f.name, got, f.cut, m.Findings)
 		}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
@@ -17,34 +18,20 @@ import (
 func cutIntoFiles(t *testing.T, s Survivor) Survivor {
 	t.Helper()
 	from, err := walfile.Open(filepath.Join(s.DataDir, "member", "wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer from.Close()
 	id := from.Identity()
 	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: &id.MemberID, ClusterID: &id.ClusterID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := Survivor{Name: s.Name, DataDir: t.TempDir()}
-	if err := os.Mkdir(filepath.Join(c.DataDir, "member"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(c.DataDir, "member"), 0o700))
 	w, err := wal.Create(nil, filepath.Join(c.DataDir, "member", "wal"), meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for e, err := range from.Entries(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Save(&raftpb.HardState{Term: &e.Term, Vote: proto.Uint64(1), Commit: &e.Index}, []*raftpb.Entry{e.Raft()}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, w.Save(&raftpb.HardState{Term: &e.Term, Vote: proto.Uint64(1), Commit: &e.Index}, []*raftpb.Entry{e.Raft()}))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.Close())
 	return c
 }
 
@@ -70,9 +57,7 @@ func (m *leftoverCase) needed(t *testing.T) {
 	places := bring(t, s, m.old, late)
 	count := func(dir string) int {
 		files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return len(files)
 	}
 	if brought, all := count(places["m2"].DataDir), count(late.DataDir); brought >= all || brought == 0 {

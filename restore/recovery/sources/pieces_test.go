@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -69,17 +70,13 @@ func leave(t *testing.T) *leftoverCase {
 func noDatabase(t *testing.T, s Survivor, damaged bool) Survivor {
 	t.Helper()
 	c := Survivor{Name: s.Name, DataDir: filepath.Join(t.TempDir(), s.Name)}
-	if err := os.CopyFS(c.DataDir, os.DirFS(s.DataDir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(c.DataDir, os.DirFS(s.DataDir)))
 	if damaged {
 		flip(t, c)
 	} else if err := os.Remove(filepath.Join(c.DataDir, "member", "snap", "db")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(c.DataDir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(c.DataDir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
 	return c
 }
 
@@ -87,19 +84,13 @@ func noDatabase(t *testing.T, s Survivor, damaged bool) Survivor {
 func (m *leftoverCase) truth(t *testing.T, index uint64) *walreplay.Recipe {
 	t.Helper()
 	h, err := walreplay.OpenDataDir(t.Context(), m.late.DataDir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer h.Close()
 	o := walreplay.Options{ScratchDir: t.TempDir()}
 	p, err := h.Resolve(t.Context(), walreplay.Target{Kind: walreplay.AtIndex, Index: index}, "", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Close()
 	return r.Recipe
 }
@@ -177,9 +168,7 @@ func (m *leftoverCase) survivors(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(sent.DataDir, "member", "snap", name), data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if c := m.planned(t, "m1 m2", SurveyRequest{Survivors: []Survivor{sent, m.bare}}, RebuildRequest{}).Recipe; c.Image != name {
 		t.Errorf("recipe %+v", c)
 	}
@@ -191,9 +180,7 @@ func (m *leftoverCase) survivors(t *testing.T) {
 // archive; and all of them. Plain and encrypted.
 func (m *leftoverCase) archives(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, recipients := range map[string][]age.Recipient{"plain": nil, "encrypted": {identity.Recipient()}} {
 		t.Run(name, func(t *testing.T) {
 			k, log := newKeeper(t, m.cluster, "3.6.0", recipients...), newKeeper(t, m.cluster, "3.6.0", recipients...)
@@ -229,9 +216,7 @@ func (m *leftoverCase) archives(t *testing.T) {
 			}
 			p := &pieces{request: &RebuildRequest{Source: s, Places: r.Places, Repositories: r.Repositories, Identities: r.Identities}, members: map[string]*walreplay.History{}}
 			joined, err := p.join(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if joined.Encrypted(m.begin+1, m.end) != (recipients != nil) || p.close() != nil {
 				t.Errorf("encrypted: %t", recipients == nil)
 			}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay"
@@ -29,9 +31,7 @@ func start(t *testing.T, version string) *rig {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	c.WaitReady(t)
 	s, err := c.Client(t).Status(t.Context(), c.Member(0).ClientURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &rig{t, c, s.Version}
 }
 
@@ -96,9 +96,7 @@ func (r *rig) live(i int, revision int64) snapshot.HashKV {
 func surveyOf(t *testing.T, req SurveyRequest) *Findings {
 	t.Helper()
 	f, err := Survey(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
@@ -110,12 +108,8 @@ func sourceOf(t *testing.T, p *Plan, name string) (s Source) {
 		t.Fatalf("candidate %q: %+v", name, p.Candidates)
 	}
 	text, err := json.Marshal(c.Source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &s))
 	return s
 }
 
@@ -139,9 +133,7 @@ func bring(t *testing.T, s Source, survivors ...Survivor) map[string]Directories
 			}
 			var names []string
 			list, err := os.ReadDir(filepath.Join(from.DataDir, "member", "wal"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, e := range list {
 				names = append(names, e.Name())
 			}
@@ -156,15 +148,9 @@ func bring(t *testing.T, s Source, survivors ...Survivor) map[string]Directories
 func copyFile(t *testing.T, from, to, name string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(from, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(to, name), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(to, name), data, 0o600))
 }
 
 func state(t *testing.T, r RebuildRequest) *walreplay.Rebuilt {
@@ -173,9 +159,7 @@ func state(t *testing.T, r RebuildRequest) *walreplay.Rebuilt {
 		r.ScratchDir = t.TempDir()
 	}
 	out, err := Rebuild(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := out.Close(); err != nil {
 			t.Error(err)
@@ -188,15 +172,11 @@ func flip(t *testing.T, s Survivor) {
 	t.Helper()
 	path := filepath.Join(s.DataDir, "member", "snap", "db")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for at := 2 * 4096; at < len(data); at += 4096 { // the head of each page but the meta pages
 		data[at+8] ^= 0xff
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
 // sameHash leaves out how the hashes were obtained.
@@ -209,20 +189,14 @@ func alterLog(t *testing.T, s Survivor, what string) {
 	t.Helper()
 	found := false
 	files, err := filepath.Glob(filepath.Join(s.DataDir, "member", "wal", "*.wal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range files {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if at := bytes.Index(data, []byte(what)); at >= 0 {
 			found = true
 			data[at] ^= 1
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
 		}
 	}
 	if !found {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -125,9 +126,7 @@ func (s *scenario) entriesOf(t *testing.T, d *datadriven.TestData, name string) 
 			c.Context, _ = json.Marshal(map[string]any{"id": id, "name": fmt.Sprint("m", id)})
 		}
 		data, err := proto.Marshal(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		i := slices.IndexFunc(all, func(e raftlog.Entry) bool { return e.Index == at })
 		all[i].Type, all[i].Data = raftpb.EntryConfChange, data
 	}
@@ -284,9 +283,7 @@ func (s *scenario) findings(t *testing.T) *Findings {
 		add(a.archive.Name, a.follow(watched, 1))
 	}
 	pairs, errs, err := compareLogs(t.Context(), logs, func(i int, e logEntry) { followers[i].visit(e) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, name := range all {
 		for _, d := range y.members {
 			if d.Name == name {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -33,9 +35,7 @@ func surveyed(t *testing.T, survivors ...Survivor) *Findings {
 	t.Helper()
 	req := SurveyRequest{Survivors: survivors}
 	f, err := Survey(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checkSummaries(t, req, f)
 	return f
 }
@@ -70,24 +70,16 @@ func rebuild(t *testing.T, p *Plan, survivors []Survivor) snapshot.Facts {
 			continue
 		}
 		h, err := walreplay.OpenDataDir(t.Context(), s.DataDir, s.WALDir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer h.Close()
 		o := walreplay.Options{ScratchDir: t.TempDir()}
 		point, err := h.Resolve(t.Context(), walreplay.Target{Kind: walreplay.AtIndex, Index: c.LastIndex}, "", o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r, err := h.Rebuild(t.Context(), point, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer r.Close()
 		facts, err := r.Facts(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if facts.Revision < c.Revision.AtLeast || facts.Revision > c.Revision.AtMost {
 			t.Errorf("%s: revision %d, and the plan said %+v", c.Name, facts.Revision, c.Revision)
 		}
@@ -136,9 +128,7 @@ func killRound(t *testing.T, version string) {
 	acked := w.Stop()
 	last := acked[len(acked)-1].Revision
 	bare := copied(t, c, 0, "bare") // its log alone tells who the members are
-	if err := os.Remove(filepath.Join(bare.DataDir, "member", "snap", "db")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(bare.DataDir, "member", "snap", "db")))
 	for _, m := range surveyed(t, bare).Survivors[0].Membership.Members {
 		if m.Name == "" || len(m.ClientURLs) == 0 {
 			t.Errorf("out of the log alone: %+v", m)
@@ -177,16 +167,10 @@ func TestRunningIsRefused(t *testing.T) {
 	// It is begun first, so that it is found first.
 	reader := exec.Command("sh", "-c", `read -r db; exec 3<"$db"; echo open; read -r end; exit 0`)
 	in, err := reader.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out, err := reader.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := reader.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, reader.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		if err := reader.Wait(); err != nil {
@@ -267,9 +251,7 @@ func leaderOf(t *testing.T, c *storetest.Cluster) int {
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for i := range c.Size() {
 			s, err := client.Status(t.Context(), c.Member(i).ClientURL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if s.Leader == s.Header.MemberId {
 				return i
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
 	"github.com/requorum/requorum/restore"
@@ -22,9 +23,7 @@ import (
 func summaryOf(t *testing.T, s Survivor) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteSummary(t.Context(), &b, s, SummaryOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, WriteSummary(t.Context(), &b, s, SummaryOptions{}))
 	return b.Bytes()
 }
 
@@ -108,14 +107,10 @@ func TestDigestOfRestoredAndTorn(t *testing.T) {
 	old := survivorsOf(c, 0)[0]
 
 	image, err := snapshot.OpenFile(filepath.Join(old.DataDir, "member", "snap", "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	plan, err := restore.NewPlan(t.Context(), restore.Request{Image: image, InitialCluster: storetest.InitialCluster(t, "n1"), DataDir: filepath.Join(dir, "{name}")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := restore.Execute(t.Context(), plan, image, restore.ExecOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -131,14 +126,10 @@ func TestDigestOfRestoredAndTorn(t *testing.T) {
 	torn := copied(t, c, 0, "torn")
 	path := segmentOf(t, torn)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	end := bytes.LastIndex(data, []byte("vvvvvvvv"))
 	clear(data[end-40:]) // within the last record
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 	if f := surveyed(t, torn); f.Survivors[0].Log.Torn == nil && f.Survivors[0].Log.Damage == nil {
 		t.Errorf("torn: %+v", f.Survivors[0].Log)
 	}
@@ -163,9 +154,7 @@ func TestDigestRefused(t *testing.T) {
 	}
 	data := summaryOf(t, s)
 	bare := copied(t, c, 0, "bare")
-	if err := os.RemoveAll(filepath.Join(bare.DataDir, "member", "wal")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.RemoveAll(filepath.Join(bare.DataDir, "member", "wal")))
 	for _, whole := range [][]byte{data, summaryOf(t, bare)} {
 		for name, bad := range map[string][]byte{
 			"cut off": whole[:len(whole)*2/3], "no end": whole[:len(whole)-1], "no start": {}, "altered": altered(whole, len(whole)/2), "altered sum": altered(whole, len(whole)-1),
@@ -223,9 +212,7 @@ func TestDigestStartedMeanwhile(t *testing.T) {
 	if db == nil || !errors.As(err, &running) {
 		t.Fatalf("started meanwhile: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.Close())
 	if _, err := Survey(t.Context(), SurveyRequest{Summaries: []Summary{summarized("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidSummary) {
 		t.Errorf("what was written of it: %v", err)
 	}

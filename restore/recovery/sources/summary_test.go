@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -27,17 +28,11 @@ func made(t testing.TB, entries []logEntry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := newSummaryWriter(&b, document{"head", 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
-		if err := w.Add(e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Add(e))
 	}
-	if err := w.End(document{"end", math.MaxUint64}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.End(document{"end", math.MaxUint64}))
 	return b.Bytes()
 }
 
@@ -115,9 +110,7 @@ func TestPromise2NothingButTheWhole(t *testing.T) {
 	}
 	// An end that was not reached proves nothing.
 	d, err := newSummaryReader(bytes.NewReader(whole), &document{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range d.Entries() {
 		break
 	}
@@ -155,12 +148,8 @@ func TestOtherFormat(t *testing.T) {
 // What cannot be told is not written.
 func TestWriterRefuses(t *testing.T) {
 	w, err := newSummaryWriter(io.Discard, document{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Add(outline(5, 1, true)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, w.Add(outline(5, 1, true)))
 	change := outline(6, 1, false)
 	change.Type = raftpb.EntryConfChange
 	for _, e := range []logEntry{outline(5, 1, true), outline(4, 1, true), change, wholeEntry(raftlog.Entry{Index: 6, Type: 3}), wholeEntry(raftlog.Entry{Index: 6, Data: make([]byte, maxSummaryPart+1)})} {
@@ -196,16 +185,12 @@ func TestPromise1Flat(t *testing.T) {
 		to.CloseWithError(err)
 	}()
 	d, err := newSummaryReader(from, &document{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	count := 0
 	for _, err := range d.Entries() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		count++
 	}
 	runtime.ReadMemStats(&after)
@@ -243,9 +228,7 @@ func FuzzReader(f *testing.F) {
 		}
 		var again bytes.Buffer
 		w, err := newSummaryWriter(&again, head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for e, err := range d.Entries() {
 			if err != nil {
 				return
@@ -262,9 +245,7 @@ func FuzzReader(f *testing.F) {
 		if err := d.End(&end); err != nil {
 			return
 		}
-		if err := w.End(end); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.End(end))
 		if _, _, _, err := parsed(&again); err != nil {
 			t.Errorf("what was written again: %v", err)
 		}

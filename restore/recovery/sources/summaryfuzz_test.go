@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/requorum/requorum/snapshot"
@@ -22,13 +23,9 @@ func FuzzSummaryDocuments(f *testing.F) {
 	end := summaryEnd{Error: &logError{Dir: "/d", Segment: "1.wal", Offset: 8, Text: "wrong CRC"}}
 	for _, seed := range [][2]any{{head, end}, {head, summaryEnd{}}, {summaryHead{}, summaryEnd{}}, {summaryHead{Remains: Remains{Log: &Log{}}}, end}} {
 		h, err := json.Marshal(seed[0])
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		e, err := json.Marshal(seed[1])
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(h, e, uint64(3), []byte("a change"))
 	}
 	f.Fuzz(func(t *testing.T, head, end []byte, first uint64, change []byte) {
@@ -39,21 +36,15 @@ func FuzzSummaryDocuments(f *testing.F) {
 		for _, name := range []string{"m1", "m2"} {
 			var b bytes.Buffer
 			w, err := newSummaryWriter(&b, json.RawMessage(head))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i := range uint64(6) {
 				e := logEntry{Entry: raftlog.Entry{Index: first + i + 1, Term: 1}, Outline: true, Moves: i%2 == 0}
 				if i == 3 {
 					e = wholeEntry(raftlog.Entry{Index: first + i + 1, Term: 1, Type: raftpb.EntryType(first % 3), Data: change})
 				}
-				if err := w.Add(e); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, w.Add(e))
 			}
-			if err := w.End(json.RawMessage(end)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.End(json.RawMessage(end)))
 			summaries = append(summaries, summarized(name, b.Bytes()))
 		}
 		found, err := Survey(t.Context(), SurveyRequest{Summaries: summaries})

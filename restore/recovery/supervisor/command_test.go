@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // newCommand is a client of one mode in the hands of shell scripts, as init scripts
@@ -58,13 +60,9 @@ func TestCommand(t *testing.T) {
 	if wanted, err := c.Wanted(t.Context()); err != nil || wanted {
 		t.Fatal(wanted, err)
 	}
-	if err := c.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Check(t.Context()))
 	for range 2 {
-		if err := c.Start(soon(t, 10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Start(soon(t, 10*time.Second)))
 	}
 	ready(t, exe)
 	if err := c.Check(t.Context()); err != nil {
@@ -84,12 +82,8 @@ func TestCommand(t *testing.T) {
 	if found, err := c.Stopped(t.Context()); err != nil || len(found.Found) != 2 {
 		t.Errorf("%+v %v", found, err)
 	}
-	if err := c.Start(soon(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Restart(soon(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Start(soon(t, 10*time.Second)))
+	require.NoError(t, c.Restart(soon(t, 10*time.Second)))
 	if got := calls(); got != "start stop start stop start" {
 		t.Errorf("%s", got)
 	}
@@ -100,9 +94,7 @@ func TestCommand(t *testing.T) {
 func TestCommandThatIsDeaf(t *testing.T) {
 	t.Parallel()
 	c, exe, _ := newCommand(t, "deaf")
-	if err := c.Start(soon(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Start(soon(t, 10*time.Second)))
 	ready(t, exe)
 	c.Status = nil                           // the process table alone
 	_, err := c.Stop(soon(t, 3*time.Second)) // of which its stop program takes a part
@@ -120,9 +112,7 @@ func TestCommandThatIsDeaf(t *testing.T) {
 func TestProcessNameThatIsWrong(t *testing.T) {
 	t.Parallel()
 	c, _, _ := newCommand(t, "quick")
-	if err := c.Start(soon(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Start(soon(t, 10*time.Second)))
 	c.process = "no-such-program"
 	if err := c.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "correct process:") {
 		t.Errorf("%v", err)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -83,9 +85,7 @@ func program(t *testing.T, name string) string {
 	if err == nil {
 		err = os.Symlink(exe, path)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return path
 }
 
@@ -133,9 +133,7 @@ func soon(t *testing.T, d time.Duration) context.Context {
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	if err := storetest.WriteProgram(path, []byte(text), mode); err != nil { // it may be one
 		t.Fatal(err)
 	}

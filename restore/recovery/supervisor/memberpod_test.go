@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/supervisor/kubelettest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -32,17 +34,11 @@ echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubern
 			c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, Kind: StaticPod, StaticPod: StaticPodMember{
 				Manifest: manifest, AsideDir: filepath.Join(base, "aside"), CRISocket: "unix:///x", Crictl: crictl, Container: "etcd",
 			}}, base)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			k := &kubelettest.Kubelet{Folder: filepath.Dir(manifest), Delay: delay}
 			k.Run(t)
-			if err := c.Check(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Start(soon(t, 30*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Check(t.Context()))
+			require.NoError(t, c.Start(soon(t, 30*time.Second)))
 			if delay > 0 {
 				// One that is asked too early: the manifest is away, and the kubelet not done.
 				if _, err := c.Stop(soon(t, delay/3)); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "run again") {
@@ -58,9 +54,7 @@ echo '{"containers":[{"id":"c1","state":"CONTAINER_RUNNING","labels":{"io.kubern
 				t.Errorf("the manifest is in place: %v", err)
 			}
 			for range 2 {
-				if err := c.Start(soon(t, 30*time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, c.Start(soon(t, 30*time.Second)))
 			}
 			if got, err := os.ReadFile(manifest); err != nil || string(got) != text {
 				t.Errorf("the manifest came back otherwise: %v", err)
@@ -80,9 +74,7 @@ func TestMemberPodInBetween(t *testing.T) {
 	base := t.TempDir()
 	manifest, aside := filepath.Join(base, "manifests", "etcd.yaml"), filepath.Join(base, "aside", "etcd.yaml")
 	write(t, manifest, "x", 0o600)
-	if err := errors.Join(os.Mkdir(filepath.Dir(aside), 0o700), os.Link(manifest, aside)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.Mkdir(filepath.Dir(aside), 0o700), os.Link(manifest, aside)))
 	m := StaticPodMember{Manifest: manifest, AsideDir: filepath.Dir(aside), Container: "etcd"}
 	s := newStaticPod(m, evidence{dataDir: filepath.Join(base, "data")})
 	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
@@ -91,9 +83,7 @@ func TestMemberPodInBetween(t *testing.T) {
 	if inPlace, away, err := s.manifest.Where(); inPlace || !away || err != nil {
 		t.Errorf("%t %t %v", inPlace, away, err)
 	}
-	if err := os.Link(aside, manifest); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Link(aside, manifest))
 	if err := s.Start(soon(t, 100*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "is in place") {
 		t.Errorf("nothing runs the manifest: %v", err)
 	}
@@ -107,9 +97,7 @@ func TestMemberPodInBetween(t *testing.T) {
 	if text, err := os.ReadFile(aside); err != nil || string(text) != "another" {
 		t.Errorf("%q %v", text, err)
 	}
-	if err := os.Remove(manifest); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(manifest))
 	s.runtime.Socket, s.runtime.Crictl = "unix:///x", filepath.Join(base, "crictl")
 	write(t, s.runtime.Crictl, `#!/bin/sh
 echo '{"containers":[{"id":"c1","labels":{"io.kubernetes.container.name":"etcd","io.kubernetes.pod.namespace":"kube-system"}}]}'

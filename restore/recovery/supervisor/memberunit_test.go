@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -41,17 +43,11 @@ func TestMemberUnit(t *testing.T) {
 	program := filepath.Join(dir, "systemctl")
 	write(t, program, fmt.Sprintf(etcdSystemctl, dir, storetest.Binary(t, "3.6", "etcd"), dataDir, name), 0o700)
 	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dataDir, Kind: Systemd, Systemd: SystemdMember{Unit: "etcd.service", Systemctl: program}}, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = c.Stop(soon(t, 10*time.Second)) })
-	if err := c.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Check(t.Context()))
 	for range 2 {
-		if err := c.Start(soon(t, 20*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Start(soon(t, 20*time.Second)))
 	}
 	if _, err := c.Stopped(t.Context()); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "is active") {
 		t.Errorf("%v", err)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -20,14 +22,10 @@ func TestRealEtcd(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	dir := c.Member(0).DataDir
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(dir, link))
 	for _, path := range []string{dir, link} {
 		table, err := readProcesses(path, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(table.Using) != 1 || !strings.HasPrefix(table.Using[0].Name, "etcd") || !strings.Contains(table.Using[0].Why, "writes to") {
 			t.Errorf("%s: %+v", path, table)
 		}
@@ -43,9 +41,7 @@ func TestWhoCounts(t *testing.T) {
 	dir := t.TempDir()
 	wal := filepath.Join(dir, "member", "wal")
 	segment := filepath.Join(wal, "0.wal")
-	if err := errors.Join(os.MkdirAll(wal, 0o700), os.WriteFile(segment, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.MkdirAll(wal, 0o700), os.WriteFile(segment, nil, 0o600)))
 	sleep := func(env string, args ...string) *exec.Cmd {
 		cmd := exec.Command("/bin/sh")
 		cmd.Args = args
@@ -67,16 +63,10 @@ func TestWhoCounts(t *testing.T) {
 		{"a shell with the environment", sleep("ETCD_DATA_DIR="+dir, append([]string{"sh"}, script...)...), false},
 	} {
 		in, err := c.cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out, err := c.cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, c.cmd.Start())
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -106,24 +96,16 @@ func TestOtherUsersArguments(t *testing.T) {
 	}
 	const owner, stranger = 65533, 65534
 	dir := t.TempDir()
-	if err := os.Chown(dir, owner, owner); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chown(dir, owner, owner))
 	for uid, want := range map[uint32]bool{0: true, owner: true, stranger: false} {
 		cmd := exec.Command("/bin/sh", "-c", "echo; read x", "sh", "--data-dir="+dir)
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +140,7 @@ func TestLinksToOthersFiles(t *testing.T) {
 		cmd.ExtraFiles = []*os.File{f}
 		in, err := cmd.StdinPipe()
 		out, errOut := cmd.StdoutPipe()
-		if err := errors.Join(err, errOut, cmd.Start(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, errOut, cmd.Start(), f.Close()))
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -179,9 +159,7 @@ func sleeper(t *testing.T, path, argv0 string) {
 	if argv0 != "" {
 		cmd.Args[0] = argv0
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
@@ -189,20 +167,14 @@ func sleeper(t *testing.T, path, argv0 string) {
 func copied(t *testing.T, name string) string {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if sleep, err = filepath.EvalSymlinks(sleep); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
-	if err := storetest.WriteProgram(path, data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(path, data, 0o700))
 	return path
 }
 
@@ -219,9 +191,7 @@ func TestNamed(t *testing.T) {
 		"kube-controller-requorum-other": 0, "requorum-t": 0, "kube-controller": 1,
 	} {
 		table, err := ProcessesNamed(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(table.Using) != want || table.Seen < 3 {
 			t.Errorf("%s: %+v, want %d", program, table, want)
 		}
@@ -241,25 +211,15 @@ func TestNamedInATableThatHides(t *testing.T) {
 		unable("to mount a process table takes root")
 	}
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir, err := os.MkdirTemp("/tmp", "requorum-named-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "named")
-	if err := storetest.WriteProgram(program, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(program, data, 0o755))
+	require.NoError(t, os.Chmod(dir, 0o755))
 	sleeper(t, copied(t, "requorum-t4"), "")
 	drop := "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all "
 	for _, c := range []struct {

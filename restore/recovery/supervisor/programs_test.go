@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestStartKeepsWhatADaemonPrints: what a program leaves behind goes on printing into a
@@ -18,9 +20,7 @@ func TestStartKeepsWhatADaemonPrints(t *testing.T) {
 	dir := t.TempDir()
 	log, may, pid := filepath.Join(dir, "m1.log"), filepath.Join(dir, "may"), filepath.Join(dir, "pid")
 	daemon := "echo early; (until [ -e " + may + " ]; do sleep 0.02; done; echo late) & echo $! >" + pid
-	if err := startProgram(t.Context(), []string{"sh", "-c", daemon}, log); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, startProgram(t.Context(), []string{"sh", "-c", daemon}, log))
 	t.Cleanup(func() { _ = exec.Command("sh", "-c", "kill $(cat "+pid+")").Run() }) // it may have ended
 	if i, err := os.Stat(log); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", i, err)
@@ -31,9 +31,7 @@ func TestStartKeepsWhatADaemonPrints(t *testing.T) {
 	if err := os.Truncate(log, 0); err != nil { // as logrotate's copytruncate does
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(may, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(may, nil, 0o600))
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		data, err := os.ReadFile(log)
 		if err == nil && string(data) == "late\n" {

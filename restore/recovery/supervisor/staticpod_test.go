@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/supervisor/kubelettest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -76,9 +78,7 @@ func TestStaticPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t, c.mode, c.cri, c.k)
-			if err := p.Check(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.Check(t.Context()))
 			if wanted, err := p.Wanted(t.Context()); err != nil || !wanted {
 				t.Fatal(wanted, err)
 			}
@@ -88,9 +88,7 @@ func TestStaticPod(t *testing.T) {
 				if _, err := p.Stop(soon(t, 300*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "run again") {
 					t.Fatalf("it was not waited for: %v", err)
 				}
-				if err := os.Remove(hold); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Remove(hold))
 			}
 			for range 3 {
 				if _, err := p.Stop(soon(t, 20*time.Second)); err != nil {
@@ -105,14 +103,10 @@ func TestStaticPod(t *testing.T) {
 				t.Error(wanted, err)
 			}
 			for range 2 {
-				if err := p.Start(soon(t, 20*time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, p.Start(soon(t, 20*time.Second)))
 			}
 			p.expect(t, 2, 3)
-			if err := p.Restart(soon(t, 20*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, p.Restart(soon(t, 20*time.Second)))
 			p.expect(t, 3, 5)
 		})
 	}
@@ -182,9 +176,7 @@ func TestStaticPodCopies(t *testing.T) {
 		if in, err := p.inPlace(); err != nil || !in {
 			t.Fatalf("%s: it was moved: %v", name, err)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(path))
 	}
 	if _, err := p.Stop(soon(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
@@ -194,9 +186,7 @@ func TestStaticPodCopies(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Also where the manifest itself is gone from both places.
-	if err := os.Remove(p.manifest.Aside()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(p.manifest.Aside()))
 	if _, err := p.Stopped(t.Context()); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "restored") {
 		t.Errorf("%v", err)
 	}
@@ -206,9 +196,7 @@ func TestStaticPodCopies(t *testing.T) {
 // is proved so, and not started.
 func TestStaticPodThatIsNotThere(t *testing.T) {
 	base := t.TempDir()
-	if err := os.Mkdir(filepath.Join(base, "manifests"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(base, "manifests"), 0o700))
 	c := StaticPodMember{Manifest: filepath.Join(base, "manifests", "a.yaml"), AsideDir: filepath.Join(base, "aside"), Container: "a"}
 	p := newStaticPod(c, evidence{process: "no-such-program"})
 	p.looks = time.Second
@@ -226,9 +214,7 @@ func TestStaticPodThatIsNotThere(t *testing.T) {
 	}
 	// A clock that was set back does not make the proof wait for it.
 	future := time.Now().Add(time.Hour)
-	if err := os.Chtimes(filepath.Dir(c.Manifest), future, future); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chtimes(filepath.Dir(c.Manifest), future, future))
 	if _, err := p.Stopped(t.Context()); err != nil {
 		t.Errorf("%v", err)
 	}
@@ -252,9 +238,7 @@ func TestAlive(t *testing.T) {
 	answer := func(ps, pods string) {
 		t.Helper()
 		text := "#!/bin/sh\ntest \"$1 $2\" = '--runtime-endpoint unix:///run/containerd/containerd.sock' || exit 1\ncase $3 in\nps) echo '{\"containers\":[" + ps + "]}' ;;\npods) echo '{\"items\":[" + pods + "]}' ;;\nesac\n"
-		if err := storetest.WriteProgram(r.Crictl, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(r.Crictl, []byte(text), 0o700))
 	}
 	ours, others := container("c1", "p1", "kube-apiserver", namespace), container("c2", "p2", "kube-apiserver", "somebodys")+","+container("c3", "p3", "etcd", namespace)
 	const ready = `{"id":"p1","state":"SANDBOX_READY"},{"id":"p2","state":"SANDBOX_READY"},{"id":"p3","state":"SANDBOX_READY"}`
@@ -276,9 +260,7 @@ func TestAlive(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"exit 1", "echo no JSON"} {
-		if err := storetest.WriteProgram(r.Crictl, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, storetest.WriteProgram(r.Crictl, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 		if _, _, err := r.Alive(t.Context()); err == nil {
 			t.Errorf("%s: no error", text)
 		}

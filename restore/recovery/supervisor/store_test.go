@@ -10,14 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func storeOf(t *testing.T, dir, state string, command ...string) *bundled {
 	t.Helper()
 	c, err := NewMember(MemberConfig{Name: "m1", DataDir: dir, Kind: Store, Store: StoreMember{Command: command, LogFile: filepath.Join(state, "m1.log")}}, state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c.(*bundled)
 }
 
@@ -29,18 +29,14 @@ func TestStore(t *testing.T) {
 	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	command := []string{os.Args[0], "store", dir}
 	s := storeOf(t, dir, state, command...)
-	if err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Check(t.Context()))
 	if _, err := s.Stopped(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.signal(syscall.SIGKILL) })
 	var first *pid
 	for range 2 {
-		if err := s.Start(soon(t, 30*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Start(soon(t, 30*time.Second)))
 		p, err := s.own()
 		if err != nil || p == nil || first != nil && *p != *first {
 			t.Fatalf("%v after %v: %v", p, first, err)
@@ -63,28 +59,18 @@ func TestStore(t *testing.T) {
 	}
 
 	// One that doesn't listen is killed.
-	if err := s.Start(soon(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Start(soon(t, 30*time.Second)))
 	p, err := s.own()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(p.PID, syscall.SIGSTOP))
 	s.killAfter = 300 * time.Millisecond
 	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
 		t.Error(err)
 	}
 
 	// One that was started by hand is found as well.
-	if err := s.Start(soon(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(s.pidFile); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Start(soon(t, 30*time.Second)))
+	require.NoError(t, os.Remove(s.pidFile))
 	s.killAfter = 20 * time.Second
 	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
 		t.Error(err)
@@ -111,20 +97,14 @@ func TestPIDOfAnother(t *testing.T) {
 	dir, state := filepath.Join(t.TempDir(), "data"), t.TempDir()
 	s := storeOf(t, dir, state, "/bin/sleep")
 	other := exec.Command("/bin/sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, other.Start())
 	defer func() {
 		_ = other.Process.Kill()
 		_ = other.Wait()
 	}()
 	started, err := processStarted(other.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.remember(pid{other.Process.Pid, started - 1}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.remember(pid{other.Process.Pid, started - 1}))
 	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // systemctl stands in for systemd's, which runs nowhere but as a host's first
@@ -43,27 +45,19 @@ func TestSystemd(t *testing.T) {
 	write(t, ctl, fmt.Sprintf(systemctl, dir, exe), 0o700)
 	t.Cleanup(func() { kill(t, dir) })
 	s := &systemd{evidence: evidence{process: filepath.Base(exe)}, unit: systemdUnit{Name: "kube-apiserver.service", Systemctl: ctl}}
-	if err := s.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Check(t.Context()))
 	if wanted, err := s.Wanted(t.Context()); err != nil || wanted {
 		t.Error(wanted, err)
 	}
 	for range 2 {
-		if err := s.Start(soon(t, 10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Start(soon(t, 10*time.Second)))
 	}
 	if wanted, err := s.Wanted(t.Context()); err != nil || !wanted {
 		t.Error(wanted, err)
 	}
 	before, err := s.unit.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Restart(soon(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.Restart(soon(t, 10*time.Second)))
 	if after, err := s.unit.State(t.Context()); err != nil || after.MainPID == before.MainPID || after.MainPID == "0" {
 		t.Errorf("process %s, then %s: %v", before.MainPID, after.MainPID, err)
 	}
