@@ -217,20 +217,20 @@ func (l *localRecovery) here() (all []string) {
 	return all
 }
 
-// preview is a database that is not rebuilt yet: a plan that is only shown is made
+// unbuilt is a database that is not rebuilt yet: a plan that is only shown is made
 // from it.
-type previewFile struct {
+type unbuilt struct {
 	name  string
 	size  int64
 	facts snapshot.Facts
 }
 
-func (p previewFile) Name() string                                  { return p.name }
-func (p previewFile) Size() int64                                   { return p.size }
-func (p previewFile) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
+func (p unbuilt) Name() string                                  { return p.name }
+func (p unbuilt) Size() int64                                   { return p.size }
+func (p unbuilt) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
 
 // Open has nothing to read.
-func (p previewFile) Open(context.Context) (io.ReadCloser, error) {
+func (p unbuilt) Open(context.Context) (io.ReadCloser, error) {
 	return nil, errors.New(p.name + " is not rebuilt yet")
 }
 

@@ -189,7 +189,7 @@ func (l *localRecovery) bump() (restore.BumpRequest, int64) {
 // preview is what would be rebuilt, as far as the survey tells.
 func (l *localRecovery) preview() snapshot.Image {
 	c := l.plan.Candidate(l.plan.Chosen)
-	p := previewFile{name: c.Name, facts: snapshot.Facts{
+	p := unbuilt{name: c.Name, facts: snapshot.Facts{
 		Revision: c.Revision.AtLeast, RaftIndex: c.LastIndex, RaftTerm: c.LastTerm, Members: l.plan.Members,
 	}}
 	for _, m := range l.findings.Survivors {

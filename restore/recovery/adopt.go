@@ -12,8 +12,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// adopted is what is known of a run whose coordinator is lost: of its journal nothing, and
-// of what it came to all that the hosts remember.
+// adopted is a run without its coordinator's journal, as its hosts remember it.
 type adopted struct {
 	run   string
 	built map[string]*host.Rebuilt // by member; none where nothing was built

@@ -95,8 +95,8 @@ func Lines(cfg *Config, version string, identities []string, environment map[str
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
-		reporter := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
-		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: reporter, Version: version, Fetch: fetch})
+		cfgOfHost := &host.Config{Member: h.MemberConfig, Clients: h.Clients, StateDir: h.StateDir, Repositories: cfg.Repositories, Identities: identities, Trust: cfg.Keys().Trust.Files(), Environment: environment}
+		line := host.NewRemote(host.RemoteOptions{Member: h.Member, Command: append(h.Command(), h.Requorum, "host"), Config: cfgOfHost, Version: version, Fetch: fetch})
 		lines[h.Member], all = line, append(all, line)
 	}
 	return all

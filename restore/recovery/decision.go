@@ -110,8 +110,8 @@ func initialCluster(members []sources.NewMember) string {
 	return strings.Join(parts, ",")
 }
 
-// merge holds what is asked now against what was decided. What is zero now is as
-// decided; what may still be added is. changed tells whether something was.
+// merge compares what is asked now with what was decided. Options that are not given now
+// stay as decided; those that may still be added are taken over, and changed says so.
 func (d *coordinator) merge() (changed bool, err error) {
 	old, now := &d.state.decision.Asked, d.req.asked()
 	var against []string

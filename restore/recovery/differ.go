@@ -67,10 +67,9 @@ func outcomes(plan *sources.Plan, built map[string]*host.Rebuilt) (all []sources
 	return all
 }
 
-// compareWith has, for the hosts that have no data of their own to begin from, the owners
-// of the databases that others begin from, where these would all begin from the same
-// one although there is another: then one takes that, and there is something to
-// compare.
+// compareWith names, where all hosts would begin from one database although there is
+// another, the owners of that one for the hosts without data of their own: one of them
+// takes the other, so that results can be compared.
 func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
 	others := s.Alternatives(s.Index)
 	others = slices.DeleteFunc(others, func(way sources.Source) bool {

@@ -203,8 +203,8 @@ func (d *coordinator) declared() bool {
 	return len(d.state.decision.Plan.Fence.DeclaredDead) != len(dead)
 }
 
-// callOff lets run again what ran, where the operator does not agree to what came
-// out. No data was touched as yet; where it was, an undo puts it back.
+// callOff starts again what was stopped, where the operator refuses the plan. No data was
+// touched yet; where it was, an undo puts it back.
 func (d *coordinator) callOff(ctx context.Context, why error) error {
 	if d.state.begun(PhaseSetAside, "*") || ctx.Err() != nil {
 		return why

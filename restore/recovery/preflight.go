@@ -175,8 +175,8 @@ func (d *coordinator) decideMembers(p *Preview, a asked) error {
 	return nil
 }
 
-// bumpOf makes an amount that all hosts can add: whatever revision the replay ends
-// with, what comes out is beyond all that clients may have seen.
+// bumpOf is by how much every host raises the revision: whatever the replay ends with,
+// the result is beyond all that clients may have seen.
 func bumpOf(p *sources.Plan, a asked) restore.BumpRequest {
 	// Where nothing is lost that is no waiver of the raise, and no client has to mind.
 	if !p.Bump.Raise && (a.Bump == (restore.BumpRequest{}) || a.Bump.Mode == restore.BumpOff) {
@@ -284,14 +284,14 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 			}
 		}
 	}
-	runState, reachable := false, 0
+	haveURLs, reachable := false, 0
 	for _, m := range p.Members {
 		if h := d.host(m.Name); h != nil && h.state.Unreachable == "" {
 			reachable++
 		}
 	}
 	for _, m := range p.Members {
-		runState = runState || len(m.ClientURLs) > 0
+		haveURLs = haveURLs || len(m.ClientURLs) > 0
 		switch h := d.host(m.Name); {
 		case h == nil:
 			name("%s is to get a member, and the cluster file has no host for it: add one, or say who the new members are with --members or --replace", m.Name)
@@ -299,7 +299,7 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 			name("%s is to get a member, and cannot be reached: put another host in its place (--replace %s=https://NEW-HOST:2380), or recover fewer members (--members %d)", m.Name, m.Name, max(1, reachable))
 		}
 	}
-	if !runState && len(p.Members) > 0 {
+	if !haveURLs && len(p.Members) > 0 {
 		add("no client URL of a new member is known, so that it could not be proved that it serves: give client-urls in the cluster file")
 	}
 	a := d.asked()

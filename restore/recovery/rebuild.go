@@ -29,7 +29,7 @@ func owners(s *sources.Source) (all []string) {
 	return all
 }
 
-// identify makes what follows from the members.
+// identify computes what the members decide: the initial cluster, and the cluster's ID.
 func (d *decision) identify() (err error) {
 	d.InitialCluster = initialCluster(d.Members)
 	d.NewClusterID, err = restore.ClusterID(d.InitialCluster, d.ClusterToken)

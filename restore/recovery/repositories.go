@@ -197,15 +197,15 @@ func (d *coordinator) askRepositoriesOf(ctx context.Context, h *participant, pie
 	h.state.Repositories = append([]host.Repository{}, found...)
 }
 
-// withheld is a host that cannot go all ways of a plan, for what it cannot read of
+// withheld is a host that cannot use all sources of a plan, for what it cannot read of
 // repositories.
 type withheld struct {
 	host *participant
-	what []host.Stored // of the first of these ways
+	what []host.Stored // of the first of these sources
 	why  string
-	// instead are the members whose data the first way is made of that is left.
+	// instead are the members whose data the first remaining source uses.
 	instead []string
-	none    bool // no way is left
+	none    bool // no source is left
 }
 
 // withheldFrom are these hosts. One that did not say is none of them, nor one that has

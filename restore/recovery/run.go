@@ -38,20 +38,20 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	d.runs = folder.Runs()
-	last, runState, err := d.lastRun()
+	last, state, err := d.lastRun()
 	switch {
 	case err != nil:
 		return nil, err
-	case last == nil || runState.over() && !d.incomplete(ctx, runState):
+	case last == nil || state.over() && !d.incomplete(ctx, state):
 		return d.begin(ctx, folder)
-	case runState.putBack():
+	case state.putBack():
 		d.reporter.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
 		d.before = last
 		return d.begin(ctx, folder)
-	case runState.undoing:
+	case state.undoing:
 		return nil, &UndoneError{last.ID()}
 	}
-	return d.goOn(ctx, last, runState)
+	return d.goOn(ctx, last, state)
 }
 
 // incomplete tells whether a run that is over left something to be done, and its

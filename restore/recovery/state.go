@@ -142,19 +142,19 @@ func (k *runState) result(p Phase, host string, v any) (bool, error) {
 	return true, nil
 }
 
-// startFailed is what the journal calls it that members did not start again in an undo,
-// which a member that crashes never does. No member is called so.
+// startFailed stands in the journal in place of a member's name: an undo put the data
+// back, and members did not start. No member is called so.
 const startFailed = "(failed)"
 
 // putBack tells of an undo that has put back all data, and told the repositories, and
 // where members did not start again: that is all that is left of it.
 func (k *runState) putBack() bool {
-	reporter := !k.begun(PhaseLineage, "*") && !k.begun(PhaseSupersede, "*") || k.done(PhaseReinstate, "")
-	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && reporter
+	reinstated := !k.begun(PhaseLineage, "*") && !k.begun(PhaseSupersede, "*") || k.done(PhaseReinstate, "")
+	return k.undoing && !k.closed && k.done(PhaseUndoStart, startFailed) && reinstated
 }
 
 // inheriting tells of a run that was killed while it wrote down what it inherits: it has
-// changed nothing, and what it would have completed is under way where that was begun.
+// changed nothing, and the run that it took over goes on where that was begun.
 func (k *runState) inheriting() bool {
 	return k.decision != nil && k.decision.Inherited != "" && !k.begun(PhaseStart, "*")
 }

@@ -124,10 +124,10 @@ func (d *coordinator) isDone(p Phase, host string) bool {
 // there is waited for, and a host that cannot be reached for a while is asked again.
 func act[T any](ctx context.Context, d *coordinator, p Phase, h *participant, do func(context.Context) (T, error)) (T, error) {
 	var away time.Time // since when it cannot be reached
-	var reporter time.Time
+	var said time.Time
 	wait := func(text string) {
-		if time.Since(reporter) > reportEvery {
-			reporter = time.Now()
+		if time.Since(said) > reportEvery {
+			said = time.Now()
 			d.reporter.waiting(p, h.Member+": "+text)
 		}
 	}

@@ -215,13 +215,13 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 		return nil, err
 	}
 	d.runs = host.StartedRuns(d.runs)
-	last, runState, err := d.lastRun()
+	last, state, err := d.lastRun()
 	if err != nil {
 		return nil, err
 	}
 	d.run = newRunID(d.now())
-	if last != nil && !runState.over() && !runState.putBack() {
-		d.run, d.state = last.ID(), runState
+	if last != nil && !state.over() && !state.putBack() {
+		d.run, d.state = last.ID(), state
 	}
 	if d.folder, err = os.MkdirTemp("", "requorum-preflight-"); err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 			p.Blockers = append(p.Blockers, all...)
 		}
 	}
-	if runState != nil && runState.undoing && !runState.closed && !runState.putBack() {
+	if state != nil && state.undoing && !state.closed && !state.putBack() {
 		p.Blockers = append(p.Blockers, (&UndoneError{d.run}).Error())
 	}
 	if len(p.Unsurveyed) > 0 && chooses(err) {

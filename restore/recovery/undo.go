@@ -33,17 +33,17 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	d.runs = folder.Runs()
-	last, runState, err := d.lastToUndo()
+	last, state, err := d.lastToUndo()
 	switch {
 	case err != nil:
 		return nil, err
 	case last == nil:
 		return nil, fmt.Errorf("%w: %s holds no recovery that is under way or done", ErrNothingToUndo, d.cfg.StateDir)
 	}
-	if r := runState.decision.Inherited; r != "" {
+	if r := state.decision.Inherited; r != "" {
 		return nil, fmt.Errorf("%w from here: what run %s completed was begun by run %s, whose journal is where that was begun. Undo it there, or, by hand, on each host: stop etcd, and put back what is set aside in its data directory", ErrNothingToUndo, last.ID(), r)
 	}
-	d.run, d.journal, d.state, d.continued, d.takesBack = last.ID(), last, runState, runState.undoing, true
+	d.run, d.journal, d.state, d.continued, d.takesBack = last.ID(), last, state, state.undoing, true
 	if err := d.reach(); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	if all := d.away(); len(all) > 0 {
 		return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 	}
-	if !runState.undoing {
+	if !state.undoing {
 		if err := d.askUndo(ctx); err != nil {
 			return nil, err
 		}
@@ -214,7 +214,7 @@ func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 		return nil, err
 	}
 	var incomplete []string
-	reporter, err := d.reinstate(ctx)
+	done, err := d.reinstate(ctx)
 	if err != nil {
 		incomplete = append(incomplete, "the old timeline is not reinstated: "+err.Error())
 		d.reporter.warn(incomplete[0])
@@ -229,7 +229,7 @@ func (d *coordinator) putBack(ctx context.Context) (*UndoReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.undoReport(old, reporter, incomplete, warnings)
+	r, err := d.undoReport(old, done, incomplete, warnings)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (d *coordinator) reinstate(ctx context.Context) (done []TimelinesDone, err 
 	if len(d.cfg.Repositories) == 0 || !d.state.begun(PhaseLineage, "*") && !d.state.begun(PhaseSupersede, "*") {
 		return nil, nil
 	}
-	if reporter, err := d.state.result(PhaseReinstate, "", &done); reporter || err != nil {
+	if found, err := d.state.result(PhaseReinstate, "", &done); found || err != nil {
 		return done, err
 	}
 	err = d.whole(ctx, PhaseReinstate, func(ctx context.Context) (outcome, error) {
@@ -358,8 +358,8 @@ func (d *coordinator) startOld(ctx context.Context, old []*participant) (warning
 	return warnings, err
 }
 
-func (d *coordinator) undoReport(old []*participant, reporter []TimelinesDone, incomplete, warnings []string) (*UndoReport, error) {
-	r := &UndoReport{Cluster: d.cfg.Cluster, Run: d.run, Lineage: reporter, Incomplete: incomplete, Warnings: warnings}
+func (d *coordinator) undoReport(old []*participant, reinstated []TimelinesDone, incomplete, warnings []string) (*UndoReport, error) {
+	r := &UndoReport{Cluster: d.cfg.Cluster, Run: d.run, Lineage: reinstated, Incomplete: incomplete, Warnings: warnings}
 	for _, h := range d.hosts {
 		u := HostUndo{Member: h.Member}
 		if _, err := d.state.result(PhasePutBack, h.Member, &u); err != nil {

@@ -441,10 +441,10 @@ func (l *loop) step(ctx context.Context) time.Duration {
 		return clockEvery
 	}
 	l.mu.Lock()
-	demands := l.triggered
+	waiting := l.triggered
 	l.mu.Unlock()
-	if len(demands) > 0 {
-		return l.try(ctx, demands[0].slot, demands[0].arg)
+	if len(waiting) > 0 {
+		return l.try(ctx, waiting[0].slot, waiting[0].arg)
 	}
 	now := l.Runner.now()
 	due, next := l.now.around(now, l.times)

@@ -141,7 +141,7 @@ func names(initialCluster, member string) bool {
 	return false
 }
 
-// routes are the source and its others, each without others.
+// routes are the source, then its alternatives.
 func (q *request) routes() []sources.Source {
 	all := append([]sources.Source{q.plan.Source}, q.plan.Source.Others...)
 	for i := range all {

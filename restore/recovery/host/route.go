@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// route is one way to the state, as this host would go it.
+// route is one source of the state, as seen from this host.
 type route struct {
 	source sources.Source
 	owners []*owned // survivors' data, in the order of its use
@@ -23,7 +23,7 @@ type route struct {
 	why        string
 }
 
-// owned is what a way needs of one survivor.
+// owned is the data of one survivor that a route reads.
 type owned struct {
 	name  string
 	at    Location
@@ -214,8 +214,8 @@ func (s *rebuilding) order(ctx context.Context) ([]*route, error) {
 	return all, nil
 }
 
-// otherFirst puts first what does not begin from a database that other hosts begin
-// from, where the plan asks for that.
+// otherFirst prefers a database that no other host begins from, where the plan asks for
+// that.
 func (s *rebuilding) otherFirst(ways []*route) {
 	besides := func(w *route) bool { return !slices.Contains(s.plan.CompareWith, w.source.Base.Owner) }
 	if len(s.plan.CompareWith) == 0 || !slices.ContainsFunc(ways, besides) {

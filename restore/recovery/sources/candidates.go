@@ -139,7 +139,7 @@ func (r *ranking) time(s *Source) string {
 	return ""
 }
 
-// loss is what a state that ends with an index lacks.
+// loss is what is lost if the state ends at index.
 func (r *ranking) loss(index uint64) Loss {
 	nothing := "nothing that was acknowledged"
 	if r.history.forcedNote() != "" {

@@ -28,8 +28,7 @@ type Comparison struct {
 	Took time.Duration `json:"took_nanoseconds,omitempty"`
 }
 
-// Compare rebuilds what image is, which State made by this request, from other
-// owners' databases: from one, and where that differs from further ones, until it is
+// Compare rebuilds the state of image once more, from other owners' databases: from one, and where that differs from further ones, until it is
 // known which is right. nameOf is Plan.NameOf. One database more is in the scratch
 // folder meanwhile, and removed at the end.
 //

@@ -23,7 +23,7 @@ type history struct {
 	why       string
 }
 
-// limit is how far a source is of its history.
+// limit is the last entry of a source that belongs to its history.
 type limit struct {
 	index, term uint64
 	by          *source // who shows that what is behind was refused; nil for none

@@ -146,7 +146,8 @@ func (p *proof) count(s Membership, voters []snapshot.ID) (text string, enough b
 	return text, len(read) >= need
 }
 
-// doubts say what may be missing, and what may be too much, without a majority.
+// doubts say, without a majority, which writes may be missing and which unacknowledged
+// ones may be there.
 func (p *proof) doubts(h *history) string {
 	text := ": writes that were acknowledged by others alone may be missing"
 	end, known := h.end().index, h.committed()

@@ -56,8 +56,8 @@ type RebuildRequest struct {
 
 // Rebuild rebuilds the database. The caller closes it.
 //
-// What does not fit together is a *walreplay.JoinError, what is not what the plan
-// was made from an *OtherError, a target that the source does not cover a
+// What does not fit together is a *walreplay.JoinError, sources that changed since the
+// plan are an *OtherError, a target that the source does not cover a
 // *walreplay.NotCoveredError, and damage as walreplay.History.Rebuild has it. The
 // Recipe is nil where a full snapshot is the state itself.
 func Rebuild(ctx context.Context, r RebuildRequest) (_ *walreplay.Rebuilt, err error) {
@@ -94,7 +94,7 @@ func checkEnd(s *Source, name string, out *walreplay.Rebuilt) error {
 	return nil
 }
 
-// Outcome is what a replay came to that began from one owner's database.
+// Outcome is the result of a replay from one owner's database.
 type Outcome struct {
 	Owner  string `json:"owner"`  // of the database
 	Source string `json:"source"` // what DecideRequest.Source takes for this way

@@ -224,9 +224,8 @@ func (p *Plan) NameOf(way *Source) string {
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 
-// Alternatives are the ways among the others that begin from another owner's database, at
-// an index or before: what they give is what this one has to give. None where it is
-// not unguarded.
+// Alternatives are those of the other sources that begin from another owner's database, at
+// or before index: they must give the same result. None where the base has checksums.
 func (s *Source) Alternatives(index uint64) (all []Source) {
 	if !s.Unguarded() {
 		return nil

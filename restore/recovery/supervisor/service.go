@@ -56,7 +56,7 @@ type Member interface {
 	Start(ctx context.Context) error
 }
 
-// Service is a client under one kind of supervisor.
+// Service is a client of the cluster under one kind of supervisor.
 type Service interface {
 	Member
 	// Wanted tells whether the client runs, or is to run: one that crashes because
