@@ -237,7 +237,7 @@ func checkPaths(members []Member) error {
 	return nil
 }
 
-// directory tells whether there is a folder of that name; what is no folder is
+// directory reports whether there is a folder of that name; what is no folder is
 // an error.
 func directory(path string) (bool, error) {
 	info, err := safedir.Stat(path)
@@ -277,7 +277,7 @@ func checkSwappable(dataDir, member string) error {
 	return nil
 }
 
-// writable tells whether a directory can be made, or built in.
+// writable reports whether a directory can be made, or built in.
 func writable(path string, there bool) error {
 	if !there {
 		var err error

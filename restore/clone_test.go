@@ -31,7 +31,7 @@ func TestCloneSharesBlocks(t *testing.T) {
 	require.NoError(t, err)
 	req := three(image, dir)
 	res := execute(t, req, ExecOptions{})
-	for _, m := range res.Members { // XFS preallocates behind a file's end; this lets go of it
+	for _, m := range res.Members { // XFS preallocates behind a file's end; this releases it
 		db := filepath.Join(m.DataDir, "member", "snap", "db")
 		info, err := os.Stat(db)
 		require.NoError(t, err)

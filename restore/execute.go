@@ -208,7 +208,7 @@ func inPlace(only string, found []*finding) *Plan {
 	return earlier
 }
 
-// matches tells whether q, an earlier plan, gives what p asks for, whatever
+// matches reports whether q, an earlier plan, gives what p asks for, whatever
 // token and IDs either drew. What is known of the lineage may have grown
 // since, but not beyond q's bump. What may be set aside does not count: q has
 // done that already.
@@ -240,7 +240,7 @@ func (p *Plan) matches(q *Plan) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// logIsReady tells whether a separate WAL directory is free already, or holds
+// logIsReady reports whether a separate WAL directory is free already, or holds
 // all that is needed to free it.
 func logIsReady(walDir string) (bool, error) {
 	b, err := readBlocker(walDir)

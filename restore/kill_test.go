@@ -23,7 +23,7 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// runChild runs a job in a process of its own and tells whether it was killed.
+// runChild runs a job in a process of its own and reports whether it was killed.
 func runChild(t testing.TB, job childJob) (killed bool, out string) {
 	t.Helper()
 	job.Request.Image = nil

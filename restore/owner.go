@@ -194,7 +194,7 @@ func move(from, to string) error {
 	return safedir.Sync(filepath.Dir(from))
 }
 
-// exists tells whether there is anything of that name.
+// exists reports whether there is anything of that name.
 func exists(path string) (bool, error) {
 	_, err := safedir.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

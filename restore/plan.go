@@ -243,7 +243,7 @@ func (p *Plan) local(only string) ([]Member, error) {
 	return []Member{*m}, nil
 }
 
-// NeedsOnly tells whether members share a directory, so that each host builds
+// NeedsOnly reports whether members share a directory, so that each host builds
 // one of them, which ExecOptions.Only names.
 func (p *Plan) NeedsOnly() bool { return p.sharedDir() != "" }
 

@@ -20,7 +20,7 @@ func clone(dst, src *os.File) bool {
 	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
 }
 
-// logInUse tells whether another process holds the lock that etcd keeps on its
+// logInUse reports whether another process holds the lock that etcd keeps on its
 // WAL files.
 func logInUse(f *os.File) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}

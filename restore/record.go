@@ -97,7 +97,7 @@ func memberStateOf(member string) (memberState, *record, error) {
 }
 
 // Restored is the result of the run that built a member in a data directory; nil where
-// that had not all its members in place. free tells whether they are all free to start,
+// that had not all its members in place. free reports whether they are all free to start,
 // and it does not matter whether they run by now; where they are not, Execute of the
 // result's plan completes it without an image. It changes nothing.
 func Restored(dataDir string) (result *Result, free bool, err error) {

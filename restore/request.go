@@ -245,7 +245,7 @@ func (p *Plan) Timeline() (repository.Timeline, bool) {
 	return t, true
 }
 
-// Origin tells what a member's cluster was restored from: by the record that a
+// Origin says what a member's cluster was restored from: by the record that a
 // restore leaves in the data directory, where it is of that cluster.
 func Origin(dataDir string, clusterID uint64) (repository.Timeline, bool) {
 	r, err := readRecord(filepath.Join(dataDir, "member", recordName))

@@ -274,7 +274,7 @@ func (a *Aside) placeBlocked(path string) error {
 	return move(built, path)
 }
 
-// placed tells whether a folder is what this set-aside left in a member's place.
+// placed reports whether a folder is what this set-aside left in a member's place.
 func (a *Aside) placed(path string) (bool, error) {
 	state, r, err := memberStateOf(path)
 	return err == nil && state == stateUnfinished && r.Plan.ID == a.planID(), err
@@ -388,7 +388,7 @@ func (a *Aside) clear(path string, now time.Time, aside *[]string) error {
 	return move(path, to)
 }
 
-// bare tells whether a folder is our placeholder with nothing else in it. An etcd
+// bare reports whether a folder is our placeholder with nothing else in it. An etcd
 // that was refused leaves files of its own there: then it is kept whole.
 func (a *Aside) bare(path string) (bool, error) {
 	ours, err := a.placed(path)
@@ -403,7 +403,7 @@ func (a *Aside) bare(path string) (bool, error) {
 	return len(inside) == 2 && len(log) == 1, err
 }
 
-// Placeholder tells whether a member's directories hold nothing but what a set-aside
+// Placeholder reports whether a member's directories hold nothing but what a set-aside
 // left in their place: whose it was, its data is gone from there.
 func Placeholder(dataDir, walDir string) (bool, error) {
 	a := Aside{DataDir: dataDir}

@@ -104,7 +104,7 @@ func (s *site) openRoot(beside bool) (err error) {
 }
 
 // isBeside fails where a folder of a stand-in's name has something in it, and not
-// a restore's staging folder. Without an error it tells whether that is there.
+// a restore's staging folder. Without an error it reports whether that is there.
 func isBeside(path string) (staging bool, err error) {
 	stage, err := safedir.OpenPrivate(filepath.Join(path, stagingName))
 	if err == nil {
@@ -203,7 +203,7 @@ func (s *site) staging() string {
 	return filepath.Join(s.root, stagingName)
 }
 
-// fresh tells whether the directory does not exist yet under its own name.
+// fresh reports whether the directory does not exist yet under its own name.
 func (s *site) fresh() bool { return s.root != s.final }
 
 // settle gives a fresh directory its own name. An existing one that is not
@@ -296,7 +296,7 @@ func foreign(dir string) ([]string, error) {
 	return out, nil
 }
 
-// sameDevice tells whether two paths lie in one mounted file system, as far as
+// sameDevice reports whether two paths lie in one mounted file system, as far as
 // numbers tell.
 func sameDevice(a, b os.FileInfo) bool {
 	x, okA := a.Sys().(*syscall.Stat_t)

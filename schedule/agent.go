@@ -260,7 +260,7 @@ type session struct {
 	lookedAt   string    // the newest full snapshot that the archiver was told of
 	ended      bool      // another term follows, or none
 
-	// exclusive tells that the repository decides between several writers.
+	// exclusive says that the repository decides between several writers.
 	exclusive bool
 
 	longest   map[string]time.Duration                  // between two slots, by job

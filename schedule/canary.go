@@ -118,7 +118,7 @@ func fingerprint(names []string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fits tells whether the identities open what is encrypted to the recipients now.
+// fits reports whether the identities open what is encrypted to the recipients now.
 func fits(recipients []age.Recipient, identities []age.Identity) bool {
 	data, err := encryptTo([]byte("canary"), recipients)
 	if err != nil {

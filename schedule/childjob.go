@@ -215,7 +215,7 @@ func tooEarly(ctx context.Context, repo *repository.Repository, r *report.Report
 	return early, nil
 }
 
-// wasPruned tells that a record says so of a backup.
+// wasPruned says that a record says so of a backup.
 func wasPruned(ctx context.Context, repo *repository.Repository, backup string) bool {
 	names, err := repo.PrunedNames(ctx)
 	if err != nil {

@@ -128,7 +128,7 @@ func (k *Keeper) EnsureFull(ctx context.Context, gap archive.Gap) error {
 	return k.Take(ctx, timeline)
 }
 
-// covers tells that a full snapshot is there which the log behind a gap goes on
+// covers says that a full snapshot is there which the log behind a gap goes on
 // from, up to its end: another gap behind the snapshot makes it useless. One
 // that was begun before the gap was found may be of the history before it, at
 // whatever index.

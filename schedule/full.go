@@ -160,7 +160,7 @@ func (t *session) await(ctx context.Context, name, slot string) error {
 	}
 }
 
-// seesVoter tells that a member answers which can confirm what the cluster has
+// seesVoter says that a member answers which can confirm what the cluster has
 // acknowledged: a learner cannot.
 func (t *session) seesVoter() bool {
 	t.mu.Lock()
@@ -287,7 +287,7 @@ func (t *session) dueBySize(bytes int64, entries uint64) (name, reason string) {
 	return "", ""
 }
 
-// mayAskAgain tells that what was asked for has ended, a while ago, and gave no
+// mayAskAgain says that what was asked for has ended, a while ago, and gave no
 // newer full snapshot.
 func (t *session) mayAskAgain(ctx context.Context, last asked) bool {
 	if time.Since(last.at) < askAgain {

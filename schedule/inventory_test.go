@@ -211,8 +211,8 @@ func TestInWords(t *testing.T) {
 	}
 }
 
-// While the archiver cannot begin, a full snapshot tells what would be lost; of
-// another timeline than the archived one it tells nothing.
+// While the archiver cannot begin, a full snapshot says what would be lost; of
+// another timeline than the archived one it says nothing.
 func TestRPOWithoutALog(t *testing.T) {
 	now := time.Now()
 	session := termOn(t, beside, memory())

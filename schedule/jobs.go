@@ -95,7 +95,7 @@ func (t *session) newRunner() error {
 	return nil
 }
 
-// writes tells that no other agent is known to write the archive: the one that does
+// writes says that no other agent is known to write the archive: the one that does
 // should run the jobs as well, unless it does not reach the cluster.
 func (t *session) writes() bool {
 	if t.cfg.HasCluster() && !t.seesVoter() {
@@ -176,7 +176,7 @@ func (t *session) find(ctx context.Context, name, slot string) (*job.Run, error)
 	return &run, nil
 }
 
-// off tells why a job does not run here; known is false where there is none of
+// off says why a job does not run here; known is false where there is none of
 // that name.
 func (t *session) off(name string) (why string, known bool) {
 	entries := t.entries()

@@ -119,7 +119,7 @@ func (t *session) rpo(now time.Time, s *web.Status, seen observations) web.RPO {
 	return web.RPO{Known: true, Until: until.UTC(), Seconds: lost.Seconds(), Text: text}
 }
 
-// isDamaged tells that a range begins with a full snapshot that is known to be
+// isDamaged says that a range begins with a full snapshot that is known to be
 // damaged.
 func isDamaged(s *web.Status, r walreplay.Range) bool {
 	return slices.ContainsFunc(s.Repository.Backups, func(b web.Backup) bool {
@@ -231,7 +231,7 @@ type recoveryPoint struct {
 	every   time.Duration
 }
 
-// reached tells that a member has applied index: one that has applied less confirms
+// reached says that a member has applied index: one that has applied less confirms
 // nothing until it has caught up.
 func (r *recoveryPoint) reached(index uint64) {
 	r.mu.Lock()
@@ -284,7 +284,7 @@ func everySecond(all []sample) []sample {
 	return kept
 }
 
-// durable tells that all entries of a history up to index can be restored from
+// durable says that all entries of a history up to index can be restored from
 // the repository, and no later one. Indexes of another history mean something
 // else: what is known is forgotten.
 func (r *recoveryPoint) durable(history string, index uint64) {

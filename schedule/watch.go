@@ -185,7 +185,7 @@ func isLocal(local string, m client.MemberStatus) bool {
 	return local == fmt.Sprintf("member %x of cluster %x", m.MemberID, m.ClusterID)
 }
 
-// localAnswers tells that the member which the agent stands beside is known and
+// localAnswers says that the member which the agent stands beside is known and
 // answered last.
 func (t *session) localAnswers() bool {
 	t.mu.Lock()

@@ -96,7 +96,7 @@ func (f *FanOut) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Commit commits each target that is left, in parallel, and tells what became
+// Commit commits each target that is left, in parallel, and says what became
 // of each, in the order of NewFanOut. The end of ctx aborts what is not
 // committed yet. A second call, or one after Abort, is ErrClosed throughout.
 func (f *FanOut) Commit(ctx context.Context) []Result {

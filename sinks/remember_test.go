@@ -76,7 +76,7 @@ func TestRemember(t *testing.T) {
 		}
 		return data
 	}
-	// get reads an object, and tells how many requests that took.
+	// get reads an object, and says how many requests that took.
 	get := func(name string, want []byte) int {
 		t.Helper()
 		before := counted.Calls(sinktest.Open)

@@ -44,7 +44,7 @@ func (r Retry) longest() time.Duration {
 	return longest
 }
 
-// Over tells whether an attempt after one more pause could begin later than until.
+// Over reports whether an attempt after one more pause could begin later than until.
 func (r Retry) Over(until time.Time) bool { return !time.Now().Add(r.longest()).Before(until) }
 
 // Do makes a call until it succeeds, fails for what does not pass, or the time or ctx

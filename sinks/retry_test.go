@@ -73,7 +73,7 @@ func TestRetryOnlyWhatMayPass(t *testing.T) {
 	})
 }
 
-// TestRetryEndsWithItsContext, in a pause as well, and tells why it was waiting.
+// TestRetryEndsWithItsContext, in a pause as well, and says why it was waiting.
 func TestRetryEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)

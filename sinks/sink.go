@@ -74,7 +74,7 @@ type Sink interface {
 	// there is no error. A locked object is ErrLocked.
 	Delete(ctx context.Context, name string) error
 
-	// Abilities tells what this place can promise. What cannot be known
+	// Abilities says what this place can promise. What cannot be known
 	// otherwise is probed with scratch objects, once for each Sink.
 	Abilities(ctx context.Context) (Abilities, error)
 

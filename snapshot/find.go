@@ -122,7 +122,7 @@ func (c *Catalog) onlyObserved(all []repository.TimelineID) (only repository.Tim
 	return only, is
 }
 
-// descends tells whether the history of t goes on from another timeline's.
+// descends reports whether the history of t goes on from another timeline's.
 func (c *Catalog) descends(t, from repository.TimelineID) bool {
 	for range c.Timelines { // so that descriptors in a circle end
 		i := slices.IndexFunc(c.Timelines, func(o repository.Timeline) bool { return o.ID == t })
@@ -136,7 +136,7 @@ func (c *Catalog) descends(t, from repository.TimelineID) bool {
 	return false
 }
 
-// hasBackup tells whether a timeline has a backup, damaged or not.
+// hasBackup reports whether a timeline has a backup, damaged or not.
 func (c *Catalog) hasBackup(t repository.TimelineID) bool {
 	return c.Newest(t) != nil || slices.ContainsFunc(c.Unread, func(u UnreadBackups) bool { return u.Timeline == t }) || slices.ContainsFunc(c.Damaged, func(d DamagedBackup) bool { return d.Timeline == t })
 }
@@ -145,7 +145,7 @@ func (c *Catalog) hasBackup(t repository.TimelineID) bool {
 // restore may differ without a backup being taken for an earlier one.
 const clockMargin = time.Hour
 
-// continued tells whether the history of t goes on elsewhere: a timeline with
+// continued reports whether the history of t goes on elsewhere: a timeline with
 // backups branches off it, or off one that does, and t itself has no backup
 // from after that branch. A cluster that was restored from a backup for a test
 // does not supersede the one that goes on.
@@ -166,7 +166,7 @@ func (c *Catalog) continued(t repository.TimelineID) bool {
 	return false
 }
 
-// outlives tells whether child's parent went on after child branched off: its
+// outlives reports whether child's parent went on after child branched off: its
 // archived log has an observation from then on, or it may have a backup from
 // then on. In doubt it has one.
 //

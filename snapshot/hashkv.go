@@ -55,7 +55,7 @@ func ReadHashKVCompacted(ctx context.Context, r io.ReaderAt, size, compacted int
 	return hash, damage(err)
 }
 
-// HashesOtherwise tells whether an etcd of a version leaves other deletions at the
+// HashesOtherwise reports whether an etcd of a version leaves other deletions at the
 // compacted revision out of its HashKV than ReadHashKV: those up to 3.5.15 and 3.4.33
 // do. Of a version that cannot be read it is not known.
 func HashesOtherwise(version string) bool {

@@ -55,7 +55,7 @@ type Facts struct {
 	Members []Member `json:"members"`
 	// Alarms that are raised in the image, such as "NOSPACE" with its member.
 	Alarms []Alarm `json:"alarms,omitempty"`
-	// AuthEnabled tells whether users and roles are enforced.
+	// AuthEnabled reports whether users and roles are enforced.
 	AuthEnabled bool `json:"auth_enabled"`
 }
 
@@ -114,7 +114,7 @@ type File struct {
 	trailer []byte // the SHA-256 behind it; nil where there is none
 }
 
-// OpenFile looks at the file's size, which tells whether a SHA-256 follows the
+// OpenFile looks at the file's size, which reports whether a SHA-256 follows the
 // database, and reads that sum. Neither it nor the methods change the file.
 func OpenFile(path string) (*File, error) {
 	info, err := safedir.Stat(path)
@@ -153,7 +153,7 @@ func (f *File) Name() string { return f.path }
 // Size is the database's size in bytes.
 func (f *File) Size() int64 { return f.size }
 
-// HasHash tells whether the file ends with a SHA-256, so that damage is found.
+// HasHash reports whether the file ends with a SHA-256, so that damage is found.
 // A bare db file has none.
 func (f *File) HasHash() bool { return f.trailer != nil }
 

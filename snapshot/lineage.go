@@ -15,7 +15,7 @@ import (
 )
 
 // ErrOtherLineage says that a repository holds the history of other clusters, and
-// that nothing tells that this one goes on from them.
+// that nothing says that this one goes on from them.
 var ErrOtherLineage = errors.New("the repository belongs to another cluster")
 
 // CheckLineage refuses what Take would refuse for it, and changes nothing.
@@ -44,7 +44,7 @@ func (r *Request) checkLineage(ctx context.Context, repo *repository.Repository,
 // CheckLineage refuses a cluster that a repository does not know, where it holds
 // timelines of others, with an error that wraps ErrOtherLineage and names them. A
 // cluster is known by its ID; or it goes on from parent, which has to be in the
-// repository. parent is zero where nothing tells that.
+// repository. parent is zero where nothing says that.
 func CheckLineage(ctx context.Context, repo *repository.Repository, clusterID uint64, members []string, parent repository.TimelineID) error {
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {

@@ -53,7 +53,7 @@ type Manifest struct {
 	Synthesis *Synthesis `json:"synthesis,omitempty"`
 	HashKV    HashKV     `json:"hashkv"`
 	Keys      Keys       `json:"keys"`
-	// ReadBack tells that the whole object was read back and matched before
+	// ReadBack says that the whole object was read back and matched before
 	// this manifest was written.
 	ReadBack bool `json:"read_back"`
 
@@ -148,7 +148,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	return m, nil
 }
 
-// ownObject tells whether a manifest names an object of its own backup: of
+// ownObject reports whether a manifest names an object of its own backup: of
 // whichever attempt.
 func ownObject(m *Manifest) bool {
 	t, id, _, encrypted, err := repository.ParseSnapshotName(m.Object.Name)
@@ -239,7 +239,7 @@ type Synthesis struct {
 	ArchiveChain  string `json:"archive_chain,omitempty"`
 
 	// Observed is when a live member was first seen at the snapshot's raft index;
-	// zero where none was. When the snapshot was made tells nothing of that.
+	// zero where none was. When the snapshot was made says nothing of that.
 	Observed time.Time `json:"observed,omitzero"`
 
 	// CheckpointHashesEqual is how many hashes that live members served were compared and
@@ -252,7 +252,7 @@ type Synthesis struct {
 	PersistCheckpoints bool          `json:"persist_checkpoints,omitempty"`
 }
 
-// Synthetic tells whether the snapshot was made without reading a member.
+// Synthetic reports whether the snapshot was made without reading a member.
 func (m *Manifest) Synthetic() bool { return m.Synthesis != nil }
 
 // MadeFrom says for people where the snapshot came from: a member's name, or ID,

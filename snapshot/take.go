@@ -69,7 +69,7 @@ type Request struct {
 	// last to be read in any case, and are read where there are no others: a
 	// backup that burdens a member is better than none.
 	Fit time.Duration
-	// Reached tells how far the archived log of a timeline goes, which counts
+	// Reached says how far the archived log of a timeline goes, which counts
 	// when the timeline is chosen; may be nil.
 	Reached ReachedFunc
 	// Timeline is where the backup belongs, for a caller that has followed the
@@ -109,7 +109,7 @@ type Result struct {
 type Outcome struct {
 	Sink     sinks.Sink
 	Manifest *Manifest // nil where Err is not
-	// NewTimeline tells that this backup opened its timeline.
+	// NewTimeline says that this backup opened its timeline.
 	NewTimeline bool
 	// Damage is what is wrong with the repository itself, nil if nothing is.
 	Damage error

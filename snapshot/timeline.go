@@ -186,7 +186,7 @@ func (t *target) chooseTimeline(survey client.Survey, b client.Barrier, parent *
 	}
 }
 
-// restarted tells whether a cluster at b cannot be a later state of the one
+// restarted reports whether a cluster at b cannot be a later state of the one
 // that reached last: neither of the three ever decreases.
 func restarted(last *point, b client.Barrier) bool {
 	return b.Index < last.index || b.Term < last.term || b.Revision < last.revision

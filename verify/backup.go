@@ -118,7 +118,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 
 // readBackup reads a stored snapshot whole, into unpacked where there is one. What
 // cannot be decrypted is sealed: its stored bytes are compared, and that it is
-// sealed is no fault of the backup. Gone tells that the backup was pruned since it
+// sealed is no fault of the backup. Gone says that the backup was pruned since it
 // was listed.
 func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapshot.Manifest, unpacked *scratchCopy) (sealed error, gone bool) {
 	err := e.readRaw(ctx, c, m, unpacked)
@@ -227,7 +227,7 @@ func (w *counter) Write(p []byte) (int, error) {
 
 // readAttachments reads what was stored with a snapshot, as it is stored: all
 // bytes that were sealed are covered by that, and no secret is unpacked. Gone
-// tells that the backup was pruned meanwhile.
+// says that the backup was pruned meanwhile.
 func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *snapshot.Manifest) (gone bool) {
 	if len(m.Attachments) == 0 {
 		return false
@@ -245,7 +245,7 @@ func (e *examination) readAttachments(ctx context.Context, c *report.Check, m *s
 	return false
 }
 
-// isAttachment tells whether an object is one of a backup's attachments.
+// isAttachment reports whether an object is one of a backup's attachments.
 func isAttachment(m *snapshot.Manifest, name string) bool {
 	return slices.ContainsFunc(m.Attachments, func(c snapshot.Attachment) bool { return c.Object.Name == name })
 }

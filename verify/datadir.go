@@ -328,7 +328,7 @@ func checkMemberFolder(dir, walDir string) error {
 	return nil
 }
 
-// folderAt tells whether there is a folder; the error is why that is not known.
+// folderAt reports whether there is a folder; the error is why that is not known.
 func folderAt(path string) (bool, error) {
 	info, err := safedir.Stat(path)
 	var notFolder bool

@@ -76,7 +76,7 @@ func (e *examination) compareLive(ctx context.Context, c *report.Check, m *snaps
 	return nil
 }
 
-// another tells why a cluster with the ID of a timeline's cluster may have another
+// another says why a cluster with the ID of a timeline's cluster may have another
 // history: with --force-new-cluster, or a restore with the same token, the ID stays,
 // and revisions are given out again. It is empty where there is no sign of that.
 func (e *examination) another(ctx context.Context, t repository.TimelineID) (string, error) {

@@ -97,7 +97,7 @@ func (l *logCheck) noteClosed(bases []*snapshot.Manifest, closed bool, text stri
 	}
 }
 
-// recorded tells whether the records of a gap name all entries that are missing.
+// recorded reports whether the records of a gap name all entries that are missing.
 func recorded(g segment.Gap) bool {
 	next := g.After + 1
 	for again := true; again; {
@@ -139,7 +139,7 @@ func (l *logCheck) checkBeginning(bases []*snapshot.Manifest, s segment.Coverage
 	}
 }
 
-// beginsAt tells whether a segment that begins at an index, or all of those that
+// beginsAt reports whether a segment that begins at an index, or all of those that
 // do, are as told.
 func (l *logCheck) beginsAt(index uint64, is func(segment.Header) bool) bool {
 	any := false

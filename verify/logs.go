@@ -174,7 +174,7 @@ func (l *logCheck) lastOf(n repository.SegmentName) uint64 {
 	return last
 }
 
-// say tells what was compared.
+// say says what was compared.
 func (l *logCheck) say() {
 	l.check.Compared = fmt.Sprintf("%d of %d segments of the log with their own headers: name, sizes, SHA-256 stored and raw, every entry, its place and term, the chain over them, and the marks; all segments with each other, by chain and by entries; the log with the range that the full snapshots and gap records say it has; %d marks with their own SHA-256, and with the entries that they name",
 		len(l.whole), len(l.headers), l.marks)
@@ -435,7 +435,7 @@ type markedEntry struct{ index, term uint64 }
 // cannotReplay tells a backup to which the level replay does not apply: its
 // timeline never had a log, and no other backup has the same state. That is no
 // proof that failed, and the level above can be reached without. Where a log is
-// there, or was, and does not do, the check tells why.
+// there, or was, and does not do, the check says why.
 func (h *history) cannotReplay(ctx context.Context, m *snapshot.Manifest) bool {
 	same := func(o *snapshot.Manifest) bool {
 		return o.Timeline == m.Timeline && o.ID != m.ID && o.Facts.RaftIndex == m.Facts.RaftIndex
@@ -447,7 +447,7 @@ func (h *history) cannotReplay(ctx context.Context, m *snapshot.Manifest) bool {
 	return true
 }
 
-// neverHadLog tells that there is nothing of a log in the timeline, and that no
+// neverHadLog says that there is nothing of a log in the timeline, and that no
 // verdict knows of one. What cannot be asked may have been there.
 func (h *history) neverHadLog(ctx context.Context) bool {
 	if h.hadLog == nil {
@@ -457,7 +457,7 @@ func (h *history) neverHadLog(ctx context.Context) bool {
 	return !*h.hadLog
 }
 
-// lostBefore tells whether a log before m has a gap, or was seen by a verdict and may
+// lostBefore reports whether a log before m has a gap, or was seen by a verdict and may
 // be gone: then it is not only too early to replay it.
 func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
 	log, err := segment.OpenLog(ctx, h.repo, h.id, h.Identities...)
@@ -471,7 +471,7 @@ func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
 	return lost
 }
 
-// logIn tells whether there is, or may be, any object of a log in a timeline.
+// logIn reports whether there is, or may be, any object of a log in a timeline.
 func (e *examination) logIn(ctx context.Context, t repository.TimelineID) bool {
 	if all, err := e.repo.Segments(ctx, t); err != nil || len(all) > 0 {
 		return true

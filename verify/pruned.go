@@ -68,7 +68,7 @@ func (e *examination) noteIncomplete(ctx context.Context) error {
 // errPruned says that a backup was pruned since it was listed.
 var errPruned = errors.New("it was pruned meanwhile")
 
-// prunedMeanwhile tells whether an error is due to a backup that was pruned since
+// prunedMeanwhile reports whether an error is due to a backup that was pruned since
 // its manifest was read: the manifest goes before the object. One whose manifest is
 // still there has lost its object.
 func (e *examination) prunedMeanwhile(ctx context.Context, t repository.TimelineID, id string, err error) bool {

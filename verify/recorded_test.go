@@ -328,7 +328,7 @@ func (r *recorded) open(t testing.TB) *repository.Repository {
 	return repo
 }
 
-// encrypted tells whether its objects are.
+// encrypted reports whether its objects are.
 func (r *recorded) encrypted() bool { return len(r.recipients) > 0 }
 
 // fingerprint is a sum over all names and bytes.

@@ -152,7 +152,7 @@ func (s *sample) coverage(were string) string {
 		s.Objects, s.ObjectsTotal, were, 100*float64(s.Bytes)/float64(max(s.BytesTotal, 1)), 100*p, runs)
 }
 
-// leaves tells whether an object is left out.
+// leaves reports whether an object is left out.
 func (s *sample) leaves(name string) bool { return s != nil && !s.chosen[name] }
 
 // told is what the report says; nil where all was read.

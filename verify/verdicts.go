@@ -76,7 +76,7 @@ func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Range)) {
 	}
 }
 
-// wasThere tells that a verdict saw a log of this timeline.
+// wasThere says that a verdict saw a log of this timeline.
 func (l *logCheck) wasThere() (was bool) {
 	l.proved(func(verdict.Entry, verdict.Range) { was = true })
 	return was
@@ -160,7 +160,7 @@ func (e *examination) provedBackups() map[backupID][]binding {
 	return all
 }
 
-// concerns tells whether the backups of a timeline matter to what is looked at. To
+// concerns reports whether the backups of a timeline matter to what is looked at. To
 // the newest of all, those of timelines that have none left do: one of them would be
 // it, and an older one in another timeline must not pass in its place.
 func (e *examination) concerns(t repository.TimelineID) bool {
@@ -289,7 +289,7 @@ func (e *examination) wasPruned(ctx context.Context, b backupID, listed bool) (b
 	return err == nil, err
 }
 
-// hasNewer tells whether there is a backup newer than one that is gone, by the
+// hasNewer reports whether there is a backup newer than one that is gone, by the
 // times in their IDs: in its timeline, or anywhere where that has none left.
 func (e *examination) hasNewer(b backupID) bool {
 	var newest, inTimeline string
@@ -311,7 +311,7 @@ func (e *examination) hasNewer(b backupID) bool {
 	return newest > b.id
 }
 
-// missesAll tells that there is no backup though verdicts proved some that nobody
+// missesAll says that there is no backup though verdicts proved some that nobody
 // pruned: nothing to look at, and so nothing found, would pass for good.
 func (e *examination) missesAll(ctx context.Context) (bool, error) {
 	proved := e.provedBackups()

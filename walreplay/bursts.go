@@ -206,7 +206,7 @@ type when struct {
 	before, after *Seen
 }
 
-// apart tells whether a pause lies between two entries.
+// apart reports whether a pause lies between two entries.
 func (w *when) apart(later *when) bool { return w.pausesTo(later) > 1 }
 
 // pausesTo is the time to a later entry, in pauses. The number of entries between
@@ -231,7 +231,7 @@ func between(a, b *Seen) float64 {
 	return float64(b.Time.Sub(a.Time)) / float64(pause)
 }
 
-// watch tells when entries were written that come in their order. It asks the clock
+// watch says when entries were written that come in their order. It asks the clock
 // once for those between two samples.
 type watch struct {
 	clock clock // nil: nothing tells
@@ -268,7 +268,7 @@ const (
 	deletionTimestamp protowire.Number = 9 // of ObjectMeta
 )
 
-// beingDeleted tells whether a value is a Kubernetes object with a
+// beingDeleted reports whether a value is a Kubernetes object with a
 // deletionTimestamp. One that cannot be read is none.
 func beingDeleted(value []byte) bool {
 	if raw, ok := bytes.CutPrefix(value, []byte(protobufMagic)); ok {
@@ -290,7 +290,7 @@ func beingDeleted(value []byte) bool {
 	return json.Unmarshal(value, &object) == nil && object.Metadata.DeletionTimestamp != nil
 }
 
-// encrypted tells whether the API server encrypted a value.
+// encrypted reports whether the API server encrypted a value.
 func encrypted(value []byte) bool { return bytes.HasPrefix(value, []byte(encryptedPrefix)) }
 
 // fieldOf is the first field of this number that holds bytes or a message.
@@ -308,7 +308,7 @@ func fieldOf(message []byte, number protowire.Number) ([]byte, bool) {
 	return nil, false
 }
 
-// contents tells which keys are deleted with a key: nil where none are. Of a
+// contents says which keys are deleted with a key: nil where none are. Of a
 // namespace, ROOT/namespaces/NAME, they are ROOT/RESOURCE/NAME/… and
 // ROOT/GROUP/RESOURCE/NAME/…; of a definition,
 // ROOT/apiextensions.k8s.io/customresourcedefinitions/RESOURCE.GROUP, they are

@@ -102,7 +102,7 @@ func (h *History) after(b *Base) *segment.Coverage {
 	return nil
 }
 
-// Encrypted tells whether any part of the log that holds entries from first to
+// Encrypted reports whether any part of the log that holds entries from first to
 // last is encrypted.
 func (h *History) Encrypted(first, last uint64) bool {
 	l, ok := h.log.(interface{ encrypted(first, last uint64) bool })
@@ -282,7 +282,7 @@ func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) ui
 	return last
 }
 
-// basesBetween tells whether an image makes the log before it needless.
+// basesBetween reports whether an image makes the log before it needless.
 func (a *archived) basesBetween(first, last uint64) bool {
 	for _, b := range a.bases {
 		if first <= b.Index() && b.Index() <= last {

@@ -73,7 +73,7 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 	return h, nil
 }
 
-// Holds tells whether the log has all entries from first to last.
+// Holds reports whether the log has all entries from first to last.
 func (h *History) Holds(first, last uint64) bool {
 	return slices.ContainsFunc(h.log.coverage(), func(s segment.Coverage) bool { return s.FirstIndex <= first && last <= s.LastIndex })
 }
@@ -268,7 +268,7 @@ func (j *joined) recipe(index uint64) []RecipePart {
 	return all
 }
 
-// repeats tells whether a recipe is one of this history.
+// repeats reports whether a recipe is one of this history.
 func (h *History) repeats(recipe *Recipe) error {
 	j, ok := h.log.(*joined)
 	switch {

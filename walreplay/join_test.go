@@ -114,7 +114,7 @@ func TestJoinedTargets(t *testing.T) {
 	for _, c := range []Target{
 		{Kind: AtIndex, Index: end + 1},
 		{Kind: AtRevision, Revision: w.rev[end+1]},
-		{Kind: AtTime, Time: timeOf(end)}, // nothing tells when the survivor's entries were
+		{Kind: AtTime, Time: timeOf(end)}, // nothing says when the survivor's entries were
 		{Kind: BeforeKey, Key: "beyond"},
 		{Kind: AtIndex, Index: base.Index() - 1},
 	} {

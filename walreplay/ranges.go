@@ -149,7 +149,7 @@ func (h *History) ranges() []Range {
 	return h.withGaps(all)
 }
 
-// Unbroken tells whether the log leads from b to its end: nothing is missing
+// Unbroken reports whether the log leads from b to its end: nothing is missing
 // between, as far as headers tell.
 func (h *History) Unbroken(b *Base) bool {
 	spans := h.log.coverage()

@@ -191,7 +191,7 @@ func (r *Rebuilt) DatabaseSHA256() string {
 	return ""
 }
 
-// HasHash tells whether every byte that it was made from had a checksum.
+// HasHash reports whether every byte that it was made from had a checksum.
 func (r *Rebuilt) HasHash() bool {
 	if r.Recipe != nil && r.Recipe.DataDir == "" && r.Recipe.Image == "" {
 		return true

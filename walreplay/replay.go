@@ -316,7 +316,7 @@ func hashAt(ctx context.Context, path string, revision int64) (_ uint32, err err
 	return hash.Hash, err
 }
 
-// hashesAlike tells whether an etcd hashes a compacted history as
+// hashesAlike reports whether an etcd hashes a compacted history as
 // snapshot.ReadHashKV does; empty is the newest.
 func hashesAlike(version string) bool {
 	if version == "" {

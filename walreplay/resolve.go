@@ -317,7 +317,7 @@ func (a *Archives) addArchived(ctx context.Context, c *snapshot.Catalog) error {
 	return nil
 }
 
-// ending tells whether a timeline was ended by a mark.
+// ending reports whether a timeline was ended by a mark.
 func ending(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (snapshot.Archived, error) {
 	ended, is, err := repo.Superseded(ctx, t)
 	if errors.Is(err, repository.ErrAltered) {

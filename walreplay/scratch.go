@@ -21,7 +21,7 @@ import (
 // finds what one that was killed has left.
 const scratchPrefix = ".requorum-scratch-"
 
-// IsScratch tells whether a folder of this name is a scratch folder: in use, or
+// IsScratch reports whether a folder of this name is a scratch folder: in use, or
 // left by a run that was killed.
 func IsScratch(name string) bool { return strings.HasPrefix(name, scratchPrefix) }
 

@@ -248,7 +248,7 @@ type search struct {
 	target   Target
 	contents func(key []byte) bool // what goes with the key; may be nil
 	near     nearKeys
-	// existed tells that the key was there, though it did not change; it is known
+	// existed says that the key was there, though it did not change; it is known
 	// once something was looked at.
 	looked, existed bool
 
@@ -344,7 +344,7 @@ func (s *search) see(ctx context.Context, times *watch, c engine.Change) error {
 	return nil
 }
 
-// selects tells whether a key is the target's, or under its prefix.
+// selects reports whether a key is the target's, or under its prefix.
 func (t Target) selects(key []byte) bool {
 	if t.Kind == BeforePrefix {
 		return bytes.HasPrefix(key, []byte(t.Key))

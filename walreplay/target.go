@@ -58,12 +58,12 @@ func (t Target) String() string {
 	return "the end of the log"
 }
 
-// NeedsReplay tells whether only a replay can say which index a target is.
+// NeedsReplay reports whether only a replay can say which index a target is.
 func (t Target) NeedsReplay() bool {
 	return t.Kind == AtRevision || t.Searches()
 }
 
-// Searches tells whether a target is looked for in the log, from its end back.
+// Searches reports whether a target is looked for in the log, from its end back.
 func (t Target) Searches() bool { return t.Kind == BeforeKey || t.Kind == BeforePrefix }
 
 func (t Target) check() error {
@@ -95,7 +95,7 @@ type Seen struct {
 
 func (s *Seen) String() string { return fmt.Sprintf("raft index %d at %s", s.Index, instant(s.Time)) }
 
-// clock tells which index a cluster had reached when, from live observations.
+// clock says which index a cluster had reached when, from live observations.
 type clock interface {
 	// around are the observation of the highest index at or before t, and that of
 	// the lowest one at or after it; nil where there is none on that side.
@@ -156,7 +156,7 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 		low+1, high, after.Time.Sub(before.Time).Round(time.Millisecond)), before, after)
 }
 
-// cameTwice tells that the observations around a time are of two passes of a clock
+// cameTwice says that the observations around a time are of two passes of a clock
 // that was set back: the earlier one has the higher index, and what lies between
 // took longer than two observations of one time may be apart.
 func (h *History) cameTwice(ctx context.Context, before, after *Seen) (bool, error) {

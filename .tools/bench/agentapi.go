@@ -107,7 +107,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// jobSince tells whether a job of an agent was under way after a time.
+// jobSince reports whether a job of an agent was under way after a time.
 func jobSince(s *web.Status, since time.Time) (name string, was bool) {
 	for _, j := range s.Jobs {
 		if j.Running != nil || j.Last != nil && j.Last.Finished.After(since) {
@@ -117,7 +117,7 @@ func jobSince(s *web.Status, since time.Time) (name string, was bool) {
 	return "", false
 }
 
-// unsettled tells why a cluster's agents are not at rest yet; empty where they
+// unsettled says why a cluster's agents are not at rest yet; empty where they
 // are: one of them writes, all of them are ready, and no job is due.
 func unsettled(all []web.Status) string {
 	writers := 0

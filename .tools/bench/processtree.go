@@ -93,7 +93,7 @@ func kill(pids ...int) error {
 	return nil
 }
 
-// alive tells whether a process runs: one that nobody has waited for has ended.
+// alive reports whether a process runs: one that nobody has waited for has ended.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

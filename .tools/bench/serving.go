@@ -72,7 +72,7 @@ func probe(ctx context.Context, endpoint string) error {
 	return post(ctx, endpoint+"/v3/kv/put", map[string]string{"key": text([]byte(keyPrefix + "probe")), "value": text([]byte(endpoint))}, nil)
 }
 
-// isWhole tells whether there are as many voters as endpoints, and each answers.
+// isWhole reports whether there are as many voters as endpoints, and each answers.
 func isWhole(ctx context.Context, endpoints []string) bool {
 	var list struct {
 		Members []struct {

@@ -18,7 +18,7 @@ type row struct {
 // fuzzed tells a row of `make fuzz` from those of tests.
 func (r row) fuzzed() bool { return strings.HasPrefix(r.Test, "Fuzz") }
 
-// worthARow tells whether a test states figures of its own, which speak for the
+// worthARow reports whether a test states figures of its own, which speak for the
 // tests below it that passed, or did not pass.
 func (r *run) worthARow(t *test) bool {
 	if t.result != "pass" {
@@ -29,7 +29,7 @@ func (r *run) worthARow(t *test) bool {
 	})
 }
 
-// rows are those of the tests, and of the packages that failed; ran tells which rows
+// rows are those of the tests, and of the packages that failed; ran says which rows
 // of an earlier report they replace.
 func (r *run) rows() (rows []row, ran func(row) bool) {
 	for _, t := range r.tests {

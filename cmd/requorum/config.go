@@ -78,7 +78,7 @@ func applySettings(cmd *cobra.Command, g *globals) error {
 	return nil
 }
 
-// ownConfig tells whether a command has a --config of its own in place of the
+// ownConfig reports whether a command has a --config of its own in place of the
 // file of options: the agent's and a recovery's, which are of another kind. Where
 // it is not given, a variable of its own names it.
 func ownConfig(cmd *cobra.Command) bool {

@@ -142,7 +142,7 @@ func (d *demo) say(format string, args ...any) {
 	}
 }
 
-// step tells what is done now, and how long it took.
+// step says what is done now, and how long it took.
 func (d *demo) step(what string, f func() error) (time.Duration, error) {
 	d.say("\n== %s", what)
 	start := time.Now()

@@ -113,7 +113,7 @@ func (e *examination) examineMembership(survey client.Survey) {
 const rightsTimeout = 10 * time.Second
 
 // examineRights begins a snapshot of the member that a backup would read, and
-// ends it at once: only that tells whether it is allowed.
+// ends it at once: only that reports whether it is allowed.
 func (e *examination) examineRights(ctx context.Context, client *client.Client, survey client.Survey, barrier client.Barrier) {
 	candidates := client.Candidates(survey, barrier)
 	if len(candidates) == 0 {
@@ -327,7 +327,7 @@ func (e *examination) examinePort(ctx context.Context) {
 	}
 }
 
-// isAgent tells whether the agent of this configuration listens there already: it
+// isAgent reports whether the agent of this configuration listens there already: it
 // gives its name, or with TLS, where the answer could need a client certificate,
 // shows its certificate.
 func (e *examination) isAgent(ctx context.Context, address string) bool {
@@ -351,7 +351,7 @@ func (e *examination) isAgent(ctx context.Context, address string) bool {
 	return json.NewDecoder(io.LimitReader(answer.Body, 16<<20)).Decode(&status) == nil && status.Agent == e.agent.Name
 }
 
-// showsCertificate tells whether a port has the certificate of listen.cert.
+// showsCertificate reports whether a port has the certificate of listen.cert.
 func (e *examination) showsCertificate(ctx context.Context, address string) bool {
 	ours, err := tls.LoadX509KeyPair(e.agent.Listen.Cert, e.agent.Listen.Key)
 	if err != nil {

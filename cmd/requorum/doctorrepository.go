@@ -178,7 +178,7 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	}
 }
 
-// examineSharing tells what follows where the place does not decide between two
+// examineSharing says what follows where the place does not decide between two
 // writers of one name.
 func (e *examination) examineSharing(place string) {
 	const text = "it does not decide between two writers of one name: of two archivers one would overwrite the other's log"

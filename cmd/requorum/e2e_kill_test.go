@@ -91,7 +91,7 @@ func objects(t testing.TB, repo string) int {
 }
 
 // expectListedRestore restores every backup that is listed in a repository and
-// was not looked at before, with all checks of ours and of etcdutl. It tells how
+// was not looked at before, with all checks of ours and of etcdutl. It says how
 // many backups are listed as incomplete.
 func expectListedRestore(t *testing.T, u *user, repo string, checked map[string]bool, when string) (incomplete int) {
 	t.Helper()
@@ -196,7 +196,7 @@ func TestKilledRestore(t *testing.T) {
 	t.Logf("after %d kills: %v", kills, seen)
 }
 
-// inPlace tells whether a member is where etcd looks for it, blocked: etcd's own
+// inPlace reports whether a member is where etcd looks for it, blocked: etcd's own
 // segments have lower numbers.
 func inPlace(t testing.TB, dir string) bool {
 	found, err := filepath.Glob(filepath.Join(dir, "*", "member", "wal", "ffffffffffffffff-*.wal"))

@@ -62,7 +62,7 @@ func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
 }
 
 // settled waits until no member applies anything any more, what was sent and
-// given up included, and tells how far they are.
+// given up included, and says how far they are.
 func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) {
 	t.Helper()
 	since := time.Now()
@@ -237,7 +237,7 @@ func expectNever(t testing.TB, repo string, timeline repository.TimelineID, text
 	}
 }
 
-// inWAL tells whether a member's log files hold a text.
+// inWAL reports whether a member's log files hold a text.
 func inWAL(t testing.TB, dataDir, text string) bool {
 	t.Helper()
 	found := false

@@ -54,7 +54,7 @@ type longLog struct {
 
 func (l *longLog) perHour() uint64 { return uint64(time.Hour / l.interval) }
 
-// compacts tells that an entry is a compaction, as there is one each day.
+// compacts says that an entry is a compaction, as there is one each day.
 func (l *longLog) compacts(index uint64) bool { return index%(24*l.perHour()) == 999 }
 
 // revision is the store's after an entry: all but the first two and the compactions

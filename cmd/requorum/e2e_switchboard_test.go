@@ -77,7 +77,7 @@ func (s *switchboard) forward(_ any, caller grpc.ServerStream) error {
 				return
 			}
 			if called.SendMsg(&message) != nil {
-				return // the answer tells why
+				return // the answer says why
 			}
 		}
 	}()

@@ -59,10 +59,10 @@ func (k *keyFlags) addTrustFlags(f *pflag.FlagSet) {
 	f.BoolVar(&k.insecure, "insecure-unsigned", false, "check nobody's signature, although a file of trusted keys is configured")
 }
 
-// checks tells whether signatures are checked.
+// checks reports whether signatures are checked.
 func (k *keyFlags) checks() bool { return k.trust != "" && !k.insecure }
 
-// given tells whether any of them was.
+// given reports whether any of them was.
 func (k *keyFlags) given() bool {
 	return k.signingKey != "" || k.trust != "" || len(k.revoked) > 0 || k.insecure
 }

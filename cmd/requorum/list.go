@@ -117,7 +117,7 @@ type incompleteReport struct {
 	ID       string                `json:"id"`
 	Bytes    int64                 `json:"bytes"`
 	Newest   time.Time             `json:"newest"`
-	// Pruned tells that it is no interrupted backup: it was pruned, and its object
+	// Pruned says that it is no interrupted backup: it was pruned, and its object
 	// goes after the grace.
 	Pruned bool `json:"pruned,omitempty"`
 }
@@ -364,7 +364,7 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	return out.flush()
 }
 
-// hasSnapshot tells whether a timeline has a full snapshot: each is in a range.
+// hasSnapshot reports whether a timeline has a full snapshot: each is in a range.
 func (r logsReport) hasSnapshot(t repository.TimelineID) bool {
 	return slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t && !one.Gap })
 }

@@ -146,7 +146,7 @@ func (g *globals) newMeter() *meter {
 	return m
 }
 
-// update tells where a phase stands, in bytes; total is 0 where it is not known.
+// update says where a phase stands, in bytes; total is 0 where it is not known.
 func (m *meter) update(phase string, done, total int64) { m.tell(phase, done, total, false) }
 
 // count is update for what is counted in pieces, such as entries.

@@ -168,7 +168,7 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 	return nil, nil
 }
 
-// builds tells whether a plan's members go where this command builds them: the plan lay
+// builds reports whether a plan's members go where this command builds them: the plan lay
 // in the data directory of one of them, whose owner may have changed it.
 func (l *localRecovery) builds(plan *restore.Plan) bool {
 	in := func(template, name string) string { return absolute(strings.ReplaceAll(template, "{name}", name)) }

@@ -124,7 +124,7 @@ func (g *globals) notRecovered(ctx context.Context, req recovery.Request, err er
 	return asked(err)
 }
 
-// choosing tells whether an error is about what to recover from.
+// choosing reports whether an error is about what to recover from.
 func choosing(err error) bool {
 	var need *sources.NeedSourceError
 	var nothing *sources.NothingError
@@ -265,7 +265,7 @@ func readLine(ctx context.Context, from io.Reader) (string, error) {
 	}
 }
 
-// rescueEvents tells how a recovery goes on, on standard error, and asks. With JSON
+// rescueEvents says how a recovery goes on, on standard error, and asks. With JSON
 // it tells only what must not be overlooked.
 type rescueEvents struct {
 	g     *globals

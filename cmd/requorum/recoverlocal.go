@@ -279,7 +279,7 @@ func (l *localRecovery) survivorAt(path string, around bool) (name, folder strin
 	return "", ""
 }
 
-// inside tells whether a path is a folder or lies below it, wherever symbolic links
+// inside reports whether a path is a folder or lies below it, wherever symbolic links
 // and mounts lead. What is not there yet counts as well.
 func inside(path, folder string) bool {
 	of, err := os.Stat(folder)

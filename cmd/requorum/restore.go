@@ -434,7 +434,7 @@ func (g *globals) printRestore(r restoreReport) error {
 	return nil
 }
 
-// printBuilt tells which members were built.
+// printBuilt says which members were built.
 func (g *globals) printBuilt(r *restore.Result) {
 	p := r.Plan
 	if r.CompletedEarlier {
@@ -470,7 +470,7 @@ func (g *globals) printAsked(s restore.Source) {
 	g.printf("  for %s: raft index %d%s\n", s.Target, s.Recipe.Index, written)
 }
 
-// printStart tells how to start what was built.
+// printStart says how to start what was built.
 func (g *globals) printStart(r *restore.Result) {
 	fmt.Fprintln(g.stdout, "Start the members with their usual listen addresses and certificates, and:")
 	for _, m := range r.Members {
@@ -546,7 +546,7 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 	return nil
 }
 
-// printSnapshotFile tells what was written.
+// printSnapshotFile says what was written.
 func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
 	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
 	g.printAsked(r.Plan.Source)

@@ -133,7 +133,7 @@ func (o *buildOptions) checkPlanFolder() error {
 	return nil
 }
 
-// agrees tells whether an option says what the plan says, as it does when the
+// agrees reports whether an option says what the plan says, as it does when the
 // command that made the plan is run again.
 func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 	sorted := func(s string) []string { return slices.Sorted(strings.SplitSeq(s, ",")) }

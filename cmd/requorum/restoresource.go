@@ -202,7 +202,7 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	return s.nameParent(ctx, s.resolve(ctx, g, o, here, ""), target, timeline)
 }
 
-// needsRebuild tells whether the log has to be replayed now. A plan that is only
+// needsRebuild reports whether the log has to be replayed now. A plan that is only
 // shown does without where the point is known without; one that is written holds
 // what came out.
 func (s *restoreSource) needsRebuild(o *restoreOptions, planned *restore.Plan) bool {

@@ -32,7 +32,7 @@ func (o *startOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // startRestored starts the members that this host built, waits for a quorum,
-// and serves until interrupted. printed tells what was done: before it starts,
+// and serves until interrupted. printed says what was done: before it starts,
 // since the token and the flags are needed most if it does not.
 //
 // What was restored may be all secrets of a Kubernetes cluster, and every user of

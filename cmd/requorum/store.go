@@ -159,7 +159,7 @@ type servingReport struct {
 	Key    string `json:"key,omitempty"`
 }
 
-// serve tells where the store serves, and runs it until a signal comes or it
+// serve says where the store serves, and runs it until a signal comes or it
 // dies. files are those that clients need, where they were made for this run.
 func (g *globals) serve(ctx context.Context, s runningStore, files store.TLSFiles) error {
 	endpoints := strings.Join(s.Endpoints(), ",")

@@ -68,7 +68,7 @@ func (a *agent) get(ctx context.Context, route string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// ready tells that the agent is, and that everything up to a time can be restored.
+// ready says that the agent is, and that everything up to a time can be restored.
 func (a *agent) ready(ctx context.Context, until time.Time) bool {
 	var status struct {
 		RPO struct {

@@ -75,7 +75,7 @@ func (d *coordinator) onePiece(a *adopted) error {
 	return nil
 }
 
-// letOn tells whether a run's clients were let on the cluster that it built, on any
+// letOn reports whether a run's clients were let on the cluster that it built, on any
 // host, or begun to: that comes after the proof.
 func (d *coordinator) letOn(run string) bool {
 	return slices.ContainsFunc(d.present(), func(h *participant) bool { return slices.Contains(h.state.Aside, run) && h.resumed() })
@@ -97,7 +97,7 @@ func (h *participant) resumed() bool {
 }
 
 // wouldComplete says what --take-over would do where the cluster serves; empty where it
-// would do nothing of the kind, or where why tells that it cannot.
+// would do nothing of the kind, or where why says that it cannot.
 func (d *coordinator) wouldComplete(ctx context.Context, q Quorum) (does string, why error) {
 	if !q.Serves || !d.req.TakeOver || d.req.Force || d.holders() == nil {
 		return "", nil
@@ -283,7 +283,7 @@ func (d *coordinator) inherited(a *adopted, first *host.Rebuilt) (*decision, err
 	return dec, nil
 }
 
-// raisedWords tells what the revision lets one conclude.
+// raisedWords says what the revision lets one conclude.
 func raisedWords(b *host.Rebuilt) string {
 	if b.Restore.RevisionAfter == b.Revision {
 		return "its revision was left as it was"

@@ -180,7 +180,7 @@ func (d *coordinator) reached() Phase {
 	return PhaseSnapshot
 }
 
-// pause waits, and tells whether there is still a reason to.
+// pause waits, and reports whether there is still a reason to.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -197,7 +197,7 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 	return d.write(host.Entry{Event: host.EventDecided}, decided)
 }
 
-// declared tells whether more was declared dead than the plan says.
+// declared reports whether more was declared dead than the plan says.
 func (d *coordinator) declared() bool {
 	dead := d.state.decision.Asked.DeclareDead
 	return len(d.state.decision.Plan.Fence.DeclaredDead) != len(dead)

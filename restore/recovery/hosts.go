@@ -127,7 +127,7 @@ func (d *coordinator) of(h *participant) string {
 	return ""
 }
 
-// heldAside tells whether a run has set data aside on a host, and still has the host:
+// heldAside reports whether a run has set data aside on a host, and still has the host:
 // once it let it go, its new member may have taken writes.
 func heldAside(h *participant, run string) bool {
 	return run != "" && h.state.Holder == run && slices.Contains(h.state.Aside, run)
@@ -146,7 +146,7 @@ const (
 	watchEvery = 15 * time.Second
 )
 
-// patiently tells what a host waits for, and how long at most, while an action goes
+// patiently says what a host waits for, and how long at most, while an action goes
 // on there; the caller calls ended once it does not any more.
 func (d *coordinator) patiently(ctx context.Context, p Phase, h *participant) (ended func()) {
 	ctx, cancel := context.WithCancel(ctx)

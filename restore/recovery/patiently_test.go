@@ -62,7 +62,7 @@ func (h *testHost) quickClient(t *testing.T) {
 	}
 }
 
-// clientRuns tells whether the client's process runs.
+// clientRuns reports whether the client's process runs.
 func (h *testHost) clientRuns() bool {
 	return exec.Command("sh", "-c", "kill -0 $(cat "+filepath.Join(h.dir, "front.pid")+")").Run() == nil
 }

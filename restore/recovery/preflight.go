@@ -40,7 +40,7 @@ func (d *coordinator) preflight(ctx context.Context) (*Preview, error) {
 	return p, nil
 }
 
-// silent tells whether most members run, and none of them answers.
+// silent reports whether most members run, and none of them answers.
 func (d *coordinator) silent(q Quorum) bool {
 	runs := 0
 	for _, h := range d.hosts {
@@ -188,7 +188,7 @@ func bumpOf(p *sources.Plan, a asked) restore.BumpRequest {
 	return restore.BumpRequest{Mode: restore.BumpBy, Amount: p.Bump.HighestKnown + restore.DefaultBump - lowest(p, a)}
 }
 
-// raises tells whether a revision rises. Journals of earlier versions have "off" of
+// raises reports whether a revision rises. Journals of earlier versions have "off" of
 // what is none.
 func raises(b restore.BumpRequest) bool {
 	return b.Mode != restore.BumpOff && b.Mode != restore.BumpNone
@@ -242,7 +242,7 @@ func (d *coordinator) warnings(p *Preview) {
 }
 
 // blockers are what a recovery would not begin because of, without the quorum. unnamed
-// tells that there are some, and that naming members would end all of them: those that
+// says that there are some, and that naming members would end all of them: those that
 // are dead, or those of the new cluster.
 func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 	named := 0
@@ -349,7 +349,7 @@ func (d *coordinator) unfenceable(p *Preview) string {
 	return ""
 }
 
-// quorumStops tells whether the answer to "does it serve?" forbids a recovery.
+// quorumStops reports whether the answer to "does it serve?" forbids a recovery.
 func (d *coordinator) quorumStops(q Quorum) *QuorumError {
 	if q.Serves {
 		return &QuorumError{Quorum: q, Next: d.replaceOne(q)}

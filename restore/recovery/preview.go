@@ -277,7 +277,7 @@ const (
 	electionPause = 500 * time.Millisecond
 )
 
-// mayElect tells whether members still have time to elect a leader. They get it
+// mayElect reports whether members still have time to elect a leader. They get it
 // once in a command, whatever is asked how often.
 func (d *coordinator) mayElect() bool {
 	if d.elected.IsZero() {
@@ -367,7 +367,7 @@ func anySpeaksTLS(ctx context.Context, endpoints []string) bool {
 	return some.Load()
 }
 
-// speaksTLS tells whether at the address of a URL without TLS somebody speaks it.
+// speaksTLS reports whether at the address of a URL without TLS somebody speaks it.
 func speaksTLS(ctx context.Context, endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "http" {

@@ -90,7 +90,7 @@ func (d *coordinator) rebuild(ctx context.Context) error {
 	return nil
 }
 
-// otherPlan tells whether what the journal knows as built was built by a plan that
+// otherPlan reports whether what the journal knows as built was built by a plan that
 // was given up since.
 func (d *coordinator) otherPlan(id string) bool {
 	for _, h := range d.getting() {

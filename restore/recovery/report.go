@@ -283,7 +283,7 @@ func (d *coordinator) placeholder(name string) string {
 	return " (remove " + what + " there first, which is a placeholder)"
 }
 
-// changed tells whether an old --initial-cluster is another one than the new.
+// changed reports whether an old --initial-cluster is another one than the new.
 func changed(old []snapshot.Member, now []sources.NewMember) bool {
 	return len(old) != len(now) || slices.ContainsFunc(now, func(n sources.NewMember) bool {
 		return !slices.ContainsFunc(old, func(o snapshot.Member) bool {

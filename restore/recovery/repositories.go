@@ -233,7 +233,7 @@ func (d *coordinator) withheldFrom(p *Preview) (all []withheld) {
 	return all
 }
 
-// reads tells whether one of the host's repositories has all of these.
+// reads reports whether one of the host's repositories has all of these.
 func (h *HostState) reads(pieces []host.Stored) bool {
 	return len(pieces) == 0 || slices.ContainsFunc(h.Repositories, func(r host.Repository) bool { return r.Unread(pieces) == "" })
 }

@@ -198,7 +198,7 @@ func (h *testHost) kill() {
 	}
 }
 
-// ends tells whether the process that was started last ends by itself.
+// ends reports whether the process that was started last ends by itself.
 func (h *testHost) ends() bool {
 	data, err := os.ReadFile(filepath.Join(h.dir, "pid"))
 	for began := time.Now(); err == nil && time.Since(began) < 30*time.Second; time.Sleep(20 * time.Millisecond) {
@@ -359,7 +359,7 @@ func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
 	return e.answer(q)
 }
 
-// did tells whether a step was done.
+// did reports whether a step was done.
 func (e *heard) did(step string) bool { return slices.Contains(e.steps, step) }
 
 func (s *site) request(e *heard) Request {

@@ -54,7 +54,7 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	return d.goOn(ctx, last, state)
 }
 
-// incomplete tells whether a run that is over left something to be done, and its
+// incomplete reports whether a run that is over left something to be done, and its
 // cluster is there for it.
 func (d *coordinator) incomplete(ctx context.Context, k *runState) bool {
 	if k.closed || k.finished == nil || len(k.finished.Incomplete) == 0 {
@@ -249,7 +249,7 @@ func (d *coordinator) decide(p *Preview, typed bool) (*decision, error) {
 	return out, nil
 }
 
-// sameEnd tells whether what hosts have built by an earlier plan is what a later one
+// sameEnd reports whether what hosts have built by an earlier plan is what a later one
 // comes to: by whatever way, to the same entry, as the same cluster.
 func sameEnd(old, now *decision) bool {
 	end := func(d *decision) host.RebuildPlan {

@@ -116,7 +116,7 @@ func (k *runState) step(e host.Entry) {
 	}
 }
 
-// begun tells whether a phase was begun on a host, or anywhere where host is "*".
+// begun reports whether a phase was begun on a host, or anywhere where host is "*".
 func (k *runState) begun(p Phase, host string) bool {
 	s := k.steps[p]
 	return s != nil && (host == "*" || s.hosts[host] != nil)
@@ -127,7 +127,7 @@ func (k *runState) done(p Phase, host string) bool {
 	return s != nil && s.hosts[host] != nil && s.hosts[host].done
 }
 
-// result reads what a phase came to on a host into v, and tells whether it is done.
+// result reads what a phase came to on a host into v, and reports whether it is done.
 func (k *runState) result(p Phase, host string, v any) (bool, error) {
 	if !k.done(p, host) {
 		return false, nil
@@ -159,7 +159,7 @@ func (k *runState) inheriting() bool {
 	return k.decision != nil && k.decision.Inherited != "" && !k.begun(PhaseStart, "*")
 }
 
-// over tells whether nothing is under way any more.
+// over reports whether nothing is under way any more.
 func (k *runState) over() bool {
 	return k.closed || k.inheriting() || k.finished != nil && !k.undoing
 }

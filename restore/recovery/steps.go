@@ -174,7 +174,7 @@ func (d *coordinator) start(ctx context.Context) error {
 	alive := slices.DeleteFunc(d.getting(), func(h *participant) bool { return h.passedBy() })
 	return d.each(ctx, PhaseStart, alive, true, func(ctx context.Context, h *participant) (outcome, error) {
 		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
-		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof tells whether the others do
+		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof reports whether the others do
 			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
 			return outcome{result: started{[]string{err.Error()}}, detail: "declared dead, and not started"}, nil
 		}

@@ -26,7 +26,7 @@ func (d *coordinator) surveyable() []*participant {
 }
 
 // summaries fetches what the survey needs of each host whose data has changed since
-// it was last read. It tells whether anything was fetched.
+// it was last read. It reports whether anything was fetched.
 func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
 	var (
 		all  sync.WaitGroup

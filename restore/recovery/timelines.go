@@ -157,7 +157,7 @@ func (p *timelinesPlace) open(ctx context.Context) error {
 	}
 }
 
-// mine tells whether a timeline of the new cluster is that of this recovery. One
+// mine reports whether a timeline of the new cluster is that of this recovery. One
 // that was taken back is not, nor one that branches off elsewhere.
 func (p *timelinesPlace) mine(ctx context.Context, id repository.TimelineID) (bool, error) {
 	ended, is, err := p.repo.Superseded(ctx, id)

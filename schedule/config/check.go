@@ -399,7 +399,7 @@ func (k *checker) listen() {
 	k.refuse(l.AllowPlaintext && l.Cert != "", "listen.allow-plaintext", "it has no effect beside listen.cert: remove one of them")
 }
 
-// loopback tells whether a host is this one, and reached by nobody else.
+// loopback reports whether a host is this one, and reached by nobody else.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -409,7 +409,7 @@ func loopback(host string) bool {
 type NamedTiming struct {
 	Name   string
 	Timing *Timing
-	// Reads tells that the job opens what is stored, and so needs an identity
+	// Reads says that the job opens what is stored, and so needs an identity
 	// where that is encrypted.
 	Reads bool
 }
@@ -429,7 +429,7 @@ func (j *Jobs) All() []NamedTiming {
 	}
 }
 
-// Prove tells whether a job runs here that proves a level, by itself or with a higher
+// Prove reports whether a job runs here that proves a level, by itself or with a higher
 // one. Each level has a job of its name.
 func (j *Jobs) Prove(level report.Level) bool {
 	return slices.ContainsFunc(j.All(), func(t NamedTiming) bool { return t.Timing.Runs() && report.Level(t.Name).Includes(level) })
@@ -517,7 +517,7 @@ func (k *checker) objectives() {
 	}
 }
 
-// checkSchedule tells whether s is a schedule whose slots all agents agree about.
+// checkSchedule reports whether s is a schedule whose slots all agents agree about.
 func checkSchedule(s string, zone *time.Location) error {
 	switch {
 	case strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ="):

@@ -80,23 +80,23 @@ type Config struct {
 // Zone is TimeZone, loaded.
 func (c *Config) Zone() *time.Location { return c.zone }
 
-// Archiving tells whether this agent archives a member's log.
+// Archiving reports whether this agent archives a member's log.
 func (c *Config) Archiving() bool {
 	return c.Archive.Enabled && c.HasMember()
 }
 
-// HasMember tells whether the agent stands beside a member, whose files it reads.
+// HasMember reports whether the agent stands beside a member, whose files it reads.
 func (c *Config) HasMember() bool { return c.Member.DataDir != "" || c.Member.WALDir != "" }
 
-// HasCluster tells whether the agent talks to a cluster; a verifier does not.
+// HasCluster reports whether the agent talks to a cluster; a verifier does not.
 func (c *Config) HasCluster() bool { return len(c.Etcd.Endpoints) > 0 }
 
-// Encrypted tells whether what this agent stores is encrypted.
+// Encrypted reports whether what this agent stores is encrypted.
 func (c *Config) Encrypted() bool {
 	return len(c.Encryption.Recipients) > 0 || len(c.Encryption.RecipientsFiles) > 0
 }
 
-// HasIdentities tells whether the agent can read what is encrypted.
+// HasIdentities reports whether the agent can read what is encrypted.
 func (c *Config) HasIdentities() bool { return len(c.Encryption.IdentityFiles) > 0 }
 
 // derive fills in the defaults that follow from other keys or from the host. What

@@ -44,7 +44,7 @@ const (
 	RunOff   Run = "off"
 )
 
-// Runs tells whether this agent runs the job at all.
+// Runs reports whether this agent runs the job at all.
 func (t Timing) Runs() bool { return t.Run != RunOff }
 
 // Full takes a full snapshot from a member.

@@ -271,7 +271,7 @@ func (p *packer) link(name string, d fs.DirEntry) error {
 	return p.file(name, outside, func() (*os.File, error) { return safedir.Open(outside) })
 }
 
-// staysInside tells whether the target of the link called name is within the
+// staysInside reports whether the target of the link called name is within the
 // folder that both are in.
 func staysInside(name, target string) bool {
 	return target != "" && !path.IsAbs(target) && filepath.IsLocal(path.Join(path.Dir(name), target)) && !strings.Contains(target, `\`)

@@ -167,7 +167,7 @@ func TestStoreAndExtract(t *testing.T) {
 	}
 }
 
-// names tells whether a finding is about an object.
+// names reports whether a finding is about an object.
 func namesObject(r *report.Report, object string) bool {
 	for _, c := range r.Checks {
 		for _, f := range c.Findings {

@@ -368,7 +368,7 @@ func (r *Comparison) judge() {
 	}
 }
 
-// hashesExactly tells whether a server's hash depends on the two revisions alone.
+// hashesExactly reports whether a server's hash depends on the two revisions alone.
 // Before these, a deletion at the compacted revision counted or not.
 func hashesExactly(version string) bool {
 	v, err := semver.NewVersion(version)

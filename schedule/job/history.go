@@ -193,7 +193,7 @@ func (b *history) wanted(job, slot string, failed bool) bool {
 	return j == nil || b.newer(slot, j.success) || failed && b.newer(slot, j.failure)
 }
 
-// newer tells that a slot is to be shown rather than a result that is known. Slots
+// newer says that a slot is to be shown rather than a result that is known. Slots
 // of the future are not: somebody's clock was wrong when they were done.
 func (b *history) newer(slot string, known *repository.JobResult) bool {
 	return !b.ahead(slot) && (known == nil || known.Slot < slot || b.ahead(known.Slot))

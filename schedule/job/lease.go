@@ -168,7 +168,7 @@ func (l *lease) awake() {
 	}
 }
 
-// beat renews the lease, or takes it where it is free, and tells when to call it
+// beat renews the lease, or takes it where it is free, and says when to call it
 // again.
 func (l *lease) beat(ctx context.Context) (time.Duration, error) {
 	if l.givesBack() {
@@ -224,7 +224,7 @@ func (l *lease) couldNot() {
 	l.giveBack = true
 }
 
-// givesBack tells that the lease is to be given back now, and nothing is done under it.
+// givesBack says that the lease is to be given back now, and nothing is done under it.
 func (l *lease) givesBack() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,7 +282,7 @@ func (l *lease) readBelow(ctx context.Context, number uint64) (repository.Lease,
 	return repository.Lease{Number: number}, nil
 }
 
-// passesBy tells whether the heartbeat that was just read is foreign. It tells nothing of
+// passesBy reports whether the heartbeat that was just read is foreign. It says nothing of
 // the lease, whose next number comes after it.
 func (l *lease) passesBy(number uint64) bool { return l.foreign == number }
 

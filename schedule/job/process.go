@@ -105,7 +105,7 @@ func RunProcess(ctx context.Context, c Command, request any, onProgress func(pha
 		return nil, fmt.Errorf("start %s: %w", c.Path, err)
 	}
 	go func() {
-		// One that ended before it read tells why in another way. It stays open:
+		// One that ended before it read says why in another way. It stays open:
 		// its end is the parent's.
 		_, _ = stdin.Write(line)
 	}()
@@ -311,14 +311,14 @@ func (k *keeper) take(line string) {
 	}
 }
 
-// outOfMemory tells whether the child crashed for want of memory.
+// outOfMemory reports whether the child crashed for want of memory.
 func (k *keeper) outOfMemory() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.memory
 }
 
-// looksLikeMemory tells whether the child crashed as one may for want of memory.
+// looksLikeMemory reports whether the child crashed as one may for want of memory.
 func (k *keeper) looksLikeMemory() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -366,7 +366,7 @@ func (k *keeper) String() string {
 	return strings.TrimSpace(all)
 }
 
-// diedOf tells whether a process died of a signal that a want of memory can cause.
+// diedOf reports whether a process died of a signal that a want of memory can cause.
 func diedOf(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGSEGV || status.Signal() == syscall.SIGABRT || status.Signal() == syscall.SIGBUS)

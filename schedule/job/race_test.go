@@ -2,5 +2,5 @@
 
 package job
 
-// raced tells that the race detector is in the program, which takes memory itself.
+// raced says that the race detector is in the program, which takes memory itself.
 const raced = true

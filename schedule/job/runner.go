@@ -89,13 +89,13 @@ type Entry struct {
 type Options struct {
 	// Agent is the agent's name: the same after a restart, and no other agent's.
 	Agent string
-	// Exclusive tells that of two writers racing for one name exactly one wins
+	// Exclusive says that of two writers racing for one name exactly one wins
 	// (sinks.Abilities). Without it only Writer does jobs.
 	Exclusive bool
 	// Writer is the one agent that does all jobs, without a lease; empty: the one
 	// that holds the lease.
 	Writer string
-	// Prefer tells that this agent should have the lease rather than another one:
+	// Prefer says that this agent should have the lease rather than another one:
 	// where it is false, it leaves a free one to others for a while. nil: always.
 	Prefer func() bool
 	Logger *slog.Logger // nil: nothing is logged
@@ -234,13 +234,13 @@ func (r *Runner) Waiting() string {
 	return fmt.Sprintf("%s has no conditional puts: only %s does jobs (repository.writer)", r.repo, r.Writer)
 }
 
-// Runs tells whether this agent runs the slots of a job now.
+// Runs reports whether this agent runs the slots of a job now.
 func (r *Runner) Runs(job string) bool {
 	l := r.loop(job)
 	return l != nil && l.Off == "" && r.Waiting() == "" && (l.Here || r.lease == nil || r.lease.holds() != 0)
 }
 
-// DuplicateName tells that another agent runs under this one's name, as far as it held
+// DuplicateName says that another agent runs under this one's name, as far as it held
 // the lease within a day.
 func (r *Runner) DuplicateName() (seen time.Time, ok bool) {
 	if r.lease == nil {
@@ -278,7 +278,7 @@ func (r *Runner) Trigger(ctx context.Context, job, slot string, arg json.RawMess
 	return slot, nil
 }
 
-// Find tells how a run stands or ended: under way here, waiting here (without a
+// Find says how a run stands or ended: under way here, waiting here (without a
 // start), from the repository, or, where it was asked of another agent and has no
 // result, that; false where nothing is known of it.
 func (r *Runner) Find(ctx context.Context, job, slot string) (Run, bool, error) {
@@ -435,7 +435,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// step does what is due, and tells how long nothing will be.
+// step does what is due, and says how long nothing will be.
 func (l *loop) step(ctx context.Context) time.Duration {
 	if l.Off != "" || l.Waiting() != "" {
 		return clockEvery

@@ -28,7 +28,7 @@ type Spec struct {
 	Jitter time.Duration
 }
 
-// Check tells what is wrong with the spec, and what to write.
+// Check says what is wrong with the spec, and what to write.
 func (s Spec) Check() error {
 	_, err := s.Timetable("")
 	return err

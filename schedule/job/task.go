@@ -75,13 +75,13 @@ func (e finalError) Unwrap() error { return e.error }
 // as damage in what was verified: the slot ends with it.
 func Final(err error) error { return finalError{err} }
 
-// IsFinal tells that Final marked the error.
+// IsFinal says that Final marked the error.
 func IsFinal(err error) bool {
 	var final finalError
 	return errors.As(err, &final)
 }
 
-// isLast tells that no attempt follows one that failed for this cause.
+// isLast says that no attempt follows one that failed for this cause.
 func (t *Task) isLast(cause error) bool {
 	_, demanded, _ := repository.ParseSlot(t.Slot)
 	return IsFinal(cause) || t.Attempt >= attempts(demanded)
@@ -167,7 +167,7 @@ func (l *loop) claim(ctx context.Context, slot string, demanded bool, epoch uint
 	return number, "", err
 }
 
-// hasEnded tells that an attempt without a result is not under way any more: it is
+// hasEnded says that an attempt without a result is not under way any more: it is
 // of a process of this agent, of one that held the lease before, or has been seen
 // for longer than a run may take.
 func (l *loop) hasEnded(at attempt, claim repository.Claim, epoch uint64) bool {

@@ -48,7 +48,7 @@ func (d *decision) cut(t *Timeline) {
 	d.plan.Log = append(d.plan.Log, l)
 }
 
-// inGrace tells that a backup was pruned so short ago that its object stays.
+// inGrace says that a backup was pruned so short ago that its object stays.
 func (d *decision) inGrace(t *Timeline, r PrunedRecord) bool {
 	return r.Timeline == t.ID && d.inv.backup(t.ID, r.Backup) == nil && r.Written.Add(d.policy.Grace).After(d.inv.Clock)
 }
@@ -172,7 +172,7 @@ func (d *decision) check() error {
 	return nil
 }
 
-// goes tells that the plan's own list names a backup.
+// goes says that the plan's own list names a backup.
 func (d *decision) goes(b Backup) bool {
 	return slices.ContainsFunc(d.plan.Delete, func(l Deletion) bool { return l.Timeline == b.Timeline && l.Backup == b.ID })
 }

@@ -78,7 +78,7 @@ func Execute(ctx context.Context, repo *repository.Repository, plan *Plan, o Opt
 	return x.result, err
 }
 
-// waits tells that something may be due by now that was not when the plan was made.
+// waits says that something may be due by now that was not when the plan was made.
 func (p *Plan) waits() bool {
 	return slices.ContainsFunc(p.Later, func(l Later) bool { return l.Object != "" })
 }

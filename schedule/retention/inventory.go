@@ -18,7 +18,7 @@ type Inventory struct {
 	Timelines []*Timeline
 	// Pruned are the records of backups that were pruned before.
 	Pruned []PrunedRecord
-	// Verdicts are the oldest first; Sound tells that all could be read.
+	// Verdicts are the oldest first; Sound says that all could be read.
 	Verdicts []Verdict
 	Sound    bool
 	// Claims and Scratch are objects of use for a short time only.
@@ -42,7 +42,7 @@ type Timeline struct {
 	Segments []Segment
 	Marks    []repository.MarkName
 	Gaps     []repository.GapName
-	// Unread tells that it has backups that were not looked at, which may need any of
+	// Unread says that it has backups that were not looked at, which may need any of
 	// the log.
 	Unread bool
 	// PrunedTo are the indexes up to which the log was pruned before, as recorded.
@@ -75,15 +75,15 @@ type Backup struct {
 	Damaged string
 	// Synthetic was made from an older one and the log.
 	Synthetic bool
-	// Proved tells that it has passed the level structure, and nothing worse was
+	// Proved says that it has passed the level structure, and nothing worse was
 	// found since.
 	Proved bool
-	// Pinned is why it is to stay; Pin tells that it is.
+	// Pinned is why it is to stay; Pin says that it is.
 	Pin    bool
 	Pinned string
 	// LockedUntil is the latest end of a retention on any of its objects.
 	LockedUntil time.Time
-	// Recorded tells that a record says it was pruned: that was interrupted.
+	// Recorded says that a record says it was pruned: that was interrupted.
 	Recorded bool
 }
 
@@ -134,7 +134,7 @@ type Verdict struct {
 	Timeline repository.TimelineID
 	Backup   string
 	Log      uint64 // the last index of the log that it saw; 0: none
-	// Spare tells that a newer verdict that stands says the same or more.
+	// Spare says that a newer verdict that stands says the same or more.
 	Spare bool
 }
 

@@ -88,7 +88,7 @@ type Recoverable struct {
 	LastIndex   uint64    `json:"last_index"`
 }
 
-// Empty tells that the plan deletes nothing.
+// Empty says that the plan deletes nothing.
 func (p *Plan) Empty() bool {
 	return p.Refused != "" || len(p.Delete)+len(p.Leftovers)+len(p.Log)+p.Sweep.count() == 0
 }
@@ -148,7 +148,7 @@ func (d *decision) because(b *Backup, reason string) {
 	}
 }
 
-// stays tells that a backup is listed after the plan was carried out.
+// stays says that a backup is listed after the plan was carried out.
 func (d *decision) stays(b *Backup) bool { return len(d.reasons[b]) > 0 }
 
 // prune says what goes, and notes what stays.
@@ -317,12 +317,12 @@ func (s *Sweep) old(d *decision, objects []sinks.Object, than time.Duration) (n 
 	return n
 }
 
-// old tells whether the place has kept something for longer than that.
+// old reports whether the place has kept something for longer than that.
 func (d *decision) old(stored time.Time, than time.Duration) bool {
 	return d.inv.Clock.Sub(stored) > than
 }
 
-// spare tells that nothing depends on a verdict: its backup was pruned, or a newer
+// spare says that nothing depends on a verdict: its backup was pruned, or a newer
 // verdict says the same of it.
 func (d *decision) spare(v Verdict) bool {
 	switch {
@@ -337,7 +337,7 @@ func (d *decision) spare(v Verdict) bool {
 	return true
 }
 
-// recorded tells that a record says that a backup was pruned.
+// recorded says that a record says that a backup was pruned.
 func (d *decision) recorded(t repository.TimelineID, backup string) bool {
 	for _, r := range d.inv.Pruned {
 		if r.Timeline == t && r.Backup == backup {
@@ -356,7 +356,7 @@ func (t *Timeline) readPrunedTo(index uint64) bool {
 	return false
 }
 
-// uselessRecord tells that no verdict misses the backup of a record, and nothing
+// uselessRecord says that no verdict misses the backup of a record, and nothing
 // of it is left; or that the backup is listed and stays.
 func (d *decision) uselessRecord(r PrunedRecord, named bool) bool {
 	if b := d.inv.backup(r.Timeline, r.Backup); b != nil {

@@ -290,7 +290,7 @@ func (d *decision) begin(t *Timeline) (time.Time, bool) {
 	return d.seen([]*Timeline{t}).Add(-d.policy.AnyPoint - d.policy.Grace), true
 }
 
-// expired tells that a timeline was superseded for so long that no point of it
+// expired says that a timeline was superseded for so long that no point of it
 // is promised any more, as far as observations of those that go on show. While
 // these have no good backup, its end is all that can be restored.
 func (d *decision) expired(t *Timeline) bool {

@@ -21,12 +21,12 @@ type model struct {
 	ids  int
 }
 
-// has tells whether an object of the log holds an index.
+// has reports whether an object of the log holds an index.
 func has(t *Timeline, index uint64) bool {
 	return slices.ContainsFunc(t.Segments, func(s Segment) bool { return s.First <= index && index <= s.Last })
 }
 
-// restorable tells whether an index can be restored: a good backup is there, or
+// restorable reports whether an index can be restored: a good backup is there, or
 // is before it and the log holds every entry between.
 func restorable(t *Timeline, index uint64) bool {
 	for at := index; at > 0; at-- {

@@ -187,7 +187,7 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 }
 
 // see takes an observation. One in the planner's future is of a clock that is
-// ahead, and tells nothing: things would be pruned while nothing new is stored.
+// ahead, and says nothing: things would be pruned while nothing new is stored.
 func (r *reading) see(t *Timeline, at time.Time) {
 	if !at.After(r.now) {
 		t.see(at)
@@ -332,7 +332,7 @@ func (r *reading) without(ctx context.Context, l *Leftover) error {
 	return nil
 }
 
-// wasProved tells that a verdict knows a backup.
+// wasProved says that a verdict knows a backup.
 func (r *reading) wasProved(t repository.TimelineID, id string) bool {
 	for _, e := range r.verdicts.Entries {
 		if e.Verdict.Timeline == t && e.Verdict.Backup == id {
@@ -370,7 +370,7 @@ func (r *reading) unnamed(ctx context.Context, t repository.TimelineID, id strin
 	}), nil
 }
 
-// mentions tells that a text stands somewhere in decoded JSON.
+// mentions says that a text stands somewhere in decoded JSON.
 func mentions(v any, text string) bool {
 	switch v := v.(type) {
 	case string:
@@ -441,7 +441,7 @@ func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 
 // orderTimes lets no backup be finished before a lower index was seen: the host
 // that took it had a clock that was behind, and it would pass for one from before
-// all that is promised. What was seen in the planner's future tells nothing.
+// all that is promised. What was seen in the planner's future says nothing.
 func (t *Timeline) orderTimes(headers []segment.Header, now time.Time) {
 	type seen struct {
 		index uint64
@@ -544,7 +544,7 @@ func (r *reading) useVerdicts() {
 	slices.Reverse(r.inv.Verdicts)
 }
 
-// saysAll tells that a newer word proves all that an older one did, of the same
+// saysAll says that a newer word proves all that an older one did, of the same
 // bytes. What a log is at an index binds all that is before it.
 func saysAll(newer, older verdict.Subject) bool {
 	if older.Reached != "" && !newer.Reached.Includes(older.Reached) {

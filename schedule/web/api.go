@@ -140,7 +140,7 @@ func guard(h http.Handler) http.Handler {
 	})
 }
 
-// overLoopback tells that r came in on a loopback address: from this host, and
+// overLoopback says that r came in on a loopback address: from this host, and
 // perhaps from its browser. Where that cannot be told it is taken for one.
 func overLoopback(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -151,7 +151,7 @@ func overLoopback(r *http.Request) bool {
 	return err != nil || at.Addr().Unmap().IsLoopback()
 }
 
-// local tells that a Host header names this host without the help of any DNS. A
+// local says that a Host header names this host without the help of any DNS. A
 // site that made its own name resolve to 127.0.0.1 is still called by that name.
 func local(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -359,14 +359,14 @@ func (a *api) run(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, got)
 }
 
-// healthz tells that the process answers. It looks at nothing else: an agent
+// healthz says that the process answers. It looks at nothing else: an agent
 // that is restarted because the repository is away helps nobody.
 func healthz(w http.ResponseWriter, _ *http.Request) {
 	text(w, http.StatusOK)
 	fmt.Fprintln(w, "ok")
 }
 
-// readyz tells whether what is promised holds, and otherwise why not: one
+// readyz reports whether what is promised holds, and otherwise why not: one
 // critical problem a line, with what to do.
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 	st := a.Status()

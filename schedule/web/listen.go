@@ -152,7 +152,7 @@ func fingerprints(path string) (list [][sha256.Size]byte, err error) {
 	return list, nil
 }
 
-// verify tells whether a client would still be let in: over a connection that was
+// verify reports whether a client would still be let in: over a connection that was
 // made before a CA was replaced, too.
 func (k *keys) verify(s *tls.ConnectionState) error {
 	if s == nil || len(s.PeerCertificates) == 0 {
@@ -315,7 +315,7 @@ func ListenSocket(ctx context.Context, path string, logger *slog.Logger) (net.Li
 	return &socket{Listener: ln, logger: logger}, nil
 }
 
-// left tells that path is a socket that nobody listens on.
+// left says that path is a socket that nobody listens on.
 func left(ctx context.Context, path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {

@@ -449,7 +449,7 @@ func recovery() []metric {
 	}
 }
 
-// gapOpen tells whether the archive goes on behind entries that are missing,
+// gapOpen reports whether the archive goes on behind entries that are missing,
 // with no full snapshot behind them: as the archiver here knows it, or as the
 // listing shows.
 func gapOpen(s *Status) bool {

@@ -165,7 +165,7 @@ func panels(st *Status, all []timedRange) []panel {
 	if first.IsZero() {
 		return nil
 	}
-	// Less than a minute tells nothing, and a clock may be behind another's.
+	// Less than a minute says nothing, and a clock may be behind another's.
 	if latest := st.Time.Add(-time.Minute); first.After(latest) {
 		first = latest
 	}
@@ -285,12 +285,12 @@ func (v view) Percent(r *job.Run) int {
 	return int(min(100, max(0, 100*float64(r.Done)/float64(r.Total))))
 }
 
-// Stale tells that a run's failure is older than the last success.
+// Stale says that a run's failure is older than the last success.
 func (v view) Stale(j job.Status) bool {
 	return j.LastFailure != nil && j.LastSuccess != nil && j.LastSuccess.Finished.After(j.LastFailure.Finished)
 }
 
-// Diverges tells that a member's history differs from the others'.
+// Diverges says that a member's history differs from the others'.
 func (v view) Diverges(m Member) bool {
 	return slices.Contains(v.Cluster.Divergent, m.Name) || slices.Contains(v.Cluster.Divergent, m.ID)
 }
@@ -408,7 +408,7 @@ type pip struct {
 	Is string // "on", "off", "failed"
 }
 
-// bad tells that a full snapshot is not one to restore from.
+// bad says that a full snapshot is not one to restore from.
 func bad(b Backup) bool { return b.Damaged != "" || b.Failed != "" }
 
 // snapshots are those of a timeline. Bad ones are never hidden among others.

@@ -355,7 +355,7 @@ type timedRange struct {
 	First, Last uint64 // raft indexes
 }
 
-// point tells that it is one full snapshot that no log follows.
+// point says that it is one full snapshot that no log follows.
 func (s timedRange) point() bool { return !s.Gap && s.First == s.Last }
 
 // timedRanges gives every range times. A gap has none of its own where nothing

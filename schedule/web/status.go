@@ -20,9 +20,9 @@ type Status struct {
 	Started time.Time `json:"started"` // when the agent started
 	Agent   string    `json:"agent"`   // its name
 	Tool    string    `json:"tool"`    // such as "requorum 1.2.3"
-	// Archives tells that this agent is to archive a member's log.
+	// Archives says that this agent is to archive a member's log.
 	Archives bool `json:"archives"`
-	// Writer tells that this agent writes the archive; the others stand by.
+	// Writer says that this agent writes the archive; the others stand by.
 	Writer bool `json:"writer"`
 	// Waiting says why this agent does no jobs, in words; empty where it does.
 	Waiting string `json:"waiting,omitempty"`
@@ -116,7 +116,7 @@ type Backup struct {
 
 // RPO is what would be lost if everything but the repository burned now.
 type RPO struct {
-	// Known tells that Until means something: not before the first backup.
+	// Known says that Until means something: not before the first backup.
 	Known bool `json:"known"`
 	// Until is the time up to which every acknowledged write can be restored from
 	// the repository alone, by this host's clock. It also advances while nothing
@@ -146,7 +146,7 @@ type RTO struct {
 	Text string `json:"text"`
 }
 
-// Severity tells how soon a problem is to be looked at.
+// Severity says how soon a problem is to be looked at.
 type Severity string
 
 // The severities.
@@ -197,7 +197,7 @@ type Certificate struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// Ready tells whether everything that the agent promises holds now: no problem
+// Ready reports whether everything that the agent promises holds now: no problem
 // is critical. Why not is in the first one's text.
 func (s *Status) Ready() (bool, string) {
 	for _, p := range s.Problems {

@@ -284,7 +284,7 @@ func TestReadAtBoundsReadersUnderWay(t *testing.T) {
 	}
 }
 
-// waitingReaderAt tells how many reads were under way at once, each of which waits
+// waitingReaderAt says how many reads were under way at once, each of which waits
 // for hold.
 type waitingReaderAt struct {
 	io.ReaderAt

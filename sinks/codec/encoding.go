@@ -73,7 +73,7 @@ type Encoding struct {
 	HeaderSHA256 string `json:"header_sha256,omitempty"`
 }
 
-// Encrypted tells whether an identity is needed to read the object.
+// Encrypted reports whether an identity is needed to read the object.
 func (e Encoding) Encrypted() bool { return slices.Contains(e.Codecs, Age) }
 
 // Validate refuses an Encoding that no Writer gives, so that readers can rely

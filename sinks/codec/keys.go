@@ -114,7 +114,7 @@ func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T,
 	return keys, nil
 }
 
-// IsPassphrase tells whether an object with these recipients is opened by a passphrase,
+// IsPassphrase reports whether an object with these recipients is opened by a passphrase,
 // and by no key.
 func IsPassphrase(recipients []string) bool {
 	return slices.Equal(recipients, []string{passphraseName})

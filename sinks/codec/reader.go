@@ -314,7 +314,7 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// checkHeader tells whether the bytes before an encrypted payload are those
+// checkHeader reports whether the bytes before an encrypted payload are those
 // that were written.
 func checkHeader(header []byte, e Encoding) error {
 	if sum := sha256.Sum256(header); hex.EncodeToString(sum[:]) != e.HeaderSHA256 {

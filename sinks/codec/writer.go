@@ -260,7 +260,7 @@ func (w *Writer) Abort() {
 	}
 }
 
-// end stops the goroutines and lets go of the memory.
+// end stops the goroutines and releases the memory.
 func (w *Writer) end(err error) {
 	w.closed = true
 	w.cancel(err) // a nil error becomes context.Canceled, which cause knows

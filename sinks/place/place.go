@@ -24,7 +24,7 @@ type urlError struct{ error }
 
 func (e urlError) Unwrap() []error { return []error{ErrURL, e.error} }
 
-// Check tells whether raw names a place, without looking at it. Its error has
+// Check reports whether raw names a place, without looking at it. Its error has
 // ErrURL within, and no secrets.
 func Check(raw string) error {
 	_, _, err := parse(raw)
@@ -57,7 +57,7 @@ func safe(raw string) string {
 	return head
 }
 
-// PaysPerRequest tells whether each request to a place, by its URL or name, costs
+// PaysPerRequest reports whether each request to a place, by its URL or name, costs
 // money: then few large objects are better than many small ones.
 func PaysPerRequest(raw string) bool { return strings.HasPrefix(raw, "s3:") }
 

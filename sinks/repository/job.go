@@ -34,7 +34,7 @@ type JobResult struct {
 	Started  time.Time `json:"started"`  // by the holder's clock, as Finished
 	Finished time.Time `json:"finished"` // nothing depends on it
 	OK       bool      `json:"ok"`
-	// Skipped tells that nothing was done: a run of an earlier slot was under way.
+	// Skipped says that nothing was done: a run of an earlier slot was under way.
 	Skipped bool   `json:"skipped,omitempty"`
 	Text    string `json:"text,omitempty"`   // what was done, or why it failed, in a sentence
 	Backup  string `json:"backup,omitempty"` // the full snapshot that was made
@@ -240,7 +240,7 @@ func (r *Repository) Claimant(job, holder string, patience time.Duration) *Claim
 	return &Claimant{repo: r, job: job, holder: holder, patience: patience}
 }
 
-// Try tells whether the slot is this holder's: won now, or held from before.
+// Try reports whether the slot is this holder's: won now, or held from before.
 // Progress is any text that changes while whoever holds the slot gets on.
 //
 // Another's attempt is superseded when this claimant, in calls of Try on the
@@ -467,7 +467,7 @@ func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint6
 // not foreign.
 const leasesTried = 64
 
-// leasesCount tells whether a run of heartbeats is of those that are trusted, as far as
+// leasesCount reports whether a run of heartbeats is of those that are trusted, as far as
 // its end tells: nobody else decides where the numbers go on. One that goes on from a
 // known heartbeat is.
 func (r *Repository) leasesCount(ctx context.Context, from uint64, run [2]uint64) (bool, error) {

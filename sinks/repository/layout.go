@@ -192,7 +192,7 @@ func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineI
 }
 
 // ListTimelines lists the timelines that have a descriptor or an object, without those
-// that have a foreign descriptor, and tells whether there are more: of descriptors
+// that have a foreign descriptor, and reports whether there are more: of descriptors
 // those are listed that Budget keeps, and of timelines without one the first names.
 func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
 	if all, more, err = r.listTimelines(ctx); err != nil {

@@ -44,7 +44,7 @@ type Marker struct {
 // them: Damage tells. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	r := &Repository{sink: s, keys: keysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
-	// It is believed whoever signed it: it tells nothing but the ID, which every other
+	// It is believed whoever signed it: it says nothing but the ID, which every other
 	// signature names.
 	data, err := r.ReadBytes(ctx, MarkerName)
 	if err == nil {
@@ -104,7 +104,7 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	return made, err
 }
 
-// Damage tells what is wrong with the repository's marker; nil when it is
+// Damage says what is wrong with the repository's marker; nil when it is
 // whole. The backups are not affected.
 func (r *Repository) Damage() error { return r.damage }
 
@@ -182,7 +182,7 @@ func (r *Repository) write(ctx context.Context, name string, v any, lock bool) e
 type Full struct {
 	Timeline TimelineID
 	ID       string
-	// Complete tells that there is a manifest, without which it is not a
+	// Complete says that there is a manifest, without which it is not a
 	// backup but what an interrupted run left.
 	Complete bool
 	Objects  []sinks.Object

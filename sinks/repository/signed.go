@@ -93,7 +93,7 @@ func Of(s sinks.Sink) (*Repository, error) {
 	}
 }
 
-// Checks tells whether signatures are checked here.
+// Checks reports whether signatures are checked here.
 func (r *Repository) Checks() bool { return r.keys.Trust != nil }
 
 // mayTrust refuses a repository without a marker where signatures are checked: each is
@@ -295,7 +295,7 @@ func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], 
 	}
 }
 
-// isForeign tells whether the document called name is foreign, or cannot be read as one
+// isForeign reports whether the document called name is foreign, or cannot be read as one
 // of anybody. One that is gone is not.
 func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
 	if !r.Checks() || r.isOwn(name) {
@@ -322,13 +322,13 @@ func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// Counts tells whether the document called name is not foreign.
+// Counts reports whether the document called name is not foreign.
 func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
 	foreign, err := r.isForeign(ctx, name)
 	return !foreign, err
 }
 
-// isOwn tells whether a listing found the document to be a trusted one's.
+// isOwn reports whether a listing found the document to be a trusted one's.
 func (r *Repository) isOwn(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 
 // Attempts are what is there of one backup that several may have attempted.
 type Attempts struct {
-	// Complete tells that it has a manifest, which is not foreign.
+	// Complete says that it has a manifest, which is not foreign.
 	Complete bool
 	// Numbers are those of the attempts that left an object, in no order.
 	Numbers []int
 }
 
-// Has tells whether an attempt left an object.
+// Has reports whether an attempt left an object.
 func (a Attempts) Has(attempt int) bool { return slices.Contains(a.Numbers, attempt) }
 
 // Attempts lists what is there of one backup.

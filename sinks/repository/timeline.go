@@ -47,7 +47,7 @@ func (r *Repository) Timeline(ctx context.Context, id TimelineID) (Timeline, err
 }
 
 // OpenTimeline writes t's descriptor. Where another writer was first the
-// error is sinks.ErrExists, and Timeline tells what the other one wrote.
+// error is sinks.ErrExists, and Timeline says what the other one wrote.
 func (r *Repository) OpenTimeline(ctx context.Context, t Timeline) error {
 	t.Format = Format
 	return r.WriteDocument(ctx, TimelineName(t.ID), t)
@@ -167,7 +167,7 @@ func tooManyMarks(t TimelineID) error {
 	return fmt.Errorf("timeline %s has more than %d marks that end it: remove those that nobody made", t, maxMarks)
 }
 
-// Superseded tells whether timeline t has ended, and by what. Damage is
+// Superseded reports whether timeline t has ended, and by what. Damage is
 // ErrAltered: in doubt the timeline has ended. Foreign marks are passed over.
 func (r *Repository) Superseded(ctx context.Context, t TimelineID) (Superseded, bool, error) {
 	ended, _, err := r.ending(ctx, t)
@@ -205,7 +205,7 @@ func (r *Repository) ending(ctx context.Context, t TimelineID) (ended *Supersede
 	return nil, marks, nil // nobody writes more: whatever is behind these is a stray object
 }
 
-// undone tells whether the recovery that opened t was taken back.
+// undone reports whether the recovery that opened t was taken back.
 func (r *Repository) undone(ctx context.Context, t TimelineID) (bool, error) {
 	for n := range maxMarks {
 		s, err := r.ReadSuperseded(ctx, SupersededName(t, n+1))

@@ -81,7 +81,7 @@ func (s *Sink) explain(op operation, name string, err error) error {
 	return f
 }
 
-// reason is why an attempt failed; tried tells how long it did.
+// reason is why an attempt failed; tried says how long it did.
 func (s *Sink) reason(op operation, name string, err error, tried string) (cause string, kind error) {
 	status, code, message := answer(err)
 	if status == 0 {

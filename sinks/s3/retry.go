@@ -34,7 +34,7 @@ func (c Config) setRetries(o *s3.Options) {
 	})
 }
 
-// passes tells what is tried again, beyond what the SDK does by itself, and what is
+// passes says what is tried again, beyond what the SDK does by itself, and what is
 // not though the SDK would: time mends no certificate.
 func passes(err error) aws.Ternary {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

@@ -54,7 +54,7 @@ type Sink struct {
 var _ sinks.Sink = (*Sink)(nil)
 
 // Open prepares the sink and speaks to nobody but, where credentials come from
-// one, the machine's metadata service: the first request tells whether the
+// one, the machine's metadata service: the first request reports whether the
 // place is there.
 func Open(ctx context.Context, c Config) (*Sink, error) {
 	s := &Sink{config: c, probing: make(chan struct{}, 1)}

@@ -1,4 +1,4 @@
-// Package signing signs what a repository holds, and tells whether somebody who is
+// Package signing signs what a repository holds, and reports whether somebody who is
 // trusted signed it. Keys, signatures and lists of trusted keys are OpenSSH's, so that
 // ssh-keygen makes and checks all of them.
 package signing

@@ -182,7 +182,7 @@ func parseTime(value string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q: want a time in UTC with a Z at its end, such as 20260131Z or 20260131235900Z: without it, it is another time on each host", value)
 }
 
-// permits tells whether a key may sign in a namespace, at a time; an empty namespace is
+// permits reports whether a key may sign in a namespace, at a time; an empty namespace is
 // any that it may sign in.
 func (t *Trust) permits(key ssh.PublicKey, namespace string, at time.Time) error {
 	name := ssh.FingerprintSHA256(key)

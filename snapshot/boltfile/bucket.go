@@ -250,7 +250,7 @@ func (c *Cursor) load(id uint64) (*Page, error) {
 	return p, nil
 }
 
-// valid tells whether the cursor is at an element.
+// valid reports whether the cursor is at an element.
 func (c *Cursor) valid() bool {
 	if len(c.stack) == 0 {
 		return false

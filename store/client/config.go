@@ -129,7 +129,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// wantsTLS tells whether an endpoint without a scheme is asked with TLS.
+// wantsTLS reports whether an endpoint without a scheme is asked with TLS.
 func (c Config) wantsTLS() bool {
 	return c.SecureTransport || c.InsecureSkipTLSVerify ||
 		c.CACert != "" || c.Cert != "" || c.ServerName != ""

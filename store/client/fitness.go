@@ -84,7 +84,7 @@ func (c *Client) readNothing(ctx context.Context, e *endpoint) error {
 	})
 }
 
-// dialEndpoint tells whether anything listens at the address.
+// dialEndpoint reports whether anything listens at the address.
 func dialEndpoint(ctx context.Context, e *endpoint) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, e.at.network, e.at.addr)
 	if err != nil {

@@ -334,7 +334,7 @@ func parseAlarms(errors []string) []Alarm {
 	return alarms
 }
 
-// suspect tells whether a CORRUPT alarm is about this member, or about one
+// suspect reports whether a CORRUPT alarm is about this member, or about one
 // that etcd could not name.
 func (m MemberStatus) suspect() bool {
 	for _, a := range m.Alarms {

@@ -217,7 +217,7 @@ func Names(path string) ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// ReadDir tells what is in a folder, in the order of the names.
+// ReadDir says what is in a folder, in the order of the names.
 func ReadDir(path string) (all []fs.DirEntry, err error) {
 	d, err := OpenDir(path)
 	if err != nil {

@@ -99,7 +99,7 @@ func check(path string) (place, error) {
 	return at, nil
 }
 
-// descriptor tells that a path is one of this process's open files, as a shell
+// descriptor says that a path is one of this process's open files, as a shell
 // gives <(…).
 func descriptor(path string) bool {
 	for _, folder := range []string{"/dev/fd/", "/proc/self/fd/"} {
@@ -144,7 +144,7 @@ func trusted() []int {
 	return all
 }
 
-// open tells that others than the owner may write.
+// open says that others than the owner may write.
 func open(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	own := ok && (st.Gid == 0 || st.Gid == st.Uid)

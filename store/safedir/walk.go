@@ -78,10 +78,10 @@ func newDir(fd int, path, shown string) (*Dir, error) {
 	return d, nil
 }
 
-// ours tells whether a user is root or the effective one.
+// ours reports whether a user is root or the effective one.
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
-// onlyOwner tells whether no other user than the owner may write to it, and no
+// onlyOwner reports whether no other user than the owner may write to it, and no
 // group but this process's own.
 func onlyOwner(st unix.Stat_t) bool {
 	return st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || int(st.Gid) == os.Getegid())
@@ -101,7 +101,7 @@ func (d *Dir) sub(name string) (*Dir, error) {
 	return s, nil
 }
 
-// follows tells whether a link in the folder may be followed.
+// follows reports whether a link in the folder may be followed.
 func (d *Dir) follows(name string) (bool, error) {
 	if !privileged || d.mine {
 		return true, nil
@@ -322,7 +322,7 @@ func (d *Dir) checkPrivate() error {
 var ErrLocked = errors.New("is locked by another process")
 
 // Lock takes the lock of a Private folder, or fails with ErrLocked. Closing the
-// file, or the end of the process, gives it up. gone tells that the folder was
+// file, or the end of the process, gives it up. gone says that the folder was
 // removed, or got another name, meanwhile: then the lock is worth nothing.
 func (d *Dir) Lock() (lock *os.File, gone bool, err error) {
 	fd, err := openat(d.fd(), LockName, unix.O_RDWR|unix.O_CREAT, 0o600)

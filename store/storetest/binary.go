@@ -194,7 +194,7 @@ func output(t testing.TB, path string, args ...string) string {
 	return stdout.String()
 }
 
-// Soak tells whether the long forms of tests are asked for: REQUORUM_SOAK=1, as
+// Soak reports whether the long forms of tests are asked for: REQUORUM_SOAK=1, as
 // `make soak` sets it.
 func Soak() bool { return os.Getenv("REQUORUM_SOAK") == "1" }
 

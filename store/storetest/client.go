@@ -117,7 +117,7 @@ var etcdRepeats = map[string]bool{
 	"/etcdserverpb.Lease/LeaseGrant": true, "/etcdserverpb.Lease/LeaseRevoke": true,
 }
 
-// passing tells whether a member itself answered that it cannot do something now.
+// passing reports whether a member itself answered that it cannot do something now.
 func passing(err error) bool {
 	return errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyRequests) ||
 		status.Code(err) == codes.Unavailable && strings.HasPrefix(status.Convert(err).Message(), "etcdserver: ")
@@ -225,7 +225,7 @@ func writePEM(t testing.TB, path, kind string, der []byte) {
 	}
 }
 
-// owners tells which of the processes made loopback connections, by the ends that
+// owners says which of the processes made loopback connections, by the ends that
 // were accepted; those that none made are left out. Who asks is not in the bytes
 // (they may be TLS), and all members come from one address.
 func owners(accepted []net.Conn, pids []int) map[net.Conn]int {

@@ -453,7 +453,7 @@ const (
 
 // Reconfigure changes a cluster's members, and tries again: a young cluster refuses
 // for 5 s, and raft drops a change that comes before the one before it is applied,
-// without a word to who waits for it. An error that is among done tells that an
+// without a word to who waits for it. An error that is among done says that an
 // earlier try had done it.
 func Reconfigure(t testing.TB, change func(context.Context) error, done ...error) {
 	t.Helper()

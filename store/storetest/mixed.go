@@ -189,7 +189,7 @@ func (m *Mixed) WaitFor(t testing.TB, part float64) {
 
 func (m *Mixed) reached(part float64) bool { return float64(m.Done()) >= part*float64(m.options.Ops) }
 
-// Over tells whether all requests have been made, and the rest has happened:
+// Over reports whether all requests have been made, and the rest has happened:
 // Wait returns soon.
 func (m *Mixed) Over() bool { return m.reached(1) && m.scripted.Load() }
 

@@ -295,7 +295,7 @@ func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
 	return s
 }
 
-// traced tells whether a debugger has all threads of a process.
+// traced reports whether a debugger has all threads of a process.
 func traced(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(threads) == 0 {
@@ -334,7 +334,7 @@ func (s *SlowDisk) end() {
 		return
 	}
 	s.ended = true
-	_ = s.tracer.Process.Signal(syscall.SIGTERM) // it lets go of the member; it may have ended with it
+	_ = s.tracer.Process.Signal(syscall.SIGTERM) // it releases the member; it may have ended with it
 	_ = s.tracer.Wait()                          // by the signal
 }
 
@@ -353,7 +353,7 @@ func (c *Cluster) Freeze(t testing.TB, i int) {
 	}
 }
 
-// stands tells that no thread of a process runs (proc(5), stat: the state follows the
+// stands says that no thread of a process runs (proc(5), stat: the state follows the
 // name in parentheses).
 func stands(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

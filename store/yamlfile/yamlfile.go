@@ -31,10 +31,10 @@ type Places struct {
 // File is the name of the file.
 func (p *Places) File() string { return p.name }
 
-// Given tells whether a key, such as "archive.enabled", stands in the file.
+// Given reports whether a key, such as "archive.enabled", stands in the file.
 func (p *Places) Given(key string) bool { return p.lines[key] > 0 }
 
-// Bad tells whether the value of a key could not be read, and so is not judged.
+// Bad reports whether the value of a key could not be read, and so is not judged.
 func (p *Places) Bad(key string) bool { return p.bad[key] }
 
 // Place is the file and the line of a key, or of the next one above it that
@@ -80,7 +80,7 @@ type decoder struct {
 
 // Read fills to, a pointer to a struct with yaml tags that holds the defaults, from
 // the bytes of a file. guide is the page that has all its keys. What it returns
-// tells where each key stands; it is nil where nothing could be read.
+// says where each key stands; it is nil where nothing could be read.
 func Read(data []byte, name, guide string, to any, mayBeEmpty ...string) (*Places, []error) {
 	d := &decoder{Places: &Places{name: name, lines: map[string]int{}, bad: map[string]bool{}}, guide: guide, mayBeEmpty: mayBeEmpty}
 	faults, readable := d.decode(data, reflect.ValueOf(to).Elem())

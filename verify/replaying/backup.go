@@ -101,7 +101,7 @@ func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p pro
 	return nil
 }
 
-// differs tells whether two databases are another, as opposed to a log that
+// differs reports whether two databases are another, as opposed to a log that
 // cannot be replayed.
 func differs(all []report.Finding) bool {
 	return slices.ContainsFunc(all, func(f report.Finding) bool { return f.Kind == report.KindDifference || f.Kind == report.KindHash })

@@ -100,7 +100,7 @@ func (c *comparison) unreplicated(bucket string, p pair) bool {
 	return false
 }
 
-// sameButPassword tells whether nothing but the hash of a user's password differs.
+// sameButPassword reports whether nothing but the hash of a user's password differs.
 func sameButPassword(p pair) bool {
 	var users [2]authpb.User
 	for i := range users {

@@ -16,7 +16,7 @@ import (
 // gave.
 type Newest struct {
 	Check report.Check
-	// LogAfter tells whether the log goes beyond that snapshot. Where it does not,
+	// LogAfter reports whether the log goes beyond that snapshot. Where it does not,
 	// there is no check.
 	LogAfter bool
 	// Rebuilt is what a restore of the newest point gives; the check's phases are

@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// HasBase tells whether there is anything to begin from, so that Check can prove m: it
+// HasBase reports whether there is anything to begin from, so that Check can prove m: it
 // lists the log, and reads no entry.
 func HasBase(ctx context.Context, repo *repository.Repository, c *snapshot.Catalog, m *snapshot.Manifest, identities ...age.Identity) (bool, error) {
 	h, err := walreplay.NewArchives(repo, identities...).History(ctx, c, m.Timeline)
@@ -56,7 +56,7 @@ func empty() *walreplay.Base {
 	return &walreplay.Base{Name: "the empty database before the first entry", Facts: snapshot.Facts{Revision: 1}}
 }
 
-// branched tells whether a timeline is known to have begun with a restore: its
+// branched reports whether a timeline is known to have begun with a restore: its
 // log then begins with the first entry too, but not from nothing.
 func branched(c *snapshot.Catalog, t repository.TimelineID) bool {
 	return slices.ContainsFunc(c.Timelines, func(l repository.Timeline) bool { return l.ID == t && l.Parent != nil }) ||
@@ -68,7 +68,7 @@ func notYet(m *snapshot.Manifest) string {
 	return fmt.Sprintf("not yet: a replay needs two full snapshots of this timeline and the log between them, and before this one, of %s, there is none: the next one is proved from it", m.Started.UTC().Format(time.RFC3339))
 }
 
-// isFirst tells that nothing in its timeline is before m, nor was found damaged.
+// isFirst says that nothing in its timeline is before m, nor was found damaged.
 func isFirst(c *snapshot.Catalog, m *snapshot.Manifest) bool {
 	return !slices.ContainsFunc(c.Manifests, func(o *snapshot.Manifest) bool {
 		return o.Timeline == m.Timeline && o.Facts.RaftIndex < m.Facts.RaftIndex

@@ -122,7 +122,7 @@ func ParseLevel(s string) (Level, error) {
 	return "", fmt.Errorf("no level %q: use one of %s", s, strings.Join(LevelNames(), ", "))
 }
 
-// Includes tells whether proving r means to prove other as well.
+// Includes reports whether proving r means to prove other as well.
 func (r Level) Includes(other Level) bool {
 	return slices.Index(Levels(), other) <= slices.Index(Levels(), r) && slices.Contains(Levels(), other)
 }

@@ -132,7 +132,7 @@ func (p *proving) insist(ctx context.Context, do func(context.Context) error) er
 	}
 }
 
-// interrupted tells that there was no answer, or none in time.
+// interrupted says that there was no answer, or none in time.
 func interrupted(err error) bool {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded, codes.ResourceExhausted, codes.Unavailable, codes.Canceled:
@@ -142,7 +142,7 @@ func interrupted(err error) bool {
 	}
 }
 
-// refused tells that the cluster answered, and does not allow it.
+// refused says that the cluster answered, and does not allow it.
 func refused(err error) bool {
 	return errors.Is(err, client.ErrLogin) || errors.Is(err, client.ErrPermission) ||
 		errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied)

@@ -115,7 +115,7 @@ func TestPromise4KilledDrillIsRemovedByTheNext(t *testing.T) {
 	}
 }
 
-// locked tells whether a process has a database open.
+// locked reports whether a process has a database open.
 func locked(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := os.Open(path)

@@ -11,7 +11,7 @@
 //  2. The wait is bounded, and says at any time which member is waited for and why.
 //  3. What Prove writes is below one prefix of its own, /requorum-proof-…, is bound
 //     to a lease of half a minute, and is deleted in the end.
-//  4. A drill tells what is damaged from what could not be tried: no space, no port,
+//  4. A drill says what is damaged from what could not be tried: no space, no port,
 //     no memory and no time are Unchecked, never Damaged.
 //  5. Nothing of a drill remains, also after a failure or a cancellation. The image
 //     is only read; passwords in it stay unknown and are not needed.
@@ -55,7 +55,7 @@ type Request struct {
 	// Client reaches the new members; ClientURLs are those of each member by its
 	// name, where they are known: they are asked beside Client.Endpoints, and who
 	// does not answer is then called by its name. From 3.7 on, with authentication on
-	// and nobody to log in as, nothing else tells who a member is.
+	// and nobody to log in as, nothing else says who a member is.
 	Client     client.Config
 	ClientURLs map[string][]string
 	ClusterID  snapshot.ID
@@ -265,7 +265,7 @@ type MemberReport struct {
 	HashKV   snapshot.HashKV `json:"hash_kv,omitzero"`
 }
 
-// Complete tells whether all members served and everything was looked at.
+// Complete reports whether all members served and everything was looked at.
 func (r *Report) Complete() bool { return len(r.Missing)+len(r.Unproved)+len(r.Wrong) == 0 }
 
 // NoQuorumError says that no quorum served in time.

@@ -32,7 +32,7 @@ func noting(t *testing.T) (command []string, pid func() int) {
 	}
 }
 
-// noted tells whether a command of noting has begun.
+// noted reports whether a command of noting has begun.
 func noted(command []string) bool {
 	_, err := os.Stat(command[len(command)-1])
 	return err == nil

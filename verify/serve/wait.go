@@ -117,7 +117,7 @@ func (p *proving) look(ctx context.Context) []Missing {
 	return missing
 }
 
-// survey asks everybody. Etcd from 3.7 on tells who it is only to those who log in,
+// survey asks everybody. Etcd from 3.7 on says who it is only to those who log in,
 // where authentication is on.
 func (p *proving) survey(ctx context.Context) client.Survey {
 	// That none answers, or that others do, is seen in what it returns.
@@ -135,7 +135,7 @@ func (p *proving) survey(ctx context.Context) client.Survey {
 	return survey
 }
 
-// is tells whether an answer is by the member, in the new cluster.
+// is reports whether an answer is by the member, in the new cluster.
 func (p *proving) is(m *member, s client.MemberStatus) bool {
 	return s.MemberID == uint64(m.ID) && s.ClusterID == uint64(p.ClusterID)
 }
@@ -167,7 +167,7 @@ func (p *proving) ask(ctx context.Context, m *member) {
 
 // confirm makes a member ask its quorum, without a login and without an entry in
 // the log: etcd confirms that it is up to date before it looks at a login, and
-// refuses this one. How it does tells whether authentication is on.
+// refuses this one. How it does reports whether authentication is on.
 func (p *proving) confirm(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, p.Client.CommandTimeout)
 	defer cancel()

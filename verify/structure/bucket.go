@@ -348,7 +348,7 @@ func (c *check) version(where, what string, value []byte) *semver.Version {
 	return v
 }
 
-// isNewer tells whether an etcd wrote the database that this package does not
+// isNewer reports whether an etcd wrote the database that this package does not
 // know.
 func (m *metaBucket) isNewer() bool {
 	return m.storage != nil && newestKnown.LessThan(semver.Version{Major: m.storage.Major, Minor: m.storage.Minor})
@@ -487,7 +487,7 @@ func (c *check) leaseRow(where string, key, value []byte) {
 	}
 }
 
-// hasLease tells whether a lease exists.
+// hasLease reports whether a lease exists.
 func (d *contents) hasLease(id int64) bool {
 	_, found := slices.BinarySearch(d.leases, uint64(id))
 	return found

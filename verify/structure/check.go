@@ -269,7 +269,7 @@ func (f *findings) add(kind report.Kind, where, format string, args ...any) {
 	f.list = append(f.list, report.Finding{Kind: kind, Where: where, Text: fmt.Sprintf(format, args...)})
 }
 
-// room tells whether another one would be kept.
+// room reports whether another one would be kept.
 func (f *findings) room() bool { return len(f.list) < f.most }
 
 // join takes over the findings of another collection.

@@ -174,7 +174,7 @@ func sound(t testing.TB, db []byte, o Options) Result {
 	return r
 }
 
-// hasFinding tells whether there is one of the kind with the text, in its place
+// hasFinding reports whether there is one of the kind with the text, in its place
 // or its words.
 func hasFinding(r Result, kind report.Kind, text string) bool {
 	for _, f := range r.Findings {

@@ -460,7 +460,7 @@ type history struct {
 
 const noPiece = math.MaxUint32
 
-// tear tells that rows are missing from here on, whose page or bytes are a fault
+// tear says that rows are missing from here on, whose page or bytes are a fault
 // of their own.
 func (h *history) tear() { h.torn, h.tornAfter, h.resync = true, h.main, true }
 
@@ -495,7 +495,7 @@ func (h *history) add(r *row) (sequence, ofKey string) {
 	return sequence, ofKey
 }
 
-// gap tells whether a revision is missing before a row. Above the compacted one
+// gap reports whether a revision is missing before a row. Above the compacted one
 // each transaction takes the next main revision, and each change in it the next
 // sub revision. The first one of an empty database is 2.
 func (h *history) gap(r *row) bool {
@@ -558,7 +558,7 @@ func (h *history) judge(before *slot, r *row) string {
 	return ""
 }
 
-// live counts the keys that are there at the newest revision, and tells whether
+// live counts the keys that are there at the newest revision, and reports whether
 // etcd's index has any: it takes a row that raises the revision for a key.
 func (h *history) live() (keys int64, any bool) {
 	h.keys.each(func(s *slot) {

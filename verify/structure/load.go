@@ -105,7 +105,7 @@ func (l *loader) load(ids []uint64) ([]loaded, error) {
 	return all, nil
 }
 
-// afford tells whether another page of that size can be one of the database's. Who
+// afford reports whether another page of that size can be one of the database's. Who
 // made a database up may let each of its pages extend over the same others:
 // reading them would never end.
 func (l *loader) afford(size uint64) bool {

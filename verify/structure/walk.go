@@ -269,7 +269,7 @@ func newPageMap(pages uint64) *pageMap {
 	return &pageMap{make([]uint64, (pages+63)/64), pages}
 }
 
-// set sets the bit of a page below the map's end, and tells whether it was not
+// set sets the bit of a page below the map's end, and reports whether it was not
 // set before.
 func (m *pageMap) set(id uint64) bool {
 	word, bit := &m.bits[id/64], uint64(1)<<(id%64)

@@ -33,7 +33,7 @@ type Signature struct {
 	Ed25519 []byte `json:"ed25519"` // in base64
 }
 
-// by tells whether one of the keys made the signature. Named tells that the
+// by reports whether one of the keys made the signature. Named says that the
 // signature claims to be by one of them.
 func (s *Signature) by(keys []ed25519.PublicKey, signed []byte) (ok, named bool) {
 	if s == nil {

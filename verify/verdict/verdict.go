@@ -3,7 +3,7 @@
 // What the package promises:
 //
 //  1. A verdict is an object that is written once, one for each backup and each log
-//     that a run of verify looked at; its name tells what was proved of which. It
+//     that a run of verify looked at; its name says what was proved of which. It
 //     binds what was proved to the bytes that were seen: it counts for a backup only
 //     while the backup's manifest is the same one, and so names the same stored bytes.
 //  2. One that is altered, moved, or of another repository is found. That one is
@@ -143,7 +143,7 @@ func (l List) Damaged(m *snapshot.Manifest) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Overrules tells that a proof reached a level that a damaged verdict did not: the one
+// Overrules says that a proof reached a level that a damaged verdict did not: the one
 // that failed then.
 func (s Subject) Overrules(damaged Subject) bool {
 	return slices.Index(report.Levels(), s.Reached) > slices.Index(report.Levels(), damaged.Reached)
@@ -160,12 +160,12 @@ func (l List) Best(m *snapshot.Manifest) (Entry, bool) {
 	return Entry{}, false
 }
 
-// about tells whether an entry counts and is of a backup.
+// about reports whether an entry counts and is of a backup.
 func (e Entry) about(m *snapshot.Manifest) bool {
 	return e.Counts && e.Verdict.Timeline == m.Timeline && e.Verdict.Backup == m.ID
 }
 
-// proves tells whether a subject was proved up to a level, and is of the bytes
+// proves reports whether a subject was proved up to a level, and is of the bytes
 // that m names and was read from.
 func (s Subject) proves(m *snapshot.Manifest, level report.Level) bool {
 	if s.Status != report.Passed && s.Status != report.Unchecked || !s.Reached.Includes(level) {

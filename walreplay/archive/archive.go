@@ -249,7 +249,7 @@ const (
 	errorsKept = 64
 )
 
-// errorLog tells which errors were logged a moment ago.
+// errorLog says which errors were logged a moment ago.
 type errorLog struct {
 	mu   sync.Mutex
 	last map[string]time.Time

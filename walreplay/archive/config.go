@@ -210,7 +210,7 @@ type Log interface {
 	Overwritten() uint64
 	// Pinned are the bytes of purged files that this Log keeps from vanishing.
 	Pinned() int64
-	// DropPins lets go of them; lost tells that entries in them were not read.
+	// DropPins releases them; lost says that entries in them were not read.
 	DropPins() (lost bool)
 	Close() error
 }

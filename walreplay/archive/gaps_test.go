@@ -58,7 +58,7 @@ func (r *rig) recoverable() []walreplay.Range {
 	return slices.DeleteFunc(r.ranges(), func(one walreplay.Range) bool { return one.Gap })
 }
 
-// whole tells that all from the oldest full snapshot to the end can be restored.
+// whole says that all from the oldest full snapshot to the end can be restored.
 func (r *rig) whole() bool {
 	r.Helper()
 	ranges := r.recoverable()
@@ -89,7 +89,7 @@ func (r *rig) cutShort(name string) {
 	}
 }
 
-// lose takes a stored segment away that holds an entry, and tells what it held.
+// lose takes a stored segment away that holds an entry, and says what it held.
 func (r *rig) lose(index uint64) (first, last uint64) {
 	r.Helper()
 	h := r.holding(index)

@@ -43,7 +43,7 @@ func (s *session) spoolHeld(ctx context.Context) error {
 		if err := s.spoolAll(ctx); err != nil {
 			return err
 		}
-		// The log lets go of purged files when it is closed.
+		// The log releases purged files when it is closed.
 		if s.log.Pinned() == 0 || !s.queue.empty() {
 			return nil
 		}

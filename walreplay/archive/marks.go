@@ -36,7 +36,7 @@ func (s *session) addMarks(agreed []observation) {
 }
 
 // addStill keeps the last observation before the index moved on: on a quiet
-// cluster it tells when the next entry was not there yet. Its entry may be
+// cluster it says when the next entry was not there yet. Its entry may be
 // durable already; the mark then goes with the one behind it.
 func (s *session) addStill(o observation) {
 	if o.late || o.took > longestAnswer || o.index < s.captured.index || len(s.queue.marks) >= hintLimit || o.time.Sub(s.marked.time).Abs() < markEvery {

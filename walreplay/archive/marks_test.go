@@ -39,7 +39,7 @@ func (r *rig) marks() (all []raftlog.Mark) {
 }
 
 // An archiver that reads the log later than it was written writes no marks for
-// what it catches up with: each mark tells when its entry was the last one
+// what it catches up with: each mark says when its entry was the last one
 // applied, and never when it was read.
 func TestNoMarksForEntriesReadLate(t *testing.T) {
 	inFakeTime(t, 1, func(t *testing.T, r *rig) {

@@ -120,7 +120,7 @@ func (q *queue) drop(through uint64) {
 		n++
 	}
 	if n == len(q.entries) {
-		q.entries = nil // lets go of the memory as well
+		q.entries = nil // releases the memory as well
 	} else {
 		q.entries = q.entries[n:]
 	}

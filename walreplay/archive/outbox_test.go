@@ -98,7 +98,7 @@ func TestPromise2SpoolAfterAnothersChainStart(t *testing.T) {
 }
 
 // Promise 2: an archive whose chain began anew behind a gap is not continued by what was
-// spooled on the chain before. Where the member's log no longer tells that it goes on
+// spooled on the chain before. Where the member's log no longer says that it goes on
 // there, a full snapshot is due, since no log leads from one chain to the other.
 func TestPromise2SpoolOfAnotherChain(t *testing.T) {
 	t.Run("purged", func(t *testing.T) { spoolOfAnotherChain(t, true) })

@@ -139,7 +139,7 @@ func (a *running) snapshots() []Gap {
 	return slices.Clone(a.gaps)
 }
 
-// raised tells whether an alarm ever was.
+// raised reports whether an alarm ever was.
 func (a *running) raised(name Alarm) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -246,7 +246,7 @@ func (s *session) small(ctx context.Context, now time.Time) {
 	}
 }
 
-// close lets go of the files, and ends what is under way beside the loop.
+// close releases the files, and ends what is under way beside the loop.
 func (s *session) close() error {
 	s.dropSearch()
 	return s.closeLog()

@@ -124,7 +124,7 @@ func (d *decoded) decodeChange() {
 	d.change = c
 }
 
-// moves tells whether the entry may move the revision.
+// moves reports whether the entry may move the revision.
 func (d *decoded) moves() bool {
 	r := d.request
 	return d.plain || r != nil && (r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.LeaseRevoke != nil)
@@ -158,7 +158,7 @@ func known(r *pb.InternalRaftRequest) error {
 	return nil
 }
 
-// stranger tells whether the message itself, without those in it, has fields
+// stranger reports whether the message itself, without those in it, has fields
 // that are not known.
 func stranger(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) != 0 }
 
@@ -238,7 +238,7 @@ const (
 // kindPut is the one of v3 that is told without a look at requestKinds.
 const kindPut = "put"
 
-// Kind tells what an entry is, for messages and for counting. It looks at the
+// Kind says what an entry is, for messages and for counting. It looks at the
 // outside of the request only. The error says why it is KindUnknown.
 func Kind(e raftlog.Entry) (string, error) {
 	switch e.Type {

@@ -82,7 +82,7 @@ func openDirect(path string, hooks backend.Hooks) (*direct, error) {
 	return d, nil
 }
 
-// commit begins to put everything into the file; await tells how it went. Before
+// commit begins to put everything into the file; await says how it went. Before
 // that there must not be another one.
 func (d *direct) commit() error {
 	if d.hooks != nil {
@@ -283,7 +283,7 @@ func (t directTx) UnsafeDeleteBucket(b backend.Bucket) {
 	}
 }
 
-// behind tells which buckets the writer changes: those whose rows come by the
+// behind says which buckets the writer changes: those whose rows come by the
 // thousand.
 func behind(b backend.Bucket) bool {
 	return b.ID() == schema.Key.ID() || b.ID() == schema.Lease.ID() || b.ID() == schema.Meta.ID()

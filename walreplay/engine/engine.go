@@ -155,7 +155,7 @@ func Open(ctx context.Context, path string, o Options) (*Engine, error) {
 	return r, nil
 }
 
-// Has tells whether a key from key on, and before end, has a value; of a nil end, key
+// Has reports whether a key from key on, and before end, has a value; of a nil end, key
 // itself.
 func (r *Engine) Has(ctx context.Context, key, end []byte) (has bool, err error) {
 	defer rescue(&err)

@@ -18,7 +18,7 @@ import (
 // no warning.
 const applyFailed = "failed to apply request"
 
-// isHistory tells whether a warning is of what the members met too.
+// isHistory reports whether a warning is of what the members met too.
 func isHistory(message string) bool {
 	switch message {
 	case applyFailed,

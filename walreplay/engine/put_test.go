@@ -66,7 +66,7 @@ func TestPromise2PlainPuts(t *testing.T) {
 	}
 }
 
-// comparePut tells whether data is a plain put, and fails when protobuf reads
+// comparePut reports whether data is a plain put, and fails when protobuf reads
 // another one.
 func comparePut(t *testing.T, data []byte) bool {
 	t.Helper()

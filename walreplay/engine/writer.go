@@ -90,7 +90,7 @@ func (w *writer) change(r row) {
 	}
 }
 
-// commit begins to put everything into the file. wait tells how it went.
+// commit begins to put everything into the file. wait says how it went.
 func (w *writer) commit() { w.hand(work{commit: true}) }
 
 func (w *writer) hand(k work) {

@@ -33,7 +33,7 @@ func (e Entry) Raft() *raftpb.Entry {
 	return &raftpb.Entry{Index: &e.Index, Term: &e.Term, Type: e.Type.Enum(), Data: e.Data}
 }
 
-// Equal tells whether both are the same entry: index, term, type and data.
+// Equal reports whether both are the same entry: index, term, type and data.
 func (e Entry) Equal(o Entry) bool {
 	return e.Index == o.Index && e.Term == o.Term && e.Type == o.Type && bytes.Equal(e.Data, o.Data)
 }

@@ -42,7 +42,7 @@ func (l *Log) Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog
 	}
 }
 
-// Probe tells whether Entries could begin to read a range, from the beginnings of
+// Probe reports whether Entries could begin to read a range, from the beginnings of
 // the first and of the last segment. The error is as that of Entries.
 func (l *Log) Probe(ctx context.Context, first, last uint64) error {
 	r := &reading{log: l, next: max(1, first), last: last, avoided: map[repository.SegmentName]bool{}, unjoined: map[pair]bool{}}

@@ -98,7 +98,7 @@ func (h Header) name() repository.SegmentName {
 // Size is the size of the whole object in bytes.
 func (h Header) Size() int64 { return HeaderSize + h.Object.StoredSize }
 
-// Holds tells whether the segment has the entry at index.
+// Holds reports whether the segment has the entry at index.
 func (h Header) Holds(index uint64) bool { return h.FirstIndex <= index && index <= h.LastIndex }
 
 // validate refuses a header that Encode does not write, so that readers can

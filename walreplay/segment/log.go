@@ -282,7 +282,7 @@ func (l *Log) readGaps(ctx context.Context, v *view) error {
 	return nil
 }
 
-// unusable tells what makes an object useless and hides nothing else.
+// unusable says what makes an object useless and hides nothing else.
 func unusable(err error) bool { return isDamage(err) || errors.Is(err, snapshot.ErrNewerFormat) }
 
 // current is what is listed now.
@@ -299,7 +299,7 @@ func (l *Log) spoil(name repository.SegmentName, err error) {
 	l.bodies[name] = err
 }
 
-// spoiled tells whether that is known of a segment.
+// spoiled reports whether that is known of a segment.
 func (l *Log) spoiled(name repository.SegmentName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

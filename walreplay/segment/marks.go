@@ -117,7 +117,7 @@ func (l *Log) marked(segments []Header) []Header {
 	return all
 }
 
-// replaced tells whether one of the merged segments replaces h.
+// replaced reports whether one of the merged segments replaces h.
 func replaced(h Header, merged []Header) bool {
 	for _, m := range merged {
 		if m.FirstIndex > h.FirstIndex {
@@ -322,7 +322,7 @@ func (l *Log) at(ctx context.Context, marked []Header, t time.Time) (low, high *
 	return low, high, nil
 }
 
-// isLow tells whether m is a better mark below a time: of a higher index, or,
+// isLow reports whether m is a better mark below a time: of a higher index, or,
 // with an equal one, nearer to the time.
 func isLow(m raftlog.Mark, best *raftlog.Mark) bool {
 	return best == nil || cmp.Or(cmp.Compare(m.Index, best.Index), m.Time.Compare(best.Time)) > 0

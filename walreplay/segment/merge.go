@@ -74,7 +74,7 @@ type MergeConfig struct {
 
 // MergeReport is what one call did.
 type MergeReport struct {
-	// Worked tells that there was something to do and that it was this host's.
+	// Worked says that there was something to do and that it was this host's.
 	Worked  bool
 	Merged  []Header // what was stored
 	Sources int      // how many segments it was made of

@@ -69,10 +69,10 @@ func (l *listing) seen(o sinks.Object) {
 	}
 }
 
-// old tells whether the sink has kept an object for longer than d.
+// old reports whether the sink has kept an object for longer than d.
 func (l *listing) old(o sinks.Object, d time.Duration) bool { return l.now.Sub(o.ModTime) >= d }
 
-// isEnd tells whether s is the newest that archivers wrote.
+// isEnd reports whether s is the newest that archivers wrote.
 func (l *listing) isEnd(s repository.Segment) bool {
 	zero := l.levels[0]
 	return s.Level == 0 && len(zero) > 0 && s.First == zero[len(zero)-1].First

@@ -214,7 +214,7 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 	return nil
 }
 
-// contains tells whether a segment that was read holds all of i: the chain's value
+// contains reports whether a segment that was read holds all of i: the chain's value
 // on both sides is the same, so the entries between are; and of the marks of these
 // entries, and of the one before them, as many at least are there, from the time of
 // i's first to that of its last.

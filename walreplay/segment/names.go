@@ -32,7 +32,7 @@ func OpenNames(ctx context.Context, repo *repository.Repository, t repository.Ti
 // ErrNotAsNamed says that a segment is not what its name and its neighbours' told.
 var ErrNotAsNamed = errors.New("the log is not what its names say")
 
-// HidesReplaced tells that a log which OpenNames opened leaves merged segments out that
+// HidesReplaced says that a log which OpenNames opened leaves merged segments out that
 // larger ones replaced: OpenLog has them, to be compared with those.
 func (l *Log) HidesReplaced() bool {
 	l.refreshing.Lock()
@@ -217,7 +217,7 @@ func (l *Log) readEnds(ctx context.Context, v *view, objects map[string]reposito
 	return true, nil
 }
 
-// GoesOn tells that b goes on from where a ends, as far as their headers are known.
+// GoesOn says that b goes on from where a ends, as far as their headers are known.
 func (a Header) GoesOn(b Header) bool {
 	return b.FirstIndex-1 == a.LastIndex && !b.ChainStart && (!a.isRead() || !b.isRead() || b.Before == a.After)
 }
@@ -362,7 +362,7 @@ func (l *Log) nearTime(ctx context.Context, v *view, t time.Time) ([]Header, err
 	return l.near(ctx, v, around...)
 }
 
-// before tells that a segment was archived before a time, by its writer's clock.
+// before says that a segment was archived before a time, by its writer's clock.
 func (h Header) before(t time.Time) bool {
 	if h.Marks > 0 {
 		return h.LastMark.Before(t)
@@ -506,7 +506,7 @@ func lastByName(all []repository.Segment, i int) uint64 {
 	return math.MaxUint64
 }
 
-// continues tells that segments of level 0 go on right behind an index, without
+// continues says that segments of level 0 go on right behind an index, without
 // a break. Behind a break, one that begins before that index could be needed.
 func continues(index uint64, small []repository.Segment) bool {
 	if len(small) == 0 || small[0].First != index+1 {
@@ -520,7 +520,7 @@ func continues(index uint64, small []repository.Segment) bool {
 	return true
 }
 
-// follows tells that by its name next goes on from s, which so ends right before
+// follows says that by its name next goes on from s, which so ends right before
 // it.
 func follows(s, next repository.Segment) bool { return next.Previous == s.First }
 
@@ -538,7 +538,7 @@ func united(ranges []Range) []Range {
 	return all
 }
 
-// holds tells that united ranges hold all of r.
+// holds says that united ranges hold all of r.
 func holds(ranges []Range, r Range) bool {
 	i, found := slices.BinarySearchFunc(ranges, r.First, func(held Range, first uint64) int { return cmp.Compare(held.First, first) })
 	if !found {

@@ -80,7 +80,7 @@ func (v *view) arrange() {
 	}
 }
 
-// plain tells that the segments are of one chain, but for what is missing between.
+// plain says that the segments are of one chain, but for what is missing between.
 func (v *view) plain() bool {
 	var ranges []Range
 	chains := map[int]bool{}
@@ -117,7 +117,7 @@ func (v *view) findForks() {
 	slices.SortFunc(v.forks, func(a, b fork) int { return cmp.Compare(a.index, b.index) })
 }
 
-// sameChain tells whether two segments share a chain for certain.
+// sameChain reports whether two segments share a chain for certain.
 func (v *view) sameChain(a, b int) bool { return v.chains[a] == v.chains[b] }
 
 // related tells the same of segments by their headers.
@@ -201,7 +201,7 @@ func (s search) run() ways {
 	return w
 }
 
-// mayFollow tells whether b, which begins no earlier than a and no later than
+// mayFollow reports whether b, which begins no earlier than a and no later than
 // right behind it, can be what is read after a, as far as headers tell.
 func mayFollow(a, b Header) bool {
 	switch {

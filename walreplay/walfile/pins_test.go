@@ -41,7 +41,7 @@ func purge(t *testing.T, dir string, keep int) (bytes int64) {
 }
 
 // TestPins: what was purged and not read is read all the same, is accounted for,
-// and is let go of when it was read.
+// and is release when it was read.
 func TestPins(t *testing.T) {
 	tail, w, want := purgeable(t, TailOptions{})
 	gone := purge(t, w.dir, 2)

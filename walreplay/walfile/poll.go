@@ -119,7 +119,7 @@ func (t *Tail) read(ctx context.Context, s *segment, final bool) error {
 	return nil
 }
 
-// idle tells that nothing was written behind what was read. It spares the member
+// idle says that nothing was written behind what was read. It spares the member
 // a read of a whole buffer at each Poll.
 func (t *Tail) idle(s *segment) bool {
 	var b [4096]byte
@@ -140,7 +140,7 @@ func (t *Tail) idle(s *segment) bool {
 // each torn record; and once it has a successor, all of it has to be readable.
 const liveWindow = 4 << 20
 
-// ends tells what it means that no record can be read.
+// ends says what it means that no record can be read.
 func (t *Tail) ends(s *segment, size int64, final bool, why error) error {
 	file := filepath.Join(t.dir, s.name.String())
 	switch {
@@ -309,7 +309,7 @@ func (t *Tail) Pinned() int64 {
 	return bytes
 }
 
-// DropPins lets go of purged files. lost tells that there was something to read
+// DropPins releases purged files. lost says that there was something to read
 // in them: what is pending and not recorded as committed is dropped with them,
 // since it may have been overwritten there, and a later Poll gives a
 // *PurgedError, once.

@@ -95,7 +95,7 @@ func (r *reader) next() (record, error) {
 	return out, nil
 }
 
-// frame reads the next frame, with head and padding, and tells how long the
+// frame reads the next frame, with head and padding, and says how long the
 // record in it is.
 func (r *reader) frame() (whole []byte, length int64, err error) {
 	have, err := r.fill(frameHead)
@@ -124,7 +124,7 @@ func (r *reader) frame() (whole []byte, length int64, err error) {
 	return r.ahead[:size], length, nil
 }
 
-// fill reads until n bytes are ahead, and tells how many of them there are: fewer
+// fill reads until n bytes are ahead, and says how many of them there are: fewer
 // where the file ends.
 func (r *reader) fill(n int) (int, error) {
 	if len(r.ahead) >= n {

@@ -59,7 +59,7 @@ func TestReaderEqualsEtcds(t *testing.T) {
 	}
 }
 
-// compareReaders tells whether the end was no clean one.
+// compareReaders reports whether the end was no clean one.
 func compareReaders(t *testing.T, b []byte) bool {
 	t.Helper()
 	for _, keep := range []bool{false, true} {

@@ -55,7 +55,7 @@ func (r *resolver) termAt(index uint64) (uint64, bool) {
 	return r.base.Term, r.base.Term != 0 && index == r.base.Index
 }
 
-// hole tells whether an entry at index would leave a hole: a *GapError or a
+// hole reports whether an entry at index would leave a hole: a *GapError or a
 // *PurgedError, after which restart goes on behind it, or another error, when
 // nothing accounts for the hole. What may be stale before a hole is gone then.
 func (r *resolver) hole(index uint64) error {

@@ -58,7 +58,7 @@ type Tail struct {
 	pending  []raftlog.Entry
 	bytes    int64
 	released uint64
-	// floor is the highest index that is not wanted; watching tells that what is
+	// floor is the highest index that is not wanted; watching says that what is
 	// at or below it had been released when the records now read were written.
 	floor    uint64
 	watching bool
@@ -177,7 +177,7 @@ func (t *Tail) Term(index uint64) (uint64, bool) { return t.log.termAt(index) }
 // up to it entries are final, by raft's own record. It lags behind.
 func (t *Tail) Recorded() uint64 { return t.log.commit }
 
-// Full tells that PendingLimit is reached, or that a hole was told and pending
+// Full says that PendingLimit is reached, or that a hole was told and pending
 // entries are before it: there is more to read after a Release.
 func (t *Tail) Full() bool {
 	if t.told != nil {
@@ -215,7 +215,7 @@ func cost(e raftlog.Entry) int64 { return int64(len(e.Data)) + entryOverhead }
 // as committed was not, or the history restarted. 0: none was.
 func (t *Tail) Overwritten() uint64 { return t.overwritten }
 
-// Close lets go of all files. Pending entries stay.
+// Close releases all files. Pending entries stay.
 func (t *Tail) Close() error {
 	for _, s := range t.held {
 		s.file.Close()

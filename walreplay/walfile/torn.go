@@ -38,7 +38,7 @@ type finding struct {
 	misframed bool
 }
 
-// damaged tells that no crash of the member or of its machine left it like that.
+// damaged says that no crash of the member or of its machine left it like that.
 func (f finding) damaged() bool { return !f.nothing && (!f.torn || f.synced || f.misframed) }
 
 // examine looks at what begins at an offset where no record can be read, and to
@@ -100,7 +100,7 @@ func lastByte(file io.ReaderAt, from, size int64) (int64, error) {
 }
 
 // frameLength takes a frame's first 8 bytes apart: the lower 56 bits are the
-// record's length; the highest bit tells that there is padding, and the three
+// record's length; the highest bit says that there is padding, and the three
 // lowest of that byte how much.
 func frameLength(b []byte) (length, padding int64) {
 	word := binary.LittleEndian.Uint64(b)
@@ -110,7 +110,7 @@ func frameLength(b []byte) (length, padding int64) {
 	return int64(word & (1<<56 - 1)), padding
 }
 
-// zeroSector tells whether a sector's share of a frame that begins at offset at
+// zeroSector reports whether a sector's share of a frame that begins at offset at
 // is all zeros.
 func zeroSector(frame []byte, at int64) bool {
 	at += frameHead

@@ -24,7 +24,7 @@ type Ack struct {
 	At       time.Time
 }
 
-// Enough tells when a load is done: by the number of writes that were
+// Enough says when a load is done: by the number of writes that were
 // acknowledged, and the time since the first client began.
 type Enough func(acknowledged int, since time.Duration) bool
 

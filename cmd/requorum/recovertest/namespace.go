@@ -95,7 +95,7 @@ func (n namespace) kill(t testing.TB, find func(testing.TB) []int) {
 	}
 }
 
-// ended tells whether nothing is left of a process but what its parent asks for. A
+// ended reports whether nothing is left of a process but what its parent asks for. A
 // process whose first thread has ended is in no namespace any more, and keeps its
 // files and locks until the last one has.
 func ended(pid int) bool {

@@ -205,7 +205,7 @@ func (s *Site) ranges(t *testing.T) []walreplay.Range {
 	return list.Ranges
 }
 
-// broughtFrom tells whether a host rebuilt its member of something from there.
+// broughtFrom reports whether a host rebuilt its member of something from there.
 func broughtFrom(h recovery.HostReport, from string) bool {
 	for _, b := range h.Brought {
 		if strings.HasPrefix(b.From, from) || b.Owner == from {

@@ -74,7 +74,7 @@ func identity(t *testing.T) (text string, key age.Recipient) {
 	return identity.String(), identity.Recipient()
 }
 
-// TestReadable: a host tells what it can read of its repositories, and why not of
+// TestReadable: a host says what it can read of its repositories, and why not of
 // others: a key that is missing or another one, a folder that is not there, a server
 // that does not answer.
 func TestReadable(t *testing.T) {

@@ -240,7 +240,7 @@ func (e *strangeError) Error() string { return e.err.Error() }
 func (e *strangeError) Unwrap() error { return e.err }
 
 // ended waits for the command's end, and says why there was one: by what it printed, as
-// ssh does. answered tells whether somebody was there.
+// ssh does. answered reports whether somebody was there.
 func (l *line) ended(why error) (answered bool, _ error) {
 	l.end()
 	err := l.cmd.Wait()
@@ -420,7 +420,7 @@ func (c *Client) Resume(ctx context.Context) (*Done, error) {
 	return c.act(ctx, verbResume, nil)
 }
 
-// Rebuild builds the member's directories as a plan says, from where source tells that
+// Rebuild builds the member's directories as a plan says, from where source says that
 // the survivors' data lies. The run must have set the old data aside. It may be called
 // again after anything: what is there already is not brought or built again.
 func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, source RebuildSource) (*Rebuilt, error) {

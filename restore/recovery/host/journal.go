@@ -207,7 +207,7 @@ func (j *journal) Run() string {
 	return j.run
 }
 
-// Holds tells whether a run has the member itself.
+// Holds reports whether a run has the member itself.
 func (j *journal) Holds(run string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -70,7 +70,7 @@ func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
 	return h.mayStart(ctx)
 }
 
-// noMember tells whether the directories hold nothing of a member, not even what a
+// noMember reports whether the directories hold nothing of a member, not even what a
 // recovery leaves in the place of one.
 func noMember(dataDir, walDir string) (bool, error) {
 	for _, dir := range []string{filepath.Join(dataDir, "member"), walDir} {

@@ -131,7 +131,7 @@ func (q *request) check() error {
 	return nil
 }
 
-// names tells whether a member is among those that etcd's flag lists.
+// names reports whether a member is among those that etcd's flag lists.
 func names(initialCluster, member string) bool {
 	for part := range strings.SplitSeq(initialCluster, ",") {
 		if name, _, _ := strings.Cut(part, "="); strings.TrimSpace(name) == member {

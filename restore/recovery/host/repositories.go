@@ -175,7 +175,7 @@ func (h *host) tryOne(ctx context.Context, url string, identities []age.Identity
 	return try(ctx, o.Repository, identities)
 }
 
-// readSome reads as much of a piece as tells that it is there, and can be opened.
+// readSome reads as much of a piece as says that it is there, and can be opened.
 func readSome(ctx context.Context, repo *repository.Repository, p Stored, identities []age.Identity) error {
 	if p.Backup == "" {
 		return readSegment(ctx, repo, p.Timeline, identities)

@@ -50,7 +50,7 @@ func (w *route) String() string {
 	return strings.Join(from, ", and ")
 }
 
-// near tells whether all that the way needs lies on this host.
+// near reports whether all that the way needs lies on this host.
 func (w *route) near() bool {
 	return w.repository == nil && !slices.ContainsFunc(w.owners, func(o *owned) bool { return o.peer != nil })
 }

@@ -126,7 +126,7 @@ func (a *archived) see(index uint64, o Observation) {
 	}
 }
 
-// addHeld tells how far the log of each member was read, and the highest revision
+// addHeld says how far the log of each member was read, and the highest revision
 // that this timeline can have reached.
 func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog) error {
 	held := map[snapshot.ID]uint64{}
@@ -187,7 +187,7 @@ func (a *archived) follow(watched map[uint64]bool, first uint64) *follower {
 	return f
 }
 
-// goesOn tells whether the log after an index was archived without a gap.
+// goesOn reports whether the log after an index was archived without a gap.
 func (a *archived) goesOn(index uint64) bool {
 	n := len(a.archive.Log)
 	return n == 0 || a.archive.Log[n-1].First <= index+1

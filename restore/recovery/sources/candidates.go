@@ -158,7 +158,7 @@ func (r *ranking) loss(index uint64) Loss {
 	}
 }
 
-// sound tells whether nothing that it is made of is damaged or cut.
+// sound reports whether nothing that it is made of is damaged or cut.
 func (r *ranking) sound(c *Candidate) bool {
 	return !slices.ContainsFunc(c.Source.owners(), func(name string) bool {
 		s := r.source(name)
@@ -167,7 +167,7 @@ func (r *ranking) sound(c *Candidate) bool {
 	})
 }
 
-// eligible tells whether a candidate may be used without being named.
+// eligible reports whether a candidate may be used without being named.
 func (r *ranking) eligible(c *Candidate) bool {
 	owner := r.source(c.Name)
 	return c.Source != nil && (owner == nil || !r.removed(owner)) && (!r.timed || c.Kind == FromArchive) && (r.until == 0 || c.Source.Index == r.until)
@@ -202,7 +202,7 @@ func (r *ranking) compare(a, b Candidate) int {
 	)
 }
 
-// looksFurtherBack tells whether the point that is looked for in the log is more
+// looksFurtherBack reports whether the point that is looked for in the log is more
 // likely to be found in the one than in the other.
 func (r *ranking) looksFurtherBack(a, b *Candidate) bool {
 	return r.target.Searches() && a.Source.Base.Index < b.Source.Base.Index
@@ -412,7 +412,7 @@ func (c composer) next(owner *source, b Base, at *source, index uint64) (next *s
 	return next, last
 }
 
-// begins tells whether a range of a log goes on from a database: a member's own
+// begins reports whether a range of a log goes on from a database: a member's own
 // does, unless it holds another entry where the database ends; another's has to
 // hold the very entry that the database ends with.
 func (c composer) begins(owner *source, b Base, s *source, r Range) bool {

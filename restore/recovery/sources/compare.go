@@ -108,12 +108,12 @@ func again(ctx context.Context, r RebuildRequest, way Source, index uint64, name
 	return o, err
 }
 
-// Differ tells whether two of the outcomes do.
+// Differ reports whether two of the outcomes do.
 func (c *Comparison) Differ() bool {
 	return slices.ContainsFunc(c.Outcomes, func(o Outcome) bool { return !o.Same(c.Outcomes[0]) })
 }
 
-// Trusted tells whether the image's outcome is among those that agree.
+// Trusted reports whether the image's outcome is among those that agree.
 func (c *Comparison) Trusted() bool { return slices.Contains(c.Agree, c.Outcomes[0].Owner) }
 
 // String says what came out.

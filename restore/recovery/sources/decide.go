@@ -332,7 +332,7 @@ func (d *decision) rulesOf(c *Candidate) string {
 	return ""
 }
 
-// newFence tells which old voters cannot come back. A name that is declared dead may be
+// newFence says which old voters cannot come back. A name that is declared dead may be
 // that of several: a member that was removed, and the one that took its place. It may
 // be a host's that has no member of this cluster: then it counts for nothing.
 func newFence(f *Findings, steps []Membership, req *DecideRequest) (Fence, error) {

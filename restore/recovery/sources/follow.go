@@ -80,7 +80,7 @@ func (f *follower) visit(e logEntry) {
 	}
 }
 
-// moves tells whether an entry may have moved the revision.
+// moves reports whether an entry may have moved the revision.
 func moves(e raftlog.Entry) bool {
 	if e.Type != raftpb.EntryNormal {
 		return false
@@ -160,13 +160,13 @@ func (f *follower) finish(d *memberDir, err error) {
 	d.name()
 }
 
-// begins tells whether it is known who the members were before the log, or whether
+// begins reports whether it is known who the members were before the log, or whether
 // the log tells it from the first one on.
 func (d *memberDir) begins() bool {
 	return d.remains.newest() != nil || d.remains.Log.FirstIndex == 1
 }
 
-// unbroken tells whether every change of the members since then was seen.
+// unbroken reports whether every change of the members since then was seen.
 func (d *memberDir) unbroken() bool {
 	newest, last := d.remains.newest(), d.remains.Log.LastIndex
 	if newest == nil {

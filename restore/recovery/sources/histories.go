@@ -293,7 +293,7 @@ func leftover(h *history, all []*history) bool {
 	return false
 }
 
-// majorityOfItself tells whether the members are a majority of the voters that
+// majorityOfItself reports whether the members are a majority of the voters that
 // they themselves know.
 func majorityOfItself(h *history) bool {
 	steps := h.memberships()
@@ -315,7 +315,7 @@ func majorityOfItself(h *history) bool {
 	return true
 }
 
-// isAlternative tells whether an archived history that no member's data belongs to may
+// isAlternative reports whether an archived history that no member's data belongs to may
 // be the one that goes on: it is of the cluster that is recovered, it has not
 // ended, and it is neither older than the members' nor what theirs came from.
 func isAlternative(h *history, all []*history) bool {
@@ -340,7 +340,7 @@ func isAlternative(h *history, all []*history) bool {
 	return open
 }
 
-// descends tells whether a timeline came from another one.
+// descends reports whether a timeline came from another one.
 func descends(all []*history, child, ancestor repository.TimelineID) bool {
 	seen := map[repository.TimelineID]bool{}
 	for at := child; !seen[at]; {
@@ -408,7 +408,7 @@ func (h *history) remembered() []Membership {
 	return []Membership{newest}
 }
 
-// unchangedSince tells whether those that rank higher than a source hold all that
+// unchangedSince reports whether those that rank higher than a source hold all that
 // comes after its end, and no change of the members in it.
 func (h *history) unchangedSince(s *source) bool {
 	end := h.cut[s].index

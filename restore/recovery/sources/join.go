@@ -30,7 +30,7 @@ type logPair struct {
 	Parted *Parting
 }
 
-// Met tells whether there was anything to compare.
+// Met reports whether there was anything to compare.
 func (p logPair) Met() bool { return p.Last > 0 || p.Parted != nil }
 
 // compareLogs compares logs, each in the order of its indexes, of which some may be
@@ -73,7 +73,7 @@ func compareLogs(ctx context.Context, logs []iter.Seq2[logEntry, error], visit f
 type logHead struct {
 	next  func() (logEntry, error, bool)
 	entry logEntry
-	// summed tells that entry.Sum was made here.
+	// summed says that entry.Sum was made here.
 	summed bool
 	ended  bool
 }
@@ -138,7 +138,7 @@ func (m *logMerge) compare(at []int) {
 // data may have stayed there: a sum stands for it then.
 type logEntry struct {
 	raftlog.Entry
-	// Outline tells that Data is left out. Sum stands for it then, and Moves tells
+	// Outline says that Data is left out. Sum stands for it then, and Moves tells
 	// whether the entry may have moved the revision.
 	Outline bool
 	Sum     entrySum
@@ -158,7 +158,7 @@ func entrySumOf(data []byte) entrySum {
 // wholeEntry gives entries that have their data.
 func wholeEntry(e raftlog.Entry) logEntry { return logEntry{Entry: e} }
 
-// same tells whether two entries are the same. What it has to sum it keeps.
+// same reports whether two entries are the same. What it has to sum it keeps.
 func sameEntry(a, b *logHead) bool {
 	x, y := &a.entry, &b.entry
 	if !x.Outline && !y.Outline {

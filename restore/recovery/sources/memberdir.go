@@ -165,7 +165,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	return errors.Join(d.lookAtFiles(), d.lookAtEnd(filepath.Join(d.logDir(), log.Newest())))
 }
 
-// lookAtFiles tells what the folder tells beside the log's records.
+// lookAtFiles says what the folder tells beside the log's records.
 func (d *memberDir) lookAtFiles() error {
 	m := d.remains
 	list, err := safedir.ReadDir(d.logDir())
@@ -243,7 +243,7 @@ func (d *memberDir) compareWithin() {
 	}
 }
 
-// joins tells whether a log goes on from an index.
+// joins reports whether a log goes on from an index.
 func joins(all []Range, index uint64) bool {
 	return slices.ContainsFunc(all, func(s Range) bool { return s.First <= index+1 && index <= s.Last })
 }
@@ -273,7 +273,7 @@ func (d *memberDir) lookAtEnd(newest string) error {
 	return err
 }
 
-// endsWithData tells whether a file has no room behind its last record.
+// endsWithData reports whether a file has no room behind its last record.
 func endsWithData(path string, size int64) (_ bool, err error) {
 	f, err := safedir.Open(path)
 	if err != nil {

@@ -45,7 +45,7 @@ func membershipOf(f snapshot.Facts) Membership {
 	return s
 }
 
-// Known tells whether any member is.
+// Known reports whether any member is.
 func (s Membership) Known() bool { return len(s.Members) > 0 }
 
 // Clone shares nothing that Apply changes.
@@ -114,9 +114,9 @@ func (s *Membership) sort() {
 
 // MembershipChange is what an entry did to the membership.
 type MembershipChange struct {
-	// Voters tells that it may have changed who votes.
+	// Voters says that it may have changed who votes.
 	Voters bool
-	// Forced tells that no cluster agreed on it: a member that is started with
+	// Forced says that no cluster agreed on it: a member that is started with
 	// --force-new-cluster removes all others in its own log, with changes that no
 	// request asked for. From there on it is another history.
 	Forced bool
@@ -129,7 +129,7 @@ const (
 	kindV2Attributes = "v2-put"
 )
 
-// concernsMembership tells whether Apply may do anything with an entry.
+// concernsMembership reports whether Apply may do anything with an entry.
 func concernsMembership(e raftlog.Entry) bool {
 	if e.Type != raftpb.EntryNormal {
 		return true
@@ -253,7 +253,7 @@ const (
 )
 
 // describeV2 takes what etcd 3.5 writes: a PUT of the v2 API to
-// /0/members/<ID>/attributes. What cannot be read tells nothing.
+// /0/members/<ID>/attributes. What cannot be read says nothing.
 func (s *Membership) describeV2(data []byte) {
 	id, value, ok := v2Attributes(data)
 	var a etcd.Attributes

@@ -234,7 +234,7 @@ func TestPromise2AgainstAModel(t *testing.T) {
 	t.Logf("%d runs: %d proven, %d refused tails, %d that lost something, %d joined, %d other ways", runs, proven, refused, lost, joined, ways)
 }
 
-// unconnectable tells whether some logs have no index in common.
+// unconnectable reports whether some logs have no index in common.
 func unconnectable(s *scenario) bool {
 	for _, a := range s.logs {
 		for _, b := range s.logs {
@@ -246,7 +246,7 @@ func unconnectable(s *scenario) bool {
 	return false
 }
 
-// equal tells whether two ways end with the same entry and agree wherever both
+// equal reports whether two ways end with the same entry and agree wherever both
 // hold something, also in the term that the one's database ends with.
 func (s *scenario) equal(a, b *Source) bool {
 	if a.Index != b.Index || a.Term != b.Term || endOf(*b) != b.Index {

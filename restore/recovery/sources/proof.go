@@ -211,7 +211,7 @@ func (p *proof) findBeyond(bare []*Remains) {
 	}
 }
 
-// sharesMembers tells whether a database is of the cluster that the proof is about:
+// sharesMembers reports whether a database is of the cluster that the proof is about:
 // the IDs of members are of one cluster alone.
 func (p *proof) sharesMembers(m *Remains) bool {
 	return slices.ContainsFunc(p.steps, func(s Membership) bool {

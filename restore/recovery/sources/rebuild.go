@@ -158,7 +158,7 @@ func hashOf(ctx context.Context, image *walreplay.Rebuilt, dir string) (_ snapsh
 	return snapshot.ReadHashKV(ctx, f, size)
 }
 
-// Same tells whether two replays came to the same keys.
+// Same reports whether two replays came to the same keys.
 func (o Outcome) Same(p Outcome) bool {
 	return o.Index == p.Index && o.Revision == p.Revision && o.HashKV.Hash == p.HashKV.Hash &&
 		o.HashKV.Revision == p.HashKV.Revision && o.HashKV.CompactedRevision == p.HashKV.CompactedRevision

@@ -127,7 +127,7 @@ func killRound(t *testing.T, version string) {
 	c.KillAll()
 	acked := w.Stop()
 	last := acked[len(acked)-1].Revision
-	bare := copied(t, c, 0, "bare") // its log alone tells who the members are
+	bare := copied(t, c, 0, "bare") // its log alone says who the members are
 	require.NoError(t, os.Remove(filepath.Join(bare.DataDir, "member", "snap", "db")))
 	for _, m := range surveyed(t, bare).Survivors[0].Membership.Members {
 		if m.Name == "" || len(m.ClientURLs) == 0 {

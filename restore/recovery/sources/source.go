@@ -68,7 +68,7 @@ func archiveSource(a *Archive) *source {
 	return s
 }
 
-// holds tells whether the log has an entry.
+// holds reports whether the log has an entry.
 func (s *source) holds(index uint64) bool {
 	return slices.ContainsFunc(s.ranges, func(r Range) bool { return r.First <= index && index <= r.Last })
 }
@@ -91,7 +91,7 @@ func (s *source) before(o *source) bool {
 	return s.index < o.index
 }
 
-// whole tells whether the log was read to where the member had written it.
+// whole reports whether the log was read to where the member had written it.
 func (s *source) whole() bool {
 	m := s.member
 	return m != nil && m.Log != nil && m.Log.Damage == nil &&
@@ -120,7 +120,7 @@ const (
 type relationship struct {
 	tie tie
 	at  uint64 // the first index that differs, for tail and fork; 0 where it is not known
-	// cut is the one whose end was refused, for tail. committed tells that the
+	// cut is the one whose end was refused, for tail. committed says that the
 	// other's entries were: otherwise the newer last term decides, as it does when
 	// a leader is elected.
 	cut       *source
@@ -142,7 +142,7 @@ func (t ties) relation(a, b *source) *Relation {
 	return nil
 }
 
-// joined tells whether both were seen to hold the same entry at an index.
+// joined reports whether both were seen to hold the same entry at an index.
 func (t ties) joined(a, b *source, index uint64) bool {
 	r := t.relation(a, b)
 	return r != nil && r.First != 0 && r.First <= index && index <= r.Last && a.holds(index) && b.holds(index)
@@ -220,7 +220,7 @@ func (p *Plan) NameOf(way *Source) string {
 	return way.name()
 }
 
-// Unguarded tells whether it begins from a member's database. That has no checksums,
+// Unguarded reports whether it begins from a member's database. That has no checksums,
 // as a backup and logs have: damage inside a value shows only beside another one.
 func (s *Source) Unguarded() bool { return s.Base.Path != "" }
 
@@ -317,7 +317,7 @@ func (o *others) add(base, log *source) {
 	o.all = append(o.all, *s)
 }
 
-// leadsThere tells whether a way is known to end with the very same entry: by its
+// leadsThere reports whether a way is known to end with the very same entry: by its
 // index and term, which no two entries of one history share, or because the two
 // logs were seen to hold the same one there.
 func (o *others) leadsThere(s *Source) bool {
@@ -341,7 +341,7 @@ func (o *others) last(s *Source) *source {
 	return o.ranking.source(s.Log[len(s.Log)-1].Owner)
 }
 
-// useful tells whether it can be worth the while to bring data of two together:
+// useful reports whether it can be worth the while to bring data of two together:
 // where one is a member and the other an archive, which may be nearer or faster,
 // where neither leads there by itself, or, once, where a database would begin no way
 // otherwise: what it gives can be compared with what others give.
@@ -375,5 +375,5 @@ func (o *others) compare(a, b Source) int {
 	)
 }
 
-// same tells whether two ways are one.
+// same reports whether two ways are one.
 func (s *Source) same(o *Source) bool { return s.Base == o.Base && slices.Equal(s.Log, o.Log) }

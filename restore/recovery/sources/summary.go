@@ -1,4 +1,4 @@
-// A summary is the file in which a host tells what is left of its member,
+// A summary is the file in which a host says what is left of its member,
 // without the data: who writes it reads the member's own log, and who reads it
 // compares that log with others.
 //

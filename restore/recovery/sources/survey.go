@@ -173,7 +173,7 @@ func (y *survey) compare(ctx context.Context) error {
 	return nil
 }
 
-// membersUnknown tells whether a member's log tells nobody who the members were: its
+// membersUnknown reports whether a member's log tells nobody who the members were: its
 // database is gone, and it does not begin with the first entry.
 func (y *survey) membersUnknown() bool {
 	return slices.ContainsFunc(y.members, func(d *memberDir) bool { return d.remains.Log != nil && !d.begins() })

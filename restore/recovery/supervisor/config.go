@@ -284,7 +284,7 @@ func (m MemberConfig) kindFaults(at string) []ConfigFault {
 	}
 }
 
-// inside tells whether a path is a folder or lies in it.
+// inside reports whether a path is a folder or lies in it.
 func inside(path, folder string) bool {
 	if path == "" || folder == "" {
 		return false

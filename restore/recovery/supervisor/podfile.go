@@ -224,7 +224,7 @@ func readPod(path string) (*pod, error) {
 	return p, nil
 }
 
-// runsLike tells whether a pod is another one's copy, or runs a container of the
+// runsLike reports whether a pod is another one's copy, or runs a container of the
 // same name beside it.
 func (p *pod) runsLike(other *pod, container string) bool {
 	if p.Kind == "" || other.Kind != "" && p.Metadata.Namespace != other.Metadata.Namespace {

@@ -182,7 +182,7 @@ func ownersOf(dataDir string) ([]string, error) {
 	return owners, nil
 }
 
-// mayWrite tells whether a process belongs to one of these users: any user can
+// mayWrite reports whether a process belongs to one of these users: any user can
 // start a process whose arguments name a directory. Its real user counts as well as
 // the effective one, since programs that run as root take arguments of everybody.
 func mayWrite(pid int, owners []string) (bool, error) {
@@ -199,7 +199,7 @@ func mayWrite(pid int, owners []string) (bool, error) {
 	return true, nil // it cannot be told
 }
 
-// startedOn tells whether a process was started with a directory as its data
+// startedOn reports whether a process was started with a directory as its data
 // directory, and is none of our own programs that only read there.
 func startedOn(pid int, dataDir string) string {
 	folder := processFolder(pid)
@@ -367,7 +367,7 @@ func mayBe(folder, program string) bool {
 	return err != nil || filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == program
 }
 
-// incomplete tells why processes may be missing in the table, not only their files;
+// incomplete says why processes may be missing in the table, not only their files;
 // empty where all are there: a proc that is mounted with hidepid has no entries of
 // other users' processes for somebody without the right to trace them.
 func incomplete() (string, error) {
@@ -400,7 +400,7 @@ func incomplete() (string, error) {
 	return proc + " is mounted with " + option + ", and hides the processes of others from this one", nil
 }
 
-// capable tells whether this process has a capability now.
+// capable reports whether this process has a capability now.
 func capable(bit uint64) (bool, error) {
 	status, err := os.ReadFile(filepath.Join(proc, "self", "status"))
 	if err != nil {

@@ -73,7 +73,7 @@ func startProgram(ctx context.Context, argv []string, log string) error {
 	if err != nil {
 		return fmt.Errorf("for the output of %s: %w", argv[0], err)
 	}
-	defer func() { _ = out.Close() }() // the program's own end tells how it went
+	defer func() { _ = out.Close() }() // the program's own end says how it went
 	if err := run(ctx, argv, out, out); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: it has to end by itself once what it starts runs (setsid PROGRAM &); what it wrote is in %s", err, log)

@@ -59,7 +59,7 @@ type Member interface {
 // Service is a client of the cluster under one kind of supervisor.
 type Service interface {
 	Member
-	// Wanted tells whether the client runs, or is to run: one that crashes because
+	// Wanted reports whether the client runs, or is to run: one that crashes because
 	// its cluster is gone is wanted.
 	Wanted(ctx context.Context) (bool, error)
 	// Restart stops the client and starts it, and may find it stopped.

@@ -54,7 +54,7 @@ func (s *staticPod) Check(ctx context.Context) error {
 	return s.visible("the container runtime runs container " + ids[0])
 }
 
-// Wanted tells whether the manifest is in place.
+// Wanted reports whether the manifest is in place.
 func (s *staticPod) Wanted(context.Context) (bool, error) { return s.inPlace() }
 
 // inPlace is false too where the manifest of a client lies at neither of its places.
@@ -109,7 +109,7 @@ func (s *staticPod) Stopped(ctx context.Context) (*Proof, error) {
 }
 
 // memberStopped goes by the locks, which tell at every moment; of a client, only the
-// time tells that the kubelet starts none any more.
+// time says that the kubelet starts none any more.
 func (s *staticPod) memberStopped(ctx context.Context) (*Proof, error) {
 	ids, err := s.runtime.Running(ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (r containerRuntime) Running(ctx context.Context) ([]string, error) {
 // Alive gives the IDs of pods that the kubelet has not taken down yet: those whose
 // sandbox is ready, and in which the container runs or has run. A container that
 // crashes again and again is between two lives most of the time. known says that
-// the runtime has, or had, such a container at all: without that it tells nothing.
+// the runtime has, or had, such a container at all: without that it says nothing.
 func (r containerRuntime) Alive(ctx context.Context) (pods []string, known bool, err error) {
 	all, err := r.containers(ctx, "--all")
 	if err != nil || len(all) == 0 {

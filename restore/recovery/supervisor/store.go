@@ -180,7 +180,7 @@ func (s *bundled) Start(ctx context.Context) error {
 	return until(ctx, s.running)
 }
 
-// spawn starts the process in a session of its own and tells when it ended.
+// spawn starts the process in a session of its own and says when it ended.
 func (s *bundled) spawn(ended chan<- error) error {
 	log, err := os.OpenFile(s.LogFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -19,7 +19,7 @@ type unitState struct {
 	MainPID           string // 0 where there is none
 }
 
-// Stopped tells whether the unit has no process and none is about to come.
+// Stopped reports whether the unit has no process and none is about to come.
 func (u unitState) Stopped() bool {
 	return (u.Active == "inactive" || u.Active == "failed") && u.MainPID == "0"
 }
@@ -123,7 +123,7 @@ func (s *systemd) Check(ctx context.Context) error {
 	return s.visible("")
 }
 
-// Wanted tells whether the unit is up, or on its way there. What has failed for
+// Wanted reports whether the unit is up, or on its way there. What has failed for
 // good, or is being stopped, somebody has to start.
 func (s *systemd) Wanted(ctx context.Context) (bool, error) {
 	state, err := s.unit.State(ctx)
