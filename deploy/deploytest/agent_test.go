@@ -23,10 +23,11 @@ import (
 
 // agent is one that was started as a unit or a pod starts it.
 type agent struct {
-	cmd  *exec.Cmd
-	log  *storetest.Output
-	url  string
-	done chan struct{}
+	socket string // for jobs; empty where the configuration names none
+	cmd    *exec.Cmd
+	log    *storetest.Output
+	url    string
+	done   chan struct{}
 }
 
 // startAgent runs a command line until the test ends; "agent" is at address.
@@ -91,9 +92,9 @@ func (a *agent) demand(t testing.TB, job string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/api/v1/jobs/"+job, strings.NewReader("{}"))
 		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		// Jobs are started over the socket, which these tests put beside the address.
+		// Jobs are started over the socket.
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socketOf(a.url))
+			return new(net.Dialer).DialContext(ctx, "unix", a.socket)
 		}}}
 		resp, err := client.Do(req)
 		if err != nil {
@@ -165,9 +166,4 @@ func expectRestored(t *testing.T, env []string, repo string) {
 	if !bytes.Contains(data, []byte("/deployed")) {
 		t.Error("what was written last is not in what was restored")
 	}
-}
-
-// socketOf is a socket for jobs of an agent at an address.
-func socketOf(address string) string {
-	return filepath.Join(os.TempDir(), "requorum-deploytest-"+address[strings.LastIndex(address, ":")+1:], "agent.sock")
 }

@@ -33,13 +33,15 @@ func TestAuthRoles(t *testing.T) {
 	repo := "file://" + filepath.Join(dir, "repo")
 	start := func(user, more string) *agent {
 		t.Helper()
-		address := storetest.FreeAddress(t)
+		address, socket := storetest.FreeAddress(t), filepath.Join(dir, user+".socket", "s")
 		secret := write(t, filepath.Join(dir, user), user+"-password\n")
 		path := write(t, filepath.Join(dir, user+".yaml"), "name: "+user+
 			"\netcd: {endpoints: ['"+c.Endpoints()[0]+"'], user: "+user+", password-file: "+secret+"}"+
 			"\nrepository: {url: '"+repo+"'}"+
-			"\nlisten: {address: '"+address+"', socket: '"+socketOf(address)+"'}\n"+more)
-		return startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, storetest.Requorum(t), "agent", "--config", path)
+			"\nlisten: {address: '"+address+"', socket: '"+socket+"'}\n"+more)
+		a := startAgent(t, []string{"STATE_DIRECTORY=" + filepath.Join(dir, "state-"+user), "TMPDIR=" + dir}, address, storetest.Requorum(t), "agent", "--config", path)
+		a.socket = socket
+		return a
 	}
 	archiver := start("archiver", "member: {data-dir: "+c.Member(0).DataDir+"}\njobs: {full: {run: off}, divergence: {run: off}}\n")
 	if e := run(t, nil, storetest.Requorum(t), "backup", "--endpoints", c.Endpoints()[0], "--user", "archiver:archiver-password", "--repo", repo); e.code == 0 || !strings.Contains(e.text, "root") {

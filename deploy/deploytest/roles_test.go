@@ -35,11 +35,13 @@ func TestRoles(t *testing.T) {
 
 	start := func(name, config string) *agent {
 		t.Helper()
-		address := storetest.FreeAddress(t)
-		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socketOf(address) + "'}\n"
+		address, socket := storetest.FreeAddress(t), filepath.Join(dir, name+".socket", "s")
+		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socket + "'}\n"
 		path := write(t, filepath.Join(dir, name+".yaml"), config)
 		state := filepath.Join(dir, name)
-		return startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, storetest.Requorum(t), "agent", "--config", path)
+		a := startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, storetest.Requorum(t), "agent", "--config", path)
+		a.socket = socket
+		return a
 	}
 	beside := start("agent", replaced(t, deployed(t, "kubernetes", "static-pod", "agent.yaml"),
 		"'https://127.0.0.1:2379'", c.Endpoints()[0],
