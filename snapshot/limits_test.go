@@ -163,6 +163,9 @@ func TestManifestBounds(t *testing.T) {
 		"a terminal":  func(m *snapshot.Manifest) { m.Labels = map[string]string{"k": "\x1b[2J"} },
 		"members":     func(m *snapshot.Manifest) { m.Facts.Members = make([]snapshot.Member, 257) },
 		"recipients":  func(m *snapshot.Manifest) { m.Object.Recipients = make([]string, 257) },
+		"an index":    func(m *snapshot.Manifest) { m.Facts.RaftIndex = 1<<64 - 1 },
+		"a revision":  func(m *snapshot.Manifest) { m.Facts.Revision = -1 },
+		"a size":      func(m *snapshot.Manifest) { m.Object.StoredSize = 1 << 60 },
 		"many values": func(m *snapshot.Manifest) { m.Object.Recipients = make([]string, 5000) },
 	} {
 		p := newPlanted(t)

@@ -157,6 +157,7 @@ func ownObject(m *Manifest) bool {
 
 // Bounds of a manifest, beside those of every document.
 const (
+	maxNumber     = 1 << 53 // of indexes, terms, revisions and bytes: sums of a few do not overflow
 	maxLabels     = 64
 	maxLabelKey   = 128  // bytes
 	maxLabelValue = 1024 // bytes
@@ -193,6 +194,10 @@ func printable(s string) bool {
 func (m *Manifest) checkBounds() error {
 	if n := max(len(m.Facts.Members), len(m.Facts.Alarms), len(m.Attachments), len(m.Object.Recipients)); n > maxListed {
 		return fmt.Errorf("it lists %d members, alarms, attachments or recipients: more than %d", n, maxListed)
+	}
+	f := m.Facts
+	if n := max(f.RaftIndex, f.RaftTerm, uint64(f.Revision), uint64(f.CompactedRevision), uint64(m.Object.StoredSize)); n > maxNumber {
+		return fmt.Errorf("it has the number %d, as an index, a term, a revision or a size: no cluster gets as far", n)
 	}
 	return ValidLabels(m.Labels)
 }

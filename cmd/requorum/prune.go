@@ -25,6 +25,7 @@ func newPruneCommand(g *globals) *cobra.Command {
 	var trust trustFlags
 	var keep keepFlags
 	var dryRun, forget bool
+	var confirm int
 	var timeline string
 	cmd := &cobra.Command{
 		Use:   "prune --repo URL --keep-… | --timeline ID --forget",
@@ -42,6 +43,10 @@ the newest one that passed 'requorum verify --level structure', and those that
 
 Times are counted back from the last observation of the cluster: while nothing
 new is stored, nothing goes.
+
+Where more than a third of those that passed verification would go at once, nothing
+goes without --confirm and their number, which --dry-run prints; an agent does not
+prune then, and says so.
 
 A pruned snapshot is not listed any more, at once; its object, and the log after
 it, stay for the --grace time and are deleted by a later run. What is locked is
@@ -83,12 +88,13 @@ locked full snapshots are refused.
 			if forget {
 				return g.forget(cmd.Context(), r, id, dryRun, trusted)
 			}
-			return g.prune(cmd.Context(), r, policy, dryRun, trusted)
+			return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Trusted: trusted, Confirm: confirm, Logger: g.logger()})
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
 	keep.addFlags(cmd.Flags())
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "print what would go, and delete nothing")
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "delete these `N` full snapshots that passed verification, where they are more than a third of all that did")
 	cmd.Flags().StringVar(&timeline, "timeline", "", "with --forget: the `ID` of the timeline to remove")
 	cmd.Flags().BoolVar(&forget, "forget", false, "remove the timeline that --timeline names, whole")
 	trust.addFlags(cmd.Flags())
@@ -196,9 +202,9 @@ type pruneReport struct {
 	Result *retention.Result `json:"result,omitempty"`
 }
 
-func (g *globals) prune(ctx context.Context, r *repository.Repository, policy retention.Policy, dryRun bool, trusted []ed25519.PublicKey) error {
+func (g *globals) prune(ctx context.Context, r *repository.Repository, policy retention.Policy, dryRun bool, o retention.Options) error {
 	now := time.Now()
-	inv, err := retention.Read(ctx, r, now, trusted...)
+	inv, err := retention.Read(ctx, r, now, o.Trusted...)
 	if err != nil {
 		return err
 	}
@@ -212,7 +218,7 @@ func (g *globals) prune(ctx context.Context, r *repository.Repository, policy re
 		}
 	}
 	if !dryRun {
-		result, errExecute := retention.Execute(ctx, r, report.Plan, retention.Options{Trusted: trusted, Logger: g.logger()})
+		result, errExecute := retention.Execute(ctx, r, report.Plan, o)
 		report.Result, err = &result, errExecute
 	}
 	if g.output == "json" {

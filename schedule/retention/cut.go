@@ -236,6 +236,13 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 func (d *decision) brokenNewest(t *Timeline, stays func(Backup) bool) string {
 	var newest, proved, read uint64
 	var last time.Time

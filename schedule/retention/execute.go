@@ -23,6 +23,8 @@ import (
 type Options struct {
 	// Trusted are whose verdicts count; they must be those of the plan's inventory.
 	Trusted []ed25519.PublicKey
+	// Confirm is Plan.Confirm, as somebody has seen it.
+	Confirm int
 	Logger  *slog.Logger // may be nil
 }
 
@@ -66,6 +68,9 @@ func Execute(ctx context.Context, repo *repository.Repository, plan *Plan, o Opt
 	}
 	if plan.Repository != repo.String() {
 		return Result{Spared: []Spared{}}, &RefusedError{fmt.Sprintf("the plan is for %s, not for %s", plan.Repository, repo)}
+	}
+	if plan.Confirm > 0 && o.Confirm != plan.Confirm {
+		return Result{Spared: []Spared{}}, &RefusedError{fmt.Sprintf("%d full snapshots that passed verification would go at once, more than a third of them: look at the plan (requorum prune --dry-run), and if it is what you want prune with --confirm %d", plan.Confirm, plan.Confirm)}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -187,8 +192,10 @@ func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, erro
 				return err
 			}
 		}
-		return x.repo.RecordPruned(ctx, repository.Pruned{
-			Timeline: l.Timeline, Backup: l.Backup, Reason: l.Why, Created: time.Now().UTC(), RaftIndex: l.Index})
+		return x.record(ctx, repository.PrunedName(l.Timeline, l.Backup), func() error {
+			return x.repo.RecordPruned(ctx, repository.Pruned{
+				Timeline: l.Timeline, Backup: l.Backup, Reason: l.Why, Created: time.Now().UTC(), RaftIndex: l.Index})
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record what is pruned: %w", err)
@@ -216,6 +223,20 @@ func (x *execution) prune(ctx context.Context, all []Deletion) ([]Deletion, erro
 	}
 	x.result.Backups += len(gone)
 	return gone, err
+}
+
+// record writes a record. A foreign object in its place goes first: it hinders nobody
+// who knows whom to trust.
+func (x *execution) record(ctx context.Context, name string, write func() error) error {
+	err := write()
+	if !errors.Is(err, sinks.ErrExists) {
+		return err
+	}
+	x.Logger.Warn("a foreign object is deleted, which has the name of a record", "object", name)
+	if gone, err := x.remove(ctx, name); err != nil || !gone {
+		return errors.Join(err, fmt.Errorf("%s is foreign and cannot be deleted: nothing of it is pruned", name))
+	}
+	return write()
 }
 
 // notPinned are those without a pin. The record of a pinned one is taken back.
@@ -398,7 +419,9 @@ func (x *execution) removeObjects(ctx context.Context, names []string, bytes int
 // that whatever is left is an end of it.
 func (x *execution) removeLog(ctx context.Context, l LogCut) error {
 	t, last := x.inv.timeline(l.Timeline), l.Before-1
-	err := x.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: l.Timeline, Index: last, Reason: l.Why, Created: time.Now().UTC()})
+	err := x.record(ctx, repository.PrunedLogName(l.Timeline, last), func() error {
+		return x.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: l.Timeline, Index: last, Reason: l.Why, Created: time.Now().UTC()})
+	})
 	if err != nil {
 		return fmt.Errorf("record that log is pruned: %w", err)
 	}

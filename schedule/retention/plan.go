@@ -2,6 +2,7 @@ package retention
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,6 +27,10 @@ type Plan struct {
 	Windows []Window `json:"windows"`
 	// Notes are sentences for the user.
 	Notes []string `json:"notes"`
+	// Confirm is how many full snapshots go that passed the level structure, where that
+	// is more than a third of those, and more than two: nothing is deleted unless the
+	// number is given. 0: nobody has to.
+	Confirm int `json:"confirm,omitempty"`
 	// Refused says why nothing may be deleted; empty where it may.
 	Refused string `json:"refused,omitempty"`
 }
@@ -110,6 +115,7 @@ func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 	for _, t := range inv.Timelines {
 		d.prune(t)
 	}
+	d.confirm()
 	d.leftovers()
 	for _, t := range inv.Timelines {
 		d.cut(t)
@@ -125,7 +131,7 @@ func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 // refuse takes all that would be deleted out of a plan.
 func (p *Plan) refuse(err error) {
 	p.Refused = err.Error()
-	p.Delete, p.Leftovers, p.Log, p.Sweep = []Deletion{}, []Leftover{}, []LogCut{}, Sweep{}
+	p.Confirm, p.Delete, p.Leftovers, p.Log, p.Sweep = 0, []Deletion{}, []Leftover{}, []LogCut{}, Sweep{}
 	for i := range p.Windows {
 		p.Windows[i].After = p.Windows[i].Before
 	}
@@ -165,6 +171,25 @@ func (d *decision) prune(t *Timeline) {
 			continue
 		}
 		d.plan.Keep = append(d.plan.Keep, Kept{t.ID, b.ID, b.Taken, d.reasons[b]})
+	}
+}
+
+// confirm asks for somebody's word before most of what is proved goes at once: a mistake
+// in the policy, or a clock, could mean that.
+func (d *decision) confirm() {
+	proved, gone := 0, 0
+	for _, t := range d.inv.Timelines {
+		for i := range t.Backups {
+			if b := &t.Backups[i]; b.Proved && b.good() {
+				if proved++; !d.stays(b) {
+					gone++
+				}
+			}
+		}
+	}
+	if gone > 2 && 3*gone > proved {
+		d.plan.Confirm = gone
+		d.note(fmt.Sprintf("of %d full snapshots that passed verification %d go at once, more than a third: nothing goes without --confirm %d", proved, gone, gone))
 	}
 }
 

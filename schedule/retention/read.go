@@ -165,8 +165,9 @@ func (r *reading) timeline(ctx context.Context, id repository.TimelineID) error 
 	}
 	for _, m := range r.catalog.Manifests {
 		if m.Timeline == id {
-			t.Backups = append(t.Backups, r.backup(m))
-			r.see(t, m.Finished)
+			b := r.backup(m)
+			t.Backups = append(t.Backups, b)
+			r.see(t, b.Finished)
 		}
 	}
 	for _, b := range r.catalog.Damaged {
@@ -223,9 +224,14 @@ func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
 
 // named adds what names of objects tell of a backup.
 func (r *reading) named(b *Backup) {
-	for _, o := range r.folders[repository.ManifestName(b.Timeline, b.ID)] {
+	manifest := repository.ManifestName(b.Timeline, b.ID)
+	for _, o := range r.folders[manifest] {
 		b.Bytes += o.Size
 		b.LockedUntil = later(b.LockedUntil, o.LockedUntil)
+		// Its clock may have been ahead, or made up: no backup is later than its manifest.
+		if o.Name == manifest && !o.ModTime.IsZero() {
+			b.Taken, b.Finished = earlier(b.Taken, o.ModTime), earlier(b.Finished, o.ModTime)
+		}
 	}
 	if pin, is := r.pins[repository.PinName(b.Timeline, b.ID)]; is {
 		b.Pin, b.Pinned = true, pin.Reason

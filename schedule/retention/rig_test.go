@@ -178,7 +178,8 @@ func (r *rig) plan(p Policy) *Plan {
 // prune plans and carries out.
 func (r *rig) prune(p Policy) Result {
 	r.Helper()
-	result, err := Execute(r.Context(), r.repo, r.plan(p), Options{})
+	plan := r.plan(p)
+	result, err := Execute(r.Context(), r.repo, plan, Options{Confirm: plan.Confirm})
 	r.must(err)
 	return result
 }

@@ -46,17 +46,27 @@ func ParsePrunedName(name string) (t TimelineID, backup string, err error) {
 }
 
 // RecordPruned records that a backup is pruned. One that is recorded already, by
-// whom else or by a run that was interrupted, is no error.
+// whom else or by a run that was interrupted, is no error; a foreign object of that name
+// is sinks.ErrExists.
 func (r *Repository) RecordPruned(ctx context.Context, p Pruned) error {
 	if err := ValidBackupID(p.Backup); err != nil {
 		return err
 	}
 	p.Format = Format
-	err := r.WriteDocument(ctx, PrunedName(p.Timeline, p.Backup), p)
-	if errors.Is(err, sinks.ErrExists) {
-		return nil
+	return r.record(ctx, PrunedName(p.Timeline, p.Backup), p)
+}
+
+// record writes what somebody else may have written before.
+func (r *Repository) record(ctx context.Context, name string, v any) error {
+	err := r.WriteDocument(ctx, name, v)
+	if !errors.Is(err, sinks.ErrExists) {
+		return err
 	}
-	return err
+	foreign, errRead := r.isForeign(ctx, name)
+	if foreign {
+		return fmt.Errorf("a foreign object has the name of the record: %w", err)
+	}
+	return errRead
 }
 
 // ReadPruned reads the record called name. Damage, and a record that belongs to
@@ -108,14 +118,11 @@ func ParsePrunedLogName(name string) (t TimelineID, index uint64, err error) {
 }
 
 // RecordPrunedLog records that the log of a timeline is pruned up to an index.
-// One that is recorded already is no error.
+// One that is recorded already is no error; a foreign object of that name is
+// sinks.ErrExists.
 func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
 	p.Format = Format
-	err := r.WriteDocument(ctx, PrunedLogName(p.Timeline, p.Index), p)
-	if errors.Is(err, sinks.ErrExists) {
-		return nil
-	}
-	return err
+	return r.record(ctx, PrunedLogName(p.Timeline, p.Index), p)
 }
 
 // ReadPrunedLog reads the record called name. Damage, and a record that belongs
