@@ -69,9 +69,9 @@ type Sink interface {
 	// after, in ascending order of names. It yields one error at most, last.
 	List(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
 
-	// Delete removes an object for good: with versions kept by the provider,
-	// this one, without leaving a marker that hides it. Deleting what is not
-	// there is no error. A locked object is ErrLocked.
+	// Delete removes an object for good: with versions kept by the provider, this one,
+	// without leaving a marker that hides it, unless the credentials may hide it only.
+	// Deleting what is not there is no error. A locked object is ErrLocked.
 	Delete(ctx context.Context, name string) error
 
 	// Abilities says what this place can promise. What cannot be known

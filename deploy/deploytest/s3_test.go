@@ -220,6 +220,11 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if err := merger.Delete(t.Context(), kinds["/l0/"]); err != nil {
 		t.Errorf("merger deletes %s: %v", kinds["/l0/"], err)
 	}
+	// Where versions are kept nobody's key destroys anything.
+	hidden := strings.Join(server.Versions(t, bucket, prefix+"/"+kinds["/l0/"]), "\n")
+	if (bucket == "versioned") != (strings.Count(hidden, "\n") == 1 && strings.HasSuffix(hidden, "(marker)")) {
+		t.Errorf("after the merger's delete there is %q", hidden)
+	}
 }
 
 func expectDenied(t *testing.T, what, name string, err error) {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,6 +84,6 @@ func TestClockOfManifest(t *testing.T) {
 	_, err := snapshot.ReadManifest(t.Context(), r.repo, timelineA, m.ID)
 	require.NoError(t, err)
 	for _, b := range r.read().Timelines[0].Backups {
-		require.False(t, b.Taken.After(r.place.now) || b.Finished.After(r.place.now.Add(time.Second)), "%s of %s", b.ID, b.Taken)
+		require.False(t, b.Taken.After(r.place.now.Add(clockMargin)) || b.Finished.After(r.place.now.Add(clockMargin)), "%s of %s", b.ID, b.Taken)
 	}
 }

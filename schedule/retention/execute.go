@@ -292,7 +292,7 @@ func (x *execution) probe(ctx context.Context) (time.Time, error) {
 // explain names the right that a denied request lacks.
 func (x *execution) explain(err error) error {
 	if errors.Is(err, sinks.ErrDenied) {
-		return fmt.Errorf("pruning %s needs the right to delete objects in it (in S3: s3:DeleteObject and, where the bucket keeps versions, s3:DeleteObjectVersion on all of the prefix; in a folder: to write in it): %w", x.repo, err)
+		return fmt.Errorf("pruning %s needs the right to delete objects in it (in S3: s3:DeleteObject on all of the prefix; in a folder: to write in it): %w", x.repo, err)
 	}
 	return err
 }

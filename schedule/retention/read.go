@@ -222,6 +222,10 @@ func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
 	return b
 }
 
+// clockMargin is how far a host's clock may be ahead of the place's, which may know whole
+// seconds only.
+const clockMargin = time.Minute
+
 // named adds what names of objects tell of a backup.
 func (r *reading) named(b *Backup) {
 	manifest := repository.ManifestName(b.Timeline, b.ID)
@@ -229,8 +233,8 @@ func (r *reading) named(b *Backup) {
 		b.Bytes += o.Size
 		b.LockedUntil = later(b.LockedUntil, o.LockedUntil)
 		// Its clock may have been ahead, or made up: no backup is later than its manifest.
-		if o.Name == manifest && !o.ModTime.IsZero() {
-			b.Taken, b.Finished = earlier(b.Taken, o.ModTime), earlier(b.Finished, o.ModTime)
+		if latest := o.ModTime.Add(clockMargin); o.Name == manifest && !o.ModTime.IsZero() {
+			b.Taken, b.Finished = earlier(b.Taken, latest), earlier(b.Finished, latest)
 		}
 	}
 	if pin, is := r.pins[repository.PinName(b.Timeline, b.ID)]; is {

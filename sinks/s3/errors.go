@@ -32,7 +32,7 @@ var (
 	opRead     = operation{"read", "s3:GetObject"}
 	opStat     = operation{"stat", "s3:GetObject (and s3:ListBucket on the bucket, without which a missing object looks like a forbidden one)"}
 	opList     = operation{"list", "s3:ListBucket on the bucket"}
-	opDelete   = operation{"delete", "s3:DeleteObject, and s3:DeleteObjectVersion where the bucket keeps versions"}
+	opDelete   = operation{"delete", "s3:DeleteObject"}
 	opReadLock = operation{"read the object lock configuration of", "s3:GetBucketObjectLockConfiguration on the bucket"}
 )
 

@@ -49,6 +49,7 @@ type Sink struct {
 	probed  *sinks.Abilities
 	failing lastFailure // of the probe that is under way, for who waits for it
 	reached atomic.Bool // the bucket is known to be there
+	hides   atomic.Bool // the credentials may not delete versions
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -225,10 +226,10 @@ func (s *Sink) reach(ctx context.Context) error {
 
 func isNotFound(err error) bool { return errors.Is(err, sinks.ErrNotFound) }
 
-// Delete removes an object. In a bucket that keeps versions a plain delete of
-// a locked object succeeds and hides it behind a marker, and space is never
-// freed: so the newest version is read, with its lock, and that version is
-// deleted.
+// Delete removes an object. In a bucket that keeps versions a plain delete frees no space,
+// and hides a locked object behind a marker: so the newest version is read, with its lock,
+// and that version is deleted. Where the credentials may not delete versions the object,
+// which is not locked, is hidden.
 func (s *Sink) Delete(ctx context.Context, name string) error {
 	if err := sinks.ValidName(name); err != nil {
 		return err
@@ -249,19 +250,31 @@ func (s *Sink) remove(ctx context.Context, name string, head *s3.HeadObjectOutpu
 	if locked {
 		return s.locked(name, head)
 	}
+	in := &s3.DeleteObjectInput{Bucket: &s.config.Bucket, Key: aws.String(s.key(name)), VersionId: head.VersionId}
+	hide := head.VersionId != nil && s.hides.Load()
+	if hide {
+		in.VersionId = nil
+	}
 	// No bypass of a governance lock, whatever the credentials may do.
-	out, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{
-		Bucket: &s.config.Bucket, Key: aws.String(s.key(name)), VersionId: head.VersionId,
-	})
-	if status, code, _ := answer(err); status == http.StatusNotFound && code != "NoSuchBucket" {
+	out, err := s.client.DeleteObject(ctx, in)
+	status, code, _ := answer(err)
+	switch {
+	case status == http.StatusNotFound && code != "NoSuchBucket":
 		return nil
-	} else if status == http.StatusForbidden && (head.ObjectLockMode != "" || code == "ObjectLocked") {
+	case status == http.StatusForbidden && (head.ObjectLockMode != "" || code == "ObjectLocked"):
 		return s.locked(name, head) // by the server's clock it is
-	}
-	if err != nil {
+	case status == http.StatusForbidden && in.VersionId != nil && !strings.Contains(strings.ToLower(err.Error()), "object lock"):
+		// Without the right to delete versions the object is hidden, and somebody else may
+		// bring it back until a lifecycle rule has it expire.
+		in.VersionId = nil
+		if _, errHide := s.client.DeleteObject(ctx, in); errHide != nil {
+			return s.explain(opDelete, name, err)
+		}
+		s.hides.Store(true)
+		return nil
+	case err != nil:
 		return s.explain(opDelete, name, err)
-	}
-	if !aws.ToBool(out.DeleteMarker) || head.VersionId != nil {
+	case hide || !aws.ToBool(out.DeleteMarker) || head.VersionId != nil:
 		return nil
 	}
 	// The bucket keeps versions and did not say so: the object is hidden, not
