@@ -88,7 +88,7 @@ func bucketPolicy(t testing.TB, server *sinktest.S3Server, bucket, prefix string
 	}
 	for name, users := range holders {
 		for _, s := range policy(t, name, bucket, prefix) {
-			delete(s, "Sid") // the server keeps policies of 4 KiB at most
+			delete(s, "Sid")                              // the server keeps policies of 4 KiB at most
 			s["Principal"] = map[string]any{"AWS": users} // in a policy of the user's own it is left out
 			all = append(all, s)
 		}
