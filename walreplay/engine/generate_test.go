@@ -26,11 +26,17 @@ type generator struct {
 	revision int64 // about the one that they lead to
 	authRev  uint64
 	authed   bool
+	keys     int  // how many there are
+	open     bool // authentication is never turned on
 }
 
 // generate is a log of about n entries, from the first of a cluster on.
 func generate(t testing.TB, seed uint64, n int) []raftlog.Entry {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), t: t, revision: 1, authRev: 1}
+	return (&generator{Rand: rand.New(rand.NewPCG(seed, 1)), t: t, keys: 200}).log(n)
+}
+
+func (g *generator) log(n int) []raftlog.Entry {
+	g.revision, g.authRev = 1, 1
 	for id := range uint64(3) {
 		g.change(raftpb.ConfChangeAddNode, id+1, false)
 	}
@@ -39,7 +45,7 @@ func generate(t testing.TB, seed uint64, n int) []raftlog.Entry {
 	for len(g.what) < n {
 		g.next()
 	}
-	return logOf(t, 1, g.what...)
+	return logOf(g.t, 1, g.what...)
 }
 
 func (g *generator) request(r *pb.InternalRaftRequest) {
@@ -54,7 +60,7 @@ func (g *generator) request(r *pb.InternalRaftRequest) {
 	g.what = append(g.what, r)
 }
 
-func (g *generator) key() []byte  { return fmt.Appendf(nil, "key/%03d", g.IntN(200)) }
+func (g *generator) key() []byte  { return fmt.Appendf(nil, "key/%03d", g.IntN(g.keys)) }
 func (g *generator) user() string { return fmt.Sprintf("user%d", g.IntN(5)) }
 func (g *generator) role() string { return fmt.Sprintf("role%d", g.IntN(5)) }
 func (g *generator) lease() int64 { return int64(1 + g.IntN(20)) }
@@ -206,6 +212,9 @@ func (g *generator) account() {
 	case 12:
 		r.AuthRoleRevokePermission = &pb.AuthRoleRevokePermissionRequest{Role: g.role(), Key: []byte("key/"), RangeEnd: g.key()}
 	case 13:
+		if g.open {
+			return
+		}
 		if g.authed {
 			r.AuthDisable = &pb.AuthDisableRequest{}
 			g.request(r)

@@ -49,6 +49,27 @@ const gcSlack = 32 << 20
 // progressEvery is after how many entries Progress is called.
 const progressEvery = 100
 
+// Replayer is an Engine or a Bulk.
+type Replayer interface {
+	// Apply applies the entry after the one applied last.
+	Apply(e raftlog.Entry) error
+	// Applied is the index and the term of the entry that was applied last.
+	Applied() (index, term uint64)
+	// Revision is the newest one.
+	Revision() int64
+	// Has tells whether there is a key with a value, in a range.
+	Has(ctx context.Context, key, end []byte) (bool, error)
+	// Commit makes sure that Rollback takes back no more than the entry that comes.
+	Commit() error
+	// Rollback takes back what was applied since; the replay ends with it.
+	Rollback() error
+	// Close keeps what was applied, and frees all else.
+	Close() error
+
+	apply(d *decoded) error
+	watch(index uint64, see func(Change) error) error
+}
+
 // Run applies entries, which begin after the one applied last, until where the
 // options say. Entries are decoded ahead in other goroutines, so their data must
 // stay as it is; a bounded number of them is in memory.
@@ -59,7 +80,7 @@ const progressEvery = 100
 //
 // When an entry cannot be had or applied, Stopped is where the file is, or would
 // be after Close.
-func Run(ctx context.Context, eng *Engine, entries iter.Seq2[raftlog.Entry, error], o RunOptions) (Stopped, error) {
+func Run(ctx context.Context, eng Replayer, entries iter.Seq2[raftlog.Entry, error], o RunOptions) (Stopped, error) {
 	run := &run{engine: eng, o: o}
 	applied, _ := eng.Applied()
 	var err error
@@ -77,7 +98,7 @@ func Run(ctx context.Context, eng *Engine, entries iter.Seq2[raftlog.Entry, erro
 }
 
 type run struct {
-	engine  *Engine
+	engine  Replayer
 	o       RunOptions
 	dirty   bool // something was applied since the last commit
 	counted int

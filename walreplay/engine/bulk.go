@@ -1,0 +1,770 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/coreos/go-semver/semver"
+	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot/boltfile"
+	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay/raftlog"
+)
+
+// ErrNotBulk says that a Bulk does not know something of a database or a log: etcd's
+// applier is to replay it from the beginning, and to say what is wrong with it, if anything.
+var ErrNotBulk = errors.New("it is for etcd's applier")
+
+func notBulk(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrNotBulk, fmt.Errorf(format, args...))
+}
+
+// Bulk replays a log as Engine does, many times as fast. It leaves the database that it
+// begins with as it is, and Close writes the one after the log to another file, page by page
+// and without free ones.
+//
+// Keys and leases, and what changes them, it knows by itself. Of a key it has 24 bytes in
+// memory, the rest lies in files that are mapped. All other requests go to an Engine
+// beside it, on a database that has no keys.
+//
+// Whatever it does not know is an ErrNotBulk: authentication that is on, members older or newer
+// than those that it was compared with, requests that no member lets into a log. It
+// promises and asks for what Engine does else, but it cannot be watched.
+type Bulk struct {
+	out     string
+	options Options
+	rows    *rows
+	index   *keyIndex
+	rest    *Engine // applies the requests that are about neither keys nor leases
+
+	applied, term uint64
+	revision      int64
+	changes       int64 // of the current entry
+	compacted     int64 // of the last compaction; -1 without one
+	scheduled     bool  // whether the database says so
+	finished      bool
+	compacts      bool // rows have to go when the database is written
+	leases        map[int64]*bulkLease
+	noSpace       bool // the alarms that are raised
+	corrupt       bool
+
+	undo        []undone // of the last entry, the oldest first
+	undoMark    mark
+	undoRevoked *bulkLease
+	undoIndex   uint64
+	undoTerm    uint64
+
+	interrupted func() error // tells that Close is to end
+	failed      error        // why nothing more can be applied
+	keep        bool         // whether Close writes
+	closed      bool
+}
+
+// bulkLease is a lease with the keys that are attached to it.
+type bulkLease struct {
+	id, ttl, remaining int64
+	row                []byte // as in the base; nil when it was written since
+	keys               map[uint32]struct{}
+}
+
+// undone is the row that a key had before the last entry.
+type undone struct {
+	n    uint32
+	at   rowAt
+	size uint32
+}
+
+// bulkVersions are the minor versions whose logs Bulk was compared with.
+var bulkVersions = []int64{5, 6, 7}
+
+// OpenBulk begins to replay onto the database at path. What comes of it is written to out, which
+// must not be there, by Close; other files are made beside that and removed.
+func OpenBulk(ctx context.Context, path, out string, o Options) (_ *Bulk, err error) {
+	if o.SourceVersion != "" {
+		if _, err := rulesOf(o.SourceVersion); err != nil {
+			return nil, err
+		}
+		if v := semver.New(o.SourceVersion); !slices.Contains(bulkVersions, v.Minor) {
+			return nil, notBulk("etcd %s is not one that it was compared with", o.SourceVersion)
+		}
+	}
+	if o.MinLeaseTTL == 0 {
+		o.MinLeaseTTL = DefaultMinLeaseTTL
+	}
+	b := &Bulk{out: out, options: o, compacted: -1, revision: 1, leases: map[int64]*bulkLease{}, interrupted: func() error { return ctx.Err() }}
+	if err := b.open(ctx, path); err != nil {
+		return nil, fmt.Errorf("opening %s to replay onto: %w", path, errors.Join(err, b.abandon()))
+	}
+	b.keep = true
+	return b, nil
+}
+
+func (b *Bulk) restPath() string { return b.out + ".rest" }
+
+func (b *Bulk) open(ctx context.Context, path string) (err error) {
+	if b.rows, err = openRows(path, b.out+".rows"); err != nil {
+		return err
+	}
+	b.index = newKeyIndex(b.rows)
+	if err := b.splitOff(path); err != nil {
+		return err
+	}
+	if b.rest, err = Open(ctx, b.restPath(), b.options); err != nil {
+		return notBulk("what is beside its keys: %w", err)
+	}
+	if b.applied, b.term = b.rest.Applied(); b.rest.auth.IsAuthEnabled() {
+		return errAuthOn
+	}
+	b.lookAtAlarms()
+	if err := b.load(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+var errAuthOn = notBulk("authentication is on")
+
+// splitOff makes the database without keys and leases, and learns the leases and compactions.
+func (b *Bulk) splitOff(path string) (err error) {
+	f, err := safedir.Create(b.restPath())
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil || len(b.rows.base) == 0 {
+		return err
+	}
+	from, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := bolt.Open(b.restPath(), 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	var scheduled int64
+	err = to.Update(func(into *bolt.Tx) error {
+		return from.View(func(tx *bolt.Tx) error {
+			return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
+				if string(name) == string(keyBucket) {
+					return nil
+				}
+				copied, err := into.CreateBucket(name)
+				if err != nil {
+					return err
+				}
+				return bucket.ForEach(func(k, v []byte) error {
+					switch {
+					case v == nil:
+						return notBulk("bucket %s has another one in it", name)
+					case string(name) == schema.Lease.String():
+						return b.loadLease(k, v)
+					case string(name) == schema.Meta.String() && bytes.Equal(k, schema.ScheduledCompactKeyName):
+						b.scheduled = true
+						scheduled, err = compactedAt(v)
+						return err
+					case string(name) == schema.Meta.String() && bytes.Equal(k, schema.FinishedCompactKeyName):
+						b.finished = true
+						b.compacted, err = compactedAt(v)
+						return err
+					}
+					return copied.Put(k, v)
+				})
+			})
+		})
+	})
+	if err == nil && b.scheduled && scheduled > b.compacted {
+		// It was not finished, which etcd does when it starts.
+		b.compacted, b.finished, b.compacts = scheduled, true, true
+	} else if err == nil && b.scheduled != b.finished || b.scheduled && scheduled != b.compacted {
+		return notBulk("compactions are scheduled up to revision %d and finished up to %d", scheduled, b.compacted)
+	}
+	return err
+}
+
+func compactedAt(v []byte) (int64, error) {
+	r, err := boltfile.ParseRow(v)
+	if err != nil || r.Deleted || r.Sub != 0 {
+		return 0, notBulk("the revision of a compaction is %x", v)
+	}
+	return r.Main, nil
+}
+
+func (b *Bulk) loadLease(name, row []byte) error {
+	var l leasepb.Lease
+	if err := proto.Unmarshal(row, &l); err != nil {
+		return notBulk("lease %x: %w", name, err)
+	}
+	if !bytes.Equal(name, leaseName(l.ID)) || l.ID == 0 {
+		return notBulk("lease %x says that it is %x", name, l.ID)
+	}
+	b.leases[l.ID] = &bulkLease{id: l.ID, ttl: max(l.TTL, b.minLeaseTTL()), remaining: l.RemainingTTL, row: bytes.Clone(row)}
+	return nil
+}
+
+func leaseName(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
+
+func (b *Bulk) minLeaseTTL() int64 { return int64(math.Ceil(b.options.MinLeaseTTL.Seconds())) }
+
+// load indexes the keys of the base.
+func (b *Bulk) load(ctx context.Context) error {
+	var before boltfile.Row
+	count := 0
+	err := b.rows.eachOfBase(func(r bulkRow) error {
+		if count++; count%10_000 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if r.Main < 1 || r.Main < before.Main || r.Main == before.Main && r.Sub <= before.Sub {
+			return fmt.Errorf("row %s follows row %s", r.Revision, before.Revision)
+		}
+		before = r.Row
+		kv, err := parseKeyValue(r.value)
+		if err != nil {
+			return fmt.Errorf("row %s: %w", r.Revision, err)
+		}
+		n, hash, known := b.index.lookup(kv.key)
+		if !known {
+			n = b.index.add(hash)
+		}
+		if err := b.follows(n, r, &kv); err != nil {
+			return err
+		}
+		b.index.set(n, r.at, r.size)
+		b.revision = r.Main
+		return nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return notBulk("its keys: %w", err)
+	}
+	b.revision = max(b.revision, b.compacted)
+	for n, k := range b.index.keys {
+		if !k.live() {
+			continue
+		}
+		_, value := b.rows.get(k.at, k.size)
+		kv, _ := parseKeyValue(value)
+		if l := b.leases[kv.leased]; l != nil {
+			l.attach(uint32(n))
+		}
+	}
+	return nil
+}
+
+// follows checks that a row of the base says of its key what etcd's index, which counts, comes to.
+func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
+	k := b.index.keys[n]
+	switch {
+	case r.Deleted:
+		return nil
+	case kv.modified != r.Main:
+		return fmt.Errorf("row %s says that it is of revision %d", r.Revision, kv.modified)
+	case k.at == noRow && kv.version >= 1 && kv.created <= kv.modified:
+		return nil // those before it were compacted
+	case k.live():
+		_, value := b.rows.get(k.at, k.size)
+		if before, _ := parseKeyValue(value); kv.created == before.created && kv.version == before.version+1 {
+			return nil
+		}
+	case kv.created == r.Main && kv.version == 1:
+		return nil
+	}
+	return fmt.Errorf("row %s says version %d, created at %d, which does not follow", r.Revision, kv.version, kv.created)
+}
+
+func (b *Bulk) lookAtAlarms() {
+	b.noSpace, b.corrupt = len(b.rest.alarms.Get(pb.AlarmType_NOSPACE)) > 0, len(b.rest.alarms.Get(pb.AlarmType_CORRUPT)) > 0
+}
+
+// Applied is the index and the term of the entry that was applied last.
+func (b *Bulk) Applied() (index, term uint64) { return b.applied, b.term }
+
+// Revision is the newest one.
+func (b *Bulk) Revision() int64 { return b.revision }
+
+// Has tells whether a key from key on, and before end, has a value; of a nil end, key
+// itself.
+func (b *Bulk) Has(_ context.Context, key, end []byte) (has bool, err error) {
+	if b.closed {
+		return false, ErrClosed
+	}
+	if end == nil {
+		return b.live(key), nil
+	}
+	b.index.between(key, end, func(uint32) bool { has = true; return false })
+	return has, nil
+}
+
+// Apply applies the entry after the one applied last; any other is an *OrderError, and
+// changes nothing. After any other error it can only be closed, and writes nothing.
+func (b *Bulk) Apply(e raftlog.Entry) error {
+	d := decode(e)
+	return b.apply(&d)
+}
+
+func (b *Bulk) apply(d *decoded) (err error) {
+	if b.failed != nil {
+		return b.failed
+	}
+	if d.entry.Index != b.applied+1 {
+		return &OrderError{Applied: b.applied, Index: d.entry.Index}
+	}
+	b.changes, b.undo, b.undoMark, b.undoRevoked, b.undoIndex, b.undoTerm = 0, b.undo[:0], b.rows.mark(), nil, b.applied, b.term
+	if err = d.err; err != nil {
+		err = notBulk("%w", err) // which will say the same
+	} else if err = b.execute(d); err == nil && b.changes > 0 && !d.moves() {
+		err = notBulk("it changed %d keys", b.changes)
+	}
+	if err != nil {
+		b.keep, b.failed = false, fmt.Errorf("entry %d (%s): %w", d.entry.Index, d.kind, err)
+		return b.failed
+	}
+	if b.changes > 0 {
+		b.revision++
+	}
+	b.applied, b.term = d.entry.Index, d.entry.Term
+	return nil
+}
+
+// Commit does nothing: what was applied is kept, or not, by Close as a whole.
+func (b *Bulk) Commit() error { return b.failed }
+
+// Rollback takes back the last entry, which put or deleted keys. Bulk can only be closed afterwards.
+func (b *Bulk) Rollback() error {
+	if b.failed != nil {
+		return b.failed
+	}
+	for _, u := range slices.Backward(b.undo) {
+		b.index.set(u.n, u.at, u.size)
+	}
+	b.rows.cut(b.undoMark)
+	if l := b.undoRevoked; l != nil {
+		b.leases[l.id] = l
+	}
+	if b.changes > 0 {
+		b.revision--
+	}
+	b.applied, b.term, b.failed = b.undoIndex, b.undoTerm, ErrClosed
+	return nil
+}
+
+func (b *Bulk) watch(uint64, func(Change) error) error {
+	return notBulk("a replay that is watched")
+}
+
+func (b *Bulk) execute(d *decoded) error {
+	q := d.request
+	switch {
+	case d.plain:
+		return b.putUnlessFull(&pb.PutRequest{Key: d.put.key, Value: d.put.value, Lease: d.put.lease})
+	case d.change != nil:
+		return b.others(d)
+	case q == nil:
+		return nil
+	case q.Put != nil:
+		return b.putUnlessFull(q.Put)
+	case q.DeleteRange != nil:
+		if b.corrupt {
+			return nil
+		}
+		return b.deleteRange(q.DeleteRange)
+	case q.Txn != nil:
+		return b.txn(q.Txn)
+	case q.Compaction != nil:
+		if rev := q.Compaction.Revision; !b.corrupt && rev > b.compacted && rev <= b.revision {
+			b.compacted, b.scheduled, b.finished, b.compacts = rev, true, true, true
+		}
+		return nil
+	case q.LeaseGrant != nil:
+		id, ttl := q.LeaseGrant.ID, q.LeaseGrant.TTL
+		if !b.noSpace && !b.corrupt && id != 0 && ttl <= lease.MaxLeaseTTL && b.leases[id] == nil {
+			b.leases[id] = &bulkLease{id: id, ttl: max(ttl, b.minLeaseTTL())}
+		}
+		return nil
+	case q.LeaseRevoke != nil:
+		if l := b.leases[q.LeaseRevoke.ID]; l != nil && !b.corrupt {
+			return b.revoke(l)
+		}
+		return nil
+	case q.LeaseCheckpoint != nil:
+		b.checkpoint(q.LeaseCheckpoint.Checkpoints)
+		return nil
+	}
+	return b.others(d)
+}
+
+// others has etcd apply what is about neither keys nor leases.
+func (b *Bulk) others(d *decoded) error {
+	b.rest.applied = d.entry.Index - 1
+	if err := b.rest.apply(d); err != nil {
+		return notBulk("%w", err)
+	}
+	if b.rest.auth.IsAuthEnabled() {
+		return errAuthOn
+	}
+	b.lookAtAlarms()
+	return nil
+}
+
+func (b *Bulk) putUnlessFull(p *pb.PutRequest) error {
+	if b.noSpace || b.corrupt || !b.putAllowed(p) {
+		return nil
+	}
+	return b.put(p)
+}
+
+// live tells whether a key has a value.
+func (b *Bulk) live(key []byte) bool {
+	n, ok := b.index.find(key)
+	return ok && b.index.keys[n].live()
+}
+
+// read is what a key has; it must have a value.
+func (b *Bulk) read(n uint32) keyValue {
+	_, value := b.rows.get(b.index.keys[n].at, b.index.keys[n].size)
+	kv, _ := parseKeyValue(value) // it was read before, or written here
+	return kv
+}
+
+// putAllowed tells whether the member took the put: its lease must be there, and its key
+// where that is to keep something.
+func (b *Bulk) putAllowed(p *pb.PutRequest) bool {
+	return (p.Lease == 0 || b.leases[p.Lease] != nil) && (!p.IgnoreValue && !p.IgnoreLease || b.live(p.Key))
+}
+
+func (b *Bulk) put(p *pb.PutRequest) error {
+	n, hash, known := b.index.lookup(p.Key)
+	if !known {
+		n = b.index.add(hash)
+	}
+	revision := b.revision + 1
+	kv := keyValue{key: p.Key, value: p.Value, created: revision, modified: revision, version: 1, leased: p.Lease}
+	var attached *bulkLease
+	if b.index.keys[n].live() {
+		before := b.read(n)
+		kv.created, kv.version = before.created, before.version+1
+		if p.IgnoreValue {
+			kv.value = before.value
+		}
+		if p.IgnoreLease {
+			kv.leased = before.leased
+		}
+		attached = b.attached(n, before.leased)
+	} else if p.IgnoreValue || p.IgnoreLease {
+		return notBulk("a transaction deletes a key and keeps something of it") // a member ends
+	} else if k := b.index.keys[n]; k.at != noRow && b.changed(n) {
+		return notBulk("a transaction deletes a key and puts it") // members refuse that before it is logged
+	}
+	if err := b.write(n, &kv, false); err != nil {
+		return err
+	}
+	if attached != nil && attached.id == kv.leased {
+		return nil
+	}
+	if attached != nil {
+		delete(attached.keys, n)
+	}
+	if kv.leased != 0 {
+		l := b.leases[kv.leased]
+		if l == nil {
+			return notBulk("lease %x of a key is gone", kv.leased) // a member ends
+		}
+		l.attach(n)
+	}
+	return nil
+}
+
+// changed tells whether the current entry changed a key.
+func (b *Bulk) changed(n uint32) bool {
+	return slices.ContainsFunc(b.undo, func(u undone) bool { return u.n == n })
+}
+
+// write adds a row of a key.
+func (b *Bulk) write(n uint32, kv *keyValue, deleted bool) error {
+	at, size, err := b.rows.add(b.changes, deleted, kv)
+	if err != nil {
+		return err
+	}
+	k := b.index.keys[n]
+	b.undo = append(b.undo, undone{n, k.at, k.size})
+	b.index.set(n, at, size)
+	b.changes++
+	return nil
+}
+
+func (l *bulkLease) attach(n uint32) {
+	if l.keys == nil {
+		l.keys = map[uint32]struct{}{}
+	}
+	l.keys[n] = struct{}{}
+}
+
+// attached is the lease that a key is attached to: the one that its row names, unless that
+// was not there then.
+func (b *Bulk) attached(n uint32, id int64) *bulkLease {
+	l := b.leases[id]
+	if l == nil {
+		return nil
+	}
+	if _, ok := l.keys[n]; !ok {
+		return nil
+	}
+	return l
+}
+
+// gone deletes a key that has a value.
+func (b *Bulk) gone(n uint32) error {
+	before := b.read(n)
+	if l := b.attached(n, before.leased); l != nil {
+		delete(l.keys, n)
+	}
+	return b.write(n, &keyValue{key: before.key, modified: b.revision + 1}, true)
+}
+
+// inRange gives the keys that have a value, as etcd understands the end of a range.
+func (b *Bulk) inRange(key, end []byte) (all []uint32, err error) {
+	switch {
+	case end == nil:
+		if n, ok := b.index.find(key); ok && b.index.keys[n].live() {
+			all = append(all, n)
+		}
+		return all, nil
+	case len(end) == 0: // no client can ask for that
+		return nil, notBulk("the end of a range is there, and empty")
+	case len(end) == 1 && end[0] == 0:
+		end = nil
+	}
+	b.index.between(key, end, func(n uint32) bool {
+		all = append(all, n)
+		return true
+	})
+	return all, nil
+}
+
+func (b *Bulk) deleteRange(q *pb.DeleteRangeRequest) error {
+	all, err := b.inRange(q.Key, q.RangeEnd)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if err := b.gone(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revoke deletes a lease and its keys, in their order.
+func (b *Bulk) revoke(l *bulkLease) error {
+	var all []uint32
+	for n := range l.keys {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(x, y uint32) int { return bytes.Compare(b.index.key(x), b.index.key(y)) })
+	for _, n := range all {
+		if err := b.gone(n); err != nil {
+			return err
+		}
+	}
+	delete(b.leases, l.id)
+	b.undoRevoked = l
+	return nil
+}
+
+func (b *Bulk) checkpoint(all []*pb.LeaseCheckpoint) {
+	v := b.rest.cluster.Version()
+	persist := b.options.PersistCheckpoints || v != nil && !version.LessThan(*v, version.V3_6)
+	for _, c := range all {
+		if l := b.leases[c.ID]; l != nil {
+			l.remaining = c.Remaining_TTL
+			if persist {
+				l.row = nil
+			}
+		}
+	}
+}
+
+// txn applies a transaction: first all its comparisons, then all that may be refused, then
+// what it does.
+func (b *Bulk) txn(t *pb.TxnRequest) error {
+	if b.corrupt || b.noSpace && hasPut(t) {
+		return nil
+	}
+	path, err := b.compare(t, nil)
+	if err != nil {
+		return err
+	}
+	if _, ok := b.txnAllowed(t, path); !ok {
+		return nil
+	}
+	_, err = b.executeTxn(t, path)
+	return err
+}
+
+// hasPut tells whether there is a put in a transaction, executed or not.
+func hasPut(t *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(t.Success, t.Failure), func(op *pb.RequestOp) bool {
+		return op.GetRequestPut() != nil || op.GetRequestTxn() != nil && hasPut(op.GetRequestTxn())
+	})
+}
+
+func chosen(t *pb.TxnRequest, ok bool) []*pb.RequestOp {
+	if ok {
+		return t.Success
+	}
+	return t.Failure
+}
+
+// compare appends the outcome of a transaction's comparisons, and of those in it, in the order
+// in which they are executed.
+func (b *Bulk) compare(t *pb.TxnRequest, path []bool) ([]bool, error) {
+	ok := true
+	for _, c := range t.Compare {
+		var err error
+		if ok, err = b.holds(c); err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+	}
+	path = append(path, ok)
+	for _, op := range chosen(t, ok) {
+		if inner := op.GetRequestTxn(); inner != nil {
+			var err error
+			if path, err = b.compare(inner, path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return path, nil
+}
+
+// holds tells whether a comparison does, for all keys that it is about.
+func (b *Bulk) holds(c *pb.Compare) (bool, error) {
+	all, err := b.inRange(c.Key, c.RangeEnd)
+	if err != nil {
+		return false, err
+	}
+	if len(all) == 0 {
+		return c.Target != pb.Compare_VALUE && compared(c, &keyValue{}), nil
+	}
+	for _, n := range all {
+		kv := b.read(n)
+		if !compared(c, &kv) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func compared(c *pb.Compare, kv *keyValue) bool {
+	var order int
+	number := func(has, want int64) {
+		switch {
+		case has < want:
+			order = -1
+		case has > want:
+			order = 1
+		}
+	}
+	switch c.Target { // another one's operand counts as 0
+	case pb.Compare_VALUE:
+		order = bytes.Compare(kv.value, c.GetValue())
+	case pb.Compare_CREATE:
+		number(kv.created, c.GetCreateRevision())
+	case pb.Compare_MOD:
+		number(kv.modified, c.GetModRevision())
+	case pb.Compare_VERSION:
+		number(kv.version, c.GetVersion())
+	case pb.Compare_LEASE:
+		number(kv.leased, c.GetLease())
+	}
+	switch c.Result {
+	case pb.Compare_EQUAL:
+		return order == 0
+	case pb.Compare_NOT_EQUAL:
+		return order != 0
+	case pb.Compare_GREATER:
+		return order > 0
+	default:
+		return order < 0 // decode lets no other through
+	}
+}
+
+// txnAllowed tells whether the member executed the transaction, and how many outcomes of path those in it took.
+func (b *Bulk) txnAllowed(t *pb.TxnRequest, path []bool) (inner int, ok bool) {
+	for _, op := range chosen(t, path[0]) {
+		switch {
+		case op.GetRequestRange() != nil:
+			if rev := op.GetRequestRange().Revision; rev != 0 && (rev > b.revision || rev < b.compacted) {
+				return 0, false
+			}
+		case op.GetRequestPut() != nil:
+			if !b.putAllowed(op.GetRequestPut()) {
+				return 0, false
+			}
+		case op.GetRequestTxn() != nil:
+			n, ok := b.txnAllowed(op.GetRequestTxn(), path[1:])
+			if !ok {
+				return 0, false
+			}
+			path = path[n+1:]
+			inner += n + 1
+		}
+	}
+	return inner, true
+}
+
+func (b *Bulk) executeTxn(t *pb.TxnRequest, path []bool) (inner int, err error) {
+	for _, op := range chosen(t, path[0]) {
+		switch {
+		case op.GetRequestRange() != nil:
+		case op.GetRequestPut() != nil:
+			err = b.put(op.GetRequestPut())
+		case op.GetRequestDeleteRange() != nil:
+			err = b.deleteRange(op.GetRequestDeleteRange())
+		case op.GetRequestTxn() != nil:
+			var n int
+			n, err = b.executeTxn(op.GetRequestTxn(), path[1:])
+			path = path[n+1:]
+			inner += n + 1
+		default:
+			err = notBulk("an operation of a transaction is nothing") // a member ends
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return inner, nil
+}
+
+// Close writes the database that the entries led to, syncs it, and frees all else. After an error of Apply, or
+// of its own, out is not there.
+func (b *Bulk) Close() error {
+	if b.closed {
+		return ErrClosed
+	}
+	var err error
+	if b.keep {
+		if err = b.writeOut(); err != nil {
+			err = fmt.Errorf("writing %s: %w", b.out, errors.Join(err, removeIfThere(b.out)))
+		}
+	}
+	return errors.Join(err, b.abandon())
+}

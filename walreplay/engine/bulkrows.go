@@ -1,0 +1,437 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/boltfile"
+	"github.com/requorum/requorum/store/safedir"
+)
+
+// rowAt says where a row of the bucket key lies: in the base's mapped file, or in the spool.
+// There is its name (a revision), and behind that its value, an encoded mvccpb.KeyValue.
+type rowAt uint64
+
+// The bits of a rowAt. Below them is the offset in the base's file, or the number of a block
+// of the spool and the offset in that.
+const (
+	inSpool   rowAt = 1 << 63
+	isDeleted rowAt = 1 << 62 // the row says that its key was deleted
+	blockBits       = 32
+
+	// noRow is none: a file begins with a meta page.
+	noRow rowAt = 0
+)
+
+// tombstoneSize is the size of the name of a row that is a deletion.
+const tombstoneSize = boltfile.RowSize + 1
+
+const (
+	// spoolBlock is how much of the spool is in the heap. A larger row has a larger block.
+	spoolBlock = 4 << 20
+	// spoolHeader stands before each row: the size of its value.
+	spoolHeader = 4
+	// deletedMark is set in the header of a deletion.
+	deletedMark = 1 << 31
+)
+
+// rows are the rows of the base, which are left where they are, and those that the log led
+// to, in their order, in the spool: a file that is mapped as far as it is written.
+type rows struct {
+	base []byte // the mapped file; empty without one
+
+	file   *os.File
+	size   int64    // of what is in the file
+	blocks [][]byte // the last one is buffer, as far as it is used
+	mapped [][]byte
+	buffer []byte
+	spare  []byte // what was the buffer before; rows in it may still be looked at
+}
+
+// openRows maps the base, and makes the spool's file, which loses its name at once.
+func openRows(base, spool string) (_ *rows, err error) {
+	r := &rows{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	f, err := safedir.Open(base)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if r.base, err = r.mapFile(f, 0, info.Size()); err != nil {
+		return nil, err
+	}
+	if r.file, err = safedir.Create(spool); err != nil {
+		return nil, err
+	}
+	return r, safedir.Remove(spool)
+}
+
+func (r *rows) mapFile(f *os.File, offset, size int64) ([]byte, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	if size > math.MaxInt {
+		return nil, fmt.Errorf("map %s: %d bytes are more than this machine can address", f.Name(), size)
+	}
+	data, err := unix.Mmap(int(f.Fd()), offset, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	r.mapped = append(r.mapped, data)
+	return data, nil
+}
+
+func (r *rows) close() error {
+	var err error
+	for _, m := range r.mapped {
+		err = errors.Join(err, unix.Munmap(m))
+	}
+	if r.file != nil {
+		err = errors.Join(err, r.file.Close())
+	}
+	*r = rows{}
+	return err
+}
+
+// get is a row: its name, and its value of size bytes. They are not to be written to.
+func (r *rows) get(at rowAt, size uint32) (name, value []byte) {
+	var data []byte
+	if at&inSpool != 0 {
+		data = r.blocks[at&^(inSpool|isDeleted)>>blockBits][uint32(at):]
+	} else {
+		data = r.base[at&^isDeleted:]
+	}
+	n := boltfile.RowSize
+	if at&isDeleted != 0 {
+		n = tombstoneSize
+	}
+	return data[:n:n], data[n : n+int(size) : n+int(size)]
+}
+
+// add writes a row behind all others.
+func (r *rows) add(sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32, err error) {
+	n := kv.size(deleted)
+	if n >= deletedMark {
+		return noRow, 0, fmt.Errorf("a row of %d bytes is too large", n)
+	}
+	if need := spoolHeader + tombstoneSize + n; cap(r.buffer)-len(r.buffer) < need {
+		if err := r.flush(need); err != nil {
+			return noRow, 0, err
+		}
+	}
+	at, head := inSpool, uint32(n)
+	if deleted {
+		at, head = at|isDeleted, head|deletedMark
+	}
+	last := len(r.blocks) - 1
+	at |= rowAt(last)<<blockBits | rowAt(len(r.buffer)+spoolHeader)
+	b := binary.LittleEndian.AppendUint32(r.buffer, head)
+	b = binary.BigEndian.AppendUint64(b, uint64(kv.modified))
+	b = binary.BigEndian.AppendUint64(append(b, '_'), uint64(sub))
+	if deleted {
+		b = append(b, 't')
+	}
+	r.buffer = kv.append(b, deleted)
+	r.blocks[last] = r.buffer
+	return at, uint32(n), nil
+}
+
+// flush writes the last block, and begins one that has room for so many bytes.
+func (r *rows) flush(need int) error {
+	if last := len(r.blocks) - 1; last >= 0 {
+		if _, err := r.file.WriteAt(r.buffer[:cap(r.buffer)], r.size); err != nil {
+			return fmt.Errorf("write the rows of the log: %w", err)
+		}
+		m, err := r.mapFile(r.file, r.size, int64(cap(r.buffer)))
+		if err != nil {
+			return err
+		}
+		r.blocks[last] = m[:len(r.buffer)]
+		r.size += int64(cap(r.buffer))
+	}
+	r.buffer, r.spare = r.spare[:0], r.buffer
+	if page := os.Getpagesize(); need > cap(r.buffer) {
+		r.buffer = make([]byte, 0, max(spoolBlock, (need+page-1)/page*page))
+	}
+	r.blocks = append(r.blocks, r.buffer)
+	return nil
+}
+
+// mark is a place in the spool to come back to.
+type mark struct{ blocks, used int }
+
+func (r *rows) mark() mark { return mark{len(r.blocks), len(r.buffer)} }
+
+// cut drops the rows behind a mark. Nothing can be added afterwards.
+func (r *rows) cut(m mark) {
+	r.blocks = r.blocks[:m.blocks]
+	if m.blocks > 0 {
+		r.blocks[m.blocks-1] = r.blocks[m.blocks-1][:m.used]
+	}
+}
+
+// row is one of the bucket key, in its file or the spool.
+type bulkRow struct {
+	at   rowAt
+	size uint32
+	boltfile.Row
+	name, value []byte
+}
+
+// each visits all rows, those of the base before those of the log.
+func (r *rows) each(visit func(bulkRow) error) error {
+	if err := r.eachOfBase(visit); err != nil {
+		return err
+	}
+	for i, b := range r.blocks {
+		for at := 0; at < len(b); {
+			head := binary.LittleEndian.Uint32(b[at:])
+			at += spoolHeader
+			row := bulkRow{at: inSpool | rowAt(i)<<blockBits | rowAt(at), size: head &^ deletedMark}
+			if head&deletedMark != 0 {
+				row.at |= isDeleted
+			}
+			row.name, row.value = r.get(row.at, row.size)
+			row.Row = boltfile.Row{Revision: boltfile.Revision{Main: int64(binary.BigEndian.Uint64(row.name))}, Deleted: head&deletedMark != 0}
+			if err := visit(row); err != nil {
+				return err
+			}
+			at += len(row.name) + len(row.value)
+		}
+	}
+	return nil
+}
+
+// keyBucket is where etcd's users' keys are.
+var keyBucket = []byte("key")
+
+// eachOfBase visits the rows of the base, in the order of its leaves.
+func (r *rows) eachOfBase(visit func(bulkRow) error) error {
+	if len(r.base) == 0 {
+		return nil
+	}
+	walk, err := newPageWalk(r.base)
+	if err != nil {
+		return err
+	}
+	return walk.leaves(walk.meta.Root, 0, func(p *boltfile.Page, at int) error {
+		for i := range p.Len() {
+			e := p.Element(i)
+			if string(e.Key) != string(keyBucket) || !e.Bucket {
+				at += len(e.Key) + len(e.Value)
+				continue
+			}
+			root, inline, err := boltfile.ParseBucket(e.Value)
+			if err != nil {
+				return err
+			}
+			each := func(p *boltfile.Page, at int) error { return eachOfLeaf(p, at, visit) }
+			if root != 0 {
+				return walk.leaves(root, 0, each)
+			}
+			return each(&inline, at+len(e.Key)+bucketHeader+contentAt(&inline))
+		}
+		return nil
+	})
+}
+
+// eachOfLeaf visits the rows of a leaf, whose content begins at a place in the file.
+func eachOfLeaf(p *boltfile.Page, at int, visit func(bulkRow) error) error {
+	for i := range p.Len() {
+		e := p.Element(i)
+		name, err := boltfile.ParseRow(e.Key)
+		if err != nil {
+			return err
+		}
+		if e.Bucket || uint64(len(e.Value)) >= deletedMark {
+			return fmt.Errorf("the value of row %s makes no sense", name.Revision)
+		}
+		row := bulkRow{at: rowAt(at), size: uint32(len(e.Value)), Row: name, name: e.Key, value: e.Value}
+		if name.Deleted {
+			row.at |= isDeleted
+		}
+		if err := visit(row); err != nil {
+			return err
+		}
+		at += len(e.Key) + len(e.Value)
+	}
+	return nil
+}
+
+// pageWalk goes through the pages of a mapped database.
+type pageWalk struct {
+	data    []byte
+	meta    boltfile.Meta
+	visited uint64
+}
+
+// contentAt is where the content of a leaf begins, counted from the page.
+func contentAt(p *boltfile.Page) int { return pageHeader + p.Len()*pageElement }
+
+// The sizes of a page's header, of what it has for each of its elements, and of the value of
+// a bucket's.
+const (
+	pageHeader   = 16
+	pageElement  = 16
+	bucketHeader = 16
+)
+
+// newPageWalk takes the newer of the two meta pages.
+func newPageWalk(data []byte) (*pageWalk, error) {
+	w := &pageWalk{data: data}
+	first, err := boltfile.ParseMeta(data, 0)
+	if err != nil {
+		// The size of a page is not known then; etcd's applier, by bbolt, looks for it.
+		return nil, fmt.Errorf("its first meta page: %w", err)
+	}
+	w.meta = first
+	if len(data) > first.PageSize {
+		if second, err := boltfile.ParseMeta(data[first.PageSize:], 1); err == nil && second.Transaction > first.Transaction {
+			w.meta = second
+		}
+	}
+	if w.meta.PageSize != first.PageSize || w.meta.Pages > uint64(len(data)/w.meta.PageSize) {
+		return nil, fmt.Errorf("it is said to have %d pages of %d bytes, and has %d bytes", w.meta.Pages, w.meta.PageSize, len(data))
+	}
+	return w, nil
+}
+
+// maxPageDepth is above any tree's.
+const maxPageDepth = 40
+
+// leaves visits the leaves below a page, with the place in the file where their content
+// begins.
+func (w *pageWalk) leaves(id uint64, depth int, visit func(p *boltfile.Page, at int) error) error {
+	if w.visited++; id < 2 || id >= w.meta.Pages || depth > maxPageDepth || w.visited > w.meta.Pages {
+		return fmt.Errorf("page %d, at depth %d: the pages go round in a circle, or out of the file", id, depth)
+	}
+	b := w.data[id*uint64(w.meta.PageSize):]
+	h := boltfile.ParseHeader(b)
+	if h.ID != id || h.More >= w.meta.Pages-id {
+		return fmt.Errorf("page %d says that it is page %d, over %d more", id, h.ID, h.More)
+	}
+	p, err := boltfile.ParsePage(b[:(h.More+1)*uint64(w.meta.PageSize)])
+	if err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	if p.Leaf() {
+		return visit(&p, int(id)*w.meta.PageSize+contentAt(&p))
+	}
+	for i := range p.Len() {
+		if err := w.leaves(p.Element(i).Child, depth+1, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyValue is an mvccpb.KeyValue.
+type keyValue struct {
+	key, value                         []byte
+	created, modified, version, leased int64
+}
+
+// The fields of mvccpb.KeyValue.
+const (
+	kvKey      protowire.Number = 1
+	kvCreated  protowire.Number = 2
+	kvModified protowire.Number = 3
+	kvVersion  protowire.Number = 4
+	kvValue    protowire.Number = 5
+	kvLease    protowire.Number = 6
+)
+
+var errNoKeyValue = errors.New("a row's value is no KeyValue")
+
+// parseKeyValue reads what keyValue.append, or etcd, wrote. What it gives points into b.
+func parseKeyValue(b []byte) (kv keyValue, err error) {
+	for len(b) > 0 {
+		f, n := boltfile.ConsumeField(b)
+		if n < 0 {
+			return kv, errNoKeyValue
+		}
+		b = b[n:]
+		number := f.Kind == protowire.VarintType
+		switch {
+		case f.Number == kvKey && f.Kind == protowire.BytesType:
+			kv.key = f.Bytes
+		case f.Number == kvValue && f.Kind == protowire.BytesType:
+			kv.value = f.Bytes
+		case f.Number == kvCreated && number:
+			kv.created = int64(f.Varint)
+		case f.Number == kvModified && number:
+			kv.modified = int64(f.Varint)
+		case f.Number == kvVersion && number:
+			kv.version = int64(f.Varint)
+		case f.Number == kvLease && number:
+			kv.leased = int64(f.Varint)
+		default:
+			return kv, errNoKeyValue
+		}
+	}
+	return kv, nil
+}
+
+func sizeOfNumber(n int64) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeVarint(uint64(n))
+}
+
+func sizeOfBytes(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(len(b))
+}
+
+// size is that of the encoded form; of a deletion the key alone is in it.
+func (kv *keyValue) size(deleted bool) int {
+	n := sizeOfBytes(kv.key)
+	if deleted {
+		return n
+	}
+	return n + sizeOfNumber(kv.created) + sizeOfNumber(kv.modified) + sizeOfNumber(kv.version) + sizeOfBytes(kv.value) + sizeOfNumber(kv.leased)
+}
+
+// append encodes it as etcd does.
+func (kv *keyValue) append(b []byte, deleted bool) []byte {
+	b = appendBytes(b, kvKey, kv.key)
+	if deleted {
+		return b
+	}
+	b = appendNumber(b, kvCreated, kv.created)
+	b = appendNumber(b, kvModified, kv.modified)
+	b = appendNumber(b, kvVersion, kv.version)
+	b = appendBytes(b, kvValue, kv.value)
+	return appendNumber(b, kvLease, kv.leased)
+}
+
+func appendNumber(b []byte, number protowire.Number, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(n))
+}
+
+func appendBytes(b []byte, number protowire.Number, value []byte) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
+}
