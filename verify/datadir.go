@@ -135,7 +135,7 @@ func (d *dataDir) replay(ctx context.Context) error {
 		d.add(report.Check{Level: report.Replay, Object: d.dir, Reason: foreignReason})
 		return nil
 	}
-	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Progress: d.Progress, Logger: d.Logger})
+	checks, err := replaying.CheckDataDir(ctx, d.dir, d.separateWAL(), replaying.Options{ScratchDir: d.ScratchDir, Engine: d.Engine, Progress: d.Progress, Logger: d.Logger})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -252,7 +252,7 @@ func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
 		return nil, err
 	}
 	defer h.Close() //nolint:errcheck // reading
-	o := walreplay.Options{ScratchDir: d.ScratchDir, Logger: d.Logger}
+	o := walreplay.Options{ScratchDir: d.ScratchDir, Engine: d.Engine, Logger: d.Logger}
 	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, "", o)
 	if err != nil {
 		return nil, err

@@ -196,7 +196,7 @@ func (h *history) addOther(c report.Check) {
 }
 
 func (h *history) replayOptions() replaying.Options {
-	return replaying.Options{ScratchDir: h.ScratchDir, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
+	return replaying.Options{ScratchDir: h.ScratchDir, Engine: h.Engine, Identities: h.Identities, Unpacked: h.unpacked(), Progress: h.Progress, Logger: h.Logger}
 }
 
 // took adds the check of a part of verify. Its error is why it could not be done,

@@ -35,6 +35,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // run is one verification under way.
@@ -209,6 +210,8 @@ type Request struct {
 	// ScratchDir is where databases are unpacked; the system's folder for
 	// temporary files where empty.
 	ScratchDir string
+	// Engine replays logs; walreplay.DefaultEngine where empty.
+	Engine walreplay.ReplayEngine
 	// Live, where it is not nil, is asked for its hash at each backup's revision.
 	Live Live
 

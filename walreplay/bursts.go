@@ -344,7 +344,7 @@ func cutLast(key, folder string) (root, name string, ok bool) {
 // lacksCompactKey tells of a database with objects of Kubernetes, and without the key by
 // which its API servers agree on who compacts (k8s.io/apiserver, storage/etcd3,
 // compact.go): one that lives on through a restore there ends in its compactor.
-func lacksCompactKey(ctx context.Context, eng *engine.Engine) (bool, error) {
+func lacksCompactKey(ctx context.Context, eng engine.Replayer) (bool, error) {
 	objects, err := eng.Has(ctx, []byte("/registry/"), []byte("/registry0"))
 	if err != nil || !objects {
 		return false, err

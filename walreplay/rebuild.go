@@ -60,6 +60,9 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 		return fmt.Errorf("the rebuilt database says raft index %d, revision %d, the replay said %d, %d: this is a mistake in requorum, please report it",
 			out.facts.RaftIndex, out.facts.Revision, r.stopped.Index, r.stopped.Revision)
 	}
+	if r.notBulk != nil {
+		out.Notes = append(out.Notes, fmt.Sprintf("the log was replayed by etcd's applier, not in bulk: %v", r.notBulk))
+	}
 	if r.noCompactKey {
 		out.Notes = append(out.Notes, noCompactKeyNote)
 	}
@@ -327,6 +330,9 @@ type Options struct {
 	// SourceVersion is the etcd that the log's entries were applied by, such as
 	// "3.5.9"; where empty, that of the member which the backup was read from.
 	SourceVersion string
+	// Engine applies the log; DefaultEngine where empty. A search for a key is always
+	// etcd's applier's.
+	Engine ReplayEngine
 	// CheckpointHashes says which of the archive's live hashes are compared with what was
 	// rebuilt. One that differs is a *CheckpointHashError in a *snapshot.DamagedError.
 	CheckpointHashes HashCheck

@@ -24,6 +24,8 @@ type replayed struct {
 	sum     raftlog.Sum // over the replayed entries
 	entries uint64
 	times   []PhaseTime
+	// notBulk is why the log was not replayed in bulk, though that was wanted.
+	notBulk error
 	// noCompactKey: it is Kubernetes', and lacks what API servers compact by.
 	noCompactKey bool
 }
@@ -59,6 +61,9 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 	}()
 	log := h.log.size(b.Index()+1, run.Last)
 	need := grown(b, log) + scratchSlack
+	if o.bulk(run) {
+		need *= 2 // it does not change the copy, but writes another database
+	}
 	if phase == PhaseSearch {
 		need += log // which is kept
 	}
@@ -134,9 +139,82 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
+// ReplayEngine is what applies a log.
+type ReplayEngine string
+
+// The engines.
+const (
+	// EtcdEngine is etcd's own applier.
+	EtcdEngine ReplayEngine = "etcd"
+	// BulkEngine is engine.Bulk, and etcd's applier where that does not know something.
+	BulkEngine ReplayEngine = "bulk"
+	// BothEngines has both, and compares what they make: it takes as long as both.
+	BothEngines ReplayEngine = "both"
+)
+
+// ParseReplayEngine reads what a user wrote; empty is the default.
+func ParseReplayEngine(s string) (ReplayEngine, error) {
+	switch e := ReplayEngine(s); e {
+	case EtcdEngine, BulkEngine, BothEngines, "":
+		return e, nil
+	}
+	return "", fmt.Errorf("%q replays nothing: want %s, %s or %s", s, EtcdEngine, BulkEngine, BothEngines)
+}
+
+// DefaultEngine is that of who asks for none.
+const DefaultEngine = EtcdEngine
+
+func (o Options) replayEngine() ReplayEngine {
+	if o.Engine == "" {
+		return DefaultEngine
+	}
+	return o.Engine
+}
+
+// bulk tells whether a run is replayed in bulk: one that is watched cannot be.
+func (o Options) bulk(run engine.RunOptions) bool {
+	return o.replayEngine() != EtcdEngine && run.Watch == nil
+}
+
 // apply replays the log onto the copy of b.
-func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions) (err error) {
-	eng, err := engine.Open(ctx, r.scratch.database(), o.engine(b))
+func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions) error {
+	path := r.scratch.database()
+	byEtcd := func() error {
+		return h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.Open(ctx, path, o.engine(b)) })
+	}
+	if !o.bulk(run) {
+		return byEtcd()
+	}
+	out := path + "-bulk"
+	err := h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.OpenBulk(ctx, path, out, o.engine(b)) })
+	switch {
+	case errors.Is(err, engine.ErrNotBulk):
+		r.notBulk = err
+		if o.Logger != nil {
+			o.Logger.Info("the log is replayed by etcd's applier, not in bulk", "reason", err)
+		}
+		return byEtcd()
+	case err != nil:
+		return err
+	case o.replayEngine() == BulkEngine:
+		return safedir.Rename(out, path)
+	}
+	bulk := r.stopped
+	if err := byEtcd(); err != nil {
+		return err
+	}
+	if err = engine.Same(path, out); err == nil && bulk != r.stopped {
+		err = fmt.Errorf("one is at %+v, the other at %+v", r.stopped, bulk)
+	}
+	if err != nil {
+		return fmt.Errorf("etcd's applier and the bulk engine made different databases of the log: %w: this is a mistake in requorum, please report it; --replay-engine %s does without the bulk engine", err, EtcdEngine)
+	}
+	return safedir.Remove(out)
+}
+
+// applyBy replays the log by one engine.
+func (h *History) applyBy(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions, open func() (engine.Replayer, error)) (err error) {
+	eng, err := open()
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ instead.
 
 // What is of use in one of the two forms alone.
 var (
-	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes"}
+	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"}
 	clusterFlags = []string{"force", "take-over", "undo"}
 	// decidingFlags were decided when what is undone was begun.
 	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force"})

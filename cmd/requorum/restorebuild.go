@@ -210,8 +210,12 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	if err != nil {
 		return walreplay.Options{}, err
 	}
+	engine, err := walreplay.ParseReplayEngine(o.point.engine)
+	if err != nil {
+		return walreplay.Options{}, usageError{fmt.Errorf("--replay-engine: %w", err)}
+	}
 	return walreplay.Options{
-		ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
+		Engine: engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
 		CheckpointHashes: o.point.hashCheck(),
 		Progress: func(p walreplay.Phase, done, total int64) {
 			if p == walreplay.PhaseBase {

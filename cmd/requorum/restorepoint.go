@@ -29,13 +29,14 @@ type pointOptions struct {
 	sourceVersion          string
 	checkpoints            bool
 	ignoreCheckpointHashes bool
+	engine                 string
 }
 
 // targetFlags choose the point; only one of them can be given.
 var targetFlags = []string{"latest", "at", "revision", "index", "before", "before-prefix"}
 
 // replayFlags say how the log is replayed.
-var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-checkpoint-hashes"}
+var replayFlags = []string{"scratch-dir", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "ignore-checkpoint-hashes", "replay-engine"}
 
 func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	o.set = f
@@ -51,6 +52,11 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")
+	addReplayEngineFlag(f, &o.engine)
+}
+
+func addReplayEngineFlag(f *pflag.FlagSet, into *string) {
+	f.StringVar(into, "replay-engine", string(walreplay.DefaultEngine), "what applies the log: etcd (its own applier), bulk (many times as fast; etcd's where it does not know something), or both, which also compares the two databases")
 }
 
 // hashCheck compares what costs nothing, unless that is not wanted.

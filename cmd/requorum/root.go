@@ -15,6 +15,7 @@ import (
 
 	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // environment is what a command may use of the process, so that tests can give
@@ -179,6 +180,7 @@ func completeFixed(root *cobra.Command) {
 		"progress":          {"auto", "bar", "plain", "none"},
 		"compression-level": {"fastest", "default", "better", "best"},
 		"engine":            {"requorum", "etcdutl"},
+		"replay-engine":     {string(walreplay.EtcdEngine), string(walreplay.BulkEngine), string(walreplay.BothEngines)},
 		"level":             report.LevelNames(),
 	}
 	for _, c := range append(root.Commands(), root) {

@@ -60,6 +60,8 @@ const DefaultStops = 4
 type Options struct {
 	// ScratchDir is where scratch folders are made.
 	ScratchDir string
+	// Engine applies the log; walreplay.DefaultEngine where empty.
+	Engine walreplay.ReplayEngine
 	// Identities are for encrypted backups and logs.
 	Identities []age.Identity
 	// Unpacked are snapshots of the timeline by their ID that the caller has
@@ -84,7 +86,7 @@ func (o Options) progress(phase string, done, total int64) {
 
 func (o Options) walreplay(version, scratch string) walreplay.Options {
 	return walreplay.Options{
-		CheckBase:  CheckBase,
+		CheckBase: CheckBase, Engine: o.Engine,
 		ScratchDir: scratch, SourceVersion: version,
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,

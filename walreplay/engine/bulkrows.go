@@ -33,8 +33,10 @@ const (
 const tombstoneSize = boltfile.RowSize + 1
 
 const (
-	// spoolBlock is how much of the spool is in the heap. A larger row has a larger block.
+	// spoolBlock is how much of the spool is in the heap at most, but for larger rows. The first
+	// blocks are smaller: most logs are short.
 	spoolBlock = 4 << 20
+	firstBlock = 64 << 10 // of whole pages, as all
 	// spoolHeader stands before each row: the size of its value.
 	spoolHeader = 4
 	// deletedMark is set in the header of a deletion.
@@ -164,8 +166,8 @@ func (r *rows) flush(need int) error {
 		r.size += int64(cap(r.buffer))
 	}
 	r.buffer, r.spare = r.spare[:0], r.buffer
-	if page := os.Getpagesize(); need > cap(r.buffer) {
-		r.buffer = make([]byte, 0, max(spoolBlock, (need+page-1)/page*page))
+	if want := min(spoolBlock, firstBlock<<min(len(r.blocks), 10)); cap(r.buffer) < max(need, want) {
+		r.buffer = make([]byte, 0, max(want, (need+firstBlock-1)/firstBlock*firstBlock))
 	}
 	r.blocks = append(r.blocks, r.buffer)
 	return nil
