@@ -175,7 +175,7 @@ func (w *world) history() *History {
 	return h
 }
 
-func (w *world) options() Options { return Options{ScratchDir: w.t.TempDir()} }
+func (w *world) options() Options { return Options{ScratchDir: w.t.TempDir(), Engine: BothEngines} }
 
 // rebuild resolves and rebuilds, and compares with the state made in one go.
 func (w *world) rebuild(h *History, target Target) (*Point, *Rebuilt) {

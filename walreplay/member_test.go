@@ -114,8 +114,10 @@ func TestPromise2And3DataDir(t *testing.T) {
 		s := startAndKill(t, members)
 		before := sums(t, s.dir)
 		h, err := OpenDataDir(t.Context(), s.dir, "")
-		require.NoError(t, err)
-		o := Options{ScratchDir: t.TempDir()}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
 		require.NoError(t, err)
 		r, err := h.Rebuild(t.Context(), p, o)
@@ -157,8 +159,10 @@ func TestPromise2And3DataDir(t *testing.T) {
 func TestDataDirFromNothing(t *testing.T) {
 	s := startAndKill(t, 1)
 	db := filepath.Join(s.dir, "member", "snap", "db")
-	require.NoError(t, os.Remove(db))
-	o := Options{ScratchDir: t.TempDir()}
+	if err := os.Remove(db); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)
 	p, err := h.Resolve(t.Context(), Target{Kind: AtRevision, Revision: s.hash.Revision}, "", o)
@@ -194,8 +198,10 @@ func TestDataDirDamaged(t *testing.T) {
 		t.Fatal("no value in the log")
 	}
 	data[at] ^= 1
-	require.NoError(t, os.WriteFile(segments[0], data, 0o600))
-	o := Options{ScratchDir: t.TempDir()}
+	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)
 	_, err = h.Resolve(t.Context(), Target{}, "", o)

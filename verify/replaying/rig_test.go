@@ -19,6 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -44,8 +45,10 @@ func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 		}
 	}
 	repo, err := repository.Open(t.Context(), sink)
-	require.NoError(t, err)
-	return &rig{t: t, dir: dir, repo: repo, id: id, o: Options{ScratchDir: t.TempDir()}}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, dir: dir, repo: repo, id: id, o: Options{ScratchDir: t.TempDir(), Engine: walreplay.BothEngines}}
 }
 
 // clone is a copy of the repository, to be altered.

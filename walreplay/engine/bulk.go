@@ -13,6 +13,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/auth"
+	"go.etcd.io/etcd/server/v3/etcdserver/apply"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/lease/leasepb"
 	"go.etcd.io/etcd/server/v3/storage/schema"
@@ -39,8 +41,8 @@ func notBulk(format string, args ...any) error {
 // memory, the rest lies in files that are mapped. All other requests go to an Engine
 // beside it, on a database that has no keys.
 //
-// Whatever it does not know is an ErrNotBulk: authentication that is on, members older or newer
-// than those that it was compared with, requests that no member lets into a log. It
+// Whatever it does not know is an ErrNotBulk: members older or newer than those that it was
+// compared with, requests that no member lets into a log, rows that etcd did not write so. It
 // promises and asks for what Engine does else, but it cannot be watched.
 type Bulk struct {
 	out     string
@@ -124,17 +126,10 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 	if b.rest, err = Open(ctx, b.restPath(), b.options); err != nil {
 		return notBulk("what is beside its keys: %w", err)
 	}
-	if b.applied, b.term = b.rest.Applied(); b.rest.auth.IsAuthEnabled() {
-		return errAuthOn
-	}
+	b.applied, b.term = b.rest.Applied()
 	b.lookAtAlarms()
-	if err := b.load(ctx); err != nil {
-		return err
-	}
-	return nil
+	return b.load(ctx)
 }
-
-var errAuthOn = notBulk("authentication is on")
 
 // splitOff makes the database without keys and leases, and learns the leases and compactions.
 func (b *Bulk) splitOff(path string) (err error) {
@@ -282,7 +277,10 @@ func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
 			return nil
 		}
 	case kv.created == r.Main && kv.version == 1:
-		return nil
+		// Deleted and put in one transaction, which no client can ask for, confuses etcd's compactions.
+		if name, _ := b.rows.get(k.at, k.size); !bytes.HasPrefix(name, r.name[:8]) {
+			return nil
+		}
 	}
 	return fmt.Errorf("row %s says version %d, created at %d, which does not follow", r.Revision, kv.version, kv.created)
 }
@@ -367,8 +365,16 @@ func (b *Bulk) watch(uint64, func(Change) error) error {
 	return notBulk("a replay that is watched")
 }
 
-func (b *Bulk) execute(d *decoded) error {
+func (b *Bulk) execute(d *decoded) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // etcd's parts end a member that way
+			err = notBulk("it gave up: %v", p)
+		}
+	}()
 	q := d.request
+	if b.rest.auth.IsAuthEnabled() && !b.permitted(d) {
+		return nil // refused, on the member too
+	}
 	switch {
 	case d.plain:
 		return b.putUnlessFull(&pb.PutRequest{Key: d.put.key, Value: d.put.value, Lease: d.put.lease})
@@ -408,14 +414,62 @@ func (b *Bulk) execute(d *decoded) error {
 	return b.others(d)
 }
 
+// noLeases has etcd's check of permissions leave the leases to whoever knows them.
+var noLeases = &lease.FakeLessor{}
+
+// permitted tells whether the member permitted a request about keys or leases to the user who made it.
+// Other requests are checked by who applies them.
+func (b *Bulk) permitted(d *decoded) bool {
+	q := d.request
+	if d.plain {
+		return false // it names no user
+	}
+	if q == nil || q.Put == nil && q.DeleteRange == nil && q.Txn == nil && q.LeaseRevoke == nil {
+		return true
+	}
+	who := &auth.AuthInfo{Username: q.GetHeader().GetUsername(), Revision: q.GetHeader().GetAuthRevision()}
+	t := q.Txn
+	switch {
+	case q.LeaseRevoke != nil:
+		return b.leasePermitted(who, q.LeaseRevoke.ID, b.rest.rules.revokeByKey)
+	case t != nil && b.rest.rules.txnPutFree:
+		return b.rest.permitTxn(who, t)
+	case q.Put != nil:
+		t = &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: q.Put}}}}
+	case q.DeleteRange != nil:
+		t = &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: q.DeleteRange}}}}
+	}
+	return apply.CheckTxnAuth(b.rest.auth, who, noLeases, t) == nil && b.leasesPermitted(who, t)
+}
+
+// leasesPermitted looks at the leases of all puts.
+func (b *Bulk) leasesPermitted(who *auth.AuthInfo, t *pb.TxnRequest) bool {
+	return !slices.ContainsFunc(slices.Concat(t.Success, t.Failure), func(op *pb.RequestOp) bool {
+		put, inner := op.GetRequestPut(), op.GetRequestTxn()
+		return put != nil && !b.leasePermitted(who, put.Lease, false) || inner != nil && !b.leasesPermitted(who, inner)
+	})
+}
+
+// leasePermitted tells whether a user may write each key of a lease, or is an administrator
+// where that is enough.
+func (b *Bulk) leasePermitted(who *auth.AuthInfo, id int64, byKey bool) bool {
+	l := b.leases[id]
+	if l == nil || !byKey && b.rest.auth.IsAdminPermitted(who) == nil {
+		return true
+	}
+	for n := range l.keys {
+		if b.rest.auth.IsPutPermitted(who, b.index.key(n)) != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // others has etcd apply what is about neither keys nor leases.
 func (b *Bulk) others(d *decoded) error {
 	b.rest.applied = d.entry.Index - 1
 	if err := b.rest.apply(d); err != nil {
 		return notBulk("%w", err)
-	}
-	if b.rest.auth.IsAuthEnabled() {
-		return errAuthOn
 	}
 	b.lookAtAlarms()
 	return nil
@@ -537,15 +591,13 @@ func (b *Bulk) gone(n uint32) error {
 }
 
 // inRange gives the keys that have a value, as etcd understands the end of a range.
-func (b *Bulk) inRange(key, end []byte) (all []uint32, err error) {
+func (b *Bulk) inRange(key, end []byte) (all []uint32) {
 	switch {
-	case end == nil:
+	case len(end) == 0:
 		if n, ok := b.index.find(key); ok && b.index.keys[n].live() {
 			all = append(all, n)
 		}
-		return all, nil
-	case len(end) == 0: // no client can ask for that
-		return nil, notBulk("the end of a range is there, and empty")
+		return all
 	case len(end) == 1 && end[0] == 0:
 		end = nil
 	}
@@ -553,15 +605,11 @@ func (b *Bulk) inRange(key, end []byte) (all []uint32, err error) {
 		all = append(all, n)
 		return true
 	})
-	return all, nil
+	return all
 }
 
 func (b *Bulk) deleteRange(q *pb.DeleteRangeRequest) error {
-	all, err := b.inRange(q.Key, q.RangeEnd)
-	if err != nil {
-		return err
-	}
-	for _, n := range all {
+	for _, n := range b.inRange(q.Key, q.RangeEnd) {
 		if err := b.gone(n); err != nil {
 			return err
 		}
@@ -605,14 +653,11 @@ func (b *Bulk) txn(t *pb.TxnRequest) error {
 	if b.corrupt || b.noSpace && hasPut(t) {
 		return nil
 	}
-	path, err := b.compare(t, nil)
-	if err != nil {
-		return err
-	}
+	path := b.compare(t, nil)
 	if _, ok := b.txnAllowed(t, path); !ok {
 		return nil
 	}
-	_, err = b.executeTxn(t, path)
+	_, err := b.executeTxn(t, path)
 	return err
 }
 
@@ -632,45 +677,30 @@ func chosen(t *pb.TxnRequest, ok bool) []*pb.RequestOp {
 
 // compare appends the outcome of a transaction's comparisons, and of those in it, in the order
 // in which they are executed.
-func (b *Bulk) compare(t *pb.TxnRequest, path []bool) ([]bool, error) {
-	ok := true
-	for _, c := range t.Compare {
-		var err error
-		if ok, err = b.holds(c); err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-	}
+func (b *Bulk) compare(t *pb.TxnRequest, path []bool) []bool {
+	ok := !slices.ContainsFunc(t.Compare, func(c *pb.Compare) bool { return !b.holds(c) })
 	path = append(path, ok)
 	for _, op := range chosen(t, ok) {
 		if inner := op.GetRequestTxn(); inner != nil {
-			var err error
-			if path, err = b.compare(inner, path); err != nil {
-				return nil, err
-			}
+			path = b.compare(inner, path)
 		}
 	}
-	return path, nil
+	return path
 }
 
 // holds tells whether a comparison does, for all keys that it is about.
-func (b *Bulk) holds(c *pb.Compare) (bool, error) {
-	all, err := b.inRange(c.Key, c.RangeEnd)
-	if err != nil {
-		return false, err
-	}
+func (b *Bulk) holds(c *pb.Compare) bool {
+	all := b.inRange(c.Key, c.RangeEnd)
 	if len(all) == 0 {
-		return c.Target != pb.Compare_VALUE && compared(c, &keyValue{}), nil
+		return c.Target != pb.Compare_VALUE && compared(c, &keyValue{})
 	}
 	for _, n := range all {
 		kv := b.read(n)
 		if !compared(c, &kv) {
-			return false, nil
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 func compared(c *pb.Compare, kv *keyValue) bool {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,12 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/membershippb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -100,9 +108,9 @@ type randomLog struct {
 
 func newRandomLog(t testing.TB, seed uint64) randomLog {
 	r := rand.New(rand.NewPCG(seed, 2))
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 3)), t: t, keys: []int{3, 20, 200, 2000}[r.IntN(4)], open: r.IntN(8) > 0}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 3)), t: t, keys: []int{3, 20, 200, 2000}[r.IntN(4)], open: r.IntN(2) == 0}
 	l := randomLog{seed: seed, entries: g.log(20 + r.IntN(400)), base: r.IntN(2) == 0, half: r.IntN(4) == 0}
-	l.options.SourceVersion = []string{"", "3.5.9", "3.6.1", "3.7.0"}[r.IntN(4)]
+	l.options.SourceVersion = []string{"", "3.5.9", "3.5.27", "3.5.29", "3.5.30", "3.6.10", "3.7.0"}[r.IntN(7)]
 	l.options.PersistCheckpoints = r.IntN(4) == 0
 	if r.IntN(3) > 0 {
 		l.from = r.IntN(len(l.entries))
@@ -190,7 +198,7 @@ func unfinish(t testing.TB, path string, revision int64) {
 func logs(t testing.TB) (first, n uint64) {
 	n = 2500
 	if testing.Short() {
-		n = 200
+		n = 250
 	}
 	for name, into := range map[string]*uint64{"REQUORUM_LOGS": &n, "REQUORUM_FIRST_LOG": &first} {
 		if s := os.Getenv(name); s != "" {
@@ -244,4 +252,261 @@ func TestBulkEqualsEtcd(t *testing.T) {
 	if uint64(all[""]) < n*3/4 {
 		t.Errorf("only %d of %d logs were replayed by both", all[""], n)
 	}
+}
+
+// A log that fills blocks of the spool and levels of pages, with values larger than those.
+func TestBulkLarge(t *testing.T) {
+	var what []any
+	for i, size := range []int{spoolBlock + 1, 1 << 20, 3 * spoolBlock, 0, firstBlock, firstBlock - 60, firstBlock - 40} {
+		what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i), Value: make([]byte, size)}})
+		what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i), IgnoreValue: true}})
+	}
+	for i := range 9_000 {
+		what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i%2000), Value: make([]byte, i%2500)}})
+		if i%10 == 0 {
+			what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i/2%2000), IgnoreValue: true}})
+		}
+	}
+	entries := logOf(t, 1, what...)
+	for _, tail := range [][]any{nil, {&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 7_000}}}} {
+		more := logOf(t, uint64(len(entries)+1), tail...)
+		l := randomLog{entries: slices.Concat(entries, more), from: len(entries) / 3}
+		if err := l.compare(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whatever number of leaves there is, bbolt finds all of them.
+func TestPageWriter(t *testing.T) {
+	value := make([]byte, 3000)
+	for _, n := range []int{0, 1, 2, 3, 122, 123, 124, 125, 126, 247, 248, 249, 373, 124 * 124, 124*124 + 1} {
+		path := filepath.Join(t.TempDir(), "db")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newPageWriter(f)
+		want := contents{"key": {}}
+		for i := range n {
+			key := boltfile.Revision{Main: int64(i)}.Bytes()
+			want["key"][string(key)] = value
+			if err := w.add(key, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.finish(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		expectEqual(t, storetest.ReadContents(t, path), want)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if leaves, pages := int64(max(n, 1)), info.Size()/int64(os.Getpagesize()); pages > leaves+leaves/50+10 {
+			t.Errorf("%d leaves take %d pages", leaves, pages)
+		}
+	}
+}
+
+// The database has no free pages, however many there were.
+func TestBulkIsCompact(t *testing.T) {
+	var what []any
+	for i := range 20_000 {
+		what = append(what, putOf(fmt.Sprint(i%10), strings.Repeat("x", 500)))
+	}
+	what = append(what, &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 20_000}})
+	entries := logOf(t, 1, what...)
+	path, _, err := etcds(t, empty(t), Options{}, entries[:15_000], RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := bulked(t, path, Options{}, entries[15_000:], RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 256<<10 {
+		t.Errorf("ten keys take %d bytes", info.Size())
+	}
+}
+
+// What Bulk is not for it says before it makes anything of it, and a log that cannot be read, or a run
+// that is given up, leaves nothing either.
+func TestBulkLeaves(t *testing.T) {
+	before := []any{change(t, raftpb.ConfChangeAddNode, 1, false), grant, putOf("a", "1"), putOf("b", "1"), &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 2}},
+		&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}}
+	first := uint64(len(before) + 1)
+	base, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, before...), RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(bucket, key, value string) func(tx *bolt.Tx) error {
+		return func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), []byte(value)) }
+	}
+	row := func(main, sub int64, kv *mvccpb.KeyValue) func(tx *bolt.Tx) error {
+		value, err := proto.Marshal(kv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return put("key", string(boltfile.Revision{Main: main, Sub: sub}.Bytes()), string(value))
+	}
+	const late = 1 << 30
+	for name, change := range map[string]func(tx *bolt.Tx) error{
+		"a row without a revision":       put("key", "x", ""),
+		"a value that is none":           put("key", string(boltfile.Revision{Main: late}.Bytes()), "\xff"),
+		"a field that nobody knows":      put("key", string(boltfile.Revision{Main: late}.Bytes()), "\x0a\x01k\x48\x01"),
+		"revision 0":                     row(0, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: 0, ModRevision: 0, Version: 1}),
+		"a row of another revision":      row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: 1, ModRevision: 1, Version: 1}),
+		"a row without a version":        row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late}),
+		"a row created after it was put": row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late + 1, ModRevision: late, Version: 1}),
+		"a version that does not follow": func(tx *bolt.Tx) error {
+			return errors.Join(row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late, Version: 1})(tx),
+				row(late+1, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late + 1, Version: 3})(tx))
+		},
+		"another creation": func(tx *bolt.Tx) error {
+			return errors.Join(row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late, Version: 1})(tx),
+				row(late+1, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late - 1, ModRevision: late + 1, Version: 2})(tx))
+		},
+		"a lease that is none":      put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
+		"a lease of another name":   put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
+		"a compaction of nothing":   put("meta", "scheduledCompactRev", "x"),
+		"a finished one only":       func(tx *bolt.Tx) error { return finishedOnly(tx) },
+		"a bucket in a bucket":      func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("members")).CreateBucket([]byte("x")); return err },
+		"a bucket among the keys":   func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("key")).CreateBucket([]byte("x")); return err },
+		"a cluster version of none": put("cluster", "clusterVersion", "x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "db")
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			db, err := bolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(db.Update(change), db.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := bulked(t, path, Options{}, nil, RunOptions{}); !errors.Is(err, ErrNotBulk) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	for version, want := range map[string]error{"3.8.0": ErrNotBulk, "3.7.99": nil} {
+		if _, _, err := bulked(t, base, Options{SourceVersion: version}, nil, RunOptions{}); !errors.Is(err, want) {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+	if _, _, err := bulked(t, base, Options{SourceVersion: "x"}, nil, RunOptions{}); err == nil || errors.Is(err, ErrNotBulk) {
+		t.Errorf("a version that is none: %v", err)
+	}
+	for name, e := range map[string]raftlog.Entry{
+		"nonsense":                  {Index: first, Data: []byte{0xff}},
+		"a new field":               logOf(t, first, append([]byte("\xa2\x06\x02\x08\x01"), "\x22\x05\x0a\x01k\x78\x01"...))[0],
+		"an empty operation":        logOf(t, first, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{{}}}})[0],
+		"a new member that is none": logOf(t, first, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(uint64)})[0],
+	} {
+		if _, _, err := bulked(t, base, Options{}, []raftlog.Entry{e}, RunOptions{}); !errors.Is(err, ErrNotBulk) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := bulked(t, base, Options{}, logOf(t, first, putOf("k", "v")), RunOptions{Watch: func(Change) error { return nil }}); !errors.Is(err, ErrNotBulk) {
+		t.Errorf("a replay that is watched: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	out := filepath.Join(t.TempDir(), "out")
+	b, err := OpenBulk(ctx, base, out, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var many []any
+	for i := range 10_001 {
+		many = append(many, putOf("k", fmt.Sprint(i)))
+	}
+	var order *OrderError
+	for _, wrong := range []uint64{first - 1, first + 1} {
+		if err := b.Apply(logOf(t, wrong, nil)[0]); !errors.As(err, &order) || order.Applied != first-1 || order.Index != wrong {
+			t.Errorf("entry %d after entry %d: %v", wrong, first-1, err)
+		}
+	}
+	for _, e := range logOf(t, first, many...) {
+		if err := b.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := b.Close(); !errors.Is(err, context.Canceled) {
+		t.Errorf("a run that is given up: %v", err)
+	}
+	expectFiles(t, filepath.Dir(out))
+	if _, err := OpenBulk(ctx, base, out, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("opened after the end: %v", err)
+	}
+}
+
+// finishedOnly leaves a compaction that nobody scheduled.
+func finishedOnly(tx *bolt.Tx) error {
+	meta := tx.Bucket(schema.Meta.Name())
+	return errors.Join(meta.Delete(schema.ScheduledCompactKeyName), meta.Put(schema.FinishedCompactKeyName, boltfile.Revision{Main: 5}.Bytes()))
+}
+
+// Has, which is asked before Close, sees what Engine sees.
+func TestBulkHas(t *testing.T) {
+	entries := logOf(t, 1, putOf("b", "1"), putOf("d", "1"), &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("b")}})
+	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, empty(t), Options{})
+	for _, r := range []Replayer{b, e} {
+		for _, x := range entries {
+			if err := r.Apply(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			key, end string
+			want     bool
+		}{{"b", "", false}, {"d", "", true}, {"a", "d", false}, {"a", "e", true}, {"d", "d0", true}, {"e", "f", false}} {
+			var end []byte
+			if c.end != "" {
+				end = []byte(c.end)
+			}
+			if has, err := r.Has(t.Context(), []byte(c.key), end); err != nil || has != c.want {
+				t.Errorf("%T: %+v: %v, %v", r, c, has, err)
+			}
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Has(t.Context(), []byte("d"), nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// FuzzBulk gives both engines an entry that comes from anywhere, after a random log: what Bulk applies
+// leads to what etcd's applier makes of it.
+func FuzzBulk(f *testing.F) {
+	for i, e := range generate(f, 1, 30) {
+		f.Add(uint64(i), e.Data, e.Type == raftpb.EntryConfChange)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, data []byte, change bool) {
+		g := &generator{Rand: rand.New(rand.NewPCG(seed, 5)), t: t, keys: 200, open: seed%4 > 0}
+		entries := g.log(60)
+		e := raftlog.Entry{Index: uint64(len(entries) + 1), Term: 3, Data: data}
+		if change {
+			e.Type = raftpb.EntryConfChange
+		}
+		l := randomLog{seed: seed, entries: append(entries, e)}
+		_ = l.compare(t) // what it leaves to etcd it may
+	})
 }

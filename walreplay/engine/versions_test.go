@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -58,21 +59,43 @@ func TestPromise1EqualsMembers(t *testing.T) {
 	}
 }
 
-// replayLog replays what a member's log has beyond the database.
+// replayLog replays what a member's log has beyond the database, by both engines, which must come to
+// the same. At path is then what Bulk made.
 func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 	t.Helper()
-	e := open(t, path, o)
-	applied, _ := e.Applied()
+	bulk := filepath.Join(t.TempDir(), "bulk")
+	b, err := OpenBulk(t.Context(), path, bulk, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, _ := b.Applied()
 	entries := walEntries(t, dataDir, applied+1)
 	if len(entries) < 300 {
 		t.Fatalf("only %d entries to replay", len(entries))
 	}
+	bulkStopped, err := Run(t.Context(), b, seq(entries), RunOptions{})
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, path, o)
 	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{})
 	require.NoError(t, err)
 	if last := entries[len(entries)-1]; stopped.Index != last.Index || stopped.Term != last.Term {
 		t.Errorf("stopped at %+v, want %s", stopped, last)
 	}
-	require.NoError(t, e.Close())
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if bulkStopped != stopped {
+		t.Errorf("in bulk it stopped at %+v, want %+v", bulkStopped, stopped)
+	}
+	expectEqual(t, storetest.ReadContents(t, bulk), storetest.ReadContents(t, path))
+	if err := Same(bulk, path); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(bulk, path); err != nil {
+		t.Fatal(err)
+	}
 	return storetest.ReadContents(t, path)
 }
 
