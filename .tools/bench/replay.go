@@ -10,6 +10,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/walreplay"
 )
 
 // replayRounds is how often each way to replay a log is measured.
@@ -95,15 +97,19 @@ func (b *bench) replay(ctx context.Context, load logLoad) (*replayed, error) {
 	}
 	back := func() error { return copyFile(s.base, s.database()) }
 	var told replayTold
-	ours := func(ctx context.Context) (usage, error) {
-		return b.child(ctx, &told, "replay", s.base, s.wal, b.path("log", "scratch.db"))
+	ours := func(engine walreplay.ReplayEngine) func(context.Context) (usage, error) {
+		return func(ctx context.Context) (usage, error) {
+			return b.child(ctx, &told, "replay", string(engine), s.base, s.wal, b.path("log", "scratch.db"))
+		}
 	}
 	// What it comes to has to be what the member had, or nothing is measured.
-	if _, err := ours(ctx); err != nil {
-		return nil, err
-	}
-	if told.Revision != s.revision {
-		return nil, fmt.Errorf("replayed to revision %d, the member had %d", told.Revision, s.revision)
+	for _, engine := range []walreplay.ReplayEngine{walreplay.EtcdEngine, walreplay.BulkEngine} {
+		if _, err := ours(engine)(ctx); err != nil {
+			return nil, err
+		}
+		if told.Revision != s.revision {
+			return nil, fmt.Errorf("replayed to revision %d by %s, the member had %d", told.Revision, engine, s.revision)
+		}
 	}
 	r.entries = told.Entries
 	b.log.Info("made a log", "load", load.name, "entries", r.entries, "bytes", mebibytes(r.bytes))
@@ -120,9 +126,11 @@ func (b *bench) replay(ctx context.Context, load logLoad) (*replayed, error) {
 			},
 		}
 	}
-	all := []contestant{boot(), boot("--unsafe-no-fsync"), {run: ours}}
-	all[0].name, all[1].name, all[2].name = "etcd's own start on the log", "the same with `--unsafe-no-fsync`", "requorum's replay"
-	r.counts = []int{r.entries, r.entries, r.entries}
+	all := []contestant{boot(), boot("--unsafe-no-fsync"), {run: ours(walreplay.EtcdEngine)}, {run: ours(walreplay.BulkEngine)}}
+	for i, name := range []string{"etcd's own start on the log", "the same with `--unsafe-no-fsync`", "requorum's replay, by etcd's applier", "requorum's replay, in bulk"} {
+		all[i].name = name
+		r.counts = append(r.counts, r.entries)
+	}
 	if load.puts {
 		all = append(all, contestant{name: "the puts by a client, one after the other", rounds: 1, prepare: func() error { return os.RemoveAll(b.path("log", "embedded")) },
 			run: func(ctx context.Context) (usage, error) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
@@ -33,13 +34,13 @@ func (t replayTold) write(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// replayMain is "bench replay BASE WAL SCRATCH REPORT": it replays a log onto a
-// copy of a database, and syncs the result.
+// replayMain is "bench replay ENGINE BASE WAL SCRATCH REPORT": it replays a log onto a
+// copy of a database, by etcd's applier or in bulk, and syncs the result.
 func replayMain(ctx context.Context, args []string) (err error) {
-	if len(args) != 4 {
-		return errors.New("replay: want BASE WAL SCRATCH REPORT")
+	if len(args) != 5 {
+		return errors.New("replay: want ENGINE BASE WAL SCRATCH REPORT")
 	}
-	base, dir, scratch, report := args[0], args[1], args[2], args[3]
+	base, dir, scratch, report := args[1], args[2], args[3], args[4]
 	start := time.Now()
 	if err := copyFile(base, scratch); err != nil {
 		return err
@@ -49,7 +50,12 @@ func replayMain(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	eng, err := engine.Open(ctx, scratch, engine.Options{})
+	var eng engine.Replayer
+	if walreplay.ReplayEngine(args[0]) == walreplay.BulkEngine {
+		eng, err = engine.OpenBulk(ctx, scratch, scratch+".bulk", engine.Options{})
+	} else {
+		eng, err = engine.Open(ctx, scratch, engine.Options{})
+	}
 	if err != nil {
 		return err
 	}
@@ -58,7 +64,11 @@ func replayMain(ctx context.Context, args []string) (err error) {
 	if err := errors.Join(err, eng.Close()); err != nil {
 		return err
 	}
-	return replayTold{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}.write(report)
+	told := replayTold{Entries: int(stopped.Index - first), Revision: stopped.Revision, Took: time.Since(start)}
+	if err := os.RemoveAll(scratch + ".bulk"); err != nil {
+		return err
+	}
+	return told.write(report)
 }
 
 // clientMain is "bench client WAL DIR N REPORT": it makes the first N puts of a

@@ -362,7 +362,8 @@ func (b *Bulk) Rollback() error {
 }
 
 func (b *Bulk) watch(uint64, func(Change) error) error {
-	return notBulk("a replay that is watched")
+	b.keep, b.failed = false, notBulk("a replay that is watched")
+	return b.failed
 }
 
 func (b *Bulk) execute(d *decoded) (err error) {
