@@ -347,6 +347,7 @@ func (b *Bulk) Rollback() error {
 	if b.failed != nil {
 		return b.failed
 	}
+	b.index.ordered = nil // it cannot find a key that has no row any more
 	for _, u := range slices.Backward(b.undo) {
 		b.index.set(u.n, u.at, u.size)
 	}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -411,6 +412,7 @@ func TestBulkLeaves(t *testing.T) {
 	for name, e := range map[string]raftlog.Entry{
 		"nonsense":                  {Index: first, Data: []byte{0xff}},
 		"a new field":               logOf(t, first, append([]byte("\xa2\x06\x02\x08\x01"), "\x22\x05\x0a\x01k\x78\x01"...))[0],
+		"a key deleted and put":     logOf(t, first, &pb.InternalRaftRequest{Txn: txnOf(deleteOp("a", ""), putOp(&pb.PutRequest{Key: []byte("a")}))})[0],
 		"an empty operation":        logOf(t, first, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{Success: []*pb.RequestOp{{}}}})[0],
 		"a new member that is none": logOf(t, first, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: new(uint64)})[0],
 	} {
@@ -456,6 +458,130 @@ func TestBulkLeaves(t *testing.T) {
 func finishedOnly(tx *bolt.Tx) error {
 	meta := tx.Bucket(schema.Meta.Name())
 	return errors.Join(meta.Delete(schema.ScheduledCompactKeyName), meta.Put(schema.FinishedCompactKeyName, boltfile.Revision{Main: 5}.Bytes()))
+}
+
+func putOp(p *pb.PutRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}}
+}
+
+func deleteOp(key, end string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key), RangeEnd: []byte(end)}}}
+}
+
+func rangeOp(revision int64) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("a"), Revision: revision}}}
+}
+
+func txnOp(t *pb.TxnRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
+}
+
+func txnOf(ops ...*pb.RequestOp) *pb.TxnRequest { return &pb.TxnRequest{Success: ops} }
+
+// What random logs come to too rarely.
+func TestBulkEdges(t *testing.T) {
+	request := func(r *pb.InternalRaftRequest) any { return r }
+	txn := func(ops ...*pb.RequestOp) any { return request(&pb.InternalRaftRequest{Txn: txnOf(ops...)}) }
+	lease := func(id, ttl int64) any {
+		return request(&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: id, TTL: ttl}})
+	}
+	leased := func(key string, id int64) any {
+		return request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte(key), Lease: id}})
+	}
+	revoke := func(id int64) any {
+		return request(&pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: id}})
+	}
+	checkpoint := request(&pb.InternalRaftRequest{LeaseCheckpoint: &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: 5, Remaining_TTL: 77}}}})
+	compact := func(revision int64) any {
+		return request(&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: revision}})
+	}
+	alarm := func(kind pb.AlarmType) any {
+		return request(&pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{MemberID: 1, Alarm: kind, Action: pb.AlarmRequest_ACTIVATE}})
+	}
+	never := []*pb.Compare{{Key: []byte("none"), Target: pb.Compare_VERSION, TargetUnion: &pb.Compare_Version{Version: 1}}}
+	put := putOp(&pb.PutRequest{Key: []byte("z")})
+	for name, test := range map[string]struct {
+		what    []any
+		options Options
+		from    int
+		run     RunOptions
+	}{
+		"leases of any length":    {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
+		"ends of one byte":        {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
+		"a revoke taken back":     {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
+		"a deletion taken back":   {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
+		"twice changed, back":     {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
+		"checkpoints that stay":   {what: []any{lease(5, 60), checkpoint}, from: 1, options: Options{PersistCheckpoints: true}},
+		"checkpoints that do not": {what: []any{lease(5, 60), checkpoint, nil}, from: 1},
+		"a short lease":           {what: []any{lease(5, 3), checkpoint, request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), checkpoint}, from: 1, options: Options{MinLeaseTTL: 20 * time.Second}},
+		"no space, a deletion":    {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), txn(deleteOp("a", "")), txn(put), txn(txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{put}})), lease(3, 9), leased("a", 0)}},
+		"no space in the base":    {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), putOf("b", ""), lease(3, 9)}, from: 2},
+		"corrupt in the base":     {what: []any{putOf("a", ""), lease(5, 9), alarm(pb.AlarmType_CORRUPT), putOf("b", ""), txn(deleteOp("a", "")), revoke(5), compact(1), lease(3, 9)}, from: 3},
+		"reads of the past":       {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3), txn(rangeOp(2), put), txn(rangeOp(3), put), txn(rangeOp(5), put), txn(rangeOp(6), put), txn(rangeOp(99), put)}},
+		"refused deep inside":     {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
+		"done deep inside":        {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
+		"a lease that follows":    {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
+		"leases of the base":      {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
+		"compactions at ends":     {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
+		"no keys":                 {what: []any{nil}},
+		"an empty value":          {what: []any{putOf("a", ""), txn(deleteOp("", "\x00"))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := randomLog{entries: logOf(t, 1, test.what...), options: test.options, from: test.from, run: test.run}
+			if err := l.compare(t); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("the newest row is compacted", func(t *testing.T) { // as etcd up to 3.5.15 does
+		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", ""), txn(deleteOp("a", "")), compact(3)), RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error {
+			return tx.Bucket(keyBucket).Delete(append(boltfile.Revision{Main: 3}.Bytes(), 't'))
+		})
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		more := logOf(t, 4, putOf("b", ""))
+		out, got, err := bulked(t, path, Options{}, more, RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, want, err := etcds(t, path, Options{}, more, RunOptions{})
+		if err != nil || got != want {
+			t.Errorf("%+v, want %+v (%v)", got, want, err)
+		}
+		expectEqual(t, storetest.ReadContents(t, out), storetest.ReadContents(t, other))
+	})
+}
+
+// Same finds what is not.
+func TestSame(t *testing.T) {
+	path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1")), RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Same(path, path); err != nil {
+		t.Error(err)
+	}
+	for name, what := range map[string][]any{"another value": {putOf("a", "2")}, "another row": {putOf("a", "1"), putOf("b", "1")}, "none": {nil}} {
+		other, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, what...), RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if Same(path, other) == nil || Same(other, path) == nil {
+			t.Errorf("%s: it is said to be the same", name)
+		}
+	}
+	if Same(path, empty(t)+"x") == nil {
+		t.Error("no file is the same")
+	}
 }
 
 // Has, which is asked before Close, sees what Engine sees.

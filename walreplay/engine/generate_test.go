@@ -144,7 +144,11 @@ func (g *generator) ops(depth int) []*pb.RequestOp {
 		case n == 3 && depth > 0:
 			ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: g.txn(depth - 1)}})
 		default:
-			ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: g.key()}}})
+			r := &pb.RangeRequest{Key: g.key()}
+			if g.IntN(4) == 0 {
+				r.Revision = g.Int64N(g.revision + 2) // may be compacted, or to come
+			}
+			ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}})
 		}
 	}
 	return ops

@@ -72,7 +72,7 @@ func logOf(t testing.TB, first uint64, what ...any) []raftlog.Entry {
 	return entries
 }
 
-func applyAll(t testing.TB, e *Engine, entries []raftlog.Entry) {
+func applyAll(t testing.TB, e Replayer, entries []raftlog.Entry) {
 	t.Helper()
 	for _, x := range entries {
 		require.NoError(t, e.Apply(x))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/authpb"
@@ -60,18 +61,28 @@ func TestRulesOfVersions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			check := func(version string, want bool) {
 				t.Helper()
-				e := open(t, empty(t), Options{SourceVersion: version})
 				var what []any
 				for _, r := range setup {
 					what = append(what, r)
 				}
 				test.r.Header = &pb.RequestHeader{ID: 1, Username: test.user, AuthRevision: test.revision}
 				entries := logOf(t, 1, append(what, test.r)...)
-				applyAll(t, e, entries[:len(setup)])
-				before := e.Revision()
-				applyAll(t, e, entries[len(setup):])
-				if permitted := e.Revision() != before; permitted != want {
-					t.Errorf("by the rules of %q permitted: %v, want %v", version, permitted, want)
+				engines := []Replayer{open(t, empty(t), Options{SourceVersion: version})}
+				if version != never {
+					b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{SourceVersion: version})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer b.Close()
+					engines = append(engines, b)
+				}
+				for _, e := range engines {
+					applyAll(t, e, entries[:len(setup)])
+					before := e.Revision()
+					applyAll(t, e, entries[len(setup):])
+					if permitted := e.Revision() != before; permitted != want {
+						t.Errorf("%T: by the rules of %q permitted: %v, want %v", e, version, permitted, want)
+					}
 				}
 			}
 			for _, first := range append(test.permits, test.refuses...) {
