@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,4 +207,35 @@ func (w *world) rebuild(h *History, target Target) (*Point, *Rebuilt) {
 		}
 	}
 	return p, r
+}
+
+// What the bulk engine is not for is replayed by etcd's applier, and the result says so; the log
+// is read from its beginning again.
+func TestBulkLeavesToEtcd(t *testing.T) {
+	w := newWorld(t)
+	for i := range 20 {
+		w.put(fmt.Sprint("key", i%3), fmt.Sprint(i))
+	}
+	w.backup(5)
+	w.archive(1, 22, true)
+	h := w.history()
+	for version, notes := range map[string]int{"3.8.0": 1, "3.7.0": 0} {
+		for _, engine := range []ReplayEngine{BulkEngine, BothEngines} {
+			o := Options{ScratchDir: t.TempDir(), Engine: engine, SourceVersion: version}
+			p, err := h.Resolve(t.Context(), Target{Kind: Latest}, "", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := h.Rebuild(t.Context(), p, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if facts, _ := r.Facts(t.Context()); facts.RaftIndex != 22 || len(r.Notes) != notes || notes > 0 && !strings.Contains(r.Notes[0], "etcd's applier") {
+				t.Errorf("%s, %s: index %d, notes %q", version, engine, facts.RaftIndex, r.Notes)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
