@@ -69,10 +69,17 @@ func loads(b *testing.B) iter.Seq2[string, []raftlog.Entry] {
 
 func BenchmarkReplay(b *testing.B) {
 	for name, entries := range loads(b) {
-		for _, backend := range []bool{false, true} {
-			b.Run(fmt.Sprint(name, ", etcd's backend: ", backend), func(b *testing.B) {
+		for how, open := range map[string]func(path string) (Replayer, error){
+			"by etcd's applier": func(path string) (Replayer, error) { return Open(b.Context(), path, Options{}) },
+			"on its backend":    func(path string) (Replayer, error) { return Open(b.Context(), path, Options{etcdBackend: true}) },
+			"in bulk":           func(path string) (Replayer, error) { return OpenBulk(b.Context(), path, path+"-bulk", Options{}) },
+		} {
+			b.Run(name+", "+how, func(b *testing.B) {
 				for b.Loop() {
-					e := open(b, empty(b), Options{etcdBackend: backend})
+					e, err := open(empty(b))
+					if err != nil {
+						b.Fatal(err)
+					}
 					if _, err := Run(b.Context(), e, seq(entries), RunOptions{}); err != nil {
 						b.Fatal(err)
 					}

@@ -310,6 +310,34 @@ func TestPageWriter(t *testing.T) {
 	}
 }
 
+// Small rows share a page, and fill no more than that.
+func TestPageWriterFillsPages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newPageWriter(f)
+	const rows, size = 5000, 150
+	for i := range rows {
+		if err := w.add(boltfile.Revision{Main: int64(i)}.Bytes(), make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.finish(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	each := (os.Getpagesize() - pageHeader) / (pageElement + boltfile.RowSize + size)
+	leaves := (rows + each - 1) / each
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages := int(info.Size()) / os.Getpagesize(); pages < leaves || pages > leaves+leaves/50+10 {
+		t.Errorf("%d leaves take %d pages", leaves, pages)
+	}
+}
+
 // The database has no free pages, however many there were.
 func TestBulkIsCompact(t *testing.T) {
 	var what []any
@@ -375,7 +403,7 @@ func TestBulkLeaves(t *testing.T) {
 		"a lease that is none":      put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
 		"a lease of another name":   put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
 		"a compaction of nothing":   put("meta", "scheduledCompactRev", "x"),
-		"a finished one only":       func(tx *bolt.Tx) error { return finishedOnly(tx) },
+		"a finished one only":       finishedOnly,
 		"a bucket in a bucket":      func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("members")).CreateBucket([]byte("x")); return err },
 		"a bucket among the keys":   func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("key")).CreateBucket([]byte("x")); return err },
 		"a cluster version of none": put("cluster", "clusterVersion", "x"),
@@ -506,25 +534,26 @@ func TestBulkEdges(t *testing.T) {
 		from    int
 		run     RunOptions
 	}{
-		"leases of any length":    {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
-		"ends of one byte":        {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
-		"a revoke taken back":     {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
-		"a deletion taken back":   {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
-		"twice changed, back":     {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
-		"checkpoints that stay":   {what: []any{lease(5, 60), checkpoint}, from: 1, options: Options{PersistCheckpoints: true}},
-		"checkpoints that do not": {what: []any{lease(5, 60), checkpoint, nil}, from: 1},
-		"a short lease":           {what: []any{lease(5, 3), checkpoint, request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), checkpoint}, from: 1, options: Options{MinLeaseTTL: 20 * time.Second}},
-		"no space, a deletion":    {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), txn(deleteOp("a", "")), txn(put), txn(txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{put}})), lease(3, 9), leased("a", 0)}},
-		"no space in the base":    {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), putOf("b", ""), lease(3, 9)}, from: 2},
-		"corrupt in the base":     {what: []any{putOf("a", ""), lease(5, 9), alarm(pb.AlarmType_CORRUPT), putOf("b", ""), txn(deleteOp("a", "")), revoke(5), compact(1), lease(3, 9)}, from: 3},
-		"reads of the past":       {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3), txn(rangeOp(2), put), txn(rangeOp(3), put), txn(rangeOp(5), put), txn(rangeOp(6), put), txn(rangeOp(99), put)}},
-		"refused deep inside":     {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
-		"done deep inside":        {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
-		"a lease that follows":    {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
-		"leases of the base":      {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
-		"compactions at ends":     {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
-		"no keys":                 {what: []any{nil}},
-		"an empty value":          {what: []any{putOf("a", ""), txn(deleteOp("", "\x00"))}},
+		"leases of any length":     {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
+		"ends of one byte":         {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
+		"a revoke taken back":      {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
+		"a deletion taken back":    {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
+		"twice changed, back":      {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
+		"twice changed, compacted": {what: []any{txn(putOp(&pb.PutRequest{Key: []byte("a")}), txnOp(txnOf(putOp(&pb.PutRequest{Key: []byte("a")}))), put), compact(2)}},
+		"checkpoints that stay":    {what: []any{lease(5, 60), checkpoint}, from: 1, options: Options{PersistCheckpoints: true}},
+		"checkpoints that do not":  {what: []any{lease(5, 60), checkpoint, nil}, from: 1},
+		"a short lease":            {what: []any{lease(5, 3), checkpoint, request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), checkpoint}, from: 1, options: Options{MinLeaseTTL: 20 * time.Second}},
+		"no space, a deletion":     {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), txn(deleteOp("a", "")), txn(put), txn(txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{put}})), lease(3, 9), leased("a", 0)}},
+		"no space in the base":     {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), putOf("b", ""), lease(3, 9)}, from: 2},
+		"corrupt in the base":      {what: []any{putOf("a", ""), lease(5, 9), alarm(pb.AlarmType_CORRUPT), putOf("b", ""), txn(deleteOp("a", "")), revoke(5), compact(1), lease(3, 9)}, from: 3},
+		"reads of the past":        {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3), txn(rangeOp(2), put), txn(rangeOp(3), put), txn(rangeOp(5), put), txn(rangeOp(6), put), txn(rangeOp(99), put)}},
+		"refused deep inside":      {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
+		"done deep inside":         {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
+		"a lease that follows":     {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
+		"leases of the base":       {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
+		"compactions at ends":      {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
+		"no keys":                  {what: []any{nil}},
+		"an empty value":           {what: []any{putOf("a", ""), txn(deleteOp("", "\x00"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := randomLog{entries: logOf(t, 1, test.what...), options: test.options, from: test.from, run: test.run}
@@ -533,6 +562,23 @@ func TestBulkEdges(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a base with shorter leases", func(t *testing.T) {
+		version := request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
+		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, version, lease(5, 3)), RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{MinLeaseTTL: 20 * time.Second}
+		out, _, err := bulked(t, path, o, logOf(t, 3, checkpoint), RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, _, err := etcds(t, path, o, logOf(t, 3, checkpoint), RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectEqual(t, storetest.ReadContents(t, out), storetest.ReadContents(t, other))
+	})
 	t.Run("the newest row is compacted", func(t *testing.T) { // as etcd up to 3.5.15 does
 		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", ""), txn(deleteOp("a", "")), compact(3)), RunOptions{})
 		if err != nil {

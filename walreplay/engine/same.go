@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
@@ -12,11 +13,11 @@ import (
 func Same(path, other string) (err error) {
 	var both [2]*bolt.Tx
 	for i, p := range []string{path, other} {
-		db, err := bolt.Open(p, 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
-		if err != nil {
-			return fmt.Errorf("comparing %s: %w", p, err)
+		db, opened := bolt.Open(p, 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
+		if opened != nil {
+			return fmt.Errorf("comparing %s: %w", p, opened)
 		}
-		defer db.Close()
+		defer func() { err = errors.Join(err, db.Close()) }()
 		if both[i], err = db.Begin(false); err != nil {
 			return fmt.Errorf("comparing %s: %w", p, err)
 		}
