@@ -34,6 +34,7 @@ func mix(t testing.TB, n, size int) []raftlog.Entry {
 	for i := range entries {
 		r := &pb.InternalRaftRequest{}
 		d := decode(entries[i])
+		d.unmarshal() // a plain put has none
 		key := d.request.Put.Key
 		switch i % 10 {
 		case 5:
