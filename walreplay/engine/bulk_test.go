@@ -318,7 +318,7 @@ func TestPageWriterFillsPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newPageWriter(f)
-	const rows, size = 5000, 150
+	const rows, size = 50_000, 30
 	for i := range rows {
 		if err := w.add(boltfile.Revision{Main: int64(i)}.Bytes(), make([]byte, size)); err != nil {
 			t.Fatal(err)

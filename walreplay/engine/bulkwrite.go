@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/lease/leasepb"
@@ -163,7 +165,8 @@ func (b *Bulk) writeOthers() (err error) {
 }
 
 func (b *Bulk) writeLeases(bucket *bolt.Bucket) error {
-	for id, l := range b.leases {
+	for _, id := range slices.Sorted(maps.Keys(b.leases)) { // bbolt moves all that are behind a new one
+		l := b.leases[id]
 		row := l.row
 		if row == nil {
 			var err error
