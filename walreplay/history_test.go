@@ -223,13 +223,9 @@ func TestBulkLeavesToEtcd(t *testing.T) {
 		for _, engine := range []ReplayEngine{BulkEngine, BothEngines} {
 			o := Options{ScratchDir: t.TempDir(), Engine: engine, SourceVersion: version}
 			p, err := h.Resolve(t.Context(), Target{Kind: Latest}, "", o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			r, err := h.Rebuild(t.Context(), p, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if facts, _ := r.Facts(t.Context()); facts.RaftIndex != 22 || len(r.Notes) != notes || notes > 0 && !strings.Contains(r.Notes[0], "etcd's applier") {
 				t.Errorf("%s, %s: index %d, notes %q", version, engine, facts.RaftIndex, r.Notes)
 			}

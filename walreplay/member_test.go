@@ -114,9 +114,7 @@ func TestPromise2And3DataDir(t *testing.T) {
 		s := startAndKill(t, members)
 		before := sums(t, s.dir)
 		h, err := OpenDataDir(t.Context(), s.dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
 		require.NoError(t, err)
@@ -159,9 +157,7 @@ func TestPromise2And3DataDir(t *testing.T) {
 func TestDataDirFromNothing(t *testing.T) {
 	s := startAndKill(t, 1)
 	db := filepath.Join(s.dir, "member", "snap", "db")
-	if err := os.Remove(db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(db))
 	o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)
@@ -198,9 +194,7 @@ func TestDataDirDamaged(t *testing.T) {
 		t.Fatal("no value in the log")
 	}
 	data[at] ^= 1
-	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(segments[0], data, 0o600))
 	o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)

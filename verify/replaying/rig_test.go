@@ -45,9 +45,7 @@ func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 		}
 	}
 	repo, err := repository.Open(t.Context(), sink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &rig{t: t, dir: dir, repo: repo, id: id, o: Options{ScratchDir: t.TempDir(), Engine: walreplay.BothEngines}}
 }
 

@@ -78,9 +78,7 @@ func BenchmarkReplay(b *testing.B) {
 			b.Run(name+", "+how, func(b *testing.B) {
 				for b.Loop() {
 					e, err := open(empty(b))
-					if err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, err)
 					if _, err := Run(b.Context(), e, seq(entries), RunOptions{}); err != nil {
 						b.Fatal(err)
 					}

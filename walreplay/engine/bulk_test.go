@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
@@ -34,9 +35,7 @@ func bulked(t testing.TB, path string, o Options, entries []raftlog.Entry, ro Ru
 	t.Helper()
 	out = filepath.Join(t.TempDir(), "bulk")
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b, err := OpenBulk(t.Context(), path, out, o)
 	if err != nil {
 		expectFiles(t, filepath.Dir(out))
@@ -60,9 +59,7 @@ func bulked(t testing.TB, path string, o Options, entries []raftlog.Entry, ro Ru
 func expectFiles(t testing.TB, dir string, want ...string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names []string
 	for _, e := range all {
 		names = append(names, e.Name())
@@ -77,13 +74,9 @@ func expectFiles(t testing.TB, dir string, want ...string) {
 func etcds(t testing.TB, path string, o Options, entries []raftlog.Entry, ro RunOptions) (string, Stopped, error) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := filepath.Join(t.TempDir(), "etcd")
-	if err := os.WriteFile(out, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(out, data, 0o600))
 	e := open(t, out, o)
 	stopped, err := Run(t.Context(), e, seq(entries), ro)
 	var entry *EntryError
@@ -180,9 +173,7 @@ func expectNotBulk(t testing.TB, err error) error {
 func unfinish(t testing.TB, path string, revision int64) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	err = db.Update(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
 		if done := meta.Get(schema.FinishedCompactKeyName); done != nil {
@@ -190,9 +181,7 @@ func unfinish(t testing.TB, path string, revision int64) {
 		}
 		return meta.Put(schema.ScheduledCompactKeyName, mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes()))
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, db.Close()))
 }
 
 // logs is how many are replayed: set REQUORUM_LOGS for more, and REQUORUM_FIRST_LOG for others.
@@ -272,9 +261,7 @@ func TestBulkLarge(t *testing.T) {
 	for _, tail := range [][]any{nil, {&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 7_000}}}} {
 		more := logOf(t, uint64(len(entries)+1), tail...)
 		l := randomLog{entries: slices.Concat(entries, more), from: len(entries) / 3}
-		if err := l.compare(t); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, l.compare(t))
 	}
 }
 
@@ -284,26 +271,18 @@ func TestPageWriter(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 3, 122, 123, 124, 125, 126, 247, 248, 249, 373, 124 * 124, 124*124 + 1} {
 		path := filepath.Join(t.TempDir(), "db")
 		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		w := newPageWriter(f)
 		want := contents{"key": {}}
 		for i := range n {
 			key := boltfile.Revision{Main: int64(i)}.Bytes()
 			want["key"][string(key)] = value
-			if err := w.add(key, value); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.add(key, value))
 		}
-		if err := errors.Join(w.finish(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(w.finish(), f.Close()))
 		expectEqual(t, storetest.ReadContents(t, path), want)
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if leaves, pages := int64(max(n, 1)), info.Size()/int64(os.Getpagesize()); pages > leaves+leaves/50+10 {
 			t.Errorf("%d leaves take %d pages", leaves, pages)
 		}
@@ -314,25 +293,17 @@ func TestPageWriter(t *testing.T) {
 func TestPageWriterFillsPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := newPageWriter(f)
 	const rows, size = 50_000, 30
 	for i := range rows {
-		if err := w.add(boltfile.Revision{Main: int64(i)}.Bytes(), make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.add(boltfile.Revision{Main: int64(i)}.Bytes(), make([]byte, size)))
 	}
-	if err := errors.Join(w.finish(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(w.finish(), f.Close()))
 	each := (os.Getpagesize() - pageHeader) / (pageElement + boltfile.RowSize + size)
 	leaves := (rows + each - 1) / each
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if pages := int(info.Size()) / os.Getpagesize(); pages < leaves || pages > leaves+leaves/50+10 {
 		t.Errorf("%d leaves take %d pages", leaves, pages)
 	}
@@ -347,17 +318,11 @@ func TestBulkIsCompact(t *testing.T) {
 	what = append(what, &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 20_000}})
 	entries := logOf(t, 1, what...)
 	path, _, err := etcds(t, empty(t), Options{}, entries[:15_000], RunOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out, _, err := bulked(t, path, Options{}, entries[15_000:], RunOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	info, err := os.Stat(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if info.Size() > 256<<10 {
 		t.Errorf("ten keys take %d bytes", info.Size())
 	}
@@ -370,17 +335,13 @@ func TestBulkLeaves(t *testing.T) {
 		&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}}
 	first := uint64(len(before) + 1)
 	base, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, before...), RunOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	put := func(bucket, key, value string) func(tx *bolt.Tx) error {
 		return func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), []byte(value)) }
 	}
 	row := func(main, sub int64, kv *mvccpb.KeyValue) func(tx *bolt.Tx) error {
 		value, err := proto.Marshal(kv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return put("key", string(boltfile.Revision{Main: main, Sub: sub}.Bytes()), string(value))
 	}
 	const late = 1 << 30
@@ -410,20 +371,12 @@ func TestBulkLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(base)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			path := filepath.Join(t.TempDir(), "db")
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(path, data, 0o600))
 			db, err := bolt.Open(path, 0o600, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(db.Update(change), db.Close()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(db.Update(change), db.Close()))
 			if _, _, err := bulked(t, path, Options{}, nil, RunOptions{}); !errors.Is(err, ErrNotBulk) {
 				t.Errorf("error %v", err)
 			}
@@ -454,9 +407,7 @@ func TestBulkLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := filepath.Join(t.TempDir(), "out")
 	b, err := OpenBulk(ctx, base, out, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var many []any
 	for i := range 10_001 {
 		many = append(many, putOf("k", fmt.Sprint(i)))
@@ -468,9 +419,7 @@ func TestBulkLeaves(t *testing.T) {
 		}
 	}
 	for _, e := range logOf(t, first, many...) {
-		if err := b.Apply(e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.Apply(e))
 	}
 	cancel()
 	if err := b.Close(); !errors.Is(err, context.Canceled) {
@@ -565,40 +514,26 @@ func TestBulkEdges(t *testing.T) {
 	t.Run("a base with shorter leases", func(t *testing.T) {
 		version := request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
 		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, version, lease(5, 3)), RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		o := Options{MinLeaseTTL: 20 * time.Second}
 		out, _, err := bulked(t, path, o, logOf(t, 3, checkpoint), RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		other, _, err := etcds(t, path, o, logOf(t, 3, checkpoint), RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		expectEqual(t, storetest.ReadContents(t, out), storetest.ReadContents(t, other))
 	})
 	t.Run("the newest row is compacted", func(t *testing.T) { // as etcd up to 3.5.15 does
 		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", ""), txn(deleteOp("a", "")), compact(3)), RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		db, err := bolt.Open(path, 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		err = db.Update(func(tx *bolt.Tx) error {
 			return tx.Bucket(keyBucket).Delete(append(boltfile.Revision{Main: 3}.Bytes(), 't'))
 		})
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, db.Close()))
 		more := logOf(t, 4, putOf("b", ""))
 		out, got, err := bulked(t, path, Options{}, more, RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		other, want, err := etcds(t, path, Options{}, more, RunOptions{})
 		if err != nil || got != want {
 			t.Errorf("%+v, want %+v (%v)", got, want, err)
@@ -610,17 +545,13 @@ func TestBulkEdges(t *testing.T) {
 // Same finds what is not.
 func TestSame(t *testing.T) {
 	path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1")), RunOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := Same(path, path); err != nil {
 		t.Error(err)
 	}
 	for name, what := range map[string][]any{"another value": {putOf("a", "2")}, "another row": {putOf("a", "1"), putOf("b", "1")}, "none": {nil}} {
 		other, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, what...), RunOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if Same(path, other) == nil || Same(other, path) == nil {
 			t.Errorf("%s: it is said to be the same", name)
 		}
@@ -634,15 +565,11 @@ func TestSame(t *testing.T) {
 func TestBulkHas(t *testing.T) {
 	entries := logOf(t, 1, putOf("b", "1"), putOf("d", "1"), &pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("b")}})
 	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e := open(t, empty(t), Options{})
 	for _, r := range []Replayer{b, e} {
 		for _, x := range entries {
-			if err := r.Apply(x); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, r.Apply(x))
 		}
 		for _, c := range []struct {
 			key, end string
@@ -657,9 +584,7 @@ func TestBulkHas(t *testing.T) {
 			}
 		}
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Close())
 	if _, err := b.Has(t.Context(), []byte("d"), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -70,9 +71,7 @@ func TestRulesOfVersions(t *testing.T) {
 				engines := []Replayer{open(t, empty(t), Options{SourceVersion: version})}
 				if version != never {
 					b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{SourceVersion: version})
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					defer b.Close()
 					engines = append(engines, b)
 				}

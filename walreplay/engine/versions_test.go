@@ -65,27 +65,21 @@ func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 	t.Helper()
 	bulk := filepath.Join(t.TempDir(), "bulk")
 	b, err := OpenBulk(t.Context(), path, bulk, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	applied, _ := b.Applied()
 	entries := walEntries(t, dataDir, applied+1)
 	if len(entries) < 300 {
 		t.Fatalf("only %d entries to replay", len(entries))
 	}
 	bulkStopped, err := Run(t.Context(), b, seq(entries), RunOptions{})
-	if err := errors.Join(err, b.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, b.Close()))
 	e := open(t, path, o)
 	stopped, err := Run(t.Context(), e, seq(entries), RunOptions{})
 	require.NoError(t, err)
 	if last := entries[len(entries)-1]; stopped.Index != last.Index || stopped.Term != last.Term {
 		t.Errorf("stopped at %+v, want %s", stopped, last)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Close())
 	if bulkStopped != stopped {
 		t.Errorf("in bulk it stopped at %+v, want %+v", bulkStopped, stopped)
 	}
@@ -93,9 +87,7 @@ func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 	if err := Same(bulk, path); err != nil {
 		t.Error(err)
 	}
-	if err := os.Rename(bulk, path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(bulk, path))
 	return storetest.ReadContents(t, path)
 }
 
