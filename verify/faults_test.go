@@ -136,11 +136,11 @@ func faults() []fault {
 			return nil
 		})},
 
-		// In databases that etcd could have written and that make sense: and no cluster
-		// can go on with them. Whatever else keeps etcd from serving a database is found
-		// in its structure.
-		{"the last revision there can be: no write goes through", report.Drill, []report.Kind{report.KindServe, report.KindBoot},
+		{"a revision that no cluster comes to", report.Checksum, []report.Kind{report.KindManifest},
 			alone(edit(set("meta", "scheduledCompactRev", boltfile.Revision{Main: math.MaxInt64}.Bytes())))},
+
+		// In a database that makes sense, and no cluster can go on with it. Whatever
+		// else keeps etcd from serving a database is found in its structure.
 		{"a storage version that no etcd can bring up to its own", report.Drill, []report.Kind{report.KindBoot}, alone(edit(set("meta", "storageVersion", []byte("2.0.0"))))},
 	}
 }
