@@ -13,7 +13,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/storage/backend"
-	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/requorum/requorum/store/safedir"
 )
@@ -43,20 +42,16 @@ var (
 // commits but those between two entries, which commit asks for.
 //
 // It is used by one goroutine at a time: the applier's, or that of a compaction
-// while the applier waits for it. So the locks do nothing. The rows that come by
-// the thousand are put by a goroutine beside it; whatever else is done with the
-// transaction waits for those.
+// while the applier waits for it. So the locks do nothing.
 //
 // Nothing here panics: the first error is kept in err, for the applier to look
 // at after each entry. Once closed it is an empty database.
 type direct struct {
-	db     *bolt.DB
-	writer *writer
-	hooks  backend.Hooks
-	closed bool
+	db    *bolt.DB
+	tx    *bolt.Tx // nil when a commit failed, and once closed
+	hooks backend.Hooks
 
 	err     error
-	lost    error // err, when it is of an earlier entry's rows or of a commit
 	pending int   // bytes since the last commit
 	newest  int64 // the highest main revision written to the key bucket
 	moves   int   // how often newest moved
@@ -76,14 +71,21 @@ func openDirect(path string, hooks backend.Hooks) (*direct, error) {
 		return nil, fmt.Errorf("opening the database %s: %w", path, err)
 	}
 	d := &direct{db: db, hooks: hooks}
-	if d.writer, err = newWriter(db, d.size.Store); err != nil {
+	if err := d.begin(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return d, nil
 }
 
-// commit begins to put everything into the file; await says how it went. Before
-// that there must not be another one.
+func (d *direct) begin() (err error) {
+	if d.tx, err = d.db.Begin(true); err != nil {
+		return fmt.Errorf("beginning a transaction on %s: %w", d.db.Path(), err)
+	}
+	d.size.Store(d.tx.Size())
+	return nil
+}
+
+// commit puts everything into the file.
 func (d *direct) commit() error {
 	if d.hooks != nil {
 		d.hooks.OnPreCommitUnsafe(directTx{d})
@@ -91,46 +93,24 @@ func (d *direct) commit() error {
 	if d.err != nil {
 		return d.err
 	}
-	d.writer.commit()
-	d.pending = 0
-	return nil
-}
-
-// await comes back when the writer has done what it was given.
-func (d *direct) await() error { return d.lose(d.writer.wait()) }
-
-// lose notes an error of the writer.
-func (d *direct) lose(err error) error {
-	if err != nil && d.lost == nil {
-		d.lost = err
-		if d.err == nil {
-			d.err = err
-		}
+	tx := d.tx
+	d.tx, d.pending = nil, 0
+	if err := tx.Commit(); err != nil {
+		d.err = fmt.Errorf("writing to %s: %w", d.db.Path(), err)
+		return d.err
 	}
-	return err
+	d.err = d.begin()
+	return d.err
 }
 
-// tx is the transaction, with all that was written. It is nil when the database
-// is closed or nothing more can be written.
-func (d *direct) tx() *bolt.Tx {
-	if d.closed || d.lose(d.writer.settle()) != nil {
-		return nil
-	}
-	return d.writer.tx
-}
-
-// rollback takes back what was written since the last commit.
+// rollback takes back what was written since the last commit. Nothing can be
+// written afterwards.
 func (d *direct) rollback() error {
-	if d.closed {
-		return nil
+	if d.tx == nil {
+		return nil // it was, or a commit that failed has done so
 	}
-	d.closed = true
-	d.writer.stop()
-	tx := d.writer.tx
-	if tx == nil {
-		return nil // a commit that failed has done so
-	}
-	d.writer.tx = nil
+	tx := d.tx
+	d.tx = nil
 	if err := tx.Rollback(); err != nil {
 		return fmt.Errorf("rolling back %s: %w", d.db.Path(), err)
 	}
@@ -255,49 +235,43 @@ func (t directTx) CommitAndStop() {}
 
 // bucket is nil where there is none, or the database is closed.
 func (t directTx) bucket(b backend.Bucket) *bolt.Bucket {
-	tx := t.d.tx()
-	if tx == nil {
+	if t.d.tx == nil {
 		return nil
 	}
-	return tx.Bucket(b.Name())
+	return t.d.tx.Bucket(b.Name())
 }
 
 // UnsafeCreateBucket creates it unless it is there.
 func (t directTx) UnsafeCreateBucket(b backend.Bucket) {
-	tx := t.d.tx()
-	if tx == nil {
+	if t.d.tx == nil {
 		return
 	}
-	_, err := tx.CreateBucketIfNotExists(b.Name())
+	_, err := t.d.tx.CreateBucketIfNotExists(b.Name())
 	t.d.note("creating", b, err)
 }
 
 // UnsafeDeleteBucket deletes it with its rows.
 func (t directTx) UnsafeDeleteBucket(b backend.Bucket) {
-	tx := t.d.tx()
-	if tx == nil {
+	if t.d.tx == nil {
 		return
 	}
-	if err := tx.DeleteBucket(b.Name()); !errors.Is(err, bolterrors.ErrBucketNotFound) {
+	if err := t.d.tx.DeleteBucket(b.Name()); !errors.Is(err, bolterrors.ErrBucketNotFound) {
 		t.d.note("deleting", b, err)
 	}
 }
 
-// behind says which buckets the writer changes: those whose rows come by the
-// thousand.
-func behind(b backend.Bucket) bool {
-	return b.ID() == schema.Key.ID() || b.ID() == schema.Lease.ID() || b.ID() == schema.Meta.ID()
-}
-
-// UnsafePut writes a row. Key and value are not copied.
+// UnsafePut writes a row. The value is not copied.
 func (t directTx) UnsafePut(b backend.Bucket, key, value []byte) {
-	t.change(row{bucket: b, key: key, value: value})
+	t.change(b, len(key)+len(value), func(bucket *bolt.Bucket) error { return bucket.Put(key, value) })
 }
 
 // UnsafeSeqPut writes a row behind all others: of the key bucket, whose keys
 // begin with the main revision.
 func (t directTx) UnsafeSeqPut(b backend.Bucket, key, value []byte) {
-	t.change(row{bucket: b, key: key, value: value, what: appendRow})
+	t.change(b, len(key)+len(value), func(bucket *bolt.Bucket) error {
+		bucket.FillPercent = appendFill
+		return bucket.Put(key, value)
+	})
 	if len(key) >= 8 {
 		if main := int64(binary.BigEndian.Uint64(key)); main != t.d.newest {
 			t.d.newest = main
@@ -306,26 +280,21 @@ func (t directTx) UnsafeSeqPut(b backend.Bucket, key, value []byte) {
 	}
 }
 
-// UnsafeDelete deletes a row; it need not be there. The key is not copied.
+// UnsafeDelete deletes a row; it need not be there.
 func (t directTx) UnsafeDelete(b backend.Bucket, key []byte) {
-	t.change(row{bucket: b, key: key, what: deleteRow})
+	t.change(b, len(key), func(bucket *bolt.Bucket) error { return bucket.Delete(key) })
 }
 
-func (t directTx) change(r row) {
-	if t.d.closed {
+func (t directTx) change(b backend.Bucket, size int, write func(*bolt.Bucket) error) {
+	if t.d.tx == nil {
 		return
 	}
-	t.d.pending += len(r.key) + len(r.value) + rowOverhead
-	if behind(r.bucket) {
-		t.d.writer.change(r)
-		return
+	t.d.pending += size + rowOverhead
+	if bucket := t.bucket(b); bucket == nil {
+		t.d.note("writing to", b, errNoBucket)
+	} else {
+		t.d.note("writing to", b, write(bucket))
 	}
-	bucket := t.bucket(r.bucket)
-	if bucket == nil {
-		t.d.note("writing to", r.bucket, errNoBucket)
-		return
-	}
-	t.d.note("writing to", r.bucket, r.write(bucket))
 }
 
 // UnsafeRange reads the row of key, or with an end the rows from key up to end.

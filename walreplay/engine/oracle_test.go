@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Promise 1: our backend and the shortcuts lead to what etcd's own backend and
-// its whole applier lead to.
+// Promise 1: our backend leads to what etcd's own backend
+// leads to.
 func TestPromise1EqualsEtcdsOwn(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(6) {

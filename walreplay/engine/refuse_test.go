@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	bolterrors "go.etcd.io/bbolt/errors"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/membershippb"
 	"go.etcd.io/etcd/pkg/v3/schedule"
@@ -175,4 +176,30 @@ func TestWriteErrors(t *testing.T) {
 	if err := e.Close(); !errors.Is(err, broken) {
 		t.Errorf("closing: %v", err)
 	}
+}
+
+// Promise 5: after a commit that failed, the file holds what the one before put
+// there, and the engine says so.
+func TestPromise5CommitFails(t *testing.T) {
+	entries := generate(t, 21, 900)
+	path := empty(t)
+	e := open(t, path, Options{})
+	applyAll(t, e, entries[:300])
+	require.NoError(t, e.Commit())
+	revision := e.Revision()
+	applyAll(t, e, entries[300:600])
+	e.direct.hooks = nil // they write, too
+	require.NoError(t, e.direct.tx.Rollback())
+	var entry *EntryError
+	if err := e.Commit(); !errors.Is(err, bolterrors.ErrTxClosed) || errors.As(err, &entry) {
+		t.Errorf("error %v", err)
+	}
+	if index, _ := e.Applied(); index != 300 || e.Revision() != revision {
+		t.Errorf("the engine is at %d, revision %d; want 300, %d", index, e.Revision(), revision)
+	}
+	if err := e.Apply(entries[600]); !errors.Is(err, bolterrors.ErrTxClosed) {
+		t.Errorf("an entry after that: %v", err)
+	}
+	_ = e.Close()
+	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -44,16 +43,11 @@ type Engine struct {
 	applier apply.UberApplier
 	rules   rules
 
-	position             // after the entry applied last
-	committed  position  // in the file
-	committing *position // what the commit that was begun leads to; nil: there is none
-	alarmed    bool      // an alarm is raised
-	failed     error     // why nothing more can be applied
-	stuck      bool      // etcd's parts may hold locks that nobody frees
-	closed     bool
-
-	quiet, trace traceutil.Trace // see quietTrace
-	traced       context.Context // has trace
+	position           // after the entry applied last
+	committed position // in the file
+	failed    error    // why nothing more can be applied
+	stuck     bool     // etcd's parts may hold locks that nobody frees
+	closed    bool
 
 	brokenOnce sync.Once
 	broken     chan struct{} // closed when a goroutine of etcd's gave up
@@ -93,41 +87,15 @@ func (r *Engine) orFail(err error) error {
 	return nil
 }
 
-func (r *Engine) commit() error {
-	if err := r.beginCommit(); err != nil {
-		return err
-	}
-	return r.endCommit()
-}
-
-// beginCommit does not wait until it is done, but for the one before.
-func (r *Engine) beginCommit() (err error) {
+func (r *Engine) commit() (err error) {
 	defer rescue(&err)
 	if r.direct == nil {
 		r.backend.ForceCommit()
-		r.committed = r.position
-		return nil
-	}
-	if err := errors.Join(r.endCommit(), r.direct.commit()); err != nil {
+	} else if err := r.direct.commit(); err != nil {
 		return err
 	}
-	begun := r.position
-	r.committing = &begun
+	r.committed = r.position
 	return nil
-}
-
-// endCommit waits for the commit that was begun, if any.
-func (r *Engine) endCommit() error {
-	if r.committing == nil {
-		return nil
-	}
-	leadsTo := *r.committing
-	r.committing = nil
-	err := r.direct.await()
-	if err == nil {
-		r.committed = leadsTo
-	}
-	return err
 }
 
 // Rollback takes back what was applied since the last commit, whether asked for
@@ -140,20 +108,16 @@ func (r *Engine) Rollback() error {
 	if r.closed {
 		return ErrClosed
 	}
-	err := r.endCommit()
 	r.position = r.committed
 	if r.failed == nil {
 		r.failed = ErrClosed
 	}
-	return errors.Join(err, r.direct.rollback())
+	return r.direct.rollback()
 }
 
 // fail ends the replay: what etcd's parts hold in memory is no longer what the
 // file holds.
 func (r *Engine) fail(err error) error {
-	if ended := r.endCommit(); ended != nil && !errors.Is(err, ended) {
-		err = errors.Join(err, ended)
-	}
 	r.failed = err
 	r.position = r.committed
 	return err
@@ -258,7 +222,7 @@ func (r *Engine) apply(d *decoded) error {
 	}
 	// Not after the entry: it must be one that Rollback can take back.
 	if r.direct != nil && r.direct.pending > pendingLimit(d) {
-		if err := r.orFail(r.beginCommit()); err != nil {
+		if err := r.orFail(r.commit()); err != nil {
 			return err
 		}
 	}
@@ -266,9 +230,6 @@ func (r *Engine) apply(d *decoded) error {
 	if err == nil {
 		err = r.execute(d)
 		r.stuck = err != nil
-	}
-	if err != nil && r.direct != nil && r.direct.lost != nil {
-		return r.fail(r.direct.lost) // which is not the entry's fault
 	}
 	if err != nil {
 		return r.fail(&EntryError{Index: d.entry.Index, Kind: d.kind, Err: err})
