@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,12 +42,13 @@ var (
 // was written, so there are no read buffers, no read transactions, and no
 // commits but those between two entries, which commit asks for.
 //
-// It is used by one goroutine at a time: the applier's, or that of a compaction
-// while the applier waits for it. So the locks do nothing.
+// The applier and a compaction, in a goroutine of etcd's, take turns: whichever lock
+// they ask for is the same one.
 //
 // Nothing here panics: the first error is kept in err, for the applier to look
 // at after each entry. Once closed it is an empty database.
 type direct struct {
+	mu    sync.Mutex // held by whoever uses tx
 	db    *bolt.DB
 	tx    *bolt.Tx // nil when a commit failed, and once closed
 	hooks backend.Hooks
@@ -87,6 +89,8 @@ func (d *direct) begin() (err error) {
 
 // commit puts everything into the file.
 func (d *direct) commit() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.hooks != nil {
 		d.hooks.OnPreCommitUnsafe(directTx{d})
 	}
@@ -209,23 +213,23 @@ var errNoBucket = errors.New("it is not there")
 // directTx is all of etcd's kinds of transactions on a direct backend.
 type directTx struct{ d *direct }
 
-// Lock does nothing, as all of the locks.
-func (t directTx) Lock() {}
+// Lock waits for who else uses the transaction, as all of the locks do.
+func (t directTx) Lock() { t.d.mu.Lock() }
 
-// Unlock does nothing.
-func (t directTx) Unlock() {}
+// Unlock is for the next one.
+func (t directTx) Unlock() { t.d.mu.Unlock() }
 
-// RLock does nothing.
-func (t directTx) RLock() {}
+// RLock is Lock.
+func (t directTx) RLock() { t.d.mu.Lock() }
 
-// RUnlock does nothing.
-func (t directTx) RUnlock() {}
+// RUnlock is Unlock.
+func (t directTx) RUnlock() { t.d.mu.Unlock() }
 
-// LockInsideApply does nothing.
-func (t directTx) LockInsideApply() {}
+// LockInsideApply is Lock.
+func (t directTx) LockInsideApply() { t.d.mu.Lock() }
 
-// LockOutsideApply does nothing.
-func (t directTx) LockOutsideApply() {}
+// LockOutsideApply is Lock.
+func (t directTx) LockOutsideApply() { t.d.mu.Lock() }
 
 // Commit does nothing: it is called in the middle of entries.
 func (t directTx) Commit() {}
