@@ -61,16 +61,21 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 	}()
 	log := h.log.size(b.Index()+1, run.Last)
 	need := grown(b, log) + scratchSlack
-	if o.bulk(run) {
-		need *= 2 // it does not change the copy, but writes another database
-	}
 	if phase == PhaseSearch {
 		need += log // which is kept
+	}
+	r := &replayed{scratch: s}
+	if o.bulk(run) { // which does not change the copy, but writes another database
+		if err := s.Needs(need + grown(b, log)); err != nil {
+			if o.replayEngine() == BothEngines {
+				return nil, err
+			}
+			r.notBulk = err
+		}
 	}
 	if err := s.Needs(need); err != nil {
 		return nil, err
 	}
-	r := &replayed{scratch: s}
 	began := time.Now()
 	if err := copyImage(ctx, b, s.database(), o); err != nil {
 		return nil, err
@@ -161,8 +166,8 @@ func ParseReplayEngine(s string) (ReplayEngine, error) {
 	return "", fmt.Errorf("%q replays nothing: want %s, %s or %s", s, EtcdEngine, BulkEngine, BothEngines)
 }
 
-// DefaultEngine is that of who asks for none.
-const DefaultEngine = EtcdEngine
+// DefaultEngine replays where nobody asks for another.
+const DefaultEngine = BulkEngine
 
 func (o Options) replayEngine() ReplayEngine {
 	if o.Engine == "" {
@@ -171,7 +176,7 @@ func (o Options) replayEngine() ReplayEngine {
 	return o.Engine
 }
 
-// bulk tells whether a run is replayed in bulk: one that is watched cannot be.
+// bulk says whether a run is to be replayed in bulk: one that is watched cannot be.
 func (o Options) bulk(run engine.RunOptions) bool {
 	return o.replayEngine() != EtcdEngine && run.Watch == nil
 }
@@ -182,7 +187,7 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 	byEtcd := func() error {
 		return h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.Open(ctx, path, o.engine(b)) })
 	}
-	if !o.bulk(run) {
+	if !o.bulk(run) || r.notBulk != nil {
 		return byEtcd()
 	}
 	out := path + "-bulk"
@@ -190,9 +195,6 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 	switch {
 	case errors.Is(err, engine.ErrNotBulk):
 		r.notBulk = err
-		if o.Logger != nil {
-			o.Logger.Info("the log is replayed by etcd's applier, not in bulk", "reason", err)
-		}
 		return byEtcd()
 	case err != nil:
 		return err

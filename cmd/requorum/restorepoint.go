@@ -56,7 +56,7 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 }
 
 func addReplayEngineFlag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "replay-engine", string(walreplay.DefaultEngine), "what applies the log: etcd (its own applier), bulk (many times as fast; etcd's where it does not know something), or both, which also compares the two databases")
+	f.StringVar(into, "replay-engine", string(walreplay.DefaultEngine), "what applies the log: bulk (etcd's applier where it does not know something), etcd (its applier alone), or both, which are compared")
 }
 
 // hashCheck compares what costs nothing, unless that is not wanted.

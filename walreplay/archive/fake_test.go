@@ -170,7 +170,7 @@ func (l *fakeLog) Poll(context.Context) error {
 		return purged
 	}
 	l.pending = nil
-	if l.next <= m.last() {
+	if len(m.entries) > 0 && l.next <= m.last() {
 		l.pending = slices.Clone(m.entries[l.next-m.first:])
 	}
 	return nil
