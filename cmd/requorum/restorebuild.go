@@ -329,9 +329,9 @@ func (s *restoreSource) memoryNote() string {
 	p := s.point
 	if p.Base.Manifest != nil && p.Base.Manifest.Keys.Count != nil {
 		keys := *p.Base.Manifest.Keys.Count + int64(p.Entries())
-		return fmt.Sprintf("the replay needs about %s of memory (%d bytes a key, of up to %d keys), beside the database itself in the page cache", size(bytesPerKey*keys), bytesPerKey, keys)
+		return fmt.Sprintf("the replay needs up to about %s of memory (%d bytes a key, of up to %d keys), beside the database itself in the page cache", size(bytesPerKey*keys), bytesPerKey, keys)
 	}
-	return fmt.Sprintf("the replay needs about %d bytes of memory a key, beside the database itself in the page cache", bytesPerKey)
+	return fmt.Sprintf("the replay needs up to about %d bytes of memory a key, beside the database itself in the page cache", bytesPerKey)
 }
 
 // rebuild makes the image of the point, or of the plan's recipe.

@@ -151,6 +151,8 @@ file.
 		newPinCommand(g),
 		newUnpinCommand(g),
 		newAttachmentsCommand(g),
+		newSignCommand(g),
+		newKeysCommand(g),
 		newDoctorCommand(g),
 		newVersionCommand(g),
 		newDrillMembersCommand(g),

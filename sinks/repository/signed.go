@@ -149,26 +149,63 @@ func (r *Repository) statement(name string, s *sealed) signing.Statement {
 // Seal is the function Seal for what is to be stored under name here: it is signed
 // where there is a key.
 func (r *Repository) Seal(name string, v any) ([]byte, error) {
-	return seal(v, func(s *sealed) error {
-		switch {
-		case r.keys.Signer == nil && r.Checks():
-			return errors.New("it would not be signed, and so be foreign to whoever checks signatures, as this command does: give a key with --signing-key")
-		case r.keys.Signer == nil:
-			return nil
-		case r.marker.ID == "":
-			return fmt.Errorf("it cannot be signed: %w", r.damage)
-		}
-		s.Signed = signing.Now()
-		var err error
-		if s.Signature, err = r.keys.Signer.Sign(r.statement(name, s)); err != nil || !r.Checks() {
-			return err
-		}
-		// A key that was trusted at the start may have run out, or not be for this kind.
-		if err := r.keys.Trust.Check(r.statement(name, s), s.Signature); err != nil {
-			return fmt.Errorf("it would be foreign to whoever checks signatures, as this command does: %w", err)
-		}
+	return seal(v, func(s *sealed) error { return r.sign(name, s) })
+}
+
+// sign adds a signature where there is a key.
+func (r *Repository) sign(name string, s *sealed) error {
+	switch {
+	case r.keys.Signer == nil && r.Checks():
+		return errors.New("it would not be signed, and so be foreign to whoever checks signatures, as this command does: give a key with --signing-key")
+	case r.keys.Signer == nil:
 		return nil
-	})
+	case r.marker.ID == "":
+		return fmt.Errorf("it cannot be signed: %w", r.damage)
+	}
+	s.Signed = signing.Now()
+	var err error
+	if s.Signature, err = r.keys.Signer.Sign(r.statement(name, s)); err != nil || !r.Checks() {
+		return err
+	}
+	// A key that was trusted at the start may have run out, or not be for this kind.
+	if err := r.keys.Trust.Check(r.statement(name, s), s.Signature); err != nil {
+		return fmt.Errorf("it would be foreign to whoever checks signatures, as this command does: %w", err)
+	}
+	return nil
+}
+
+// Sign is the document called name, from another copy of this repository, signed here,
+// whoever signed it before; its body stays as it is.
+func (r *Repository) Sign(name string, data []byte) ([]byte, error) {
+	s, err := open(data)
+	if err == nil {
+		err = r.sign(name, &s)
+	}
+	if err == nil {
+		data = s.bytes()
+		err = bounded(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sign %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// InitCopy opens the repository in s that is a copy of another one, with the same ID, or
+// begins it where there is none yet.
+func InitCopy(ctx context.Context, s sinks.Sink, of *Repository) (*Repository, error) {
+	if of.damage != nil {
+		return nil, of.damage
+	}
+	err := (&Repository{sink: s, keys: keysOf(s), marker: of.marker}).WriteDocument(ctx, MarkerName, of.marker)
+	if err != nil && !errors.Is(err, sinks.ErrExists) {
+		return nil, fmt.Errorf("make a copy of a repository: %w", err)
+	}
+	made, err := Open(ctx, s)
+	if err == nil && made.ID() != of.ID() {
+		return nil, fmt.Errorf("%s is another repository (%s) than %s (%s): name an empty place", made, made.ID(), of, of.ID())
+	}
+	return made, err
 }
 
 // Unseal is the function Unseal for what is stored under name here. Where it is to be

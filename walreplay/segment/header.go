@@ -210,3 +210,16 @@ func Rename(h Header, object []byte, level int, previous uint64) (Header, []byte
 	}
 	return changed, append(block, object[HeaderSize:]...), nil
 }
+
+// SignHeader is the header block of the segment called name, from another copy of the
+// repository, with a signature: see Repository.Sign.
+func SignHeader(repo *repository.Repository, name string, block []byte) ([]byte, error) {
+	h, err := parseBlock(block, nil, name)
+	if err == nil && h.Name() != name {
+		err = fmt.Errorf("it says that it is %s", h.Name())
+	}
+	if err != nil {
+		return nil, &snapshot.DamagedError{Object: name, Offset: 0, Err: err}
+	}
+	return h.blockOf(repo.Sign(name, bytes.TrimRight(block[blockFrameHead:HeaderSize], " ")))
+}
