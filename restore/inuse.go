@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,22 +25,18 @@ func CheckFileIdle(path string) error {
 	if err != nil {
 		return err
 	}
-	real := f.Name() // without links
-	busy, err := databaseInUse(f)
-	if err != nil {
+	walDir := ""
+	if folder := filepath.Dir(f.Name()); filepath.Base(folder) == "snap" { // its name is without links
+		walDir = filepath.Join(filepath.Dir(folder), "wal")
+	}
+	if err := f.Close(); err != nil {
 		return err
 	}
-	if folder := filepath.Dir(real); !busy && filepath.Base(folder) == "snap" {
-		log, err := segmentInUse(filepath.Join(filepath.Dir(folder), "wal"))
-		if err != nil {
-			return err
-		}
-		busy = log != ""
+	used, err := fileInUse(path, walDir)
+	if err == nil && used != "" {
+		err = fmt.Errorf("%s %w by a running etcd: stop that member, or take a backup through its endpoint instead", path, ErrInUse)
 	}
-	if busy {
-		return fmt.Errorf("%s %w by a running etcd: stop that member, or take a backup through its endpoint instead", path, ErrInUse)
-	}
-	return nil
+	return err
 }
 
 // CheckMemberIdle fails with ErrInUse while an etcd runs on a data directory or
@@ -58,37 +54,62 @@ func CheckMemberIdle(dataDir, walDir string) error {
 // log open. It opens them read-only and changes nothing.
 func checkStopped(member, walDir string) error {
 	db := filepath.Join(member, "snap", "db")
-	busy := false
-	f, err := safedir.Open(db)
-	if err == nil {
-		busy, err = databaseInUse(f)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch used, err := fileInUse(db, walDir); {
+	case err != nil:
 		return err
-	}
-	if busy {
-		return fmt.Errorf("%s %w: stop the etcd that runs on it", db, ErrInUse)
-	}
-	segment, err := segmentInUse(walDir)
-	if err != nil {
-		return err
-	}
-	if segment != "" {
-		return fmt.Errorf("%s %w: stop the etcd that writes to it", segment, ErrInUse)
+	case used == db:
+		return fmt.Errorf("%s %w: stop the etcd that runs on it", used, ErrInUse)
+	case used != "":
+		return fmt.Errorf("%s %w: stop the etcd that writes to it", used, ErrInUse)
 	}
 	return nil
 }
 
-// databaseInUse asks for the lock that bbolt keeps on an open database, and closes
-// the file.
-func databaseInUse(f *os.File) (bool, error) {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+// lingers is how long the lock of a process that has ended may still be seen: Linux
+// keeps a mapped file, and its lock, while anybody reads the process's entry in /proc,
+// as ps does. A log is never mapped, so its lock ends with its process.
+const lingers = time.Second
+
+// fileInUse is the file that a running etcd has locked: the database, or a segment of
+// the log in walDir, where there is one; empty when there is none.
+func fileInUse(db, walDir string) (string, error) {
+	for deadline := time.Now().Add(lingers); ; time.Sleep(lingers / 100) {
+		busy, err := databaseInUse(db)
+		if err != nil {
+			return "", err
+		}
+		segment := ""
+		if walDir != "" {
+			if segment, err = segmentInUse(walDir); err != nil {
+				return "", err
+			}
+		}
+		switch {
+		case !busy:
+			return segment, nil
+		case segment != "" || time.Now().After(deadline):
+			return db, nil
+		}
+	}
+}
+
+// databaseInUse asks for the lock that bbolt keeps on an open database. A file that
+// is not there is not in use.
+func databaseInUse(path string) (bool, error) {
+	f, err := safedir.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	busy := errors.Is(err, unix.EWOULDBLOCK)
 	if busy {
 		err = nil
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return false, fmt.Errorf("ask for the lock of %s: %w", f.Name(), err)
+		return false, fmt.Errorf("ask for the lock of %s: %w", path, err)
 	}
 	return busy, nil
 }

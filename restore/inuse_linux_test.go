@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -75,4 +76,21 @@ func TestCheckFileIdleByTheLog(t *testing.T) {
 	if err := CheckFileIdle(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing: %v", err)
 	}
+}
+
+// TestLockThatLingers: the lock of an etcd that has ended is waited for while somebody
+// still reads its entry in /proc; one that stays means that an etcd runs.
+func TestLockThatLingers(t *testing.T) {
+	dir := t.TempDir()
+	db := filepath.Join(dir, "member", "snap", "db")
+	write(t, db, "x")
+	write(t, filepath.Join(dir, "member", "wal", firstSegment), "x")
+	f, err := os.OpenFile(db, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	require.ErrorIs(t, CheckMemberIdle(dir, ""), ErrInUse)
+	ended := time.AfterFunc(lingers/4, func() { unix.Flock(int(f.Fd()), unix.LOCK_UN) })
+	require.NoError(t, CheckMemberIdle(dir, ""))
+	require.False(t, ended.Stop(), "the lock was held")
 }
