@@ -23,7 +23,6 @@ package schedule
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,7 +242,6 @@ type session struct {
 	documents  sinks.Sink // the same, and what was read of its documents
 	codec      codec.Options
 	identities []age.Identity
-	trusted    []ed25519.PublicKey
 
 	// What is opened when it can be reached, in the background.
 	mu         sync.Mutex
@@ -281,12 +279,6 @@ func (a *Agent) newSession(ctx context.Context, cfg *config.Config) (*session, e
 		return nil, err
 	}
 	if t.identities, err = cfg.Identities(); err != nil {
-		return nil, err
-	}
-	if t.trusted, err = cfg.TrustedKeys(); err != nil {
-		return nil, err
-	}
-	if _, err := cfg.SigningKey(); err != nil {
 		return nil, err
 	}
 	url, err := cfg.HeartbeatURL()

@@ -113,7 +113,7 @@ func TestReload(t *testing.T) {
 
 	reload(onDisk(dir, storetest.FreeAddress(t), ""))
 	eventually(t, "another address is refused", func() bool { return strings.Contains(refused(), "listen.address") })
-	reload(onDisk(dir, address, "verdicts: {sign-key-file: /nowhere/keys}\n"))
+	reload(onDisk(dir, address, "encryption: {identity-files: [/nowhere/keys]}\n"))
 	eventually(t, "a file that is not there is refused", func() bool { return strings.Contains(refused(), "/nowhere/keys") })
 	if name(address) != "v2" {
 		t.Error("the old one does not go on")
@@ -145,7 +145,7 @@ func TestRunRefused(t *testing.T) {
 	if err := stop(); err == nil || !strings.Contains(err.Error(), "listen.address") {
 		t.Errorf("%v", err)
 	}
-	if _, err := New(t.Context(), parse(t, onDisk(dir, "127.0.0.1:0", "verdicts: {sign-key-file: /nowhere/key}\n")), Options{}); err == nil || !strings.Contains(err.Error(), "/nowhere/key") {
+	if _, err := New(t.Context(), parse(t, onDisk(dir, "127.0.0.1:0", "encryption: {identity-files: [/nowhere/key]}\n")), Options{}); err == nil || !strings.Contains(err.Error(), "/nowhere/key") {
 		t.Errorf("%v", err)
 	}
 }

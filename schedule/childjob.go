@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,30 +110,15 @@ func serveJob(ctx context.Context, request json.RawMessage, progress func(phase 
 	return nil, errors.New("the request of a job's process asks for nothing")
 }
 
-// readersKeys are what a job that reads needs: what opens objects, and whose verdicts
-// are believed.
-func readersKeys(cfg *config.Config) ([]age.Identity, []ed25519.PublicKey, error) {
-	identities, err := cfg.Identities()
-	if err != nil {
-		return nil, nil, err
-	}
-	trusted, err := cfg.TrustedKeys()
-	return identities, trusted, err
-}
-
 func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*verifyAnswer, error) {
 	v := req.Verify
-	identities, trusted, err := readersKeys(cfg)
-	if err != nil {
-		return nil, err
-	}
-	key, err := cfg.SigningKey()
+	identities, err := cfg.Identities()
 	if err != nil {
 		return nil, err
 	}
 	r, seen, err := verify.Repository(ctx, repo, verify.Request{
 		Backup: v.Backup, Timeline: v.Timeline, Level: v.Level, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
-		Identities: identities, Trusted: trusted,
+		Identities: identities,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
 	if errors.Is(err, snapshot.ErrNoBackup) && wasPruned(ctx, repo, v.Backup) {
@@ -143,7 +127,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen), key)
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen))
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}
@@ -229,7 +213,7 @@ func wasPruned(ctx context.Context, repo *repository.Repository, backup string) 
 
 func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*syntheticAnswer, error) {
 	s := req.Synthetic
-	identities, trusted, err := readersKeys(cfg)
+	identities, err := cfg.Identities()
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +222,7 @@ func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Re
 		return nil, err
 	}
 	m, err := job.MakeSynthetic(ctx, job.SyntheticOptions{
-		Repo: repo, Timeline: s.Timeline, ID: s.ID, Attempt: s.Attempt, Identities: identities, TrustedKeys: trusted, Codec: codecOptions,
+		Repo: repo, Timeline: s.Timeline, ID: s.ID, Attempt: s.Attempt, Identities: identities, Codec: codecOptions,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Labels: map[string]string{"agent": cfg.Name, "slot": s.Slot}, Progress: progress,
 	})
 	switch {

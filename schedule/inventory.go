@@ -3,7 +3,6 @@ package schedule
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +25,6 @@ const documentMemory = 16 << 20
 type inventory struct {
 	repo     *repository.Repository
 	archives *walreplay.Archives
-	trusted  []ed25519.PublicKey
 
 	catalog *snapshot.Catalog
 	chain   verdict.List
@@ -42,12 +40,12 @@ func rememberDocuments(sink sinks.Sink) sinks.Sink {
 }
 
 // newInventory looks at nothing yet. The sink remembers documents.
-func newInventory(ctx context.Context, sink sinks.Sink, trusted []ed25519.PublicKey) (*inventory, error) {
+func newInventory(ctx context.Context, sink sinks.Sink) (*inventory, error) {
 	repo, err := repository.Open(ctx, sink)
 	if err != nil {
 		return nil, err
 	}
-	return &inventory{repo: repo, archives: walreplay.NewArchives(repo), trusted: trusted}, nil
+	return &inventory{repo: repo, archives: walreplay.NewArchives(repo)}, nil
 }
 
 // lookAtBackups lists them and the verdicts anew, and no log. With an error what
@@ -57,7 +55,7 @@ func (s *inventory) lookAtBackups(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chain, err := verdict.ReadAll(ctx, s.repo, s.trusted...)
+	chain, err := verdict.ReadAll(ctx, s.repo)
 	if err != nil {
 		return err
 	}

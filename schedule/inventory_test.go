@@ -79,7 +79,7 @@ func TestStockSecondLook(t *testing.T) {
 		s.log(timelineA, 3, time.Now())
 		s.verdict(s.full(timelineA, time.Now().Add(time.Duration(i-20)*time.Hour), false), report.Checksum, report.Passed)
 	}
-	inventory, err := newInventory(t.Context(), rememberDocuments(sink), nil)
+	inventory, err := newInventory(t.Context(), rememberDocuments(sink))
 	must(t, err)
 	look := func() (lists, opens int) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestStockSecondLook(t *testing.T) {
 	}
 	// For what is to be verified the log is not looked at.
 	before := sink.Calls(sinktest.Open)
-	fresh, err := newInventory(t.Context(), rememberDocuments(sink), nil)
+	fresh, err := newInventory(t.Context(), rememberDocuments(sink))
 	must(t, err)
 	must(t, fresh.lookAtBackups(t.Context()))
 	if n := sink.Calls(sinktest.Open) - before; n >= first {

@@ -239,7 +239,7 @@ func (t *session) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	swept := runner.Sweep(ctx, keepResults)
 	_, repo, _ := t.opened()
 	now := time.Now()
-	inventory, err := retention.Read(ctx, repo, now, t.trusted...)
+	inventory, err := retention.Read(ctx, repo, now)
 	if err != nil {
 		return job.Result{}, errors.Join(err, swept)
 	}
@@ -247,7 +247,7 @@ func (t *session) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
 	if plan.Refused != "" {
 		return job.Result{}, errors.Join(fmt.Errorf("nothing was pruned: %s", plan.Refused), swept)
 	}
-	done, err := retention.Execute(ctx, repo, plan, retention.Options{Trusted: t.trusted, Logger: t.Logger})
+	done, err := retention.Execute(ctx, repo, plan, retention.Options{Logger: t.Logger})
 	if err = errors.Join(err, swept); err != nil {
 		return job.Result{}, err
 	}

@@ -180,7 +180,7 @@ func (s *shelf) verdict(m *snapshot.Manifest, reached report.Level, status repor
 	if status == report.Damaged {
 		subject.Findings = []report.Finding{{Kind: report.KindObject, Text: "bits are flipped"}, {Kind: report.KindObject, Text: "more of them"}}
 	}
-	_, err := verdict.Write(s.Context(), s.repo, []verdict.Verdict{{Started: time.Now(), Finished: time.Now(), Tool: "test", Level: cmpLevel(reached), Subject: subject}}, nil)
+	_, err := verdict.Write(s.Context(), s.repo, []verdict.Verdict{{Started: time.Now(), Finished: time.Now(), Tool: "test", Level: cmpLevel(reached), Subject: subject}})
 	must(s, err)
 }
 
@@ -193,7 +193,7 @@ func cmpLevel(r report.Level) report.Level {
 
 func (s *shelf) inventory() *inventory {
 	s.Helper()
-	one, err := newInventory(s.Context(), rememberDocuments(s.sink), nil)
+	one, err := newInventory(s.Context(), rememberDocuments(s.sink))
 	must(s, err)
 	must(s, one.look(s.Context(), time.Now()))
 	return one

@@ -188,7 +188,7 @@ func (s *inventory) rto(entries uint64, now time.Time) web.RTO {
 func (s *inventory) measured() (took time.Duration, at time.Time) {
 	for i := len(s.chain.Entries) - 1; i >= 0; i-- {
 		e := s.chain.Entries[i]
-		if !e.Counts || e.Verdict.Reached != report.Drill {
+		if e.Err != nil || e.Verdict.Reached != report.Drill {
 			continue
 		}
 		for _, p := range e.Verdict.Phases {

@@ -115,7 +115,7 @@ func (t *session) chosen(ctx context.Context, task *job.Task, due targetsOf) ([]
 
 // backups are those that the repository has now.
 func (t *session) backups(ctx context.Context) (*inventory, error) {
-	s, err := newInventory(ctx, t.documents, t.trusted)
+	s, err := newInventory(ctx, t.documents)
 	if err != nil {
 		return nil, err
 	}

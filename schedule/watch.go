@@ -245,7 +245,7 @@ func (t *session) watchRepository(ctx context.Context) {
 
 func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error) {
 	if *s == nil {
-		if *s, err = newInventory(ctx, t.documents, t.trusted); err != nil {
+		if *s, err = newInventory(ctx, t.documents); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ func provenWorld(t *testing.T) *world {
 func (w *world) tell() *report.Report {
 	w.Helper()
 	r, seen := w.verifySeen(Request{})
-	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r, seen...), nil)
+	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r, seen...))
 	w.must(err)
 	return r
 }
@@ -121,7 +121,7 @@ func TestReplacedIsNotBound(t *testing.T) {
 	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
 	w.must(err)
 	v := verdict.FromReport(r, append(seen, verdict.SeenBackup(m))...)
-	_, err = verdict.Write(t.Context(), w.repo, v, nil)
+	_, err = verdict.Write(t.Context(), w.repo, v)
 	w.must(err)
 	wantKinds(t, w.verify(Request{}), "manifest full/"+newBackup)
 }

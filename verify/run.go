@@ -21,7 +21,6 @@ package verify
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -205,8 +204,6 @@ type Request struct {
 	// Identities open encrypted objects. Without one that fits, their stored bytes
 	// are compared, and what is above is Unchecked.
 	Identities []age.Identity
-	// Trusted are the keys of whom verdicts are believed; with none, everybody's.
-	Trusted []ed25519.PublicKey
 	// ScratchDir is where databases are unpacked; the system's folder for
 	// temporary files where empty.
 	ScratchDir string

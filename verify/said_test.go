@@ -81,7 +81,7 @@ func TestFindingsInPlainWords(t *testing.T) {
 func TestNextStep(t *testing.T) {
 	w := newWorld(t, onMemory())
 	r, seen := w.verifySeen(Request{})
-	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r, seen), nil)
+	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r, seen))
 	w.must(err)
 	if strings.Contains(strings.Join(r.Notes, "\n"), "next step") {
 		t.Errorf("%q", r.Notes)

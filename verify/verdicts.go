@@ -20,7 +20,7 @@ import (
 // without: it binds nothing, since it could be what took the place of something
 // that was proved before.
 func (e *examination) readVerdicts(ctx context.Context) error {
-	e.verdicts, e.unread = verdict.ReadAll(ctx, e.repo, e.Trusted...)
+	e.verdicts, e.unread = verdict.ReadAll(ctx, e.repo)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -65,7 +65,7 @@ func Verdicts(r *report.Report, seen []verdict.Seen) []verdict.Verdict {
 // first.
 func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Range)) {
 	for _, entry := range slices.Backward(l.verdicts.Entries) {
-		if !entry.Counts {
+		if entry.Err != nil {
 			continue
 		}
 		if entry.Verdict.Timeline == l.part.timeline {
@@ -148,7 +148,7 @@ func (b backupID) String() string { return fullName(b.timeline, b.id) }
 func (e *examination) provedBackups() map[backupID][]binding {
 	all := map[backupID][]binding{}
 	for _, entry := range slices.Backward(e.verdicts.Entries) {
-		if !entry.Counts {
+		if entry.Err != nil {
 			continue
 		}
 		by := fmt.Sprintf(" (%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))

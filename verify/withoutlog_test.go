@@ -26,7 +26,7 @@ func TestReplayWithoutALog(t *testing.T) {
 		}, false},
 		{"one that a verdict saw", func(l *logged) {
 			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Range{{First: 1, Last: 2, Objects: 1}}}}}
-			_, err := verdict.Write(l.Context(), l.repo, v, nil)
+			_, err := verdict.Write(l.Context(), l.repo, v)
 			l.must(err)
 		}, false},
 	} {

@@ -76,7 +76,8 @@ func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
 		}
 		trust, revoked = "", nil
 	}
-	for _, path := range append([]string{k.signingKey, trust}, revoked...) {
+	// Not the signing key: whoever could have written it can sign with it anyway.
+	for _, path := range append([]string{trust}, revoked...) {
 		if path == "" {
 			continue
 		}

@@ -18,7 +18,6 @@ import (
 
 func newListCommand(g *globals) *cobra.Command {
 	var repo repoFlags
-	var trust trustFlags
 	cmd := &cobra.Command{
 		Use:     "list --repo URL",
 		Aliases: []string{"ls"},
@@ -34,10 +33,6 @@ ends the command with status 3, as does a verdict that was altered or moved.
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			trusted, err := trust.parse()
-			if err != nil {
-				return err
-			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
@@ -49,7 +44,7 @@ ends the command with status 3, as does a verdict that was altered or moved.
 			}
 			archives := walreplay.NewArchives(r)
 			logs, err := readLogs(cmd.Context(), archives, catalog)
-			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
+			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r)
 			pins, errPins := r.Pins(cmd.Context())
 			pruned, errPruned := readPruned(cmd.Context(), r, catalog)
 			ended, errEnded := readEnded(cmd.Context(), r, catalog.Timelines)
@@ -58,7 +53,6 @@ ends the command with status 3, as does a verdict that was altered or moved.
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
-	trust.addFlags(cmd.Flags())
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,6 @@ import (
 
 func newPruneCommand(g *globals) *cobra.Command {
 	var repo repoFlags
-	var trust trustFlags
 	var keep keepFlags
 	var dryRun, forget bool
 	var confirm int
@@ -62,12 +60,9 @@ locked full snapshots are refused.
   requorum prune --repo file:///var/backups/etcd --timeline 8b3c14bd6a6e8a45-1 --forget --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			trusted, err := trust.parse()
-			if err != nil {
-				return err
-			}
 			var policy retention.Policy
 			var id repository.TimelineID
+			var err error
 			if forget || timeline != "" {
 				id, err = forgetTimeline(cmd.Flags(), forget, timeline)
 			} else {
@@ -86,9 +81,9 @@ locked full snapshots are refused.
 			defer r.Sink().Close() //nolint:errcheck // what was written was committed
 			defer g.noteForeign(r)
 			if forget {
-				return g.forget(cmd.Context(), r, id, dryRun, trusted)
+				return g.forget(cmd.Context(), r, id, dryRun)
 			}
-			return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Trusted: trusted, Confirm: confirm, Logger: g.logger()})
+			return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -97,7 +92,6 @@ locked full snapshots are refused.
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "delete these `N` full snapshots that passed verification, where they are more than a third of all that did")
 	cmd.Flags().StringVar(&timeline, "timeline", "", "with --forget: the `ID` of the timeline to remove")
 	cmd.Flags().BoolVar(&forget, "forget", false, "remove the timeline that --timeline names, whole")
-	trust.addFlags(cmd.Flags())
 	return cmd
 }
 
@@ -132,8 +126,8 @@ type forgetReport struct {
 	Result *retention.Result `json:"result,omitempty"`
 }
 
-func (g *globals) forget(ctx context.Context, r *repository.Repository, id repository.TimelineID, dryRun bool, trusted []ed25519.PublicKey) error {
-	plan, err := retention.PlanForget(ctx, r, id, time.Now(), trusted...)
+func (g *globals) forget(ctx context.Context, r *repository.Repository, id repository.TimelineID, dryRun bool) error {
+	plan, err := retention.PlanForget(ctx, r, id, time.Now())
 	if err != nil {
 		return err
 	}
@@ -146,7 +140,7 @@ func (g *globals) forget(ctx context.Context, r *repository.Repository, id repos
 		g.printNotes(plan.Notes)
 	}
 	if !dryRun {
-		result, errExecute := plan.Execute(ctx, r, retention.Options{Trusted: trusted, Logger: g.logger()})
+		result, errExecute := plan.Execute(ctx, r, retention.Options{Logger: g.logger()})
 		answer.Result, err = &result, errExecute
 	}
 	switch {
@@ -204,7 +198,7 @@ type pruneReport struct {
 
 func (g *globals) prune(ctx context.Context, r *repository.Repository, policy retention.Policy, dryRun bool, o retention.Options) error {
 	now := time.Now()
-	inv, err := retention.Read(ctx, r, now, o.Trusted...)
+	inv, err := retention.Read(ctx, r, now)
 	if err != nil {
 		return err
 	}

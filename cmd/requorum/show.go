@@ -18,7 +18,6 @@ import (
 
 func newShowCommand(g *globals) *cobra.Command {
 	var repo repoFlags
-	var trust trustFlags
 	var timeline string
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest] --repo URL",
@@ -32,10 +31,6 @@ took there.
   requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			trusted, err := trust.parse()
-			if err != nil {
-				return err
-			}
 			r, err := repo.openRepository(cmd.Context(), g)
 			if err != nil {
 				return err
@@ -47,7 +42,7 @@ took there.
 				return err
 			}
 			logs, err := readLogs(cmd.Context(), archives, catalog)
-			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r, trusted)
+			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r)
 			if n := len(verdicts.Findings); n > 0 {
 				g.note("verdicts are damaged: 'requorum list' names the %s", plural(n, "place", "places"))
 			}
@@ -65,7 +60,6 @@ took there.
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
-	trust.addFlags(cmd.Flags())
 	addTimelineFlag(cmd.Flags(), &timeline)
 	return cmd
 }

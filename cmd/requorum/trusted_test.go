@@ -7,14 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/store/safedir"
-	"github.com/requorum/requorum/verify/report"
 )
 
 // TestFilesOfOthers: configurations, and what is believed or opens backups, are read from no
@@ -31,13 +29,7 @@ func TestFilesOfOthers(t *testing.T) {
 		},
 		"the agent's configuration": func() error { _, err := config.ReadWith(path, os.Getenv); return err },
 		"the cluster file":          func() error { _, err := recovery.ReadConfig(path); return err },
-		"--verify-key":              func() error { _, err := (&trustFlags{files: []string{path}}).parse(); return err },
-		"verify --verify-key": func() error {
-			o := &verifyOptions{level: string(report.Levels()[0]), verifyKeys: []string{path}, flags: pflag.NewFlagSet("", 0)}
-			_, err := o.request(&globals{}, nil)
-			return err
-		},
-		"identity-files": func() error { _, _, err := host.Secrets([]string{path}); return err },
+		"identity-files":            func() error { _, _, err := host.Secrets([]string{path}); return err },
 	} {
 		if err := read(); !errors.Is(err, safedir.ErrOthers) {
 			t.Errorf("%s: %v", name, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/serve"
@@ -40,8 +38,6 @@ type verifyOptions struct {
 	engine                string
 	junit                 string
 	noVerdict             bool
-	signKey               string
-	verifyKeys            []string
 	dryRun                bool
 }
 
@@ -62,8 +58,6 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.identities.addFlags(f)
 	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
 	f.BoolVar(&o.noVerdict, "no-verdict", false, "do not write the verdict into the repository")
-	f.StringVar(&o.signKey, "sign-key", "", "sign the verdict with the Ed25519 private key in this `file` (openssl genpkey -algorithm ed25519)")
-	f.StringArrayVar(&o.verifyKeys, "verify-key", nil, "believe earlier verdicts only where the Ed25519 public key in this `file` signed them; may be given more than once")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show what would be read")
 }
 
@@ -150,16 +144,6 @@ func (g *globals) prove(ctx context.Context, o *verifyOptions, args []string) (*
 }
 
 func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req verify.Request) (*report.Report, *verdictReport, error) {
-	var key ed25519.PrivateKey
-	if o.signKey != "" {
-		var err error
-		if err := safedir.TrustedFile(o.signKey); err != nil {
-			return nil, nil, fmt.Errorf("--sign-key: %w", err)
-		}
-		if key, err = verdict.ReadSigningKey(o.signKey); err != nil {
-			return nil, nil, fmt.Errorf("--sign-key: %w", err)
-		}
-	}
 	if err := o.repo.keys.mayWrite(); err != nil && !o.noVerdict && !o.dryRun {
 		return nil, nil, err
 	}
@@ -192,21 +176,21 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return r, nil, nil
 	}
 	written := &verdictReport{}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen), key)
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, err
 	case err != nil:
 		written.Error = err.Error()
 	default:
-		written.Sequence, written.Signed = sequence, key != nil
+		written.Sequence = sequence
 	}
 	return r, written, nil
 }
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "sample", "seed", "sign-key", "verify-key", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
+	ofRepository := []string{"repo", "timeline", "sample", "seed", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue
@@ -223,8 +207,6 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 		return usageError{errors.New("--from-file and --data-dir: give one of them")}
 	case o.walDir != "" && o.dataDir == "":
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
-	case o.signKey != "" && o.noVerdict:
-		return usageError{errors.New("--sign-key is of no use with --no-verdict")}
 	case o.level == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
 		return usageError{errors.New("--against-endpoints is of no use with --level checksum: the database's hash is computed on the level structure")}
 	case o.flags.Changed("seed") && o.sample == "":
@@ -267,8 +249,7 @@ func (o *verifyOptions) request(g *globals, args []string) (verify.Request, erro
 	if req.Identities, err = o.identities.parse(); err != nil {
 		return req, err
 	}
-	req.Trusted, err = (&trustFlags{o.verifyKeys}).parse()
-	return req, err
+	return req, nil
 }
 
 // parsePercent reads "5%" or "5"; 0 for an empty text.
@@ -322,31 +303,9 @@ func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repositor
 	return nil
 }
 
-// trustFlags say whose verdicts count.
-type trustFlags struct{ files []string }
-
-func (t *trustFlags) addFlags(f *pflag.FlagSet) {
-	f.StringArrayVar(&t.files, "verify-key", nil, "believe verdicts only where the Ed25519 public key in this `file` signed them; may be given more than once")
-}
-
-func (t *trustFlags) parse() ([]ed25519.PublicKey, error) {
-	var all []ed25519.PublicKey
-	for _, path := range t.files {
-		if err := safedir.TrustedFile(path); err != nil {
-			return nil, fmt.Errorf("--verify-key: %w", err)
-		}
-		key, err := verdict.ReadVerifyKey(path)
-		if err != nil {
-			return nil, fmt.Errorf("--verify-key: %w", err)
-		}
-		all = append(all, key)
-	}
-	return all, nil
-}
-
-// readVerdicts reads the verdicts in a repository, as far as they are believed.
-func (g *globals) readVerdicts(ctx context.Context, r *repository.Repository, trusted []ed25519.PublicKey) (verdict.List, error) {
-	chain, err := verdict.ReadAll(ctx, r, trusted...)
+// readVerdicts reads the verdicts in a repository.
+func (g *globals) readVerdicts(ctx context.Context, r *repository.Repository) (verdict.List, error) {
+	chain, err := verdict.ReadAll(ctx, r)
 	for _, note := range chain.Notes {
 		g.note("%s", note)
 	}
@@ -363,8 +322,6 @@ type provedReport struct {
 	Verdict  uint64         `json:"verdict"`
 	Tool     string         `json:"tool"`
 	Host     string         `json:"host,omitempty"`
-	Key      string         `json:"key,omitempty"` // that it says it is signed with
-	Trusted  bool           `json:"trusted"`       // it is, by one that was given
 	Phases   []report.Phase `json:"phases,omitempty"`
 }
 
@@ -379,7 +336,7 @@ func proved(c verdict.List, m *snapshot.Manifest) *provedReport {
 	}
 	p := &provedReport{
 		Status: w.Verdict.Status, Level: w.Verdict.Reached, Finished: w.Verdict.Finished, Verdict: w.Verdict.Sequence,
-		Tool: w.Verdict.Tool, Host: w.Verdict.Host, Key: w.Key, Trusted: w.Trusted, Phases: w.Verdict.Phases,
+		Tool: w.Verdict.Tool, Host: w.Verdict.Host, Phases: w.Verdict.Phases,
 	}
 	if p.Status == report.Damaged {
 		p.Level = ""
@@ -405,9 +362,6 @@ func (p *provedReport) rows(out *table) {
 		return
 	}
 	text := fmt.Sprintf("%s, by verdict %d of %s", p, p.Verdict, when(p.Finished))
-	if p.Trusted {
-		text += ", signed with key " + p.Key
-	}
 	out.row("Proved", text)
 	for i, phase := range p.Phases {
 		label := ""

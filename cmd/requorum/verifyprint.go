@@ -22,7 +22,6 @@ type verifyReport struct {
 
 type verdictReport struct {
 	Sequence uint64 `json:"sequence,omitempty"`
-	Signed   bool   `json:"signed"`
 	Error    string `json:"error,omitempty"` // why it could not be written
 }
 
@@ -125,8 +124,6 @@ func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 	case v == nil:
 	case v.Error != "":
 		g.printf("No verdict was written: %s\n", v.Error)
-	case v.Signed:
-		g.printf("Verdict %d, signed, is in the repository\n", v.Sequence)
 	default:
 		g.printf("Verdict %d is in the repository\n", v.Sequence)
 	}

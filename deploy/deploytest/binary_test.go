@@ -49,6 +49,16 @@ func replaced(t testing.TB, text string, pairs ...string) string {
 	return text
 }
 
+// signer makes a key that signs, as docs/keys.md says, and gives its line for a file of
+// trusted keys.
+func signer(t testing.TB, path string) (line string) {
+	t.Helper()
+	must(t, nil, storetest.Requorum(t), "keys", "new", path)
+	data, err := os.ReadFile(path + ".trust")
+	require.NoError(t, err)
+	return string(data)
+}
+
 func write(t testing.TB, path, text string) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

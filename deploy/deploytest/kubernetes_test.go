@@ -253,6 +253,7 @@ func expectMounted(t *testing.T, w *workload, c *config.Config) {
 	}
 	for path, want := range map[string]bool{
 		c.Member.DataDir: false, c.Archive.SpoolDir: true, c.Resources.ScratchDir: true,
+		c.Repository.SigningKeyFile: false, c.Repository.TrustFile: false,
 		c.Etcd.CACert: false, c.Etcd.Cert: false, c.Etcd.Key: false, c.Listen.Cert: false, c.Listen.Key: false,
 		w.container.Args[len(w.container.Args)-1]: false, w.env["AWS_SHARED_CREDENTIALS_FILE"]: false, w.env["STATE_DIRECTORY"]: true,
 	} {
@@ -284,6 +285,8 @@ func TestStaticPodRuns(t *testing.T) {
 		"/etc/kubernetes/pki/etcd/healthcheck-client.key", client.Key,
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"s3://BUCKET/PREFIX?region=eu-central-1", repo,
+		"/etc/requorum/agent/signing.key", filepath.Join(dir, "signing.key"),
+		"/etc/requorum/agent/trust", write(t, filepath.Join(dir, "trust"), signer(t, filepath.Join(dir, "signing.key"))),
 		"AGE-RECIPIENT", recipient(t, dir),
 		"/var/lib/requorum", filepath.Join(dir, "state"))+"\nlisten: {address: '"+address+"'}\n")
 	if err := os.Mkdir(filepath.Join(dir, "state"), 0o755); err != nil { // as the kubelet makes it

@@ -2,7 +2,6 @@ package deploytest
 
 import (
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 
 // Three agents, each with a key of its own and the policy of deploy/s3 for it: one
 // beside a member, which can read nothing of what it stored; the verifier, which
-// proves it and can delete nothing; the pruner, which believes the verifier alone.
+// proves it and can delete nothing; the pruner, which can sign nothing but what it deleted.
 // None of them meets a right that it lacks.
 func TestRoles(t *testing.T) {
 	t.Parallel()
@@ -26,12 +25,13 @@ func TestRoles(t *testing.T) {
 		users[name] = []string{name}
 	}
 	bucketPolicy(t, server, bucket, prefix, users)
-	_, err := exec.LookPath("openssl")
-	needs(t, err == nil, "openssl is not installed")
 	dir := t.TempDir()
 	to := recipient(t, dir)
-	must(t, nil, "openssl", "genpkey", "-algorithm", "ed25519", "-out", filepath.Join(dir, "verdicts.key"))
-	must(t, nil, "openssl", "pkey", "-in", filepath.Join(dir, "verdicts.key"), "-pubout", "-out", filepath.Join(dir, "verdicts.pub"))
+	trust := signer(t, filepath.Join(dir, "agent.key"))
+	for name, kind := range map[string]string{"verifier": "verdict", "pruner": "pruned"} {
+		trust += replaced(t, signer(t, filepath.Join(dir, name+".key")), " ssh-", ` namespaces="requorum-`+kind+`,requorum-job,requorum-claim,requorum-lease" ssh-`)
+	}
+	trustFile := write(t, filepath.Join(dir, "trust"), trust)
 
 	start := func(name, config string) *agent {
 		t.Helper()
@@ -51,16 +51,17 @@ func TestRoles(t *testing.T) {
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"AGE-RECIPIENT", to,
 		"merge: {run: off}", "merge: {run: off}\n  prune: {run: off}",
+		"/etc/requorum/agent/signing.key", filepath.Join(dir, "agent.key"), "/etc/requorum/agent/trust", trustFile,
 		"/var/lib/requorum", filepath.Join(dir, "agent")))
 	eventually(t, "a full snapshot", func() bool { return strings.Contains(beside.log.String(), "msg=done job=full") })
 	verifier := start("verifier", replaced(t, deployed(t, "systemd", "verifier.yaml"),
-		"AGE-RECIPIENT", to, "/etc/requorum", dir, "/var/lib/requorum", dir))
+		"AGE-RECIPIENT", to, "/etc/requorum/signing.key", filepath.Join(dir, "verifier.key"), "/etc/requorum", dir, "/var/lib/requorum", dir))
 	for _, job := range []string{"structure", "replay", "drill"} {
 		verifier.demand(t, job)
 		eventually(t, job, func() bool { return strings.Contains(verifier.log.String(), "passed the level "+job) })
 	}
 	beside.demand(t, "full")
-	pruner := start("pruner", replaced(t, deployed(t, "systemd", "pruner.yaml"), "/etc/requorum", dir))
+	pruner := start("pruner", replaced(t, deployed(t, "systemd", "pruner.yaml"), "/etc/requorum/signing.key", filepath.Join(dir, "pruner.key"), "/etc/requorum", dir))
 	pruner.demand(t, "prune")
 	eventually(t, "pruned", func() bool { return strings.Contains(pruner.log.String(), "msg=done job=prune") })
 	for name, a := range map[string]*agent{"agent": beside, "verifier": verifier, "pruner": pruner} {

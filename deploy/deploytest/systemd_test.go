@@ -110,6 +110,8 @@ func TestUnitRuns(t *testing.T) {
 		"'http://127.0.0.1:2379'", c.Endpoints()[0],
 		"/var/lib/etcd", c.Member(0).DataDir,
 		"s3://BUCKET/PREFIX?region=eu-central-1", repo,
+		"/etc/requorum/signing.key", filepath.Join(dir, "signing.key"),
+		"/etc/requorum/trust", write(t, filepath.Join(dir, "trust"), signer(t, filepath.Join(dir, "signing.key"))),
 		"/var/lib/requorum", state)+"listen: {address: '"+address+"'}\n")
 	line := strings.Fields(replaced(t, only(t, u, "ExecStart"), "/usr/local/bin/requorum", storetest.Requorum(t), "/etc/requorum/agent.yaml", configuration))
 	// Its credentials are empty where there are none.

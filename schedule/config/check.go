@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -52,13 +51,6 @@ func (c *Config) Check() []error {
 	add(c.checkKeys())
 	_, err = c.Keys()
 	add(err)
-	signing, err := c.SigningKey()
-	add(err)
-	trusted, err := c.TrustedKeys()
-	add(err)
-	if signing != nil && len(trusted) > 0 && !slices.ContainsFunc(trusted, func(k ed25519.PublicKey) bool { return k.Equal(signing.Public()) }) {
-		add(c.fault("verdicts.trusted-key-files", errors.New("the key of verdicts.sign-key-file is not among them, so this agent would not believe its own verdicts: add its public key")))
-	}
 	_, err = c.HeartbeatURL()
 	add(err)
 	return faults
@@ -84,14 +76,11 @@ func (c *Config) files() (all []file) {
 	for i, f := range c.Encryption.IdentityFiles {
 		add(fmt.Sprintf("encryption.identity-files[%d]", i), f)
 	}
-	add("repository.signing-key-file", c.Repository.SigningKeyFile)
+	// Not the signing key: whoever could have written it can sign with it anyway, and root
+	// looks at that of the agent's user.
 	add("repository.trust-file", c.Repository.TrustFile)
 	for i, f := range c.Repository.RevokedKeysFiles {
 		add(fmt.Sprintf("repository.revoked-keys-files[%d]", i), f)
-	}
-	add("verdicts.sign-key-file", c.Verdicts.SignKeyFile)
-	for i, f := range c.Verdicts.TrustedKeyFiles {
-		add(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), f)
 	}
 	add("listen.key", c.Listen.Key)
 	add("listen.client-ca", c.Listen.ClientCA)
@@ -511,10 +500,6 @@ func (k *checker) objectives() {
 	}
 	k.refuse(k.Repository.TrustFile != "" && k.Repository.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
 	k.refuse(k.Repository.TrustFile == "" && len(k.Repository.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
-	k.absolute("verdicts.sign-key-file", k.Verdicts.SignKeyFile)
-	for i, f := range k.Verdicts.TrustedKeyFiles {
-		k.absolute(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), f)
-	}
 }
 
 // checkSchedule reports whether s is a schedule whose slots all agents agree about.

@@ -65,7 +65,6 @@ type Config struct {
 
 	Resources  Resources  `yaml:"resources"`
 	Objectives Objectives `yaml:"objectives"`
-	Verdicts   Verdicts   `yaml:"verdicts"`
 	Listen     Listen     `yaml:"listen"`
 	Heartbeat  Heartbeat  `yaml:"heartbeat"`
 	Log        Log        `yaml:"log"`

@@ -104,18 +104,6 @@ type Objectives struct {
 	CertificateNotice yamlfile.Duration `yaml:"certificate-notice"`
 }
 
-// Verdicts are how results of verifying are signed and believed.
-type Verdicts struct {
-	// File with the Ed25519 private key that signs this agent's verdicts.
-	//
-	// Default: none: who can write to the repository can write verdicts.
-	SignKeyFile string `yaml:"sign-key-file"`
-	// Files with the Ed25519 public keys whose verdicts are believed.
-	//
-	// Default: everybody's.
-	TrustedKeyFiles []string `yaml:"trusted-key-files"`
-}
-
 // Listen is the port of the status page, the API and the metrics.
 type Listen struct {
 	// Host and port.

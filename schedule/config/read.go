@@ -2,7 +2,6 @@ package config
 
 import (
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
-	"github.com/requorum/requorum/verify/verdict"
 )
 
 // source is where a Config came from.
@@ -153,31 +151,6 @@ func (c *Config) Identities() ([]age.Identity, error) {
 			return nil, c.fault(fmt.Sprintf("encryption.identity-files[%d]", i), err)
 		}
 		all = append(all, some...)
-	}
-	return all, nil
-}
-
-// SigningKey signs verdicts; nil where none is configured.
-func (c *Config) SigningKey() (ed25519.PrivateKey, error) {
-	if c.Verdicts.SignKeyFile == "" {
-		return nil, nil
-	}
-	key, err := verdict.ReadSigningKey(c.Verdicts.SignKeyFile)
-	if err != nil {
-		return nil, c.fault("verdicts.sign-key-file", err)
-	}
-	return key, nil
-}
-
-// TrustedKeys are those whose verdicts are believed; none is everybody's.
-func (c *Config) TrustedKeys() ([]ed25519.PublicKey, error) {
-	var all []ed25519.PublicKey
-	for i, path := range c.Verdicts.TrustedKeyFiles {
-		key, err := verdict.ReadVerifyKey(path)
-		if err != nil {
-			return nil, c.fault(fmt.Sprintf("verdicts.trusted-key-files[%d]", i), err)
-		}
-		all = append(all, key)
 	}
 	return all, nil
 }

@@ -227,7 +227,7 @@ func TestExample(t *testing.T) {
 		t.Errorf("not what the example says: %s", c)
 	}
 	// Without comments it has each section of the reference.
-	for _, f := range []string{"etcd", "member", "repository", "encryption", "archive", "jobs", "retention", "attachments", "resources", "objectives", "verdicts", "listen", "heartbeat", "log"} {
+	for _, f := range []string{"etcd", "member", "repository", "encryption", "archive", "jobs", "retention", "attachments", "resources", "objectives", "listen", "heartbeat", "log"} {
 		if !c.Given(f) {
 			t.Errorf("the example lacks %s", f)
 		}

@@ -57,8 +57,8 @@ func seldom(period time.Duration) string {
 func (k *checker) warnProofs() {
 	j := k.Jobs
 	proofs := j.Prove(report.Structure)
-	others := len(k.Verdicts.TrustedKeyFiles) > 0 // a verifier's, by its key
-	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: let structure, replay or drill run here, or on a verifier, and name its key in verdicts.trusted-key-files")
+	others := k.Repository.TrustFile != "" // a verifier's, by its key
+	k.refuse(!proofs && !others, "jobs.structure", "this agent proves no backup: let structure, replay or drill run here, or on a verifier, and name its key in repository.trust-file")
 	_, longest := Periods(j.Full.Schedule, k.Zone())
 	k.refuse(j.Full.Runs() && proofs && k.Objectives.VerifiedWithin.Std() < longest, "objectives.verified-within", "%s is shorter than the time between two full snapshots (%s), so the agent would not be ready in between: write more, or take them more often", k.Objectives.VerifiedWithin, yamlfile.Duration(longest))
 }
@@ -79,7 +79,7 @@ func (k *checker) warnListen() {
 func (k *checker) warnModes() {
 	secret := map[string]string{
 		"etcd.key": k.Etcd.Key, "etcd.password-file": k.Etcd.PasswordFile, "listen.key": k.Listen.Key,
-		"heartbeat.url-file": k.Heartbeat.URLFile, "verdicts.sign-key-file": k.Verdicts.SignKeyFile,
+		"heartbeat.url-file":          k.Heartbeat.URLFile,
 		"repository.signing-key-file": k.Repository.SigningKeyFile,
 	}
 	for i, f := range k.Encryption.IdentityFiles {

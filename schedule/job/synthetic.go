@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,10 +47,8 @@ type SyntheticOptions struct {
 	Codec codec.Options
 	// ScratchDir is where the database is built.
 	ScratchDir string
-	// TrustedKeys, where there are any, are whose verdicts count.
-	TrustedKeys []ed25519.PublicKey
-	Tool        string // for the manifest
-	Labels      map[string]string
+	Tool       string // for the manifest
+	Labels     map[string]string
 	// Progress may be nil. It is called from one goroutine: the phases are those
 	// of walreplay, "structure" in bytes, and those of snapshot.Store.
 	Progress func(phase string, done, total int64)
@@ -135,7 +132,7 @@ func (p *syntheticPlan) due(err error) error {
 
 // choose finds the newest backup that is not known to be bad.
 func (p *syntheticPlan) choose(ctx context.Context, c *snapshot.Catalog, o SyntheticOptions) error {
-	chain, err := verdict.ReadAll(ctx, o.Repo, o.TrustedKeys...)
+	chain, err := verdict.ReadAll(ctx, o.Repo)
 	if err != nil {
 		return fmt.Errorf("read which backups are damaged: %w", err)
 	}

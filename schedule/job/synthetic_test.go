@@ -206,7 +206,7 @@ func TestPromise2BadBackups(t *testing.T) {
 	r.archive(r.entries, 4)
 	rep := &report.Report{Tool: "test", Level: report.Checksum, Started: rigBegan, Finished: rigBegan, Checks: []report.Check{
 		{Level: report.Checksum, Status: report.Damaged, Object: replaying.ObjectOf(bad), Findings: []report.Finding{{Kind: report.KindObject, Text: "a bit"}}}}}
-	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep, verdict.SeenBackup(bad)), nil); err != nil {
+	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep, verdict.SeenBackup(bad))); err != nil {
 		t.Fatal(err)
 	}
 	require.NoError(t, os.Remove(filepath.Join(r.dir, filepath.FromSlash(gone.Object.Name))))

@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -21,8 +20,6 @@ import (
 
 // Options are how a plan is carried out.
 type Options struct {
-	// Trusted are whose verdicts count; they must be those of the plan's inventory.
-	Trusted []ed25519.PublicKey
 	// Confirm is Plan.Confirm, as somebody has seen it.
 	Confirm int
 	Logger  *slog.Logger // may be nil
@@ -103,7 +100,7 @@ func (x *execution) run(ctx context.Context, plan *Plan) error {
 	if err != nil {
 		return err
 	}
-	if x.inv, err = Read(ctx, x.repo, plan.Made, x.Trusted...); err != nil {
+	if x.inv, err = Read(ctx, x.repo, plan.Made); err != nil {
 		return fmt.Errorf("look again before anything is deleted: %w", err)
 	}
 	x.inv.Clock = later(x.inv.Clock, clock)

@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,8 +38,8 @@ type Forget struct {
 // PlanForget finds what goes with a timeline, and whether it may go: not one with
 // pinned or locked backups, one that is still archived, or the one whose newest state
 // a restore would take. It changes nothing.
-func PlanForget(ctx context.Context, repo *repository.Repository, id repository.TimelineID, now time.Time, trusted ...ed25519.PublicKey) (*Forget, error) {
-	inv, err := Read(ctx, repo, now, trusted...)
+func PlanForget(ctx context.Context, repo *repository.Repository, id repository.TimelineID, now time.Time) (*Forget, error) {
+	inv, err := Read(ctx, repo, now)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (x *execution) forget(ctx context.Context, f *Forget) error {
 	if _, err := x.probe(ctx); err != nil {
 		return err
 	}
-	now, err := PlanForget(ctx, x.repo, f.Timeline, f.Made, x.Trusted...)
+	now, err := PlanForget(ctx, x.repo, f.Timeline, f.Made)
 	if err != nil {
 		return fmt.Errorf("look again before anything is deleted: %w", err)
 	}

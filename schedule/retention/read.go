@@ -3,7 +3,6 @@ package retention
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,11 +25,11 @@ const parallel = 16
 
 // Read looks a repository through: it lists all objects once, reads manifests,
 // pins, verdicts and the headers of log segments, and asks for the locks on
-// backups. With trusted keys only verdicts count that one of them signed.
+// backups.
 //
 // What a newer version of requorum wrote there is an error: who does not
 // understand it must not delete beside it. So is a damaged marker.
-func Read(ctx context.Context, repo *repository.Repository, now time.Time, trusted ...ed25519.PublicKey) (*Inventory, error) {
+func Read(ctx context.Context, repo *repository.Repository, now time.Time) (*Inventory, error) {
 	if damage := repo.Damage(); damage != nil {
 		return nil, fmt.Errorf("nothing is pruned in a repository whose marker is damaged: put it back first (docs/format.md): %w", damage)
 	}
@@ -42,7 +41,7 @@ func Read(ctx context.Context, repo *repository.Repository, now time.Time, trust
 	if r.catalog, err = snapshot.ReadCatalog(ctx, repo); err != nil {
 		return nil, err
 	}
-	if r.verdicts, err = verdict.ReadAll(ctx, repo, trusted...); err != nil {
+	if r.verdicts, err = verdict.ReadAll(ctx, repo); err != nil {
 		return nil, err
 	}
 	if err := r.readPins(ctx); err != nil {
@@ -521,11 +520,10 @@ func (t *Timeline) setLast() {
 	}
 }
 
-// said is what newer verdicts, signed with one key, say of one backup or log.
+// said is what newer verdicts say of one backup or log.
 type said struct {
 	timeline repository.TimelineID
 	backup   string
-	key      string
 }
 
 // useVerdicts finds out what each verdict is of use for.
@@ -537,7 +535,7 @@ func (r *reading) useVerdicts() {
 			r.inv.Sound = false
 		}
 		s := e.Verdict.Subject
-		about := said{s.Timeline, s.Backup, e.Key}
+		about := said{s.Timeline, s.Backup}
 		v := Verdict{Name: e.Name, Stored: r.stored[e.Name], Timeline: s.Timeline, Backup: s.Backup,
 			Spare: slices.ContainsFunc(newer[about], func(n verdict.Subject) bool { return saysAll(n, s) })}
 		if v.Stored.IsZero() {
@@ -546,7 +544,7 @@ func (r *reading) useVerdicts() {
 		for _, part := range s.Log {
 			v.Log = max(v.Log, part.Last)
 		}
-		if e.Counts && (s.Status == report.Passed || s.Status == report.Unchecked) {
+		if e.Err == nil && (s.Status == report.Passed || s.Status == report.Unchecked) {
 			newer[about] = append(newer[about], s)
 		}
 		r.inv.Verdicts = append(r.inv.Verdicts, v)

@@ -150,7 +150,7 @@ func (r *rig) verdict(status report.Status, all ...*snapshot.Manifest) {
 		}
 		run = append(run, verdict.Verdict{Started: r.place.now, Finished: r.place.now, Tool: "test", Level: report.Structure, Subject: s})
 	}
-	_, err := verdict.Write(r.Context(), r.repo, run, nil)
+	_, err := verdict.Write(r.Context(), r.repo, run)
 	r.must(err)
 }
 

@@ -3,7 +3,6 @@ package verdict
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,85 +19,40 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// envelope is the body of a verdict's document. The signature covers the bytes
-// of Signed just as they stand in the file, so that openssl can check it.
+// envelope is the body of a verdict's document. Some have a signature of their own beside
+// Signed, which versions before repositories were signed as a whole wrote; it says nothing.
 type envelope struct {
-	Signature *Signature      `json:"signature,omitempty"`
+	Signature json.RawMessage `json:"signature,omitempty"`
 	Signed    json.RawMessage `json:"signed"`
 }
 
-// Signature says who stands behind a verdict.
-type Signature struct {
-	Key     string `json:"key"`     // the public key's ID: see KeyID
-	Ed25519 []byte `json:"ed25519"` // in base64
-}
-
-// by reports whether one of the keys made the signature. Named says that the
-// signature claims to be by one of them.
-func (s *Signature) by(keys []ed25519.PublicKey, signed []byte) (ok, named bool) {
-	if s == nil {
-		return false, false
-	}
-	for _, key := range keys {
-		if KeyID(key) != s.Key {
-			continue
-		}
-		named = true
-		if ed25519.Verify(key, signed, s.Ed25519) {
-			return true, true
-		}
-	}
-	return false, named
-}
-
-// enclose makes the body of a verdict's document, signed where there is a key.
-func enclose(v Verdict, key ed25519.PrivateKey) (*envelope, error) {
-	// Indented as it will stand inside of the body: these bytes are signed.
-	signed, err := json.MarshalIndent(v, "  ", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode a verdict: %w", err)
-	}
-	e := envelope{Signed: signed}
-	if key != nil {
-		public := key.Public().(ed25519.PublicKey) // it is one, by its documentation
-		e.Signature = &Signature{Key: KeyID(public), Ed25519: ed25519.Sign(key, signed)}
-	}
-	return &e, nil
-}
-
 // parse reads the body of a verdict's document. Bytes that are not as they were written are
-// repository.ErrAltered, those of a newer version snapshot.ErrNewerFormat. Who
-// signed is for the caller to check, over e.Signed.
-func parse(body json.RawMessage) (v Verdict, e envelope, err error) {
+// repository.ErrAltered, those of a newer version snapshot.ErrNewerFormat.
+func parse(body json.RawMessage) (v Verdict, err error) {
+	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil {
-		return v, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
-	}
-	// Nothing but the signed part may say anything: whatever else could stand
-	// around it would be unsigned.
-	if again, err := json.MarshalIndent(e, "", "  "); err != nil || !bytes.Equal(again, body) {
-		return v, e, fmt.Errorf("%w: bytes around the signed part differ from the one form that is written", repository.ErrAltered)
+		return v, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
 	}
 	var head struct {
 		Format int    `json:"format"`
 		Kind   string `json:"kind"`
 	}
 	if err := json.Unmarshal(e.Signed, &head); err != nil {
-		return v, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+		return v, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
 	}
 	if head.Format != format || head.Kind != Kind {
-		return v, e, fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, head.Kind, head.Format, Kind, format)
+		return v, fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, head.Kind, head.Format, Kind, format)
 	}
 	if err := json.Unmarshal(e.Signed, &v); err != nil {
-		return Verdict{}, e, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+		return Verdict{}, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
 	}
-	return v, e, nil
+	return v, nil
 }
 
-// Write writes the verdicts of one run and returns its sequence; key may be nil:
-// they are not signed then. The sequence is one more than the highest that is
-// listed. Where some were written and then one could not be, that is an error, and
+// Write writes the verdicts of one run and returns its sequence, one more than the
+// highest that is listed. Where some were written and then one could not be, that is an error, and
 // those count.
-func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key ed25519.PrivateKey) (uint64, error) {
+func Write(ctx context.Context, repo *repository.Repository, run []Verdict) (uint64, error) {
 	sequence, err := newestSequence(ctx, repo)
 	if err != nil {
 		return 0, err
@@ -112,9 +66,9 @@ func Write(ctx context.Context, repo *repository.Repository, run []Verdict, key 
 		v.Format, v.Kind, v.Repository, v.Sequence, v.ID = format, Kind, repo.ID(), sequence+1, id
 		v.Started, v.Finished = v.Started.UTC().Round(0), v.Finished.UTC().Round(0)
 		var data []byte
-		e, err := enclose(v, key)
+		signed, err := json.Marshal(v)
 		if err == nil {
-			data, err = repo.Seal(v.name(), e)
+			data, err = repo.Seal(v.name(), envelope{Signed: signed})
 		}
 		if err == nil {
 			err = put(ctx, repo, v.name(), data)
@@ -188,21 +142,13 @@ type Entry struct {
 	Name     string // the object's
 	Sequence uint64 // the name's
 	Verdict  Verdict
-	// Key is the ID of the key that it says it is signed with; empty without a
-	// signature.
-	Key string
-	// Trusted: the signature was checked, and is by one of the trusted keys.
-	Trusted bool
-	// Counts: it is whole, in its place, and trusted where there are trusted keys.
-	Counts bool
-	// Err is why it cannot be used at all; nil where it could be read.
+	// Err is why it does not count; nil where it is whole and in its place.
 	Err error
 }
 
-// ReadAll reads all verdicts. With trusted keys only those that one of them signed
-// count. Damage is in List.Findings; an error says that the repository could not be
+// ReadAll reads all verdicts. Damage is in List.Findings; an error says that the repository could not be
 // read. It costs one request a verdict.
-func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed25519.PublicKey) (List, error) {
+func ReadAll(ctx context.Context, repo *repository.Repository) (List, error) {
 	stored, unread, err := some(repo.Verdicts(ctx))
 	if err == nil && unread > 0 { // others leave no room for those that count
 		stored, unread, err = some(repository.Own(ctx, repo, repo.Verdicts(ctx), func(s repository.StoredVerdict) string { return s.Object.Name }))
@@ -215,7 +161,7 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 	group.SetLimit(readers)
 	for i, s := range stored {
 		group.Go(func() error {
-			e, err := readEntry(groupCtx, repo, s, trusted)
+			e, err := readEntry(groupCtx, repo, s)
 			if errors.Is(err, sinks.ErrNotFound) {
 				return nil // pruned since it was listed
 			}
@@ -230,7 +176,7 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 	if unread > 0 {
 		l.damage(CheckObject, fmt.Sprintf("%d of them were not read: those that were stored first and last are, %d verdicts and %d MiB at most: remove what nobody made", unread, maxVerdicts, maxVerdictBytes>>20))
 	}
-	newer, others, foreign := 0, 0, 0
+	newer, foreign := 0, 0
 	for i, e := range found {
 		if e == nil {
 			continue
@@ -245,8 +191,6 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 			newer++
 		case e.Err != nil:
 			l.damage(e.Name, e.Err.Error())
-		case !e.Counts:
-			others++
 		}
 	}
 	if foreign > 0 {
@@ -254,9 +198,6 @@ func ReadAll(ctx context.Context, repo *repository.Repository, trusted ...ed2551
 	}
 	if newer > 0 {
 		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts were written by a newer version of requorum and are passed over", newer, len(l.Entries)))
-	}
-	if others > 0 {
-		l.Notes = append(l.Notes, fmt.Sprintf("%d of %d verdicts are not signed with a key that was given, and do not count", others, len(l.Entries)))
 	}
 	return l, nil
 }
@@ -279,7 +220,7 @@ func some(listed iter.Seq2[repository.StoredVerdict, error]) (kept []repository.
 }
 
 // readEntry reads one verdict; an error is not the verdict's fault.
-func readEntry(ctx context.Context, repo *repository.Repository, s repository.StoredVerdict, trusted []ed25519.PublicKey) (*Entry, error) {
+func readEntry(ctx context.Context, repo *repository.Repository, s repository.StoredVerdict) (*Entry, error) {
 	e := &Entry{Name: s.Object.Name, Sequence: s.Sequence}
 	data, err := repo.ReadBytes(ctx, e.Name)
 	if errors.Is(err, repository.ErrAltered) {
@@ -290,30 +231,19 @@ func readEntry(ctx context.Context, repo *repository.Repository, s repository.St
 		return nil, err
 	}
 	var v Verdict
-	var env envelope
 	var body json.RawMessage
 	if err = repo.Unseal(e.Name, data, &body); err == nil {
-		v, env, err = parse(body)
-	}
-	if env.Signature != nil {
-		e.Key = env.Signature.Key
-	}
-	var named bool
-	if err == nil {
-		e.Trusted, named = env.Signature.by(trusted, env.Signed)
+		v, err = parse(body)
 	}
 	switch {
 	case err != nil:
 		e.Err = err
-	case named && !e.Trusted:
-		e.Err = fmt.Errorf("its signature is not by key %s, as it says: it was altered, or forged", e.Key)
 	case v.name() != e.Name:
 		e.Err = fmt.Errorf("it is %s: it was moved or copied here", v.name())
 	case repo.ID() != "" && v.Repository != repo.ID():
 		e.Err = fmt.Errorf("it is a verdict on repository %q: it was copied here", v.Repository)
 	default:
 		e.Verdict = v
-		e.Counts = e.Trusted || len(trusted) == 0
 	}
 	return e, nil
 }

@@ -8,8 +8,7 @@
 //     while the backup's manifest is the same one, and so names the same stored bytes.
 //  2. One that is altered, moved, or of another repository is found. That one is
 //     gone cannot be seen: object lock is for that.
-//  3. With trusted keys given, only verdicts that one of them signed count.
-//  4. The newest word wins: a backup that was found damaged since is not proved
+//  3. The newest word wins: a backup that was found damaged since is not proved
 //     by what was said before.
 //
 // docs/format.md has every field.
@@ -162,7 +161,7 @@ func (l List) Best(m *snapshot.Manifest) (Entry, bool) {
 
 // about reports whether an entry counts and is of a backup.
 func (e Entry) about(m *snapshot.Manifest) bool {
-	return e.Counts && e.Verdict.Timeline == m.Timeline && e.Verdict.Backup == m.ID
+	return e.Err == nil && e.Verdict.Timeline == m.Timeline && e.Verdict.Backup == m.ID
 }
 
 // proves reports whether a subject was proved up to a level, and is of the bytes

@@ -57,7 +57,7 @@ func TestNewest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			repo := newRepo(t, sinktest.NewMemory())
-			write(t, repo, nil, test.said...)
+			write(t, repo, test.said...)
 			c := readAll(t, repo)
 			w, ok := c.Newest(test.of, test.level)
 			if ok != (test.want > 0) || w.Verdict.Sequence != test.want {
