@@ -151,30 +151,6 @@ func (t traits) applyToDir(dir *safedir.Dir, apply func(traits, *os.File, fs.Fil
 	return errors.Join(err, f.Close())
 }
 
-// writeFileSynced writes a file whole or not at all, over an older one.
-func writeFileSynced(path string, data []byte) error {
-	tmp := path + ".tmp"
-	// What a run that was killed left there is not written to: it may be a link.
-	if err := safedir.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := safedir.Create(tmp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, safedir.Remove(tmp))
-	}
-	if err := safedir.Rename(tmp, path); err != nil {
-		return errors.Join(err, safedir.Remove(tmp))
-	}
-	return safedir.Sync(filepath.Dir(path))
-}
-
 // syncTree makes a folder with all that is in it durable.
 func syncTree(root string) error {
 	return safedir.Walk(root, func(f *os.File, _ fs.FileInfo) error { return f.Sync() })

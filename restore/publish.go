@@ -263,7 +263,7 @@ func writeBlocker(walDir string, b blocker) error {
 	if err != nil {
 		return fmt.Errorf("block %s: %w", walDir, err)
 	}
-	return writeFileSynced(filepath.Join(walDir, blockerName), data)
+	return safedir.Replace(filepath.Join(walDir, blockerName), data)
 }
 
 // readBlocker reads the blocker of a folder; nil when there is none.

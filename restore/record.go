@@ -33,7 +33,7 @@ func writeRecord(path string, r record) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return writeFileSynced(path, append(data, '\n'))
+	return safedir.Replace(path, append(data, '\n'))
 }
 
 // readRecord returns nil when there is none. One that cannot be read is not

@@ -3,6 +3,7 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ const documentMemory = 16 << 20
 type inventory struct {
 	repo     *repository.Repository
 	archives *walreplay.Archives
+	fresh    *walreplay.Freshness
+	less     error // it holds less than was seen before; nil where it does not
 
 	catalog *snapshot.Catalog
 	chain   verdict.List
@@ -71,6 +74,14 @@ func (s *inventory) look(ctx context.Context, now time.Time) error {
 	ranges, err := s.archives.Ranges(ctx, s.catalog)
 	if err != nil {
 		return err
+	}
+	var ids []repository.TimelineID
+	for _, t := range s.catalog.Timelines {
+		ids = append(ids, t.ID)
+	}
+	var less *walreplay.RolledBackError
+	if s.less = s.fresh.Check(ctx, s.archives, s.catalog, ids...); s.less != nil && !errors.As(s.less, &less) {
+		return s.less
 	}
 	pins, err := s.repo.Pins(ctx)
 	if err != nil {

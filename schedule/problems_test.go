@@ -98,7 +98,7 @@ func troubles(now time.Time) map[string]trouble {
 			t.heartbeat = &heartbeat{trouble: "it answers 502", since: ago(time.Minute)}
 		}},
 	}
-	milder := []archive.Alarm{archive.AlarmSpool, archive.AlarmClock, archive.AlarmRestarted, archive.AlarmTimeline, archive.AlarmBehind}
+	milder := []archive.Alarm{archive.AlarmSpool, archive.AlarmClock, archive.AlarmRestarted, archive.AlarmTimeline, archive.AlarmBehind, archive.AlarmForeign}
 	for _, alarm := range archive.Alarms() {
 		severity := web.Critical
 		if slices.Contains(milder, alarm) {

@@ -378,6 +378,7 @@ var ofAlarm = map[archive.Alarm]struct {
 	archive.AlarmTimeline:   {web.Warning, "make sure that this was meant: a restore, or a forced new cluster"},
 	archive.AlarmLineage:    {web.Critical, "give this cluster a repository of its own; or say once what it is: 'requorum backup --parent' where it was restored from what is there, '--new-lineage' where it was not"},
 	archive.AlarmDamaged:    {web.Critical, "verify the repository: 'requorum verify all --level checksum' shows what is damaged"},
+	archive.AlarmForeign:    {web.Warning, "find out who wrote it, and remove it: 'requorum list' shows all that is foreign"},
 	archive.AlarmLog:        {web.Critical, "give the member's own member.data-dir (and member.wal-dir, where it has one), which this user may read"},
 	archive.AlarmRestarted:  {web.Warning, "look at the reason, and at the agent's log if it comes again"},
 }
@@ -495,6 +496,9 @@ func (f *finder) unseen() time.Duration {
 func (f *finder) repository(seen observations) {
 	if err := seen.repository.Error; err != "" {
 		f.add(web.KindRepository, web.Critical, "listing", err, "look at the repository and the way there: 'requorum doctor' tries each operation")
+	}
+	if err := seen.less; err != nil {
+		f.add(web.KindRepository, web.Critical, "less", err.Error(), "look for the objects, or a newer copy; where what is there is all that is left, remove the file that it names")
 	}
 	if a := f.status.Archive; a != nil && a.Role == archive.Follower && a.Behind > f.cfg.Objectives.RecoveryPoint.Std() {
 		f.add(web.KindWriter, web.Warning, "", fmt.Sprintf("nobody has archived what is committed since %s", inWords(a.Behind)), "look at the other agents; this one takes over by itself")

@@ -14,6 +14,7 @@ import (
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 const (
@@ -59,6 +60,7 @@ type observations struct {
 	unfit      string              // why nothing large is to be read from it
 
 	repository web.Repository
+	less       error // it holds less than was seen before; nil where it does not
 	rto        web.RTO
 	newest     *snapshot.Manifest
 	held       map[repository.TimelineID]time.Time // by full snapshots, see inventory.held
@@ -248,6 +250,7 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 		if *s, err = newInventory(ctx, t.documents); err != nil {
 			return err
 		}
+		(*s).fresh = &walreplay.Freshness{Dir: t.cfg.SeenDir(), Unkept: func(err error) { t.Logger.Warn("freshness", "err", err) }}
 	}
 	if err := (*s).look(ctx, time.Now()); err != nil {
 		return err
@@ -257,7 +260,7 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 	newest := (*s).newest()
 	logBytes, entries := (*s).since(newest)
 	t.mu.Lock()
-	t.seen.repository = r
+	t.seen.repository, t.seen.less = r, (*s).less
 	t.seen.newest, t.seen.logBytes, t.seen.entries, t.seen.held = newest, logBytes, entries, (*s).held()
 	t.seen.rto = (*s).rto(entries, time.Now())
 	runner, archiver := t.runner, t.archiver

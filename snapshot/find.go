@@ -262,3 +262,15 @@ func backupNames(all []*Manifest) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// CheckEncrypted refuses a full snapshot that is not encrypted though an older one of its
+// timeline is: somebody who cannot read the others could have made it. It is for what
+// nobody named.
+func (c *Catalog) CheckEncrypted(m *Manifest) error {
+	for _, older := range c.Manifests {
+		if older.Timeline == m.Timeline && older.Object.Encrypted() && !m.Object.Encrypted() && older.Facts.RaftIndex <= m.Facts.RaftIndex {
+			return fmt.Errorf("full snapshot %s of timeline %s is not encrypted, though older ones there are, such as %s: whoever can write to the repository could have made it; where it is yours, name it by its ID", m.ID, m.Timeline, older.ID)
+		}
+	}
+	return nil
+}

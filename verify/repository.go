@@ -73,6 +73,9 @@ func (e *examination) open(ctx context.Context) (err error) {
 	if e.selection, e.catalog, err = choose(ctx, e.repo, e.Request); err != nil {
 		return err
 	}
+	if err := e.Freshness.Check(ctx, walreplay.NewArchives(e.repo), e.catalog, e.timelines...); err != nil {
+		return err
+	}
 	if err := e.refuseNothing(ctx); err != nil {
 		return err
 	}

@@ -209,6 +209,8 @@ type Request struct {
 	ScratchDir string
 	// Engine replays logs; walreplay.DefaultEngine where empty.
 	Engine walreplay.ReplayEngine
+	// Freshness refuses a repository that holds less than before; may be nil.
+	Freshness *walreplay.Freshness
 	// Live, where it is not nil, is asked for its hash at each backup's revision.
 	Live Live
 

@@ -169,6 +169,7 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		// The repository.
 		{"bucket that is not there", keys{"repository.url": w.s3.URL("nowhere", "p")}, "", checkFail, "s3://nowhere", "bucket", "", false},
 		{"no right to write", keys{"repository.url": w.s3.URL("readonly", "p")}, "reading", checkFail, "s3://readonly", "", "right", false},
+		{"a right to delete that no job needs", keys{"repository.url": w.s3.URL("good", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "", checkWarn, "s3://good", "may delete objects", "agent.json", false},
 		{"no right to delete", keys{"repository.url": w.s3.URL("keep", "p")}, "keeping", checkFail, "s3://keep", "nothing can be deleted", "s3:DeleteObject", false},
 		{"writer without need", keys{"repository.url": w.s3.URL("good", "q"), "repository.writer": "m1"}, "", checkWarn, "repository.writer", "no other agent takes over", "remove repository.writer", false},
 		{"clock of the repository", keys{"repository.url": w.s3.URLThrough(w.skewed.Endpoint, "good", "s")}, "", checkWarn, "s3://good", "differ by 24h", "NTP", false},

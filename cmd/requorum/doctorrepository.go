@@ -168,13 +168,15 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	}
 	switch err := s.Delete(ctx, name); {
 	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Runs():
-		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject (with versions s3:DeleteObjectVersion), see docs/s3.md, or write jobs.prune.run: off and prune from elsewhere")
+		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject, see docs/s3.md, or write jobs.prune.run: off and prune from elsewhere")
 	case errors.Is(err, sinks.ErrDenied):
 		e.add(checkWarn, place, fmt.Sprintf("nothing can be deleted, so merged log segments do not replace the small ones (%s stays)", name), "allow deleting below <timeline>/l0 and claims, see docs/s3.md, or prune from elsewhere")
 	case errors.Is(err, sinks.ErrLocked):
 		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
 	case err != nil:
 		e.failed(place, fmt.Errorf("delete: %w", err), e.nextOfPlace(err))
+	case strings.HasPrefix(place, "s3://") && e.agent != nil && !e.agent.Jobs.Prune.Runs() && !e.agent.Jobs.Merge.Runs():
+		e.add(checkWarn, place, "its key may delete objects, and no job of this agent has to: whoever takes this host could delete backups", "give it the rights of deploy/s3/agent.json, or of verifier.json")
 	}
 }
 

@@ -47,11 +47,11 @@ func (u *user) agent(t testing.TB, c *storetest.Cluster, member int, repo, more 
 name: %s
 etcd: {endpoints: [%s]}
 member: {data-dir: %s}
-repository: {url: %q, retry-for: 2s}
+repository: {url: %q, retry-for: 2s%s}
 archive: {interval: 500ms, takeover: 2s, spool-dir: %s}
 resources: {scratch-dir: %s}
 listen: {address: %s}
-%s`, m.Name, m.ClientURL, m.DataDir, repo, spool, u.path("scratch-"+m.Name), address, more)
+%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, spool, u.path("scratch-"+m.Name), address, more)
 	file := u.path("agent-" + m.Name + ".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	a := &agent{&archiver{user: u, member: m, output: &storetest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}

@@ -34,6 +34,7 @@ type user struct {
 	binary string
 	env    []string
 	dir    string // for relative paths, and everything the test needs
+	keys   string // more of the part repository in the configuration of its agents
 }
 
 // newUser has nothing of the tester's environment that steers requorum.

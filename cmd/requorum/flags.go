@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
@@ -21,6 +22,7 @@ import (
 	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // repoFlags name the repositories and how to talk to them.
@@ -57,6 +59,35 @@ func (k *keyFlags) addTrustFlags(f *pflag.FlagSet) {
 	f.StringVar(&k.trust, "trust", "", "believe only what a key in this `file` signed (OpenSSH's allowed_signers); the rest of a repository does not exist then")
 	f.StringArrayVar(&k.revoked, "revoked-keys", nil, "public keys in this `file`, one a line, are not trusted any more; may be given more than once")
 	f.BoolVar(&k.insecure, "insecure-unsigned", false, "check nobody's signature, although a file of trusted keys is configured")
+}
+
+// freshness is what notices that a repository holds less than when this user read it last.
+func (g *globals) freshness(checked, allow bool) (*walreplay.Freshness, error) {
+	if !checked {
+		if allow {
+			return nil, usageError{errors.New("--allow-rollback is of no use without --trust: what was seen of a repository counts only where signatures are checked")}
+		}
+		return nil, nil
+	}
+	dir, err := config.SeenDir(g.getenv)
+	if err != nil {
+		g.note("how far the repository reaches is not remembered, so that an older copy of it will not be noticed: %v", err)
+	}
+	return &walreplay.Freshness{Dir: dir, Allow: allow, Unkept: func(err error) { g.note("%v", err) }}, nil
+}
+
+// orRollback adds to an error about a repository that holds less than before what takes
+// it as it is.
+func orRollback(err error) error {
+	var less *walreplay.RolledBackError
+	if !errors.As(err, &less) {
+		return err
+	}
+	return fmt.Errorf("%w; --allow-rollback takes it as it is", err)
+}
+
+func addRollbackFlag(f *pflag.FlagSet, allow *bool) {
+	f.BoolVar(allow, "allow-rollback", false, "go on although the repository holds less than when it was read last (with --trust)")
 }
 
 // checks reports whether signatures are checked.

@@ -77,6 +77,9 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
 		Force:  o.force, TakeOver: o.takeOver, Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
+	if req.Freshness, err = g.freshness(cfg.Keys().Trust != nil, o.allowRollback); err != nil {
+		return req, err
+	}
 	if o.set.Changed("min-lease-ttl") {
 		req.Replay.MinLeaseTTL = o.point.minLeaseTTL
 	}
@@ -134,6 +137,7 @@ func choosing(err error) bool {
 
 // asked tells errors in what was asked for from others.
 func asked(err error) error {
+	err = orRollback(err)
 	var fence *recovery.FenceError
 	var contradiction *recovery.ContradictionError
 	var held *recovery.ConflictError

@@ -23,9 +23,12 @@ import (
 func (l *localRecovery) survey(ctx context.Context) error {
 	meter := l.g.newMeter()
 	defer meter.finish()
-	var err error
+	fresh, err := l.g.freshness(l.o.repo.keys.checks(), l.o.allowRollback)
+	if err != nil {
+		return err
+	}
 	l.findings, err = sources.Survey(ctx, sources.SurveyRequest{
-		Survivors: l.survivors, Repos: l.repos, Identities: l.identities,
+		Survivors: l.survivors, Repos: l.repos, Identities: l.identities, Freshness: fresh,
 		CheckBase: replaying.CheckBase, Progress: meter.count, Logger: l.g.logger(),
 	})
 	meter.finish()
@@ -36,7 +39,7 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	case err != nil && len(l.repos) == 0 && len(l.away) > 0:
 		return fmt.Errorf("%w; %s", err, l.away[0].Reason)
 	case err != nil:
-		return err
+		return orRollback(err)
 	}
 	l.findings.Unread = append(l.findings.Unread, l.away...)
 	if err := l.checkSurvivors(); err != nil {

@@ -25,6 +25,8 @@ type restoreOptions struct {
 	fromWAL    string
 	record     bool
 
+	allowRollback bool
+
 	planWritten bool // what was done so far
 	built       bool
 }
@@ -35,6 +37,7 @@ func (o *restoreOptions) addFlags(f *pflag.FlagSet) {
 	o.identities.addFlags(f)
 	f.StringVar(&o.name, "name", "", "build only this member; --plan then makes all hosts build the same cluster")
 	addTimelineFlag(f, &o.timeline)
+	addRollbackFlag(f, &o.allowRollback)
 	f.BoolVar(&o.record, "record", false, "open the new cluster's timeline in the repository now; otherwise the first agent beside it does once it serves")
 	f.StringVar(&o.file, "file", "", "restore from this `file` instead of a repository: of 'etcdctl snapshot save', or a stopped member's db")
 	f.StringVar(&o.fromDir, "from-data-dir", "", "restore from a stopped member's data `directory`, its database and its log, instead of a repository")
@@ -94,7 +97,7 @@ what to say. Several members then need https:// peer URLs.
 }
 
 // repositoryFlags are of no use where the source is no repository.
-var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
+var repositoryFlags = []string{"repo", "timeline", "record", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
 
 // check refuses options that do not go together, before anything is read.
 func (o *restoreOptions) check(g *globals, args []string) (err error) {

@@ -307,6 +307,11 @@ func (s *restoreSource) resolve(ctx context.Context, g *globals, o *restoreOptio
 		return err
 	}
 	s.manifest, s.target = s.point.Base.Manifest, o.point.asked()
+	if s.repo != nil && base == "" {
+		if err := s.catalog.CheckEncrypted(s.manifest); err != nil {
+			return err
+		}
+	}
 	s.highest = max(s.highest, s.history.HighestRevision(), s.point.Reached)
 	if s.point.AsIs {
 		s.image, s.notes = s.point.Base.Image, s.pointNotes()

@@ -175,6 +175,13 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	default:
 		return err
 	}
+	fresh, err := g.freshness(s.repo.Checks(), o.allowRollback)
+	if err == nil {
+		err = fresh.Check(ctx, archives, s.catalog, timeline)
+	}
+	if err != nil {
+		return orRollback(err)
+	}
 	if s.highest, err = archives.HighestRevision(ctx, s.catalog); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			// Which no other process takes before a script comes to use them.
 			for _, name := range []string{"PORT1", "PORT2"} {
 				_, port, err := net.SplitHostPort(storetest.FreeAddress(env.T().(testing.TB)))

@@ -38,6 +38,7 @@ type verifyOptions struct {
 	engine                string
 	junit                 string
 	noVerdict             bool
+	allowRollback         bool
 	dryRun                bool
 }
 
@@ -45,6 +46,7 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	o.flags = f
 	o.repo.addFlags(f, false)
 	addTimelineFlag(f, &o.timeline)
+	addRollbackFlag(f, &o.allowRollback)
 	f.StringVar(&o.level, "level", string(report.Structure), "how far to prove: "+strings.Join(report.LevelNames(), ", ")+"; each includes those before it")
 	f.StringVar(&o.require, "require", "", "end with status 5 where this `level` cannot be proved yet: replay needs two full snapshots of a timeline")
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
@@ -165,12 +167,15 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		defer client.Close() //nolint:errcheck // nothing is under way any more
 		req.Live = client
 	}
+	if req.Freshness, err = g.freshness(repo.Checks(), o.allowRollback); err != nil {
+		return nil, nil, err
+	}
 	r, seen, err := verify.Repository(ctx, repo, req)
 	if errors.Is(err, snapshot.ErrAmbiguous) {
 		err = usageError{err}
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, orRollback(err)
 	}
 	if o.noVerdict {
 		return r, nil, nil
@@ -190,7 +195,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "sample", "seed", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned"}
+	ofRepository := []string{"repo", "timeline", "sample", "seed", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue

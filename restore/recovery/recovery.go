@@ -71,6 +71,9 @@ type Request struct {
 	// on. What it had set aside is put back first.
 	TakeOver bool
 
+	// Freshness refuses repositories that hold less than before; may be nil.
+	Freshness *walreplay.Freshness
+
 	// Version is that of requorum, which hosts have to have as well.
 	Version string
 	// Tool is what writes, such as "requorum 1.2.3", for manifests.

@@ -127,24 +127,51 @@ func (c *Config) derive() {
 	}
 }
 
-// DefaultSpoolDir is a folder below the user's state folder, one for each member
-// and repository: archivers do not share a spool. A service's own state folder
-// comes first, as systemd gives it.
+// DefaultSpoolDir is a folder below StateDir, one for each member and repository:
+// archivers do not share a spool.
 func DefaultSpoolDir(getenv func(string) string, of string) (string, error) {
-	sum := sha256.Sum256([]byte(of))
-	base := fmt.Sprintf("spool-%x", sum[:6])
-	state, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":") // it may be several
-	switch {
-	case filepath.IsAbs(state):
-		return filepath.Join(state, base), nil
-	case filepath.IsAbs(getenv("XDG_STATE_HOME")):
-		return filepath.Join(getenv("XDG_STATE_HOME"), "requorum", base), nil
-	case os.Getuid() == 0:
-		return filepath.Join("/var/lib/requorum", base), nil
-	case filepath.IsAbs(getenv("HOME")):
-		return filepath.Join(getenv("HOME"), ".local", "state", "requorum", base), nil
+	state, err := StateDir(getenv)
+	if err != nil {
+		return "", fmt.Errorf("the spool: %w", err)
 	}
-	return "", errors.New("no folder for the spool is known")
+	sum := sha256.Sum256([]byte(of))
+	return filepath.Join(state, fmt.Sprintf("spool-%x", sum[:6])), nil
+}
+
+// SeenDir is the folder in which walreplay.Freshness remembers: below the spool, where
+// there is one. Empty where no folder is known.
+func (c *Config) SeenDir() string {
+	if c.Archive.SpoolDir != "" {
+		return filepath.Join(c.Archive.SpoolDir, "seen")
+	}
+	dir, _ := SeenDir(c.getenv)
+	return dir
+}
+
+// SeenDir is the folder of a user's own commands for the same.
+func SeenDir(getenv func(string) string) (string, error) {
+	state, err := StateDir(getenv)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(state, "seen"), nil
+}
+
+// StateDir is where this user keeps what outlives a run. A service's own state folder
+// comes first, as systemd gives it.
+func StateDir(getenv func(string) string) (string, error) {
+	service, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":") // it may be several
+	switch {
+	case filepath.IsAbs(service):
+		return service, nil
+	case filepath.IsAbs(getenv("XDG_STATE_HOME")):
+		return filepath.Join(getenv("XDG_STATE_HOME"), "requorum"), nil
+	case os.Getuid() == 0:
+		return "/var/lib/requorum", nil
+	case filepath.IsAbs(getenv("HOME")):
+		return filepath.Join(getenv("HOME"), ".local", "state", "requorum"), nil
+	}
+	return "", errors.New("no folder to keep state in is known: set XDG_STATE_HOME or HOME")
 }
 
 const (

@@ -346,6 +346,31 @@ func rename(op, from, to string, flags uint) error {
 	})
 }
 
+// Replace writes a file whole or not at all, over an older one, with mode 0600. It is on
+// the disk when Replace returns.
+func Replace(path string, data []byte) error {
+	tmp := path + ".tmp"
+	// What a run that was killed left there is not written to: it may be a link.
+	if err := Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, Remove(tmp))
+	}
+	return Sync(filepath.Dir(path))
+}
+
 // Link gives a file a second name.
 func Link(from, to string) error {
 	return at(from, false, func(a *Dir, x string) error {

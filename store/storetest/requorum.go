@@ -19,12 +19,22 @@ var built struct {
 	err  error
 }
 
-// M runs a package's tests, and removes the binary after them: for TestMain.
+// M runs a package's tests, and removes the binary after them: for TestMain. Commands that
+// the tests run keep no state outside of the system's temporary folder.
 type M struct{ *testing.M }
 
 // Run is that of testing.M.
 func (m M) Run() int {
 	defer func() { _ = os.RemoveAll(built.dir) }() // in the system's temporary folder
+	state, err := os.MkdirTemp("", "requorum-state-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(state) }()
+		err = os.Setenv("XDG_STATE_HOME", state)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.M.Run()
 }
 
@@ -75,12 +85,12 @@ func Environment(home string, more ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
 		steers := false
-		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME="} {
+		for _, prefix := range []string{"AWS_", "ETCD", "REQUORUM_", "HOME=", "XDG_"} {
 			steers = steers || strings.HasPrefix(e, prefix)
 		}
 		if !steers {
 			env = append(env, e)
 		}
 	}
-	return append(append(env, "HOME="+home, "AWS_EC2_METADATA_DISABLED=true"), more...)
+	return append(append(env, "HOME="+home, "XDG_STATE_HOME="+filepath.Join(home, "state"), "AWS_EC2_METADATA_DISABLED=true"), more...)
 }

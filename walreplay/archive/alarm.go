@@ -40,6 +40,9 @@ const (
 	AlarmLineage Alarm = "lineage"
 	// AlarmDamaged: a segment was found damaged, and passed by.
 	AlarmDamaged Alarm = "damaged"
+	// AlarmForeign: somebody who is not trusted wrote under a name that a segment was to
+	// get; it got another one.
+	AlarmForeign Alarm = "foreign"
 	// AlarmLog: the member's log cannot be read, so nothing is archived.
 	AlarmLog Alarm = "log"
 	// AlarmRestarted: the archiver met an error and began anew.
@@ -50,7 +53,7 @@ const (
 func Alarms() []Alarm {
 	return []Alarm{
 		AlarmStalled, AlarmBehind, AlarmMember, AlarmRepository, AlarmSpool, AlarmSpoolFull, AlarmGap, AlarmClock, AlarmRolledBack,
-		AlarmTimeline, AlarmLineage, AlarmDamaged, AlarmLog, AlarmRestarted,
+		AlarmTimeline, AlarmLineage, AlarmDamaged, AlarmForeign, AlarmLog, AlarmRestarted,
 	}
 }
 

@@ -286,26 +286,12 @@ func readPosition(dir string) (position, error) {
 }
 
 // write replaces the position at once.
-func (p position) write(dir string) (err error) {
+func (p position) write(dir string) error {
 	data, err := repository.Seal(p)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, positionFile)
-	tmp := path + ".tmp"
-	// Of a run that was killed: what lies there is not written to.
-	if err := safedir.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write the archiver's position: %w", err)
-	}
-	f, err := safedir.Create(tmp) // 0600
-	if err != nil {
-		return fmt.Errorf("write the archiver's position: %w", err)
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write the archiver's position: %w", errors.Join(err, safedir.Remove(tmp)))
-	}
-	if err := safedir.Rename(tmp, path); err != nil {
+	if err := safedir.Replace(filepath.Join(dir, positionFile), data); err != nil {
 		return fmt.Errorf("write the archiver's position: %w", err)
 	}
 	return nil

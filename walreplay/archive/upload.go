@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
@@ -257,6 +258,10 @@ func isDamage(err error) bool {
 func (s *session) skipDamaged(name string, first uint64, err error) {
 	s.reachable()
 	s.skipped, s.mustLook = first, false
+	if errors.Is(err, repository.ErrForeign) {
+		s.a.alarms.raise(AlarmForeign, fmt.Sprintf("the name of a segment is taken by what nobody trusted wrote, and the segment is stored under another one: %v", err))
+		return
+	}
 	s.a.failed(err)
 	s.a.alarms.raise(AlarmDamaged, fmt.Sprintf("%s is damaged: what it held is archived anew from the members' logs, under another name: %v", name, err))
 }

@@ -28,15 +28,26 @@ type archived struct {
 	log     *segment.Log
 }
 
-// openArchives reads what a repository has of all timelines, without bodies.
-func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity) ([]*archived, error) {
+// openArchives reads what a repository has of all timelines, without bodies. They come
+// with the error that the repository holds less than before.
+func openArchives(ctx context.Context, repo *repository.Repository, suffix string, identities []age.Identity, fresh *walreplay.Freshness) ([]*archived, error) {
 	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := walreplay.NewArchives(repo).Ranges(ctx, catalog)
+	archives := walreplay.NewArchives(repo)
+	ranges, err := archives.Ranges(ctx, catalog)
 	if err != nil {
 		return nil, err
+	}
+	var ids []repository.TimelineID
+	for _, t := range catalog.Timelines {
+		ids = append(ids, t.ID)
+	}
+	rolledBack := fresh.Check(ctx, archives, catalog, ids...)
+	var less *walreplay.RolledBackError
+	if rolledBack != nil && !errors.As(rolledBack, &less) {
+		return nil, rolledBack
 	}
 	var all []*archived
 	for _, t := range catalog.Timelines {
@@ -53,7 +64,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 		}
 		all = append(all, a)
 	}
-	return all, nil
+	return all, rolledBack
 }
 
 func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range) error {
@@ -93,6 +104,10 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 	to := a.archive
 	for _, m := range catalog.Manifests {
 		if m.Timeline != to.Timeline {
+			continue
+		}
+		if err := catalog.CheckEncrypted(m); err != nil {
+			to.find(KindBackup, "'requorum restore' takes it where it is named", "%v", err)
 			continue
 		}
 		full := Full{ID: m.ID, Index: m.Facts.RaftIndex, Term: m.Facts.RaftTerm, Revision: m.Facts.Revision, Size: m.Object.RawSize, Taken: m.Started, Members: m.Facts.Members, Encrypted: m.Object.Encrypted(), Passphrase: codec.IsPassphrase(m.Object.Recipients)}

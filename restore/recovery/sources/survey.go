@@ -36,6 +36,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // Survey reads what is left: of members the databases and the logs to their ends,
@@ -95,21 +96,32 @@ type survey struct {
 }
 
 func (y *survey) openRepositories(ctx context.Context) error {
+	whole, rolledBack := map[string]bool{}, map[string]error{} // by the repository's ID
 	for i, repo := range y.req.Repos {
 		y.req.progress(fmt.Sprintf("repository %s", repo), 0, 0)
 		suffix := ""
 		if len(y.req.Repos) > 1 {
 			suffix = fmt.Sprintf("@%d", i+1)
 		}
-		all, err := openArchives(ctx, repo, suffix, y.req.Identities)
+		all, err := openArchives(ctx, repo, suffix, y.req.Identities, y.req.Freshness)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		var less *walreplay.RolledBackError
+		if whole[repo.ID()] = whole[repo.ID()] || err == nil; errors.As(err, &less) {
+			rolledBack[repo.ID()] = err
+			err = nil
 		}
 		if err != nil {
 			y.findings.Unread = append(y.findings.Unread, Unread{repo.String(), err.Error()})
 			continue
 		}
 		y.archives = append(y.archives, all...)
+	}
+	for id, err := range rolledBack {
+		if !whole[id] { // else it is an older copy of another one, which does no harm beside it
+			return err
+		}
 	}
 	return nil
 }
@@ -244,6 +256,8 @@ type SurveyRequest struct {
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
+	// Freshness refuses repositories that hold less than before; may be nil.
+	Freshness *walreplay.Freshness
 	// CheckBase looks at a member's database, of size bytes, beyond its pages; may
 	// be nil. What it finds is a *snapshot.DamagedError.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error

@@ -1,0 +1,145 @@
+package walreplay
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
+)
+
+// What was seen of a repository is compared with what it holds, and nothing else is.
+func TestFreshness(t *testing.T) {
+	dir := t.TempDir()
+	private, public, err := signing.NewKey()
+	require.NoError(t, err)
+	key, trust := filepath.Join(dir, "key"), filepath.Join(dir, "trust")
+	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
+	keys, err := signing.Read(key, trust, nil)
+	require.NoError(t, err)
+	place := sinktest.NewMemory()
+	repo, err := repository.Init(t.Context(), repository.WithKeys(place, keys), clockStart)
+	require.NoError(t, err)
+	w := story(t)
+	w.repo = repo
+	other := repository.TimelineID{ClusterID: w.id.ClusterID, N: w.id.N + 1}
+	for _, id := range []repository.TimelineID{w.id, other} {
+		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: clockStart, Reason: "first"}))
+	}
+	w.archive(2, 5, true)
+
+	var unkept error
+	f := &Freshness{Dir: filepath.Join(dir, "state", "seen"), Unkept: func(err error) { unkept = err }}
+	file := filepath.Join(f.Dir, repo.ID()+".json")
+	check := func(repo *repository.Repository, timelines ...repository.TimelineID) error {
+		t.Helper()
+		catalog, err := snapshot.ReadCatalog(t.Context(), repo)
+		require.NoError(t, err)
+		return f.Check(t.Context(), NewArchives(repo), catalog, timelines...)
+	}
+	remembers := func(index uint64) {
+		t.Helper()
+		seen, err := readSeen(file, repo.ID())
+		require.NoError(t, err)
+		require.Equal(t, index, seen.Timelines[w.id].Index)
+	}
+	remember := func(of map[repository.TimelineID]seenUpTo) {
+		t.Helper()
+		require.NoError(t, seenFile{repo.ID(), of}.write(file))
+	}
+	less := func(is uint64, timelines ...repository.TimelineID) {
+		t.Helper()
+		before, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var less *RolledBackError
+		if err := check(repo, timelines...); !errors.As(err, &less) || less.Is != is || less.File != file {
+			t.Fatalf("error %v, want an end at %d", err, is)
+		}
+		after, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+	}
+
+	unchecked, err := repository.Open(t.Context(), place)
+	require.NoError(t, err)
+	require.NoError(t, check(unchecked, w.id))
+	require.NoFileExists(t, file)
+	require.NoError(t, check(repo, w.id))
+	remembers(5)
+	w.archive(6, 9, false)
+	require.NoError(t, check(repo, w.id))
+	remembers(9)
+
+	remember(map[repository.TimelineID]seenUpTo{w.id: {10, clockStart}, other: {}})
+	less(9, w.id)
+	// Another timeline is none of it.
+	require.NoError(t, check(repo, other))
+	// One that is gone is missed where it was the last that grew.
+	gone := repository.TimelineID{ClusterID: 0xdead, N: 1}
+	remember(map[repository.TimelineID]seenUpTo{w.id: {9, clockStart}, gone: {7, clockStart.Add(time.Hour)}})
+	less(0, w.id)
+	remember(map[repository.TimelineID]seenUpTo{w.id: {9, clockStart.Add(time.Hour)}, gone: {7, clockStart}})
+	require.NoError(t, check(repo, w.id))
+
+	// Taken as it is, and remembered so.
+	remember(map[repository.TimelineID]seenUpTo{w.id: {10, clockStart}, gone: {7, clockStart.Add(time.Hour)}})
+	f.Allow = true
+	require.NoError(t, check(repo, w.id))
+	remembers(9)
+	f.Allow = false
+	require.NoError(t, check(repo, w.id))
+
+	// The end of one that was superseded may have been pruned.
+	remember(map[repository.TimelineID]seenUpTo{w.id: {10, clockStart}})
+	less(9, w.id)
+	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: w.id, By: other, Reason: "it was recovered", Created: clockStart}))
+	require.NoError(t, check(repo, w.id))
+
+	// As many timelines as anybody has.
+	many := map[repository.TimelineID]seenUpTo{}
+	for n := range 2 * maxSeen {
+		many[repository.TimelineID{ClusterID: 1, N: n + 1}] = seenUpTo{1, clockStart.Add(time.Duration(n) * time.Second)}
+	}
+	remember(many)
+	seen, err := readSeen(file, repo.ID())
+	require.NoError(t, err)
+	require.Len(t, seen.Timelines, maxSeen)
+	require.Contains(t, seen.Timelines, repository.TimelineID{ClusterID: 1, N: 2 * maxSeen})
+
+	// What cannot be kept stops nobody.
+	require.NoError(t, os.RemoveAll(f.Dir))
+	require.NoError(t, os.WriteFile(f.Dir, nil, 0o600))
+	f.Allow = true // what stands there is no folder to read from either
+	require.NoError(t, check(repo, w.id))
+	require.ErrorContains(t, unkept, "is not remembered")
+}
+
+// The ID that a repository gives itself names no file elsewhere.
+func TestFreshnessOfAnID(t *testing.T) {
+	dir := t.TempDir()
+	private, public, err := signing.NewKey()
+	require.NoError(t, err)
+	key, trust := filepath.Join(dir, "key"), filepath.Join(dir, "trust")
+	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
+	keys, err := signing.Read(key, trust, nil)
+	require.NoError(t, err)
+	for _, id := range []string{"../../victim", "a/b", "zz", "", "."} {
+		place := sinktest.NewMemory()
+		data, err := repository.Seal(repository.Marker{Format: repository.Format, ID: id, Created: clockStart})
+		require.NoError(t, err)
+		_, err = sinks.Put(t.Context(), place, repository.MarkerName, data, sinks.CreateOptions{})
+		require.NoError(t, err)
+		repo, err := repository.Open(t.Context(), repository.WithKeys(place, keys))
+		require.NoError(t, err)
+		f := &Freshness{Dir: filepath.Join(dir, "a", "b")}
+		require.ErrorContains(t, f.Check(t.Context(), NewArchives(repo), &snapshot.Catalog{}), "which requorum writes nowhere")
+	}
+}
