@@ -61,12 +61,50 @@ func (c *Client) Stream(ctx context.Context, member MemberStatus) (*SnapshotStre
 	if err != nil {
 		return nil, err
 	}
+	return c.stream(ctx, e, member)
+}
+
+// heldWindow is how much a member may send on a HeldStream before it is read: the
+// smallest flow control window that gRPC allows.
+const heldWindow = 64 << 10
+
+// HeldStream is Stream on a connection of its own, with a fixed flow control window.
+// While Next is not called the member sends no more than that window, and its own
+// buffers take about as much again: then it waits, and its read transaction stays open
+// until the stream is read to its end or closed, or the member or the connection fails.
+// What stands between, such as etcd's grpc-proxy, may read ahead by more.
+//
+// That the connection leads to this member is checked before.
+func (c *Client) HeldStream(ctx context.Context, member MemberStatus) (*SnapshotStream, error) {
+	if _, err := c.known(member.Endpoint); err != nil {
+		return nil, err
+	}
+	e, err := newEndpoint(member.Endpoint, c.config, c.login, grpc.WithStaticStreamWindowSize(heldWindow), grpc.WithStaticConnWindowSize(heldWindow))
+	if err != nil {
+		return nil, err
+	}
+	now := c.status(ctx, e)
+	if err = now.Err; err == nil {
+		err = sameMember(e, member, now.MemberID, now.ClusterID)
+	}
+	var s *SnapshotStream
+	if err == nil {
+		s, err = c.stream(ctx, e, member)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.conn.Close())
+	}
+	context.AfterFunc(s.ctx, func() { e.conn.Close() }) // each end of the stream ends its context
+	return s, nil
+}
+
+func (c *Client) stream(ctx context.Context, e *endpoint, member MemberStatus) (*SnapshotStream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &SnapshotStream{member: member, endpoint: e, cancel: cancel, ctx: ctx, stall: c.config.StallTimeout, enough: enoughBytes(c.config)}
 	s.watchdog = time.AfterFunc(s.stall, func() { cancel(ErrStalled) })
 	// The first message is awaited here, since only it tells of a login that
 	// has to be renewed or of a missing permission.
-	err = c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
+	err := c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
 		if s.rpc, err = e.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.Maintenance_Snapshot_FullMethodName, grpc.ForceCodecV2(newPieceCodec())); err != nil {
 			return err
 		}
@@ -161,6 +199,16 @@ func (s *SnapshotStream) failed(err error) error {
 // member's last word; the hash after it is not counted. 0 before the first
 // Next.
 func (s *SnapshotStream) Remaining() int64 { return s.remaining }
+
+// Size is that of the member's database, by its last word, without the hash that
+// follows it. Before the last message it is the same after each call of Next.
+func (s *SnapshotStream) Size() int64 {
+	size := s.received + s.remaining
+	for _, part := range s.piece.blob[s.next:] {
+		size += int64(len(part))
+	}
+	return size
+}
 
 // Member is the one that the stream comes from.
 func (s *SnapshotStream) Member() MemberStatus { return s.member }
