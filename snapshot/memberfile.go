@@ -3,7 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -50,6 +49,10 @@ const (
 	// pinTries bounds how often the file may have been written to twice before it was
 	// looked at. etcd commits ten times a second, and more often while it compacts.
 	pinTries = 4
+	// askEvery is how much of the file is read between two looks at whether the member is
+	// there: one message of the stream each time. Nothing more is stored then that will
+	// not count.
+	askEvery = 64 << 20
 	// fileChunk is how much of a file is read at once. It is more than two pages.
 	fileChunk = 1 << 20
 	// pageHeader and metaBytes: where in a page bbolt's meta is, and its size.
@@ -113,8 +116,8 @@ func (t *taking) readFile(ctx context.Context, member client.MemberStatus, up *u
 		return &memberError{err}
 	}
 	defer p.close()
-	sum := sha256.New()
-	to := io.MultiWriter(up.codec, sum, &progressWriter{report: func(n int64) {
+	up.hash.hashed = true
+	to := io.MultiWriter(up.hash.Hash, up.codec, &progressWriter{report: func(n int64) {
 		t.Progress(Progress{Phase: "file", Done: n, Total: p.size})
 	}})
 	if err := p.copyTo(to); err != nil {
@@ -123,7 +126,7 @@ func (t *taking) readFile(ctx context.Context, member client.MemberStatus, up *u
 	if err := p.held(); err != nil {
 		return &memberError{err}
 	}
-	if _, err := up.codec.Write(sum.Sum(nil)); err != nil {
+	if _, err := up.codec.Write(up.hash.Hash.Sum(nil)); err != nil {
 		return err
 	}
 	return up.close()
@@ -214,7 +217,7 @@ func (p *pinned) next() ([]byte, error) {
 	return part, err
 }
 
-// copyTo writes the database. Of what the member's side fails with it is a memberError.
+// copyTo writes the database. What fails on the member's side is a memberError.
 func (p *pinned) copyTo(w io.Writer) error {
 	chunk := make([]byte, fileChunk)
 	for at := int64(0); at < p.size; at += int64(len(chunk)) {
@@ -231,8 +234,17 @@ func (p *pinned) copyTo(w io.Writer) error {
 		if _, err := w.Write(chunk); err != nil {
 			return err
 		}
+		if at%askEvery == 0 {
+			if _, err := p.next(); err != nil {
+				return &memberError{lost(err)}
+			}
+		}
 	}
 	return nil
+}
+
+func lost(err error) error {
+	return fmt.Errorf("whether the member kept its read transaction open is not known: %w", err)
 }
 
 // held proves that the transaction was open until now: it reads bytes that the member
@@ -241,7 +253,7 @@ func (p *pinned) held() error {
 	for read := 0; read < readOn; {
 		part, err := p.next()
 		if err != nil {
-			return fmt.Errorf("whether the member kept its read transaction open is not known: %w", err)
+			return lost(err)
 		}
 		read += len(part)
 	}

@@ -287,6 +287,7 @@ func TestMemberFileAmongFaults(t *testing.T) {
 					streamed++
 					t.Logf("%d: %s", n, result.Streamed)
 				}
+				t.Logf("%d: member %d, revision %d, %d bytes", n, i, m.Facts.Revision, m.Object.RawSize)
 				require.NoError(t, os.RemoveAll(strings.TrimPrefix(s.String(), "file://")))
 			}
 			t.Logf("%d read from the file, %d streamed, %d refused; HashKV compared with the member's: %d; %d transactions; versions at the end %v", read, streamed, refused, compared, writes.Load(), versions)
@@ -307,6 +308,10 @@ func writeOn(ctx context.Context, l *local, seed uint64, done *atomic.Int64) {
 		}
 		if _, err := l.kv.Txn(ctx).Then(ops...).Commit(); err == nil { // else a member is away, or no space is left
 			done.Add(1)
+		}
+		select {
+		case <-time.After(2 * time.Millisecond): // a load, and not all that a machine can do
+		case <-ctx.Done():
 		}
 	}
 }

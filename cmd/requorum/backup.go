@@ -68,10 +68,10 @@ read, and the stored bytes are held against that point before the backup counts.
 A learner or a follower is read before the leader.
 
 With --data-dir the member of that directory is read first, the leader too: its
-database comes out of its file, in a third of the time that a stream takes, and
-with less work for etcd. A snapshot stream, which is hardly read, makes the member
-keep the pages meanwhile. Where that cannot be, the snapshot is streamed, and a
-line says why.
+database comes out of its file, which takes about half of the time of a stream and
+etcd has less to do. A snapshot stream, which is hardly read, makes the member keep
+the pages meanwhile. Where that cannot be, the snapshot is streamed, and a line
+says why.
 
 A repository belongs to one cluster, and to those that were restored or recovered
 from it. Another cluster's backup is refused, unless --new-lineage allows it.

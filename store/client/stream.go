@@ -136,13 +136,23 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 			return nil, s.ended()
 		}
 		if err != nil {
-			return nil, s.failed(s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err)))
+			return nil, s.failed(s.broken(err))
 		}
 	}
 	part := s.piece.blob[s.next]
 	s.next++
 	s.received += int64(len(part))
 	return part, nil
+}
+
+// broken explains the error of a stream that was under way.
+func (s *SnapshotStream) broken(err error) error {
+	err = s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err))
+	if at := (*EndpointError)(nil); errors.Is(err, ErrUnreachable) && errors.As(err, &at) {
+		// Not for want of a right address: it was connected.
+		at.Cause, at.NextStep = "the connection broke, or the member ended", ""
+	}
+	return err
 }
 
 // enoughBytes is what a stream has to bring in a StallTimeout of waiting.
