@@ -144,7 +144,7 @@ func (t *taking) pin(ctx context.Context, member client.MemberStatus) (*pinned, 
 		if err == nil {
 			return p, nil
 		}
-		stream.Close()
+		stream.Close() //nolint:errcheck // it never fails
 		if !errors.Is(err, errOtherFile) || try == pinTries {
 			return nil, err
 		}
@@ -261,6 +261,6 @@ func (p *pinned) held() error {
 }
 
 func (p *pinned) close() {
-	p.stream.Close()
-	p.file.Close()
+	p.stream.Close() //nolint:errcheck // it never fails
+	p.file.Close()   //nolint:errcheck // it was only read
 }

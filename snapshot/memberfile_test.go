@@ -355,7 +355,7 @@ func (l *local) fault(t *testing.T, kind, i int, versions []string) {
 		}
 	case defragmented:
 		before := len(readLog(t, l, i))
-		go l.kv.Defragment(context.WithoutCancel(ctx), l.Member(i).ClientURL) //nolint:errcheck // it ends when the stream does
+		go l.kv.Defragment(context.WithoutCancel(ctx), l.Member(i).ClientURL) // it ends when the stream does
 		for !strings.Contains(readLog(t, l, i)[before:], `"defragmenting"`) {
 			time.Sleep(5 * time.Millisecond)
 		}

@@ -94,7 +94,7 @@ func (c *Client) HeldStream(ctx context.Context, member MemberStatus) (*Snapshot
 	if err != nil {
 		return nil, errors.Join(err, e.conn.Close())
 	}
-	context.AfterFunc(s.ctx, func() { e.conn.Close() }) // each end of the stream ends its context
+	context.AfterFunc(s.ctx, func() { e.conn.Close() }) //nolint:errcheck // each end of the stream ends its context, and comes first
 	return s, nil
 }
 
