@@ -40,8 +40,9 @@ type LocalMember struct {
 const (
 	// readOn is how much of the stream is read after the file. Of what the member sent
 	// before that, 64 KiB can be in the connection, and twice as much in the member's
-	// buffers (gRPC's, and two of 32 KiB); with etcd's grpc-proxy in between, up to
-	// 16 MiB in its flow control window.
+	// buffers (gRPC's, and two of 32 KiB). Where a proxy written in Go stands between,
+	// up to 16 MiB can be in its flow control window; a client.HeldStream refuses those
+	// that read further ahead.
 	readOn = 20 << 20
 	// smallestFile is the least size of a database whose file is read: a stream takes
 	// hardly longer for less.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -72,7 +73,7 @@ const heldWindow = 64 << 10
 // While Next is not called the member sends no more than that window, and its own
 // buffers take about as much again: then it waits, and its read transaction stays open
 // until the stream is read to its end or closed, or the member or the connection fails.
-// What stands between, such as etcd's grpc-proxy, may read ahead by more.
+// A proxy that stands between may read ahead by more; one that shows itself is an error.
 //
 // That the connection leads to this member is checked before.
 func (c *Client) HeldStream(ctx context.Context, member MemberStatus) (*SnapshotStream, error) {
@@ -91,11 +92,29 @@ func (c *Client) HeldStream(ctx context.Context, member MemberStatus) (*Snapshot
 	if err == nil {
 		s, err = c.stream(ctx, e, member)
 	}
+	if err == nil {
+		err = s.direct()
+	}
 	if err != nil {
 		return nil, errors.Join(err, e.conn.Close())
 	}
 	context.AfterFunc(s.ctx, func() { e.conn.Close() }) //nolint:errcheck // each end of the stream ends its context, and comes first
 	return s, nil
+}
+
+// direct fails where a header of the answer is a proxy's: Envoy and nginx, which may read
+// hundreds of MiB ahead, add one.
+func (s *SnapshotStream) direct() error {
+	headers, err := s.rpc.Header()
+	for name, values := range headers {
+		if name == "server" || name == "via" || strings.HasPrefix(name, "x-envoy-") {
+			err = fmt.Errorf("%s: a proxy stands between, which answers with the header %s: %s; name the member's own address", s.member, name, strings.Join(values, ", "))
+		}
+	}
+	if err != nil {
+		s.cancel(nil)
+	}
+	return err
 }
 
 func (c *Client) stream(ctx context.Context, e *endpoint, member MemberStatus) (*SnapshotStream, error) {
