@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -56,8 +58,10 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 		labels["reason"] = args.Reason
 	}
 	c := t.cfg.Jobs.Full
+	compression := t.codec
+	compression.Workers = max(1, runtime.GOMAXPROCS(0)-1) // one is left to etcd
 	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: client, Sinks: []sinks.Sink{t.sink}, Codec: t.codec, Tool: t.Tool, Labels: labels,
+		Client: client, Local: t.localMember(), Sinks: []sinks.Sink{t.sink}, Codec: compression, Tool: t.Tool, Labels: labels,
 		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: attached,
 		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
@@ -77,6 +81,21 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 		Text: fmt.Sprintf("backup %s of revision %d from %s: %s stored as %s", m.ID, m.Facts.Revision, memberOf(m),
 			humanize.IBytes(uint64(m.Object.RawSize)), humanize.IBytes(uint64(m.Object.StoredSize))),
 	}, nil
+}
+
+// localMember is the member of this agent; nil where it has none, or where what is to
+// be known of it cannot be read: the snapshot is streamed then.
+func (t *session) localMember() *snapshot.LocalMember {
+	dir := t.cfg.Member.DataDir
+	if dir == "" {
+		return nil
+	}
+	local, err := walreplay.LocalMember(dir, t.cfg.Member.WALDir)
+	if err != nil {
+		t.Logger.Info("the snapshot is streamed, since whose directory member.data-dir is cannot be read", "err", err)
+		return nil
+	}
+	return local
 }
 
 // taken is the result of a run whose backup is there already: an attempt before

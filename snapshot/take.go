@@ -38,6 +38,9 @@ const DefaultTimeout = 10 * time.Minute
 // Request says what to take a full snapshot of, and where to keep it.
 type Request struct {
 	Client *client.Client
+	// Local is a member whose data directory is on this machine; nil for none. Where it
+	// is fit, it is read first, and its database out of its file.
+	Local *LocalMember
 	// Sinks hold a repository each, or get one with this backup. At least one.
 	Sinks  []sinks.Sink
 	Codec  codec.Options
@@ -92,7 +95,7 @@ type ReachedFunc func(context.Context, *repository.Repository, repository.Timeli
 
 // Progress of a backup.
 type Progress struct {
-	Phase string // "barrier", "fit" (waiting for a member), "stream", "check", "attachments", "read back"
+	Phase string // "barrier", "fit" (waiting for a member), "file" or "stream", "check", "attachments", "read back"
 	Done  int64  // bytes of the database in this phase
 	Total int64  // 0 where not known yet
 }
@@ -103,6 +106,9 @@ type Result struct {
 	Outcomes []Outcome
 	// Failures are the members that were tried before the one that was read.
 	Failures []MemberFailure
+	// Streamed says why the file of Request.Local was not read; empty where it was, and
+	// where there is no such member.
+	Streamed string
 }
 
 // Outcome of a backup in one repository.
@@ -205,8 +211,16 @@ func (t *taking) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.mayReadFile(candidates) {
+		if err := t.takeFrom(ctx, candidates[0], t.readFile); !t.toBeStreamed(ctx, err) {
+			if err != nil {
+				return nil, err
+			}
+			return t.finish()
+		}
+	}
 	for _, member := range candidates {
-		err := t.takeFrom(ctx, member)
+		err := t.takeFrom(ctx, member, t.stream)
 		if err == nil {
 			return t.finish()
 		}
@@ -235,9 +249,9 @@ type memberError struct{ err error }
 func (e *memberError) Error() string { return e.err.Error() }
 func (e *memberError) Unwrap() error { return e.err }
 
-// takeFrom reads one member and stores what it gave. Unless it returns nil,
-// no repository shows anything of it.
-func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus) error {
+// takeFrom reads one member, in one of two ways, and stores what it gave. Unless it
+// returns nil, no repository shows anything of it.
+func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus, read func(context.Context, client.MemberStatus, *upload) error) error {
 	if err := t.Client.WaitApplied(ctx, member, t.barrier); err != nil {
 		return &memberError{err}
 	}
@@ -258,7 +272,7 @@ func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus) error
 		return err
 	}
 	defer up.abort()
-	if err := t.stream(reading, member, up); err != nil {
+	if err := read(reading, member, up); err != nil {
 		return withCause(reading, err)
 	}
 	clock.Stop()
@@ -334,7 +348,7 @@ const askFit = time.Second
 func (t *taking) candidates(ctx context.Context) ([]client.MemberStatus, error) {
 	end := time.Now().Add(t.Fit)
 	for {
-		list := t.Client.Candidates(t.survey, t.barrier)
+		list := t.Candidates(t.survey, t.barrier)
 		if len(list) < 2 && t.Fit == 0 {
 			return list, nil // there is nothing to choose
 		}

@@ -209,8 +209,11 @@ type streamHash struct {
 	hash.Hash
 	// held are the last bytes seen, at most a sum's length: they are the
 	// trailer if nothing follows, and part of the database otherwise.
-	held     []byte
-	total    int64
+	held  []byte
+	total int64
+	// hashed says that the database goes through Hash where it is read, and not by Write:
+	// where its sum is not sent along, it is to be known before the last bytes are written.
+	hashed   bool
 	database []byte // the database's sum, once Sum was called
 }
 
@@ -219,6 +222,11 @@ func newStreamHash() *streamHash { return &streamHash{Hash: sha256.New()} }
 // Write takes the next bytes of the stream.
 func (h *streamHash) Write(p []byte) (int, error) {
 	h.total += int64(len(p))
+	if h.hashed {
+		h.held = append(h.held, p[max(0, len(p)-sha256.Size):]...)
+		h.held = h.held[max(0, len(h.held)-sha256.Size):]
+		return len(p), nil
+	}
 	if keep := len(p) - sha256.Size; keep >= 0 {
 		h.Hash.Write(h.held)
 		h.Hash.Write(p[:keep])

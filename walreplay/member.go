@@ -48,6 +48,17 @@ func OpenDataDir(ctx context.Context, dir, walDir string) (*History, error) {
 	return h, err
 }
 
+// LocalMember is the member of a data directory, which may be running: its log says
+// which one it is. walDir is empty where the log is in dir.
+func LocalMember(dir, walDir string) (*snapshot.LocalMember, error) {
+	log, err := walfile.Open(cmp.Or(walDir, filepath.Join(dir, "member", "wal")))
+	if err != nil {
+		return nil, err
+	}
+	of := log.Identity()
+	return &snapshot.LocalMember{ClusterID: of.ClusterID, MemberID: of.MemberID, Database: filepath.Join(dir, "member", "snap", "db")}, log.Close()
+}
+
 // OpenMemberLog is OpenDataDir for a log that is joined with what others have: a
 // directory without a sound database has no bases then.
 func OpenMemberLog(ctx context.Context, dir, walDir string) (*History, error) {

@@ -13,6 +13,7 @@ const (
 	plainFile    = "etcdctl.db"
 	scriptFile   = "script.db"
 	plainRepo    = "repo-plain"
+	fileRepo     = "repo-file"
 	sealedRepo   = "repo-sealed"
 	s3Objects    = "s3-objects"
 	s3Bucket     = "bench"
@@ -87,10 +88,11 @@ func (b *bench) backup(endpoint, repo, name string, flags ...string) contestant 
 	}
 }
 
-// backups are requorum's to disk, as it comes and encrypted.
-func (b *bench) backups(endpoint string) []contestant {
+// backups are requorum's to disk, as it comes, out of the member's file, and encrypted.
+func (b *bench) backups(endpoint, dataDir string) []contestant {
 	return []contestant{
 		b.backup(endpoint, plainRepo, "`requorum backup`"),
+		b.backup(endpoint, fileRepo, "`requorum backup --data-dir`", "--data-dir", dataDir),
 		b.backup(endpoint, sealedRepo, "`requorum backup`, encrypted", "--recipient", b.recipient),
 	}
 }

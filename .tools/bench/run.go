@@ -120,7 +120,7 @@ func (b *bench) newIdentity() error {
 
 func (o *options) backups(ctx context.Context, b *bench, s *source, r *report) (err error) {
 	endpoint := s.member.clientURL
-	all := append([]contestant{b.save(endpoint)}, b.backups(endpoint)...)
+	all := append([]contestant{b.save(endpoint)}, b.backups(endpoint, s.member.dataDir)...)
 	all = append(all, b.backupS3(endpoint))
 	if c, ok := b.script(endpoint, 0, "zstd", "-1", "--quiet"); ok {
 		all = append(all, c)
@@ -175,7 +175,7 @@ func (o *options) memoryAt(ctx context.Context, b *bench, s *source, r *report, 
 	}
 	if !o.skipSnapshots {
 		endpoint := s.member.clientURL
-		outcomes, err := b.contest(ctx, memoryRounds, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint), []contestant{b.backupS3(endpoint)}))
+		outcomes, err := b.contest(ctx, memoryRounds, slices.Concat([]contestant{b.save(endpoint)}, b.backups(endpoint, s.member.dataDir), []contestant{b.backupS3(endpoint)}))
 		if err != nil {
 			return err
 		}

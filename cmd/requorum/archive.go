@@ -26,6 +26,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -358,8 +359,12 @@ func (a *archiving) newKeeper() *schedule.Keeper {
 }
 
 func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.TimelineID) error {
+	local, err := walreplay.LocalMember(a.config.DataDir, a.config.WALDir)
+	if err != nil {
+		a.report.note(fmt.Sprintf("the full snapshot is streamed, since whose directory %s is cannot be read: %v", a.config.DataDir, err))
+	}
 	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: a.config.Client, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,
+		Client: a.config.Client, Local: local, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,
 		Timeline: timeline, Reached: archive.Reached, Logger: a.config.Logger,
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -21,6 +22,8 @@ type backupOptions struct {
 	conn       connFlags
 	repo       repoFlags
 	recipients recipientFlags
+	dataDir    string
+	walDir     string
 	level      string
 	labels     []string
 	hashKV     bool
@@ -38,6 +41,8 @@ func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	o.repo.addFlags(f, true)
 	o.conn.addFlags(f)
 	o.recipients.addFlags(f)
+	f.StringVar(&o.dataDir, "data-dir", "", "the data `directory` of a member that runs on this machine, whose database is read from its file")
+	f.StringVar(&o.walDir, "wal-dir", "", "with --data-dir: that member's WAL `directory`, if it is a separate one")
 	f.StringVar(&o.level, "compression-level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
 	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
 	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
@@ -61,6 +66,12 @@ The snapshot holds every write that was acknowledged before the command began:
 the cluster's quorum is asked first, a member that is behind or cut off is not
 read, and the stored bytes are held against that point before the backup counts.
 A learner or a follower is read before the leader.
+
+With --data-dir the member of that directory is read first, the leader too: its
+database comes out of its file, which takes about half of the time of a stream and
+etcd has less to do. A snapshot stream, which is hardly read, makes the member keep
+the pages meanwhile. Where that cannot be, the snapshot is streamed, and a line
+says why.
 
 A repository belongs to one cluster, and to those that were restored or recovered
 from it. Another cluster's backup is refused, unless --new-lineage allows it.
@@ -107,6 +118,11 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 		return err
 	}
 	defer req.Client.Close() //nolint:errcheck // nothing is under way any more
+	if o.dataDir != "" {
+		if req.Local, err = walreplay.LocalMember(o.dataDir, o.walDir); err != nil {
+			g.note("the snapshot is streamed, since whose directory %s is cannot be read: %v", o.dataDir, err)
+		}
+	}
 	if o.dryRun {
 		return g.backupPlan(ctx, req, all)
 	}
@@ -155,6 +171,9 @@ func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	var err error
 	if req.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
 		return req, usageError{fmt.Errorf("--compression-level: %w", err)}
+	}
+	if o.walDir != "" && o.dataDir == "" {
+		return req, usageError{errors.New("--wal-dir goes with --data-dir")}
 	}
 	if o.timeout <= 0 || o.stall <= 0 {
 		return req, usageError{errors.New("--timeout and --stall-timeout: want more than 0")}
@@ -216,9 +235,12 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 		}
 	}
 	report := backupPlanReport{ClusterID: snapshot.ID(survey.ClusterID)}
-	for _, m := range req.Client.Candidates(survey, barrier) {
+	for _, m := range req.Candidates(survey, barrier) {
 		report.Members = append(report.Members, candidateReport{Name: m.Name, ID: snapshot.ID(m.MemberID), Endpoint: m.Endpoint,
 			IsLeader: m.IsLeader, IsLearner: m.IsLearner, Bytes: m.DBSize, Behind: max(0, int64(barrier.Index)-int64(m.AppliedIndex))})
+	}
+	if len(report.Members) > 0 && req.Local.Is(uint64(report.ClusterID), uint64(report.Members[0].ID)) {
+		report.File = req.Local.Database
 	}
 	for _, s := range all {
 		report.Repositories = append(report.Repositories, s.String())
@@ -234,6 +256,9 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 	if err := out.flush(); err != nil {
 		return err
 	}
+	if file := report.File; file != "" {
+		g.printf("from its file %s, ", file)
+	}
 	g.printf("and stored in %s. Nothing was changed.\n", strings.Join(report.Repositories, " and "))
 	return nil
 }
@@ -242,6 +267,7 @@ func (g *globals) backupPlan(ctx context.Context, req snapshot.Request, all []si
 type backupPlanReport struct {
 	ClusterID    snapshot.ID       `json:"cluster_id"`
 	Members      []candidateReport `json:"members"`
+	File         string            `json:"file,omitempty"` // that the first member's database is read from
 	Repositories []string          `json:"repositories"`
 }
 
@@ -270,6 +296,8 @@ type backupReport struct {
 	Repositories []backupOutcome `json:"repositories"`
 	// Skipped are the members that were tried before the one that was read.
 	Skipped []skippedMember `json:"skipped_members"`
+	// Streamed says why the member's file was not read, with --data-dir.
+	Streamed string `json:"streamed,omitempty"`
 }
 
 type backupOutcome struct {
@@ -287,7 +315,7 @@ type skippedMember struct {
 }
 
 func (g *globals) printBackup(r *snapshot.Result) error {
-	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}}
+	report := backupReport{Repositories: []backupOutcome{}, Skipped: []skippedMember{}, Streamed: r.Streamed}
 	for _, o := range r.Outcomes {
 		if o.Damage != nil {
 			g.note("%v; the backups are not affected", o.Damage)
@@ -303,6 +331,9 @@ func (g *globals) printBackup(r *snapshot.Result) error {
 	}
 	if g.output == "json" {
 		return g.printJSON(report)
+	}
+	if report.Streamed != "" {
+		g.printf("The snapshot was streamed, and not read from the member's file: %s\n", oneLine(report.Streamed))
 	}
 	for _, f := range report.Skipped {
 		g.printf("Member %s at %s was not read: %s\n", f.Member, f.Endpoint, oneLine(f.Error))

@@ -51,7 +51,8 @@ type Etcd struct {
 // Member is the member that the agent stands beside. Without one the agent
 // archives nothing.
 type Member struct {
-	// The member's data directory. Only its log is read.
+	// The member's data directory. Its log and its database
+	// are read; nothing in it is changed.
 	//
 	// Default: none.
 	DataDir string `yaml:"data-dir"`

@@ -66,6 +66,10 @@ func taken(info fs.FileInfo) error {
 const (
 	// writeChunk is how much is written between two looks at the context.
 	writeChunk = 1 << 20
+	// writebackEvery is after how much the disk is given what was written: what is left
+	// for the sync at the end of a large object delays everybody else's, such as that of
+	// etcd's log.
+	writebackEvery = 8 << 20
 	// publishTries bounds how often a Delete may remove the object's folder
 	// between its making and the link: once is rare.
 	publishTries = 100
@@ -88,6 +92,7 @@ type writer struct {
 	name    string
 	draft   draft
 	written int64
+	begun   int64 // bytes whose writing to the disk was begun
 	err     error // of a Write; Commit repeats it
 	closed  bool
 }
@@ -101,6 +106,10 @@ func (w *writer) Write(p []byte) (int, error) {
 	}
 	n, err := w.write(p)
 	w.written += int64(n)
+	if w.written-w.begun >= writebackEvery {
+		startWriteback(w.draft.open(), w.begun, w.written-w.begun)
+		w.begun = w.written
+	}
 	if err != nil {
 		w.err = w.sink.failed("write", w.name, w.explain(err))
 	}

@@ -315,7 +315,7 @@ func parseEndpoint(name string, wantsTLS bool) (address, error) {
 const maxAnswer = 64 << 20
 
 // newEndpoint prepares a connection; nothing is dialled before the first call.
-func newEndpoint(name string, c Config, token credentials.PerRPCCredentials) (*endpoint, error) {
+func newEndpoint(name string, c Config, token credentials.PerRPCCredentials, more ...grpc.DialOption) (*endpoint, error) {
 	at, err := parseEndpoint(name, c.wantsTLS())
 	if err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func newEndpoint(name string, c Config, token credentials.PerRPCCredentials) (*e
 		failures.set(err)
 		return conn, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+at.addr,
+	conn, err := grpc.NewClient("passthrough:///"+at.addr, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithPerRPCCredentials(token),
 		grpc.WithAuthority(at.authority),
@@ -345,7 +345,7 @@ func newEndpoint(name string, c Config, token credentials.PerRPCCredentials) (*e
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.KeepAliveTime, Timeout: c.KeepAliveTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", name, err)
 	}

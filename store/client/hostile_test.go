@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/requorum/requorum/store/client"
 )
@@ -77,4 +78,40 @@ func TestLongAnswer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "received message larger than max") {
 		t.Errorf("%.300v", err)
 	}
+}
+
+// behindProxy answers as a member does behind Envoy.
+type behindProxy struct {
+	pb.UnimplementedMaintenanceServer
+}
+
+func (behindProxy) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{Header: &pb.ResponseHeader{ClusterId: 1, MemberId: 1}, Version: "3.7.0"}, nil
+}
+
+func (behindProxy) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+	if err := stream.SendHeader(metadata.Pairs("server", "envoy")); err != nil {
+		return err
+	}
+	return stream.Send(&pb.SnapshotResponse{RemainingBytes: 1 << 30, Blob: make([]byte, 32<<10)})
+}
+
+// A proxy may read any amount ahead, and what is held then is not the member's stream.
+func TestHeldStreamBehindProxy(t *testing.T) {
+	t.Parallel()
+	server := grpc.NewServer()
+	pb.RegisterMaintenanceServer(server, behindProxy{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(l) }() // ends with Stop
+	t.Cleanup(server.Stop)
+	cli, err := client.Dial(t.Context(), client.Config{Endpoints: []string{"http://" + l.Addr().String()}})
+	require.NoError(t, err)
+	t.Cleanup(func() { cli.Close() })
+	member := client.MemberStatus{Endpoint: cli.Endpoints()[0], ClusterID: 1, MemberID: 1}
+	_, err = cli.HeldStream(t.Context(), member)
+	require.ErrorContains(t, err, "a proxy stands between, which answers with the header server: envoy")
+	stream, err := cli.Stream(t.Context(), member)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
 }

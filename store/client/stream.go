@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -61,12 +62,68 @@ func (c *Client) Stream(ctx context.Context, member MemberStatus) (*SnapshotStre
 	if err != nil {
 		return nil, err
 	}
+	return c.stream(ctx, e, member)
+}
+
+// heldWindow is how much a member may send on a HeldStream before it is read: the
+// smallest flow control window that gRPC allows.
+const heldWindow = 64 << 10
+
+// HeldStream is Stream on a connection of its own, with a fixed flow control window.
+// While Next is not called the member sends no more than that window, and its own
+// buffers take about as much again: then it waits, and its read transaction stays open
+// until the stream is read to its end or closed, or the member or the connection fails.
+// A proxy that stands between may read ahead by more; one that shows itself is an error.
+//
+// That the connection leads to this member is checked before.
+func (c *Client) HeldStream(ctx context.Context, member MemberStatus) (*SnapshotStream, error) {
+	if _, err := c.known(member.Endpoint); err != nil {
+		return nil, err
+	}
+	e, err := newEndpoint(member.Endpoint, c.config, c.login, grpc.WithStaticStreamWindowSize(heldWindow), grpc.WithStaticConnWindowSize(heldWindow))
+	if err != nil {
+		return nil, err
+	}
+	now := c.status(ctx, e)
+	if err = now.Err; err == nil {
+		err = sameMember(e, member, now.MemberID, now.ClusterID)
+	}
+	var s *SnapshotStream
+	if err == nil {
+		s, err = c.stream(ctx, e, member)
+	}
+	if err == nil {
+		err = s.direct()
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.conn.Close())
+	}
+	context.AfterFunc(s.ctx, func() { e.conn.Close() }) //nolint:errcheck // each end of the stream ends its context, and comes first
+	return s, nil
+}
+
+// direct fails where a header of the answer is a proxy's: Envoy and nginx, which may read
+// hundreds of MiB ahead, add one.
+func (s *SnapshotStream) direct() error {
+	headers, err := s.rpc.Header()
+	for name, values := range headers {
+		if name == "server" || name == "via" || strings.HasPrefix(name, "x-envoy-") {
+			err = fmt.Errorf("%s: a proxy stands between, which answers with the header %s: %s; name the member's own address", s.member, name, strings.Join(values, ", "))
+		}
+	}
+	if err != nil {
+		s.cancel(nil)
+	}
+	return err
+}
+
+func (c *Client) stream(ctx context.Context, e *endpoint, member MemberStatus) (*SnapshotStream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &SnapshotStream{member: member, endpoint: e, cancel: cancel, ctx: ctx, stall: c.config.StallTimeout, enough: enoughBytes(c.config)}
 	s.watchdog = time.AfterFunc(s.stall, func() { cancel(ErrStalled) })
 	// The first message is awaited here, since only it tells of a login that
 	// has to be renewed or of a missing permission.
-	err = c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
+	err := c.call(ctx, e, "starting a snapshot stream", func(ctx context.Context) (err error) {
 		if s.rpc, err = e.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.Maintenance_Snapshot_FullMethodName, grpc.ForceCodecV2(newPieceCodec())); err != nil {
 			return err
 		}
@@ -98,13 +155,23 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 			return nil, s.ended()
 		}
 		if err != nil {
-			return nil, s.failed(s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err)))
+			return nil, s.failed(s.broken(err))
 		}
 	}
 	part := s.piece.blob[s.next]
 	s.next++
 	s.received += int64(len(part))
 	return part, nil
+}
+
+// broken explains the error of a stream that was under way.
+func (s *SnapshotStream) broken(err error) error {
+	err = s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err))
+	if at := (*EndpointError)(nil); errors.Is(err, ErrUnreachable) && errors.As(err, &at) {
+		// Not for want of a right address: it was connected.
+		at.Cause, at.NextStep = "the connection broke, or the member ended", ""
+	}
+	return err
 }
 
 // enoughBytes is what a stream has to bring in a StallTimeout of waiting.
@@ -161,6 +228,16 @@ func (s *SnapshotStream) failed(err error) error {
 // member's last word; the hash after it is not counted. 0 before the first
 // Next.
 func (s *SnapshotStream) Remaining() int64 { return s.remaining }
+
+// Size is that of the member's database, by its last word, without the hash that
+// follows it. Before the last message it is the same after each call of Next.
+func (s *SnapshotStream) Size() int64 {
+	size := s.received + s.remaining
+	for _, part := range s.piece.blob[s.next:] {
+		size += int64(len(part))
+	}
+	return size
+}
 
 // Member is the one that the stream comes from.
 func (s *SnapshotStream) Member() MemberStatus { return s.member }

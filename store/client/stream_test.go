@@ -126,7 +126,7 @@ func streamCut(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 	cli := dial(t, config)
 	stream := begin(t, cli, survey(t, cli).Members[0])
 	proxy.Cut()
-	if err := drain(stream); !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "member one") {
+	if err := drain(stream); !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "member one") || !strings.Contains(err.Error(), "the connection broke") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -177,4 +177,41 @@ func streamReadsAheadWithinBounds(t *testing.T, proxy *storetest.Proxy, config c
 	if after := proxy.Forwarded(); after < 20<<20 {
 		t.Errorf("%d bytes in all", after)
 	}
+}
+
+// A stream that is held sends no more than fits into its window and the member's buffers,
+// however long it is held, and then goes on to its end; it needs the same login and
+// certificates as all else.
+func TestHeldStream(t *testing.T) {
+	t.Parallel()
+	c := storetest.Start(t, storetest.Options{Version: "3.6", TLS: true, Auth: true})
+	c.Fill(t, storetest.Load{Keys: 1000, ValueSize: 8 << 10})
+	proxy := storetest.NewProxy(t, strings.TrimPrefix(c.Endpoints()[0], "https://"))
+	config := c.ClientConfig()
+	config.Endpoints = []string{"https://" + proxy.Addr()}
+	cli := dial(t, config)
+	member := survey(t, cli).Members[0]
+	before := proxy.Forwarded()
+	stream, err := cli.HeldStream(t.Context(), member)
+	require.NoError(t, err)
+	t.Cleanup(func() { stream.Close() })
+	size := stream.Size()
+	_, err = stream.Next()
+	require.NoError(t, err)
+	for range 20 { // the member is asked on another connection, and answers: time passes for both
+		_, err := cli.CountKeys(t.Context(), member, 0)
+		require.NoError(t, err)
+	}
+	if sent := proxy.Forwarded() - before; sent > 256<<10 || size < 8<<20 {
+		t.Errorf("%d bytes were sent of a database of %d", sent, size)
+	}
+	if got := stream.Size(); got != size {
+		t.Errorf("it was of %d bytes, and is of %d", size, got)
+	}
+	require.ErrorIs(t, drain(stream), io.EOF)
+
+	other := member
+	other.MemberID++
+	_, err = cli.HeldStream(t.Context(), other)
+	require.ErrorContains(t, err, "now answers as member")
 }

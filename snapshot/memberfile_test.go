@@ -1,0 +1,385 @@
+package snapshot_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/client"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/verify/structure"
+	"github.com/requorum/requorum/walreplay"
+)
+
+const (
+	fileKeys  = 4200
+	fileValue = 8 << 10
+)
+
+// local is a cluster of real members whose files are read.
+type local struct {
+	*storetest.Cluster
+	kv     *clientv3.Client
+	client *client.Client
+}
+
+func newLocal(t *testing.T, o storetest.Options, keys int) *local {
+	t.Helper()
+	o.ExtraArgs = append(o.ExtraArgs, "--snapshot-count=1000", "--unsafe-no-fsync")
+	c := storetest.Start(t, o)
+	c.Fill(t, storetest.Load{Keys: keys, ValueSize: fileValue})
+	l := &local{Cluster: c, kv: c.Client(t)}
+	var err error
+	l.client, err = client.Dial(t.Context(), c.ClientConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { l.client.Close() })
+	return l
+}
+
+func (l *local) member(t *testing.T, i int) *snapshot.LocalMember {
+	t.Helper()
+	m, err := walreplay.LocalMember(l.Member(i).DataDir, "")
+	require.NoError(t, err)
+	return m
+}
+
+// request is for a snapshot out of the member's file. meanwhile is called once, when a
+// little of the file was read.
+func (l *local) request(of *snapshot.LocalMember, to sinks.Sink, meanwhile func()) snapshot.Request {
+	var once sync.Once
+	return snapshot.Request{Client: l.client, Local: of, Sinks: []sinks.Sink{to}, Tool: "test", HashKV: true, Progress: func(p snapshot.Progress) {
+		if p.Phase == "file" && meanwhile != nil {
+			once.Do(meanwhile)
+		}
+	}}
+}
+
+// rewrite writes keys anew and compacts, again and again: pages that are free then are
+// used again.
+func (l *local) rewrite(t *testing.T) {
+	for range 3 {
+		l.Fill(t, storetest.Load{Keys: fileKeys / 4, ValueSize: fileValue})
+		head, err := l.kv.Get(t.Context(), "x")
+		require.NoError(t, err)
+		_, err = l.kv.Compact(t.Context(), head.Header.Revision, clientv3.WithCompactPhysical())
+		require.NoError(t, err)
+	}
+	// Of the revision that was compacted last etcd answers with the hash before that.
+	_, err := l.kv.Put(t.Context(), "x", "x")
+	require.NoError(t, err)
+}
+
+// sound goes through the whole database of a backup.
+func sound(t *testing.T, s sinks.Sink, m *snapshot.Manifest) structure.Result {
+	t.Helper()
+	repo, err := repository.Open(t.Context(), s)
+	require.NoError(t, err)
+	restorable(t, s, m)
+	stored := snapshot.OpenStored(repo, m)
+	r, err := stored.ReaderAt(t.Context())
+	require.NoError(t, err)
+	found, err := structure.Check(t.Context(), r, stored.Size(), structure.Options{Manifest: m})
+	require.NoError(t, err)
+	if len(found.Findings) > 0 {
+		t.Fatalf("backup %s: %+v", m.ID, found.Findings)
+	}
+	return found
+}
+
+// Promise 2, for what is read from a member's file: whatever happens to the member while
+// it is read, the backup is of one revision and whole, or it is streamed, or there is none.
+func TestMemberFile(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t, storetest.Options{Version: "3.7", Members: 1}, fileKeys)
+	one := l.member(t, 0)
+
+	t.Run("written to", func(t *testing.T) {
+		s := newDisk(t)
+		want, err := l.kv.HashKV(t.Context(), l.Member(0).ClientURL, 0)
+		require.NoError(t, err)
+		result, err := snapshot.Take(t.Context(), l.request(one, s, func() { l.rewrite(t) }))
+		require.NoError(t, err)
+		require.Empty(t, result.Streamed)
+		m := result.Outcomes[0].Manifest
+		if found := sound(t, s, m); found.HashKV.Hash != want.Hash || m.Facts.Revision != want.HashRevision {
+			t.Errorf("HashKV %+v at revision %d, want %+v", found.HashKV, m.Facts.Revision, want)
+		}
+	})
+	t.Run("defragmented", func(t *testing.T) {
+		s := newDisk(t)
+		done := make(chan error, 1)
+		result, err := snapshot.Take(t.Context(), l.request(one, s, func() {
+			before := len(readLog(t, l, 0))
+			go func() {
+				_, err := l.kv.Defragment(context.Background(), l.Member(0).ClientURL)
+				done <- err
+			}()
+			for !strings.Contains(readLog(t, l, 0)[before:], `"defragmenting"`) {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}))
+		require.NoError(t, err)
+		require.Empty(t, result.Streamed)
+		sound(t, s, result.Outcomes[0].Manifest)
+		require.NoError(t, <-done) // it has waited for the stream's end, and goes on
+		result, err = snapshot.Take(t.Context(), l.request(one, s, nil))
+		require.NoError(t, err)
+		require.Empty(t, result.Streamed, "the new file is read")
+		sound(t, s, result.Outcomes[0].Manifest)
+	})
+	t.Run("another file", func(t *testing.T) {
+		dir := t.TempDir()
+		old := filepath.Join(dir, "old")
+		l.CopyData(t, 0, old)
+		l.Fill(t, storetest.Load{Keys: 100})
+		l.WriteOut(t, 0)
+		link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "folder")
+		require.NoError(t, os.Symlink(one.Database, link))
+		require.NoError(t, os.Mkdir(fifo, 0o700))
+		for path, want := range map[string]string{
+			filepath.Join(old, "member", "snap", "db"): "not the file that the member writes to",
+			filepath.Join(dir, "none"):                 "no such file",
+			fifo:                                       "no regular file",
+		} {
+			s := newDisk(t)
+			result, err := snapshot.Take(t.Context(), l.request(&snapshot.LocalMember{ClusterID: one.ClusterID, MemberID: one.MemberID, Database: path}, s, nil))
+			require.NoError(t, err)
+			if !strings.Contains(result.Streamed, want) {
+				t.Errorf("%s: %q, want %q", path, result.Streamed, want)
+			}
+			sound(t, s, result.Outcomes[0].Manifest)
+		}
+		s := newDisk(t)
+		result, err := snapshot.Take(t.Context(), l.request(&snapshot.LocalMember{ClusterID: one.ClusterID, MemberID: one.MemberID + 1, Database: one.Database}, s, nil))
+		require.NoError(t, err)
+		require.Contains(t, result.Streamed, "no endpoint leads")
+		sound(t, s, result.Outcomes[0].Manifest)
+	})
+	t.Run("killed and started", func(t *testing.T) {
+		s := newDisk(t)
+		result, err := snapshot.Take(t.Context(), l.request(one, s, func() {
+			l.Kill(0)
+			l.Restart(t, 0)
+			l.WaitReady(t)
+			l.rewrite(t)
+		}))
+		require.NoError(t, err)
+		require.Contains(t, result.Streamed, "kept its read transaction open")
+		sound(t, s, result.Outcomes[0].Manifest)
+	})
+	t.Run("killed", func(t *testing.T) {
+		s := newDisk(t)
+		_, err := snapshot.Take(t.Context(), l.request(one, s, func() { l.Kill(0) }))
+		require.Error(t, err)
+		require.Zero(t, snapshotObjects(t, s))
+	})
+}
+
+func readLog(t *testing.T, l *local, i int) string {
+	data, err := os.ReadFile(l.Member(i).Log)
+	require.NoError(t, err)
+	return string(data)
+}
+
+// A small database is streamed; and the file of a member of another cluster is not read,
+// whatever identity it is said to have.
+func TestMemberFileSmallAndForeign(t *testing.T) {
+	t.Parallel()
+	small := newLocal(t, storetest.Options{Version: "3.6", Members: 1}, 100)
+	s := newDisk(t)
+	result, err := snapshot.Take(t.Context(), small.request(small.member(t, 0), s, nil))
+	require.NoError(t, err)
+	require.Contains(t, result.Streamed, "a stream is as good")
+	sound(t, s, result.Outcomes[0].Manifest)
+
+	// With TLS and authentication.
+	secured := newLocal(t, storetest.Options{Version: "3.5", Members: 3, TLS: true, Auth: true}, fileKeys)
+	survey, err := secured.client.Survey(t.Context())
+	require.NoError(t, err)
+	for i := range 3 { // the leader is read first too
+		of := secured.member(t, i)
+		if leads := survey.Members[i].IsLeader; !leads || survey.Members[i].MemberID != of.MemberID {
+			continue
+		}
+		s := newDisk(t)
+		result, err := snapshot.Take(t.Context(), secured.request(of, s, nil))
+		require.NoError(t, err)
+		require.Empty(t, result.Streamed)
+		m := result.Outcomes[0].Manifest
+		require.True(t, m.Source.IsLeader)
+		sound(t, s, m)
+
+		of.Database = small.member(t, 0).Database
+		result, err = snapshot.Take(t.Context(), secured.request(of, s, nil))
+		require.NoError(t, err)
+		require.Contains(t, result.Streamed, "not the file that the member writes to")
+		return
+	}
+	t.Fatal("no member leads")
+}
+
+// Snapshots out of members' files, one after the other, while keys are written, and
+// members are compacted, defragmented, killed, upgraded and put on alarm: each is sound,
+// and has the HashKV that the member names where it can.
+func TestMemberFileAmongFaults(t *testing.T) {
+	t.Parallel()
+	for _, version := range storetest.Some("3.7") {
+		t.Run(version, func(t *testing.T) {
+			l := newLocal(t, storetest.Options{Version: version, Members: 3}, fileKeys)
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer stop()
+			var writes atomic.Int64
+			for i := range 4 {
+				wg.Go(func() { writeOn(ctx, l, uint64(i), &writes) })
+			}
+			versions := []string{version, version, version}
+			rng := rand.New(rand.NewPCG(1, 2))
+			read, streamed, refused, compared := 0, 0, 0, 0
+			rounds := storetest.Amount(4, 12, 180)
+			for n := range rounds {
+				i := rng.IntN(3)
+				l.compact(t.Context(), func(err error) { t.Log(err) }) // so that the databases do not grow
+				of, s := l.member(t, i), newDisk(t)
+				result, err := snapshot.Take(t.Context(), l.request(of, s, func() {
+					if 3*n >= 2*rounds {
+						l.fault(t, n%6, i, versions)
+					} else {
+						l.fault(t, n%6, i, nil)
+					}
+				}))
+				if n%6 == killed { // it was, where its file was read
+					if result != nil && result.Streamed == "" {
+						t.Fatal("a member was killed while its file was read, and nobody saw it")
+					}
+					l.revive(t, i)
+				}
+				if err != nil {
+					refused++
+					require.Zero(t, snapshotObjects(t, s), "%v", err)
+					t.Logf("%d: refused: %v", n, err)
+					continue
+				}
+				m := result.Outcomes[0].Manifest
+				found := sound(t, s, m)
+				if m.HashKV.Hash != 0 && m.HashKV.CompactedRevision == found.HashKV.CompactedRevision {
+					compared++
+					require.Equal(t, m.HashKV.Hash, found.HashKV.Hash)
+				}
+				if result.Streamed == "" {
+					read++
+				} else {
+					streamed++
+					t.Logf("%d: %s", n, result.Streamed)
+				}
+				t.Logf("%d: member %d, revision %d, %d bytes", n, i, m.Facts.Revision, m.Object.RawSize)
+				require.NoError(t, os.RemoveAll(strings.TrimPrefix(s.String(), "file://")))
+			}
+			t.Logf("%d read from the file, %d streamed, %d refused; HashKV compared with the member's: %d; %d transactions; versions at the end %v", read, streamed, refused, compared, writes.Load(), versions)
+			if read == 0 || compared == 0 {
+				t.Error("nothing was shown")
+			}
+		})
+	}
+}
+
+// writeOn writes keys until ctx ends. Writes may fail.
+func writeOn(ctx context.Context, l *local, seed uint64, done *atomic.Int64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	for ctx.Err() == nil {
+		var ops []clientv3.Op
+		for range 1 + rng.IntN(8) {
+			ops = append(ops, clientv3.OpPut(fmt.Sprintf("/load/more/%d-%d", seed, rng.IntN(2000)), strings.Repeat(string(rune('a'+rng.IntN(26))), rng.IntN(1000))))
+		}
+		if _, err := l.kv.Txn(ctx).Then(ops...).Commit(); err == nil { // else a member is away, or no space is left
+			done.Add(1)
+		}
+		select {
+		case <-time.After(2 * time.Millisecond): // a load, and not all that a machine can do
+		case <-ctx.Done():
+		}
+	}
+}
+
+// What may happen to the member whose file is read.
+const (
+	compacted = iota
+	restarted
+	defragmented
+	upgraded
+	alarmed
+	killed
+)
+
+// fault does it. versions are the members', where they may be upgraded.
+func (l *local) fault(t *testing.T, kind, i int, versions []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	note := func(err error) {
+		if err != nil {
+			t.Logf("fault %d: %v", kind, err)
+		}
+	}
+	switch kind {
+	case compacted:
+		l.compact(ctx, note)
+	case killed:
+		l.Kill(i)
+	case restarted:
+		l.Kill(i)
+		l.revive(t, i)
+	case alarmed:
+		for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE} {
+			_, err := pb.NewMaintenanceClient(l.kv.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE, MemberID: l.member(t, i).MemberID})
+			note(err)
+		}
+	case defragmented:
+		before := len(readLog(t, l, i))
+		go l.kv.Defragment(context.WithoutCancel(ctx), l.Member(i).ClientURL) // it ends when the stream does
+		for !strings.Contains(readLog(t, l, i)[before:], `"defragmenting"`) {
+			time.Sleep(5 * time.Millisecond)
+		}
+	case upgraded:
+		l.Stop(i)
+		if all := storetest.Versions(); versions != nil && versions[i] == slices.Min(versions) && versions[i] != all[len(all)-1] {
+			versions[i] = all[slices.Index(all, versions[i])+1]
+			l.RestartAs(t, i, versions[i])
+			l.WaitReady(t)
+			return
+		}
+		l.revive(t, i)
+	}
+}
+
+func (l *local) compact(ctx context.Context, note func(error)) {
+	head, err := l.kv.Get(ctx, "x")
+	if err == nil {
+		_, err = l.kv.Compact(ctx, head.Header.Revision-20, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
+		note(err)
+	}
+}
+
+// revive starts a member.
+func (l *local) revive(t *testing.T, i int) {
+	l.Kill(i) // it may run
+	l.Restart(t, i)
+	l.WaitReady(t)
+}
