@@ -133,7 +133,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	})
 	a.stop(t)
 	c.Kill(0)
-	attack.deleteNewest(t)
+	attack.deleteAllBut(t, began[0])
 	a.start(t)
 	eventually(t, "the agent says that objects are gone", func() error {
 		s, _ := a.status(t)
@@ -225,20 +225,21 @@ func (a *attack) goOn(ctx context.Context) {
 	}
 }
 
-// deleteNewest deletes the newest half of the log, and all full snapshots after the
-// oldest.
-func (a *attack) deleteNewest(t *testing.T) {
+// deleteAllBut deletes the log, and all full snapshots but one.
+func (a *attack) deleteAllBut(t *testing.T, backup string) {
 	t.Helper()
-	all, err := a.repo.SmallSegments(t.Context(), a.timeline, 0)
+	all, err := a.repo.Segments(t.Context(), a.timeline)
 	require.NoError(t, err)
 	fulls, err := a.repo.Fulls(t.Context(), a.timeline)
 	require.NoError(t, err)
 	var gone []sinks.Object
-	for _, s := range all[len(all)/2:] {
+	for _, s := range all {
 		gone = append(gone, s.Object)
 	}
-	for _, f := range fulls[1:] {
-		gone = append(gone, f.Objects...)
+	for _, f := range fulls {
+		if f.ID != backup {
+			gone = append(gone, f.Objects...)
+		}
 	}
 	for _, o := range gone {
 		require.NoError(t, os.Remove(a.dir+"/"+o.Name))
