@@ -77,12 +77,12 @@ func TestBrokenStream(t *testing.T) {
 			broken := startSwitch(t, func(string) string { return c.Member(follower).ClientURL })
 			broken.tamper = snapshotFrom(x.do)
 			repo := filepath.Join(t.TempDir(), "repo")
-			e := u.must(t, exitFailed, append(backupArgs([]string{broken.url}, []string{repo}), "--stall-timeout", "3s")...)
+			e := u.must(t, exitFailed, append(backupArgs([]string{broken.url}, []string{repo}), "--stall-timeout", "8s")...)
 			if broken.count("/Snapshot") == 0 || !strings.Contains(e.stderr, x.says) || !strings.Contains(e.stderr, broken.url) {
 				t.Errorf("want the endpoint and %q: %s", x.says, e)
 			}
 			expectNone(t, u, repo, e)
-			e = u.must(t, exitOK, append(backupArgs([]string{broken.url, c.Member(1 - follower).ClientURL}, []string{repo}), "--stall-timeout", "3s")...)
+			e = u.must(t, exitOK, append(backupArgs([]string{broken.url, c.Member(1 - follower).ClientURL}, []string{repo}), "--stall-timeout", "8s")...)
 			// A follower is read first: it may lead by now, as elections come with a busy machine.
 			if r := decode[backupReport](t, e); leader(t, c, 0, 1) != follower && (len(r.Skipped) != 1 || r.Skipped[0].Endpoint != broken.url) {
 				t.Errorf("the broken one is not named: %s", e)

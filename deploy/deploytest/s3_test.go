@@ -58,9 +58,13 @@ func TestPoliciesInDocs(t *testing.T) {
 			var p struct {
 				Statement []statement
 				Effect    string
+				Principal string
 			}
 			var one statement
 			require.NoError(t, errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)))
+			if p.Principal != "" {
+				continue // a bucket's policy, which goes beside those of the keys
+			}
 			if p.Effect != "" {
 				p.Statement = append(p.Statement, one)
 			}

@@ -166,10 +166,11 @@ func (s *SnapshotStream) Next() ([]byte, error) {
 
 // broken explains the error of a stream that was under way.
 func (s *SnapshotStream) broken(err error) error {
+	said := rpctypes.ErrorDesc(err)
 	err = s.endpoint.explain("reading the snapshot stream", rpctypes.Error(err))
 	if at := (*EndpointError)(nil); errors.Is(err, ErrUnreachable) && errors.As(err, &at) {
 		// Not for want of a right address: it was connected.
-		at.Cause, at.NextStep = "the connection broke, or the member ended", ""
+		at.Cause, at.NextStep = "the connection broke, or the member ended: "+said, ""
 	}
 	return err
 }
