@@ -18,6 +18,9 @@ const (
 	s3Objects    = "s3-objects"
 	s3Bucket     = "bench"
 	identityFile = "identity.txt"
+	signedRepo   = "repo-signed"
+	secretRepo   = "repo-secret"
+	signingKey   = "signing.key"
 )
 
 // save is the rival: etcdctl snapshot save.
@@ -88,12 +91,15 @@ func (b *bench) backup(endpoint, repo, name string, flags ...string) contestant 
 	}
 }
 
-// backups are requorum's to disk, as it comes, out of the member's file, and encrypted.
+// backups are requorum's to disk, by stream and out of the member's file.
 func (b *bench) backups(endpoint, dataDir string) []contestant {
+	key := b.path(signingKey)
 	return []contestant{
 		b.backup(endpoint, plainRepo, "`requorum backup`"),
-		b.backup(endpoint, fileRepo, "`requorum backup --data-dir`", "--data-dir", dataDir),
 		b.backup(endpoint, sealedRepo, "`requorum backup`, encrypted", "--recipient", b.recipient),
+		b.backup(endpoint, signedRepo, "`requorum backup`, signed", "--signing-key", key),
+		b.backup(endpoint, fileRepo, "`requorum backup --data-dir`, signed", "--data-dir", dataDir, "--signing-key", key),
+		b.backup(endpoint, secretRepo, "`requorum backup --data-dir`, encrypted and signed", "--data-dir", dataDir, "--recipient", b.recipient, "--signing-key", key),
 	}
 }
 

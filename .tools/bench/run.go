@@ -26,7 +26,7 @@ func (o *options) measureAll(ctx context.Context, b *bench) (r *report, err erro
 	if r.versions, err = b.versions(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.newIdentity(); err != nil {
+	if err := b.newKeys(ctx); err != nil {
 		return nil, err
 	}
 	gateway, err := b.startS3(ctx)
@@ -108,14 +108,15 @@ func (o *options) snapshots(ctx context.Context, b *bench, s *source, r *report)
 	return o.restores(ctx, b, s, r)
 }
 
-// newIdentity makes the age key that encrypted backups are for.
-func (b *bench) newIdentity() error {
+// newKeys makes the age key that encrypted backups are for, and the key that signs.
+func (b *bench) newKeys(ctx context.Context) error {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		return err
 	}
 	b.recipient = id.Recipient().String()
-	return os.WriteFile(b.path(identityFile), []byte(id.String()+"\n"), 0o600)
+	_, signing := measure(ctx, nil, b.requorum(), "keys", "new", b.path(signingKey))
+	return errors.Join(signing, os.WriteFile(b.path(identityFile), []byte(id.String()+"\n"), 0o600))
 }
 
 func (o *options) backups(ctx context.Context, b *bench, s *source, r *report) (err error) {
