@@ -21,6 +21,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // build makes the member folder of every target in its staging folder, blocked,
@@ -127,9 +128,20 @@ func (r *run) buildInOnePass(ctx context.Context) error {
 func (t *target) database() string { return filepath.Join(t.built(), "snap", "db") }
 
 // writeDatabases writes the image to all members: to each in the same pass, or
-// to one and then as copies that share its blocks, where a file system can.
+// to one and then as copies that share its blocks, where a file system can. The only
+// member gets the very file of an image that was rebuilt, where that lies beside it.
 func (r *run) writeDatabases(ctx context.Context) error {
 	defer r.phase(PhaseWrite)()
+	if image, ok := r.image.(*walreplay.Rebuilt); ok && len(r.targets) == 1 {
+		path := r.targets[0].database()
+		taken, err := image.Take(path)
+		if taken && !r.plan.Source.Summed {
+			err = checkStructure(ctx, r.image, path)
+		}
+		if taken || err != nil {
+			return err
+		}
+	}
 	files := make([]*os.File, len(r.targets))
 	var err error
 	for i, t := range r.targets {

@@ -57,7 +57,8 @@ type run struct {
 // them in place, and sets them free when all are there and synced. When it
 // fails, no member can start from what it built, and what it had set aside is
 // back. Where an earlier run of the same request had all members in place, it
-// only completes that one, without reading the image: that may be nil then.
+// only completes that one, without reading the image: that may be nil then. A
+// walreplay.Rebuilt may have no database afterwards: see its Take.
 func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOptions) (_ *Result, err error) {
 	if opts.Only == "" && p.NeedsOnly() {
 		return nil, badRequest("restore: %s", p.sharedNote())

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
@@ -215,6 +217,20 @@ func (r *Rebuilt) Path() string {
 		return ""
 	}
 	return r.scratch.database()
+}
+
+// Take moves the rebuilt database to a path, where it is the caller's: the image cannot be
+// opened any more. It reports false, and nothing is moved, where nothing was replayed, and
+// where the path is in another file system.
+func (r *Rebuilt) Take(path string) (bool, error) {
+	if r.scratch == nil {
+		return false, nil
+	}
+	err := safedir.Rename(r.scratch.database(), path)
+	if errors.Is(err, unix.EXDEV) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Close removes the scratch folder. The image cannot be read any more then.

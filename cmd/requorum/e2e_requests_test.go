@@ -26,6 +26,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
@@ -129,6 +130,9 @@ func (l *longLog) make(sink sinks.Sink) {
 	// Past the server, which would take minutes for as many uploads.
 	put := func(h segment.Header, data []byte, err error) {
 		must(err)
+		signed, err := segment.SignHeader(l.repo, h.Name(), data[:segment.HeaderSize])
+		must(err)
+		copy(data, signed)
 		file := filepath.Join(l.objects, h.Name())
 		if err := os.WriteFile(file, data, 0o600); errors.Is(err, fs.ErrNotExist) {
 			must(os.MkdirAll(filepath.Dir(file), 0o700))
@@ -232,8 +236,8 @@ func (l *longLog) full(path string, index uint64) {
 }
 
 // Requests grow with what is worked on, not with what is stored: 30 days of log at an
-// interval of a second in a soak, else a day at a minute. They are counted before a real
-// S3 server.
+// interval of a second in a soak, else a day at a minute; all is signed, and trusted keys
+// are asked for. They are counted before a real S3 server.
 func TestRequestsOfALongLog(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "long"}}})
 	l := &longLog{t: t, days: short(1, 30), interval: time.Duration(short(60, 1)) * time.Second, objects: filepath.Join(server.Dir, "long", "r")}
@@ -245,10 +249,14 @@ func TestRequestsOfALongLog(t *testing.T) {
 	sink, err := s3.Open(t.Context(), config)
 	require.NoError(t, err)
 	defer sink.Close()
-	l.make(sink)
+	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	u.must(t, exitOK, "keys", "new", u.path("key"))
+	u.keys = fmt.Sprintf(", signing-key-file: %s, trust-file: %s", u.path("key"), u.path("key.trust"))
+	keys, err := signing.Read(u.path("key"), u.path("key.trust"), nil)
+	require.NoError(t, err)
+	l.make(repository.WithKeys(sink, keys))
 	t.Logf("%d entries, %d merged and %d small segments, %d full snapshots in %s", l.last, l.merged, l.small, l.fulls, time.Since(started))
 
-	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 	for _, delay := range []time.Duration{0, 20 * time.Millisecond} {
 		proxy := sinktest.NewFaultProxy(t, server.Endpoint)
 		if delay > 0 {
@@ -263,6 +271,10 @@ func TestRequestsOfALongLog(t *testing.T) {
 			before := len(proxy.Requests())
 			took := u.must(t, 0, args...).took
 			l.counted(what, proxy.Requests()[before:], delay, took, limit)
+		}
+		if delay == 0 {
+			count("list, no signature checked", 100, "list", "--repo", repo)
+			u.env = append(u.env, "REQUORUM_SIGNING_KEY="+u.path("key"), "REQUORUM_TRUST="+u.path("key.trust"))
 		}
 		count("list", 100, "list", "--repo", repo)
 		target := []string{"restore", "--repo", repo, "--to-snapshot", u.path("new.db"), "--dry-run"}
