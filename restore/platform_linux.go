@@ -49,12 +49,6 @@ func freeBytes(path string) (free int64, err error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// beginWriteback asks the kernel to write a range to the disk, without waiting
-// for it. What fails here fails in the sync at the end.
-func beginWriteback(f *os.File, offset, length int64) {
-	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
-}
-
 const selinuxName = "security.selinux"
 
 func ownerOf(info fs.FileInfo) *Owner {

@@ -11,11 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startWriteback has the kernel begin to write a part of the file to the disk.
-func startWriteback(f *os.File, from, n int64) {
-	_ = unix.SyncFileRange(int(f.Fd()), from, n, unix.SYNC_FILE_RANGE_WRITE) // Commit syncs, whatever came of this
-}
-
 // unnamed is a draft without a name (O_TMPFILE): it ends with its last
 // descriptor, however the process ends.
 type unnamed struct{ file *os.File }

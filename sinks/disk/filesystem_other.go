@@ -29,6 +29,3 @@ func withSpace(_ *os.Root, err error) error {
 
 // inMemory is known on Linux only.
 func inMemory(*os.File) bool { return false }
-
-// startWriteback is for Linux: elsewhere Commit alone writes to the disk.
-func startWriteback(*os.File, int64, int64) {}

@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // Create implements sinks.Sink. It makes the root where there is none, and
@@ -36,7 +37,7 @@ func (s *Sink) create(ctx context.Context, name string) (*writer, error) {
 	if err != nil {
 		return nil, errors.Join(withSpace(root, err), root.Close())
 	}
-	return &writer{ctx: ctx, sink: s, root: root, name: name, draft: d}, nil
+	return &writer{ctx: ctx, sink: s, root: root, name: name, draft: d, file: safedir.NewWriteback(d.open())}, nil
 }
 
 func (s *Sink) draft(root *os.Root, name string) (draft, error) {
@@ -66,10 +67,6 @@ func taken(info fs.FileInfo) error {
 const (
 	// writeChunk is how much is written between two looks at the context.
 	writeChunk = 1 << 20
-	// writebackEvery is after how much the disk is given what was written: what is left
-	// for the sync at the end of a large object delays everybody else's, such as that of
-	// etcd's log.
-	writebackEvery = 8 << 20
 	// publishTries bounds how often a Delete may remove the object's folder
 	// between its making and the link: once is rare.
 	publishTries = 100
@@ -91,8 +88,8 @@ type writer struct {
 	root    *os.Root
 	name    string
 	draft   draft
+	file    *safedir.Writeback // the draft's
 	written int64
-	begun   int64 // bytes whose writing to the disk was begun
 	err     error // of a Write; Commit repeats it
 	closed  bool
 }
@@ -106,10 +103,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	}
 	n, err := w.write(p)
 	w.written += int64(n)
-	if w.written-w.begun >= writebackEvery {
-		startWriteback(w.draft.open(), w.begun, w.written-w.begun)
-		w.begun = w.written
-	}
 	if err != nil {
 		w.err = w.sink.failed("write", w.name, w.explain(err))
 	}
@@ -125,7 +118,7 @@ func (w *writer) write(p []byte) (written int, err error) {
 		if err := w.sink.up.Wait(w.ctx, len(part)); err != nil {
 			return written, err
 		}
-		n, err := w.draft.open().Write(part)
+		n, err := w.file.Write(part)
 		written += n
 		if err != nil {
 			return written, err

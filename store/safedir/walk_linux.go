@@ -83,6 +83,12 @@ func renameat(from int, a string, to int, b string, flags uint) error {
 	return unix.Renameat2(from, a, to, b, flags)
 }
 
+// beginWriteback asks the kernel to write a range to the disk, without waiting
+// for it. What fails here fails in the sync at the end.
+func beginWriteback(f *os.File, offset, length int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), offset, length, unix.SYNC_FILE_RANGE_WRITE)
+}
+
 // free asks the file system.
 func free(dir string) (free int64, known bool, err error) {
 	var st unix.Statfs_t

@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"maps"
@@ -104,14 +103,13 @@ func (b *Bulk) writeRows(w *pageWriter) error {
 // rowsKey is the number of a row's key, and the row that the index has of it.
 func (b *Bulk) rowsKey(r bulkRow) (n uint32, newest rowAt, err error) {
 	key, err := boltfile.KeyOf(r.value)
-	if err != nil {
-		return 0, noRow, err
+	if err == nil {
+		if n, known := b.index.find(key); known {
+			return n, b.index.keys[n].at, nil
+		}
+		err = errors.New("its key is not indexed")
 	}
-	n, ok := b.index.find(key)
-	if !ok {
-		return 0, noRow, fmt.Errorf("the key of row %s is not indexed: this is a mistake in requorum, please report it", r.Revision)
-	}
-	return n, b.index.keys[n].at, nil
+	return 0, noRow, notBulk("row %s changed: %w", r.Revision, err)
 }
 
 // writeOthers adds the other buckets, by bbolt, and syncs the file.
@@ -198,7 +196,7 @@ const (
 // pageWriter writes a bolt database with one bucket, whose keys come in their order: its
 // leaves one after the other, and what leads to them behind.
 type pageWriter struct {
-	file     *os.File
+	file     *safedir.Writeback
 	pageSize int
 	next     uint64 // page
 	buffer   []byte // pages up to next that are not in the file
@@ -219,7 +217,9 @@ type child struct {
 const firstPage = 4
 
 func newPageWriter(f *os.File) *pageWriter {
-	return &pageWriter{file: f, pageSize: os.Getpagesize(), next: firstPage, leafSize: pageHeader}
+	w := &pageWriter{file: safedir.NewWriteback(f), pageSize: os.Getpagesize(), next: firstPage, leafSize: pageHeader}
+	w.buffer = make([]byte, firstPage*w.pageSize, writeBuffer+w.pageSize) // written by finish
+	return w
 }
 
 // add writes a key, which stays as it is until finish.
@@ -280,7 +280,7 @@ func (w *pageWriter) end() {
 
 func (w *pageWriter) flush() {
 	if w.err == nil {
-		_, w.err = w.file.WriteAt(w.buffer, int64(w.next)*int64(w.pageSize)-int64(len(w.buffer)))
+		_, w.err = w.file.Write(w.buffer)
 	}
 	w.buffer = w.buffer[:0]
 }
@@ -355,6 +355,8 @@ func (w *pageWriter) finish() error {
 	w.buffer = le.AppendUint64(w.buffer, top[0].page)
 	w.buffer = le.AppendUint64(w.buffer, 0)
 	w.end()
-	w.flush()
+	if w.err == nil {
+		_, w.err = w.file.WriteAt(w.buffer, 0)
+	}
 	return w.err
 }
