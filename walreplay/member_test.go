@@ -21,6 +21,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/walreplay/engine"
 )
 
 // survivor is the data directory of a member that was killed right after its
@@ -149,6 +150,45 @@ func TestPromise2And3DataDir(t *testing.T) {
 		if after := sums(t, s.dir); !maps.Equal(before, after) {
 			t.Error("the survivor's files were changed")
 		}
+	}
+}
+
+// TestMemberInPlace: the database of a member is replayed in bulk from where it lies, and is
+// copied only for etcd's applier; both come to the same.
+func TestMemberInPlace(t *testing.T) {
+	s := startAndKill(t, 1)
+	before := sums(t, s.dir)
+	h, err := OpenDataDir(t.Context(), s.dir, "")
+	require.NoError(t, err)
+	defer h.Close()
+	var first *Recipe
+	for _, o := range []Options{
+		{},
+		{SourceVersion: "3.8.0"}, // which the bulk engine refuses
+		{Engine: EtcdEngine},
+		{Engine: BothEngines},
+	} {
+		o.ScratchDir = t.TempDir()
+		p, err := h.Resolve(t.Context(), Target{}, "", o)
+		require.NoError(t, err)
+		r, err := h.replay(t.Context(), p.Base, PhaseReplay, o, engine.RunOptions{Last: p.Last})
+		require.NoError(t, err)
+		if lies := filepath.Dir(r.base) == filepath.Join(s.dir, "member", "snap"); lies == (o.Engine != "") || (r.notBulk != nil) != (o.SourceVersion != "") {
+			t.Errorf("%+v: replayed from %s, %v", o, r.base, r.notBulk)
+		}
+		require.NoError(t, r.scratch.Remove())
+		out, err := h.Rebuild(t.Context(), p, o)
+		require.NoError(t, err)
+		if first == nil {
+			first = out.Recipe
+		}
+		if err := out.Recipe.Check(first); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+		require.NoError(t, out.Close())
+	}
+	if after := sums(t, s.dir); !maps.Equal(before, after) {
+		t.Error("the survivor's files were changed")
 	}
 }
 

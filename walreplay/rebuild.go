@@ -355,7 +355,7 @@ type Options struct {
 	// CheckBase looks at a base's database, of size bytes without a sum, before
 	// etcd's own parts open it: what makes no sense they end the process over, from
 	// goroutines that nobody can rescue. May be nil, for one that is known to be
-	// sound; an image without a manifest has its pages checked in any case.
+	// sound; an image without a manifest has its pages checked then.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	// Progress may be nil. It is called from one goroutine.
 	Progress func(p Phase, done, total int64)

@@ -20,6 +20,7 @@ import (
 // replayed is a scratch database after a replay.
 type replayed struct {
 	scratch *ScratchFolder
+	base    string // the file that is replayed onto: the scratch database, or a member's own
 	stopped engine.Stopped
 	sum     raftlog.Sum // over the replayed entries
 	entries uint64
@@ -47,8 +48,8 @@ func grown(b *Base, log int64) int64 {
 	return image + 2*log
 }
 
-// replay copies an image to a scratch folder and applies the entries after it,
-// up to last, to the copy. The caller removes the scratch.
+// replay applies the entries after an image, up to last, and keeps the database that comes of
+// it in a scratch folder, which the caller removes.
 func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, run engine.RunOptions) (_ *replayed, err error) {
 	s, err := NewScratchFolder(o.ScratchDir)
 	if err != nil {
@@ -64,8 +65,9 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 	if phase == PhaseSearch {
 		need += log // which is kept
 	}
-	r := &replayed{scratch: s}
-	if o.bulk(run) { // which does not change the copy, but writes another database
+	r := &replayed{scratch: s, base: s.database()}
+	lies := o.lies(b, run)
+	if lies == "" && o.bulk(run) { // which does not change the copy, but writes another database
 		if err := s.Needs(need + grown(b, log)); err != nil {
 			if o.replayEngine() == BothEngines {
 				return nil, err
@@ -77,7 +79,12 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 		return nil, err
 	}
 	began := time.Now()
-	if err := copyImage(ctx, b, s.database(), o); err != nil {
+	if lies != "" {
+		r.base, err = lies, checkImage(ctx, b, lies, o)
+	} else {
+		err = copyImage(ctx, b, r.base, o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.times = append(r.times, PhaseTime{PhaseBase, time.Since(began)})
@@ -87,6 +94,16 @@ func (h *History) replay(ctx context.Context, b *Base, phase Phase, o Options, r
 	}
 	r.times = append(r.times, PhaseTime{phase, time.Since(began)})
 	return r, nil
+}
+
+// lies is the file of a member's database that is replayed in bulk from where it lies; empty
+// where a copy is needed.
+func (o Options) lies(b *Base, run engine.RunOptions) string {
+	f, ok := b.Image.(*snapshot.File)
+	if !ok || f.HasHash() || !o.bulk(run) || o.replayEngine() == BothEngines {
+		return ""
+	}
+	return f.Name()
 }
 
 // copyImage writes the image to a file, after all its own checks.
@@ -117,12 +134,12 @@ func copyImage(ctx context.Context, b *Base, path string, o Options) (err error)
 	if err != nil {
 		return fmt.Errorf("copy %s to %s: %w", b.Image.Name(), path, err)
 	}
-	return checkCopy(ctx, b, path, o)
+	return checkImage(ctx, b, path, o)
 }
 
-// checkCopy goes through the pages of an image that has no checksum, and does what
-// the caller wants to be checked: the engine is owed a sound one.
-func checkCopy(ctx context.Context, b *Base, path string, o Options) (err error) {
+// checkImage checks what the caller wants to be checked, or goes through the pages of an
+// image that has no checksum: the engine is owed a sound one.
+func checkImage(ctx context.Context, b *Base, path string, o Options) (err error) {
 	if b.Manifest != nil && o.CheckBase == nil {
 		return nil
 	}
@@ -131,13 +148,10 @@ func checkCopy(ctx context.Context, b *Base, path string, o Options) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if b.Manifest == nil {
-		err = snapshot.CheckStructure(ctx, b.Name, f, b.Image.Size())
+	if o.CheckBase != nil {
+		return o.CheckBase(ctx, b.Name, f, b.Image.Size())
 	}
-	if err == nil && o.CheckBase != nil {
-		err = o.CheckBase(ctx, b.Name, f, b.Image.Size())
-	}
-	return err
+	return snapshot.CheckStructure(ctx, b.Name, f, b.Image.Size())
 }
 
 type readFunc func([]byte) (int, error)
@@ -181,7 +195,7 @@ func (o Options) bulk(run engine.RunOptions) bool {
 	return o.replayEngine() != EtcdEngine && run.Watch == nil
 }
 
-// apply replays the log onto the copy of b.
+// apply replays the log onto b.
 func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, o Options, run engine.RunOptions) error {
 	path := r.scratch.database()
 	byEtcd := func() error {
@@ -191,10 +205,15 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 		return byEtcd()
 	}
 	out := path + "-bulk"
-	err := h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.OpenBulk(ctx, path, out, o.engine(b)) })
+	err := h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.OpenBulk(ctx, r.base, out, o.engine(b)) })
 	switch {
 	case errors.Is(err, engine.ErrNotBulk):
 		r.notBulk = err
+		if r.base != path {
+			if err := copyImage(ctx, b, path, o); err != nil {
+				return err
+			}
+		}
 		return byEtcd()
 	case err != nil:
 		return err

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 
 	"github.com/coreos/go-semver/semver"
@@ -33,9 +35,10 @@ func notBulk(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrNotBulk, fmt.Errorf(format, args...))
 }
 
-// Bulk replays a log as Engine does, many times as fast. It leaves the database that it
-// begins with as it is, and Close writes the one after the log to another file, page by page
-// and without free ones.
+// Bulk replays a log as Engine does, many times as fast. It only reads the database that it
+// begins with, which somebody else may change meanwhile: what does not make sense then is an
+// ErrNotBulk. Close writes the one after the log to another file, page by page and without
+// free ones.
 //
 // Keys and leases, and what changes them, it knows by itself. Of a key it has 24 bytes in
 // memory, the rest lies in files that are mapped. All other requests go to an Engine
@@ -106,11 +109,23 @@ func OpenBulk(ctx context.Context, path, out string, o Options) (_ *Bulk, err er
 		o.MinLeaseTTL = DefaultMinLeaseTTL
 	}
 	b := &Bulk{out: out, options: o, compacted: -1, revision: 1, leases: map[int64]*bulkLease{}, interrupted: func() error { return ctx.Err() }}
-	if err := b.open(ctx, path); err != nil {
+	if err := guard(func() error { return b.open(ctx, path) }); err != nil {
 		return nil, fmt.Errorf("opening %s to replay onto: %w", path, errors.Join(err, b.abandon()))
 	}
 	b.keep = true
 	return b, nil
+}
+
+// guard has a panic of do, or the fault of a mapped page that cannot be read any more, end
+// the replay in bulk alone.
+func guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = notBulk("it gave up: %v", p)
+		}
+	}()
+	return do()
 }
 
 func (b *Bulk) restPath() string { return b.out + ".rest" }
@@ -120,7 +135,7 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 		return err
 	}
 	b.index = newKeyIndex(b.rows)
-	if err := b.splitOff(path); err != nil {
+	if err := b.splitOff(ctx, path); err != nil {
 		return err
 	}
 	if b.rest, err = Open(ctx, b.restPath(), b.options); err != nil {
@@ -132,7 +147,7 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 }
 
 // splitOff makes the database without keys and leases, and learns the leases and compactions.
-func (b *Bulk) splitOff(path string) (err error) {
+func (b *Bulk) splitOff(ctx context.Context, path string) (err error) {
 	f, err := safedir.Create(b.restPath())
 	if err != nil {
 		return err
@@ -140,11 +155,16 @@ func (b *Bulk) splitOff(path string) (err error) {
 	if err := f.Close(); err != nil || len(b.rows.base) == 0 {
 		return err
 	}
-	from, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, ReadOnly: true})
+	f, err = safedir.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, from.Close()) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// Not by bbolt, which trusts what pages say.
+	from, err := boltfile.Open(ctx, f, int64(len(b.rows.base)))
+	if err != nil {
+		return notBulk("%w", err)
+	}
 	to, err := bolt.Open(b.restPath(), 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true})
 	if err != nil {
 		return err
@@ -152,35 +172,41 @@ func (b *Bulk) splitOff(path string) (err error) {
 	defer func() { err = errors.Join(err, to.Close()) }()
 	var scheduled int64
 	err = to.Update(func(into *bolt.Tx) error {
-		return from.View(func(tx *bolt.Tx) error {
-			return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
-				if string(name) == string(keyBucket) {
-					return nil
-				}
-				copied, err := into.CreateBucket(name)
-				if err != nil {
+		return from.Root().ForEach(func(name, _ []byte) error {
+			if string(name) == string(keyBucket) {
+				return nil
+			}
+			bucket, err := from.Bucket(name)
+			if err != nil || bucket == nil {
+				return notBulk("bucket %s: %w", name, cmp.Or(err, errNoBucket))
+			}
+			copied, err := into.CreateBucket(name)
+			if err != nil {
+				return err
+			}
+			return bucket.ForEach(func(k, v []byte) error {
+				switch {
+				case v == nil:
+					return notBulk("bucket %s has another one in it", name)
+				case string(name) == schema.Lease.String():
+					return b.loadLease(k, v)
+				case string(name) == schema.Meta.String() && bytes.Equal(k, schema.ScheduledCompactKeyName):
+					b.scheduled = true
+					scheduled, err = compactedAt(v)
+					return err
+				case string(name) == schema.Meta.String() && bytes.Equal(k, schema.FinishedCompactKeyName):
+					b.finished = true
+					b.compacted, err = compactedAt(v)
 					return err
 				}
-				return bucket.ForEach(func(k, v []byte) error {
-					switch {
-					case v == nil:
-						return notBulk("bucket %s has another one in it", name)
-					case string(name) == schema.Lease.String():
-						return b.loadLease(k, v)
-					case string(name) == schema.Meta.String() && bytes.Equal(k, schema.ScheduledCompactKeyName):
-						b.scheduled = true
-						scheduled, err = compactedAt(v)
-						return err
-					case string(name) == schema.Meta.String() && bytes.Equal(k, schema.FinishedCompactKeyName):
-						b.finished = true
-						b.compacted, err = compactedAt(v)
-						return err
-					}
-					return copied.Put(k, v)
-				})
+				return copied.Put(k, bytes.Clone(v))
 			})
 		})
 	})
+	var page *boltfile.PageError
+	if errors.As(err, &page) {
+		return notBulk("%w", err)
+	}
 	if err == nil && b.scheduled && scheduled > b.compacted {
 		// It was not finished, which etcd does when it starts.
 		b.compacted, b.finished, b.compacts = scheduled, true, true
@@ -244,6 +270,9 @@ func (b *Bulk) load(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, ErrNotBulk) {
+		return err
+	}
 	if err != nil {
 		return notBulk("its keys: %w", err)
 	}
@@ -301,11 +330,15 @@ func (b *Bulk) Has(_ context.Context, key, end []byte) (has bool, err error) {
 	if b.closed {
 		return false, ErrClosed
 	}
-	if end == nil {
-		return b.live(key), nil
-	}
-	b.index.between(key, end, func(uint32) bool { has = true; return false })
-	return has, nil
+	err = guard(func() error {
+		if end == nil {
+			has = b.live(key)
+		} else {
+			b.index.between(key, end, func(uint32) bool { has = true; return false })
+		}
+		return nil
+	})
+	return has, err
 }
 
 // Apply applies the entry after the one applied last; any other is an *OrderError, and
@@ -368,8 +401,9 @@ func (b *Bulk) watch(uint64, func(Change) error) error {
 }
 
 func (b *Bulk) execute(d *decoded) (err error) {
-	defer func() {
-		if p := recover(); p != nil { // etcd's parts end a member that way
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { // as guard does, which would cost a tenth of a replay
+		if p := recover(); p != nil { // etcd's parts end a member so
 			err = notBulk("it gave up: %v", p)
 		}
 	}()
@@ -794,7 +828,7 @@ func (b *Bulk) Close() error {
 	}
 	var err error
 	if b.keep {
-		if err = b.writeOut(); err != nil {
+		if err = guard(b.writeOut); err != nil {
 			err = fmt.Errorf("writing %s: %w", b.out, errors.Join(err, removeIfThere(b.out)))
 		}
 	}

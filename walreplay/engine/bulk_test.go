@@ -607,3 +607,68 @@ func FuzzBulk(f *testing.F) {
 		_ = l.compare(t) // what it leaves to etcd it may
 	})
 }
+
+// TestBulkBaseChanges: whoever owns the base may cut it short or write over it at any moment. A
+// replay then ends, and writes nothing, or it gives a database; it does not end the process.
+func TestBulkBaseChanges(t *testing.T) {
+	entries := generate(t, 7, 3000)
+	const from = 2000
+	base, _, err := etcds(t, empty(t), Options{}, entries[:from], RunOptions{})
+	require.NoError(t, err)
+	whole, err := os.ReadFile(base)
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, 2))
+	ended, notMapped := 0, 0
+	for round := range 60 {
+		path, out := filepath.Join(t.TempDir(), "db"), filepath.Join(t.TempDir(), "out")
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
+		spoil := func() {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer f.Close()
+			if round%2 == 0 {
+				require.NoError(t, f.Truncate(int64(random.IntN(len(whole)/os.Getpagesize()))*int64(os.Getpagesize())))
+				return
+			}
+			garbage := make([]byte, 2*os.Getpagesize())
+			for at := 0; at < len(whole); at += len(garbage) * (1 + random.IntN(3)) {
+				for i := range garbage {
+					garbage[i] = byte(random.Uint32())
+				}
+				_, err = f.WriteAt(garbage, int64(at))
+				require.NoError(t, err)
+			}
+		}
+		when := round % 3
+		if when == 0 {
+			spoil()
+		}
+		b, err := OpenBulk(t.Context(), path, out, Options{})
+		if err == nil {
+			if when == 1 {
+				spoil()
+			}
+			_, err = Run(t.Context(), b, seq(entries[from:]), RunOptions{})
+			if err == nil && when == 2 {
+				spoil()
+			}
+			if closed := b.Close(); err == nil {
+				err = closed
+			}
+		}
+		if err == nil {
+			continue
+		}
+		ended++
+		if strings.Contains(err.Error(), "unexpected fault address") || strings.Contains(err.Error(), "invalid memory address") {
+			notMapped++
+		}
+		if !errors.Is(err, ErrNotBulk) {
+			t.Errorf("round %d: %v, want an ErrNotBulk", round, err)
+		}
+		expectFiles(t, filepath.Dir(out))
+	}
+	if ended < 30 || notMapped == 0 {
+		t.Errorf("%d replays ended, %d of them by a fault: the test shows little", ended, notMapped)
+	}
+}

@@ -221,7 +221,8 @@ func (r *rows) each(visit func(bulkRow) error) error {
 // keyBucket is where etcd's users' keys are.
 var keyBucket = []byte("key")
 
-// eachOfBase visits the rows of the base, in the order of its leaves.
+// eachOfBase visits the rows of the base, in the order of its leaves. Pages that make no
+// sense are an ErrNotBulk.
 func (r *rows) eachOfBase(visit func(bulkRow) error) error {
 	if len(r.base) == 0 {
 		return nil
@@ -239,7 +240,7 @@ func (r *rows) eachOfBase(visit func(bulkRow) error) error {
 			}
 			root, inline, err := boltfile.ParseBucket(e.Value)
 			if err != nil {
-				return err
+				return notBulk("bucket %s: %w", e.Key, err)
 			}
 			each := func(p *boltfile.Page, at int) error { return eachOfLeaf(p, at, visit) }
 			if root != 0 {
@@ -257,10 +258,10 @@ func eachOfLeaf(p *boltfile.Page, at int, visit func(bulkRow) error) error {
 		e := p.Element(i)
 		name, err := boltfile.ParseRow(e.Key)
 		if err != nil {
-			return err
+			return notBulk("a row: %w", err)
 		}
 		if e.Bucket || uint64(len(e.Value)) >= deletedMark {
-			return fmt.Errorf("the value of row %s makes no sense", name.Revision)
+			return notBulk("the value of row %s makes no sense", name.Revision)
 		}
 		row := bulkRow{at: rowAt(at), size: uint32(len(e.Value)), Row: name, name: e.Key, value: e.Value}
 		if name.Deleted {
@@ -298,7 +299,7 @@ func newPageWalk(data []byte) (*pageWalk, error) {
 	first, err := boltfile.ParseMeta(data, 0)
 	if err != nil {
 		// The size of a page is not known then; etcd's applier, by bbolt, looks for it.
-		return nil, fmt.Errorf("its first meta page: %w", err)
+		return nil, notBulk("its first meta page: %w", err)
 	}
 	w.meta = first
 	if len(data) > first.PageSize {
@@ -307,7 +308,7 @@ func newPageWalk(data []byte) (*pageWalk, error) {
 		}
 	}
 	if w.meta.PageSize != first.PageSize || w.meta.Pages > uint64(len(data)/w.meta.PageSize) {
-		return nil, fmt.Errorf("it is said to have %d pages of %d bytes, and has %d bytes", w.meta.Pages, w.meta.PageSize, len(data))
+		return nil, notBulk("it is said to have %d pages of %d bytes, and has %d bytes", w.meta.Pages, w.meta.PageSize, len(data))
 	}
 	return w, nil
 }
@@ -319,16 +320,16 @@ const maxPageDepth = 40
 // begins.
 func (w *pageWalk) leaves(id uint64, depth int, visit func(p *boltfile.Page, at int) error) error {
 	if w.visited++; id < 2 || id >= w.meta.Pages || depth > maxPageDepth || w.visited > w.meta.Pages {
-		return fmt.Errorf("page %d, at depth %d: the pages go round in a circle, or out of the file", id, depth)
+		return notBulk("page %d, at depth %d: the pages go round in a circle, or out of the file", id, depth)
 	}
 	b := w.data[id*uint64(w.meta.PageSize):]
 	h := boltfile.ParseHeader(b)
 	if h.ID != id || h.More >= w.meta.Pages-id {
-		return fmt.Errorf("page %d says that it is page %d, over %d more", id, h.ID, h.More)
+		return notBulk("page %d says that it is page %d, over %d more", id, h.ID, h.More)
 	}
 	p, err := boltfile.ParsePage(b[:(h.More+1)*uint64(w.meta.PageSize)])
 	if err != nil {
-		return fmt.Errorf("page %d: %w", id, err)
+		return notBulk("page %d: %w", id, err)
 	}
 	if p.Leaf() {
 		return visit(&p, int(id)*w.meta.PageSize+contentAt(&p))

@@ -117,13 +117,12 @@ func (db *Database) read(ctx context.Context, req *SurveyRequest) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := snapshot.CheckStructure(ctx, db.Path, f, db.Size); err != nil {
-		return err
+	check := req.CheckBase
+	if check == nil {
+		check = snapshot.CheckStructure
 	}
-	if req.CheckBase != nil {
-		if err := req.CheckBase(ctx, db.Path, f, db.Size); err != nil {
-			return err
-		}
+	if err := check(ctx, db.Path, f, db.Size); err != nil {
+		return err
 	}
 	db.Index, db.Term, db.Revision, db.CompactedRevision = db.facts.RaftIndex, db.facts.RaftTerm, db.facts.Revision, db.facts.CompactedRevision
 	db.ClusterVersion, db.StorageVersion = db.facts.ClusterVersion, db.facts.StorageVersion

@@ -258,8 +258,8 @@ type SurveyRequest struct {
 	Identities []age.Identity
 	// Freshness refuses repositories that hold less than before; may be nil.
 	Freshness *walreplay.Freshness
-	// CheckBase looks at a member's database, of size bytes, beyond its pages; may
-	// be nil. What it finds is a *snapshot.DamagedError.
+	// CheckBase looks at a member's database, of size bytes; where nil, only its pages
+	// are checked. What it finds is a *snapshot.DamagedError.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	// Progress may be nil. It is called from one goroutine; total is 0 where it is
 	// not known.
