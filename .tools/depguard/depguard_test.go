@@ -38,7 +38,7 @@ var imports = []struct {
 	{"snapshot/x", "cmd/x", true}, {"snapshot/x", "schedule", true}, {"snapshot/x", "verify", true}, {"snapshot/x", "restore", true},
 	{"snapshot/x", "walreplay", true}, {"snapshot/x", "walreplay/raftlog", true}, {"snapshot/x", "sinks", false}, {"snapshot/x", "store", false},
 	{"sinks/x", "cmd/x", true}, {"sinks/x", "schedule", true}, {"sinks/x", "verify", true}, {"sinks/x", "restore", true},
-	{"sinks/x", "walreplay", true}, {"sinks/x", "snapshot", true}, {"sinks/x", "store", true}, {"sinks/x", "go.etcd.io/bbolt", true},
+	{"sinks/x", "walreplay", true}, {"sinks/x", "snapshot", true}, {"sinks/x", "store", true}, {"sinks/x", "store/client", true}, {"sinks/x", "store/safedir", false}, {"sinks/x", "go.etcd.io/bbolt", true},
 	{"store/x", "cmd/x", true}, {"store/x", "schedule", true}, {"store/x", "verify", true}, {"store/x", "restore", true},
 	{"store/x", "walreplay", true}, {"store/x", "snapshot", true}, {"store/x", "sinks", true}, {"store/x", "go.etcd.io/bbolt", false},
 	{"cmd/x", "gopkg.in/yaml.v3", true},
