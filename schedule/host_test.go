@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/sinks/codec"
-	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -75,43 +73,35 @@ func TestWatchCertificates(t *testing.T) {
 	})
 }
 
-// A lost identity is found soon after the repository can be reached, and one that
-// is found again ends the problem. What could not be told changes nothing.
-func TestWatchCanary(t *testing.T) {
+// An identity that is lost or replaced while the agent runs is found soon, and one that
+// is found again ends the problem.
+func TestWatchIdentities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost, err := age.GenerateX25519Identity()
+		right, err := age.GenerateX25519Identity()
 		must(t, err)
 		other, err := age.GenerateX25519Identity()
 		must(t, err)
-		sink := memory()
-		session := termOn(t, verifier, sink)
-		session.codec = codec.Options{Recipients: []age.Recipient{lost.Recipient()}}
-		session.identities = []age.Identity{other}
+		file := filepath.Join(t.TempDir(), "identity.txt")
+		must(t, os.WriteFile(file, []byte(right.String()), 0o600))
+		session := termOn(t, verifier, memory())
+		session.cfg.Encryption.Recipients, session.cfg.Encryption.IdentityFiles = []string{right.Recipient().String()}, []string{file}
 		go session.watchHost(t.Context())
-		seen := func(wait time.Duration) error {
-			time.Sleep(wait)
+		found := func(what, text string) {
+			t.Helper()
+			time.Sleep(hostEvery + time.Second)
 			session.mu.Lock()
 			defer session.mu.Unlock()
-			return session.seen.canary
+			if err := session.seen.identities; text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "SECRET")) {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
-		if err := seen(3 * time.Minute); err != nil {
-			t.Errorf("the repository is away: %v", err)
-		}
-		must(t, session.openRepository(t.Context()))
-		if err := seen(hostEvery + time.Second); !errors.Is(err, errUnopened) {
-			t.Errorf("an identity that does not fit: %v", err)
-		}
-		sink.Add(sinktest.Fail(sinktest.Open, 1, errors.New("away")).Of("canary/"))
-		if err := seen(canaryEvery); !errors.Is(err, errUnopened) {
-			t.Errorf("the repository is away: %v", err)
-		}
-		sink.AllFired(t)
-		session.mu.Lock()
-		session.identities = []age.Identity{lost}
-		session.mu.Unlock()
-		if err := seen(canaryEvery + hostEvery); err != nil {
-			t.Errorf("found again: %v", err)
-		}
+		found("it fits", "")
+		must(t, os.WriteFile(file, []byte(other.String()), 0o600))
+		found("another one", "do not open")
+		must(t, os.Remove(file))
+		found("lost", "identity.txt")
+		must(t, os.WriteFile(file, []byte(right.String()), 0o600))
+		found("found again", "")
 	})
 }
 

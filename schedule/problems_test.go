@@ -90,7 +90,9 @@ func troubles(now time.Time) map[string]trouble {
 		"unreadable certificate": {web.KindCertificate, web.Critical, "permission", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Error: "permission denied"})},
 		"expired certificate":    {web.KindCertificate, web.Critical, "expired on 2026-", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(time.Hour)})},
 		"expiring certificate":   {web.KindCertificate, web.Warning, "expires in 9 days", certificate(web.Certificate{Use: "etcd client", Place: "/a.crt", Expires: ago(-9 * 24 * time.Hour)})},
-		"canary":                 {web.KindCanary, web.Critical, "do not open", func(_ *session, _ *web.Status, seen *observations) { seen.canary = errors.New("they do not open it") }},
+		"identities": {web.KindIdentity, web.Critical, "do not open", func(_ *session, _ *web.Status, seen *observations) {
+			seen.identities = errors.New("they do not open it")
+		}},
 		"space": {web.KindSpace, web.Warning, "/spool has 1.0 KiB free, and may need 2.0 KiB", func(_ *session, _ *web.Status, seen *observations) {
 			seen.folders = []folder{{"archive.spool-dir", "/spool", 1024, 2048}}
 		}},
@@ -151,7 +153,7 @@ func TestPromise2Problems(t *testing.T) {
 	}
 	for _, kind := range []string{
 		web.KindCluster, web.KindMember, web.KindRemote, web.KindRepository, web.KindRecoveryPoint, web.KindJob, web.KindLate, web.KindVerify,
-		web.KindUnverified, web.KindDivergent, web.KindCorrupt, web.KindRetention, web.KindCertificate, web.KindCanary, web.KindWriter,
+		web.KindUnverified, web.KindDivergent, web.KindCorrupt, web.KindRetention, web.KindCertificate, web.KindIdentity, web.KindWriter,
 		web.KindSpace, web.KindConfig, web.KindHeartbeat,
 	} {
 		if !kinds[kind] {

@@ -637,8 +637,8 @@ func (f *finder) host(seen observations) {
 			f.add(web.KindSpace, web.Warning, sp.key, fmt.Sprintf("%s has %s free, and may need %s (%s)", sp.dir, humanize.IBytes(uint64(sp.free)), humanize.IBytes(uint64(max(0, sp.need))), sp.key), "make room, or name another folder in "+sp.key)
 		}
 	}
-	if seen.canary != nil {
-		f.add(web.KindCanary, web.Critical, "", seen.canary.Error(), "find the identity that fits encryption.recipients before it is needed: without it no backup can be opened")
+	if seen.identities != nil {
+		f.add(web.KindIdentity, web.Critical, "", seen.identities.Error(), "find the identity that fits encryption.recipients before it is needed: without it no backup can be opened")
 	}
 	if f.heartbeat != nil {
 		if p, bad := f.heartbeat.problem(); bad {

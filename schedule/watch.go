@@ -69,7 +69,7 @@ type observations struct {
 
 	certificates []web.Certificate
 	folders      []folder
-	canary       error
+	identities   error // they do not open what is encrypted to the recipients
 }
 
 // watchCluster asks the members now and then.
@@ -285,19 +285,16 @@ func (t *session) lookAtInventory(ctx context.Context, s **inventory) (err error
 // serversEvery is how often the members' certificates are looked at.
 const serversEvery = time.Hour
 
-// canaryEvery is how often it is looked whether the identities are the right ones.
-const canaryEvery = 15 * time.Minute
-
 // folder is one that the agent writes to.
 type folder struct {
 	key, dir   string
 	free, need int64
 }
 
-// watchHost looks at certificates and space now and then.
+// watchHost looks at certificates, identities and space now and then.
 func (t *session) watchHost(ctx context.Context) {
 	var servers []web.Certificate
-	var serversAt, canaryAt time.Time
+	var serversAt time.Time
 	every(ctx, hostEvery, func() {
 		if client, _, _ := t.opened(); client != nil && time.Since(serversAt) >= serversEvery {
 			servers = servers[:0:0]
@@ -316,13 +313,10 @@ func (t *session) watchHost(ctx context.Context) {
 			}
 			own = append(own, one)
 		}
-		spaces := t.spaces()
+		spaces, identities := t.spaces(), t.cfg.CheckIdentities()
 		t.mu.Lock()
-		t.seen.certificates, t.seen.folders = slices.Concat(own, servers), spaces
+		t.seen.certificates, t.seen.folders, t.seen.identities = slices.Concat(own, servers), spaces, identities
 		t.mu.Unlock()
-		if time.Since(canaryAt) >= canaryEvery && t.lookAtCanary(ctx) {
-			canaryAt = time.Now()
-		}
 	})
 }
 
@@ -349,26 +343,4 @@ func (t *session) spaces() []folder {
 		add("resources.scratch-dir", t.cfg.Resources.ScratchDir, 2*newest.Object.RawSize)
 	}
 	return all
-}
-
-// lookAtCanary finds out whether what is encrypted here can be opened: a lost
-// identity is found before the disaster. It is false where that could not be told.
-func (t *session) lookAtCanary(ctx context.Context) bool {
-	_, repo, _ := t.opened()
-	if len(t.codec.Recipients) == 0 {
-		return true
-	}
-	if repo == nil {
-		return false
-	}
-	err := checkCanary(ctx, repo, t.codec.Recipients, t.identities)
-	found := errors.Is(err, errUnopened) || errors.Is(err, errForeign)
-	if err != nil && !found {
-		// What was known stays: that the repository is away is a problem of its own.
-		return false
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen.canary = err
-	return true
 }

@@ -156,9 +156,6 @@ func (e *examination) known(name string) bool {
 	if name == "requorum.json" || isPrunedName(name) || isKeptName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
 		return true
 	}
-	if _, err := repository.ParseCanaryName(name); err == nil {
-		return true
-	}
 	t, err := repository.ParseTimelineID(folder)
 	if err != nil {
 		return false

@@ -48,7 +48,7 @@ func (c *Config) Check() []error {
 	for _, cert := range c.Certificates() {
 		add(cert.Err)
 	}
-	add(c.checkKeys())
+	add(c.CheckIdentities())
 	_, err = c.Keys()
 	add(err)
 	_, err = c.HeartbeatURL()
@@ -98,20 +98,21 @@ func (f file) check() error {
 	return f.of.fault(f.key, err)
 }
 
-// checkKeys encrypts a few bytes to the recipients, and opens them with the
-// identities.
-func (c *Config) checkKeys() error {
+// CheckIdentities encrypts a few bytes to the recipients and opens them with the
+// identities, whose files are read anew: one that is lost, or the wrong one, is found
+// before the day on which a backup has to be opened with it.
+func (c *Config) CheckIdentities() error {
 	options, err := c.Codec()
 	identities, err2 := c.Identities()
 	if err := errors.Join(err, err2); err != nil || len(options.Recipients) == 0 {
 		return err
 	}
-	canary := make([]byte, 32)
-	rand.Read(canary) // never fails, by its documentation
+	secret := make([]byte, 32)
+	rand.Read(secret) // never fails, by its documentation
 	var closed bytes.Buffer
 	w, err := age.Encrypt(&closed, options.Recipients...)
 	if err == nil {
-		_, err = w.Write(canary)
+		_, err = w.Write(secret)
 	}
 	if err == nil {
 		err = w.Close()
@@ -126,7 +127,7 @@ func (c *Config) checkKeys() error {
 	if err != nil {
 		return c.fault("encryption.identity-files", errors.New("they do not open what is encrypted to encryption.recipients: add the identity of one of these recipients"))
 	}
-	if opened, err := io.ReadAll(r); err != nil || !bytes.Equal(opened, canary) {
+	if opened, err := io.ReadAll(r); err != nil || !bytes.Equal(opened, secret) {
 		return c.fault("encryption.identity-files", fmt.Errorf("what was encrypted came back different (%w)", err))
 	}
 	return nil

@@ -166,7 +166,7 @@ func kinds() []string {
 	own := []string{
 		KindCluster, KindMember, KindRemote, KindRepository, KindRecoveryPoint, KindJob,
 		KindLate, KindVerify, KindUnverified, KindDivergent, KindCorrupt,
-		KindRetention, KindCertificate, KindCanary, KindWriter, KindSpace,
+		KindRetention, KindCertificate, KindIdentity, KindWriter, KindSpace,
 		KindConfig, KindHeartbeat,
 	}
 	for _, a := range archive.Alarms() {

@@ -182,7 +182,7 @@ const (
 	KindCorrupt       = "corrupt"        // etcd's own corruption alarm
 	KindRetention     = "retention"      // what should go cannot
 	KindCertificate   = "certificate"    // one expires soon, or has
-	KindCanary        = "canary"         // an identity does not open what the recipients close
+	KindIdentity      = "identity"       // the identities do not open what the recipients close
 	KindWriter        = "no-writer"      // nobody writes the archive
 	KindSpace         = "space"          // the scratch or spool folder runs full
 	KindConfig        = "config"         // a reload was refused; the old configuration goes on

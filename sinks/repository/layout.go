@@ -15,7 +15,6 @@
 //	<timeline>/gaps/<first>-<last>.json        entries that nobody can archive any more
 //	<timeline>/superseded.json                 the timeline has ended (superseded-2.json: again)
 //	verdicts/<run>_<level>_<outcome>_….json     what a verification found of a backup or a log
-//	canary/<fingerprint>.age                   shows whether an identity is still the right one
 //	pruned/<timeline>/<backup>.json            the backup was pruned
 //	claims/<job>/<slot>/<attempt>.json         somebody set out to do a job
 //	runner/<number>.json                       a heartbeat of the agent that runs the jobs
