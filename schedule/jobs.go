@@ -268,10 +268,6 @@ func pruned(r retention.Result) string {
 	return text
 }
 
-// merging is the holder's name of all agents: which of them does the job is
-// decided already.
-const merging = "agents"
-
 // merge makes large log segments of small ones, in every timeline.
 func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 	_, repo, _ := t.opened()
@@ -286,7 +282,7 @@ func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 		m := t.mergers[id]
 		if m == nil {
 			m = segment.NewMerger(segment.MergeConfig{
-				Repo: repo, Timeline: id, Holder: merging, Identities: t.identities, Codec: t.codec, Tool: t.Tool, Logger: t.Logger,
+				Repo: repo, Timeline: id, Identities: t.identities, Codec: t.codec, Tool: t.Tool, Logger: t.Logger,
 			})
 			t.mergers[id] = m
 		}
@@ -302,7 +298,7 @@ func (t *session) merge(ctx context.Context, _ *job.Task) (job.Result, error) {
 			continue
 		}
 		if r.Denied != nil {
-			return job.Result{}, job.Final(fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0, <timeline>/marks and claims, see docs/s3.md", r.Denied))
+			return job.Result{}, job.Final(fmt.Errorf("merged segments cannot replace the small ones, so the repository grows: %w; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied))
 		}
 	}
 	if len(errs) > 0 {

@@ -60,10 +60,7 @@ func newWorld(t *testing.T, s sinks.Sink, recipients ...age.Recipient) *world {
 	for _, index := range []uint64{35, 50} {
 		w.mark(index, termOf(index), time.Duration(index)*time.Minute)
 	}
-	_, won, err := repo.Claimant("merge", "m1", time.Minute).Try(t.Context(), worldTimeline.String()+"-20260102", "")
-	if err != nil || !won {
-		t.Fatal(won, err)
-	}
+	w.must(repo.WriteClaim(t.Context(), repository.Claim{Job: "merge", Slot: "20260102T010000Z", Attempt: 1, Holder: "m1", Created: worldStart}))
 	return w
 }
 

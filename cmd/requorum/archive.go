@@ -413,8 +413,8 @@ func (m *merging) run(ctx context.Context) {
 // step merges what is due now.
 func (m *merging) step(ctx context.Context) error {
 	state := m.archiver.State()
-	if state.Timeline == (repository.TimelineID{}) {
-		return nil // it has not found it yet
+	if state.Role != archive.Writer {
+		return nil // another archiver does it, or nobody writes now
 	}
 	if m.merger == nil || m.timeline != state.Timeline {
 		repo, err := repository.Open(ctx, m.config.Sink)
@@ -423,7 +423,7 @@ func (m *merging) step(ctx context.Context) error {
 		}
 		m.timeline = state.Timeline
 		m.merger = segment.NewMerger(segment.MergeConfig{
-			Repo: repo, Timeline: m.timeline, Holder: state.Member, Identities: m.keys,
+			Repo: repo, Timeline: m.timeline, Identities: m.keys,
 			Codec: m.config.Codec, Tool: m.config.Tool, Logger: m.logger(),
 		})
 	}
@@ -433,7 +433,7 @@ func (m *merging) step(ctx context.Context) error {
 	}
 	if r.Denied != nil && !m.toldDenied {
 		m.toldDenied = true
-		m.report.note(fmt.Sprintf("merged segments cannot replace the small ones, so the repository grows: %v; allow deleting below <timeline>/l0 and claims, see docs/s3.md", r.Denied))
+		m.report.note(fmt.Sprintf("merged segments cannot replace the small ones, so the repository grows: %v; allow deleting below <timeline>/l0 and <timeline>/marks, see docs/s3.md", r.Denied))
 	}
 	return err
 }

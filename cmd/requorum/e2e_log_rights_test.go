@@ -141,7 +141,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 		stored[kind] = o.Name
 	}
 	timeline, _, _ := strings.Cut(stored["/l0/"], "/")
-	for _, made := range []string{timeline + "/l1/x", timeline + "/l2/x", timeline + "/marks/x", "claims/merge/x/1", "scratch/x"} {
+	for _, made := range []string{timeline + "/l1/x", timeline + "/l2/x", timeline + "/marks/x", "scratch/x"} {
 		if _, err := sinks.Put(t.Context(), sink, made, []byte("x"), sinks.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@ package segment
 //  5. Of alive marks that tell the same (a member was still at an index) the
 //     first and the last stay, and those with a checkpoint hash.
 //  6. It may be killed at any point and run any number of times, by any number
-//     of hosts at once. One of them works; that is thrift, not safety.
+//     of hosts at once. That one of them does, the lease of an agent's jobs and
+//     the role of an archiver see to; that is thrift, not safety.
 
 import (
 	"context"
@@ -28,7 +29,6 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -39,26 +39,16 @@ const (
 	keep = 24 * time.Hour
 	// DefaultMergeEvery is how often Merge is worth calling: each call lists the log.
 	DefaultMergeEvery = time.Hour
-	// patience is for how long another host may leave the work undone
-	// before this one takes it over: it calls as often as this one.
-	patience = 90 * time.Minute
 
 	// settle keeps merging away from what archivers may still be at: they give
 	// up a segment 60 seconds after it was cut.
 	settle = 5 * time.Minute
-	// claimsKept is how long claims stay to be looked at.
-	claimsKept = 7 * 24 * time.Hour
-	// job is the name under which hosts compete.
-	job = "merge"
 )
 
 // MergeConfig says what to merge, and how.
 type MergeConfig struct {
 	Repo     *repository.Repository
 	Timeline repository.TimelineID
-	// Holder is this host's name among those that merge: the same after a
-	// restart, and no other's.
-	Holder string
 	// Identities open encrypted segments.
 	Identities []age.Identity
 	// Codec is for the merged segments. Where sources are encrypted it must have
@@ -74,7 +64,7 @@ type MergeConfig struct {
 
 // MergeReport is what one call did.
 type MergeReport struct {
-	// Worked says that there was something to do and that it was this host's.
+	// Worked says that there was something to do.
 	Worked  bool
 	Merged  []Header // what was stored
 	Sources int      // how many segments it was made of
@@ -107,11 +97,10 @@ func (e *NoIdentityError) Unwrap() error { return e.Err }
 // seen, to read it once only; nothing depends on that memory.
 type Merger struct {
 	MergeConfig
-	claimant *repository.Claimant
-	headers  map[string]*item
-	locked   map[string]time.Time // since when it is known, by this host's clock
-	unheld   map[string]time.Time // what names alone call superseded; since when it is known
-	hashed   map[string]bool      // alive marks with a checkpoint hash
+	headers map[string]*item
+	locked  map[string]time.Time // since when it is known, by this host's clock
+	unheld  map[string]time.Time // what names alone call superseded; since when it is known
+	hashed  map[string]bool      // alive marks with a checkpoint hash
 }
 
 // NewMerger makes a Merger. It reads nothing yet.
@@ -122,10 +111,10 @@ func NewMerger(c MergeConfig) *Merger {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Merger{MergeConfig: c, claimant: c.Repo.Claimant(job, c.Holder, patience), headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, hashed: map[string]bool{}}
+	return &Merger{MergeConfig: c, headers: map[string]*item{}, locked: map[string]time.Time{}, unheld: map[string]time.Time{}, hashed: map[string]bool{}}
 }
 
-// Merge does what is due now, if it is this host's. It returns what it did
+// Merge does what is due now. It returns what it did
 // also with an error. A *NoIdentityError stays until the configuration
 // changes; other errors may pass.
 func (m *Merger) Merge(ctx context.Context) (MergeReport, error) {
@@ -135,16 +124,8 @@ func (m *Merger) Merge(ctx context.Context) (MergeReport, error) {
 		return r, err
 	}
 	m.forget(all)
-	due := m.due(all)
-	if due == "" {
+	if !m.due(all) {
 		return r, nil
-	}
-	// A slot a day, by the sink's clock: whoever got it works until the next,
-	// and what a host that is gone for good had claimed is free again then.
-	slot := fmt.Sprintf("%s-%s", m.Timeline, all.now.UTC().Format("20060102"))
-	_, held, err := m.claimant.Try(ctx, slot, due)
-	if err != nil || !held {
-		return r, err
 	}
 	r.Worked = true
 	for _, rule := range rules {
@@ -155,16 +136,7 @@ func (m *Merger) Merge(ctx context.Context) (MergeReport, error) {
 	if err := m.removeSuperseded(ctx, all, &r); err != nil {
 		return r, err
 	}
-	if err := m.removeRepeated(ctx, all, &r); err != nil {
-		return r, err
-	}
-	err = m.Repo.RemoveClaims(ctx, job, func(s string, claim sinks.Object) bool {
-		return s != slot && all.now.Sub(claim.ModTime) > claimsKept
-	})
-	if errors.Is(err, sinks.ErrDenied) {
-		r.Denied, err = err, nil
-	}
-	return r, err
+	return r, m.removeRepeated(ctx, all, &r)
 }
 
 // cannotRead turns the codec's refusal into what it means here.

@@ -87,8 +87,8 @@ func (a *archive) run(first uint64, n int, every time.Duration) (next uint64) {
 	return first
 }
 
-func (a *archive) merger(holder string) *segment.Merger {
-	return segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Holder: holder, Codec: a.codec, Tool: "test", Target: 64 << 10})
+func (a *archive) merger() *segment.Merger {
+	return segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Codec: a.codec, Tool: "test", Target: 64 << 10})
 }
 
 func (a *archive) merge(m *segment.Merger) segment.MergeReport {

@@ -3,7 +3,6 @@ package segment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sort"
 	"sync"
@@ -121,22 +120,12 @@ func (l *listing) holders(level int, first, last uint64) []repository.Segment {
 	return found
 }
 
-// due describes the work that there is, or may be as far as names tell; empty
-// where there is none. It is the same text for as long as nobody has done any
-// of it.
-func (m *Merger) due(l *listing) string {
-	for _, r := range rules {
-		if sources := l.sources(r); len(sources) > 0 && m.mayBeDue(l, r, sources) {
-			return fmt.Sprintf("level %d from %d, %d segments", r.level, sources[0].First, len(sources))
-		}
-	}
-	if gone := l.superseded(); len(gone) > 0 {
-		return fmt.Sprintf("superseded: %d from %s", len(gone), gone[0].segment)
-	}
-	if again := m.repeated(l); len(again) >= enoughMarks {
-		return fmt.Sprintf("marks: %d from %s", len(again), again[0])
-	}
-	return ""
+// due reports whether there is work, or may be as far as names tell.
+func (m *Merger) due(l *listing) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		sources := l.sources(r)
+		return len(sources) > 0 && m.mayBeDue(l, r, sources)
+	}) || len(l.superseded()) > 0 || len(m.repeated(l)) >= enoughMarks
 }
 
 // mayBeDue goes by headers where all of them were read before, so that what

@@ -77,7 +77,7 @@ func TestPromise1MergedIsReadBack(t *testing.T) {
 		a := newArchive(t)
 		a.run(1, 70, time.Minute)
 		stored := a.rival(func(*segment.Batch) {}, true)
-		m := a.merger("a")
+		m := a.merger()
 		r := a.merge(m)
 		if len(r.Merged) != 0 || len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0].Error(), *stored) {
 			t.Fatalf("%+v", r)
@@ -105,7 +105,7 @@ func TestPromise6MergedNameOfAnotherHistory(t *testing.T) {
 		} {
 			stored := a.rival(change, false)
 			var fork *segment.ForkError
-			r, err := a.merger("a").Merge(t.Context())
+			r, err := a.merger().Merge(t.Context())
 			if !errors.As(err, &fork) || len(r.Merged) != 0 || !slices.Contains(fork.Objects[:], *stored) {
 				t.Errorf("%s: %+v, %v", what, r, err)
 			}
@@ -141,7 +141,7 @@ func TestPromise2NamesReplaceNothing(t *testing.T) {
 				a.put(h.Name(), object)
 				time.Sleep(25 * time.Hour)
 				a.run(next, 1, 0)
-				r := a.merge(a.merger("a"))
+				r := a.merge(a.merger())
 				kept := a.level(0)
 				for i := uint64(1); i < next; i += 10 {
 					name := repository.SegmentName{Timeline: timeline, First: i}.String()
@@ -175,7 +175,7 @@ func TestPromise2LateSourceStaysADay(t *testing.T) {
 		time.Sleep(36 * time.Hour)
 		a.put(late, data)
 		stored := time.Now()
-		m := a.merger("a")
+		m := a.merger()
 		for range 30 {
 			time.Sleep(time.Hour)
 			next = a.run(next, 1, 0)
@@ -197,7 +197,7 @@ func TestPromise2AgesAreTheSinksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
 		next := a.run(1, 70, time.Minute)
-		m := a.merger("a")
+		m := a.merger()
 		if r := a.merge(m); len(r.Merged) != 1 {
 			t.Fatalf("%+v", r)
 		}
@@ -219,7 +219,7 @@ func TestPromise2TheEndStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
 		next := a.run(1, 70, time.Minute)
-		m := a.merger("a")
+		m := a.merger()
 		for day := range 4 {
 			time.Sleep(25 * time.Hour)
 			// The sink's clock is known by a mark of the quiet cluster.
@@ -257,7 +257,7 @@ func TestPromise6MergedKeepsBreaks(t *testing.T) {
 				a.run(1, 35, time.Minute)
 				breaks(a)
 				a.run(351, 70, time.Minute)
-				r := a.merge(a.merger("a"))
+				r := a.merge(a.merger())
 				if len(r.Merged) != 2 || r.Merged[0].LastIndex != 350 || r.Merged[1].FirstIndex != 351 || len(r.Damaged) != 0 {
 					t.Fatalf("merged %v, damaged %v", a.level(1), r.Damaged)
 				}
@@ -310,7 +310,7 @@ func TestPromise2RenewedSource(t *testing.T) {
 				a.run(1, 40, time.Minute)
 				a.chainStart = true // merged up to here at first; what follows is read, and waits
 				a.run(401, 30, time.Minute)
-				a.m = a.merger("a")
+				a.m = a.merger()
 				if r := a.merge(a.m); len(r.Merged) != 1 || r.Merged[0].LastIndex != 400 {
 					t.Fatalf("merged %v", a.level(1))
 				}
@@ -337,7 +337,7 @@ func TestPromise3WhatIsNewSettlesFirst(t *testing.T) {
 		for i := range uint64(40) {
 			a.write(entriesOf(1+10*i, 10, 1000)...)
 		}
-		m := segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Holder: "a", Tool: "test", Target: 4 << 10})
+		m := segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Tool: "test", Target: 4 << 10})
 		for range 4 {
 			time.Sleep(time.Minute)
 			a.write(entriesOf(a.entries[len(a.entries)-1].Index+1, 1, 10)...)
@@ -350,38 +350,6 @@ func TestPromise3WhatIsNewSettlesFirst(t *testing.T) {
 		if r := a.merge(m); len(r.Merged) == 0 {
 			t.Fatal("not merged when it had settled")
 		}
-		a.check()
-	})
-}
-
-// Design, Claims: while a host has the work, and may be at it, no other begins it;
-// one that makes no progress is passed by after its patience.
-func TestPromise6OneHostHasTheWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newArchive(t)
-		next := a.run(1, 70, time.Minute)
-		// The first one is killed at its first call behind the claim.
-		a.sink.rival = func(name string) {
-			if strings.HasPrefix(name, "claims/") {
-				a.sink.failAt = 1
-			}
-		}
-		if _, err := a.merger("a").Merge(t.Context()); !errors.Is(err, errKilled) {
-			t.Fatalf("it was not killed: %v", err)
-		}
-		a.sink.failAt, a.sink.fired, a.sink.rival = 0, false, nil
-		b := a.merger("b")
-		for range 3 { // within the patience, of 90 minutes
-			if r := a.merge(b); r.Worked {
-				t.Fatal("two hosts work")
-			}
-			time.Sleep(29 * time.Minute)
-		}
-		time.Sleep(10 * time.Minute)
-		if r := a.merge(b); !r.Worked || len(r.Merged) == 0 {
-			t.Fatalf("nobody went on: %+v", r)
-		}
-		a.run(next, 1, 0)
 		a.check()
 	})
 }

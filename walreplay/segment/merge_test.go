@@ -25,7 +25,7 @@ import (
 func TestPromise1MergeByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		next := a.run(1, 20, time.Minute)
 		if r := a.merge(m); r.Worked || len(a.level(1)) != 0 {
 			t.Fatalf("merged too early: %+v", r)
@@ -60,12 +60,12 @@ func TestMergeBySize(t *testing.T) {
 		}
 		time.Sleep(6 * time.Minute)
 		a.run(401, 2, time.Second)
-		m := segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Holder: "a", Tool: "test", Target: 4 << 10})
+		m := segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Tool: "test", Target: 4 << 10})
 		r := a.merge(m)
 		if len(r.Merged) == 0 {
 			t.Fatal("nothing was merged")
 		}
-		m = segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Holder: "a", Tool: "test", Target: 64 << 10})
+		m = segment.NewMerger(segment.MergeConfig{Repo: a.repo, Timeline: timeline, Tool: "test", Target: 64 << 10})
 		r = a.merge(m)
 		for _, h := range r.Merged {
 			if h.Object.RawSize > 64<<10 {
@@ -81,7 +81,7 @@ func TestMergeBySize(t *testing.T) {
 func TestPromise2And3KeepForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		a.run(1, 70, time.Minute)
 		if r := a.merge(m); len(r.Merged) != 1 {
 			t.Fatalf("%+v", r)
@@ -111,7 +111,7 @@ func TestPromise2And3KeepForADay(t *testing.T) {
 func TestPromise2DamagedMergedObjectReplacesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		a.run(1, 70, time.Minute)
 		name := a.merge(m).Merged[0].Name()
 		flip(t, a, name)
@@ -132,7 +132,7 @@ func TestMergeAroundDamage(t *testing.T) {
 		a.run(1, 70, time.Minute)
 		name := repository.SegmentName{Timeline: timeline, First: 101}.String()
 		flip(t, a, name)
-		r := a.merge(a.merger("a"))
+		r := a.merge(a.merger())
 		if len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0].Error(), name) {
 			t.Fatalf("damage %v", r.Damaged)
 		}
@@ -165,7 +165,7 @@ func flip(t *testing.T, a *archive, name string) {
 func TestPromise4Boundaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		a.run(1, 10, time.Minute) // 1 to 100
 		left := a.sum
 		a.chainStart = true
@@ -208,7 +208,7 @@ func headers(t *testing.T, a *archive) []segment.Header {
 func TestHigherLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		next, every := uint64(1), time.Hour
 		if testing.Short() {
 			every = 4 * time.Hour
@@ -240,12 +240,12 @@ func TestPromise6KilledAnywhere(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArchive(t)
 			next := a.run(1, n, every)
-			a.merge(a.merger("before"))
+			a.merge(a.merger())
 			time.Sleep(25 * time.Hour)
 			next = a.run(next, n, every)
 
 			a.sink.failAt = at
-			_, err := a.merger("victim").Merge(t.Context())
+			_, err := a.merger().Merge(t.Context())
 			if !a.sink.fired {
 				done = true
 			} else if !errors.Is(err, errKilled) {
@@ -254,9 +254,9 @@ func TestPromise6KilledAnywhere(t *testing.T) {
 			a.sink.failAt, a.sink.fired = 0, false
 			a.check()
 			// The victim comes back after a restart, and so do others.
-			a.merge(a.merger("victim"))
+			a.merge(a.merger())
 			a.check()
-			other := a.merger("other")
+			other := a.merger()
 			for range 4 {
 				time.Sleep(time.Hour)
 				next = a.run(next, 1, 0)
@@ -292,13 +292,13 @@ func TestMergeEncrypted(t *testing.T) {
 		a.codec.Recipients = []age.Recipient{id.Recipient()}
 		a.run(1, 70, time.Minute)
 		var missing *segment.NoIdentityError
-		if _, err := a.merger("a").Merge(t.Context()); !errors.As(err, &missing) {
+		if _, err := a.merger().Merge(t.Context()); !errors.As(err, &missing) {
 			t.Fatalf("got %v, want a *NoIdentityError", err)
 		}
 		if len(a.level(1)) != 0 {
 			t.Fatal("merged without an identity")
 		}
-		c := segment.MergeConfig{Repo: a.repo, Timeline: timeline, Holder: "a", Identities: []age.Identity{id}}
+		c := segment.MergeConfig{Repo: a.repo, Timeline: timeline, Identities: []age.Identity{id}}
 		if _, err := segment.NewMerger(c).Merge(t.Context()); err == nil || !strings.Contains(err.Error(), "recipients") {
 			t.Fatalf("encrypted entries were to be stored in plain text: %v", err)
 		}
@@ -316,7 +316,7 @@ func TestMergeEncrypted(t *testing.T) {
 func TestLockedAndDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		next := a.run(1, 70, time.Minute)
 		a.merge(m)
 		time.Sleep(25 * time.Hour)
@@ -348,7 +348,7 @@ func TestLockedAndDenied(t *testing.T) {
 func TestPromise5Marks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArchive(t)
-		m := a.merger("a")
+		m := a.merger()
 		a.run(1, 2, time.Second)
 		put := func(index, member uint64, stamp *segment.CheckpointHash) {
 			mark := raftlog.Mark{Index: index, Term: 2, Time: time.Now(), Member: member}
@@ -415,7 +415,7 @@ func TestMergeAgainstModel(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			a := newArchive(t)
-			hosts := []*segment.Merger{a.merger("a"), a.merger("b")}
+			hosts := []*segment.Merger{a.merger(), a.merger()}
 			next := uint64(1)
 			for range 150 {
 				switch rng.IntN(12) {
