@@ -3,7 +3,6 @@ package schedule
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -232,30 +231,22 @@ func parseArguments(name string, args json.RawMessage) (arguments, error) {
 
 // prune deletes what retention does not keep.
 func (t *session) prune(ctx context.Context, _ *job.Task) (job.Result, error) {
-	t.mu.Lock()
-	runner := t.runner
-	t.mu.Unlock()
-	// First: what jobs leave behind goes although retention may refuse to.
-	swept := runner.Sweep(ctx, keepResults)
 	_, repo, _ := t.opened()
 	now := time.Now()
 	inventory, err := retention.Read(ctx, repo, now)
 	if err != nil {
-		return job.Result{}, errors.Join(err, swept)
+		return job.Result{}, err
 	}
 	plan := retention.NewPlan(inventory, t.cfg.Policy(), now)
 	if plan.Refused != "" {
-		return job.Result{}, errors.Join(fmt.Errorf("nothing was pruned: %s", plan.Refused), swept)
+		return job.Result{}, fmt.Errorf("nothing was pruned: %s", plan.Refused)
 	}
 	done, err := retention.Execute(ctx, repo, plan, retention.Options{Logger: t.Logger})
-	if err = errors.Join(err, swept); err != nil {
+	if err != nil {
 		return job.Result{}, err
 	}
 	return job.Result{Text: pruned(done)}, nil
 }
-
-// keepResults is how long results of jobs are kept.
-const keepResults = 35 * 24 * time.Hour
 
 func pruned(r retention.Result) string {
 	if r.Backups+r.Objects+r.Segments+r.Swept == 0 {

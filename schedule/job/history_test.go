@@ -2,8 +2,6 @@ package job
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,75 +130,6 @@ func TestHistoryOfYears(t *testing.T) {
 			if got := h.lists.Load() - before; got != want {
 				t.Errorf("round %d: %d lists, want %d", i, got, want)
 			}
-		}
-	})
-}
-
-// What is old goes, by the repository's clock: never a job's newest success, its
-// newest failure, or the newest slot of its schedule, nor what others claimed.
-func TestSweep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, repo := newRepo(t)
-		claim := func(job, slot string) {
-			ok(t, repo.WriteClaim(t.Context(), repository.Claim{Job: job, Slot: slot, Attempt: 1, Holder: "x"}))
-		}
-		for n := range 10 {
-			claim("full", day(n))
-			write(t, repo, "full", day(n), n != 3 && n != 9)
-		}
-		write(t, repo, "full", day(10)+"-demand-3f9a2c", false)
-		claim("full", day(11)) // never done
-		if _, won, err := repo.Claimant("merge", "m1", time.Minute).Try(t.Context(), "0123456789abcdef-1-19990101", ""); err != nil || !won {
-			t.Fatal(won, err)
-		}
-		for n := range uint64(3) {
-			ok(t, repo.WriteLease(t.Context(), repository.Lease{Number: n + 1}))
-			time.Sleep(leaseKept - time.Hour)
-		}
-		b := historyOf(t, m)
-		if err := b.Sweep(t.Context(), time.Hour); err == nil {
-			t.Error("results went while others may still come late")
-		}
-		ok(t, b.Sweep(t.Context(), MinimumKeep))
-		if got := len(names(t, m, "jobs/")); got != 14 {
-			t.Fatalf("%d results and failures are left before their time", got)
-		}
-		time.Sleep(MinimumKeep + time.Hour)
-		claim("full", day(366))
-		write(t, repo, "full", day(366)+"-demand-3f9a2d", true) // keeps no slot of the schedule
-		ok(t, b.Sweep(t.Context(), MinimumKeep))
-		want := []string{day(10) + "-demand-3f9a2c.failed-1.json", day(10) + "-demand-3f9a2c.json", day(366) + "-demand-3f9a2d.json", day(9) + ".failed-1.json", day(9) + ".json"}
-		slices.Sort(want)
-		if got := names(t, m, "jobs/full/"); !slices.Equal(got, want) {
-			t.Errorf("left of results: %v, want %v", got, want)
-		}
-		want = []string{"full/" + day(366) + "/1.json", "merge/0123456789abcdef-1-19990101/1.json"}
-		if got := names(t, m, "claims/"); !slices.Equal(got, want) {
-			t.Errorf("left of claims: %v, want %v", got, want)
-		}
-		if got := names(t, m, "runner/"); !slices.Equal(got, []string{"0000000000000002.json", "0000000000000003.json"}) {
-			t.Errorf("left of the lease: %v", got)
-		}
-	})
-}
-
-// Locked objects are left for later; a right that is missing is said.
-func TestSweepRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, repo := newRepo(t)
-		for n := range 3 {
-			write(t, repo, "full", day(n), true)
-		}
-		time.Sleep(MinimumKeep + time.Hour)
-		write(t, repo, "full", day(300), true)
-		for _, fault := range []error{sinks.ErrLocked, sinks.ErrDenied} {
-			b := historyOf(t, sinktest.NewFaulty(m, sinktest.Fail(sinktest.Delete, 1, fmt.Errorf("delete: %w", fault))))
-			if err := b.Sweep(t.Context(), MinimumKeep); errors.Is(fault, sinks.ErrDenied) != errors.Is(err, sinks.ErrDenied) {
-				t.Errorf("%v: %v", fault, err)
-			}
-		}
-		if got := names(t, m, "jobs/full/"); len(got) != 2 {
-			t.Errorf("left: %v", got)
 		}
 	})
 }

@@ -33,7 +33,7 @@ type Result struct {
 	Segments  int   `json:"segments"`
 	Marks     int   `json:"marks"`
 	Gaps      int   `json:"gaps"`
-	Swept     int   `json:"swept"` // verdicts, records, claims and scratch objects
+	Swept     int   `json:"swept"` // verdicts, records, claims, results of jobs, heartbeats and scratch objects
 	BytesGone int64 `json:"bytes"` // that are free now
 	// Locked is how many objects could not go yet.
 	Locked int `json:"locked"`

@@ -21,8 +21,9 @@ type Inventory struct {
 	// Verdicts are the oldest first; Sound says that all could be read.
 	Verdicts []Verdict
 	Sound    bool
-	// Claims and Scratch are objects of use for a short time only.
-	Claims, Scratch []sinks.Object
+	// Claims, Results (of jobs), Heartbeats (of the agents' lease) and Scratch are
+	// objects of use for some time only, each in the order of names.
+	Claims, Results, Heartbeats, Scratch []sinks.Object
 }
 
 // Timeline is one history.

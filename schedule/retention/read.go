@@ -115,6 +115,10 @@ func (r *reading) sort(o sinks.Object) {
 	switch folder {
 	case "claims":
 		r.inv.Claims = append(r.inv.Claims, o)
+	case "jobs":
+		r.inv.Results = append(r.inv.Results, o)
+	case "runner":
+		r.inv.Heartbeats = append(r.inv.Heartbeats, o)
 	case "scratch":
 		r.inv.Scratch = append(r.inv.Scratch, o)
 	case "verdicts":
