@@ -2,17 +2,14 @@ package schedule
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/requorum/requorum/schedule/config"
@@ -37,8 +34,6 @@ const (
 	// pingAnswer is how much of an answer is read, so that the connection can be
 	// used again.
 	pingAnswer = 64 << 10
-	// pingRedirects within the host.
-	pingRedirects = 3
 )
 
 // heartbeat pings, in the convention of healthchecks, a service that raises the
@@ -48,7 +43,7 @@ const (
 //     status is of a moment ago and has no critical problem. An agent that stands
 //     by, that hangs or that is gone sends none.
 //  2. The URL is a secret: no error, log line or problem has a part of it, and no
-//     redirect takes what is sent to another host.
+//     redirect is followed.
 type heartbeat struct {
 	url    *url.URL
 	config config.Heartbeat
@@ -73,7 +68,7 @@ func newHeartbeat(to string, c config.Heartbeat, logger *slog.Logger, status fun
 	if err != nil {
 		return nil, errURL // the parser's own error has the URL
 	}
-	return &heartbeat{url: u, config: c, client: &http.Client{CheckRedirect: checkRedirect}, logger: logger, status: status}, nil
+	return &heartbeat{url: u, config: c, client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, logger: logger, status: status}, nil
 }
 
 var errURL = errors.New("the heartbeat's URL (which is not shown, since it is a secret) is none: write it as https://HOST/PATH")
@@ -189,29 +184,6 @@ func short(text string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// What a redirect must not do.
-var (
-	errOtherHost = errors.New("it redirects to another host, which is not followed: set the URL that it leads to")
-	errDowngrade = errors.New("it redirects from https to http, which is not followed")
-	errMethod    = errors.New("it redirects and drops what was posted: set the URL that it leads to")
-	errRedirects = errors.New("it redirects again and again")
-)
-
-func checkRedirect(next *http.Request, via []*http.Request) error {
-	first := via[0]
-	switch {
-	case next.URL.Host != first.URL.Host:
-		return errOtherHost
-	case first.URL.Scheme == "https" && next.URL.Scheme != "https":
-		return errDowngrade
-	case next.Method != first.Method:
-		return errMethod
-	case len(via) > pingRedirects:
-		return errRedirects
-	}
-	return nil
-}
-
 // post sends a text to u and returns when the receiver answered 2xx.
 func (h *heartbeat) post(ctx context.Context, u *url.URL, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout.Std())
@@ -230,43 +202,24 @@ func (h *heartbeat) post(ctx context.Context, u *url.URL, text string) error {
 	if _, err := io.CopyN(io.Discard, resp.Body, pingAnswer); err != nil && err != io.EOF {
 		return h.reason(err)
 	}
+	if resp.StatusCode/100 == 3 {
+		return fmt.Errorf("it answers %d %s, and redirects are not followed: set the URL that it leads to", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("it answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return nil
 }
 
-// reason says why a request failed, in words of our own: the library's have the
-// URL, the host or the address.
+// reason says why a request failed, without the URL that the client's errors begin with,
+// and without the host that those of the network name.
 func (h *heartbeat) reason(err error) error {
-	var (
-		dns         *net.DNSError
-		errno       syscall.Errno
-		certificate *tls.CertificateVerificationError
-		record      tls.RecordHeaderError
-		netErr      net.Error
-	)
-	for _, redirect := range []error{errOtherHost, errDowngrade, errMethod, errRedirects} {
-		if errors.Is(err, redirect) {
-			return redirect
-		}
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		return context.Canceled
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		return fmt.Errorf("no answer within %s", h.config.Timeout)
-	case errors.As(err, &dns):
-		return errors.New("its host's name cannot be resolved")
-	case errors.As(err, &certificate):
-		return errors.New("its certificate is not accepted")
-	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return errors.New("it does not speak TLS: is https right?")
-	case errors.As(err, &errno):
-		return fmt.Errorf("the connection fails: %w", errno)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it closed the connection")
-	default:
-		return errors.New("the request fails, for a reason that would show the URL")
 	}
+	return errors.New(strings.ReplaceAll(err.Error(), h.url.Hostname(), "its host"))
 }
