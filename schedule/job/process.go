@@ -37,8 +37,7 @@ import (
 //     It is killed where that takes longer than the grace time.
 //  3. Its memory stays below the limit: what it writes to, beside files that it
 //     maps. Go's collector works harder from 90 % on; beyond the limit the child
-//     dies, and the error is a *MemoryError. Where its crash does not say that it was
-//     memory, and it ended as one does for want of it, the error says "perhaps".
+//     dies, and the error says so: "perhaps", where its crash does not tell.
 //  4. However it ends, RunProcess says how, in one line of bounded length: what a crash
 //     wrote first is in it, its traces are not.
 //
@@ -73,9 +72,9 @@ type order struct {
 // RunProcess starts the child, and returns the result of its work once it has ended.
 // onProgress may be nil; it is called by one goroutine at a time.
 //
-// The error is a *MemoryError where the limit was too low, a *CrashError where the
-// child ended without an answer, the work's own as text where that failed, and ctx's
-// cause where ctx ended first. A result that came in spite of that is returned.
+// The error names job-memory where the limit was too low or may have been, how the
+// child ended where it gave no answer, the work's own as text where that failed, and is
+// ctx's cause where ctx ended first. A result that came in spite of that is returned.
 func RunProcess(ctx context.Context, c Command, request any, onProgress func(phase string, done, total int64), memory int64) (json.RawMessage, error) {
 	line, err := orderLine(request, memory)
 	if err != nil {
@@ -110,13 +109,10 @@ func RunProcess(ctx context.Context, c Command, request any, onProgress func(pha
 		_, _ = stdin.Write(line)
 	}()
 	ended := cmd.Wait()
-	result, err := outcome(ctx, said, wrote, memory, ended, diedOf(cmd.ProcessState))
-	var short *MemoryError
-	var crash *CrashError
-	if c.Logger != nil && wrote.String() != "" && (errors.As(err, &short) || errors.As(err, &crash)) {
+	if c.Logger != nil && ended != nil && wrote.String() != "" {
 		c.Logger.Debug("what a job's process wrote before it crashed", "stderr", wrote.String())
 	}
-	return result, err
+	return outcome(ctx, said, wrote, memory, ended)
 }
 
 func orderLine(request any, memory int64) ([]byte, error) {
@@ -253,7 +249,6 @@ type keeper struct {
 	rest    []byte // of a line that has no end yet
 	crashed bool
 	memory  bool // what it says is that memory could not be had
-	suspect bool // it ended as one does, among others, whose memory could not be had
 }
 
 // Write takes a part. It never fails.
@@ -280,11 +275,6 @@ var crashes = []string{"fatal error: ", "panic: ", "runtime: ", "runtime/cgo: ",
 // shortages are in lines about memory that could not be had.
 var shortages = []string{"out of memory", "cannot allocate", "pthread_create failed"}
 
-// suspects begin lines of a crash that a want of memory can cause: Go's runtime and
-// C's library do not always look whether they got what they asked for. A fault in
-// our own code begins with "panic: ", also where a signal stands behind it.
-var suspects = []string{"SIGSEGV", "SIGABRT", "SIGBUS", "fatal error: "}
-
 func (k *keeper) take(line string) {
 	if !k.crashed {
 		for _, c := range crashes {
@@ -296,9 +286,6 @@ func (k *keeper) take(line string) {
 	if k.crashed {
 		for _, s := range shortages {
 			k.memory = k.memory || len(k.lines) < 3 && strings.Contains(line, s)
-		}
-		for _, s := range suspects {
-			k.suspect = k.suspect || len(k.lines) == 0 && strings.HasPrefix(line, s)
 		}
 		if k.size+len(line)+1 > kept { // or the first line would go
 			return
@@ -316,13 +303,6 @@ func (k *keeper) outOfMemory() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.memory
-}
-
-// looksLikeMemory reports whether the child crashed as one may for want of memory.
-func (k *keeper) looksLikeMemory() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.suspect
 }
 
 // Line is the one line that tells most: the first of a crash, the last of anything
@@ -366,30 +346,37 @@ func (k *keeper) String() string {
 	return strings.TrimSpace(all)
 }
 
-// diedOf reports whether a process died of a signal that a want of memory can cause.
-func diedOf(state *os.ProcessState) bool {
-	status, ok := state.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && (status.Signal() == syscall.SIGSEGV || status.Signal() == syscall.SIGABRT || status.Signal() == syscall.SIGBUS)
-}
-
-// outcome is what to return of a child that has ended, in whatever way; died is that
-// it did of a signal that a want of memory can cause.
-func outcome(ctx context.Context, said *reader, wrote *keeper, memory int64, ended error, died bool) (json.RawMessage, error) {
+// outcome is what to return of a child that has ended, in whatever way.
+func outcome(ctx context.Context, said *reader, wrote *keeper, memory int64, ended error) (json.RawMessage, error) {
+	const remedy = "raise it, or run this job on another host"
 	switch {
 	case said.result != nil && ended == nil:
 		return said.result, nil
+	case (said.failed != nil && said.failed.Memory || wrote.outOfMemory()) && memory == 0:
+		return nil, errors.New("the job's process ran out of memory, without a limit of its own (job-memory): the host has no more")
 	case said.failed != nil && said.failed.Memory || wrote.outOfMemory():
-		return nil, &MemoryError{Limit: memory, Stderr: wrote.String()}
+		return nil, fmt.Errorf("the job's process needed more memory than the %d MiB that job-memory allows: %s", memory>>20, remedy)
 	case ctx.Err() != nil && said.failed != nil:
 		return nil, fmt.Errorf("%w: %s", context.Cause(ctx), said.failed.Text)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case said.failed != nil:
 		return nil, errors.New(said.failed.Text)
-	case memory > 0 && ended != nil && (died || wrote.looksLikeMemory()):
-		return nil, &MemoryError{Limit: memory, Stderr: wrote.String(), Crash: cmp.Or(wrote.Line(), ended.Error())}
 	}
-	return nil, &CrashError{Err: cmp.Or(said.err, ended, errNoResult), Line: wrote.Line(), Stderr: wrote.String()}
+	err := fmt.Errorf("the job's process failed: %w", cmp.Or(said.err, ended, errNoResult))
+	if strings.HasSuffix(err.Error(), "signal: killed") {
+		err = fmt.Errorf("%w (by the kernel, perhaps, where the host ran out of memory)", err)
+	}
+	line := wrote.Line()
+	if line != "" {
+		err = fmt.Errorf("%w; it wrote: %s", err, line)
+	}
+	// Go's runtime and C's library do not always look whether they got the memory that
+	// they asked for; a fault of our own is a panic.
+	if memory > 0 && ended != nil && !strings.HasPrefix(line, "panic: ") {
+		err = fmt.Errorf("%w; perhaps it needed more memory than the %d MiB that job-memory allows: then %s", err, memory>>20, remedy)
+	}
+	return nil, err
 }
 
 var (
@@ -397,48 +384,6 @@ var (
 	// ErrOrphaned is the cause of the context of a child's work whose parent ended.
 	ErrOrphaned = errors.New("the process that asked for this job has ended")
 )
-
-// MemoryError says that the child needed more memory than it may take.
-type MemoryError struct {
-	Limit  int64  // in bytes; 0: there was none, and the host had no more
-	Stderr string // what it wrote before it died: of a crash the first part of its traces
-	// Crash is how it ended where nothing said that it was memory; empty where it was
-	// told.
-	Crash string
-}
-
-func (e *MemoryError) Error() string {
-	const remedy = "raise it, or run this job on another host"
-	switch {
-	case e.Limit == 0:
-		return "the job's process ran out of memory, without a limit of its own (job-memory): the host has no more"
-	case e.Crash != "":
-		return fmt.Sprintf("the job's process crashed (%s), perhaps since it needed more memory than the %d MiB that job-memory allows: then %s", e.Crash, e.Limit>>20, remedy)
-	}
-	return fmt.Sprintf("the job's process needed more memory than the %d MiB that job-memory allows: %s", e.Limit>>20, remedy)
-}
-
-// CrashError says that the child ended without an answer.
-type CrashError struct {
-	Err    error  // how it ended
-	Line   string // the line of what it wrote that tells most
-	Stderr string // what it wrote before; the first part of it where it crashed
-}
-
-// Error is one line, of bounded length. Stderr, which may hold a crash's traces, is
-// for a log of details.
-func (e *CrashError) Error() string {
-	text := fmt.Sprintf("the job's process failed: %v", e.Err)
-	if strings.HasSuffix(text, "signal: killed") {
-		text += " (by the kernel, perhaps, where the host ran out of memory)"
-	}
-	if e.Line != "" {
-		text += "; it wrote: " + e.Line
-	}
-	return text
-}
-
-func (e *CrashError) Unwrap() error { return e.Err }
 
 // orphanGrace is how long the work of a child whose parent has ended may take to
 // end. Then the process ends, whatever it does.
