@@ -48,7 +48,7 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.before, "before", "", "restore the state just before this `key`, and what was deleted with it, was last changed or deleted")
 	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the keys with this `prefix` were last changed or deleted, all of them")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
-	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.30 or 3.6.11 and authentication was on (default: that of the backup's member)")
+	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.33, 3.6.14 or 3.7.1 and authentication was on or no space was left (default: that of the backup's member)")
 	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")

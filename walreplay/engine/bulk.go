@@ -36,9 +36,9 @@ func notBulk(format string, args ...any) error {
 }
 
 // Bulk replays a log as Engine does, many times as fast. It only reads the database that it
-// begins with, which somebody else may change meanwhile: what does not make sense then is an
-// ErrNotBulk. Close writes the one after the log to another file, page by page and without
-// free ones.
+// begins with, which somebody else may change meanwhile, an etcd that goes on with it among
+// them: that is an ErrNotBulk then. Close writes the one after the log to another file, page by
+// page and without free ones.
 //
 // Keys and leases, and what changes them, it knows by itself. Of a key it has 24 bytes in
 // memory, the rest lies in files that are mapped. All other requests go to an Engine
@@ -79,9 +79,9 @@ type Bulk struct {
 
 // bulkLease is a lease with the keys that are attached to it.
 type bulkLease struct {
-	id, ttl, remaining int64
-	row                []byte // as in the base; nil when it was written since
-	keys               map[uint32]struct{}
+	id, ttl int64
+	row     []byte // as the database has it
+	keys    map[uint32]struct{}
 }
 
 // undone is the row that a key had before the last entry.
@@ -135,7 +135,7 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 		return err
 	}
 	b.index = newKeyIndex(b.rows)
-	if err := b.splitOff(ctx, path); err != nil {
+	if err := b.splitOff(ctx); err != nil {
 		return err
 	}
 	if b.rest, err = Open(ctx, b.restPath(), b.options); err != nil {
@@ -147,7 +147,7 @@ func (b *Bulk) open(ctx context.Context, path string) (err error) {
 }
 
 // splitOff makes the database without keys and leases, and learns the leases and compactions.
-func (b *Bulk) splitOff(ctx context.Context, path string) (err error) {
+func (b *Bulk) splitOff(ctx context.Context) (err error) {
 	f, err := safedir.Create(b.restPath())
 	if err != nil {
 		return err
@@ -155,13 +155,8 @@ func (b *Bulk) splitOff(ctx context.Context, path string) (err error) {
 	if err := f.Close(); err != nil || len(b.rows.base) == 0 {
 		return err
 	}
-	f, err = safedir.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
 	// Not by bbolt, which trusts what pages say.
-	from, err := boltfile.Open(ctx, f, int64(len(b.rows.base)))
+	from, err := boltfile.Open(ctx, bytes.NewReader(b.rows.base), int64(len(b.rows.base)))
 	if err != nil {
 		return notBulk("%w", err)
 	}
@@ -173,12 +168,12 @@ func (b *Bulk) splitOff(ctx context.Context, path string) (err error) {
 	var scheduled int64
 	err = to.Update(func(into *bolt.Tx) error {
 		return from.Root().ForEach(func(name, _ []byte) error {
-			if string(name) == string(keyBucket) {
-				return nil
-			}
 			bucket, err := from.Bucket(name)
 			if err != nil || bucket == nil {
 				return notBulk("bucket %s: %w", name, cmp.Or(err, errNoBucket))
+			}
+			if string(name) == string(keyBucket) {
+				return nil
 			}
 			copied, err := into.CreateBucket(name)
 			if err != nil {
@@ -207,8 +202,8 @@ func (b *Bulk) splitOff(ctx context.Context, path string) (err error) {
 	if errors.As(err, &page) {
 		return notBulk("%w", err)
 	}
-	if err == nil && b.scheduled && scheduled > b.compacted {
-		// It was not finished, which etcd does when it starts.
+	if err == nil && scheduled > max(b.compacted, 0) {
+		// It was not finished, which etcd does when it starts, but for one up to revision 0.
 		b.compacted, b.finished, b.compacts = scheduled, true, true
 	} else if err == nil && b.scheduled != b.finished || b.scheduled && scheduled != b.compacted {
 		return notBulk("compactions are scheduled up to revision %d and finished up to %d", scheduled, b.compacted)
@@ -232,8 +227,14 @@ func (b *Bulk) loadLease(name, row []byte) error {
 	if !bytes.Equal(name, leaseName(l.ID)) || l.ID == 0 {
 		return notBulk("lease %x says that it is %x", name, l.ID)
 	}
-	b.leases[l.ID] = &bulkLease{id: l.ID, ttl: max(l.TTL, b.minLeaseTTL()), remaining: l.RemainingTTL, row: bytes.Clone(row)}
+	b.leases[l.ID] = &bulkLease{id: l.ID, ttl: max(l.TTL, b.minLeaseTTL()), row: bytes.Clone(row)}
 	return nil
+}
+
+// persist has the database say what a lease is.
+func (l *bulkLease) persist(remaining int64) (err error) {
+	l.row, err = proto.Marshal(&leasepb.Lease{ID: l.id, TTL: l.ttl, RemainingTTL: remaining})
+	return err
 }
 
 func leaseName(id int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(id)) }
@@ -294,8 +295,10 @@ func (b *Bulk) load(ctx context.Context) error {
 func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
 	k := b.index.keys[n]
 	switch {
-	case r.Deleted:
+	case r.Deleted && (k.at == noRow || k.live()):
 		return nil
+	case r.Deleted:
+		return fmt.Errorf("row %s deletes a key that is gone", r.Revision)
 	case kv.modified != r.Main:
 		return fmt.Errorf("row %s says that it is of revision %d", r.Revision, kv.modified)
 	case k.at == noRow && kv.version >= 1 && kv.created <= kv.modified:
@@ -435,7 +438,9 @@ func (b *Bulk) execute(d *decoded) (err error) {
 	case q.LeaseGrant != nil:
 		id, ttl := q.LeaseGrant.ID, q.LeaseGrant.TTL
 		if !b.noSpace && !b.corrupt && id != 0 && ttl <= lease.MaxLeaseTTL && b.leases[id] == nil {
-			b.leases[id] = &bulkLease{id: id, ttl: max(ttl, b.minLeaseTTL())}
+			l := &bulkLease{id: id, ttl: max(ttl, b.minLeaseTTL())}
+			b.leases[id] = l
+			return l.persist(0)
 		}
 		return nil
 	case q.LeaseRevoke != nil:
@@ -444,8 +449,7 @@ func (b *Bulk) execute(d *decoded) (err error) {
 		}
 		return nil
 	case q.LeaseCheckpoint != nil:
-		b.checkpoint(q.LeaseCheckpoint.Checkpoints)
-		return nil
+		return b.checkpoint(q.LeaseCheckpoint.Checkpoints)
 	}
 	return b.others(d)
 }
@@ -463,8 +467,7 @@ func (b *Bulk) permitted(d *decoded) bool {
 	if q == nil || q.Put == nil && q.DeleteRange == nil && q.Txn == nil && q.LeaseRevoke == nil {
 		return true
 	}
-	who := &auth.AuthInfo{Username: q.GetHeader().GetUsername(), Revision: q.GetHeader().GetAuthRevision()}
-	t := q.Txn
+	who, t := user(q), q.Txn
 	switch {
 	case q.LeaseRevoke != nil:
 		return b.leasePermitted(who, q.LeaseRevoke.ID, b.rest.rules.revokeByKey)
@@ -670,23 +673,25 @@ func (b *Bulk) revoke(l *bulkLease) error {
 	return nil
 }
 
-func (b *Bulk) checkpoint(all []*pb.LeaseCheckpoint) {
-	v := b.rest.cluster.Version()
-	persist := b.options.PersistCheckpoints || v != nil && !version.LessThan(*v, version.V3_6)
+// checkpoint matters only where members persist it: leases do not expire here.
+func (b *Bulk) checkpoint(all []*pb.LeaseCheckpoint) error {
+	if v := b.rest.cluster.Version(); !b.options.PersistCheckpoints && (v == nil || version.LessThan(*v, version.V3_6)) {
+		return nil
+	}
 	for _, c := range all {
 		if l := b.leases[c.ID]; l != nil {
-			l.remaining = c.Remaining_TTL
-			if persist {
-				l.row = nil
+			if err := l.persist(c.Remaining_TTL); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 // txn applies a transaction: first all its comparisons, then all that may be refused, then
 // what it does.
 func (b *Bulk) txn(t *pb.TxnRequest) error {
-	if b.corrupt || b.noSpace && hasPut(t) {
+	if b.corrupt || b.noSpace && b.rest.rules.takesSpace(t) {
 		return nil
 	}
 	path := b.compare(t, nil)
@@ -695,13 +700,6 @@ func (b *Bulk) txn(t *pb.TxnRequest) error {
 	}
 	_, err := b.executeTxn(t, path)
 	return err
-}
-
-// hasPut tells whether there is a put in a transaction, executed or not.
-func hasPut(t *pb.TxnRequest) bool {
-	return slices.ContainsFunc(slices.Concat(t.Success, t.Failure), func(op *pb.RequestOp) bool {
-		return op.GetRequestPut() != nil || op.GetRequestTxn() != nil && hasPut(op.GetRequestTxn())
-	})
 }
 
 func chosen(t *pb.TxnRequest, ok bool) []*pb.RequestOp {

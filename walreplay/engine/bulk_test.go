@@ -94,17 +94,20 @@ type randomLog struct {
 	seed    uint64
 	entries []raftlog.Entry
 	options Options
-	from    int  // how many entries are in the base
-	base    bool // by Bulk instead of etcd's applier
-	half    bool // a compaction of the base was scheduled, and not finished
+	from    int                                             // how many entries are in the base
+	base    bool                                            // by Bulk instead of etcd's applier
+	change  func(t testing.TB, base string, revision int64) // what happened to the base; may be nil
 	run     RunOptions
 }
 
 func newRandomLog(t testing.TB, seed uint64) randomLog {
 	r := rand.New(rand.NewPCG(seed, 2))
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 3)), t: t, keys: []int{3, 20, 200, 2000}[r.IntN(4)], open: r.IntN(2) == 0}
-	l := randomLog{seed: seed, entries: g.log(20 + r.IntN(400)), base: r.IntN(2) == 0, half: r.IntN(4) == 0}
-	l.options.SourceVersion = []string{"", "3.5.9", "3.5.27", "3.5.29", "3.5.30", "3.6.10", "3.7.0"}[r.IntN(7)]
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 3)), t: t, keys: []int{3, 20, 200, 2000}[r.IntN(4)], open: r.IntN(2) == 0, version: []string{"3.5.0", "3.6.0"}[r.IntN(2)]}
+	l := randomLog{seed: seed, entries: g.log(20 + r.IntN(400)), base: r.IntN(2) == 0}
+	if r.IntN(4) == 0 {
+		l.change = unfinish
+	}
+	l.options.SourceVersion = []string{"", "3.5.9", "3.5.27", "3.5.29", "3.5.30", "3.5.33", "3.6.10", "3.7.0"}[r.IntN(8)]
 	l.options.PersistCheckpoints = r.IntN(4) == 0
 	if r.IntN(3) > 0 {
 		l.from = r.IntN(len(l.entries))
@@ -136,8 +139,8 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 			expectEqual(t, storetest.ReadContents(t, byBulk), storetest.ReadContents(t, made))
 			made = byBulk
 		}
-		if base = made; l.half {
-			unfinish(t, base, stopped.Revision)
+		if base = made; l.change != nil {
+			l.change(t, base, stopped.Revision)
 		}
 		if l.run.MaxRevision > 0 {
 			l.run.MaxRevision = max(l.run.MaxRevision, stopped.Revision)
@@ -156,7 +159,7 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 	}
 	expectEqual(t, storetest.ReadContents(t, out), storetest.ReadContents(t, wanted))
 	if t.Failed() {
-		t.Fatalf("the log is that of seed %d: %d entries, %d of them in the base (by bulk: %v; compaction unfinished: %v), %+v, %+v", l.seed, len(l.entries), l.from, l.base, l.half, l.options, l.run)
+		t.Fatalf("the log is that of seed %d: %d entries, %d of them in the base (by bulk: %v; changed: %v), %+v, %+v", l.seed, len(l.entries), l.from, l.base, l.change != nil, l.options, l.run)
 	}
 	return nil
 }
@@ -169,19 +172,31 @@ func expectNotBulk(t testing.TB, err error) error {
 	return err
 }
 
-// unfinish schedules a compaction in a database.
-func unfinish(t testing.TB, path string, revision int64) {
+func update(t testing.TB, path string, change func(tx *bolt.Tx) error) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
-	err = db.Update(func(tx *bolt.Tx) error {
+	require.NoError(t, errors.Join(db.Update(change), db.Close()))
+}
+
+// unfinish schedules a compaction in a database.
+func unfinish(t testing.TB, path string, revision int64) {
+	t.Helper()
+	update(t, path, func(tx *bolt.Tx) error {
 		meta := tx.Bucket(schema.Meta.Name())
 		if done := meta.Get(schema.FinishedCompactKeyName); done != nil {
 			revision = (revision + mvcc.BytesToRev(done).Main + 1) / 2
 		}
 		return meta.Put(schema.ScheduledCompactKeyName, mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes()))
 	})
-	require.NoError(t, errors.Join(err, db.Close()))
+}
+
+// loseLeases leaves keys whose leases are not there.
+func loseLeases(t testing.TB, path string, _ int64) {
+	t.Helper()
+	update(t, path, func(tx *bolt.Tx) error {
+		return tx.Bucket(schema.Lease.Name()).ForEach(func(k, _ []byte) error { return tx.Bucket(schema.Lease.Name()).Delete(k) })
+	})
 }
 
 // logs is how many are replayed: set REQUORUM_LOGS for more, and REQUORUM_FIRST_LOG for others.
@@ -361,10 +376,19 @@ func TestBulkLeaves(t *testing.T) {
 			return errors.Join(row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late, Version: 1})(tx),
 				row(late+1, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late - 1, ModRevision: late + 1, Version: 2})(tx))
 		},
-		"a lease that is none":      put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
-		"a lease of another name":   put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
-		"a compaction of nothing":   put("meta", "scheduledCompactRev", "x"),
-		"a finished one only":       finishedOnly,
+		"a lease that is none":    put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
+		"a lease of another name": put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
+		"a compaction of nothing": put("meta", "scheduledCompactRev", "x"),
+		"a finished one only":     finishedOnly,
+		"a scheduled one up to 0": func(tx *bolt.Tx) error {
+			meta := tx.Bucket(schema.Meta.Name())
+			return errors.Join(meta.Delete(schema.FinishedCompactKeyName), meta.Put(schema.ScheduledCompactKeyName, boltfile.Revision{}.Bytes()))
+		},
+		"a deletion of what is gone": func(tx *bolt.Tx) error {
+			gone := func(sub int64) []byte { return append(boltfile.Revision{Main: late, Sub: sub}.Bytes(), 't') }
+			return errors.Join(tx.Bucket(keyBucket).Put(gone(0), []byte("\x0a\x01a")), tx.Bucket(keyBucket).Put(gone(1), []byte("\x0a\x01a")))
+		},
+		"two keys in a row":         put("key", string(boltfile.Revision{Main: 5}.Bytes()), "\x0a\x01k\x10\x05\x18\x05\x20\x01\x0a\x01l"),
 		"a bucket in a bucket":      func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("members")).CreateBucket([]byte("x")); return err },
 		"a bucket among the keys":   func(tx *bolt.Tx) error { _, err := tx.Bucket([]byte("key")).CreateBucket([]byte("x")); return err },
 		"a cluster version of none": put("cluster", "clusterVersion", "x"),
@@ -374,9 +398,7 @@ func TestBulkLeaves(t *testing.T) {
 			require.NoError(t, err)
 			path := filepath.Join(t.TempDir(), "db")
 			require.NoError(t, os.WriteFile(path, data, 0o600))
-			db, err := bolt.Open(path, 0o600, nil)
-			require.NoError(t, err)
-			require.NoError(t, errors.Join(db.Update(change), db.Close()))
+			update(t, path, change)
 			if _, _, err := bulked(t, path, Options{}, nil, RunOptions{}); !errors.Is(err, ErrNotBulk) {
 				t.Errorf("error %v", err)
 			}
@@ -475,37 +497,67 @@ func TestBulkEdges(t *testing.T) {
 	alarm := func(kind pb.AlarmType) any {
 		return request(&pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{MemberID: 1, Alarm: kind, Action: pb.AlarmRequest_ACTIVATE}})
 	}
+	// Before 3.0 requests had no header, and so no user.
+	bare := func(r *pb.InternalRaftRequest) any {
+		r.ID = 7
+		data, err := proto.Marshal(r)
+		require.NoError(t, err)
+		return data
+	}
+	authed := []any{
+		lease(5, 60), lease(6, 60), leased("a", 6), putOf("b", "1"),
+		request(&pb.InternalRaftRequest{AuthUserAdd: &pb.AuthUserAddRequest{Name: "root", HashedPassword: "aGFzaA=="}}),
+		request(&pb.InternalRaftRequest{AuthRoleAdd: &pb.AuthRoleAddRequest{Name: "root"}}),
+		request(&pb.InternalRaftRequest{AuthUserGrantRole: &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}}),
+		request(&pb.InternalRaftRequest{AuthEnable: &pb.AuthEnableRequest{}}),
+		bare(putOf("b", "2")), bare(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("b"), PrevKv: true}}),
+		bare(&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte("b")}}),
+		bare(&pb.InternalRaftRequest{Txn: txnOf(deleteOp("b", ""))}), bare(&pb.InternalRaftRequest{Txn: txnOf()}),
+		bare(&pb.InternalRaftRequest{Txn: txnOf(txnOp(txnOf(putOp(&pb.PutRequest{Key: []byte("b")}))))}),
+		bare(&pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}), bare(&pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 6}}),
+		bare(&pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: 7, TTL: 60}}), bare(&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 2}}),
+	}
 	never := []*pb.Compare{{Key: []byte("none"), Target: pb.Compare_VERSION, TargetUnion: &pb.Compare_Version{Version: 1}}}
 	put := putOp(&pb.PutRequest{Key: []byte("z")})
 	for name, test := range map[string]struct {
 		what    []any
 		options Options
 		from    int
+		change  func(t testing.TB, base string, revision int64)
 		run     RunOptions
 	}{
-		"leases of any length":     {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
-		"ends of one byte":         {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
-		"a revoke taken back":      {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
-		"a deletion taken back":    {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
-		"twice changed, back":      {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
-		"twice changed, compacted": {what: []any{txn(putOp(&pb.PutRequest{Key: []byte("a")}), txnOp(txnOf(putOp(&pb.PutRequest{Key: []byte("a")}))), put), compact(2)}},
-		"checkpoints that stay":    {what: []any{lease(5, 60), checkpoint}, from: 1, options: Options{PersistCheckpoints: true}},
-		"checkpoints that do not":  {what: []any{lease(5, 60), checkpoint, nil}, from: 1},
-		"a short lease":            {what: []any{lease(5, 3), checkpoint, request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), checkpoint}, from: 1, options: Options{MinLeaseTTL: 20 * time.Second}},
-		"no space, a deletion":     {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), txn(deleteOp("a", "")), txn(put), txn(txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{put}})), lease(3, 9), leased("a", 0)}},
-		"no space in the base":     {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), putOf("b", ""), lease(3, 9)}, from: 2},
-		"corrupt in the base":      {what: []any{putOf("a", ""), lease(5, 9), alarm(pb.AlarmType_CORRUPT), putOf("b", ""), txn(deleteOp("a", "")), revoke(5), compact(1), lease(3, 9)}, from: 3},
-		"reads of the past":        {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3), txn(rangeOp(2), put), txn(rangeOp(3), put), txn(rangeOp(5), put), txn(rangeOp(6), put), txn(rangeOp(99), put)}},
-		"refused deep inside":      {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
-		"done deep inside":         {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
-		"a lease that follows":     {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
-		"leases of the base":       {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
-		"compactions at ends":      {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
-		"no keys":                  {what: []any{nil}},
-		"an empty value":           {what: []any{putOf("a", ""), txn(deleteOp("", "\x00"))}},
+		"leases of any length":      {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
+		"ends of one byte":          {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
+		"a revoke taken back":       {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
+		"a deletion taken back":     {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
+		"twice changed, back":       {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
+		"twice changed, compacted":  {what: []any{txn(putOp(&pb.PutRequest{Key: []byte("a")}), txnOp(txnOf(putOp(&pb.PutRequest{Key: []byte("a")}))), put), compact(2)}},
+		"checkpoints that stay":     {what: []any{lease(5, 60), checkpoint}, from: 1, options: Options{PersistCheckpoints: true}},
+		"checkpoints that do not":   {what: []any{lease(5, 60), checkpoint, nil}, from: 1},
+		"none of a new lease":       {what: []any{lease(5, 60), checkpoint}},
+		"checkpoints of one of 3.6": {what: []any{request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), lease(5, 60), checkpoint, checkpoint}},
+		"a key of no bytes":         {what: []any{putOf("", "1"), putOf("a", "1"), txn(deleteOp("", "b")), putOf("", "2"), txn(putOp(&pb.PutRequest{IgnoreValue: true})), compact(5), txn(deleteOp("", ""))}, from: 2},
+		"reads before all":          {what: []any{txn(rangeOp(-1), put), txn(rangeOp(-2), putOp(&pb.PutRequest{Key: []byte("a")})), compact(0), txn(rangeOp(-1), putOp(&pb.PutRequest{Key: []byte("b")}))}},
+		"a lease that comes later":  {what: []any{lease(5, 60), leased("a", 5), nil, lease(5, 60), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), leased("b", 5), revoke(5)}, from: 2, change: loseLeases},
+		"a lease that came later":   {what: []any{lease(5, 60), leased("a", 5), nil, lease(5, 60), leased("b", 5), revoke(5), putOf("a", "")}, from: 2, change: loseLeases},
+		"no header":                 {what: authed},
+		"no header, by old rules":   {what: authed, options: Options{SourceVersion: "3.5.9"}},
+		"no space, and corrupt":     {what: []any{alarm(pb.AlarmType_NOSPACE), alarm(pb.AlarmType_CORRUPT), txn(txnOp(txnOf(put)))}, options: Options{SourceVersion: "3.7.0"}},
+		"a short lease":             {what: []any{lease(5, 3), checkpoint, request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}}), checkpoint}, from: 1, options: Options{MinLeaseTTL: 20 * time.Second}},
+		"no space, a deletion":      {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), txn(deleteOp("a", "")), txn(put), txn(txnOp(&pb.TxnRequest{Failure: []*pb.RequestOp{put}})), lease(3, 9), leased("a", 0)}},
+		"no space in the base":      {what: []any{putOf("a", ""), alarm(pb.AlarmType_NOSPACE), putOf("b", ""), lease(3, 9)}, from: 2},
+		"corrupt in the base":       {what: []any{putOf("a", ""), lease(5, 9), alarm(pb.AlarmType_CORRUPT), putOf("b", ""), txn(deleteOp("a", "")), revoke(5), compact(1), lease(3, 9)}, from: 3},
+		"reads of the past":         {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3), txn(rangeOp(2), put), txn(rangeOp(3), put), txn(rangeOp(5), put), txn(rangeOp(6), put), txn(rangeOp(99), put)}},
+		"refused deep inside":       {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
+		"done deep inside":          {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
+		"a lease that follows":      {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
+		"leases of the base":        {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
+		"compactions at ends":       {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
+		"no keys":                   {what: []any{nil}},
+		"an empty value":            {what: []any{putOf("a", ""), txn(deleteOp("", "\x00"))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := randomLog{entries: logOf(t, 1, test.what...), options: test.options, from: test.from, run: test.run}
+			l := randomLog{entries: logOf(t, 1, test.what...), options: test.options, from: test.from, change: test.change, run: test.run}
 			if err := l.compare(t); err != nil {
 				t.Error(err)
 			}
@@ -525,12 +577,9 @@ func TestBulkEdges(t *testing.T) {
 	t.Run("the newest row is compacted", func(t *testing.T) { // as etcd up to 3.5.15 does
 		path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", ""), txn(deleteOp("a", "")), compact(3)), RunOptions{})
 		require.NoError(t, err)
-		db, err := bolt.Open(path, 0o600, nil)
-		require.NoError(t, err)
-		err = db.Update(func(tx *bolt.Tx) error {
+		update(t, path, func(tx *bolt.Tx) error {
 			return tx.Bucket(keyBucket).Delete(append(boltfile.Revision{Main: 3}.Bytes(), 't'))
 		})
-		require.NoError(t, errors.Join(err, db.Close()))
 		more := logOf(t, 4, putOf("b", ""))
 		out, got, err := bulked(t, path, Options{}, more, RunOptions{})
 		require.NoError(t, err)
@@ -571,6 +620,9 @@ func TestBulkHas(t *testing.T) {
 		for _, x := range entries {
 			require.NoError(t, r.Apply(x))
 		}
+		if has, err := r.Has(t.Context(), []byte("a"), []byte{}); err != nil || !has {
+			t.Errorf("%T: from a key on: %v, %v", r, has, err)
+		}
 		for _, c := range []struct {
 			key, end string
 			want     bool
@@ -597,7 +649,7 @@ func FuzzBulk(f *testing.F) {
 		f.Add(uint64(i), e.Data, e.Type == raftpb.EntryConfChange)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte, change bool) {
-		g := &generator{Rand: rand.New(rand.NewPCG(seed, 5)), t: t, keys: 200, open: seed%4 > 0}
+		g := &generator{Rand: rand.New(rand.NewPCG(seed, 5)), t: t, keys: 200, open: seed%4 > 0, version: "3.5.0"}
 		entries := g.log(60)
 		e := raftlog.Entry{Index: uint64(len(entries) + 1), Term: 3, Data: data}
 		if change {
@@ -606,6 +658,39 @@ func FuzzBulk(f *testing.F) {
 		l := randomLog{seed: seed, entries: append(entries, e)}
 		_ = l.compare(t) // what it leaves to etcd it may
 	})
+}
+
+// TestBulkBaseGoesOn: an etcd that goes on with the base, before the end, is noticed.
+func TestBulkBaseGoesOn(t *testing.T) {
+	entries := generate(t, 7, 300)
+	base, _, err := etcds(t, empty(t), Options{}, entries[:200], RunOptions{})
+	require.NoError(t, err)
+	whole, err := os.ReadFile(base)
+	require.NoError(t, err)
+	for when := range 3 {
+		path, out := filepath.Join(t.TempDir(), "db"), filepath.Join(t.TempDir(), "out")
+		require.NoError(t, os.WriteFile(path, whole, 0o600))
+		b, err := OpenBulk(t.Context(), path, out, Options{})
+		require.NoError(t, err)
+		for i := range 2 {
+			if i == 1 {
+				_, err := Run(t.Context(), b, seq(entries[200:]), RunOptions{})
+				require.NoError(t, err)
+			}
+			if i == when {
+				e := open(t, path, Options{})
+				applyAll(t, e, entries[200:201])
+				require.NoError(t, e.Close())
+			}
+		}
+		err = b.Close()
+		if goesOn := when < 2; goesOn != errors.Is(err, ErrNotBulk) || !goesOn && err != nil {
+			t.Errorf("%d: %v", when, err)
+		}
+		if when < 2 {
+			expectFiles(t, filepath.Dir(out))
+		}
+	}
 }
 
 // TestBulkBaseChanges: whoever owns the base may cut it short or write over it at any moment. A

@@ -105,7 +105,7 @@ func (x *keyIndex) set(n uint32, at rowAt, size uint32) {
 	}
 }
 
-// between visits the keys that have a value, from key on and before end (nil: without end),
+// between visits the keys that have a value, from key on and before end (empty: without end),
 // until visit says no. It must not change the index.
 func (x *keyIndex) between(key, end []byte, visit func(n uint32) bool) {
 	if x.ordered == nil {
@@ -118,7 +118,7 @@ func (x *keyIndex) between(key, end []byte, visit func(n uint32) bool) {
 	}
 	x.sought = key
 	x.ordered.AscendGreaterOrEqual(soughtKey, func(n uint32) bool {
-		if end != nil && bytes.Compare(x.key(n), end) >= 0 {
+		if len(end) > 0 && bytes.Compare(x.key(n), end) >= 0 {
 			return false
 		}
 		return visit(n)

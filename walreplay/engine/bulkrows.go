@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -46,7 +47,8 @@ const (
 // rows are the rows of the base, which are left where they are, and those that the log led
 // to, in their order, in the spool: a file that is mapped as far as it is written.
 type rows struct {
-	base []byte // the mapped file; empty without one
+	base []byte    // the mapped file; empty without one
+	walk *pageWalk // through its pages
 
 	file   *os.File
 	size   int64    // of what is in the file
@@ -75,6 +77,11 @@ func openRows(base, spool string) (_ *rows, err error) {
 	}
 	if r.base, err = r.mapFile(f, 0, info.Size()); err != nil {
 		return nil, err
+	}
+	if len(r.base) > 0 {
+		if r.walk, err = newPageWalk(r.base); err != nil {
+			return nil, err
+		}
 	}
 	if r.file, err = safedir.Create(spool); err != nil {
 		return nil, err
@@ -227,10 +234,8 @@ func (r *rows) eachOfBase(visit func(bulkRow) error) error {
 	if len(r.base) == 0 {
 		return nil
 	}
-	walk, err := newPageWalk(r.base)
-	if err != nil {
-		return err
-	}
+	walk := r.walk
+	walk.visited = 0
 	return walk.leaves(walk.meta.Root, 0, func(p *boltfile.Page, at int) error {
 		for i := range p.Len() {
 			e := p.Element(i)
@@ -274,6 +279,20 @@ func eachOfLeaf(p *boltfile.Page, at int, visit func(bulkRow) error) error {
 	}
 	return nil
 }
+
+// unchanged makes sure that the base was the same database from openRows on until now: bbolt
+// reuses a page only after the transaction that freed it has written its meta page.
+func (r *rows) unchanged() error {
+	if r.walk == nil {
+		return nil
+	}
+	if now, err := newPageWalk(r.base); err != nil || now.meta != r.walk.meta {
+		return notBulk("somebody else writes to it: %w", cmp.Or(err, errChanged))
+	}
+	return nil
+}
+
+var errChanged = errors.New("its meta page is another one now")
 
 // pageWalk goes through the pages of a mapped database.
 type pageWalk struct {
@@ -362,12 +381,12 @@ var errNoKeyValue = errors.New("a row's value is no KeyValue")
 
 // parseKeyValue reads what keyValue.append, or etcd, wrote. What it gives points into b.
 func parseKeyValue(b []byte) (kv keyValue, err error) {
-	for len(b) > 0 {
+	for last := protowire.Number(0); len(b) > 0; {
 		f, n := boltfile.ConsumeField(b)
-		if n < 0 {
+		if n < 0 || f.Number <= last {
 			return kv, errNoKeyValue
 		}
-		b = b[n:]
+		last, b = f.Number, b[n:]
 		number := f.Kind == protowire.VarintType
 		switch {
 		case f.Number == kvKey && f.Kind == protowire.BytesType:

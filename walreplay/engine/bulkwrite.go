@@ -10,9 +10,7 @@ import (
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
-	"go.etcd.io/etcd/server/v3/lease/leasepb"
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
@@ -54,7 +52,7 @@ func (b *Bulk) writeOut() error {
 	if ended := w.finish(); err == nil {
 		err = ended
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close(), b.rows.unchanged()); err != nil {
 		return err
 	}
 	return b.writeOthers()
@@ -164,15 +162,7 @@ func (b *Bulk) writeOthers() (err error) {
 
 func (b *Bulk) writeLeases(bucket *bolt.Bucket) error {
 	for _, id := range slices.Sorted(maps.Keys(b.leases)) { // bbolt moves all that are behind a new one
-		l := b.leases[id]
-		row := l.row
-		if row == nil {
-			var err error
-			if row, err = proto.Marshal(&leasepb.Lease{ID: id, TTL: l.ttl, RemainingTTL: l.remaining}); err != nil {
-				return err
-			}
-		}
-		if err := bucket.Put(leaseName(id), row); err != nil {
+		if err := bucket.Put(leaseName(id), b.leases[id].row); err != nil {
 			return err
 		}
 	}

@@ -47,10 +47,12 @@
 //   - the time left of a lease that has a checkpoint, from members before 3.6:
 //     see Options.PersistCheckpoints; and the time that a short lease was
 //     granted for, see Options.MinLeaseTTL.
-//   - what was permitted or refused by a member older than 3.5.30 or 3.6.11
-//     with authentication on, and by its rules only: see
+//   - what was permitted or refused by a member older than 3.5.33, 3.6.14 or 3.7.1
+//     with authentication on or no space left, and by its rules only: see
 //     Options.SourceVersion. A log of members of several such versions (a rolling
 //     upgrade) cannot be told apart, nor could the members agree on it.
+//   - whether a member is a learner, in the bucket members, once its peer URLs were
+//     changed: 3.6 up to 3.6.11 forgot that there (confState has it).
 //   - the v2 store of 3.5, which is not in the database: of v2 requests
 //     only those are applied that change the database too, which are a member's
 //     attributes and the cluster's version. Kind tells the others ("v2-put" and
@@ -97,8 +99,8 @@ type Options struct {
 	PersistCheckpoints bool
 
 	// SourceVersion is that of the member which the log is from, such as "3.5.21".
-	// Versions before 3.5.30 and 3.6.11 permitted or refused some requests
-	// otherwise while authentication was on. Empty is the newest.
+	// Versions before 3.5.33, 3.6.14 and 3.7.1 permitted or refused some requests
+	// otherwise while authentication was on or no space was left. Empty is the newest.
 	SourceVersion string
 
 	// Logger gets etcd's own warnings and errors; nil drops them. Requests that

@@ -26,13 +26,14 @@ type generator struct {
 	revision int64 // about the one that they lead to
 	authRev  uint64
 	authed   bool
-	keys     int  // how many there are
-	open     bool // authentication is never turned on
+	keys     int    // how many there are
+	open     bool   // authentication is never turned on
+	version  string // of the cluster
 }
 
 // generate is a log of about n entries, from the first of a cluster on.
 func generate(t testing.TB, seed uint64, n int) []raftlog.Entry {
-	return (&generator{Rand: rand.New(rand.NewPCG(seed, 1)), t: t, keys: 200}).log(n)
+	return (&generator{Rand: rand.New(rand.NewPCG(seed, 1)), t: t, keys: 200, version: "3.6.0"}).log(n)
 }
 
 func (g *generator) log(n int) []raftlog.Entry {
@@ -41,7 +42,7 @@ func (g *generator) log(n int) []raftlog.Entry {
 		g.change(raftpb.ConfChangeAddNode, id+1, false)
 	}
 	g.what = append(g.what, nil)
-	g.request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
+	g.request(&pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: g.version}})
 	for len(g.what) < n {
 		g.next()
 	}

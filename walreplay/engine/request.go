@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/coreos/go-semver/semver"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -10,6 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/auth"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/apply"
+	"go.etcd.io/etcd/server/v3/etcdserver/txn"
 	"go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/raft/v3/confchange"
@@ -30,6 +33,13 @@ func (r *Engine) request(d *decoded) error {
 	}
 	if !r.permit(d.request) {
 		return nil // refused, on the member too
+	}
+	if t := d.request.Txn; t != nil && r.rules.nestedUncounted && r.full() && !r.rules.takesSpace(t) {
+		// The applier would count what the member did not.
+		if apply.CheckTxnAuth(r.auth, user(d.request), r.lessor, t) == nil {
+			_, _, _ = txn.Txn(context.TODO(), r.logger, t, true, r.kv, r.lessor, true) // refused or not
+		}
+		return nil
 	}
 	result := r.applier.Apply(&apply.InternalRaftRequestWrapper{
 		InternalRaftRequest: d.request, SkipRangeExecution: d.request.Txn != nil,
@@ -203,8 +213,9 @@ func member(c *raftpb.ConfChange, into any, id *types.ID) error {
 }
 
 // rules are those by which a member's version permitted requests while
-// authentication was on, where they differ from those of the applier. A request
-// that one permits and the other refuses would shift all later revisions.
+// authentication was on, or no space was left, where they differ from those of the
+// applier. A request that one permits and the other refuses would shift all later
+// revisions.
 type rules struct {
 	// Whoever revokes a lease must be permitted to write each of its keys by the
 	// newest revision of users and roles. Later the root role is enough: so a
@@ -215,6 +226,28 @@ type rules struct {
 	// A put in a transaction need not be permitted to read what it replaces, nor
 	// to write the other keys of its lease.
 	txnPutFree bool
+	// What a transaction inside of a transaction puts takes no space: it is
+	// applied while no space is left.
+	nestedUncounted bool
+}
+
+// takesSpace reports whether a member without space refuses the transaction: for a put in it,
+// executed or not.
+func (r rules) takesSpace(t *pb.TxnRequest) bool {
+	return slices.ContainsFunc(slices.Concat(t.Success, t.Failure), func(op *pb.RequestOp) bool {
+		inner := op.GetRequestTxn()
+		return op.GetRequestPut() != nil || inner != nil && !r.nestedUncounted && r.takesSpace(inner)
+	})
+}
+
+// full reports whether no space is left, and nothing worse is wrong.
+func (r *Engine) full() bool {
+	return len(r.alarms.Get(pb.AlarmType_NOSPACE)) > 0 && len(r.alarms.Get(pb.AlarmType_CORRUPT)) == 0
+}
+
+// user is who made a request.
+func user(q *pb.InternalRaftRequest) *auth.AuthInfo {
+	return &auth.AuthInfo{Username: q.GetHeader().GetUsername(), Revision: q.GetHeader().GetAuthRevision()}
 }
 
 // rulesOf knows since which patch of each minor version the rules are those of
@@ -233,20 +266,21 @@ func rulesOf(version string) (rules, error) {
 	if v.Minor < 5 {
 		return rules{}, fmt.Errorf("source version %q: a log can be replayed from etcd 3.5 on; restore a full snapshot without its log", version)
 	}
-	before := func(in35, in36 int64) bool {
-		return v.Minor == 5 && v.Patch < in35 || v.Minor == 6 && v.Patch < in36
+	before := func(patches ...int64) bool { // of 3.5, 3.6 and so on
+		minor := int(v.Minor) - 5
+		return minor < len(patches) && v.Patch < patches[minor]
 	}
-	return rules{revokeByKey: before(10, 0), nestedFree: before(28, 9), txnPutFree: before(30, 11)}, nil
+	return rules{revokeByKey: before(10), nestedFree: before(28, 9), txnPutFree: before(30, 11), nestedUncounted: before(33, 14, 1)}, nil
 }
 
 // permit decides by the member's rules where they are not the applier's. What
 // they permit goes to the applier as root's request; what they refuse must not
 // go there, and is false.
 func (r *Engine) permit(q *pb.InternalRaftRequest) bool {
-	if r.rules == (rules{}) || q.Header == nil || !r.auth.IsAuthEnabled() {
+	if r.rules == (rules{}) || !r.auth.IsAuthEnabled() {
 		return true
 	}
-	who := &auth.AuthInfo{Username: q.Header.Username, Revision: q.Header.AuthRevision}
+	who := user(q)
 	switch {
 	case q.LeaseRevoke != nil && r.rules.revokeByKey:
 		l := r.lessor.Lookup(lease.LeaseID(q.LeaseRevoke.ID))
@@ -263,7 +297,7 @@ func (r *Engine) permit(q *pb.InternalRaftRequest) bool {
 			return false
 		}
 		// The root user is there, with the root role, while authentication is on.
-		q.Header.Username, q.Header.AuthRevision = "root", r.auth.Revision()
+		q.Header = &pb.RequestHeader{Username: "root", AuthRevision: r.auth.Revision()}
 	}
 	return true
 }

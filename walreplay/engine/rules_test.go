@@ -41,22 +41,27 @@ func TestRulesOfVersions(t *testing.T) {
 	for name, test := range map[string]struct {
 		user     string
 		revision uint64
+		full     bool // no space is left
 		r        *pb.InternalRaftRequest
 		// The first versions that permit or refuse it. Before, they did not.
 		permits, refuses []string
 	}{
-		"a revoke by an old root": {"root", now - 1, &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, []string{"3.5.10", "3.6.0"}, nil},
-		"a put in a nested txn":   {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.5.28", "3.6.9"}},
-		"a put that reads": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), PrevKv: true}))},
+		"a revoke by an old root": {"root", now - 1, false, &pb.InternalRaftRequest{LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}}, []string{"3.5.10", "3.6.0"}, nil},
+		"a put in a nested txn":   {"u", now, false, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.5.28", "3.6.9"}},
+		"a put that reads": {"u", now, false, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), PrevKv: true}))},
 			nil, []string{"3.5.30", "3.6.11"}},
-		"a put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
+		"a put with others' lease": {"u", now, false, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
 			nil, []string{"3.5.30", "3.6.11"}},
-		"a nested put with others' lease": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
+		"a nested put with others' lease": {"u", now, false, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes"), Lease: 5}))},
 			nil, []string{"3.5.30", "3.6.11"}},
-		"a permitted txn": {"u", now, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes")}))}, []string{always}, nil},
-		"an old txn":      {"u", now - 1, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{always}},
-		"a forbidden put": {"u", now, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("reads")}))}, nil, []string{always}},
-		"a forbidden txn's compare": {"u", now, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{
+		"a permitted txn":                      {"u", now, false, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes")}))}, []string{always}, nil},
+		"an old txn":                           {"u", now - 1, false, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{always}},
+		"a forbidden put":                      {"u", now, false, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("reads")}))}, nil, []string{always}},
+		"a nested put without space":           {"root", now, true, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{"3.5.33", "3.6.14", "3.7.1"}},
+		"a forbidden nested put without space": {"u", now, true, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("theirs")}))}, nil, []string{"3.5.28", "3.6.9"}},
+		"a nested put without lease or space":  {"root", now, true, &pb.InternalRaftRequest{Txn: nested(put(&pb.PutRequest{Key: []byte("writes"), Lease: 7}))}, nil, []string{always}},
+		"a put without space":                  {"root", now, true, &pb.InternalRaftRequest{Txn: txn(put(&pb.PutRequest{Key: []byte("writes")}))}, nil, []string{always}},
+		"a forbidden txn's compare": {"u", now, false, &pb.InternalRaftRequest{Txn: &pb.TxnRequest{
 			Compare: []*pb.Compare{{Key: []byte("writes")}}, Success: []*pb.RequestOp{put(&pb.PutRequest{Key: []byte("writes")})}}}, nil, []string{always}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,6 +70,9 @@ func TestRulesOfVersions(t *testing.T) {
 				var what []any
 				for _, r := range setup {
 					what = append(what, r)
+				}
+				if test.full {
+					what = append(what, &pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{MemberID: 1, Alarm: pb.AlarmType_NOSPACE, Action: pb.AlarmRequest_ACTIVATE}})
 				}
 				test.r.Header = &pb.RequestHeader{ID: 1, Username: test.user, AuthRevision: test.revision}
 				entries := logOf(t, 1, append(what, test.r)...)
@@ -76,9 +84,9 @@ func TestRulesOfVersions(t *testing.T) {
 					engines = append(engines, b)
 				}
 				for _, e := range engines {
-					applyAll(t, e, entries[:len(setup)])
+					applyAll(t, e, entries[:len(what)])
 					before := e.Revision()
-					applyAll(t, e, entries[len(setup):])
+					applyAll(t, e, entries[len(what):])
 					if permitted := e.Revision() != before; permitted != want {
 						t.Errorf("%T: by the rules of %q permitted: %v, want %v", e, version, permitted, want)
 					}
@@ -96,7 +104,7 @@ func TestRulesOfVersions(t *testing.T) {
 				}
 			}
 			check("", test.permits != nil)
-			check("3.7.0", test.permits != nil)
+			check("3.7.1", test.permits != nil)
 			check(never, test.permits != nil)
 		})
 	}
