@@ -23,9 +23,10 @@ type demoLoad struct {
 	tls    store.TLSFiles
 	lease  clientv3.LeaseID
 
-	stop, stopped chan struct{}
-	mu            sync.Mutex
-	acknowledged  []demoWrite // all writes, in their order by client
+	stop         context.CancelFunc // of the writer
+	writing      sync.WaitGroup
+	mu           sync.Mutex
+	acknowledged []demoWrite // all writes, in their order by client
 }
 
 // demoWrite is a write that was acknowledged.
@@ -155,23 +156,22 @@ func (l *demoLoad) deletePrecious(ctx context.Context) (revision int64, err erro
 
 // startWriter puts keys one after the other until stopWriter.
 func (l *demoLoad) startWriter() {
-	l.stop, l.stopped = make(chan struct{}), make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { <-l.stop; cancel() }()
-	go func() {
-		defer close(l.stopped)
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	l.writing.Go(func() {
 		for i := 0; ; i++ {
 			key := fmt.Sprintf("%slive/%03d", demoPrefix, i%200)
 			if err := l.put(ctx, key, demoValue(key, i)); err != nil {
 				return // it was stopped; what was not acknowledged is not promised
 			}
 		}
-	}()
+	})
 }
 
+// stopWriter may be called again.
 func (l *demoLoad) stopWriter() {
-	close(l.stop)
-	<-l.stopped
+	l.stop()
+	l.writing.Wait()
 }
 
 // acknowledgedAfter counts the writes that were acknowledged after a revision.
@@ -216,17 +216,38 @@ func (l *demoLoad) tryWrite(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
-// prove compares the new cluster with what was acknowledged up to a revision.
+// prove compares the new cluster with what was acknowledged up to a revision, and
+// looks for the lease.
 func (l *demoLoad) prove(ctx context.Context, endpoints []string, revision int64) (compared int, err error) {
 	c, err := demoClient(endpoints, l.tls)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close() //nolint:errcheck // a client that is done
-	if compared, err = l.compareKeys(ctx, c, revision); err != nil {
+	ttl, err := c.TimeToLive(ctx, l.lease, clientv3.WithAttachedKeys())
+	if err != nil {
 		return 0, err
 	}
-	return compared, l.proveLease(ctx, c)
+	if ttl.TTL <= 0 || len(ttl.Keys) != 1 || string(ttl.Keys[0]) != demoLeaseKey {
+		return 0, fmt.Errorf("the lease %x has %d s left and the keys %q, want %s", l.lease, ttl.TTL, ttl.Keys, demoLeaseKey)
+	}
+	return l.compareKeys(ctx, c, revision)
+}
+
+// watch wants a watch to go on from a revision.
+func (l *demoLoad) watch(ctx context.Context, endpoints []string, revision int64) error {
+	c, err := demoClient(endpoints, l.tls)
+	if err != nil {
+		return err
+	}
+	defer c.Close() //nolint:errcheck // a client that is done
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	event := <-c.Watch(ctx, demoPrefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
+	if err := event.Err(); err != nil || len(event.Events) == 0 {
+		return fmt.Errorf("a watch from revision %d does not go on: %w", revision, err)
+	}
+	return nil
 }
 
 // compareKeys wants every key as the last acknowledged write up to a revision
@@ -274,15 +295,4 @@ func (l *demoLoad) precious(ctx context.Context, endpoints []string) (string, er
 		return "", fmt.Errorf("the key %s was not brought back: %v", demoPreciousKey, res.Kvs)
 	}
 	return string(res.Kvs[0].Value), nil
-}
-
-func (l *demoLoad) proveLease(ctx context.Context, c *clientv3.Client) error {
-	ttl, err := c.TimeToLive(ctx, l.lease, clientv3.WithAttachedKeys())
-	if err != nil {
-		return err
-	}
-	if ttl.TTL <= 0 || len(ttl.Keys) != 1 || string(ttl.Keys[0]) != demoLeaseKey {
-		return fmt.Errorf("the lease %x has %d s left and the keys %q, want %s", l.lease, ttl.TTL, ttl.Keys, demoLeaseKey)
-	}
-	return nil
 }
