@@ -2,10 +2,7 @@ package snapshot_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,7 +13,6 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -121,16 +117,10 @@ func TestCatalogBudget(t *testing.T) {
 // However many backups somebody else adds, and attempts at some: who checks signatures
 // reads those that count.
 func TestCatalogBudgetOfForeign(t *testing.T) {
-	private, public, err := signing.NewKey()
-	require.NoError(t, err)
-	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
-	keys, err := signing.Read(key, trust, nil)
-	require.NoError(t, err)
 	p := &planted{TB: t, sink: sinktest.NewMemory(), timeline: repository.TimelineID{ClusterID: 1, N: 1}}
-	if p.repo, err = repository.Init(t.Context(), repository.WithKeys(p.sink, keys), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	var err error
+	p.repo, err = repository.Init(t.Context(), repository.WithKeys(p.sink, sinktest.NewKeys(t)), time.Now())
+	require.NoError(t, err)
 	require.NoError(t, p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}))
 	own := backupID(repository.MaxBackups / 2)
 	for n := range repository.MaxBackups + 300 {

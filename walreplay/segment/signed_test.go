@@ -3,8 +3,6 @@ package segment
 import (
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,21 +11,8 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
-
-// newKeys are those of somebody who trusts nobody else.
-func newKeys(t *testing.T) signing.Keys {
-	t.Helper()
-	private, public, err := signing.NewKey()
-	require.NoError(t, err)
-	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	require.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
-	keys, err := signing.Read(key, trust, nil)
-	require.NoError(t, err)
-	return keys
-}
 
 // Whatever somebody adds to a log, who checks signatures reads the log that was there.
 func TestForeignLog(t *testing.T) {
@@ -64,7 +49,7 @@ func TestForeignLog(t *testing.T) {
 	for name, forge := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			place := sinktest.NewMemory()
-			own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+			own := newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t)))
 			for _, p := range pieces {
 				p.store(t, own.Sink())
 			}
@@ -101,7 +86,7 @@ func TestForeignLog(t *testing.T) {
 // A segment that was moved, or whose header was changed, is refused before its entries
 // are read; and the longest header has room for a signature.
 func TestSignedHeader(t *testing.T) {
-	place, keys := sinktest.NewMemory(), newKeys(t)
+	place, keys := sinktest.NewMemory(), sinktest.NewKeys(t)
 	own := newRepo(t, repository.WithKeys(place, keys))
 	long, _ := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
 	long.Tool = "requorum " + strings.Repeat("9", 100)
@@ -138,7 +123,7 @@ func TestSignedHeader(t *testing.T) {
 // An object that is no segment at all hides nothing by its name: it may be anybody's.
 func TestGarbageAboveLog(t *testing.T) {
 	place := sinktest.NewMemory()
-	own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+	own := newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t)))
 	pieces := run("a", 0, 1, 10, 20, 30, 40)
 	for _, p := range append(pieces, run("a", 1, 1, 20)...) {
 		p.store(t, own.Sink())
@@ -165,9 +150,9 @@ func TestGarbageAboveLog(t *testing.T) {
 // removed: that agent may be about to remove what it covers.
 func TestForeignMergedStays(t *testing.T) {
 	place := sinktest.NewMemory()
-	own := newRepo(t, repository.WithKeys(place, newKeys(t)))
+	own := newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t)))
 	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
-	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, newKeys(t))).Sink(), h, data))
+	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t))).Sink(), h, data))
 	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
 	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("it is believed: %v", err)
