@@ -3,15 +3,14 @@ package job
 import (
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 )
 
 // Unwrap gives the keys of what the simulation opens.
@@ -20,13 +19,7 @@ func (h *host) Unwrap() sinks.Sink { return h.Sink }
 // trusting is s for agents that sign, and believe each other alone.
 func trusting(t *testing.T, s sinks.Sink) sinks.Sink {
 	t.Helper()
-	private, public, err := signing.NewKey()
-	ok(t, err)
-	key, trust := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "trust")
-	ok(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(trust, append([]byte("ops "), public...), 0o600)))
-	keys, err := signing.Read(key, trust, nil)
-	ok(t, err)
-	return repository.WithKeys(s, keys)
+	return repository.WithKeys(s, sinktest.NewKeys(t))
 }
 
 // Heartbeats of somebody who is not trusted neither take the lease, nor keep it from
@@ -108,4 +101,31 @@ func TestForeignResult(t *testing.T) {
 	if number, why, err := l.claim(t.Context(), slot, false, 1); number != 2 || err != nil {
 		t.Errorf("attempt %d, %q, %v", number, why, err)
 	}
+}
+
+// Results and claims that somebody else wrote beforehand keep no slot from being done
+// once, nor the agent that did it from knowing so.
+func TestForeignResultsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, foreign := newRepo(t)
+		at(t, "2000-01-05T12:30:00Z")
+		for hour := range 6 {
+			slot := repository.SlotName(time.Now().Truncate(time.Hour).Add(time.Duration(hour) * time.Hour))
+			ok(t, foreign.WriteJobResult(t.Context(), repository.JobResult{Job: "merge", Slot: slot, OK: true}))
+			for _, attempt := range []int{1, 2, 1000} {
+				ok(t, foreign.WriteClaim(t.Context(), repository.Claim{Job: "merge", Slot: slot, Attempt: attempt, Holder: "x"}))
+			}
+		}
+		var runs atomic.Int64
+		a := startAgent(t, trusting(t, m), "a", 0, Options{}, quick(Spec{Name: "merge", Schedule: "0 * * * *"}, &runs))
+		at(t, "2000-01-05T16:30:00Z")
+		if n := runs.Load(); n != 5 { // of 12, which was missed, to 16 o'clock
+			t.Errorf("%d runs", n)
+		}
+		last := a.runner.Known()["merge"].LastSuccess
+		if last == nil || last.Slot != "20000105T160000Z" || last.Agent != "a" {
+			t.Errorf("the last success is %+v", last)
+		}
+		a.stop()
+	})
 }

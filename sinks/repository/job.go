@@ -95,7 +95,7 @@ func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult,
 // SlotState is what names tell of one slot of a job.
 type SlotState struct {
 	Attempt int  // the newest claim's; 0 without any
-	Taken   int  // the highest number that a foreign claim has; 0 without any
+	Next    int  // the number for the next claim: foreign ones have names as well
 	Failed  bool // that attempt is recorded as failed
 	Done    bool // the slot has its result
 }
@@ -104,6 +104,7 @@ type SlotState struct {
 // are checked the documents are read as well, and foreign ones tell nothing.
 func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState, error) {
 	var s SlotState
+	foreign := map[int]bool{}
 	failed := func(err error) error {
 		return fmt.Errorf("look at slot %s of job %s in %s: %w", slot, job, r, err)
 	}
@@ -117,9 +118,12 @@ func (r *Repository) ReadSlot(ctx context.Context, job, slot string) (SlotState,
 			} else if own {
 				s.Attempt = max(s.Attempt, n)
 			} else {
-				s.Taken = max(s.Taken, n)
+				foreign[n] = true
 			}
 		}
+	}
+	for s.Next = s.Attempt + 1; foreign[s.Next]; {
+		s.Next++
 	}
 	// After the claims: a result that is there now is there for good.
 	for obj, err := range r.sink.List(ctx, jobsPrefix+job+"/"+slot+".", "") {

@@ -153,19 +153,19 @@ func TestReadSlot(t *testing.T) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	is(repository.SlotState{})
+	is(repository.SlotState{Next: 1})
 	// Neighbours that are no concern of it.
 	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot + "-demand-3f9a2c", Attempt: 7}))
 	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot + "-demand-3f9a2c"}))
-	is(repository.SlotState{})
+	is(repository.SlotState{Next: 1})
 	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 1}))
-	is(repository.SlotState{Attempt: 1})
+	is(repository.SlotState{Attempt: 1, Next: 2})
 	must(r.WriteJobFailed(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 1}))
-	is(repository.SlotState{Attempt: 1, Failed: true})
+	is(repository.SlotState{Attempt: 1, Next: 2, Failed: true})
 	must(r.WriteClaim(t.Context(), repository.Claim{Job: "full", Slot: slot, Attempt: 2}))
-	is(repository.SlotState{Attempt: 2})
+	is(repository.SlotState{Attempt: 2, Next: 3})
 	must(r.WriteJobResult(t.Context(), repository.JobResult{Job: "full", Slot: slot, Attempt: 2, OK: true}))
-	is(repository.SlotState{Attempt: 2, Done: true})
+	is(repository.SlotState{Attempt: 2, Next: 3, Done: true})
 }
 
 // A result is written once, comes back as it was, and is refused elsewhere.

@@ -2,11 +2,16 @@ package repository_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -157,6 +162,58 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// ssh-keygen judges a document of every kind as Trust does: docs/format.md gives the line
+// that is signed.
+func TestSSHKeygenAgrees(t *testing.T) {
+	keygen, err := exec.LookPath("ssh-keygen")
+	if err != nil {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("ssh-keygen is not installed")
+	}
+	key, public := keyPair(t)
+	_, stranger := keyPair(t)
+	trust, strangers := textFile(t, "ops "+public), textFile(t, "ops "+stranger)
+	past, revoked := textFile(t, `ops valid-before="20200101Z" `+public), textFile(t, public)
+	repo, err := repository.Init(t.Context(), repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, "")), time.Now())
+	require.NoError(t, err)
+	namespaces := map[string]string{"merged": "segment", "pruned log": "pruned", "failed job": "job", "other kinds": "pin"}
+	for kind, names := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			name, kind := names[0], cmp.Or(namespaces[kind], kind)
+			data, err := repo.Seal(name, struct{ Text string }{"it"})
+			require.NoError(t, err)
+			var doc struct{ SHA256, Signed, Signature string }
+			head, _, _ := strings.Cut(string(data), "\n")
+			require.NoError(t, json.Unmarshal([]byte(strings.TrimSuffix(head, ",")+"}"), &doc))
+			sum := sha256.Sum256(data[len(head)+len("\n\"body\":\n") : len(data)-len("\n}\n")])
+			require.Equal(t, hex.EncodeToString(sum[:]), doc.SHA256)
+			armoured := textFile(t, "-----BEGIN SSH SIGNATURE-----\n"+doc.Signature+"\n-----END SSH SIGNATURE-----\n")
+			changed := strings.Replace(doc.SHA256, doc.SHA256[:1], "g", 1)
+			for _, test := range []struct {
+				why, sum, repository, name, kind, trust string
+				more                                    []string
+			}{
+				{"good", doc.SHA256, repo.ID(), name, kind, trust, nil},
+				{"by a stranger", doc.SHA256, repo.ID(), name, kind, strangers, nil},
+				{"revoked", doc.SHA256, repo.ID(), name, kind, trust, []string{"-r", revoked}},
+				{"outside its validity", doc.SHA256, repo.ID(), name, kind, past, nil},
+				{"moved from another repository", doc.SHA256, strings.Repeat("0", 32), name, kind, trust, nil},
+				{"moved from another name", doc.SHA256, repo.ID(), names[1], kind, trust, nil},
+				{"moved from another kind", doc.SHA256, repo.ID(), name, "canary", trust, nil},
+				{"changed", changed, repo.ID(), name, kind, trust, nil},
+			} {
+				cmd := exec.Command(keygen, append([]string{"-Y", "verify", "-f", test.trust, "-I", "ops", "-n", "requorum-" + test.kind, "-s", armoured}, test.more...)...)
+				cmd.Stdin = strings.NewReader(test.sum + " " + test.repository + " " + test.name + " " + doc.Signed + "\n")
+				if out, err := cmd.CombinedOutput(); (err == nil) != (test.why == "good") {
+					t.Errorf("%s: %v, %s", test.why, err, out)
+				}
+			}
+		})
+	}
+}
+
 // resealed is a signed document with another body, and that one's sum.
 func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
 	t.Helper()
@@ -227,7 +284,9 @@ func TestForeignNames(t *testing.T) {
 	must(err)
 	must(other.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup}))
 	must(other.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 1 << 40}))
-	must(other.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: 3}))
+	for _, attempt := range []int{1, 3} {
+		must(other.WriteClaim(ctx, repository.Claim{Job: "full", Slot: slot, Attempt: attempt}))
+	}
 	must(other.WriteJobResult(ctx, repository.JobResult{Job: "full", Slot: slot, OK: true}))
 
 	if ids, err := own.TimelineIDs(ctx); err != nil || len(ids) != 1 || ids[0] != signedTimeline {
@@ -248,7 +307,7 @@ func TestForeignNames(t *testing.T) {
 	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
 		t.Errorf("pruned logs %v, %v", names, err)
 	}
-	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Taken: 3}) {
+	if s, err := own.ReadSlot(ctx, "full", slot); err != nil || s != (repository.SlotState{Next: 2}) {
 		t.Errorf("slot %+v, %v", s, err)
 	}
 	if names, _ := own.Foreign(); len(names) < 7 {
