@@ -108,7 +108,7 @@ func (t *session) taken(ctx context.Context, repo *repository.Repository, task *
 	}
 	for _, id := range timelines {
 		m, err := snapshot.ReadManifest(ctx, repo, id, task.BackupID())
-		if errors.Is(err, sinks.ErrNotFound) {
+		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) && !repo.Doubtful(err) {
 			continue
 		}
 		if err != nil {

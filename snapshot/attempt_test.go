@@ -11,10 +11,59 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 )
 
 const slotID = "20260102T010000Z-0a1b2c"
+
+// Somebody who may add objects takes the name of the manifest of a backup that is to be
+// made: it is made under another. Where that comes while it is being made, it fails, and
+// leaves nothing; the next attempt makes it.
+func TestForeignManifestAhead(t *testing.T) {
+	s := newSource(t, 1)
+	d := newDisk(t)
+	keyed := repository.WithKeys(d, sinktest.NewKeys(t))
+	take := func(id string, progress func(snapshot.Progress)) (*snapshot.Manifest, error) {
+		r, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{keyed}, ID: id, Attempt: 1, Progress: progress})
+		if err != nil {
+			return nil, err
+		}
+		return r.Outcomes[0].Manifest, nil
+	}
+	first, err := take("", nil)
+	require.NoError(t, err)
+	forge := func(id string) {
+		t.Helper()
+		_, err := sinks.Put(t.Context(), d, repository.ManifestName(first.Timeline, id), []byte("forged"), sinks.CreateOptions{})
+		require.NoError(t, err)
+	}
+	forge(slotID)
+	m, err := take(slotID, nil)
+	require.NoError(t, err)
+	require.NotEqual(t, slotID, m.ID)
+	restorable(t, keyed, m)
+
+	before, forged := snapshotObjects(t, d), false
+	const later = "20260102T020000Z-0a1b2c"
+	_, err = take(later, func(p snapshot.Progress) {
+		if p.Phase == "check" && !forged {
+			forged = true
+			forge(later)
+		}
+	})
+	if !forged || !errors.Is(err, repository.ErrForeign) || !strings.Contains(err.Error(), ": remove it") {
+		t.Errorf("forged %t, error %v", forged, err)
+	}
+	if n := snapshotObjects(t, d); n != before+1 {
+		t.Errorf("%d objects, want %d and the forged manifest", n, before)
+	}
+	_, err = take(later, nil)
+	require.NoError(t, err)
+	if c := catalogOf(t, keyed); len(c.Manifests) != 3 || len(c.Foreign) != 2 || len(c.Incomplete)+len(c.Damaged) > 0 {
+		t.Errorf("the catalogue has %+v", c)
+	}
+}
 
 // Of several attempts at one backup the first manifest counts, and describes its
 // own object; who comes later, or wakes up late, leaves nothing.

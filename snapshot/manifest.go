@@ -405,13 +405,18 @@ func (t *target) settleManifest(failure error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
 	defer cancel()
 	m := t.manifest
+	name := repository.ManifestName(t.timeline.ID, m.ID)
 	there, err := ReadManifest(ctx, t.repo, t.timeline.ID, m.ID)
+	counts, errCounts := t.repo.Counts(ctx, name)
 	switch {
 	case err == nil && there.Object.Name == m.Object.Name: // no two write one object: it is this one
 		return nil
 	case err == nil:
 		t.manifest = nil
 		return errors.Join(fmt.Errorf("backup %s in %s: %w, as %s", m.ID, t.sink, ErrTaken, there.Object.Name), removeBackup(t, m))
+	case errCounts == nil && !counts: // so it is not this one's
+		t.manifest = nil
+		return errors.Join(fmt.Errorf("%w; %s is there and is %w: remove it", failure, name, repository.ErrForeign), removeBackup(t, m))
 	case errors.Is(err, sinks.ErrNotFound) && !errors.Is(failure, sinks.ErrUncertain):
 		t.manifest = nil
 		return errors.Join(failure, removeBackup(t, m))

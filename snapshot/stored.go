@@ -197,22 +197,25 @@ func Store(ctx context.Context, req StoreRequest) (*Manifest, error) {
 	if req.Progress == nil {
 		req.Progress = func(Progress) {}
 	}
+	if req.Logger == nil {
+		req.Logger = slog.New(slog.DiscardHandler)
+	}
 	if req.Started.IsZero() {
 		req.Started = req.Now()
 	}
 	req.Started = req.Started.UTC()
-	id := req.ID
-	if id == "" {
-		id = repository.NewBackupID(req.Started)
-	} else if err := repository.ValidBackupID(id); err != nil {
-		return nil, err
+	if req.ID != "" {
+		if err := repository.ValidBackupID(req.ID); err != nil {
+			return nil, err
+		}
 	}
 	to := &target{sink: req.Repo.Sink(), repo: req.Repo, timeline: repository.Timeline{ID: req.Timeline}}
 	t := &taking{
 		Request: Request{Sinks: []sinks.Sink{to.sink}, Codec: req.Codec, Tool: req.Tool, Labels: req.Labels, ID: req.ID, Attempt: req.Attempt,
-			ReadBack: req.ReadBack, Progress: req.Progress, Now: req.Now},
+			ReadBack: req.ReadBack, Progress: req.Progress, Now: req.Now, Logger: req.Logger},
 		targets: []*target{to},
 	}
+	id := t.backupID(ctx, req.Started)
 	err := t.keep(ctx, to, id, req)
 	if err == nil {
 		err = to.err

@@ -256,10 +256,7 @@ func (t *taking) takeFrom(ctx context.Context, member client.MemberStatus, read 
 		return &memberError{err}
 	}
 	started := t.Now().UTC()
-	id := t.ID
-	if id == "" {
-		id = repository.NewBackupID(started)
-	}
+	id := t.backupID(ctx, started)
 	// Only while the member is read does time press: its end releases the member.
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -403,6 +400,27 @@ func pick(list []client.MemberStatus, fit []bool, want bool) (picked []client.Me
 		}
 	}
 	return picked
+}
+
+// backupID is the ID that was asked for, or else a new one. Whoever may add objects can
+// tell which one is asked for, and take the name of its manifest beforehand: a new one
+// then as well.
+func (t *taking) backupID(ctx context.Context, started time.Time) string {
+	for _, target := range t.targets {
+		if t.ID == "" || target.err != nil {
+			continue
+		}
+		// What keeps it from being found out, freeAttempt meets and tells.
+		name := repository.ManifestName(target.timeline.ID, t.ID)
+		if counts, err := target.repo.Counts(ctx, name); err == nil && !counts {
+			t.Logger.Warn("the backup gets another ID: a foreign object has the name of its manifest", "object", name, "repository", target.repo)
+			t.ID = ""
+		}
+	}
+	if t.ID == "" {
+		return repository.NewBackupID(started)
+	}
+	return t.ID
 }
 
 // freeAttempt is the number under which the object of this attempt is written:
