@@ -17,17 +17,21 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/engine"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
-// keptIn makes a repository with a full snapshot and its log, encrypted to a key.
-func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
+// keptIn makes a repository with a full snapshot and its log, encrypted to a key, and
+// signed where there are keys for that.
+func keptIn(t *testing.T, dir string, key age.Recipient, signs signing.Keys) (full, log Stored) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -35,7 +39,7 @@ func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
 	}
 	sink, err := disk.New(dir)
 	must(err)
-	repo, err := repository.Init(t.Context(), sink, time.Now())
+	repo, err := repository.Init(t.Context(), repository.WithKeys(sink, signs), time.Now())
 	must(err)
 	id := repository.TimelineID{ClusterID: 7, N: 1}
 	must(repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: id, Created: time.Now(), Reason: "test"}))
@@ -63,7 +67,7 @@ func keptIn(t *testing.T, dir string, key age.Recipient) (full, log Stored) {
 	must(err)
 	h, data, err := segment.Encode(t.Context(), id, raftlog.Sum{}, true, segment.Batch{Entries: entries}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: options})
 	must(err)
-	must(segment.Put(t.Context(), sink, h, data))
+	must(segment.Put(t.Context(), repo.Sink(), h, data))
 	return Stored{Timeline: id, Backup: m.ID}, Stored{Timeline: id}
 }
 
@@ -81,7 +85,7 @@ func TestReadable(t *testing.T) {
 	file, key := identity(t)
 	another, _ := identity(t)
 	dir := t.TempDir()
-	full, log := keptIn(t, dir, key)
+	full, log := keptIn(t, dir, key, signing.Keys{})
 	none := filepath.Join(t.TempDir(), "none")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	require.NoError(t, err)
@@ -129,12 +133,40 @@ func TestReadable(t *testing.T) {
 	}
 }
 
+// TestReadableAmongForeign: what others add to a log keeps no host from reading it.
+func TestReadableAmongForeign(t *testing.T) {
+	file, key := identity(t)
+	keys, dir := sinktest.NewKeys(t), t.TempDir()
+	full, log := keptIn(t, dir, key, keys)
+	sink, err := disk.New(dir)
+	require.NoError(t, err)
+	defer sink.Close()
+	for n := range 20 {
+		later := repository.SegmentName{Timeline: log.Timeline, First: uint64(1000 + n)}
+		_, err := sinks.Put(t.Context(), sink, later.String(), []byte("forged"), sinks.CreateOptions{})
+		require.NoError(t, err)
+	}
+	h := &host{process: quietly(10 * time.Second), Config: &Config{Repositories: []string{dir}, Identities: []string{file}, Trust: keys.Trust.Files()}}
+	got := h.tryRepositories(t.Context(), []Stored{full, log})
+	if why := got[0].Unread([]Stored{full, log}); why != "" {
+		t.Error(why)
+	}
+	h.Config.Trust = sinktest.NewKeys(t).Trust.Files()
+	got = h.tryRepositories(t.Context(), []Stored{full, log})
+	if why := got[0].Unread([]Stored{full}); !strings.Contains(why, "is not among those in") {
+		t.Errorf("with another's trust: %q", why)
+	}
+	if why := got[0].Unread([]Stored{log}); why == "" {
+		t.Error("with another's trust the log is read")
+	}
+}
+
 // TestStored: a plan's pieces are found in the same repository under another URL, and
 // under the numbers that a survey of several repositories gives to their archives.
 func TestStored(t *testing.T) {
 	file, key := identity(t)
 	dir := t.TempDir()
-	full, log := keptIn(t, dir, key)
+	full, log := keptIn(t, dir, key, signing.Keys{})
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(dir, link))
 	cfg := &Config{Repositories: []string{filepath.Join(t.TempDir(), "none"), link}, Identities: []string{file}}

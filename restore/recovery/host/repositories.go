@@ -208,19 +208,15 @@ func begin(ctx context.Context, repo *repository.Repository, m *snapshot.Manifes
 	return r.Close()
 }
 
-// readSegment reads the newest segment of a log, of the small ones where there are some.
+// readSegment reads the newest segment of a log.
 func readSegment(ctx context.Context, repo *repository.Repository, t repository.TimelineID, identities []age.Identity) error {
-	all, err := repo.Segments(ctx, t)
-	if err != nil {
-		return err
+	newest, is, err := segment.Newest(ctx, repo, t)
+	if err == nil && !is {
+		err = fmt.Errorf("a log of timeline %s: %w", t, sinks.ErrNotFound)
 	}
-	if len(all) == 0 {
-		return fmt.Errorf("a log of timeline %s: %w", t, sinks.ErrNotFound)
+	if err == nil {
+		_, _, err = segment.Read(ctx, repo.Sink(), newest.Name(), identities...)
 	}
-	newest := slices.MaxFunc(all, func(a, b repository.Segment) int {
-		return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.First, b.First))
-	})
-	_, _, err = segment.Read(ctx, repo.Sink(), newest.String(), identities...)
 	return err
 }
 
