@@ -68,6 +68,9 @@ type Agent struct {
 	point    recoveryPoint
 	problems problemLog
 	reloads  chan *config.Config
+	// trustEvery is how often the files that say whom to trust are looked at: what is
+	// revoked is not believed for longer, though nobody sends SIGHUP.
+	trustEvery time.Duration
 
 	mu      sync.Mutex
 	current *session
@@ -80,7 +83,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{Options: o, started: time.Now(), reloads: make(chan *config.Config)}
+	a := &Agent{Options: o, started: time.Now(), reloads: make(chan *config.Config), trustEvery: time.Minute}
 	first, err := a.newSession(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -145,12 +148,20 @@ func (a *Agent) serve(ctx context.Context, t *session, failed <-chan error) (nex
 	var all sync.WaitGroup
 	all.Go(func() { t.run(working) })
 	a.Logger.Info("agent works", "name", t.cfg.Name, "repository", t.sink.String())
+	trust, refused := repository.KeysOf(t.sink).Trust, false
+	look := time.NewTicker(a.trustEvery)
+	defer look.Stop()
 	for next == nil && err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
 		case cfg := <-a.reloads:
 			next = a.takeUp(ctx, t, cfg)
+		case <-look.C:
+			if refused || trust.Changed() {
+				next = a.takeUp(ctx, t, t.cfg)
+				refused = next == nil
+			}
 		}
 	}
 	t.end()

@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,11 +11,16 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -49,11 +55,14 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 // start runs an agent; stop ends it and gives Run's error.
-func start(t *testing.T, text string, log *lines) (a *Agent, stop func() error) {
+func start(t *testing.T, text string, log *lines, set ...func(*Agent)) (a *Agent, stop func() error) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	a, err := New(t.Context(), parse(t, text), Options{Tool: "test", Logger: logger, Command: []string{os.Args[0], jobArgument}})
 	must(t, err)
+	for _, f := range set {
+		f(a)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
@@ -68,6 +77,63 @@ func start(t *testing.T, text string, log *lines) (a *Agent, stop func() error) 
 	}
 	t.Cleanup(func() { _ = stop() })
 	return a, stop
+}
+
+// A key that is revoked while the agent runs is believed no longer, though nobody sends a
+// signal. A file that cannot be read leaves what was trusted, and is a problem until it
+// is mended.
+func TestTrustIsLookedAt(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name string, data []byte) { t.Helper(); must(t, safedir.Replace(file(name), data)) }
+	var trust []byte
+	for _, name := range []string{"mine", "stolen"} {
+		private, public, err := signing.NewKey()
+		must(t, err)
+		write(name, private)
+		write(name+".pub", public)
+		trust = append(append(trust, name+" "...), public...)
+	}
+	write("trust", trust)
+	write("revoked", nil)
+	stolen, err := signing.Read(file("stolen"), "", nil)
+	must(t, err)
+	place, err := disk.New(file("repo"))
+	must(t, err)
+	defer place.Close()
+	thief, err := repository.Init(t.Context(), repository.WithKeys(place, stolen), time.Now())
+	must(t, err)
+	id := repository.TimelineID{ClusterID: 1, N: 1}
+	must(t, thief.OpenTimeline(t.Context(), repository.Timeline{ID: id}))
+
+	text := strings.Replace(onDisk(dir, storetest.FreeAddress(t), ""), fmt.Sprintf("%q", "file://"+file("repo")),
+		fmt.Sprintf("file://%s, signing-key-file: %s, trust-file: %s, revoked-keys-files: [%s]", file("repo"), file("mine"), file("trust"), file("revoked")), 1)
+	a, _ := start(t, text, &lines{}, func(a *Agent) { a.trustEvery = 10 * time.Millisecond })
+	believes := func() bool {
+		r, err := repository.Open(t.Context(), a.session().sink)
+		if err != nil {
+			return !errors.Is(err, os.ErrClosed) // between two configurations
+		}
+		_, err = r.Timeline(t.Context(), id)
+		return !errors.Is(err, repository.ErrForeign)
+	}
+	refused := func() bool {
+		return slices.ContainsFunc(a.Status().Problems, func(p web.Problem) bool {
+			return p.Kind == web.KindConfig && strings.Contains(p.Text, file("revoked"))
+		})
+	}
+	if !believes() || refused() {
+		t.Fatal("what a trusted key signed is not believed")
+	}
+	write("revoked", []byte("what is this\n"))
+	eventually(t, "a file that cannot be read is a problem", refused)
+	if !believes() {
+		t.Error("nothing was revoked yet")
+	}
+	stolenKey, err := os.ReadFile(file("stolen.pub"))
+	must(t, err)
+	write("revoked", stolenKey)
+	eventually(t, "the stolen key is believed no longer", func() bool { return !believes() && !refused() })
 }
 
 // An accepted configuration takes the place of the old one; a refused one leaves it,

@@ -76,7 +76,7 @@ func must(t testing.TB, err error) {
 func termOn(t testing.TB, text string, sink sinks.Sink) *session {
 	t.Helper()
 	cfg := parse(t, text)
-	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Command: []string{os.Args[0], jobArgument}}, started: time.Now(), reloads: make(chan *config.Config)}
+	a := &Agent{Options: Options{Tool: "test", Logger: slog.New(slog.DiscardHandler), Command: []string{os.Args[0], jobArgument}}, started: time.Now(), reloads: make(chan *config.Config), trustEvery: time.Minute}
 	session := &session{Agent: a, cfg: cfg, sink: sink, documents: rememberDocuments(sink), failures: map[string]error{}, mergers: map[repository.TimelineID]*segment.Merger{}, relist: make(chan struct{}, 1), longest: periods(cfg)}
 	a.current = session
 	return session

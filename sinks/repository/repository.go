@@ -43,7 +43,7 @@ type Marker struct {
 // that is damaged, or gone while backups are there, does not keep anybody from
 // them: Damage tells. The caller goes on owning s.
 func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
-	r := &Repository{sink: s, keys: keysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
+	r := &Repository{sink: s, keys: KeysOf(s), own: map[string]bool{}, foreign: map[string]error{}}
 	// It is believed whoever signed it: it says nothing but the ID, which every other
 	// signature names.
 	data, err := r.ReadBytes(ctx, MarkerName)
@@ -93,7 +93,7 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 	var id [16]byte
 	rand.Read(id[:]) // never fails, by its documentation
 	m := Marker{Format: Format, ID: hex.EncodeToString(id[:]), Created: now.UTC().Truncate(time.Second)}
-	err = (&Repository{sink: s, keys: keysOf(s), marker: m}).WriteDocument(ctx, MarkerName, m)
+	err = (&Repository{sink: s, keys: KeysOf(s), marker: m}).WriteDocument(ctx, MarkerName, m)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
 		return nil, fmt.Errorf("make a repository: %w", err)
 	}

@@ -51,8 +51,8 @@ type keyed struct {
 	keys signing.Keys
 }
 
-// keysOf are the keys of a sink, or of one within it.
-func keysOf(s sinks.Sink) signing.Keys {
+// KeysOf are the keys of a sink, or of one within it.
+func KeysOf(s sinks.Sink) signing.Keys {
 	for {
 		if k, ok := s.(*keyed); ok {
 			return k.keys
@@ -197,7 +197,7 @@ func InitCopy(ctx context.Context, s sinks.Sink, of *Repository) (*Repository, e
 	if of.damage != nil {
 		return nil, of.damage
 	}
-	err := (&Repository{sink: s, keys: keysOf(s), marker: of.marker}).WriteDocument(ctx, MarkerName, of.marker)
+	err := (&Repository{sink: s, keys: KeysOf(s), marker: of.marker}).WriteDocument(ctx, MarkerName, of.marker)
 	if err != nil && !errors.Is(err, sinks.ErrExists) {
 		return nil, fmt.Errorf("make a copy of a repository: %w", err)
 	}

@@ -158,7 +158,7 @@ func (t *Trust) Check(what Statement, signature string) error {
 		return err
 	}
 	if err := sshsig.Verify(strings.NewReader(what.text()), sig, sig.PublicKey, sshsig.HashSHA512, what.namespace()); err != nil {
-		return fmt.Errorf("its signature with key %s is not over these bytes at this place: it was altered, or moved here from another name or repository", ssh.FingerprintSHA256(sig.PublicKey))
+		return fmt.Errorf("its signature with key %s is not over these bytes at this place: it was altered, or moved here from another name or repository, or requorum.json was replaced", ssh.FingerprintSHA256(sig.PublicKey))
 	}
 	return nil
 }

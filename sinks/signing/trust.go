@@ -44,6 +44,20 @@ func (t *Trust) Files() *Files {
 	return &t.files
 }
 
+// Changed reports whether the files that t was read from hold something else now, or
+// cannot be read.
+func (t *Trust) Changed() bool {
+	if t == nil {
+		return false
+	}
+	for _, f := range append([]File{t.files.Trusted}, t.files.Revoked...) {
+		if data, err := readFile(f.Name); err != nil || string(data) != f.Text {
+			return true
+		}
+	}
+	return false
+}
+
 // ReadTrust reads trusted keys: a file as ssh-keygen -Y verify reads it with -f. The
 // files revoked hold public keys, one a line, as for -r.
 func ReadTrust(file string, revoked []string) (*Trust, error) {
