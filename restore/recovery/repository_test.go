@@ -4,16 +4,20 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 )
@@ -101,6 +105,80 @@ func reopened(t *testing.T, url string) *repository.Repository {
 	return o.repo
 }
 
+// TestRecoverTrusted: all disks are lost, and somebody who may add objects added a backup
+// of a later state, timelines, log, and the end of the only timeline. A recovery that was
+// told whom to trust restores what was signed, and signs what it writes; a member of the
+// new cluster may be started, one of the old may not.
+func TestRecoverTrusted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "backups")
+	url := "file://" + dir
+	s := newSite(t, "3.6", 3, url)
+	want := s.fill(t, "a", 20)
+	keys := sinktest.NewKeys(t)
+	s.config.UseKeys(keys)
+	s.backup(t, url)
+	s.config.UseKeys(signing.Keys{})
+	forged := s.fill(t, "forged", 5)
+	s.backup(t, url) // not signed
+	forger := reopened(t, url)
+	ids, err := forger.TimelineIDs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, ids, 1)
+	bad := repository.TimelineID{ClusterID: 0xbad, N: 1}
+	again := repository.TimelineID{ClusterID: ids[0].ClusterID, N: ids[0].N + 1}
+	_, errPut := sinks.Put(t.Context(), forger.Sink(), repository.SegmentName{Timeline: ids[0], First: 1 << 20}.String(), []byte("forged"), sinks.CreateOptions{})
+	require.NoError(t, errors.Join(errPut,
+		forger.Supersede(t.Context(), repository.Superseded{Timeline: ids[0], By: bad, Reason: "forged", Created: time.Now()}),
+		forger.OpenTimeline(t.Context(), repository.Timeline{ID: bad, Created: time.Now(), Reason: "forged"}),
+		forger.OpenTimeline(t.Context(), repository.Timeline{ID: again, Created: time.Now(), Reason: "forged", Parent: &repository.Branch{Timeline: ids[0], RaftIndex: 1}}),
+	))
+	s.killAll()
+	old := filepath.Join(t.TempDir(), "old")
+	require.NoError(t, os.Rename(s.hosts[0].dataDir(), old))
+	for _, h := range s.hosts[1:] {
+		require.NoError(t, os.RemoveAll(h.dataDir()))
+	}
+
+	s.config.UseKeys(keys)
+	req := s.request(&heard{t: t})
+	req.DeclareDead = []string{"m1", "m2", "m3"}
+	r, err := Run(t.Context(), req)
+	require.NoError(t, err)
+	s.check(t, want, s.hosts...)
+	for key := range forged {
+		got, err := s.client(t, s.hosts...).Get(t.Context(), key)
+		if err != nil || len(got.Kvs) > 0 {
+			t.Errorf("%s: %v, %v", key, got, err)
+		}
+	}
+	place, err := place.Open(t.Context(), url, sinks.Options{})
+	require.NoError(t, err)
+	defer place.Close()
+	repo, err := repository.Open(t.Context(), repository.WithKeys(place, keys))
+	require.NoError(t, err)
+	catalog, err := snapshot.ReadCatalog(t.Context(), repo)
+	require.NoError(t, err)
+	if len(catalog.Timelines) != 2 || len(catalog.Manifests) != 2 || catalog.Timelines[1].ID.ClusterID != uint64(r.NewClusterID) {
+		t.Errorf("timelines %+v, %d backups", catalog.Timelines, len(catalog.Manifests))
+	}
+	if by, ended, err := repo.Superseded(t.Context(), ids[0]); err != nil || !ended || by.By.ClusterID != uint64(r.NewClusterID) {
+		t.Errorf("%+v, %t, %v", by, ended, err)
+	}
+	mayStart := func(dataDir string) error {
+		setup := *s.hosts[0].cfg
+		setup.DataDir = dataDir
+		_, err := host.MayStart(t.Context(), &host.Config{Member: setup.MemberConfig, StateDir: t.TempDir(), Repositories: []string{url}, Trust: keys.Trust.Files()})
+		return err
+	}
+	if err := mayStart(s.hosts[0].dataDir()); err != nil {
+		t.Errorf("a member of the new cluster: %v", err)
+	}
+	if err := mayStart(old); err == nil || !strings.Contains(err.Error(), "was superseded by") {
+		t.Errorf("a member of the old cluster: %v", err)
+	}
+}
+
 // backup takes a full snapshot, encrypted to keys where some are given, which makes
 // the repository.
 func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
@@ -111,7 +189,8 @@ func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
 	sink, err := place.Open(t.Context(), url, sinks.Options{})
 	require.NoError(t, err)
 	defer sink.Close()
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{sink}, Tool: "test", Codec: codec.Options{Recipients: keys}}); err != nil {
+	signed := repository.WithKeys(sink, s.config.Keys())
+	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{signed}, Tool: "test", Codec: codec.Options{Recipients: keys}}); err != nil {
 		t.Fatal(err)
 	}
 }
