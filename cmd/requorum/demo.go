@@ -203,7 +203,7 @@ func (d *demo) tell(ctx context.Context, keys int) (err error) {
 	began = d.chapter("requorum archive beside each member, while the client writes")
 	d.settings = map[string]string{
 		"XDG_STATE_HOME": filepath.Join(d.dir, "state"), // nothing is left behind elsewhere
-		"REQUORUM_REPO": "file://" + filepath.Join(d.dir, "repository"), "REQUORUM_SIGNING_KEY": key, "REQUORUM_TRUST": key + ".trust",
+		"REQUORUM_REPO":  "file://" + filepath.Join(d.dir, "repository"), "REQUORUM_SIGNING_KEY": key, "REQUORUM_TRUST": key + ".trust",
 		"ETCDCTL_ENDPOINTS": strings.Join(first.Endpoints(), ","), "ETCDCTL_CACERT": d.tls.CA, "ETCDCTL_CERT": d.tls.Cert, "ETCDCTL_KEY": d.tls.Key,
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.settings)) {
