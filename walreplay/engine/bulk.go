@@ -58,9 +58,7 @@ type Bulk struct {
 	revision      int64
 	changes       int64 // of the current entry
 	compacted     int64 // of the last compaction; -1 without one
-	scheduled     bool  // whether the database says so
-	finished      bool
-	compacts      bool // rows have to go when the database is written
+	compacts      bool  // rows have to go when the database is written
 	leases        map[int64]*bulkLease
 	noSpace       bool // the alarms that are raised
 	corrupt       bool
@@ -165,7 +163,7 @@ func (b *Bulk) splitOff(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	var scheduled int64
+	scheduled, finished := int64(-1), int64(-1)
 	err = to.Update(func(into *bolt.Tx) error {
 		return from.Root().ForEach(func(name, _ []byte) error {
 			bucket, err := from.Bucket(name)
@@ -186,12 +184,10 @@ func (b *Bulk) splitOff(ctx context.Context) (err error) {
 				case string(name) == schema.Lease.String():
 					return b.loadLease(k, v)
 				case string(name) == schema.Meta.String() && bytes.Equal(k, schema.ScheduledCompactKeyName):
-					b.scheduled = true
 					scheduled, err = compactedAt(v)
 					return err
 				case string(name) == schema.Meta.String() && bytes.Equal(k, schema.FinishedCompactKeyName):
-					b.finished = true
-					b.compacted, err = compactedAt(v)
+					finished, err = compactedAt(v)
 					return err
 				}
 				return copied.Put(k, bytes.Clone(v))
@@ -202,13 +198,15 @@ func (b *Bulk) splitOff(ctx context.Context) (err error) {
 	if errors.As(err, &page) {
 		return notBulk("%w", err)
 	}
-	if err == nil && scheduled > max(b.compacted, 0) {
-		// It was not finished, which etcd does when it starts, but for one up to revision 0.
-		b.compacted, b.finished, b.compacts = scheduled, true, true
-	} else if err == nil && b.scheduled != b.finished || b.scheduled && scheduled != b.compacted {
-		return notBulk("compactions are scheduled up to revision %d and finished up to %d", scheduled, b.compacted)
+	if err != nil {
+		return err
 	}
-	return err
+	b.compacted, b.compacts = scheduled, scheduled != finished
+	if b.compacts && scheduled <= max(finished, 0) {
+		// It was not finished, which etcd does when it starts, but for one up to revision 0.
+		return notBulk("compactions are scheduled up to revision %d and finished up to %d", scheduled, finished)
+	}
+	return nil
 }
 
 func compactedAt(v []byte) (int64, error) {
@@ -432,7 +430,7 @@ func (b *Bulk) execute(d *decoded) (err error) {
 		return b.txn(q.Txn)
 	case q.Compaction != nil:
 		if rev := q.Compaction.Revision; !b.corrupt && rev > b.compacted && rev <= b.revision {
-			b.compacted, b.scheduled, b.finished, b.compacts = rev, true, true, true
+			b.compacted, b.compacts = rev, true
 		}
 		return nil
 	case q.LeaseGrant != nil:

@@ -298,10 +298,65 @@ func TestPageWriter(t *testing.T) {
 		expectEqual(t, storetest.ReadContents(t, path), want)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
+		walk, err := newPageWalk(readFile(t, path))
+		require.NoError(t, err)
+		for id := uint64(firstPage); id < walk.meta.Pages; {
+			at := walk.data[id*uint64(walk.meta.PageSize):]
+			h := boltfile.ParseHeader(at)
+			if h.Kind == kindBranch && h.Count < 2 {
+				t.Errorf("%d leaves: branch page %d leads to one page only, which bbolt does not write", n, id)
+			}
+			id += h.More + 1
+		}
 		if leaves, pages := int64(max(n, 1)), info.Size()/int64(os.Getpagesize()); pages > leaves+leaves/50+10 {
 			t.Errorf("%d leaves take %d pages", leaves, pages)
 		}
 	}
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return data
+}
+
+// What a page writer is given out of order, it writes so; a base like that is left.
+func TestBulkBaseOutOfOrder(t *testing.T) {
+	for name, revisions := range map[string][]boltfile.Revision{
+		"main": {{Main: 3}, {Main: 2}}, "sub": {{Main: 2, Sub: 1}, {Main: 2}}, "twice": {{Main: 2}, {Main: 2}}, "in order": {{Main: 2}, {Main: 2, Sub: 1}},
+	} {
+		path := filepath.Join(t.TempDir(), "db")
+		f, err := os.Create(path)
+		require.NoError(t, err)
+		w := newPageWriter(f)
+		for i, r := range revisions {
+			kv := keyValue{key: fmt.Appendf(nil, "key%d", i), created: r.Main, modified: r.Main, version: 1}
+			require.NoError(t, w.add(r.Bytes(), kv.append(nil, false)))
+		}
+		require.NoError(t, errors.Join(w.finish(), f.Close()))
+		b, err := OpenBulk(t.Context(), path, filepath.Join(t.TempDir(), "out"), Options{})
+		if ordered := name == "in order"; ordered != (err == nil) || !ordered && !errors.Is(err, ErrNotBulk) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b != nil {
+			require.NoError(t, b.Close())
+		}
+	}
+}
+
+// Of a long log the rows are in the spool's file, and not in memory.
+func TestBulkSpools(t *testing.T) {
+	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{})
+	require.NoError(t, err)
+	const size, n = 100 << 10, 200
+	for _, e := range logOf(t, 1, slices.Repeat([]any{putOf("a", strings.Repeat("x", size))}, n)...) {
+		require.NoError(t, b.Apply(e))
+	}
+	if inMemory := n*size - int(b.rows.size); inMemory > spoolBlock+size || cap(b.rows.buffer) > spoolBlock+size {
+		t.Errorf("%d of %d bytes are in memory, in a buffer of %d", inMemory, n*size, cap(b.rows.buffer))
+	}
+	require.NoError(t, b.Close())
 }
 
 // Small rows share a page, and fill no more than that.
@@ -376,10 +431,13 @@ func TestBulkLeaves(t *testing.T) {
 			return errors.Join(row(late, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late, ModRevision: late, Version: 1})(tx),
 				row(late+1, 0, &mvccpb.KeyValue{Key: []byte("new"), CreateRevision: late - 1, ModRevision: late + 1, Version: 2})(tx))
 		},
-		"a lease that is none":    put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
-		"a lease of another name": put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
-		"a compaction of nothing": put("meta", "scheduledCompactRev", "x"),
-		"a finished one only":     finishedOnly,
+		"a lease that is none":           put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\xff"),
+		"a lease of another name":        put("lease", "\x00\x00\x00\x00\x00\x00\x00\x07", "\x08\x06"),
+		"compactions of nothing":         compactions([]byte("x")),
+		"compactions of a deletion":      compactions(append(boltfile.Revision{Main: 2}.Bytes(), 't')),
+		"compactions of half a revision": compactions(boltfile.Revision{Main: 2, Sub: 1}.Bytes()),
+		"a compaction of nothing":        put("meta", "scheduledCompactRev", "x"),
+		"a finished one only":            finishedOnly,
 		"a scheduled one up to 0": func(tx *bolt.Tx) error {
 			meta := tx.Bucket(schema.Meta.Name())
 			return errors.Join(meta.Delete(schema.FinishedCompactKeyName), meta.Put(schema.ScheduledCompactKeyName, boltfile.Revision{}.Bytes()))
@@ -450,6 +508,14 @@ func TestBulkLeaves(t *testing.T) {
 	expectFiles(t, filepath.Dir(out))
 	if _, err := OpenBulk(ctx, base, out, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("opened after the end: %v", err)
+	}
+}
+
+// compactions has those that were scheduled and finished last be up to a revision.
+func compactions(revision []byte) func(tx *bolt.Tx) error {
+	return func(tx *bolt.Tx) error {
+		meta := tx.Bucket(schema.Meta.Name())
+		return errors.Join(meta.Put(schema.ScheduledCompactKeyName, revision), meta.Put(schema.FinishedCompactKeyName, revision))
 	}
 }
 

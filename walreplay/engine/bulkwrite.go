@@ -141,12 +141,9 @@ func (b *Bulk) writeOthers() (err error) {
 		if err := b.writeLeases(tx.Bucket(schema.Lease.Name())); err != nil {
 			return err
 		}
-		meta, compacted := tx.Bucket(schema.Meta.Name()), boltfile.Revision{Main: b.compacted}.Bytes()
-		if b.scheduled {
-			err = meta.Put(schema.ScheduledCompactKeyName, compacted)
-		}
-		if b.finished && err == nil {
-			err = meta.Put(schema.FinishedCompactKeyName, compacted)
+		if b.compacted >= 0 {
+			meta, compacted := tx.Bucket(schema.Meta.Name()), boltfile.Revision{Main: b.compacted}.Bytes()
+			err = errors.Join(meta.Put(schema.ScheduledCompactKeyName, compacted), meta.Put(schema.FinishedCompactKeyName, compacted))
 		}
 		size = tx.Size()
 		return err
