@@ -49,22 +49,24 @@ func TestDoctorFindsMisconfigurations(t *testing.T) {
 		name   string
 		change keys
 		looked []string // at these, among others
+		user   string   // of S3; the administrator where empty
 	}{
 		{"plain", keys{"heartbeat.url-file": w.write(t, "ping", heard.URL+"/ping\n", 0o600)},
-			[]string{"configuration ", "endpoints", "quorum", "snapshot", "log ", "database ", "spool ", "archive.spool-dir", "resources.scratch-dir", "file://", "listen.address", "heartbeat"}},
+			[]string{"configuration ", "endpoints", "quorum", "snapshot", "log ", "database ", "spool ", "archive.spool-dir", "resources.scratch-dir", "file://", "listen.address", "heartbeat"}, ""},
 		{"encrypted", keys{"repository.url": w.encrypted, "encryption.recipients": w.identity.Recipient().String(),
 			"encryption.identity-files": w.identityFile, "jobs.replay.run": "lease", "jobs.drill.run": "lease",
-			"attachments": []any{keys{"name": "keys", "path": w.identityFile}}}, []string{"backup ", "scratch ", "attachment keys"}},
+			"attachments": []any{keys{"name": "keys", "path": w.identityFile}}}, []string{"backup ", "scratch ", "attachment keys"}, ""},
 		{"TLS and S3", w.tlsKeys(keys{"repository.url": w.s3.URL("good", "p"), "objectives.certificate-notice": "10m"}),
-			[]string{"certificate of https://", "certificate " + w.tls.ClientConfig().Cert, "certificate " + w.tls.ClientConfig().CACert, "s3://"}},
-		{"with a user", w.authKeys(t, "root", storetest.RootPassword, nil), []string{"snapshot"}},
+			[]string{"certificate of https://", "certificate " + w.tls.ClientConfig().Cert, "certificate " + w.tls.ClientConfig().CACert, "s3://"}, ""},
+		{"with a user", w.authKeys(t, "root", storetest.RootPassword, nil), []string{"snapshot"}, ""},
 		{"archive alone, without rights", w.authKeys(t, "reader", "reader-password", keys{"jobs.full.run": "off", "jobs.divergence.run": "off",
-			"retention.hourly": 0, "retention.daily": 0, "retention.weekly": 0, "retention.monthly": 0}), []string{"log "}},
+			"retention.hourly": 0, "retention.daily": 0, "retention.weekly": 0, "retention.monthly": 0}), []string{"log "}, ""},
 		{"verifier", keys{"etcd": nil, "member": nil, "archive": nil, "jobs.full.run": "off", "jobs.divergence.run": "off",
-			"jobs.drill.run": "lease", "repository.url": w.unencrypted}, []string{"endpoints", "scratch "}},
+			"jobs.drill.run": "lease", "repository.url": w.unencrypted}, []string{"endpoints", "scratch "}, ""},
+		{"with the policy of the documents", keys{"repository.url": w.s3.URL("policy", "p"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, []string{"s3://policy"}, "agent"},
 	} {
 		t.Run("nothing wrong, "+c.name, func(t *testing.T) {
-			credentials(t, "")
+			credentials(t, c.user)
 			r, _ := w.doctor(t, w.config(t, c.change))
 			for _, found := range r.Checks {
 				if found.Verdict != checkOK {
@@ -170,6 +172,8 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"bucket that is not there", keys{"repository.url": w.s3.URL("nowhere", "p")}, "", checkFail, "s3://nowhere", "bucket", "", false},
 		{"no right to write", keys{"repository.url": w.s3.URL("readonly", "p")}, "reading", checkFail, "s3://readonly", "", "right", false},
 		{"a right to delete that no job needs", keys{"repository.url": w.s3.URL("good", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "", checkWarn, "s3://good", "may delete objects", "agent.json", false},
+		{"a right to record what is pruned that no job needs", keys{"repository.url": w.s3.URL("keep", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "keeping", checkWarn, "s3://keep", "may record that backups were pruned", "agent.json", false},
+		{"an agent's rights for who prunes", keys{"repository.url": w.s3.URL("policy", "p")}, "agent", checkFail, "s3://policy", "nothing can be written below pruned/", "pruner.json", false},
 		{"no right to delete", keys{"repository.url": w.s3.URL("keep", "p")}, "keeping", checkFail, "s3://keep", "nothing can be deleted", "s3:DeleteObject", false},
 		{"writer without need", keys{"repository.url": w.s3.URL("good", "q"), "repository.writer": "m1"}, "", checkWarn, "repository.writer", "no other agent takes over", "remove repository.writer", false},
 		{"clock of the repository", keys{"repository.url": w.s3.URLThrough(w.skewed.Endpoint, "good", "s")}, "", checkWarn, "s3://good", "differ by 24h", "NTP", false},

@@ -166,7 +166,9 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	} else {
 		e.examineSharing(place)
 	}
+	idle := e.agent != nil && !e.agent.Jobs.Prune.Runs() && !e.agent.Jobs.Merge.Runs()
 	switch err := s.Delete(ctx, name); {
+	case errors.Is(err, sinks.ErrDenied) && idle: // as it should be: a later prune removes it
 	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Runs():
 		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject, see docs/s3.md, or write jobs.prune.run: off and prune from elsewhere")
 	case errors.Is(err, sinks.ErrDenied):
@@ -175,8 +177,34 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
 	case err != nil:
 		e.failed(place, fmt.Errorf("delete: %w", err), e.nextOfPlace(err))
-	case strings.HasPrefix(place, "s3://") && e.agent != nil && !e.agent.Jobs.Prune.Runs() && !e.agent.Jobs.Merge.Runs():
-		e.add(checkWarn, place, "its key may delete objects, and no job of this agent has to: whoever takes this host could delete backups", "give it the rights of deploy/s3/agent.json, or of verifier.json")
+	case strings.HasPrefix(place, "s3://") && idle:
+		e.add(checkWarn, place, "its key may delete objects, and no job of this agent has to: whoever takes this host could delete backups", rightsOfNonPruner)
+	}
+	if strings.HasPrefix(place, "s3://") && e.agent != nil {
+		e.examineRecords(ctx, s, "pruned/doctor-"+hex.EncodeToString(random[:]))
+	}
+}
+
+const rightsOfNonPruner = "give it the rights of deploy/s3/agent.json, or of verifier.json"
+
+// examineRecords tries to write where it is recorded what was pruned, as only who prunes
+// may. The name is of no record.
+func (e *examination) examineRecords(ctx context.Context, s sinks.Sink, name string) {
+	_, err := sinks.Put(ctx, s, name, []byte("requorum doctor wrote this to see whether it may. It can be deleted.\n"), sinks.CreateOptions{})
+	prunes, denied := e.agent.Jobs.Prune.Runs(), errors.Is(err, sinks.ErrDenied)
+	switch {
+	case prunes && denied:
+		e.add(checkFail, s.String(), "nothing can be written below pruned/, where the job prune records what goes", "give it the rights of deploy/s3/pruner.json, or write jobs.prune.run: off and prune from elsewhere")
+	case err != nil && !denied:
+		e.failed(s.String(), fmt.Errorf("write: %w", err), e.nextOfPlace(err))
+	case err == nil:
+		stays := ""
+		if err := s.Delete(ctx, name); err != nil {
+			stays = fmt.Sprintf(" (%s stays)", name)
+		}
+		if !prunes {
+			e.add(checkWarn, s.String(), "its key may record that backups were pruned, and no job of this agent has to: whoever takes this host could have nobody miss them"+stays, rightsOfNonPruner)
+		}
 	}
 }
 

@@ -76,25 +76,13 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	if len(backup) != 3 || len(merging) != 1 {
 		t.Fatalf("the documents give %d and %d statements: want 3 and 1", len(backup), len(merging))
 	}
-	allow := func(statements ...statement) {
-		t.Helper()
-		for _, s := range statements {
-			s["Principal"] = map[string]any{"AWS": []string{name}} // in a policy of the user's own it is left out
-		}
-		policy, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
-		require.NoError(t, err)
-		text := string(policy)
-		if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-	}
 	repo := server.URL(bucket, prefix)
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+name, "AWS_SECRET_ACCESS_KEY="+secret)
 	if e := u.run(t, backupArgs(c.Endpoints(), []string{repo})...); e.code == exitOK || !strings.Contains(e.stderr, "lack the right") {
 		t.Fatalf("without any right: %s", e)
 	}
 
-	allow(backup...)
+	allowDocumented(t, server, name, bucket, backup)
 	u.backup(t, c.Endpoints(), []string{repo}, "--read-back")
 	acks := putSome(t, c, "/"+bucket+"/", 20)
 	archive := []string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", repo, "--spool-dir", u.path("spool")}
@@ -149,13 +137,27 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	}
 	removable := func(kind string) bool { return kind != "/full/" && kind != "timelines/" && kind != "other" }
 	expectDeletes(t, sink, stored, func(string) bool { return false })
-	allow(append(backup, merging...)...)
+	allowDocumented(t, server, name, bucket, append(backup, merging...))
 	expectDeletes(t, sink, stored, removable)
 	if bucket == "versioned" {
 		// Nobody has the right to delete a version: what is deleted is hidden.
 		if left := server.Versions(t, bucket, prefix+"/"+stored["/l0/"]); len(left) != 2 {
 			t.Errorf("versions: %q, want the segment and what hides it", left)
 		}
+	}
+}
+
+// allowDocumented makes statements of the documents the policy of a bucket, for one user.
+func allowDocumented(t *testing.T, server *sinktest.S3Server, user, bucket string, statements []statement) {
+	t.Helper()
+	for _, s := range statements {
+		s["Principal"] = map[string]any{"AWS": []string{user}} // in a policy of the user's own it is left out
+	}
+	policy, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
+	require.NoError(t, err)
+	text := string(policy)
+	if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
+		t.Fatalf("%v: %s", err, text)
 	}
 }
 

@@ -39,7 +39,7 @@ func policy(t testing.TB, name, bucket, prefix string) []statement {
 		t.Fatalf("deploy/s3/%s.json: %+v", name, p)
 	}
 	for _, s := range p.Statement {
-		for _, forbidden := range []string{"Bypass", "PutBucket", "DeleteBucket", "PutLifecycle", "s3:*", `"*"`} {
+		for _, forbidden := range []string{"Bypass", "PutBucket", "DeleteBucket", "PutLifecycle", "DeleteObjectVersion", "s3:*", `"*"`} {
 			if data, err := json.Marshal(s); err != nil || strings.Contains(string(data), forbidden) {
 				t.Errorf("deploy/s3/%s.json allows %s (%v)", name, forbidden, err)
 			}
