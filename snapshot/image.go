@@ -161,16 +161,32 @@ func (f *File) HasHash() bool { return f.trailer != nil }
 func (f *File) DatabaseSHA256() string { return hex.EncodeToString(f.trailer) }
 
 // Facts are read out of the file's pages.
-func (f *File) Facts(ctx context.Context) (Facts, error) {
+func (f *File) Facts(ctx context.Context) (facts Facts, err error) {
+	err = f.read(func(r io.ReaderAt) error {
+		facts, err = ReadFacts(ctx, r, f.size)
+		return err
+	})
+	return facts, err
+}
+
+// HashKV is ReadHashKVAt of the file.
+func (f *File) HashKV(ctx context.Context, revision int64) (hash HashKV, err error) {
+	err = f.read(func(r io.ReaderAt) error {
+		hash, err = ReadHashKVAt(ctx, r, f.size, revision)
+		return err
+	})
+	return hash, err
+}
+
+func (f *File) read(do func(io.ReaderAt) error) error {
 	file, err := safedir.Open(f.path)
 	if err != nil {
-		return Facts{}, err
+		return err
 	}
-	facts, err := ReadFacts(ctx, file, f.size)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return Facts{}, fmt.Errorf("%s: %w", f.path, err)
+	if err := errors.Join(do(file), file.Close()); err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	return facts, nil
+	return nil
 }
 
 // Open reads the database, and compares the SHA-256 behind it where there is

@@ -170,7 +170,7 @@ func (h *history) nextBase(m *snapshot.Manifest, newest bool) string {
 
 // replayTo proves a backup from the one before it, where there is a log.
 func (h *history) replayTo(ctx context.Context, m *snapshot.Manifest) error {
-	if h.cannotReplay(ctx, m) {
+	if h.cannotReplay(ctx) {
 		return nil
 	}
 	check, others, err := replaying.Check(ctx, h.repo, h.catalog, m, h.replayOptions())

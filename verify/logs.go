@@ -433,14 +433,11 @@ func (l *logCheck) checkMarks(ctx context.Context) {
 type markedEntry struct{ index, term uint64 }
 
 // cannotReplay tells a backup to which the level replay does not apply: its
-// timeline never had a log, and no other backup has the same state. That is no
+// timeline never had a log. That is no
 // proof that failed, and the level above can be reached without. Where a log is
 // there, or was, and does not do, the check says why.
-func (h *history) cannotReplay(ctx context.Context, m *snapshot.Manifest) bool {
-	same := func(o *snapshot.Manifest) bool {
-		return o.Timeline == m.Timeline && o.ID != m.ID && o.Facts.RaftIndex == m.Facts.RaftIndex
-	}
-	if slices.ContainsFunc(h.catalog.Manifests, same) || !h.neverHadLog(ctx) {
+func (h *history) cannotReplay(ctx context.Context) bool {
+	if !h.neverHadLog(ctx) {
 		return false
 	}
 	h.note("the replay level needs an archived log: none of timeline %s was ever archived ('requorum archive' does it), so that level was left out; looked at: %s", h.id, h.otherLevels())

@@ -201,7 +201,7 @@ func (w *world) rebuild(h *History, target Target) (*Point, *Rebuilt) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		hash, err := hashOf(w.t.Context(), path, f.Size())
+		hash, err := f.HashKV(w.t.Context(), 0)
 		if err != nil || hash != r.Recipe.HashKV {
 			w.t.Errorf("%s: HashKV %+v, want %+v (%v)", target, r.Recipe.HashKV, hash, err)
 		}

@@ -50,8 +50,7 @@ func (h *History) Rebuild(ctx context.Context, p *Point, o Options) (_ *Rebuilt,
 // prove reads the database that was rebuilt, and writes its recipe.
 func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed, o Options) error {
 	o.progress(PhaseProve, 0, 0)
-	path := r.scratch.database()
-	file, err := snapshot.OpenFile(path)
+	file, err := snapshot.OpenFile(r.scratch.database())
 	if err != nil {
 		return err
 	}
@@ -68,13 +67,13 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if r.noCompactKey {
 		out.Notes = append(out.Notes, noCompactKeyNote)
 	}
-	hash, err := hashOf(ctx, path, file.Size())
+	hash, err := file.HashKV(ctx, 0)
 	if err != nil {
 		return err
 	}
 	out.image = file
 	out.name = fmt.Sprintf("%s and %d entries of the log to raft index %d", p.Base.Name, r.entries, r.stopped.Index)
-	if out.CheckpointHashes, err = h.compareCheckpointHashes(ctx, p, path, r.stopped.Index, hash, o); err != nil {
+	if out.CheckpointHashes, err = h.compareCheckpointHashes(ctx, p, file, r.stopped.Index, hash, o); err != nil {
 		var other *CheckpointHashError
 		if errors.As(err, &other) {
 			err = &snapshot.DamagedError{Object: out.name, Offset: -1, Err: err}
@@ -106,15 +105,6 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	}
 	out.Recipe = c
 	return nil
-}
-
-func hashOf(ctx context.Context, path string, size int64) (_ snapshot.HashKV, err error) {
-	f, err := safedir.Open(path)
-	if err != nil {
-		return snapshot.HashKV{}, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return snapshot.ReadHashKV(ctx, f, size)
 }
 
 // Repeat does what a recipe says, and checks that the same came out. For a

@@ -356,9 +356,9 @@ func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter
 	}
 }
 
-// compareCheckpointHashes holds the archive's checkpoint hashes against the database at path, whose
+// compareCheckpointHashes holds the archive's checkpoint hashes against a database, whose
 // own hash is known.
-func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path string, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
+func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *snapshot.File, index uint64, hash snapshot.HashKV, o Options) (met CheckpointHashes, err error) {
 	l, ok := h.log.(marked)
 	if !ok || o.CheckpointHashes == NoCheckpointHashes {
 		return met, nil
@@ -388,9 +388,11 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path st
 		}
 		got, known := hashes[s.HashRevision]
 		if !known {
-			if got, err = hashAt(ctx, path, s.HashRevision); err != nil {
+			older, err := db.HashKV(ctx, s.HashRevision)
+			if err != nil {
 				return met, err
 			}
+			got = older.Hash
 			hashes[s.HashRevision] = got
 		}
 		if got != s.Hash {
@@ -399,20 +401,6 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, path st
 		met.Equal++
 	}
 	return met, nil
-}
-
-func hashAt(ctx context.Context, path string, revision int64) (_ uint32, err error) {
-	f, err := safedir.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	hash, err := snapshot.ReadHashKVAt(ctx, f, info.Size(), revision)
-	return hash.Hash, err
 }
 
 // hashesAlike reports whether an etcd hashes a compacted history as

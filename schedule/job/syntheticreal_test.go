@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -158,17 +157,14 @@ func sameBuckets(t *testing.T, made, object string) {
 	t.Helper()
 	sent := filepath.Join(t.TempDir(), "sent.db")
 	unpackDatabase(t, object, sent)
-	var sides []replaying.Side
+	var sides []replaying.Database
 	for _, path := range []string{made, sent} {
 		image, err := snapshot.OpenFile(path)
 		require.NoError(t, err)
 		if !image.HasHash() {
 			t.Errorf("%s has no SHA-256 at its end", path)
 		}
-		f, err := os.Open(path)
-		require.NoError(t, err)
-		defer f.Close()
-		sides = append(sides, replaying.Side{Name: filepath.Base(path), R: f, Size: image.Size()})
+		sides = append(sides, replaying.Database{Name: filepath.Base(path), File: image})
 	}
 	result, err := replaying.Compare(t.Context(), sides[0], sides[1], nil)
 	if err != nil || len(result.Findings) > 0 || len(result.Compared) == 0 {
@@ -198,7 +194,7 @@ func (r *rig) adopt(t *testing.T, from sinks.Sink, m *snapshot.Manifest) {
 // passes proves a backup, or all, up to a level.
 func (r *rig) passes(t *testing.T, backup string, level report.Level, compared ...string) {
 	t.Helper()
-	rep, _, err := verify.Repository(t.Context(), r.repo, verify.Request{Backup: backup, Level: level, ScratchDir: r.scratch, Tool: "test"})
+	rep, err := verify.Repository(t.Context(), r.repo, verify.Request{Backup: backup, Level: level, ScratchDir: r.scratch, Tool: "test"})
 	require.NoError(t, err)
 	reached := false
 	for _, c := range rep.Checks {

@@ -1,23 +1,21 @@
 package replaying
 
 import (
-	"strings"
-
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/requorum/requorum/walreplay/engine"
-
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/engine"
 )
 
 // backup checks a stored backup.
@@ -33,11 +31,11 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 	if len(candidates) == 0 {
 		return noBase(ctx, h, c, m, k.o)
 	}
-	own, err := k.fetch(ctx, repo, m)
-	if err != nil {
-		return err
+	own := Database{"backup " + m.ID, k.o.Unpacked[m.ID]}
+	if own.File == nil {
+		return unchecked("it could not be unpacked: see the level structure")
 	}
-	facts, err := own.facts(ctx)
+	facts, err := own.Facts(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,21 +49,6 @@ func (k *checking) backup(ctx context.Context, repo *repository.Repository, c *s
 		p.live = m.HashKV
 	}
 	return k.from(ctx, candidates, p)
-}
-
-// fetch is the backup's database in a file.
-func (k *checking) fetch(ctx context.Context, repo *repository.Repository, m *snapshot.Manifest) (database, error) {
-	own := database{name: "backup " + m.ID}
-	if f := k.o.Unpacked[m.ID]; f != nil {
-		own.path, own.size = f.Name(), f.Size()
-		return own, nil
-	}
-	began := time.Now()
-	stored := snapshot.OpenStored(repo, m, k.o.Identities...)
-	path, err := k.copyOf(ctx, stored, "backup")
-	k.phase("fetch", began)
-	own.path, own.size = path, stored.Size()
-	return own, err
 }
 
 // from proves a database from the first of the candidates that is sound. Where
@@ -90,7 +73,7 @@ func (k *checking) from(ctx context.Context, candidates []*walreplay.Base, p pro
 			}
 			k.judge(first, &here, candidates[i].Name, err)
 			return nil
-		case err != nil, !differs(here.Findings), i == len(candidates)-1, candidates[i+1].Index() >= b.Index():
+		case err != nil, !differs(here.Findings), i == len(candidates)-1:
 			*k = here
 			return err
 		}
@@ -170,7 +153,7 @@ type proof struct {
 	*checking
 	h       *walreplay.History
 	base    *walreplay.Base
-	own     database // what is to be proved
+	own     Database // what is to be proved
 	facts   snapshot.Facts
 	first   bool            // nothing is before it in its timeline
 	live    snapshot.HashKV // of a live member, about what is to be proved; Hash 0: none
@@ -178,8 +161,8 @@ type proof struct {
 	source  snapshot.ID     // the member that it was read from; 0: not known, or none
 
 	seen     hashComparisons
-	replayed database
 	rebuilt  *walreplay.Rebuilt
+	replayed Database // what it is
 }
 
 // run replays by the rules of each etcd that can have applied the log, until the
@@ -231,7 +214,7 @@ func (p *proof) once(ctx context.Context, version string) (err error) {
 		return nil
 	}
 	began := time.Now()
-	result, err := p.compare(ctx, p.replayed, p.own)
+	result, err := Compare(ctx, p.replayed, p.own, func(done, total int64) { p.o.progress("compare", done, total) })
 	if err != nil {
 		return err
 	}
@@ -239,7 +222,7 @@ func (p *proof) once(ctx context.Context, version string) (err error) {
 		return err
 	}
 	p.phase("compare", began)
-	p.Bytes += p.replayed.size + p.own.size
+	p.Bytes += p.replayed.Size() + p.own.Size()
 	p.Findings = append(p.Findings, result.Findings...)
 	p.describe(result)
 	return p.hashes(ctx)
@@ -263,9 +246,8 @@ func (p *proof) passwords(ctx context.Context, r *Difference) error {
 			r.Left = append(r.Left, fmt.Sprintf("the hash of the password of user %q was not compared: it was set before, and members of etcd 3.4 each made their own", user))
 			continue
 		}
-		r.Differences++
 		r.Findings = append(r.Findings, report.Finding{Kind: report.KindDifference, Where: fmt.Sprintf("bucket authUsers, user %q", user),
-			Text: fmt.Sprintf("the hash of the password is another one in %s and in %s", p.replayed.name, p.own.name)})
+			Text: fmt.Sprintf("the hash of the password is another one in %s and in %s", p.replayed.Name, p.own.Name)})
 	}
 	return nil
 }
@@ -301,7 +283,6 @@ func (p *proof) rebuild(ctx context.Context, version string) error {
 		return err
 	}
 	point := &walreplay.Point{Target: walreplay.Target{Kind: walreplay.AtIndex, Index: p.facts.RaftIndex}, Base: from.base, Last: p.facts.RaftIndex}
-	point.AsIs = point.Entries() == 0 && from.base.Image != nil && from.last == nil
 	r, err := p.h.Rebuild(ctx, point, o)
 	if from.last != nil {
 		err = errors.Join(err, from.last.Close())
@@ -316,20 +297,15 @@ func (p *proof) rebuild(ctx context.Context, version string) error {
 	for _, t := range r.Phases {
 		p.phaseTook(string(t.Phase), t.Took)
 	}
-	p.replayed = database{name: "the replay", path: r.Path(), size: r.Size()}
-	if r.Recipe == nil {
-		p.replayed.name = p.base.Name
-		if p.replayed.path, err = p.copyOf(ctx, r, "base"); err != nil {
-			return errors.Join(p.blame(err), r.Close())
-		}
-		return nil
+	if p.replayed, err = databaseOf("the replay", r); err != nil {
+		return errors.Join(err, r.Close())
 	}
 	if term := p.facts.RaftTerm; term != 0 && r.Recipe.Term != 0 && term != r.Recipe.Term {
-		p.found(report.KindDifference, "", fmt.Sprintf("raft index %d", p.facts.RaftIndex), "the log's entry is of term %d, %s says %d: it is of another history", r.Recipe.Term, p.own.name, term)
+		p.found(report.KindDifference, "", fmt.Sprintf("raft index %d", p.facts.RaftIndex), "the log's entry is of term %d, %s says %d: it is of another history", r.Recipe.Term, p.own.Name, term)
 	}
 	if got := r.Recipe.Revision; p.base.Image == nil && got < p.facts.Revision {
 		p.Reason = fmt.Sprintf("the log begins with the cluster's first entry and gives revision %d, where %s is at %d: the cluster was itself restored from a backup that is not in this timeline, so there is nothing to begin from; the next full snapshot can be proved from this one",
-			got, p.own.name, p.facts.Revision)
+			got, p.own.Name, p.facts.Revision)
 		p.NotYet = p.first
 	}
 	return nil
@@ -349,15 +325,11 @@ func (p *proof) blame(err error) error {
 
 // describe says what was compared with what.
 func (p *proof) describe(r Difference) {
-	if p.rebuilt.Recipe == nil {
-		p.say("%s with %s, which is at the same raft index %d: nothing was replayed", p.own.name, p.base.Name, p.facts.RaftIndex)
-	} else {
-		p.say("%s with what %s (raft index %d) and the %d entries of the log up to raft index %d give, replayed by etcd's own applier",
-			p.own.name, p.base.Name, p.base.Index(), p.facts.RaftIndex-p.base.Index(), p.facts.RaftIndex)
-	}
+	p.say("%s with what %s (raft index %d) and the %d entries of the log up to raft index %d give, replayed by etcd's own applier",
+		p.own.Name, p.base.Name, p.base.Index(), p.facts.RaftIndex-p.base.Index(), p.facts.RaftIndex)
 	p.compared = append(p.compared, r.Compared...)
 	p.compared = append(p.compared, r.Left...)
 	if len(r.Findings) > 0 {
-		p.say("One of the three is wrong: %s, %s, or the log between them", p.own.name, p.base.Name)
+		p.say("One of the three is wrong: %s, %s, or the log between them", p.own.Name, p.base.Name)
 	}
 }

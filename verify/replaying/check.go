@@ -31,7 +31,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,7 +41,6 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/structure"
 	"github.com/requorum/requorum/walreplay"
@@ -65,7 +63,8 @@ type Options struct {
 	// Identities are for encrypted backups and logs.
 	Identities []age.Identity
 	// Unpacked are snapshots of the timeline by their ID that the caller has
-	// unpacked and compared with their sums: these are not fetched again.
+	// unpacked and compared with their sums: what Check is to prove, and others, which are
+	// not fetched again then.
 	Unpacked map[string]*snapshot.File
 	// SourceVersion is that of the source's members; empty: of those which the
 	// snapshots were read from.
@@ -73,7 +72,7 @@ type Options struct {
 	// Stops for checkpoint hashes: 0 is DefaultStops, negative is none.
 	Stops int
 	// Progress may be nil. It is called from one goroutine: the phases are
-	// "fetch" and "compare" in bytes, and those of walreplay.
+	// "compare" in bytes, and those of walreplay.
 	Progress func(phase string, done, total int64)
 	Logger   *slog.Logger // may be nil
 }
@@ -124,7 +123,6 @@ type checking struct {
 	report.Check
 	o        Options
 	began    time.Time
-	scratch  *walreplay.ScratchFolder
 	compared []string
 	member   bool            // it is of a member's data directory
 	other    *walreplay.Base // what it was begun from, where that is in doubt
@@ -136,14 +134,9 @@ func newChecking(object string, o Options) *checking {
 	return &checking{Check: report.Check{Level: report.Replay, Object: object}, o: o, began: time.Now()}
 }
 
-// end makes the check out of what was found, and removes the scratch.
+// end makes the check out of what was found.
 func (k *checking) end(ctx context.Context) (report.Check, error) {
 	err := k.err
-	if k.scratch != nil {
-		if removed := k.scratch.Remove(); removed != nil {
-			return report.Check{}, errors.Join(err, removed)
-		}
-	}
 	if ctx.Err() != nil {
 		return report.Check{}, context.Cause(ctx)
 	}
@@ -187,108 +180,10 @@ func (k *checking) phaseTook(name string, took time.Duration) {
 	k.Phases = append(k.Phases, report.Phase{Name: name, Took: took})
 }
 
-// path is that of a scratch file.
-func (k *checking) path(name string) (string, error) {
-	if k.scratch == nil {
-		s, err := walreplay.NewScratchFolder(k.o.ScratchDir)
-		if err != nil {
-			return "", err
-		}
-		k.scratch = s
-	}
-	return filepath.Join(k.scratch.Path(), name), nil
-}
-
-// copyOf writes an image to a scratch file, with all its own checks.
-func (k *checking) copyOf(ctx context.Context, image snapshot.Image, name string) (path string, err error) {
-	if path, err = k.path(name); err != nil {
-		return "", err
-	}
-	if err := k.scratch.Needs(image.Size()); err != nil {
-		return "", err
-	}
-	r, err := image.Open(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	f, err := safedir.Create(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	buf := make([]byte, 1<<20)
-	var done int64
-	for {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		n, err := r.Read(buf)
-		if n > 0 {
-			if _, err := f.Write(buf[:n]); err != nil {
-				return "", err
-			}
-			done += int64(n)
-			k.o.progress("fetch", done, image.Size())
-		}
-		if errors.Is(err, io.EOF) {
-			k.Bytes += done
-			return path, nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-}
-
-// database is a database in a file.
-type database struct {
-	name string // as findings call it
-	path string
-	size int64
-}
-
-// compare compares two of them.
-func (k *checking) compare(ctx context.Context, a, b database) (_ Difference, err error) {
-	var sides [2]Side
-	for i, d := range []database{a, b} {
-		f, err := safedir.Open(d.path)
-		if err != nil {
-			return Difference{}, err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		sides[i] = Side{Name: d.name, R: f, Size: d.size}
-	}
-	return Compare(ctx, sides[0], sides[1], func(done, total int64) { k.o.progress("compare", done, total) })
-}
-
-// hash is a database's HashKV, at its newest revision or at the one given.
-func (d database) hash(ctx context.Context, revision int64) (_ snapshot.HashKV, err error) {
-	f, err := safedir.Open(d.path)
-	if err != nil {
-		return snapshot.HashKV{}, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return snapshot.ReadHashKVAt(ctx, f, d.size, revision)
-}
-
-// now is the database with the size that its file has by now.
-func (d database) now() (database, error) {
-	info, err := safedir.Stat(d.path)
-	if err != nil {
-		return d, err
-	}
-	d.size = info.Size()
-	return d, nil
-}
-
-func (d database) facts(ctx context.Context) (_ snapshot.Facts, err error) {
-	f, err := safedir.Open(d.path)
-	if err != nil {
-		return snapshot.Facts{}, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return snapshot.ReadFacts(ctx, f, d.size)
+// databaseOf is the database that a replay gave.
+func databaseOf(name string, r *walreplay.Rebuilt) (Database, error) {
+	f, err := snapshot.OpenFile(r.Path())
+	return Database{name, f}, err
 }
 
 // uncheckedError is why a check cannot be done.
@@ -329,7 +224,7 @@ func (k *checking) settle(err error) error {
 	case errors.As(err, &order):
 		k.found(report.KindApply, "", fmt.Sprintf("index %d", order.Index), "%v", order)
 	case errors.As(err, &damaged):
-		k.found(k.kindOf(err), damaged.Object, whereOf(damaged), "%v", damaged.Err)
+		k.found(k.kindOf(err), damaged.Object, byteOf(damaged), "%v", damaged.Err)
 	case errors.As(err, &missing):
 		k.Reason = fmt.Sprintf("entries %d to %d are missing in the archived log: what they did cannot be replayed. A backup that is taken after the gap can be proved from the next one on", missing.First, missing.Last)
 	case errors.As(err, &none), errors.Is(err, snapshot.ErrNoBackup), errors.Is(err, walfile.ErrNoLog):
@@ -354,7 +249,7 @@ func (k *checking) kindOf(err error) report.Kind {
 	return report.KindSegment
 }
 
-func whereOf(d *snapshot.DamagedError) string {
+func byteOf(d *snapshot.DamagedError) string {
 	if d.Offset < 0 {
 		return ""
 	}
@@ -387,11 +282,8 @@ func unsound(err error) error {
 // hashes compares HashKV, and asks the hashes that live members served who is
 // right where the databases differ.
 func (p *proof) hashes(ctx context.Context) error {
-	replayed, err := p.replayed.hash(ctx, 0)
-	if err != nil {
-		return err
-	}
-	own, err := p.own.hash(ctx, 0)
+	replayed := p.rebuilt.Recipe.HashKV
+	own, err := p.own.HashKV(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -401,14 +293,14 @@ func (p *proof) hashes(ctx context.Context) error {
 		p.say("HashKV of both is %d at revision %d, compacted revision %d", own.Hash, own.Revision, own.CompactedRevision)
 	case len(p.Findings) == 0:
 		p.found(report.KindHash, "", fmt.Sprintf("revision %d", own.Revision), "HashKV is %d at revision %d, compacted revision %d, in %s, and %d at %d, %d in %s",
-			own.Hash, own.Revision, own.CompactedRevision, p.own.name, replayed.Hash, replayed.Revision, replayed.CompactedRevision, p.replayed.name)
+			own.Hash, own.Revision, own.CompactedRevision, p.own.Name, replayed.Hash, replayed.Revision, replayed.CompactedRevision, p.replayed.Name)
 	default:
-		p.say("HashKV differs: %d in %s, %d in %s", own.Hash, p.own.name, replayed.Hash, p.replayed.name)
+		p.say("HashKV differs: %d in %s, %d in %s", own.Hash, p.own.Name, replayed.Hash, p.replayed.Name)
 	}
 	if live := p.live; live.Hash != 0 && live.Revision == own.Revision && live.CompactedRevision == own.CompactedRevision && !same {
 		switch live.Hash {
 		case replayed.Hash:
-			p.say("The HashKV in its manifest (%s) is the replay's: so it is %s that is wrong", live.Obtained, p.own.name)
+			p.say("The HashKV in its manifest (%s) is the replay's: so it is %s that is wrong", live.Obtained, p.own.Name)
 		case own.Hash:
 			p.say("The HashKV in its manifest (%s) is its own: so it is the log or %s that is wrong, or that member", live.Obtained, p.base.Name)
 		default:

@@ -72,7 +72,10 @@ func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) 
 		for _, t := range r.Phases {
 			p.phaseTook(string(t.Phase), t.Took)
 		}
-		here := database{name: r.Name(), path: r.Path(), size: r.Size()}
+		here, err := databaseOf(r.Name(), r)
+		if err != nil {
+			return at, err
+		}
 		if err := p.checkpointHashesOf(ctx, here, facts); err != nil {
 			return at, err
 		}
@@ -100,7 +103,7 @@ func (p *proof) stopsAt() []uint64 {
 }
 
 // checkpointHashesOf compares the checkpoint hashes that a state allows.
-func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapshot.Facts) error {
+func (p *proof) checkpointHashesOf(ctx context.Context, d Database, facts snapshot.Facts) error {
 	var open []segment.Heartbeat
 	for _, m := range p.seen.open {
 		s := m.CheckpointHash
@@ -108,7 +111,7 @@ func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapsh
 			open = append(open, m)
 			continue
 		}
-		got, err := d.hash(ctx, s.HashRevision)
+		got, err := d.HashKV(ctx, s.HashRevision)
 		if err != nil {
 			return err
 		}
@@ -126,7 +129,7 @@ func (p *proof) checkpointHashesOf(ctx context.Context, d database, facts snapsh
 
 // lastCheckpointHashes compares what is left at the end, and counts.
 func (p *proof) lastCheckpointHashes(ctx context.Context) error {
-	facts, err := p.replayed.facts(ctx)
+	facts, err := p.rebuilt.Facts(ctx)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -104,11 +105,11 @@ func (k *checking) memberState(ctx context.Context, h *walreplay.History, db *wa
 	if older == nil {
 		return unchecked("there is no older image of it that its log goes on from: the log's beginning is purged, as etcd does. Verify a backup of the cluster instead")
 	}
-	own, err := database{name: path, path: path}.now()
+	own, err := snapshot.OpenFile(path)
 	if err != nil {
 		return err
 	}
-	p := &proof{checking: k, h: h, base: older, own: own, facts: db.Facts, version: k.o.SourceVersion}
+	p := &proof{checking: k, h: h, base: older, own: Database{path, own}, facts: db.Facts, version: k.o.SourceVersion}
 	err = p.run(ctx)
 	if damaged := (*baseError)(nil); errors.As(err, &damaged) {
 		return unchecked("%v, and it is what its log goes on from", damaged)

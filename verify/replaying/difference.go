@@ -2,43 +2,45 @@ package replaying
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/server/v3/lease/leasepb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/boltfile"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 )
 
-// Side is one of the two databases.
-type Side struct {
+// Database is one in a file.
+type Database struct {
 	Name string // how findings call it
-	R    io.ReaderAt
-	Size int64 // of the database in bytes, without a trailing SHA-256
+	*snapshot.File
 }
-
-// maxFindings are enough to see what kind of difference it is: where two histories
-// diverge, every later row differs.
-const maxFindings = 20
 
 // Difference is what came out.
 type Difference struct {
-	// Findings are of report.KindDifference, those in the key bucket first, in
-	// the order of revisions. Differences counts all, also those that are not
-	// among them for their number; the last finding then says so.
-	Findings    []report.Finding
-	Differences int64
+	// Findings are of report.KindDifference, one for each bucket with rows that differ,
+	// that of the key bucket first.
+	Findings []report.Finding
 	// Passwords are users of whom nothing differs but the hash of the password, which
 	// is no finding: etcd 3.4 salted each member's anew, and they stay through upgrades.
 	Passwords []string
 	// Compared says in sentences what was compared with what, Left what was not.
 	Compared []string
 	Left     []string
-	// Rows that were compared, after compaction.
-	Rows int64
 }
 
 // Compare compares b with a, row by row in every bucket: two databases that should be
@@ -46,9 +48,9 @@ type Difference struct {
 //
 // It promises:
 //
-//  1. A row that one of them lacks, or has otherwise, is a finding, and the
-//     first one in the order of revisions comes first. Only what is listed below
-//     is no finding.
+//  1. A bucket with rows that one of them lacks, or has otherwise, is a finding: it
+//     names the first such row, in the order of revisions in the bucket key, and counts
+//     the others. Only what is listed below is no finding.
 //  2. Both are compared after the same logical compaction: the later one of the
 //     two, applied while reading. How far a member had come with deleting rows
 //     does not matter.
@@ -86,141 +88,121 @@ type Difference struct {
 // A bucket that one side has not, and an empty one, are the same. The v2 store of 3.5 is
 // not in the database.
 //
-// A database that cannot be read as one is a
-// *snapshot.DamagedError; other errors are those of the readers, and ctx's. progress
-// counts bytes of keys and values, of both sides' sizes; it may be nil, and is called
-// from Compare's goroutine.
-func Compare(ctx context.Context, a, b Side, progress func(done, total int64)) (Difference, error) {
-	if progress == nil {
-		progress = func(int64, int64) {}
-	}
-	c := &comparison{ctx: ctx, tell: progress, total: a.Size + b.Size}
-	var err error
-	for i, s := range []Side{a, b} {
-		if c.sides[i], err = openSide(ctx, s); err != nil {
+// A database that cannot be read as one is a *snapshot.DamagedError; other errors are
+// those of the files, and ctx's. progress counts bytes that were read, of both sides'
+// sizes; it may be nil, and is called from Compare's goroutine.
+func Compare(ctx context.Context, a, b Database, progress func(done, total int64)) (_ Difference, err error) {
+	c := &comparison{}
+	read := &reading{tell: progress, total: a.Size() + b.Size()}
+	names := map[string]bool{}
+	for i, d := range []Database{a, b} {
+		f, errOpen := safedir.Open(d.File.Name())
+		if errOpen != nil {
+			return Difference{}, errOpen
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		if c.sides[i], err = openSide(ctx, d, &countedFile{f, read}, names); err != nil {
 			return Difference{}, err
 		}
 	}
-	if err := c.compare(); err != nil {
-		return Difference{}, err
+	c.compactions()
+	delete(names, "key")
+	for _, name := range append([]string{"key"}, slices.Sorted(maps.Keys(names))...) {
+		if err := c.bucket(name); err != nil {
+			return Difference{}, err
+		}
 	}
-	return c.result(), nil
+	if len(c.rows) > 0 {
+		c.Compared = append(c.Compared, "every row of the other buckets, byte by byte (rows: "+strings.Join(c.rows, ", ")+")")
+	}
+	if len(c.ofMember) > 0 {
+		c.Left = append([]string{"not compared, because each member writes it by itself: " + strings.Join(c.ofMember, ", ")}, c.Left...)
+	}
+	read.add(read.total)
+	return c.Difference, nil
+}
+
+// reading counts what is read of both databases.
+type reading struct {
+	tell        func(done, total int64)
+	done, total int64
+}
+
+func (r *reading) add(n int64) {
+	before := r.done
+	if r.done = min(r.done+n, r.total); r.tell != nil && (before>>20 != r.done>>20 || n == r.total) {
+		r.tell(r.done, r.total)
+	}
+}
+
+type countedFile struct {
+	*os.File
+	read *reading
+}
+
+func (f *countedFile) ReadAt(b []byte, at int64) (int, error) {
+	n, err := f.File.ReadAt(b, at)
+	f.read.add(int64(n))
+	return n, err
 }
 
 // comparison is one Compare under way.
 type comparison struct {
-	ctx   context.Context
-	tell  func(done, total int64)
-	sides [2]*side
-
-	done, total int64
-	steps       int
-	findings    []report.Finding
-	differences int64
-	rows        int64
-	compared    []string
-	buckets     []string // names and numbers of rows
-	left        leftOut
-	leases      leaseTimes
-	passwords   []string
-}
-
-func (c *comparison) compare() error {
-	c.compactions()
-	if err := c.keys(); err != nil {
-		return err
-	}
-	names, err := c.bucketNames()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := c.bucket(name); err != nil {
-			return err
-		}
-	}
-	if len(c.buckets) > 0 {
-		c.compared = append(c.compared, "every row of the other buckets, byte by byte (rows: "+strings.Join(c.buckets, ", ")+")")
-	}
-	c.progress(c.total - c.done)
-	return nil
-}
-
-// step counts a row's bytes, and ends a comparison whose context has ended.
-func (c *comparison) step(bytes int) error {
-	c.done += int64(bytes)
-	if c.steps++; c.steps%1024 != 0 {
-		return nil
-	}
-	if c.ctx.Err() != nil {
-		return context.Cause(c.ctx)
-	}
-	c.progress(0)
-	return nil
-}
-
-func (c *comparison) progress(more int64) {
-	c.done += more
-	c.tell(min(c.done, c.total), c.total)
-}
-
-func (c *comparison) found(where, text string) {
-	c.differences++
-	if len(c.findings) < maxFindings {
-		c.findings = append(c.findings, report.Finding{Kind: report.KindDifference, Where: where, Text: text})
-	}
-}
-
-func (c *comparison) result() Difference {
-	if more := c.differences - int64(len(c.findings)); more > 0 {
-		c.findings = append(c.findings, report.Finding{Kind: report.KindDifference, Text: fmt.Sprintf("and %d more rows differ", more)})
-	}
-	return Difference{Findings: c.findings, Differences: c.differences, Compared: c.compared, Left: c.left.sentences(), Rows: c.rows, Passwords: c.passwords}
-}
-
-// missing says which side has a row that the other has not.
-func (c *comparison) missing(where string, in int, what string) {
-	c.found(where, fmt.Sprintf("%s is in %s, and not in %s", what, c.sides[in].Name, c.sides[1-in].Name))
+	Difference
+	sides    [2]*side
+	rows     []string // names of buckets, with how many rows were compared
+	ofMember []string // rows that differ, and that each member writes for itself
+	leases   leaseTimes
 }
 
 // side is an open database.
 type side struct {
-	Side
+	Database
 	db                  *boltfile.File
 	scheduled, finished int64 // compactions; 0: none
 	storage             bool  // it has a storage version: from etcd 3.6 on
 }
 
-func openSide(ctx context.Context, s Side) (*side, error) {
-	db, err := boltfile.Open(ctx, s.R, s.Size)
+// openSide opens a database, and adds the names of its buckets.
+func openSide(ctx context.Context, d Database, r io.ReaderAt, names map[string]bool) (*side, error) {
+	db, err := boltfile.Open(ctx, r, d.Size())
 	if err != nil {
-		return nil, damage(s.Name, err)
+		return nil, damage(d.Name, err)
 	}
-	o := &side{Side: s, db: db}
+	o := &side{Database: d, db: db}
+	err = db.Root().ForEach(func(name, value []byte) error {
+		if value == nil {
+			names[string(name)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, damage(d.Name, err)
+	}
 	meta, err := db.Bucket([]byte("meta"))
 	if err != nil {
-		return nil, damage(s.Name, err)
+		return nil, damage(d.Name, err)
 	}
 	if meta == nil {
-		return nil, &snapshot.DamagedError{Object: s.Name, Offset: -1, Err: errors.New("no bucket meta: a bbolt database, but not one of etcd")}
+		return nil, &snapshot.DamagedError{Object: d.Name, Offset: -1, Err: errors.New("no bucket meta: a bbolt database, but not one of etcd")}
 	}
 	for key, at := range map[string]*int64{"scheduledCompactRev": &o.scheduled, "finishedCompactRev": &o.finished} {
 		v, err := meta.Get([]byte(key))
 		if err != nil {
-			return nil, damage(s.Name, err)
+			return nil, damage(d.Name, err)
 		}
 		if v == nil {
 			continue
 		}
 		r, err := boltfile.ParseRow(v)
 		if err != nil {
-			return nil, &snapshot.DamagedError{Object: s.Name, Offset: -1, Err: fmt.Errorf("%s in bucket meta is no revision", key)}
+			return nil, &snapshot.DamagedError{Object: d.Name, Offset: -1, Err: fmt.Errorf("%s in bucket meta is no revision", key)}
 		}
 		*at = r.Main
 	}
 	storage, err := meta.Get([]byte("storageVersion"))
 	o.storage = storage != nil
-	return o, damage(s.Name, err)
+	return o, damage(d.Name, err)
 }
 
 // compacted is the revision that etcd would open the database with: a compaction
@@ -241,96 +223,341 @@ func damage(name string, err error) error {
 	return nil
 }
 
-// rows goes through a bucket of a side; nil bucket: it has none.
+// compactions compares what both sides have compacted. The log gives that; how
+// much of it a member has deleted, it does not.
+func (c *comparison) compactions() {
+	a, b := c.sides[0], c.sides[1]
+	if a.compacted() != b.compacted() {
+		c.found("bucket meta, compacted revision", fmt.Sprintf("%s is compacted at revision %d, %s at %d", a.Name, a.compacted(), b.Name, b.compacted()))
+	}
+	for _, s := range c.sides {
+		if s.scheduled > s.finished {
+			c.Left = append(c.Left, fmt.Sprintf("%s had not finished its compaction at revision %d: what it had still to delete was passed over", s.Name, s.scheduled))
+		}
+	}
+}
+
+func (c *comparison) found(where, text string) {
+	c.Findings = append(c.Findings, report.Finding{Kind: report.KindDifference, Where: where, Text: text})
+}
+
+// rows goes through a bucket of a side.
 type rows struct {
 	side       *side
-	cursor     *boltfile.Cursor
-	begun      bool
-	key, value []byte
-	bucket     bool // the row is a bucket inside the bucket
+	cursor     *boltfile.Cursor             // nil: the side has no such bucket
+	deleted    func(key, value []byte) bool // whether the compaction has deleted the row; nil: it deletes none
+	key, value []byte                       // nil key: the end; nil value: a bucket inside the bucket
 }
 
-func (s *side) rows(bucket string) (*rows, error) {
+// rowsOf is at the first row of a bucket.
+func (c *comparison) rowsOf(s *side, bucket string) (*rows, error) {
 	b, err := s.db.Bucket([]byte(bucket))
-	if err != nil {
-		return nil, damage(s.Name, err)
-	}
 	r := &rows{side: s}
-	if b != nil {
-		r.cursor = b.Cursor()
+	if err != nil || b == nil {
+		return r, damage(s.Name, err)
 	}
-	return r, nil
+	r.cursor = b.Cursor()
+	if bucket == "key" {
+		if r.deleted, err = s.compaction(b, max(c.sides[0].compacted(), c.sides[1].compacted())); err != nil {
+			return r, damage(s.Name, err)
+		}
+	}
+	return r, r.advance(r.cursor.First)
 }
 
-// next goes to the next row; the key is nil at the end.
-func (r *rows) next() (err error) {
-	switch {
-	case r.cursor == nil:
-		return nil
-	case r.begun:
-		r.key, r.value, err = r.cursor.Next()
-	default:
-		r.begun = true
-		r.key, r.value, err = r.cursor.First()
+func (r *rows) next() error { return r.advance(r.cursor.Next) }
+
+// advance goes to the next row that the compaction leaves.
+func (r *rows) advance(step func() (key, value []byte, err error)) (err error) {
+	for {
+		if r.key, r.value, err = step(); err != nil {
+			return damage(r.side.Name, err)
+		}
+		if r.key == nil || r.deleted == nil || !r.deleted(r.key, r.value) {
+			return nil
+		}
+		step = r.cursor.Next
 	}
-	r.bucket = r.key != nil && r.value == nil
-	return damage(r.side.Name, err)
 }
 
-// pair is a row of both sides, or of one: the other's row is nil then.
+// pair is a row of both sides, or of one.
 type pair struct {
 	key    []byte
 	values [2][]byte
 	in     [2]bool
 }
 
-// join goes through the rows of both sides in the order of their keys. next
-// moves one side on.
-func (c *comparison) join(sides [2]*rows, next func(i int, r *rows) error, do func(pair) error) error {
+// nextPair takes the next row of both sides in the order of their keys; the key is nil
+// at the end.
+func nextPair(sides [2]*rows) (p pair, err error) {
+	a, b := sides[0].key, sides[1].key
+	order := bytes.Compare(a, b)
+	p.in = [2]bool{a != nil && (b == nil || order <= 0), b != nil && (a == nil || order >= 0)}
 	for i, r := range sides {
-		if err := next(i, r); err != nil {
+		if !p.in[i] {
+			continue
+		}
+		p.key, p.values[i] = r.key, r.value
+		if err := r.next(); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// equal reports whether both sides have the very row.
+func (p *pair) equal() bool {
+	return p.in[0] && p.in[1] && (p.values[0] == nil) == (p.values[1] == nil) && bytes.Equal(p.values[0], p.values[1])
+}
+
+// bucket compares one. A bucket that is not there is one without rows: each version makes
+// them in its own time.
+func (c *comparison) bucket(name string) (err error) {
+	var sides [2]*rows
+	for i, s := range c.sides {
+		if sides[i], err = c.rowsOf(s, name); err != nil {
 			return err
 		}
 	}
-	for sides[0].key != nil || sides[1].key != nil {
-		var p pair
-		order := compareEnds(sides[0].key, sides[1].key)
-		p.in = [2]bool{order <= 0, order >= 0}
-		for i, r := range sides {
-			if !p.in[i] {
-				continue
-			}
-			p.key, p.values[i] = r.key, r.value
-			if r.bucket {
-				p.values[i] = []byte("a bucket inside the bucket")
-			}
-			if err := c.step(len(r.key) + len(r.value)); err != nil {
-				return err
-			}
-		}
-		if err := do(p); err != nil {
+	var compared, differ int
+	var first report.Finding
+	for {
+		p, err := nextPair(sides)
+		if err != nil {
 			return err
 		}
-		for i, r := range sides {
-			if p.in[i] {
-				if err := next(i, r); err != nil {
-					return err
-				}
+		if p.key == nil {
+			break
+		}
+		if c.unreplicated(name, p) {
+			continue
+		}
+		compared++
+		if !c.same(name, p) {
+			if differ++; differ == 1 {
+				first.Where, first.Text = whereOf(name, p), c.how(p)
 			}
 		}
+	}
+	if name == "lease" {
+		if n := c.leases.judge(c); n > 0 {
+			differ += n
+			first.Where, first.Text = cmp.Or(first.Where, c.leases.where), cmp.Or(first.Text, c.leases.text)
+		}
+	}
+	if differ > 1 {
+		first.Text += "; and " + report.Counted(differ-1, "more row of this bucket differs", "more rows of this bucket differ")
+	}
+	if differ > 0 {
+		c.found(first.Where, first.Text)
+	}
+	switch at := max(c.sides[0].compacted(), c.sides[1].compacted()); {
+	case name == "key" && at > 0:
+		c.Compared = append(c.Compared, fmt.Sprintf("every revision of every key that is not compacted at revision %d (of what was overwritten or deleted by then, nothing is left to compare), byte by byte (rows: %d)", at, compared))
+	case name == "key":
+		c.Compared = append(c.Compared, fmt.Sprintf("every revision of every key, byte by byte (rows: %d)", compared))
+	case compared > 0:
+		c.rows = append(c.rows, fmt.Sprintf("%s %d", name, compared))
 	}
 	return nil
 }
 
-// compareEnds compares keys; nil is behind all.
-func compareEnds(a, b []byte) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
+// same reports whether a row says the same on both sides.
+func (c *comparison) same(bucket string, p pair) bool {
+	if bucket == "lease" {
+		return c.leases.same(c, p)
 	}
-	return bytes.Compare(a, b)
+	if !p.equal() && bucket == "authUsers" && sameButPassword(p) {
+		c.Passwords = append(c.Passwords, string(p.key))
+		return true
+	}
+	return p.equal()
+}
+
+// unreplicated passes over a row that the log does not give, and remembers it
+// where the sides differ in it.
+func (c *comparison) unreplicated(bucket string, p pair) bool {
+	switch name := bucket + "/" + string(p.key); name {
+	case "meta/scheduledCompactRev", "meta/finishedCompactRev": // see compactions
+		return true
+	case "meta/confState", "meta/consistent_index", "meta/storageVersion", "meta/term":
+		if !p.equal() {
+			c.ofMember = append(c.ofMember, name)
+		}
+		return true
+	case "cluster/clusterVersion", "cluster/downgrade":
+		// A version that did not know of it has not written it.
+		if p.in[0] == p.in[1] {
+			return false
+		}
+		c.ofMember = append(c.ofMember, name)
+		return true
+	}
+	return false
+}
+
+// sameButPassword reports whether nothing but the hash of a user's password differs.
+func sameButPassword(p pair) bool {
+	var users [2]authpb.User
+	for i := range users {
+		if !p.in[i] || proto.Unmarshal(p.values[i], &users[i]) != nil || len(users[i].Password) == 0 {
+			return false
+		}
+		users[i].Password = nil
+	}
+	return proto.Equal(&users[0], &users[1])
+}
+
+// whereOf says which row it is, for people.
+func whereOf(bucket string, p pair) string {
+	switch {
+	case bucket == "lease" && len(p.key) == 8:
+		return fmt.Sprintf("bucket lease, lease %016x", binary.BigEndian.Uint64(p.key))
+	case bucket != "key":
+		return fmt.Sprintf("bucket %s, row %q", bucket, p.key)
+	}
+	row, err := boltfile.ParseRow(p.key)
+	if err != nil {
+		return fmt.Sprintf("bucket key, row %x", p.key)
+	}
+	for i, value := range p.values {
+		if key, err := boltfile.KeyOf(value); p.in[i] && err == nil {
+			return fmt.Sprintf("key %q, revision %s", key, row)
+		}
+	}
+	return fmt.Sprintf("revision %s", row)
+}
+
+// how says in what a row differs.
+func (c *comparison) how(p pair) string {
+	a, b := c.sides[0].Name, c.sides[1].Name
+	switch {
+	case !p.in[1]:
+		return fmt.Sprintf("it is in %s, and not in %s", a, b)
+	case !p.in[0]:
+		return fmt.Sprintf("it is in %s, and not in %s", b, a)
+	}
+	return fmt.Sprintf("it is another one: %d bytes in %s, %d in %s", len(p.values[0]), a, len(p.values[1]), b)
+}
+
+// mostMinTTL is the most that a cluster raises a short lease to, in seconds: 1.5
+// times etcd's longest election timeout.
+const mostMinTTL = 75
+
+// leaseTimes is what is known of leases whose granted times differ. A cluster
+// raises short leases to a minimum that follows from its members' election
+// timeout, which the log does not tell. All that were raised then have that
+// minimum on one side, and no lease of that side has less.
+type leaseTimes struct {
+	least       [2]int64         // the shortest of all leases of a side
+	pairs       map[[2]int64]int // how many leases have one time here and another there
+	where, text string           // of the first of them
+	checkpoints int              // leases of which only the time left differs, before etcd 3.6
+}
+
+// same reports whether a lease is the same on both sides, but for what judge decides.
+func (l *leaseTimes) same(c *comparison, p pair) bool {
+	var leases [2]leasepb.Lease
+	for i := range leases {
+		if !p.in[i] {
+			continue
+		}
+		if proto.Unmarshal(p.values[i], &leases[i]) != nil {
+			return p.equal()
+		}
+		if ttl := leases[i].TTL; l.least[i] == 0 || ttl < l.least[i] {
+			l.least[i] = ttl
+		}
+	}
+	if !p.in[0] || !p.in[1] {
+		return false
+	}
+	a, b := &leases[0], &leases[1]
+	if a.RemainingTTL != b.RemainingTTL && !c.sides[0].storage && !c.sides[1].storage {
+		l.checkpoints++
+		b.RemainingTTL = a.RemainingTTL
+	}
+	times := [2]int64{a.TTL, b.TTL}
+	b.TTL = a.TTL
+	if !proto.Equal(a, b) {
+		return false
+	}
+	// More pairs than there are short times are not what raising makes.
+	if times[0] == times[1] || len(l.pairs) > mostMinTTL {
+		return times[0] == times[1]
+	}
+	if l.pairs == nil {
+		l.pairs = map[[2]int64]int{}
+		l.where, l.text = whereOf("lease", p), fmt.Sprintf("the granted time, in seconds, is %d in %s, and %d in %s", times[0], c.sides[0].Name, times[1], c.sides[1].Name)
+	}
+	l.pairs[times]++
+	return true
+}
+
+// judge decides whether the leases' times differ because short ones were raised to
+// another minimum; else it is how many leases differ.
+func (l *leaseTimes) judge(c *comparison) (differ int) {
+	if l.checkpoints > 0 {
+		c.Left = append(c.Left, fmt.Sprintf("the time left of %d leases was not compared: members before etcd 3.6 do not all keep it", l.checkpoints))
+	}
+	longer := 0
+	if l.least[1] > l.least[0] {
+		longer = 1
+	}
+	raised := l.least[longer] <= mostMinTTL && len(l.pairs) <= mostMinTTL
+	for times, n := range l.pairs {
+		raised = raised && times[longer] == l.least[longer] && times[1-longer] < times[longer]
+		differ += n
+	}
+	if !raised || differ == 0 {
+		return differ
+	}
+	c.Left = append(c.Left, fmt.Sprintf("%d short leases were granted %d s in %s and less in %s, as if its members had raised them to their minimum, 1.5 times the election timeout: if that is not what they are configured to, these leases differ",
+		differ, l.least[longer], c.sides[longer].Name, c.sides[1-longer].Name))
+	return 0
+}
+
+// keyID stands for a user's key: 128 bits of hashes with random seeds.
+type keyID [2]uint64
+
+// compaction tells the rows of the key bucket that a compaction deletes: up to its
+// revision all but the newest of each key, and that as well where it is a deletion. One at
+// the very revision counts too, though newer etcds keep it until the next compaction. A
+// row that cannot be decoded is compared as it is.
+func (s *side) compaction(keys *boltfile.Bucket, at int64) (deletes func(key, value []byte) bool, err error) {
+	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	idOf := func(value []byte) (keyID, bool) {
+		key, err := boltfile.KeyOf(value)
+		return keyID{maphash.Bytes(seeds[0], key), maphash.Bytes(seeds[1], key)}, err == nil
+	}
+	// The last change up to at of each key that changed between the compaction that the
+	// side has finished and at. No other key has two rows up to there.
+	newest := map[keyID]boltfile.Revision{}
+	cursor := keys.Cursor()
+	for k, v, err := cursor.Seek(boltfile.Revision{Main: s.finished + 1}.Bytes()); at > s.finished; k, v, err = cursor.Next() {
+		if err != nil {
+			return nil, err
+		}
+		r, err := boltfile.ParseRow(k)
+		if k == nil || err == nil && r.Main > at {
+			break
+		}
+		if id, ok := idOf(v); ok && err == nil {
+			newest[id] = r.Revision
+		}
+	}
+	return func(key, value []byte) bool {
+		row, err := boltfile.ParseRow(key)
+		switch {
+		case err != nil || row.Main > at:
+			return false
+		case row.Deleted:
+			return true
+		case len(newest) == 0:
+			return false
+		}
+		id, ok := idOf(value)
+		last, changed := newest[id]
+		return ok && changed && last != row.Revision
+	}, nil
 }

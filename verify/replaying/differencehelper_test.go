@@ -3,7 +3,6 @@ package replaying
 import (
 	"encoding/binary"
 	"maps"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/lease/leasepb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/requorum/requorum/snapshot"
 )
 
 // contents is all of a database: bucket, key, value.
@@ -95,8 +96,8 @@ func sample() contents {
 	return c
 }
 
-// open writes contents to a database and opens it as a side.
-func open(t testing.TB, name string, c contents) Side {
+// open writes contents to a database.
+func open(t testing.TB, name string, c contents) Database {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true})
@@ -117,12 +118,14 @@ func open(t testing.TB, name string, c contents) Side {
 	})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	f, err := os.Open(path)
+	return openFile(t, name, path)
+}
+
+func openFile(t testing.TB, name, path string) Database {
+	t.Helper()
+	f, err := snapshot.OpenFile(path)
 	require.NoError(t, err)
-	t.Cleanup(func() { f.Close() })
-	info, err := f.Stat()
-	require.NoError(t, err)
-	return Side{Name: name, R: f, Size: info.Size()}
+	return Database{name, f}
 }
 
 func compare(t testing.TB, a, b contents) Difference {

@@ -141,7 +141,7 @@ func (l *loaded) alteredValue(t *testing.T) {
 	last := l.backups[len(l.backups)-1]
 	c.alter(last.ID, func(tx *bbolt.Tx) error { return alterValue(tx, "/ours", "value 9") })
 	check := c.check(last.ID)
-	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "the value is another one")
+	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "it is another one")
 	if len(check.Findings) != 1 || !strings.Contains(check.Compared, "so it is backup "+last.ID+" that is wrong") {
 		t.Errorf("findings %v; compared %q", check.Findings, check.Compared)
 	}
@@ -159,7 +159,7 @@ func (l *loaded) alteredEntry(t *testing.T) {
 	c.archive(entries, 500)
 	last := l.backups[len(l.backups)-1]
 	check := c.check(last.ID)
-	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "the value is another one")
+	expect(t, check, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/ours", last.Facts.Revision), "it is another one")
 	if !strings.Contains(check.Compared, "so it is the log or backup "+l.backups[len(l.backups)-2].ID+" that is wrong") {
 		t.Errorf("compared %q", check.Compared)
 	}
@@ -193,7 +193,7 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 		t.Fatalf("%v, %v", checks, err)
 	}
 	expectPassed(t, checks[0])
-	expect(t, checks[1], report.KindDifference, `key "/ours"`, "the value is another one")
+	expect(t, checks[1], report.KindDifference, `key "/ours"`, "it is another one")
 }
 
 // sums are the checksums of all files of a folder.
@@ -261,7 +261,7 @@ func TestDivergentMember(t *testing.T) {
 			l.id = first.Timeline
 			l.readLog(t, 0)
 			c := l.check(second.ID)
-			expect(t, c, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/a", at), "the value is another one")
+			expect(t, c, report.KindDifference, fmt.Sprintf("key %q, revision %d", "/a", at), "it is another one")
 			if len(c.Findings) != 1 {
 				t.Errorf("findings %v", c.Findings)
 			}

@@ -2,12 +2,8 @@ package replaying
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,7 +12,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -58,7 +53,7 @@ func TestNewestIsReplayed(t *testing.T) {
 	if got.RaftIndex != last || got.Revision != facts.Revision || n.Rebuilt.Base.ID != c.ids[2] {
 		t.Errorf("%+v from %s, want %+v", got, n.Rebuilt.Base.ID, facts)
 	}
-	h, err := database{path: want, size: mustSize(t, want)}.hash(t.Context(), 0)
+	h, err := openFile(t, "", want).HashKV(t.Context(), 0)
 	if err != nil || h.Hash != n.Rebuilt.Recipe.HashKV.Hash {
 		t.Errorf("HashKV %+v, want %+v (%v)", n.Rebuilt.Recipe.HashKV, h, err)
 	}
@@ -136,16 +131,8 @@ func TestNewestFaults(t *testing.T) {
 func TestUnpackedCopies(t *testing.T) {
 	healthy := newChain(t)
 	c := healthy.clone(t)
-	c.o.Unpacked = map[string]*snapshot.File{}
+	c.o = c.with(healthy.ids[1:]...)
 	for _, id := range healthy.ids[1:] {
-		raw, err := io.ReadAll(c.image(id))
-		require.NoError(t, err)
-		sum := sha256.Sum256(raw)
-		path := filepath.Join(t.TempDir(), "db")
-		require.NoError(t, os.WriteFile(path, append(raw, sum[:]...), 0o600))
-		f, err := snapshot.OpenFile(path)
-		require.NoError(t, err)
-		c.o.Unpacked[id] = f
 		c.flip(c.manifest(id).Object.Name) // it would be found
 	}
 	expectPassed(t, c.check(healthy.ids[2]), "with what backup "+healthy.ids[1])

@@ -26,18 +26,14 @@ func HasBase(ctx context.Context, repo *repository.Repository, c *snapshot.Catal
 // bases are what m can be proved from, the best first: the newest full snapshot
 // with an earlier state that was read from a member and from which the log reaches
 // it, then older ones, the empty database where the log begins with the cluster's
-// first entry, synthetic snapshots, and last another one of the same state, from
-// which nothing has to be replayed.
+// first entry, and synthetic snapshots.
 //
 // A synthetic one is what an earlier replay gave. Begun from there, a replay would
 // trust that one, and a mistake that both make would not show.
 func bases(h *walreplay.History, c *snapshot.Catalog, m *snapshot.Manifest) []*walreplay.Base {
-	var earlier, synthetic, same []*walreplay.Base
+	var earlier, synthetic []*walreplay.Base
 	for _, b := range slices.Backward(h.Bases()) {
 		switch {
-		case b.ID == m.ID:
-		case b.Index() == m.Facts.RaftIndex:
-			same = append(same, b)
 		case b.Index() >= m.Facts.RaftIndex || h.Reach(b) < m.Facts.RaftIndex:
 		case b.Manifest != nil && b.Manifest.Synthetic():
 			synthetic = append(synthetic, b)
@@ -48,7 +44,7 @@ func bases(h *walreplay.History, c *snapshot.Catalog, m *snapshot.Manifest) []*w
 	if e := empty(); h.Reach(e) >= m.Facts.RaftIndex && !branched(c, m.Timeline) {
 		earlier = append(earlier, e)
 	}
-	return slices.Concat(earlier, synthetic, same)
+	return append(earlier, synthetic...)
 }
 
 // empty is the database before a cluster's first entry.

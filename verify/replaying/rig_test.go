@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,7 +91,7 @@ func (r *rig) check(id string) report.Check {
 // checkAll is check with what it found out of other backups.
 func (r *rig) checkAll(id string) (report.Check, []report.Check) {
 	r.t.Helper()
-	c, others, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.o)
+	c, others, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.with(id))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -99,6 +100,34 @@ func (r *rig) checkAll(id string) (report.Check, []report.Check) {
 	}
 	r.empty()
 	return c, others
+}
+
+// with are the options with these backups unpacked.
+func (r *rig) with(ids ...string) Options {
+	r.t.Helper()
+	o := r.o
+	o.Unpacked = maps.Clone(o.Unpacked)
+	for _, id := range ids {
+		if o.Unpacked[id] != nil {
+			continue
+		}
+		raw, err := io.ReadAll(r.image(id))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		sum := sha256.Sum256(raw)
+		path := filepath.Join(r.t.TempDir(), "db")
+		if err := os.WriteFile(path, append(raw, sum[:]...), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+		if o.Unpacked == nil {
+			o.Unpacked = map[string]*snapshot.File{}
+		}
+		if o.Unpacked[id], err = snapshot.OpenFile(path); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return o
 }
 
 func (r *rig) empty() {
