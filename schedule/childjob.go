@@ -116,7 +116,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	r, seen, err := verify.Repository(ctx, repo, verify.Request{
+	r, err := verify.Repository(ctx, repo, verify.Request{
 		Backup: v.Backup, Timeline: v.Timeline, Level: v.Level, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
 		Identities: identities,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
@@ -127,7 +127,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen))
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r))
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}

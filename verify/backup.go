@@ -94,7 +94,7 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 		return errors.Join(err, unpacked.remove())
 	}
 	if c.Status == report.Passed {
-		h.seen = append(h.seen, verdict.SeenBackup(m))
+		c.Objects = verdict.ObjectsOf(m)
 	}
 	switch {
 	case !h.Level.Includes(report.Structure):

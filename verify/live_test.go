@@ -46,7 +46,7 @@ func TestAgainstLiveMember(t *testing.T) {
 	require.NoError(t, err)
 	live := func(l verify.Live) report.Check {
 		t.Helper()
-		r, _, err := verify.Repository(t.Context(), repo, verify.Request{Live: l, ScratchDir: t.TempDir()})
+		r, err := verify.Repository(t.Context(), repo, verify.Request{Live: l, ScratchDir: t.TempDir()})
 		require.NoError(t, err)
 		for _, c := range r.Checks {
 			if strings.HasSuffix(c.Object, "/live") {
@@ -100,7 +100,7 @@ func TestAgainstLiveMember(t *testing.T) {
 	want("another hash, superseded", live(lying{cli}), report.Unchecked, "timeline "+first.String()+" has ended, and "+second.String()+" goes on")
 
 	// What was asked for and cannot be done is never left out.
-	if _, _, err := verify.Repository(t.Context(), repo, verify.Request{Level: report.Checksum, Live: cli}); err == nil || !strings.Contains(err.Error(), "a live member is asked on the level structure") {
+	if _, err := verify.Repository(t.Context(), repo, verify.Request{Level: report.Checksum, Live: cli}); err == nil || !strings.Contains(err.Error(), "a live member is asked on the level structure") {
 		t.Errorf("on the level checksum: %v", err)
 	}
 	spoil(t, sink)

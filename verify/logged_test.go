@@ -175,7 +175,7 @@ func (l *logged) drills(backup string) (*report.Report, map[string]report.Check)
 	l.Helper()
 	scratch := l.TempDir()
 	clear(l.sink.opens)
-	r, _, err := verify.Repository(l.Context(), l.repo, verify.Request{Backup: backup, Level: report.Drill, ScratchDir: scratch})
+	r, err := verify.Repository(l.Context(), l.repo, verify.Request{Backup: backup, Level: report.Drill, ScratchDir: scratch})
 	l.must(err)
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		l.Errorf("the scratch folder has %v (%v)", left, err)

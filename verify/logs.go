@@ -191,19 +191,15 @@ func (l *logCheck) bind() {
 	if len(l.check.Findings) > 0 || len(l.whole) == 0 {
 		return
 	}
-	var ranges []verdict.Range
 	for _, s := range l.log.Coverage() {
-		ranges = append(ranges, l.readOf(s)...)
-	}
-	if len(ranges) > 0 {
-		l.seen = append(l.seen, verdict.Seen{Timeline: l.part.timeline, Log: ranges})
+		l.check.Log = append(l.check.Log, l.readOf(s)...)
 	}
 }
 
 // readOf are the ranges of a span whose segments were all read: of a sample, or
 // from an index on, they are parts of it.
-func (l *logCheck) readOf(s segment.Coverage) []verdict.Range {
-	var all []verdict.Range
+func (l *logCheck) readOf(s segment.Coverage) []report.Range {
+	var all []report.Range
 	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
 		return !l.whole[h.Name()] || h.FirstIndex < s.FirstIndex || h.LastIndex > s.LastIndex
 	})
@@ -212,7 +208,7 @@ func (l *logCheck) readOf(s segment.Coverage) []verdict.Range {
 	})
 	for _, h := range read {
 		if n := len(all); n == 0 || h.FirstIndex > all[n-1].Last+1 {
-			all = append(all, verdict.Range{First: h.FirstIndex})
+			all = append(all, report.Range{First: h.FirstIndex})
 		}
 		one := &all[len(all)-1]
 		one.Objects++
@@ -390,7 +386,7 @@ func (l *logCheck) interesting() []uint64 {
 			all = append(all, t.Parent.RaftIndex)
 		}
 	}
-	l.proved(func(_ verdict.Entry, s verdict.Range) { all = append(all, s.Last) })
+	l.proved(func(_ verdict.Entry, s report.Range) { all = append(all, s.Last) })
 	return all
 }
 
@@ -462,7 +458,7 @@ func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
 		return true
 	}
 	lost := slices.ContainsFunc(log.Gaps(), func(g segment.Gap) bool { return g.After < m.Facts.RaftIndex })
-	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s verdict.Range) {
+	(&logCheck{examination: h.examination, part: logPart{timeline: h.id}}).proved(func(_ verdict.Entry, s report.Range) {
 		lost = lost || s.Last < m.Facts.RaftIndex
 	})
 	return lost

@@ -36,7 +36,7 @@ func verifyAndMeasure(dir, scratch string) error {
 	if err != nil {
 		return err
 	}
-	r, _, err := verify.Repository(context.Background(), repo, verify.Request{Backup: verify.All, Level: report.Structure, ScratchDir: scratch})
+	r, err := verify.Repository(context.Background(), repo, verify.Request{Backup: verify.All, Level: report.Structure, ScratchDir: scratch})
 	if err != nil {
 		return err
 	}

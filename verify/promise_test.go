@@ -155,7 +155,7 @@ func TestSelection(t *testing.T) {
 	wantKinds(t, w.verify(Request{Timeline: worldTimeline.String()}), "object full/"+oldBackup+"/snapshot.zst",
 		"segment l0/0000000000000001", "segment l0/0000000000000029")
 	for _, req := range []Request{{Backup: "2020"}, {Backup: All, Timeline: "0000000000000001-1"}} {
-		if _, _, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
+		if _, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestCancelled(t *testing.T) {
 	w := newWorld(t, onMemory())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
-	r, _, err := Repository(ctx, w.repo, Request{Backup: All, Level: report.Checksum, Progress: func(string, int64, int64) { cancel(stop) }})
+	r, err := Repository(ctx, w.repo, Request{Backup: All, Level: report.Checksum, Progress: func(string, int64, int64) { cancel(stop) }})
 	if r != nil || !errors.Is(err, stop) {
 		t.Errorf("%v, %v", r, err)
 	}
@@ -305,7 +305,7 @@ func TestPromise5ScratchIsRemoved(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(scratch, ".*", "*.db"))
 		unpacked = unpacked || len(files) == 1
 	}}
-	r, _, err := Repository(t.Context(), w.repo, req)
+	r, err := Repository(t.Context(), w.repo, req)
 	w.must(err)
 	empty("after a run")
 	if !unpacked || r.Status() != report.Damaged { // its pages are no database
@@ -313,7 +313,7 @@ func TestPromise5ScratchIsRemoved(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	req.Progress = func(string, int64, int64) { cancel() }
-	if _, _, err := Repository(ctx, w.repo, req); !errors.Is(err, context.Canceled) {
+	if _, err := Repository(ctx, w.repo, req); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	empty("after an interruption")
@@ -325,7 +325,7 @@ func TestNoScratch(t *testing.T) {
 	w := newWorld(t, onMemory())
 	file := filepath.Join(t.TempDir(), "file")
 	w.must(os.WriteFile(file, nil, 0o600))
-	r, _, err := Repository(t.Context(), w.repo, Request{Backup: newBackup, ScratchDir: filepath.Join(file, "x")})
+	r, err := Repository(t.Context(), w.repo, Request{Backup: newBackup, ScratchDir: filepath.Join(file, "x")})
 	w.must(err)
 	var got []string
 	for _, c := range r.Checks {
@@ -345,7 +345,7 @@ func TestNoScratch(t *testing.T) {
 func TestRequestRefused(t *testing.T) {
 	w := newWorld(t, onMemory())
 	for _, req := range []Request{{Level: "highest"}, {Sample: -1}, {Sample: 101}, {Sample: math.NaN()}} {
-		if _, _, err := Repository(t.Context(), w.repo, req); err == nil {
+		if _, err := Repository(t.Context(), w.repo, req); err == nil {
 			t.Errorf("%+v was not refused", req)
 		}
 	}

@@ -26,8 +26,8 @@ func provenWorld(t *testing.T) *world {
 // tell verifies everything and writes the verdict.
 func (w *world) tell() *report.Report {
 	w.Helper()
-	r, seen := w.verifySeen(Request{})
-	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r, seen...))
+	r := w.verify(Request{})
+	_, err := verdict.Write(w.Context(), w.repo, verdict.FromReport(r))
 	w.must(err)
 	return r
 }
@@ -112,16 +112,16 @@ func TestReplacedStaysFound(t *testing.T) {
 func TestReplacedIsNotBound(t *testing.T) {
 	w := provenWorld(t)
 	w.backupOf(newBackup, 35, database(oldBackup))
-	r, seen := w.verifySeen(Request{})
+	r := w.verify(Request{})
 	wantKinds(t, r, "manifest full/"+newBackup)
-	isNew := func(s verdict.Seen) bool { return s.Backup == newBackup }
-	if len(seen) != 2 || slices.ContainsFunc(seen, isNew) { // the other backup, and the log
-		t.Errorf("bound: %+v", seen)
+	isNew := func(c report.Check) bool { return c.Object == fullName(worldTimeline, newBackup) }
+	if all := bound(r); len(all) != 2 || slices.ContainsFunc(all, isNew) { // the other backup, and the log
+		t.Errorf("bound: %+v", all)
 	}
 	m, err := snapshot.ReadManifest(t.Context(), w.repo, worldTimeline, newBackup)
 	w.must(err)
-	v := verdict.FromReport(r, append(seen, verdict.SeenBackup(m))...)
-	_, err = verdict.Write(t.Context(), w.repo, v)
+	r.Checks[slices.IndexFunc(r.Checks, isNew)].Objects = verdict.ObjectsOf(m)
+	_, err = verdict.Write(t.Context(), w.repo, verdict.FromReport(r))
 	w.must(err)
 	wantKinds(t, w.verify(Request{}), "manifest full/"+newBackup)
 }
@@ -161,7 +161,7 @@ func TestNothingLeft(t *testing.T) {
 				return
 			}
 			for _, req := range nothingLeft {
-				if r, _, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
+				if r, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
 					t.Errorf("%+v: %+v, %v", req, r, err)
 				}
 			}
@@ -261,9 +261,9 @@ func TestVerdictsUnread(t *testing.T) {
 	faulty := sinktest.NewFaulty(w.sink, sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied).Of("verdicts/"))
 	repo, err := repository.Open(t.Context(), faulty)
 	w.must(err)
-	r, seen := (&world{T: t, sink: faulty, repo: repo}).verifySeen(Request{})
+	r := (&world{T: t, sink: faulty, repo: repo}).verify(Request{})
 	faulty.AllFired(t)
-	if r.Status() != report.Unchecked || len(seen) > 0 {
-		t.Errorf("%s, and %+v is bound", r.Status(), seen)
+	if r.Status() != report.Unchecked || len(bound(r)) > 0 {
+		t.Errorf("%s, and %+v is bound", r.Status(), bound(r))
 	}
 }

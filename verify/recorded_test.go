@@ -441,7 +441,7 @@ func (r *recorded) log(t testing.TB) []raftlog.Entry {
 func (r *recorded) verify(t testing.TB, req verify.Request) *report.Report {
 	t.Helper()
 	req.Identities, req.ScratchDir, req.Tool = r.identities, t.TempDir(), tool
-	found, _, err := verify.Repository(t.Context(), r.open(t), req)
+	found, err := verify.Repository(t.Context(), r.open(t), req)
 	must(t, err)
 	return found
 }

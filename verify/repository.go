@@ -24,7 +24,6 @@ type examination struct {
 	*selection
 	sample  *sample
 	scratch *walreplay.ScratchFolder // nil until it is needed
-	seen    []verdict.Seen
 	// verdicts are those that earlier runs wrote; unread is why they could not be
 	// read.
 	verdicts verdict.List
@@ -38,30 +37,29 @@ type examination struct {
 // Repository proves what the request selects in a repository. Faults are in the
 // report, and so is what could not be looked at. The error is for what kept it
 // from being begun, such as nothing that matches or manifests that could not be
-// listed, and for the end of ctx: there is no report then. Seen is what a verdict
-// binds: what was read whole and found as it should be.
-func Repository(ctx context.Context, repo *repository.Repository, req Request) (_ *report.Report, seen []verdict.Seen, err error) {
-	req, err = req.withDefaults()
+// listed, and for the end of ctx: there is no report then.
+func Repository(ctx context.Context, repo *repository.Repository, req Request) (*report.Report, error) {
+	req, err := req.withDefaults()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e := &examination{run: run{Request: req, report: req.newReport(repo.String())}, repo: repo}
 	if err := e.open(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// A step files what it could not do: its error is the end of ctx.
 	for _, step := range []func(context.Context) error{e.checkMarker, e.checkTimelines, e.checkHistories, e.checkVerdicts, e.checkRest} {
 		if err := step(ctx); err != nil {
-			return nil, nil, errors.Join(err, e.clear())
+			return nil, errors.Join(err, e.clear())
 		}
 	}
 	if err := e.failed(ctx, "scratch", e.clear()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e.noteIdentities()
 	e.noteNextSteps()
 	e.report.Sample = e.sample.told()
-	return e.finish(), e.seen, nil
+	return e.finish(), nil
 }
 
 // open finds out what there is, and what of it is looked at. Verdicts are read

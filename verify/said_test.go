@@ -80,8 +80,8 @@ func TestFindingsInPlainWords(t *testing.T) {
 // Damage ends with what can still be relied on.
 func TestNextStep(t *testing.T) {
 	w := newWorld(t, onMemory())
-	r, seen := w.verifySeen(Request{})
-	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r, seen))
+	r := w.verify(Request{})
+	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r))
 	w.must(err)
 	if strings.Contains(strings.Join(r.Notes, "\n"), "next step") {
 		t.Errorf("%q", r.Notes)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // merging is a sink on which something happens before an object is opened for the
@@ -68,14 +68,14 @@ func TestSampleForgets(t *testing.T) {
 // A verdict binds the segments that were read, and none that a sample left out.
 func TestVerdictBindsWhatWasRead(t *testing.T) {
 	w := newWorld(t, onMemory())
-	bound := 0
+	ofLog := 0
 	for seed := range uint64(20) {
-		r, seen := w.verifySeen(Request{Sample: 20, Seed: seed})
+		r := w.verify(Request{Sample: 20, Seed: seed})
 		wantKinds(t, r)
-		var ranges []verdict.Range
+		var ranges []report.Range
 		objects := 0
-		for _, one := range seen {
-			if one.Backup != "" {
+		for _, one := range bound(r) {
+			if len(one.Objects) > 0 {
 				objects++
 			}
 			ranges = append(ranges, one.Log...)
@@ -84,7 +84,7 @@ func TestVerdictBindsWhatWasRead(t *testing.T) {
 		for _, s := range ranges {
 			objects += s.Objects
 			entries += s.Last - s.First + 1
-			bound++
+			ofLog++
 			if s.After != w.chainAt(s.Last) {
 				t.Errorf("seed %d: %+v has another chain value", seed, s)
 			}
@@ -100,10 +100,10 @@ func TestVerdictBindsWhatWasRead(t *testing.T) {
 			t.Errorf("seed %d: %d objects bind the whole log: %+v", seed, objects, ranges)
 		}
 	}
-	if bound == 0 {
+	if ofLog == 0 {
 		t.Error("no sample had a segment")
 	}
-	if _, seen := w.verifySeen(Request{}); len(seen) != 3 || len(seen[2].Log) != 1 || seen[2].Log[0].First != 1 || seen[2].Log[0].Last != 50 || seen[2].Log[0].Objects != 6 {
-		t.Errorf("all of it: %+v", seen)
+	if all := bound(w.verify(Request{})); len(all) != 3 || len(all[2].Log) != 1 || all[2].Log[0].First != 1 || all[2].Log[0].Last != 50 || all[2].Log[0].Objects != 6 {
+		t.Errorf("all of it: %+v", all)
 	}
 }

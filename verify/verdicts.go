@@ -31,7 +31,9 @@ func (e *examination) readVerdicts(ctx context.Context) error {
 // they saw.
 func (e *examination) checkVerdicts(ctx context.Context) error {
 	if e.unread != nil {
-		e.seen = nil
+		for i := range e.report.Checks {
+			e.report.Checks[i].Objects, e.report.Checks[i].Log = nil, nil
+		}
 		return e.failed(ctx, verdict.CheckObject, e.unread)
 	}
 	c := e.verdicts.Check()
@@ -53,17 +55,17 @@ func (e *examination) checkVerdicts(ctx context.Context) error {
 
 // Verdicts are what a report says of a repository, to be written there. That a live
 // member could not be asked takes nothing from what was proved without it.
-func Verdicts(r *report.Report, seen []verdict.Seen) []verdict.Verdict {
+func Verdicts(r *report.Report) []verdict.Verdict {
 	proved := *r
 	proved.Checks = slices.DeleteFunc(slices.Clone(r.Checks), func(c report.Check) bool {
 		return c.Status == report.Unchecked && strings.HasSuffix(c.Object, liveSuffix)
 	})
-	return verdict.FromReport(&proved, seen...)
+	return verdict.FromReport(&proved)
 }
 
 // proved are the ends of the ranges of a log that verdicts saw, the newest
 // first.
-func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Range)) {
+func (l *logCheck) proved(do func(entry verdict.Entry, s report.Range)) {
 	for _, entry := range slices.Backward(l.verdicts.Entries) {
 		if entry.Err != nil {
 			continue
@@ -78,7 +80,7 @@ func (l *logCheck) proved(do func(entry verdict.Entry, s verdict.Range)) {
 
 // wasThere says that a verdict saw a log of this timeline.
 func (l *logCheck) wasThere() (was bool) {
-	l.proved(func(verdict.Entry, verdict.Range) { was = true })
+	l.proved(func(verdict.Entry, report.Range) { was = true })
 	return was
 }
 
@@ -94,7 +96,7 @@ func (l *logCheck) checkProved() {
 		full = max(full, m.Facts.RaftIndex)
 	}
 	shorter, other := false, false
-	l.proved(func(entry verdict.Entry, s verdict.Range) {
+	l.proved(func(entry verdict.Entry, s report.Range) {
 		by := fmt.Sprintf("(%s, of %s)", entry.Name, entry.Verdict.Finished.Format("2006-01-02"))
 		switch sums := l.chain.sumsAt(s.Last); {
 		case s.Last > end && s.Last <= l.prunedTo: // recorded before it went
@@ -174,7 +176,7 @@ func (e *examination) concerns(t repository.TimelineID) bool {
 
 // binding is what one verdict saw of a backup.
 type binding struct {
-	objects []verdict.Object
+	objects []report.Object
 	by      string // which verdict, to go behind a sentence
 }
 
@@ -235,10 +237,9 @@ func replaced(m *snapshot.Manifest, words []binding) *report.Finding {
 // replacedBackup makes a finding one of the backup itself, so that the verdict
 // says so of it, and binds nothing of it.
 func (e *examination) replacedBackup(b backupID, f report.Finding) {
-	e.seen = slices.DeleteFunc(e.seen, func(s verdict.Seen) bool { return s.Timeline == b.timeline && s.Backup == b.id })
 	for i := range e.report.Checks {
 		if c := &e.report.Checks[i]; c.Level == report.Checksum && c.Object == b.String() {
-			c.Status = report.Damaged
+			c.Status, c.Objects = report.Damaged, nil
 			found(c, f)
 			return
 		}

@@ -25,7 +25,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			l.must(segment.WriteGap(l.Context(), l.repo, segment.GapRecord{Timeline: l.id, First: 1, Last: 5, Reason: "purged"}))
 		}, false},
 		{"one that a verdict saw", func(l *logged) {
-			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []verdict.Range{{First: 1, Last: 2, Objects: 1}}}}}
+			v := []verdict.Verdict{{Level: report.Checksum, Subject: verdict.Subject{Timeline: l.id, Status: report.Passed, Reached: report.Checksum, Log: []report.Range{{First: 1, Last: 2, Objects: 1}}}}}
 			_, err := verdict.Write(l.Context(), l.repo, v)
 			l.must(err)
 		}, false},
@@ -36,7 +36,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			l.puts(10)
 			id := l.backup()
 			c.prepare(l)
-			r, seen, err := verify.Repository(t.Context(), l.repo, verify.Request{Level: report.Drill, ScratchDir: t.TempDir()})
+			r, err := verify.Repository(t.Context(), l.repo, verify.Request{Level: report.Drill, ScratchDir: t.TempDir()})
 			l.must(err)
 			noted := strings.Contains(strings.Join(r.Notes, "\n"), "the replay level needs an archived log")
 			replayed := slices.ContainsFunc(r.Checks, func(c report.Check) bool { return c.Level == report.Replay })
@@ -47,7 +47,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			if c.left {
 				want = report.Drill
 			}
-			subjects := verify.Verdicts(r, seen)
+			subjects := verify.Verdicts(r)
 			i := slices.IndexFunc(subjects, func(s verdict.Verdict) bool { return s.Backup == id })
 			if i < 0 || subjects[i].Reached != want {
 				t.Errorf("reached %+v, want %s", subjects, want)

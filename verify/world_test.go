@@ -19,7 +19,6 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -231,12 +230,6 @@ func (w *world) one(prefix string) string {
 // verify runs the request, for all at the checksum level where it does not say.
 func (w *world) verify(req Request) *report.Report {
 	w.Helper()
-	r, _ := w.verifySeen(req)
-	return r
-}
-
-func (w *world) verifySeen(req Request) (*report.Report, []verdict.Seen) {
-	w.Helper()
 	if req.Backup == "" {
 		req.Backup = All
 	}
@@ -244,9 +237,14 @@ func (w *world) verifySeen(req Request) (*report.Report, []verdict.Seen) {
 		req.Level = report.Checksum
 	}
 	req.Identities, req.ScratchDir = w.keys, w.TempDir()
-	r, seen, err := Repository(w.Context(), w.repo, req)
+	r, err := Repository(w.Context(), w.repo, req)
 	w.must(err)
-	return r, seen
+	return r
+}
+
+// bound are the checks of which a verdict binds something.
+func bound(r *report.Report) []report.Check {
+	return slices.DeleteFunc(slices.Clone(r.Checks), func(c report.Check) bool { return len(c.Objects)+len(c.Log) == 0 })
 }
 
 // reopen reads the marker anew.

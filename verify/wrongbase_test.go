@@ -25,7 +25,7 @@ func TestWrongBaseIsDamage(t *testing.T) {
 	newest := l.backup()
 	l.archive()
 	for _, backup := range []string{verify.Latest, verify.All} {
-		r, _, err := verify.Repository(t.Context(), l.repo, verify.Request{Backup: backup, Level: report.Replay, ScratchDir: t.TempDir()})
+		r, err := verify.Repository(t.Context(), l.repo, verify.Request{Backup: backup, Level: report.Replay, ScratchDir: t.TempDir()})
 		l.must(err)
 		damaged := 0
 		for _, c := range r.Checks {

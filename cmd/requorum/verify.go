@@ -170,7 +170,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	if req.Freshness, err = g.freshness(repo.Checks(), o.allowRollback); err != nil {
 		return nil, nil, err
 	}
-	r, seen, err := verify.Repository(ctx, repo, req)
+	r, err := verify.Repository(ctx, repo, req)
 	if errors.Is(err, snapshot.ErrAmbiguous) {
 		err = usageError{err}
 	}
@@ -181,7 +181,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return r, nil, nil
 	}
 	written := &verdictReport{}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r, seen))
+	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, err

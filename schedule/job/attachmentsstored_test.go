@@ -77,7 +77,7 @@ func namesIn(t *testing.T, s sinks.Sink) []string {
 
 func verified(t *testing.T, w *world, r *repository.Repository) *report.Report {
 	t.Helper()
-	got, _, err := verify.Repository(t.Context(), r, verify.Request{Level: report.Checksum, Identities: []age.Identity{w.identity}, ScratchDir: t.TempDir()})
+	got, err := verify.Repository(t.Context(), r, verify.Request{Level: report.Checksum, Identities: []age.Identity{w.identity}, ScratchDir: t.TempDir()})
 	require.NoError(t, err)
 	return got
 }

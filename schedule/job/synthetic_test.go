@@ -205,8 +205,8 @@ func TestPromise2BadBackups(t *testing.T) {
 	r.puts(10)
 	r.archive(r.entries, 4)
 	rep := &report.Report{Tool: "test", Level: report.Checksum, Started: rigBegan, Finished: rigBegan, Checks: []report.Check{
-		{Level: report.Checksum, Status: report.Damaged, Object: replaying.ObjectOf(bad), Findings: []report.Finding{{Kind: report.KindObject, Text: "a bit"}}}}}
-	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep, verdict.SeenBackup(bad))); err != nil {
+		{Level: report.Checksum, Status: report.Damaged, Object: replaying.ObjectOf(bad), Objects: verdict.ObjectsOf(bad), Findings: []report.Finding{{Kind: report.KindObject, Text: "a bit"}}}}}
+	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep)); err != nil {
 		t.Fatal(err)
 	}
 	require.NoError(t, os.Remove(filepath.Join(r.dir, filepath.FromSlash(gone.Object.Name))))

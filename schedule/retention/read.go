@@ -571,7 +571,7 @@ func saysAll(newer, older verdict.Subject) bool {
 		}
 	}
 	for _, s := range older.Log {
-		if !slices.ContainsFunc(newer.Log, func(n verdict.Range) bool { return n.First <= s.Last && s.Last <= n.Last }) {
+		if !slices.ContainsFunc(newer.Log, func(n report.Range) bool { return n.First <= s.Last && s.Last <= n.Last }) {
 			return false
 		}
 	}

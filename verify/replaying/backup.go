@@ -128,7 +128,7 @@ func noBase(ctx context.Context, h *walreplay.History, c *snapshot.Catalog, m *s
 		if b.ID == m.ID || b.Index() >= m.Facts.RaftIndex {
 			continue
 		}
-		_, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.AtIndex, Index: m.Facts.RaftIndex}, b.ID, o.walreplay(o.SourceVersion, o.ScratchDir))
+		_, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.AtIndex, Index: m.Facts.RaftIndex}, b.ID, o.walreplay(""))
 		var log *walreplay.LogError
 		if errors.As(err, &log) {
 			return err
@@ -169,15 +169,12 @@ type proof struct {
 // two databases agree: those of the member that the base was read from, and
 // where it was upgraded until the snapshot, of that.
 func (p *proof) run(ctx context.Context) error {
-	versions := []string{p.o.SourceVersion}
-	if p.o.SourceVersion == "" {
-		versions = nil
-		if p.base.Manifest != nil {
-			versions = append(versions, p.base.Manifest.Source.Version)
-		}
-		if !slices.Contains(versions, p.version) {
-			versions = append(versions, p.version)
-		}
+	var versions []string
+	if p.base.Manifest != nil {
+		versions = append(versions, p.base.Manifest.Source.Version)
+	}
+	if !slices.Contains(versions, p.version) {
+		versions = append(versions, p.version)
 	}
 	var first *checking
 	for i, v := range versions {
@@ -277,7 +274,7 @@ func (p *proof) passwordsSet(ctx context.Context) (map[string]bool, error) {
 
 // rebuild replays the log from the base to the snapshot's index.
 func (p *proof) rebuild(ctx context.Context, version string) error {
-	o := p.o.walreplay(version, p.o.ScratchDir)
+	o := p.o.walreplay(version)
 	from, err := p.stops(ctx, version, o)
 	if err != nil {
 		return err

@@ -66,9 +66,6 @@ type Options struct {
 	// unpacked and compared with their sums: what Check is to prove, and others, which are
 	// not fetched again then.
 	Unpacked map[string]*snapshot.File
-	// SourceVersion is that of the source's members; empty: of those which the
-	// snapshots were read from.
-	SourceVersion string
 	// Stops for checkpoint hashes: 0 is DefaultStops, negative is none.
 	Stops int
 	// Progress may be nil. It is called from one goroutine: the phases are
@@ -83,10 +80,12 @@ func (o Options) progress(phase string, done, total int64) {
 	}
 }
 
-func (o Options) walreplay(version, scratch string) walreplay.Options {
+// walreplay replays by the rules of the etcd of a version; empty: of the one that the base
+// was read from.
+func (o Options) walreplay(version string) walreplay.Options {
 	return walreplay.Options{
 		CheckBase: CheckBase, Engine: o.Engine,
-		ScratchDir: scratch, SourceVersion: version,
+		ScratchDir: o.ScratchDir, SourceVersion: version,
 		Progress: func(p walreplay.Phase, done, total int64) { o.progress(string(p), done, total) },
 		Logger:   o.Logger,
 	}

@@ -22,9 +22,6 @@ import (
 //     sent, *.snap.db, or none where the log still begins with the cluster's first
 //     entry) and the log give. Mostly there is no such image, since etcd purges
 //     its log: that is Unchecked, and a repository's backups are what can prove it.
-//
-// Options.SourceVersion should name the member's etcd, since a data directory
-// does not: with authentication on, old versions permitted other things.
 func CheckDataDir(ctx context.Context, dir, walDir string, o Options) ([]report.Check, error) {
 	logDir := walDir
 	if logDir == "" {
@@ -72,7 +69,7 @@ func dataDir(ctx context.Context, h *walreplay.History, dir string, log *checkin
 
 // tail applies the log that follows a member's database.
 func (k *checking) tail(ctx context.Context, h *walreplay.History, db *walreplay.Base) (err error) {
-	o := k.o.walreplay(k.o.SourceVersion, k.o.ScratchDir)
+	o := k.o.walreplay("")
 	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, db.ID, o)
 	if err != nil {
 		return err
@@ -109,7 +106,7 @@ func (k *checking) memberState(ctx context.Context, h *walreplay.History, db *wa
 	if err != nil {
 		return err
 	}
-	p := &proof{checking: k, h: h, base: older, own: Database{path, own}, facts: db.Facts, version: k.o.SourceVersion}
+	p := &proof{checking: k, h: h, base: older, own: Database{path, own}, facts: db.Facts}
 	err = p.run(ctx)
 	if damaged := (*baseError)(nil); errors.As(err, &damaged) {
 		return unchecked("%v, and it is what its log goes on from", damaged)

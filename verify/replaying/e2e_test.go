@@ -169,9 +169,7 @@ func (l *loaded) alteredEntry(t *testing.T) {
 func (l *loaded) dataDir(t *testing.T, member int) {
 	dir := l.cluster.Member(member).DataDir
 	before := sums(t, dir)
-	o := l.o
-	o.SourceVersion = l.backups[0].Source.Version
-	checks, err := CheckDataDir(t.Context(), dir, "", o)
+	checks, err := CheckDataDir(t.Context(), dir, "", l.o)
 	if err != nil || len(checks) != 2 {
 		t.Fatalf("%v, %v", checks, err)
 	}
@@ -188,7 +186,7 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 	copied := filepath.Join(t.TempDir(), "member")
 	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
 	changeFile(t, filepath.Join(copied, "member", "snap", "db"), func(tx *bbolt.Tx) error { return alterValue(tx, "/ours", "value 9") })
-	checks, err = CheckDataDir(t.Context(), copied, "", o)
+	checks, err = CheckDataDir(t.Context(), copied, "", l.o)
 	if err != nil || len(checks) != 2 {
 		t.Fatalf("%v, %v", checks, err)
 	}

@@ -49,7 +49,7 @@ func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.C
 
 // newest rebuilds the newest point.
 func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walreplay.Base) (*walreplay.Rebuilt, error) {
-	o := k.o.walreplay(k.o.SourceVersion, k.o.ScratchDir)
+	o := k.o.walreplay("")
 	o.CheckpointHashes = walreplay.EveryCheckpointHash
 	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, b.ID, o)
 	if err != nil {

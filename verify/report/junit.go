@@ -60,7 +60,7 @@ type result struct {
 // nothing was proved.
 func WriteJUnit(w io.Writer, r *Report) error {
 	s := suite{
-		Name:       printable("requorum verify " + r.Target),
+		Name:       Printable("requorum verify " + r.Target),
 		Time:       seconds(r.Finished.Sub(r.Started)),
 		Timestamp:  r.Started.UTC().Format("2006-01-02T15:04:05"),
 		Properties: properties(r),
@@ -89,16 +89,16 @@ func WriteJUnit(w io.Writer, r *Report) error {
 
 func properties(r *Report) []property {
 	all := []property{
-		{"tool", printable(r.Tool)},
-		{"target", printable(r.Target)},
-		{"level", printable(string(r.Level))},
+		{"tool", Printable(r.Tool)},
+		{"target", Printable(r.Target)},
+		{"level", Printable(string(r.Level))},
 		{"status", string(r.Status())},
 	}
 	if s := r.Sample; s != nil {
 		all = append(all,
 			property{"sample.percent", strconv.FormatFloat(s.Percent, 'f', -1, 64)},
 			property{"sample.seed", strconv.FormatUint(s.Seed, 10)},
-			property{"sample.coverage", printable(s.Coverage)})
+			property{"sample.coverage", Printable(s.Coverage)})
 	}
 	return all
 }
@@ -122,7 +122,7 @@ func cases(r *Report) []testcase {
 	if len(keys) == 0 {
 		const text = "nothing was checked, so nothing is proved"
 		return []testcase{{
-			Classname: printable(string(r.Level)), Name: printable(r.Target), Time: seconds(0),
+			Classname: Printable(string(r.Level)), Name: Printable(r.Target), Time: seconds(0),
 			Error: &result{Type: string(Unchecked), Message: text, Text: text},
 		}}
 	}
@@ -160,7 +160,7 @@ func caseOf(checks []Check) testcase {
 		}
 	}
 	t := testcase{
-		Classname: printable(string(checks[0].Level)), Name: printable(checks[0].Object),
+		Classname: Printable(string(checks[0].Level)), Name: Printable(checks[0].Object),
 		Time: seconds(took), SystemOut: lines(compared),
 	}
 	switch {
@@ -182,15 +182,11 @@ func newResult(kind, what string, all []string, count int) *result {
 	if count > 1 {
 		message = fmt.Sprintf("%s (the first of %d %s)", message, count, what)
 	}
-	return &result{Type: printable(kind), Message: printable(message), Text: lines(all)}
+	return &result{Type: Printable(kind), Message: Printable(message), Text: lines(all)}
 }
 
 // seconds writes a time as the schema wants it: no sign, no exponent.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", max(d, 0).Seconds()) }
-
-// printable is for everything that comes from a report: XML has no form for most
-// control characters.
-func printable(s string) string { return Printable(s) }
 
 // lines is printable text of several lines: none of them can pretend to be two.
 func lines(all []string) string {
@@ -199,7 +195,7 @@ func lines(all []string) string {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString(printable(one))
+		b.WriteString(Printable(one))
 	}
 	return b.String()
 }

@@ -138,7 +138,7 @@ func TestNothingChecked(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	const want = `a\x00b\x1b[2Jc\r\nd\u202ee\xff<&>"']]>\ufffe\U000e0041é日`
-	if got := printable(hostile); got != want {
+	if got := Printable(hostile); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Report is what one run of verify found.
@@ -160,6 +162,28 @@ type Check struct {
 	Took  time.Duration `json:"took_nanoseconds"`
 	// Phases are the parts of a drill or of a replay: the measured RTO.
 	Phases []Phase `json:"phases,omitempty"`
+	// Objects of a backup, and Log, parts of an archived log, were read whole and are as
+	// they should be: a verdict binds them.
+	Objects []Object `json:"-"`
+	Log     []Range  `json:"-"`
+}
+
+// Range is a part of an archived log without a gap.
+type Range struct {
+	First uint64 `json:"first_index"`
+	Last  uint64 `json:"last_index"`
+	// After is the chain's value at Last: it binds every entry back to the
+	// chain's start, however the log is cut and merged later.
+	After   raftlog.Sum `json:"after"`
+	Objects int         `json:"objects"` // segments that were read
+	Bytes   int64       `json:"bytes"`   // of these, as stored
+}
+
+// Object is a stored object that was seen.
+type Object struct {
+	Name         string `json:"name"`
+	StoredSize   int64  `json:"stored_size"`
+	StoredSHA256 string `json:"stored_sha256"`
 }
 
 // Phase is a part of a check that is worth a time of its own.

@@ -37,8 +37,7 @@ type DrillOptions struct {
 	// database as there are members; the system's folder for temporary files
 	// where empty. Where it is not there, it is made, and removed afterwards.
 	ScratchDir string
-	// Object is how the check calls what it looked at; the image's name where
-	// empty.
+	// Object is how the check calls what it looked at.
 	Object string
 	// Members is how many voters the cluster has. 0: as many as the image has
 	// members, learners included.
@@ -73,15 +72,9 @@ const (
 	PhaseRemove = "remove"
 )
 
-func (o DrillOptions) withDefaults(image string) (DrillOptions, error) {
-	if o.Members < 0 || o.BootTimeout < 0 {
-		return o, fmt.Errorf("drill: %d members, %s to boot: none of them can be negative", o.Members, o.BootTimeout)
-	}
+func (o DrillOptions) withDefaults() (DrillOptions, error) {
 	if o.ScratchDir == "" {
 		o.ScratchDir = os.TempDir()
-	}
-	if o.Object == "" {
-		o.Object = image
 	}
 	if o.BootTimeout == 0 {
 		o.BootTimeout = DefaultBootTimeout
@@ -141,7 +134,7 @@ func Drill(ctx context.Context, image snapshot.Image, o DrillOptions) (check rep
 	if os.Getenv(membersVariable) != "" {
 		return check, errors.New("drill: this process was started by a drill to run its members, and began a drill of its own: DrillOptions.Command must start a program that calls Members")
 	}
-	o, err = o.withDefaults(image.Name())
+	o, err = o.withDefaults()
 	if err != nil {
 		return check, err
 	}

@@ -20,34 +20,20 @@ const (
 	maxRanges = 1000
 )
 
-// Seen is what a run read whole, so that the verdict binds it.
-type Seen struct {
-	Timeline repository.TimelineID
-	Backup   string   // of a backup
-	Objects  []Object // its objects
-	Log      []Range  // of an archived log: the parts that were read
-}
-
-// SeenBackup says that the object of a backup was read and found to be what the
-// manifest says, which m was read from.
-func SeenBackup(m *snapshot.Manifest) Seen {
-	return Seen{Timeline: m.Timeline, Backup: m.ID, Objects: ObjectsOf(m)}
-}
-
 // ObjectsOf are the objects of a backup: the one that its manifest describes, and
 // the manifest itself, since the hashes and facts in it are what was compared.
-func ObjectsOf(m *snapshot.Manifest) []Object {
-	return []Object{
-		{m.Object.Name, m.Object.StoredSize, m.Object.StoredSHA256},
-		{repository.ManifestName(m.Timeline, m.ID), m.Stored.Size, m.Stored.SHA256},
+func ObjectsOf(m *snapshot.Manifest) []report.Object {
+	return []report.Object{
+		{Name: m.Object.Name, StoredSize: m.Object.StoredSize, StoredSHA256: m.Object.StoredSHA256},
+		{Name: repository.ManifestName(m.Timeline, m.ID), StoredSize: m.Stored.Size, StoredSHA256: m.Stored.SHA256},
 	}
 }
 
 // FromReport makes the verdicts of a report. Checks are put together by what they
 // are of: each backup, each timeline's log, each timeline, the repository; of the
-// last two there is a verdict only where something is wrong. What was not seen whole
+// last two there is a verdict only where something is wrong. What was not read whole
 // is not bound, and so not proved by the verdict.
-func FromReport(r *report.Report, seen ...Seen) []Verdict {
+func FromReport(r *report.Report) []Verdict {
 	checks := map[place][]report.Check{}
 	var places []place // in the order of the report
 	for _, c := range r.Checks {
@@ -60,13 +46,6 @@ func FromReport(r *report.Report, seen ...Seen) []Verdict {
 	var all []Verdict
 	for _, p := range places {
 		s := subjectOf(p, checks[p])
-		for _, one := range seen {
-			if one.place() == p {
-				s.Objects = append(s.Objects, one.Objects...)
-				s.Log = append(s.Log, one.Log...)
-			}
-		}
-		s.Log = s.Log[max(0, len(s.Log)-maxRanges):]
 		if p.backup == "" && len(s.Log) == 0 && s.Status == report.Passed && len(places) > 1 {
 			continue
 		}
@@ -80,10 +59,6 @@ type place struct {
 	timeline repository.TimelineID
 	backup   string
 	log      bool
-}
-
-func (s Seen) place() place {
-	return place{s.Timeline, s.Backup, s.Backup == "" && len(s.Log) > 0}
 }
 
 // placeOf tells it from the name of an object, or of a check's object.
@@ -111,6 +86,7 @@ func subjectOf(p place, checks []report.Check) Subject {
 	s := Subject{Timeline: p.timeline, Backup: p.backup, Reached: reached(checks)}
 	s.Status = (&report.Report{Checks: checks}).Status()
 	for _, c := range checks {
+		s.Objects, s.Log = append(s.Objects, c.Objects...), append(s.Log, c.Log...)
 		if c.NotYet && s.Status == report.Passed {
 			s.Status = report.Unchecked // not proved as far as was asked for
 		}
@@ -138,6 +114,7 @@ func subjectOf(p place, checks []report.Check) Subject {
 			s.Phases = append(s.Phases, c.Phases...)
 		}
 	}
+	s.Log = s.Log[max(0, len(s.Log)-maxRanges):]
 	return s
 }
 

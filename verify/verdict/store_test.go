@@ -65,7 +65,8 @@ func verdictOn(m *snapshot.Manifest, level report.Level, status report.Status) V
 		}
 		r.Checks = append(r.Checks, c)
 	}
-	return FromReport(r, SeenBackup(m))[0]
+	r.Checks[0].Objects = ObjectsOf(m)
+	return FromReport(r)[0]
 }
 
 // write writes verdicts, each as a run of its own.

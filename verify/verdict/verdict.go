@@ -21,7 +21,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 const (
@@ -69,37 +68,19 @@ func (v Verdict) name() string {
 type Subject struct {
 	Timeline repository.TimelineID `json:"timeline,omitzero"`
 	Backup   string                `json:"backup,omitempty"`
-	Log      []Range               `json:"log,omitempty"`
+	Log      []report.Range        `json:"log,omitempty"`
 	// Reached is the highest level that was proved with all those before it;
 	// empty where none was.
 	Reached report.Level  `json:"reached,omitempty"`
 	Status  report.Status `json:"status"`
 	// Objects are those that were read whole.
-	Objects  []Object         `json:"objects,omitempty"`
+	Objects  []report.Object  `json:"objects,omitempty"`
 	Findings []report.Finding `json:"findings,omitempty"`
 	// MoreFindings is how many there were beyond those that are kept.
 	MoreFindings int `json:"more_findings,omitempty"`
 	// Unchecked are the reasons why something could not be checked.
 	Unchecked []string       `json:"unchecked,omitempty"`
 	Phases    []report.Phase `json:"phases,omitempty"`
-}
-
-// Range is a part of an archived log without a gap.
-type Range struct {
-	First uint64 `json:"first_index"`
-	Last  uint64 `json:"last_index"`
-	// After is the chain's value at Last: it binds every entry back to the
-	// chain's start, however the log is cut and merged later.
-	After   raftlog.Sum `json:"after"`
-	Objects int         `json:"objects"` // segments that were read
-	Bytes   int64       `json:"bytes"`   // of these, as stored
-}
-
-// Object is a stored object that was seen.
-type Object struct {
-	Name         string `json:"name"`
-	StoredSize   int64  `json:"stored_size"`
-	StoredSHA256 string `json:"stored_sha256"`
 }
 
 // Newest is the newest verdict that proved the backup of m up to at least that

@@ -89,7 +89,7 @@ func odd(m *snapshot.Manifest, change func(*Subject)) Verdict {
 
 // Checks are put together by what they are of, whatever object they name.
 func TestFromReport(t *testing.T) {
-	log := Range{First: 1, Last: 9, After: raftlog.Sum{1}, Objects: 2, Bytes: 100}
+	log := report.Range{First: 1, Last: 9, After: raftlog.Sum{1}, Objects: 2, Bytes: 100}
 	name := func(rest string) string { return timeline.String() + rest }
 	pass := func(level report.Level, object string) report.Check {
 		return report.Check{Level: level, Status: report.Passed, Object: object}
@@ -97,16 +97,16 @@ func TestFromReport(t *testing.T) {
 	r := &report.Report{Level: report.Replay, Checks: []report.Check{
 		pass(report.Checksum, "requorum.json"),
 		pass(report.Checksum, "timelines/"+timeline.String()+".json"),
-		pass(report.Checksum, name("/full/"+backupA)),
+		{Level: report.Checksum, Status: report.Passed, Object: name("/full/" + backupA), Objects: ObjectsOf(manifest(backupA, "aa"))},
 		pass(report.Checksum, name("/full/"+backupA+"/manifest.json")),
 		pass(report.Checksum, name("/l0/0000000000000001")),
 		{Level: report.Checksum, Status: report.Damaged, Object: name("/l1/0000000000000001-0000000000000009"), Findings: []report.Finding{{Kind: report.KindSegment, Text: "bad"}}},
-		pass(report.Checksum, name("/log")),
+		{Level: report.Checksum, Status: report.Passed, Object: name("/log"), Log: []report.Range{log}},
 		pass(report.Structure, name("/full/"+backupA)),
 		{Level: report.Replay, Status: report.Unchecked, Object: name("/full/" + backupA), Reason: "no base", Phases: []report.Phase{{Name: "replay"}}},
 		pass(report.Checksum, CheckObject),
 	}}
-	v := FromReport(r, SeenBackup(manifest(backupA, "aa")), Seen{Timeline: timeline, Log: []Range{log}}, SeenBackup(manifest(backupB, "bb")))
+	v := FromReport(r)
 	var got []string
 	for _, s := range v {
 		got = append(got, fmt.Sprintf("%d %q log %d reached %q %s objects %d findings %v unchecked %q phases %d",
