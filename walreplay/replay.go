@@ -171,15 +171,6 @@ const (
 	BothEngines ReplayEngine = "both"
 )
 
-// ParseReplayEngine reads what a user wrote; empty is the default.
-func ParseReplayEngine(s string) (ReplayEngine, error) {
-	switch e := ReplayEngine(s); e {
-	case EtcdEngine, BulkEngine, BothEngines, "":
-		return e, nil
-	}
-	return "", fmt.Errorf("%q replays nothing: want %s, %s or %s", s, EtcdEngine, BulkEngine, BothEngines)
-}
-
 // DefaultEngine replays where nobody asks for another.
 const DefaultEngine = BulkEngine
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -37,14 +36,14 @@ type archiveOptions struct {
 	repo       repoFlags
 	recipients recipientFlags
 	identities []string
-	level      string
+	level      codec.Level
 
 	dataDir, walDir string
 	once            bool
 	interval        time.Duration
-	size            string
+	size            int64
 	spoolDir        string
-	spoolLimit      string
+	spoolLimit      int64
 	takeover        time.Duration
 	checkpointHash  time.Duration
 	noSnapshot      bool
@@ -59,20 +58,20 @@ func (o *archiveOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", "", "the member's data directory `DIR`: its log is read there, and nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
 	f.BoolVar(&o.once, "once", false, "archive what is committed now, and end")
-	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
-	f.StringVar(&o.size, "size", "1MiB", "or when it has this many bytes")
+	durationVar(f, &o.interval, "interval", 0, time.Millisecond, fmt.Sprintf("store a segment when its first entry is this old (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
+	sizeVar(f, &o.size, "size", "1MiB", "or when it has this many bytes")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "a `folder` of this archiver alone, for segments while the repository is away (default: one below the user's state folder)")
-	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
-	durationVar(f, &o.takeover, "takeover", 0, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
-	durationVar(f, &o.checkpointHash, "checkpoint-hash", 0, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
+	sizeVar(f, &o.spoolLimit, "spool-limit", "2GiB", "bound for the spool, and for purged files of the log that are kept until they are read")
+	durationVar(f, &o.takeover, "takeover", 0, time.Second, "how late another archiver has to be before this one writes (default three intervals, 5s at least)")
+	durationVar(f, &o.checkpointHash, "checkpoint-hash", 0, time.Minute, "while another one writes, keep the member's HashKV this often, such as 24h; the member pauses for it, about 1 s for 1.4 GB (default: never)")
 	f.BoolVar(&o.noSnapshot, "no-snapshot", false, "take no full snapshot when one is due; until another is taken, the log cannot be restored from")
 	f.BoolVar(&o.singleWriter, "single-writer", false, "no other archiver uses the repository: needed where the server has no conditional puts, which decide between several")
 	f.BoolVar(&o.merge, "merge", true, "merge small segments, and remove the small ones a day later; one of several archivers does")
-	durationVar(f, &o.status, "status", time.Minute, "print a line on how it stands this often; 0: only when something changes")
+	durationVar(f, &o.status, "status", time.Minute, 0, "print a line on how it stands this often; 0: only when something changes")
 	o.recipients.addFlags(f)
 	f.Lookup("passphrase-file").Hidden = true // it is refused, with the reason
 	f.StringArrayVar(&o.identities, "identity", nil, "merge encrypted segments with the age identities in this `file`; may be given more than once")
-	f.StringVar(&o.level, "compression-level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+	compressionVar(f, &o.level)
 }
 
 func newArchiveCommand(g *globals) *cobra.Command {
@@ -155,40 +154,17 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 // config checks the options before anything is touched.
 func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, error) {
 	c := archive.Config{
-		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, Interval: o.interval, Takeover: o.takeover, CheckpointHash: o.checkpointHash, SingleWriter: o.singleWriter,
+		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, SpoolLimit: o.spoolLimit, Interval: o.interval, Size: o.size, Takeover: o.takeover, CheckpointHash: o.checkpointHash, SingleWriter: o.singleWriter,
 		Tool: "requorum " + version, Logger: g.logger(),
 	}
-	fail := func(format string, args ...any) (archive.Config, []age.Identity, error) {
-		return c, nil, usageError{fmt.Errorf(format, args...)}
-	}
+	c.Codec.Level = o.level
 	if o.dataDir == "" && o.walDir == "" {
-		return fail("no data directory: give the member's --data-dir")
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
-	}{{"interval", o.interval, time.Millisecond}, {"takeover", o.takeover, time.Second}, {"checkpoint-hash", o.checkpointHash, time.Minute}} {
-		if o.conn.flags.Changed(d.name) && d.value < d.least {
-			return fail("--%s %s: want %s at least", d.name, d.value, d.least)
-		}
-	}
-	if o.status < 0 {
-		return fail("--status %s: want 0 or more", o.status)
-	}
-	var err error
-	if c.Size, err = parseSize("size", o.size); err != nil {
-		return c, nil, err
-	}
-	if c.SpoolLimit, err = parseSize("spool-limit", o.spoolLimit); err != nil {
-		return c, nil, err
-	}
-	if c.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
-		return fail("--compression-level: %w", err)
+		return c, nil, usageError{errors.New("no data directory: give the member's --data-dir")}
 	}
 	if o.recipients.passphraseFile != "" {
-		return fail("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")
+		return c, nil, usageError{errors.New("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")}
 	}
+	var err error
 	if c.Codec.Recipients, err = o.recipients.parse(); err != nil {
 		return c, nil, err
 	}
@@ -196,15 +172,6 @@ func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, err
 		return c, nil, err
 	}
 	return c, c.Identities, nil
-}
-
-// parseSize reads a number of bytes.
-func parseSize(option, value string) (int64, error) {
-	n, err := humanize.ParseBytes(value)
-	if err != nil || n == 0 || n > 1<<50 {
-		return 0, usageError{fmt.Errorf("--%s %s: want bytes, such as 1MiB", option, value)}
-	}
-	return int64(n), nil
 }
 
 // errNoProgress ends --once where waiting longer would be of no use.

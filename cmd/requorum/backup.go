@@ -24,14 +24,14 @@ type backupOptions struct {
 	recipients recipientFlags
 	dataDir    string
 	walDir     string
-	level      string
+	level      codec.Level
 	labels     []string
 	hashKV     bool
 	readBack   bool
 	timeout    time.Duration
 	stall      time.Duration
 	dryRun     bool
-	parent     string
+	parent     repository.TimelineID
 	newLineage bool
 
 	stored []string // where the backup is by now
@@ -43,13 +43,13 @@ func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	o.recipients.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "the data `directory` of a member that runs on this machine, whose database is read from its file")
 	f.StringVar(&o.walDir, "wal-dir", "", "with --data-dir: that member's WAL `directory`, if it is a separate one")
-	f.StringVar(&o.level, "compression-level", string(codec.DefaultLevel), "compression: fastest, default, better or best")
+	compressionVar(f, &o.level)
 	f.StringArrayVar(&o.labels, "label", nil, "keep this `key=value` with the backup; may be given more than once")
 	f.BoolVar(&o.hashKV, "hashkv", false, "also keep etcd's HashKV at the backup's revision; the member pauses for it, about 1 s for 1.4 GB")
 	f.BoolVar(&o.readBack, "read-back", false, "read the whole backup back from each repository and compare it before it counts")
-	durationVar(f, &o.timeout, "timeout", snapshot.DefaultTimeout, "give up after this time: a long stream makes the member's database grow")
-	durationVar(f, &o.stall, "stall-timeout", 30*time.Second, "give up on a member that sends nothing, or hardly anything, for this time")
-	f.StringVar(&o.parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that")
+	durationVar(f, &o.timeout, "timeout", snapshot.DefaultTimeout, time.Millisecond, "give up after this time: a long stream makes the member's database grow")
+	durationVar(f, &o.stall, "stall-timeout", 30*time.Second, time.Millisecond, "give up on a member that sends nothing, or hardly anything, for this time")
+	parsedVar(f, &o.parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that", repository.ParseTimelineID)
 	f.BoolVar(&o.newLineage, "new-lineage", false, "store the backup though the repository holds another cluster's, which this one does not go on from")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
 }
@@ -166,32 +166,22 @@ func (g *globals) noteEnded(ctx context.Context, s sinks.Sink, m *snapshot.Manif
 func (o *backupOptions) request(g *globals) (snapshot.Request, error) {
 	req := snapshot.Request{
 		Tool: "requorum " + version, HashKV: o.hashKV, ReadBack: o.readBack,
-		Timeout: o.timeout, Reached: archive.Reached, Logger: g.logger(),
+		Timeout: o.timeout, NewLineage: o.newLineage, Reached: archive.Reached, Logger: g.logger(),
 	}
-	var err error
-	if req.Codec.Level, err = codec.ParseLevel(o.level); err != nil {
-		return req, usageError{fmt.Errorf("--compression-level: %w", err)}
-	}
+	req.Codec.Level = o.level
 	if o.walDir != "" && o.dataDir == "" {
 		return req, usageError{errors.New("--wal-dir goes with --data-dir")}
 	}
-	if o.timeout <= 0 || o.stall <= 0 {
-		return req, usageError{errors.New("--timeout and --stall-timeout: want more than 0")}
-	}
+	var err error
 	if req.Codec.Recipients, err = o.recipients.parse(); err != nil {
 		return req, err
 	}
-	if o.parent != "" {
-		parent, err := repository.ParseTimelineID(o.parent)
-		if err != nil {
-			return req, usageError{fmt.Errorf("--parent: %w", err)}
-		}
-		req.Parent = &repository.Branch{Timeline: parent}
+	if o.parent != (repository.TimelineID{}) {
+		req.Parent = &repository.Branch{Timeline: o.parent}
 		if o.newLineage {
 			return req, usageError{errors.New("--parent and --new-lineage exclude each other")}
 		}
 	}
-	req.NewLineage = o.newLineage
 	for _, l := range o.labels {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok || k == "" {

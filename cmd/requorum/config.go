@@ -129,7 +129,7 @@ func valuesOf(f *pflag.Flag) []string {
 func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		if len(values) == 1 { // "a,b", as on the command line
-			return flags.Set(f.Name, values[0])
+			return flagError(flags.Set(f.Name, values[0]))
 		}
 		f.Changed = true
 		return list.Replace(values)
@@ -137,7 +137,7 @@ func setFlag(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	if len(values) != 1 {
 		return fmt.Errorf("want one value, not %d", len(values))
 	}
-	return flags.Set(f.Name, values[0])
+	return flagError(flags.Set(f.Name, values[0]))
 }
 
 // setting is one option in a configuration file.

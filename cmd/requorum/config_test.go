@@ -30,7 +30,7 @@ func settingsOf(t *testing.T, file string, env map[string]string, args ...string
 	root.AddCommand(backup, list)
 	root.SetArgs(append([]string{"backup"}, args...))
 	err = root.ExecuteContext(t.Context())
-	return o.repo.urls, o.level, g.verbose, err
+	return o.repo.urls, string(o.level), g.verbose, err
 }
 
 func TestSettingsOrder(t *testing.T) {

@@ -27,7 +27,7 @@ type doctorOptions struct {
 	interval        time.Duration
 	archivers       int
 	spoolDir        string
-	spoolLimit      string
+	spoolLimit      int64
 
 	agentConfig string
 }
@@ -39,10 +39,10 @@ func (o *doctorOptions) addFlags(f *pflag.FlagSet) {
 	o.conn.addFlags(f)
 	f.StringVar(&o.dataDir, "data-dir", "", "also check this data directory `DIR` of a member on this host")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
-	durationVar(f, &o.interval, "interval", 0, fmt.Sprintf("the archiving interval to reckon with (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
+	durationVar(f, &o.interval, "interval", 0, time.Millisecond, fmt.Sprintf("the archiving interval to reckon with (default %s to a folder, %s to S3)", config.DiskInterval, archive.DefaultInterval))
 	f.IntVar(&o.archivers, "archivers", 3, "how many archivers to reckon with: one beside each member")
 	f.StringVar(&o.spoolDir, "spool-dir", "", "the archiver's --spool-dir")
-	f.StringVar(&o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
+	sizeVar(f, &o.spoolLimit, "spool-limit", "2GiB", "the archiver's --spool-limit")
 	f.StringVar(&o.agentConfig, "agent-config", "", "try all that this `file` names, the configuration of 'requorum agent', in place of the options here")
 }
 
@@ -135,12 +135,8 @@ func (g *globals) doctor(ctx context.Context, o *doctorOptions) (err error) {
 	if o.agentConfig != "" {
 		return g.doctorAgent(ctx, o)
 	}
-	if o.archivers < 1 || o.conn.flags.Changed("interval") && o.interval < time.Millisecond {
-		return usageError{errors.New("--archivers and --interval: want more than 0")}
-	}
-	limit, err := parseSize("spool-limit", o.spoolLimit)
-	if err != nil {
-		return err
+	if o.archivers < 1 {
+		return usageError{errors.New("--archivers: want more than 0")}
 	}
 	var all []sinks.Sink
 	if len(o.repo.urls) > 0 {
@@ -160,7 +156,7 @@ func (g *globals) doctor(ctx context.Context, o *doctorOptions) (err error) {
 	e.examineCluster(ctx, client)
 	if o.dataDir != "" || o.walDir != "" {
 		e.examineMember()
-		e.examineSpool(all, limit)
+		e.examineSpool(all, o.spoolLimit)
 	}
 	for _, s := range all {
 		e.examineRepository(ctx, s)

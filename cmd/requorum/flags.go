@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
@@ -28,8 +27,7 @@ import (
 // repoFlags name the repositories and how to talk to them.
 type repoFlags struct {
 	urls     []string
-	upload   string
-	download string
+	limits   sinks.Limits
 	retryFor time.Duration
 	keys     keyFlags
 }
@@ -40,9 +38,9 @@ func (r *repoFlags) addFlags(f *pflag.FlagSet, several bool) {
 		usage += "; may be given more than once"
 	}
 	f.StringArrayVarP(&r.urls, "repo", "r", nil, usage)
-	f.StringVar(&r.upload, "limit-upload", "", "at most this many bytes a second to each repository, such as 50MiB")
-	durationVar(f, &r.retryFor, "retry-for", time.Minute, "how long to try again while a repository is away or throttles")
-	f.StringVar(&r.download, "limit-download", "", "at most this many bytes a second from each repository, such as 50MiB")
+	rateVar(f, &r.limits.Up, "limit-upload", "at most this many bytes a second to each repository, such as 50MiB")
+	durationVar(f, &r.retryFor, "retry-for", time.Minute, time.Millisecond, "how long to try again while a repository is away or throttles")
+	rateVar(f, &r.limits.Down, "limit-download", "at most this many bytes a second from each repository, such as 50MiB")
 	f.StringVar(&r.keys.signingKey, "signing-key", "", "sign what is written into a repository with the Ed25519 key in this `file` (ssh-keygen -t ed25519)")
 	r.keys.addTrustFlags(f)
 }
@@ -162,24 +160,13 @@ func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, er
 	if len(r.urls) == 0 {
 		return nil, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
 	}
-	up, err := parseRate("limit-upload", r.upload)
-	if err != nil {
-		return nil, err
-	}
-	down, err := parseRate("limit-download", r.download)
-	if err != nil {
-		return nil, err
-	}
-	if r.retryFor <= 0 {
-		return nil, usageError{errors.New("--retry-for: want more than 0")}
-	}
 	keys, err := r.keys.parse(g)
 	if err != nil {
 		return nil, err
 	}
 	var all []sinks.Sink
 	for _, u := range r.urls {
-		s, err := openPlace(ctx, u, sinks.Options{Limits: sinks.Limits{Up: up, Down: down}, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}})
+		s, err := openPlace(ctx, u, sinks.Options{Limits: r.limits, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}})
 		if err != nil {
 			return nil, errors.Join(err, closeSinks(all))
 		}
@@ -235,18 +222,6 @@ func openPlace(ctx context.Context, raw string, o sinks.Options) (sinks.Sink, er
 		return nil, usageError{fmt.Errorf("--repo: %w", err)}
 	}
 	return s, err
-}
-
-// parseRate reads bytes a second; 0 is no limit.
-func parseRate(option, value string) (int64, error) {
-	if value == "" {
-		return 0, nil
-	}
-	n, err := humanize.ParseBytes(strings.TrimSuffix(value, "/s"))
-	if err != nil || n == 0 || n > 1<<50 {
-		return 0, usageError{fmt.Errorf("--%s %s: want bytes a second, such as 50MiB", option, value)}
-	}
-	return int64(n), nil
 }
 
 func closeSinks(all []sinks.Sink) error {
@@ -387,8 +362,8 @@ func (c *connFlags) addFlagsAs(f *pflag.FlagSet, name, usage string) {
 	f.BoolVar(&c.cfg.InsecureSkipTLSVerify, "insecure-skip-tls-verify", false, "accept any certificate (for tests only)")
 	f.StringVar(&c.user, "user", "", "`name[:password]`; a missing password is asked for on a terminal")
 	f.StringVar(&c.password, "password", "", "password of --user; better in ETCDCTL_PASSWORD, where other users cannot see it")
-	durationVar(f, &c.dial, "dial-timeout", client.DefaultDialTimeout, "time to connect")
-	durationVar(f, &c.command, "command-timeout", client.DefaultCommandTimeout, "time for one short request")
+	durationVar(f, &c.dial, "dial-timeout", client.DefaultDialTimeout, 0, "time to connect")
+	durationVar(f, &c.command, "command-timeout", client.DefaultCommandTimeout, 0, "time for one short request")
 }
 
 // connect connects to the cluster. The caller closes the client.

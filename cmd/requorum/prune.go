@@ -165,9 +165,9 @@ func (k *keepFlags) addFlags(f *pflag.FlagSet) {
 	for _, c := range k.keep.Counts() {
 		f.IntVar(c.N, "keep-"+c.Name, *c.N, c.Usage)
 	}
-	durationVar(f, &k.keep.Within, "keep-within", 0, "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
-	durationVar(f, &k.keep.AnyPoint, "keep-any-point", 0, "keep what every point of this `time` needs, full snapshots and log, such as 7d")
-	durationVar(f, &k.keep.Grace, "grace", retention.DefaultGrace, "for this `time` objects and log stay after they were pruned, so that a restore that has begun can end")
+	durationVar(f, &k.keep.Within, "keep-within", 0, 0, "keep all full snapshots of this `time`, such as 36h, 30d or 8w")
+	durationVar(f, &k.keep.AnyPoint, "keep-any-point", 0, 0, "keep what every point of this `time` needs, full snapshots and log, such as 7d")
+	durationVar(f, &k.keep.Grace, "grace", retention.DefaultGrace, 0, "for this `time` objects and log stay after they were pruned, so that a restore that has begun can end")
 	f.StringVar(&k.zone, "time-zone", "UTC", "`where` hours, days, weeks and months begin, such as Europe/Berlin")
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -30,7 +30,8 @@ type writeFlags struct {
 	file            string
 	cluster         string
 	hosts           []string
-	run, kind       string
+	run             string
+	kind            supervisor.Kind
 	recipients      []string
 	recipientsFiles []string
 	cacert          string
@@ -42,7 +43,7 @@ func (w *writeFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&w.cluster, "cluster", "", "with --write-config: what the cluster is called, `name` or ID; typed where the outcome is unproven (default: its ID)")
 	f.StringSliceVar(&w.hosts, "host", nil, "with --write-config: the members' hosts, `member=address,…` (default: those of the newest backup's peer URLs)")
 	f.StringVar(&w.run, "run", "", "with --write-config: the `command` through which a program is run on a host, with {host} for its address (default: ssh as root)")
-	f.StringVar(&w.kind, "kind", "", "with --write-config: how members are stopped and started: systemd (unit etcd.service) or static-pod (as kubeadm writes it)")
+	choiceVar(f, &w.kind, "kind", "", "with --write-config: how members are stopped and started: systemd (unit etcd.service) or static-pod (as kubeadm writes it)", supervisor.Systemd, supervisor.StaticPod)
 	f.StringArrayVar(&w.recipients, "recipient", nil, "with --write-config: encrypt the full snapshot at the end to this age `recipient`; may be given more than once")
 	f.StringArrayVar(&w.recipientsFiles, "recipients-file", nil, "with --write-config: the same, to the recipients in this `file`")
 	f.StringVar(&w.cacert, "cacert", "", "with --write-config: the CA `file` of etcd's servers")
@@ -60,10 +61,8 @@ func (w *writeFlags) check(g *globals) error {
 	if err := g.unfit("with --write-config: nothing is recovered", unused...); err != nil {
 		return err
 	}
-	switch supervisor.Kind(w.kind) {
-	case supervisor.Systemd, supervisor.StaticPod:
-	default:
-		return usageError{fmt.Errorf("--kind %q: want systemd or static-pod: how members are stopped and started (docs/quorum-loss.md has others)", w.kind)}
+	if w.kind == "" {
+		return usageError{errors.New("give --kind systemd or static-pod: how members are stopped and started (docs/quorum-loss.md has others)")}
 	}
 	if w.cluster != "" && !plainName.MatchString(w.cluster) {
 		return usageError{fmt.Errorf("--cluster %s: want letters, digits, dots, underscores and hyphens", w.cluster)}
@@ -240,7 +239,7 @@ func clusterFileText(o *recoverOptions, hosts []recovery.HostConfig) string {
 		line("  wal-dir: %s", quoted(o.req.WALDir))
 	}
 	line("  kind: %s", w.kind)
-	if w.kind == string(supervisor.Systemd) {
+	if w.kind == supervisor.Systemd {
 		line("  systemd: {unit: etcd.service}")
 	} else {
 		line("  static-pod: {manifest: /etc/kubernetes/manifests/etcd.yaml}")
@@ -263,9 +262,10 @@ func clusterFileText(o *recoverOptions, hosts []recovery.HostConfig) string {
 	return b.String()
 }
 
-// writeNew writes a file that must not be there yet, whole and durably.
+// writeNew writes a file that must not be there yet, whole and durably, for its owner
+// alone.
 func writeNew(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := safedir.Create(path)
 	if errors.Is(err, fs.ErrExist) {
 		return usageError{fmt.Errorf("%s is there already, and is not overwritten: name another file, or move it away", path)}
 	}
@@ -277,17 +277,9 @@ func writeNew(path string, data []byte) error {
 		err = f.Sync()
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
+		return errors.Join(err, safedir.Remove(path))
 	}
-	return syncPath(filepath.Dir(path))
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return safedir.Sync(filepath.Dir(path))
 }
 
 // quoted writes a text, or a list of them, as JSON, which is YAML as well.

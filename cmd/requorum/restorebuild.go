@@ -18,7 +18,6 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -28,9 +27,7 @@ type buildOptions struct {
 	set        *pflag.FlagSet
 	point      pointOptions
 	req        restore.Request
-	bump       string
 	learners   []string
-	owner      string
 	name       string
 	plan       string
 	toSnapshot string
@@ -47,11 +44,14 @@ func (o *buildOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.plan, "plan", "", "write the plan to this `file`, or read it if it exists, so that every host builds the same cluster")
 	f.StringVar(&o.req.ClusterToken, "initial-cluster-token", "", "the new cluster's token (default: a fresh one)")
 	f.StringSliceVar(&o.learners, "learners", nil, "the members that do not vote, or none (default: those that were learners in the backup)")
-	f.StringVar(&o.bump, "bump-revision", "auto", "auto: beyond every known revision by 1,000,000,000; off; or an amount")
+	parsedVar(f, &o.req.Bump, "bump-revision", "auto", "auto: beyond every known revision by 1,000,000,000; off; or an amount", parseBump)
 	f.BoolVar(&o.req.SetAside, "set-aside", false, "where a data directory holds something, move that aside within it instead of refusing")
-	f.StringVar(&o.owner, "owner", "", "`user:group` of the new files (default: as found on what they replace)")
+	parsedVar(f, &o.req.Owner, "owner", "", "`user:group` of the new files (default: as found on what they replace)", func(s string) (*restore.Owner, error) {
+		owner, err := restore.ParseOwner(s)
+		return &owner, err
+	})
 	f.StringVar(&o.req.TargetVersion, "target-version", "", "the oldest etcd that must be able to start the result, such as 3.5; refused if it cannot")
-	f.StringVar(&o.req.Engine, "engine", restore.EngineRequorum, "what builds the members: requorum, or etcdutl (etcd's own library, slower)")
+	choiceVar(f, &o.req.Engine, "engine", restore.EngineRequorum, "what builds the members: requorum, or etcdutl (etcd's own library, slower)", restore.EngineRequorum, restore.EngineEtcdutl)
 	f.StringVar(&o.toSnapshot, "to-snapshot", "", "write one plain snapshot `file` instead of data directories, for k3s, RKE2, Talos or etcdutl")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show the plan and check this host")
 	o.start.addFlags(f)
@@ -61,7 +61,7 @@ func (o *buildOptions) addFlags(f *pflag.FlagSet) {
 var memberFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "set-aside", "engine", "start", "client-urls", "start-timeout"}
 
 // check refuses what cannot be meant, before anything is read.
-func (o *buildOptions) check(g *globals) (err error) {
+func (o *buildOptions) check(g *globals) error {
 	if _, err := o.point.target(time.Now()); err != nil {
 		return err
 	}
@@ -70,27 +70,24 @@ func (o *buildOptions) check(g *globals) (err error) {
 			return err
 		}
 	}
-	switch o.bump {
-	case "auto":
-	case "off":
-		o.req.Bump.Mode = restore.BumpOff
-	default:
-		o.req.Bump.Mode = restore.BumpBy
-		if o.req.Bump.Amount, err = strconv.ParseInt(o.bump, 10, 64); err != nil || o.req.Bump.Amount <= 0 {
-			return usageError{fmt.Errorf("--bump-revision %s: want auto, off or an amount above 0", o.bump)}
-		}
-	}
-	if o.owner != "" {
-		owner, err := restore.ParseOwner(o.owner)
-		if err != nil {
-			return usageError{fmt.Errorf("--owner: %w", err)}
-		}
-		o.req.Owner = &owner
-	}
 	if o.start.start && o.dryRun {
 		return usageError{errors.New("--start and --dry-run exclude each other")}
 	}
 	return nil
+}
+
+func parseBump(s string) (restore.BumpRequest, error) {
+	switch s {
+	case "auto":
+		return restore.BumpRequest{Mode: restore.BumpAuto}, nil
+	case "off":
+		return restore.BumpRequest{Mode: restore.BumpOff}, nil
+	}
+	amount, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || amount <= 0 {
+		return restore.BumpRequest{}, errors.New("want auto, off or an amount above 0")
+	}
+	return restore.BumpRequest{Mode: restore.BumpBy, Amount: amount}, nil
 }
 
 // planFlags are decided by a plan that exists.
@@ -172,15 +169,13 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 // writePlan writes the plan for other hosts to read.
 func (o *buildOptions) writePlan(plan *restore.Plan) error {
 	data, err := plan.Marshal()
-	if err != nil {
-		return err
+	if err == nil {
+		err = writeNew(o.plan, data)
 	}
-	f, err := safedir.Create(o.plan)
 	if err != nil {
 		return fmt.Errorf("--plan: %w", err)
 	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
+	return nil
 }
 
 // chooseLearners are those asked for, or else those that the backup has under
@@ -210,12 +205,8 @@ func (o *buildOptions) replayOptions(g *globals, plan *restore.Plan, meter *mete
 	if err != nil {
 		return walreplay.Options{}, err
 	}
-	engine, err := walreplay.ParseReplayEngine(o.point.engine)
-	if err != nil {
-		return walreplay.Options{}, usageError{fmt.Errorf("--replay-engine: %w", err)}
-	}
 	return walreplay.Options{
-		Engine: engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
+		Engine: o.point.engine, ScratchDir: dir, MinLeaseTTL: o.point.minLeaseTTL, PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion, Logger: g.logger(),
 		CheckpointHashes: o.point.hashCheck(),
 		Progress: func(p walreplay.Phase, done, total int64) {
 			if p == walreplay.PhaseBase {

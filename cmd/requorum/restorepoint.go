@@ -29,7 +29,7 @@ type pointOptions struct {
 	sourceVersion          string
 	checkpoints            bool
 	ignoreCheckpointHashes bool
-	engine                 string
+	engine                 walreplay.ReplayEngine
 }
 
 // targetFlags choose the point; only one of them can be given.
@@ -49,14 +49,10 @@ func (o *pointOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.beforePrefix, "before-prefix", "", "restore the state just before the keys with this `prefix` were last changed or deleted, all of them")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "the `folder` to replay the log in (default: beside the first data directory); a folder made in it is removed afterwards")
 	f.StringVar(&o.sourceVersion, "source-version", "", "the etcd whose members applied the log, such as 3.5.9, where it is older than 3.5.33, 3.6.14 or 3.7.1 and authentication was on or no space was left (default: that of the backup's member)")
-	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
+	durationVar(f, &o.minLeaseTTL, "min-lease-ttl", engine.DefaultMinLeaseTTL, time.Millisecond, "what the source's members raised shorter leases to: 1.5 times their election timeout, rounded up to seconds")
 	f.BoolVar(&o.checkpoints, "lease-checkpoint-persist", false, "the source was etcd below 3.6 with --experimental-enable-lease-checkpoint-persist")
 	f.BoolVar(&o.ignoreCheckpointHashes, "ignore-checkpoint-hashes", false, "do not compare what was rebuilt with the hashes that live members served (archive --checkpoint-hash)")
-	addReplayEngineFlag(f, &o.engine)
-}
-
-func addReplayEngineFlag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "replay-engine", string(walreplay.DefaultEngine), "what applies the log: bulk (etcd's applier where it does not know something), etcd (its applier alone), or both, which are compared")
+	replayEngineVar(f, &o.engine)
 }
 
 // hashCheck compares what costs nothing, unless that is not wanted.
@@ -104,8 +100,6 @@ func (o *pointOptions) target(now time.Time) (t walreplay.Target, err error) {
 		return t, usageError{errors.New("--at-nearest is for --at")}
 	case len(names) == 0:
 		return t, nil
-	case o.minLeaseTTL <= 0:
-		return t, usageError{fmt.Errorf("--min-lease-ttl %s: want more than 0", o.minLeaseTTL)}
 	}
 	switch names[0] {
 	case "latest":

@@ -1,21 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/requorum/requorum/store/yamlfile"
-	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // environment is what a command may use of the process, so that tests can give
@@ -39,8 +31,8 @@ type globals struct {
 
 func (g *globals) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&g.config, "config", "", "read options from this YAML `file` (see docs/configuration.md)")
-	f.StringVarP(&g.output, "output", "o", "table", "how to print results: table or json")
-	f.StringVar(&g.progress, "progress", "auto", "how to show progress: auto, bar, plain or none")
+	f.VarP(choice(&g.output, "table", "table", "json"), "output", "o", "how to print results: table or json")
+	choiceVar(f, &g.progress, "progress", "auto", "how to show progress: auto, bar, plain or none", "auto", "bar", "plain", "none")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done, to standard error")
 }
 
@@ -51,48 +43,6 @@ func (g *globals) logger() *slog.Logger {
 		level = slog.LevelDebug
 	}
 	return slog.New(slog.NewTextHandler(g.stderr, &slog.HandlerOptions{Level: level}))
-}
-
-func (g *globals) check() error {
-	if err := oneOf("output", g.output, "table", "json"); err != nil {
-		return err
-	}
-	return oneOf("progress", g.progress, "auto", "bar", "plain", "none")
-}
-
-// durationFlag reads a length of time as a configuration does: 90s, 1h30m, 7d, 2w.
-type durationFlag struct{ d *time.Duration }
-
-func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value time.Duration, usage string) {
-	*d = value
-	f.Var(durationFlag{d}, name, usage)
-}
-
-func (v durationFlag) Set(s string) error {
-	d, err := yamlfile.ParseDuration(s)
-	if err == nil {
-		*v.d = d.Std()
-	}
-	return err
-}
-
-func (v durationFlag) String() string {
-	if v.d == nil || *v.d == 0 {
-		return "0" // which help leaves out
-	}
-	return yamlfile.Duration(*v.d).String()
-}
-
-func (durationFlag) Type() string { return "duration" }
-
-// oneOf refuses a value that an option does not have.
-func oneOf(option, value string, allowed ...string) error {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
-	}
-	return usageError{fmt.Errorf("--%s %s: want %s", option, value, strings.Join(allowed, ", "))}
 }
 
 // unfit refuses options on the command line that would be ignored.
@@ -124,10 +74,7 @@ file.
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := applySettings(cmd, g); err != nil {
-				return err
-			}
-			return g.check()
+			return applySettings(cmd, g)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -161,38 +108,9 @@ file.
 	)
 	for _, c := range append(root.Commands(), root) {
 		asUsageErrors(c)
+		completeChoices(c)
 	}
-	completeFixed(root)
 	return root
-}
-
-// flagError words what Go's parser of numbers says of a mistyped one.
-func flagError(err error) error {
-	if number := new(strconv.NumError); errors.As(err, &number) {
-		option, _, _ := strings.Cut(err.Error(), ": strconv.")
-		return fmt.Errorf("%s: want a whole number", option)
-	}
-	return err
-}
-
-// completeFixed offers the values of options that have a few fixed ones.
-func completeFixed(root *cobra.Command) {
-	values := map[string][]string{
-		"output":            {"table", "json"},
-		"progress":          {"auto", "bar", "plain", "none"},
-		"compression-level": {"fastest", "default", "better", "best"},
-		"engine":            {"requorum", "etcdutl"},
-		"replay-engine":     {string(walreplay.EtcdEngine), string(walreplay.BulkEngine), string(walreplay.BothEngines)},
-		"level":             report.LevelNames(),
-	}
-	for _, c := range append(root.Commands(), root) {
-		for name, v := range values {
-			if c.Flags().Lookup(name) != nil || c.PersistentFlags().Lookup(name) != nil {
-				// It fails only for a flag that is not there, or twice.
-				c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // see above
-			}
-		}
-	}
 }
 
 // asUsageErrors turns wrong arguments of a command into usage errors, as its

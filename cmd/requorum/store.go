@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -22,7 +21,6 @@ type storeOptions struct {
 	member  store.MemberConfig
 	cluster store.ClusterConfig
 	members int
-	quota   string
 	set     *pflag.FlagSet
 }
 
@@ -55,12 +53,12 @@ func (o *storeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.PeerTLS.CA, "peer-trusted-ca-file", "", "CA `file` that peers' certificates are verified with")
 	f.BoolVar(&s.PeerTLS.ClientCertAuth, "peer-client-cert-auth", false, "demand a certificate of peers")
 	f.BoolVar(&s.AllowPlaintext, "allow-plaintext", false, "allow to listen beyond this machine without TLS")
-	f.StringVar(&o.quota, "quota-backend-bytes", "", "the database's largest size, such as 8GiB (default 2GiB)")
+	sizeVar(f, &m.QuotaBytes, "quota-backend-bytes", "", "the database's largest size, such as 8GiB (default 2GiB)")
 	f.StringVar(&s.AutoCompactionMode, "auto-compaction-mode", "", "periodic or revision")
 	f.StringVar(&s.AutoCompactionRetention, "auto-compaction-retention", "", "how much history to keep, such as 8h or 1000; 0 keeps all")
 	f.Uint64Var(&s.SnapshotCount, "snapshot-count", 0, "applied entries between the member's own snapshots (default etcd's)")
-	durationVar(f, &s.Heartbeat, "heartbeat-interval", 0, "time between heartbeats (default 100ms)")
-	durationVar(f, &s.Election, "election-timeout", 0, "time without a leader before an election (default 1s)")
+	durationVar(f, &s.Heartbeat, "heartbeat-interval", 0, 0, "time between heartbeats (default 100ms)")
+	durationVar(f, &s.Election, "election-timeout", 0, 0, "time without a leader before an election (default 1s)")
 	f.BoolVar(&s.InitialCorruptCheck, "experimental-initial-corrupt-check", false, "compare data with the other members before serving")
 	f.StringVar(&s.LogLevel, "log-level", "warn", "etcd's log: debug, info, warn, error, panic or fatal")
 	f.StringSliceVar(&s.LogOutputs, "log-outputs", []string{"stderr"}, "where etcd's log goes: stderr, stdout or files")
@@ -88,13 +86,6 @@ func (o *storeOptions) check() error {
 	}
 	if o.members < 0 {
 		return usageError{fmt.Errorf("--members %d: want 1, 3 or 5", o.members)}
-	}
-	if o.quota != "" {
-		n, err := humanize.ParseBytes(o.quota)
-		if err != nil || n == 0 || n > 1<<50 {
-			return usageError{fmt.Errorf("--quota-backend-bytes %s: want bytes, such as 8GiB", o.quota)}
-		}
-		o.member.QuotaBytes = int64(n)
 	}
 	return nil
 }

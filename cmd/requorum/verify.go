@@ -35,7 +35,7 @@ type verifyOptions struct {
 	sample                string
 	seed                  uint64
 	scratchDir            string
-	engine                string
+	engine                walreplay.ReplayEngine
 	junit                 string
 	noVerdict             bool
 	allowRollback         bool
@@ -55,7 +55,7 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.sample, "sample", "", "read a random part of the stored bytes only, such as 5%")
 	f.Uint64Var(&o.seed, "seed", 0, "choose the sample's objects as an earlier run with this seed did (default: others each time)")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
-	addReplayEngineFlag(f, &o.engine)
+	replayEngineVar(f, &o.engine)
 	o.conn.addFlagsAs(f, "against-endpoints", "also ask a follower behind these client URLs for its hash of the data at each backup's revision")
 	o.identities.addFlags(f)
 	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
@@ -222,16 +222,13 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 
 // request is what the options ask for.
 func (o *verifyOptions) request(g *globals, args []string) (verify.Request, error) {
-	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Seed: o.seed, Tool: "requorum " + version}
+	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Seed: o.seed, Engine: o.engine, Tool: "requorum " + version}
 	if g.verbose { // a replay's etcd warns of each request that its cluster had refused
 		req.Logger = g.logger()
 	}
 	var err error
 	if req.Level, err = report.ParseLevel(o.level); err != nil {
 		return req, usageError{fmt.Errorf("--level: %w", err)}
-	}
-	if req.Engine, err = walreplay.ParseReplayEngine(o.engine); err != nil {
-		return req, usageError{fmt.Errorf("--replay-engine: %w", err)}
 	}
 	if o.require != "" {
 		level, err := report.ParseLevel(o.require)
