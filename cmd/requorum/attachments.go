@@ -10,7 +10,7 @@ import (
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/verify/report"
 )
 
 func newAttachmentsCommand(g *globals) *cobra.Command {
@@ -30,10 +30,7 @@ each full snapshot, because a cluster cannot be rebuilt without them.
 }
 
 func newAttachmentsListCommand(g *globals) *cobra.Command {
-	var (
-		repo     repoFlags
-		timeline string
-	)
+	var o backupFlags
 	cmd := &cobra.Command{
 		Use:   "list [ID|latest] --repo URL",
 		Short: "List the attachments of a backup",
@@ -43,20 +40,10 @@ func newAttachmentsListCommand(g *globals) *cobra.Command {
 		Example: `  requorum attachments list --repo file:///var/backups/etcd`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // it was read from
-			m, _, err := findBackup(cmd.Context(), walreplay.NewArchives(r), args, timeline)
-			if err != nil {
-				return err
-			}
-			return g.listAttachments(m)
+			return o.with(cmd.Context(), g, args, func(b *foundBackup) error { return g.listAttachments(b.Manifest) })
 		},
 	}
-	repo.addFlags(cmd.Flags(), false)
-	addTimelineFlag(cmd.Flags(), &timeline)
+	o.addFlags(cmd.Flags())
 	return cmd
 }
 
@@ -69,11 +56,7 @@ type attachmentsReport struct {
 
 func (g *globals) listAttachments(m *snapshot.Manifest) error {
 	if g.output == "json" {
-		report := attachmentsReport{m.ID, m.Timeline, m.Attachments}
-		if report.Attachments == nil {
-			report.Attachments = []snapshot.Attachment{}
-		}
-		return g.printJSON(report)
+		return g.printJSON(attachmentsReport{m.ID, m.Timeline, emptyNotNull(m.Attachments)})
 	}
 	if len(m.Attachments) == 0 {
 		g.note("backup %s has no attachments: attachments in the agent's configuration says what is stored with each", m.ID)
@@ -87,11 +70,10 @@ func (g *globals) listAttachments(m *snapshot.Manifest) error {
 }
 
 type attachmentsExtractOptions struct {
-	repo     repoFlags
-	keys     identityFlags
-	timeline string
-	name     string
-	to       string
+	backupFlags
+	keys identityFlags
+	name string
+	to   string
 }
 
 func newAttachmentsExtractCommand(g *globals) *cobra.Command {
@@ -106,12 +88,11 @@ Nothing that is there already is overwritten, and after an error nothing is left
 		Example: `  requorum attachments extract --name pki --to /root/pki --identity key.txt --repo file:///var/backups/etcd`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.extractAttachment(cmd.Context(), o, args)
+			return g.extractAttachment(cmd.Context(), &o, args)
 		},
 	}
-	o.repo.addFlags(cmd.Flags(), false)
+	o.addFlags(cmd.Flags())
 	o.keys.addFlags(cmd.Flags())
-	addTimelineFlag(cmd.Flags(), &o.timeline)
 	cmd.Flags().StringVar(&o.name, "name", "", "which attachment, as 'requorum attachments list' shows it")
 	cmd.Flags().StringVar(&o.to, "to", "", "`folder` to write to; made where it is not there")
 	return cmd
@@ -125,7 +106,7 @@ type extractedReport struct {
 	snapshot.AttachmentContent
 }
 
-func (g *globals) extractAttachment(ctx context.Context, o attachmentsExtractOptions, args []string) error {
+func (g *globals) extractAttachment(ctx context.Context, o *attachmentsExtractOptions, args []string) error {
 	if o.name == "" || o.to == "" {
 		return usageError{errors.New("give --name, which attachment, and --to, the folder to write to")}
 	}
@@ -133,26 +114,19 @@ func (g *globals) extractAttachment(ctx context.Context, o attachmentsExtractOpt
 	if err != nil {
 		return err
 	}
-	r, err := o.repo.openRepository(ctx, g)
-	if err != nil {
-		return err
-	}
-	defer r.Sink().Close() //nolint:errcheck // it was read from
-	m, _, err := findBackup(ctx, walreplay.NewArchives(r), args, o.timeline)
-	if err != nil {
-		return err
-	}
-	c, err := job.FindAttachment(m, o.name)
-	if err != nil {
-		return err
-	}
-	content, err := job.ExtractAttachment(ctx, r, c, identities, o.to)
-	if err != nil {
-		return fmt.Errorf("extract attachment %s of backup %s to %s: %w", o.name, m.ID, o.to, err)
-	}
-	if g.output == "json" {
-		return g.printJSON(extractedReport{m.ID, o.name, o.to, content})
-	}
-	g.printf("Extracted %s of backup %s to %s: %d %s, %s.\n", o.name, m.ID, o.to, content.Files, plural(content.Files, "file", "files"), size(content.Bytes))
-	return nil
+	return o.with(ctx, g, args, func(b *foundBackup) error {
+		c, err := job.FindAttachment(b.Manifest, o.name)
+		if err != nil {
+			return err
+		}
+		content, err := job.ExtractAttachment(ctx, b.repo, c, identities, o.to)
+		if err != nil {
+			return fmt.Errorf("extract attachment %s of backup %s to %s: %w", o.name, b.ID, o.to, err)
+		}
+		if g.output == "json" {
+			return g.printJSON(extractedReport{b.ID, o.name, o.to, content})
+		}
+		g.printf("Extracted %s of backup %s to %s: %s, %s.\n", o.name, b.ID, o.to, report.Counted(content.Files, "file", "files"), size(content.Bytes))
+		return nil
+	})
 }

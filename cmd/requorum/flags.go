@@ -19,6 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay"
@@ -188,6 +189,45 @@ func (r *repoFlags) openSink(ctx context.Context, g *globals) (sinks.Sink, error
 		return nil, err
 	}
 	return all[0], nil
+}
+
+// with opens the one repository of a command, for as long as it is worked with.
+func (r *repoFlags) with(ctx context.Context, g *globals, do func(*repository.Repository) error) error {
+	repo, err := r.openRepository(ctx, g)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(repo), repo.Sink().Close())
+}
+
+// backupFlags name a backup in a repository, beside its ID.
+type backupFlags struct {
+	repo     repoFlags
+	timeline string
+}
+
+func (b *backupFlags) addFlags(f *pflag.FlagSet) {
+	b.repo.addFlags(f, false)
+	addTimelineFlag(f, &b.timeline)
+}
+
+// foundBackup is one that the arguments name, and what it was found in.
+type foundBackup struct {
+	*snapshot.Manifest
+	repo     *repository.Repository
+	archives *walreplay.Archives
+	catalog  *snapshot.Catalog
+}
+
+// with finds the backup that the arguments name, for as long as it is worked with.
+func (b *backupFlags) with(ctx context.Context, g *globals, args []string, do func(*foundBackup) error) error {
+	return b.repo.with(ctx, g, func(r *repository.Repository) (err error) {
+		found := &foundBackup{repo: r, archives: walreplay.NewArchives(r)}
+		if found.Manifest, found.catalog, err = findBackup(ctx, found.archives, args, b.timeline); err != nil {
+			return err
+		}
+		return do(found)
+	})
 }
 
 // openRepository opens the one repository of a command that reads one. The

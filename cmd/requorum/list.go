@@ -33,27 +33,27 @@ ends the command with status 3, as does a verdict that was altered or moved.
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // it was read from
-			catalog, err := snapshot.ReadCatalog(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			archives := walreplay.NewArchives(r)
-			logs, err := readLogs(cmd.Context(), archives, catalog)
-			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r)
-			pins, errPins := r.Pins(cmd.Context())
-			pruned, errPruned := readPruned(cmd.Context(), r, catalog)
-			ended, errEnded := readEnded(cmd.Context(), r, catalog.Timelines)
-			current, errCurrent := currentTimeline(cmd.Context(), archives, catalog)
-			return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
+			return repo.with(cmd.Context(), g, func(r *repository.Repository) error { return g.list(cmd.Context(), r) })
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
 	return cmd
+}
+
+// list prints all that could be read, with the errors of the rest.
+func (g *globals) list(ctx context.Context, r *repository.Repository) error {
+	catalog, err := snapshot.ReadCatalog(ctx, r)
+	if err != nil {
+		return err
+	}
+	archives := walreplay.NewArchives(r)
+	logs, err := readLogs(ctx, archives, catalog)
+	verdicts, errVerdicts := g.readVerdicts(ctx, r)
+	pins, errPins := r.Pins(ctx)
+	pruned, errPruned := readPruned(ctx, r, catalog)
+	ended, errEnded := readEnded(ctx, r, catalog.Timelines)
+	current, errCurrent := currentTimeline(ctx, archives, catalog)
+	return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
 }
 
 // currentTimeline is the one that a restore takes; nil where that is for the user to

@@ -16,7 +16,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay"
 )
 
 func newPruneCommand(g *globals) *cobra.Command {
@@ -74,16 +73,13 @@ locked full snapshots are refused.
 			if err := repo.keys.mayWrite(); err != nil && !dryRun {
 				return err
 			}
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // what was written was committed
-			defer g.noteForeign(r)
-			if forget {
-				return g.forget(cmd.Context(), r, id, dryRun)
-			}
-			return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
+			return repo.with(cmd.Context(), g, func(r *repository.Repository) error {
+				defer g.noteForeign(r)
+				if forget {
+					return g.forget(cmd.Context(), r, id, dryRun)
+				}
+				return g.prune(cmd.Context(), r, policy, dryRun, retention.Options{Confirm: confirm, Logger: g.logger()})
+			})
 		},
 	}
 	repo.addFlags(cmd.Flags(), false)
@@ -303,8 +299,8 @@ func (g *globals) printPruned(r retention.Result) {
 }
 
 func newPinCommand(g *globals) *cobra.Command {
-	var repo repoFlags
-	var timeline, reason string
+	var o backupFlags
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest --repo URL [--reason TEXT]",
 		Short: "Keep one full snapshot, whatever the retention says",
@@ -315,23 +311,13 @@ retention alone. What is pinned already is no error, and stays as it was pinned.
 		Example: `  requorum pin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd --reason 'before the upgrade'`,
 		Args:    oneBackup,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := repo.keys.mayWrite(); err != nil {
+			if err := o.repo.keys.mayWrite(); err != nil {
 				return err
 			}
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // what was written was committed
-			m, _, err := findBackup(cmd.Context(), walreplay.NewArchives(r), args, timeline)
-			if err != nil {
-				return err
-			}
-			return g.pin(cmd.Context(), r, m, reason)
+			return o.with(cmd.Context(), g, args, func(b *foundBackup) error { return g.pin(cmd.Context(), b.repo, b.Manifest, reason) })
 		},
 	}
-	repo.addFlags(cmd.Flags(), false)
-	addTimelineFlag(cmd.Flags(), &timeline)
+	o.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, in words")
 	return cmd
 }
@@ -381,8 +367,7 @@ func oneBackup(_ *cobra.Command, args []string) error {
 }
 
 func newUnpinCommand(g *globals) *cobra.Command {
-	var repo repoFlags
-	var timeline string
+	var o backupFlags
 	cmd := &cobra.Command{
 		Use:   "unpin ID --repo URL",
 		Short: "Leave a pinned full snapshot to the retention again",
@@ -392,27 +377,23 @@ keep it.
 		Example: `  requorum unpin 20260102T150405Z-3f9a2c --repo file:///var/backups/etcd`,
 		Args:    oneBackup,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // what was written was committed
-			p, err := findPin(cmd.Context(), r, args[0], timeline)
-			if err != nil {
-				return err
-			}
-			if err := r.RemovePin(cmd.Context(), p.Timeline, p.Backup); err != nil {
-				return fmt.Errorf("unpin backup %s: %w", p.Backup, err)
-			}
-			if g.output == "json" {
-				return g.printJSON(p)
-			}
-			g.printf("Not pinned any more: backup %s of timeline %s%s\n", p.Backup, p.Timeline, because(p.Reason))
-			return nil
+			return o.repo.with(cmd.Context(), g, func(r *repository.Repository) error {
+				p, err := findPin(cmd.Context(), r, args[0], o.timeline)
+				if err != nil {
+					return err
+				}
+				if err := r.RemovePin(cmd.Context(), p.Timeline, p.Backup); err != nil {
+					return fmt.Errorf("unpin backup %s: %w", p.Backup, err)
+				}
+				if g.output == "json" {
+					return g.printJSON(p)
+				}
+				g.printf("Not pinned any more: backup %s of timeline %s%s\n", p.Backup, p.Timeline, because(p.Reason))
+				return nil
+			})
 		},
 	}
-	repo.addFlags(cmd.Flags(), false)
-	addTimelineFlag(cmd.Flags(), &timeline)
+	o.addFlags(cmd.Flags())
 	return cmd
 }
 

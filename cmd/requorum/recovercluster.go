@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // recoverCluster recovers on the hosts of a cluster file.
@@ -106,7 +107,7 @@ func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error
 		err = nil // what there is, may be in members that still run, or that are not reached
 	}
 	if n := len(p.Blockers); err == nil && n > 0 {
-		err = fmt.Errorf("it would be refused now, for %d %s: see above", n, plural(n, "reason", "reasons"))
+		err = fmt.Errorf("it would be refused now, for %s: see above", report.Counted(n, "reason", "reasons"))
 		if p.Unnamed {
 			err = usageError{err}
 		}

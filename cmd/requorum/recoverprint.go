@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -283,7 +284,7 @@ func lostOf(c *sources.Candidate) string {
 	case c.Source == nil:
 		return "-"
 	case c.Lost.Entries > 0:
-		return fmt.Sprintf("%d %s", c.Lost.Entries, plural(int(c.Lost.Entries), "entry", "entries"))
+		return report.Counted(int(c.Lost.Entries), "entry", "entries")
 	}
 	short, _, _ := strings.Cut(c.Lost.Text, ";")
 	return orDash(short)
@@ -359,7 +360,7 @@ func (l *localRecovery) intent() []string {
 		}
 	}
 	if n := len(l.repos); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
-		all = append(all, fmt.Sprintf("in %d %s: the old cluster's timeline ends in favour of the new one's", n, plural(n, "repository", "repositories")))
+		all = append(all, fmt.Sprintf("in %s: the old cluster's timeline ends in favour of the new one's", report.Counted(n, "repository", "repositories")))
 	}
 	return all
 }
@@ -479,8 +480,7 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 		g.printItem("", f.String())
 	}
 	if len(p.Unsurveyed) > 0 {
-		g.printf("\n%s: what %s is read once %s stopped, and the plan is made anew then\n", strings.Join(p.Unsurveyed, ", "),
-			plural(len(p.Unsurveyed), "this one holds", "these hold"), plural(len(p.Unsurveyed), "it is", "they are"))
+		g.printf("\n%s: to be stopped first; what is there is read then, and the plan is made anew\n", strings.Join(p.Unsurveyed, ", "))
 	}
 	for _, w := range p.Warnings {
 		if !saysUnproven(p.Plan, w) {

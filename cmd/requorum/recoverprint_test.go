@@ -87,7 +87,7 @@ func TestPrintPreview(t *testing.T) {
 	text := printed(t, func(g *globals) error { return g.printPreview(p) })
 	expectLines(t, text, "Cluster production", "unreachable", "it does not answer: no route to host", "does not serve",
 		"m1: set aside what is in /var/lib/etcd, rebuild m1, start it", "m2: stop the member, set aside", "rebuild m4", "m3: nothing: it does not answer",
-		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: what this one holds is read once it is stopped", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
+		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: to be stopped first; what is there is read then", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
 }
 
 // What stands beside UNPROVEN is not said again as a warning, and each line of a

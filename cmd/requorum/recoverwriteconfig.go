@@ -22,6 +22,7 @@ import (
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
@@ -163,7 +164,7 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 	if g.output == "json" {
 		return g.printJSON(done)
 	}
-	g.printf("Wrote %s: cluster %s, %d %s. Look it through, and keep it off the hosts.\n", path, cfg.Cluster, len(cfg.Hosts), plural(len(cfg.Hosts), "host", "hosts"))
+	g.printf("Wrote %s: cluster %s, %s. Look it through, and keep it off the hosts.\n", path, cfg.Cluster, report.Counted(len(cfg.Hosts), "host", "hosts"))
 	g.printf("Try it: requorum recover --config %s --dry-run\n", path)
 	return nil
 }

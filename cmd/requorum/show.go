@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,12 +14,12 @@ import (
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
 )
 
 func newShowCommand(g *globals) *cobra.Command {
-	var repo repoFlags
-	var timeline string
+	var o backupFlags
 	cmd := &cobra.Command{
 		Use:   "show [ID|latest] --repo URL",
 		Short: "Show one backup: what it holds, where it came from, how to open it by hand",
@@ -31,37 +32,31 @@ took there.
   requorum show 20260102T15 --repo file:///var/backups/etcd --output json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := repo.openRepository(cmd.Context(), g)
-			if err != nil {
-				return err
-			}
-			defer r.Sink().Close() //nolint:errcheck // it was read from
-			archives := walreplay.NewArchives(r)
-			m, catalog, err := findBackup(cmd.Context(), archives, args, timeline)
-			if err != nil {
-				return err
-			}
-			logs, err := readLogs(cmd.Context(), archives, catalog)
-			verdicts, errVerdicts := g.readVerdicts(cmd.Context(), r)
-			if n := len(verdicts.Findings); n > 0 {
-				g.note("verdicts are damaged: 'requorum list' names the %s", plural(n, "place", "places"))
-			}
-			pins, errPins := r.Pins(cmd.Context())
-			ended, errEnded := readEnded(cmd.Context(), r, []repository.Timeline{{ID: m.Timeline}})
-			report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m), nil}
-			if len(ended) > 0 {
-				report.Superseded = &ended[0]
-			}
-			err = errors.Join(err, errVerdicts, errPins, errEnded)
-			if g.output == "json" {
-				return errors.Join(g.printJSON(report), err)
-			}
-			return errors.Join(g.showManifest(r, report), err)
+			return o.with(cmd.Context(), g, args, func(b *foundBackup) error { return g.show(cmd.Context(), b) })
 		},
 	}
-	repo.addFlags(cmd.Flags(), false)
-	addTimelineFlag(cmd.Flags(), &timeline)
+	o.addFlags(cmd.Flags())
 	return cmd
+}
+
+func (g *globals) show(ctx context.Context, b *foundBackup) error {
+	m := b.Manifest
+	logs, err := readLogs(ctx, b.archives, b.catalog)
+	verdicts, errVerdicts := g.readVerdicts(ctx, b.repo)
+	if len(verdicts.Findings) > 0 {
+		g.note("verdicts are damaged: 'requorum list' names them")
+	}
+	pins, errPins := b.repo.Pins(ctx)
+	ended, errEnded := readEnded(ctx, b.repo, []repository.Timeline{{ID: m.Timeline}})
+	report := showReport{listedBackup{m, proved(verdicts, m), pinOf(pins, m)}, logs.of(m), nil}
+	if len(ended) > 0 {
+		report.Superseded = &ended[0]
+	}
+	err = errors.Join(err, errVerdicts, errPins, errEnded)
+	if g.output == "json" {
+		return errors.Join(g.printJSON(report), err)
+	}
+	return errors.Join(g.showManifest(b.repo, report), err)
 }
 
 // showReport is the JSON form of `requorum show`: the manifest, what verdicts say
@@ -85,19 +80,19 @@ func (r logsReport) of(m *snapshot.Manifest) *walreplay.Range {
 	return nil
 }
 
-func (g *globals) showManifest(r *repository.Repository, report showReport) error {
-	m := report.Manifest
+func (g *globals) showManifest(r *repository.Repository, shown showReport) error {
+	m := shown.Manifest
 	out := newTable(g.stdout)
 	out.row("Backup", m.ID)
 	out.row("Repository", r.String())
 	out.row("Timeline", m.Timeline.String())
-	if report.Superseded != nil {
-		out.row("", howEnded([]repository.Superseded{*report.Superseded}, m.Timeline))
+	if shown.Superseded != nil {
+		out.row("", howEnded([]repository.Superseded{*shown.Superseded}, m.Timeline))
 	}
 	out.row("Taken", fmt.Sprintf("%s, in %s, by %s", when(m.Started), took(m.Finished.Sub(m.Started)), m.Tool))
 	out.row("Revision", fmt.Sprintf("%d (compacted up to %d)", m.Facts.Revision, m.Facts.CompactedRevision))
 	out.row("Raft", fmt.Sprintf("index %d, term %d", m.Facts.RaftIndex, m.Facts.RaftTerm))
-	if one := report.Recoverable; one != nil && one.LastIndex > m.Facts.RaftIndex {
+	if one := shown.Recoverable; one != nil && one.LastIndex > m.Facts.RaftIndex {
 		out.row("With the log", fmt.Sprintf("every point up to raft index %d, revision %s, %s", one.LastIndex, lastRevision(*one), whenKnown(one.To)))
 	}
 	if m.Barrier != nil {
@@ -124,8 +119,8 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 	out.row("HashKV", hashOr(m.HashKV))
 	out.row("Database", fmt.Sprintf("%s, SHA-256 %s", size(m.Object.RawSize), m.DatabaseSHA256))
 	out.row("Stored", fmt.Sprintf("%s as %s, SHA-256 %s", size(m.Object.StoredSize), strings.Join(m.Object.Codecs, ", "), m.Object.StoredSHA256))
-	report.Proved.rows(out)
-	if p := report.Pinned; p != nil {
+	shown.Proved.rows(out)
+	if p := shown.Pinned; p != nil {
 		out.row("Pinned", when(p.Created)+because(p.Reason))
 	}
 	for i, c := range m.Attachments {
@@ -133,7 +128,7 @@ func (g *globals) showManifest(r *repository.Repository, report showReport) erro
 		if i == 0 {
 			label = "Attachments"
 		}
-		out.row(label, fmt.Sprintf("%s: %d %s, %s, from %s", c.Name, c.Files, plural(c.Files, "file", "files"), size(c.Bytes), orNone(c.Host)))
+		out.row(label, fmt.Sprintf("%s: %s, %s, from %s", c.Name, report.Counted(c.Files, "file", "files"), size(c.Bytes), orNone(c.Host)))
 	}
 	for _, recipient := range m.Object.Recipients {
 		out.row("Encrypted to", recipient)
@@ -159,7 +154,7 @@ func showSource(out *table, m *snapshot.Manifest) {
 	}
 	out.row("Made", made)
 	if s.CheckpointHashesEqual > 0 {
-		out.row("", fmt.Sprintf("equal to %d %s that live members served", s.CheckpointHashesEqual, plural(s.CheckpointHashesEqual, "hash", "hashes")))
+		out.row("", fmt.Sprintf("equal to %s that live members served", report.Counted(s.CheckpointHashesEqual, "hash", "hashes")))
 	}
 }
 

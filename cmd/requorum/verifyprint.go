@@ -71,8 +71,7 @@ func (o *keptError) Write(p []byte) (int, error) {
 func exitOf(r *report.Report, v *verdictReport, require report.Level) error {
 	switch r.Status() {
 	case report.Damaged:
-		n := len(r.Findings())
-		return &snapshot.DamagedError{Object: r.Target, Offset: -1, Err: fmt.Errorf("%d %s: see the report", n, plural(n, "fault", "faults"))}
+		return &snapshot.DamagedError{Object: r.Target, Offset: -1, Err: fmt.Errorf("%s: see the report", report.Counted(len(r.Findings()), "fault", "faults"))}
 	case report.Unchecked:
 		return partlyError{r.Target + ": nothing was found damaged, but not everything could be checked: see the report"}
 	default:
@@ -84,13 +83,6 @@ func exitOf(r *report.Report, v *verdictReport, require report.Level) error {
 		return partlyError{"all checks passed, but the verdict could not be written: " + v.Error + "; use --no-verdict where the repository may only be read"}
 	}
 	return nil
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
 
 // printVerified prints a line for each check, and each finding below its own.
@@ -133,9 +125,9 @@ func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 // inWords is the result in a sentence.
 func inWords(r *report.Report) string {
 	after := took(r.Finished.Sub(r.Started).Round(time.Millisecond))
-	switch n := len(r.Findings()); r.Status() {
+	switch r.Status() {
 	case report.Damaged:
-		return fmt.Sprintf("DAMAGED, %d %s, after %s", n, plural(n, "fault", "faults"), after)
+		return fmt.Sprintf("DAMAGED, %s, after %s", report.Counted(len(r.Findings()), "fault", "faults"), after)
 	case report.Unchecked:
 		return "not all could be checked, the rest passed, after " + after
 	default:

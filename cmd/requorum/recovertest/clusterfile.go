@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // ClusterFile writes the file that `requorum recover --config` reads, with the
@@ -23,9 +25,7 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 		b.WriteString("  - " + h.keys(t) + "\n")
 	}
 	path := filepath.Join(s.Dir, "cluster.yaml")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
 }
 
@@ -36,8 +36,6 @@ func (s *Site) CoordinatorState() string { return filepath.Join(s.Dir, "cluster.
 func quoted(t testing.TB, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(data)
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/store/storetest"
@@ -86,13 +88,9 @@ func (h *Host) keys(t testing.TB) string {
 func (h *Host) ControlClient(t testing.TB, run string) *host.Client {
 	t.Helper()
 	cfg, err := recovery.ReadConfig(h.site.ClusterFile(t, h))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	identities, environment, err := host.Secrets(cfg.IdentityFiles)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := recovery.Lines(cfg, "dev", identities, environment)
 	t.Cleanup(lines[0].Close)
 	return lines[0].As(run, "")

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -34,9 +36,7 @@ func (s *Site) addHost(t testing.TB, n int) *Host {
 		site:    s, number: n, dir: s.path(n), space: addHost(t, s.number, n),
 	}
 	for _, dir := range []string{h.dir, h.StateDir()} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(dir, 0o700))
 	}
 	return h
 }
@@ -58,9 +58,7 @@ func (h *Host) writeMode(t testing.TB, name, text string, mode os.FileMode) {
 	if err := storetest.WriteProgram(path+".new", []byte(text), mode); err != nil { // it may be one
 		t.Fatal(err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(path+".new", path))
 }
 
 // StateDir is that of `requorum host`: its journal.
@@ -78,9 +76,7 @@ func (h *Host) LinkDown(t testing.TB) {
 func (h *Host) LinkUp(t testing.TB) {
 	t.Helper()
 	ip(t, "link", "set", cable(h.site.number, h.number), "up")
-	if err := os.Remove(h.downFile()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(h.downFile()))
 }
 
 // Down is a host without power: nothing runs, nothing answers. Its disk stays.
@@ -106,11 +102,7 @@ func (h *Host) DiskLost(t testing.TB) {
 		t.Fatalf("processes %v of host %s still run on the disk", running, h.Name)
 	}
 	for _, name := range []string{"etcd", "state", "spool", "scratch"} {
-		if err := os.RemoveAll(filepath.Join(h.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.RemoveAll(filepath.Join(h.dir, name)))
 	}
-	if err := os.Mkdir(h.StateDir(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(h.StateDir(), 0o700))
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
@@ -15,16 +17,12 @@ import (
 func (s *Site) JournalLines(t testing.TB) int {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(all) == 0 {
 		return 0
 	}
 	data, err := os.ReadFile(slices.Max(all))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return bytes.Count(data, []byte("\n"))
 }
 
@@ -32,9 +30,7 @@ func (s *Site) JournalLines(t testing.TB) int {
 func (s *Site) Recoveries(t testing.TB) int {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return len(all)
 }
 

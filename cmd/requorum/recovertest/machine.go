@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -81,15 +83,11 @@ func StartMachines(t testing.TB, version string) *Machines {
 func (s *Machines) shell(t testing.TB) {
 	t.Helper()
 	dir := filepath.Join(s.Dir, ".ssh")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	program(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "id_ed25519"))
 	wrapper := filepath.Join(s.Dir, "requorum")
 	text := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c 'mount --bind %s /root && exec %s \"$@\"' requorum \"$@\"\n", s.Dir, s.binary)
-	if err := storetest.WriteProgram(wrapper, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(wrapper, []byte(text), 0o700))
 	s.binary = wrapper
 }
 
@@ -116,22 +114,16 @@ func (m *Machine) install(t testing.TB) {
 	t.Helper()
 	root := storetest.Root(t)
 	passwd, err := os.ReadFile(filepath.Join(root, ".cache", "debian", "etc", "passwd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(string(passwd)) {
 		if f := strings.Split(line, ":"); f[0] == "etcd" {
 			m.owner = f[2] + ":" + f[3]
 		}
 	}
 	unit, err := os.ReadFile(filepath.Join(root, "deploy", "systemd", "requorum-agent.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := os.ReadFile(filepath.Join(m.site.Dir, ".ssh", "id_ed25519.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	env := func(name string) string {
 		for _, e := range m.site.env {
 			if v, ok := strings.CutPrefix(e, name+"="); ok {
@@ -159,33 +151,23 @@ ETCD_INITIAL_CLUSTER_STATE=new
 `, m.Name, m.PeerURL, m.ClientURL, m.site.InitialCluster()),
 	} {
 		path = m.disk(path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		mode := os.FileMode(0o644)
 		if strings.Contains(path, "secrets") || strings.Contains(path, ".ssh") {
 			mode = 0o600
 		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), mode))
 	}
 	if err := os.MkdirAll(m.disk("etc/ssh"), 0o755); err != nil { // where ssh-keygen puts them
 		t.Fatal(err)
 	}
 	program(t, "ssh-keygen", "-q", "-A", "-f", m.disk())
 	host, err := os.ReadFile(m.disk("etc/ssh/ssh_host_ed25519_key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	known, err := os.OpenFile(filepath.Join(m.site.Dir, ".ssh", "known_hosts"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = fmt.Fprintf(known, "%s %s", m.Address, host)
-	if err := errors.Join(err, known.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, known.Close()))
 	for _, unit := range []string{"etcd", "requorum-agent"} {
 		m.enable(t, unit, true)
 	}
@@ -208,16 +190,12 @@ func (m *Machine) enable(t testing.TB, unit string, enabled bool) {
 	if err == nil && enabled {
 		err = os.Symlink("/etc/systemd/system/"+unit+".service", link)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func (m *Machine) emptyDataDir(t testing.TB) {
 	t.Helper()
-	if err := os.Mkdir(m.DataDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(m.DataDir, 0o700))
 	program(t, "chown", m.owner, m.DataDir)
 }
 

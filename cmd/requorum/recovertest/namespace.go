@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // namespace is the name of a network namespace: a host, as far as processes and
@@ -26,13 +28,9 @@ func (n namespace) command(program string, args ...string) *exec.Cmd {
 func (n namespace) processes(t testing.TB) []int {
 	t.Helper()
 	own, err := os.Stat(filepath.Join(netnsDir, string(n)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // numbers are how many sites can be there at once: each has the network
@@ -23,9 +25,7 @@ func locks() string { return filepath.Join(os.TempDir(), "requorum-recovertest")
 // number back. What an earlier owner left is gone.
 func takeNumber(t testing.TB) (int, *os.File) {
 	t.Helper()
-	if err := os.MkdirAll(locks(), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(locks(), 0o700))
 	removeLeftovers(t)
 	for _, i := range rand.Perm(numbers) {
 		if lock := lockNumber(t, i+1); lock != nil {
@@ -41,9 +41,7 @@ func takeNumber(t testing.TB) (int, *os.File) {
 func lockNumber(t testing.TB, number int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(locks(), strconv.Itoa(number)), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		f.Close()
 		return nil
@@ -55,9 +53,7 @@ func lockNumber(t testing.TB, number int) *os.File {
 func removeLeftovers(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(locks())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		number, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -74,9 +70,7 @@ func removeLeftovers(t testing.TB) {
 func sweep(t testing.TB, number int) {
 	t.Helper()
 	spaces, err := filepath.Glob(filepath.Join(netnsDir, fmt.Sprintf("rq%d-*", number)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range spaces {
 		space := namespace(filepath.Base(path))
 		space.killAll(t)
@@ -85,9 +79,7 @@ func sweep(t testing.TB, number int) {
 	removeGroups(number)
 	// The host's ends of cables go with the namespaces, a moment later.
 	links, err := os.ReadDir("/sys/class/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	prefix := fmt.Sprintf("rq%dh", number)
 	for _, l := range links {
 		if strings.HasPrefix(l.Name(), prefix) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -145,9 +146,7 @@ func (s *Site) Client(t testing.TB, hosts ...*Host) *clientv3.Client {
 		// By default a host that was away for a minute is asked half a minute later.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: 5 * time.Second}),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -167,9 +166,7 @@ func (s *Site) Strike(t testing.TB) (strike func()) {
 	for _, h := range s.hosts {
 		for _, pid := range h.Etcd(t) {
 			p, err := os.FindProcess(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			all = append(all, p)
 		}
 	}
