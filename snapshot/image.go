@@ -216,3 +216,23 @@ func (f *File) Open(context.Context) (io.ReadCloser, error) {
 		io.Closer
 	}{body, file}, nil
 }
+
+// Preview is an image that is still to be rebuilt, as far as it is known: for a plan that
+// is only shown. It cannot be read.
+type Preview struct {
+	Title string
+	Bytes int64 // about
+	Known Facts
+}
+
+func (p Preview) Name() string                         { return p.Title }
+func (p Preview) Size() int64                          { return p.Bytes }
+func (p Preview) Facts(context.Context) (Facts, error) { return p.Known, nil }
+
+// HasHash leaves it to the rebuilt image to say that something has none.
+func (p Preview) HasHash() bool { return true }
+
+// Open always fails.
+func (p Preview) Open(context.Context) (io.ReadCloser, error) {
+	return nil, fmt.Errorf("%s was not rebuilt: this is only a preview", p.Title)
+}

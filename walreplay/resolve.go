@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
@@ -354,8 +353,19 @@ func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snaps
 }
 
 // Preview is the image of a point before it is rebuilt, as far as it is known:
-// for a plan that is only shown. It cannot be read.
-func (p *Point) Preview() snapshot.Image { return preview{p} }
+// for a plan that is only shown. Its name tells the base, and how much is to be
+// replayed; it is at most about as large.
+func (p *Point) Preview() snapshot.Image {
+	name, facts := p.Base.Name, p.Base.Facts
+	if n := p.Entries(); n > 0 {
+		name = fmt.Sprintf("%s and up to %d entries of the log", name, n)
+	}
+	if facts.PageSize == 0 {
+		facts.PageSize = os.Getpagesize()
+	}
+	facts.RaftIndex, facts.Revision = p.Last, max(1, p.Revision)
+	return snapshot.Preview{Title: name, Bytes: grown(p.Base, p.Bytes), Known: facts}
+}
 
 // Probe reads the beginnings of what Rebuild reads of an archive: of the image, and of
 // the log what segment.Log's Probe does. What is gone, and identities that do not
@@ -375,39 +385,4 @@ func (h *History) Probe(ctx context.Context, p *Point) error {
 		err = &LogError{Good: *p.Base.near(), Err: err}
 	}
 	return err
-}
-
-// preview is what a point will be.
-type preview struct{ p *Point }
-
-// errPreview says that nothing was rebuilt.
-var errPreview = errors.New("it was not rebuilt: this is only a preview")
-
-// Name tells the base, and how much is to be replayed.
-func (s preview) Name() string {
-	if s.p.Entries() == 0 {
-		return s.p.Base.Name
-	}
-	return fmt.Sprintf("%s and up to %d entries of the log", s.p.Base.Name, s.p.Entries())
-}
-
-// Size is at most about this.
-func (s preview) Size() int64 {
-	return grown(s.p.Base, s.p.Bytes)
-}
-
-// Open always fails.
-func (s preview) Open(context.Context) (io.ReadCloser, error) { return nil, errPreview }
-
-// HasHash leaves it to the rebuilt image to say that something has none.
-func (s preview) HasHash() bool { return true }
-
-// Facts are the base's, with the point's index and revision.
-func (s preview) Facts(context.Context) (snapshot.Facts, error) {
-	f := s.p.Base.Facts
-	if f.PageSize == 0 {
-		f.PageSize = os.Getpagesize()
-	}
-	f.RaftIndex, f.Revision = s.p.Last, max(1, s.p.Revision)
-	return f, nil
 }

@@ -79,19 +79,13 @@ func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*r
 		return nil, err
 	}
 	plan.Recovery = l.decided(plan.Source)
-	meter := l.g.newMeter()
-	defer meter.finish()
-	host := l.host()
-	host.Progress = func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) }
-	result, err := restore.Execute(ctx, plan, image, host)
+	host := l.o.host(l.g)
+	defer host.meter(l.g).finish()
+	result, err := restore.Execute(ctx, plan, image, host.ExecOptions)
 	if err != nil {
 		return nil, err
 	}
-	var phases []restore.PhaseTime
-	for _, p := range image.Phases {
-		phases = append(phases, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
-	}
-	result.Phases = append(phases, result.Phases...)
+	result.Phases = append(replayPhases(image), result.Phases...)
 	return result, nil
 }
 
@@ -159,7 +153,7 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 			return result, err
 		}
 		if !free {
-			if result, err = restore.Execute(ctx, result.Plan, nil, l.host()); err != nil {
+			if result, err = restore.Execute(ctx, result.Plan, nil, l.o.host(l.g).ExecOptions); err != nil {
 				return nil, err
 			}
 		}

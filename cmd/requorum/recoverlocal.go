@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
-	"github.com/requorum/requorum/snapshot"
 )
 
 // localRecovery is a recovery without agents: what it was told, what it found, and
@@ -163,16 +161,11 @@ func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, erro
 	if plan.NeedsOnly() {
 		return nil, usageError{errors.New("the members share one directory, and all of them are to be built here: put {name} into --data-dir, and into --wal-dir")}
 	}
-	ready, err := plan.Check(ctx, l.host())
+	ready, err := plan.Check(ctx, l.o.host(l.g).ExecOptions)
 	if err == nil {
 		err = l.o.start.check(ctx, plan, "")
 	}
 	return ready, err
-}
-
-// host is how a plan is carried out here.
-func (l *localRecovery) host() restore.ExecOptions {
-	return restore.ExecOptions{SetAside: l.o.req.SetAside, Owner: l.o.req.Owner, Logger: l.g.logger()}
 }
 
 // orUnproven are the errors of a recovery that was done or planned, or, where there
@@ -215,23 +208,6 @@ func (l *localRecovery) here() (all []string) {
 		all = append(all, m.Name)
 	}
 	return all
-}
-
-// unbuilt is a database that is not rebuilt yet: a plan that is only shown is made
-// from it.
-type unbuilt struct {
-	name  string
-	size  int64
-	facts snapshot.Facts
-}
-
-func (p unbuilt) Name() string                                  { return p.name }
-func (p unbuilt) Size() int64                                   { return p.size }
-func (p unbuilt) Facts(context.Context) (snapshot.Facts, error) { return p.facts, nil }
-
-// Open has nothing to read.
-func (p unbuilt) Open(context.Context) (io.ReadCloser, error) {
-	return nil, errors.New(p.name + " is not rebuilt yet")
 }
 
 // keepsOut refuses new members in the place of the old ones, inside of it or around it:

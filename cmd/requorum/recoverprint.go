@@ -32,7 +32,7 @@ func (g *globals) printRecovery(r recoveryReport, intent []string) error {
 	g.printNewMembers(r.Members)
 	g.printIntent(intent)
 	if r.Host != nil {
-		g.printSite(r.Host)
+		g.printReadiness("  - ", r.Host)
 	}
 	return nil
 }
@@ -212,24 +212,6 @@ func (g *globals) printIntent(intent []string) {
 	fmt.Fprintln(g.stdout, "\nWhat would be done:")
 	for _, one := range intent {
 		g.printItem("  - ", one)
-	}
-}
-
-// printSite prints what was found where members are to be built.
-func (g *globals) printSite(host *restore.Readiness) {
-	for _, m := range host.Members {
-		for _, path := range m.SetAside {
-			g.printf("  - %s: %s is set aside\n", m.Name, path)
-		}
-		if m.Replaces {
-			g.printf("  - %s: an unfinished restore is replaced\n", m.Name)
-		}
-	}
-	for _, fs := range host.FileSystems {
-		g.printf("  - about %s are needed below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
-	}
-	for _, n := range host.Notes {
-		g.printf("  - %s\n", n)
 	}
 }
 

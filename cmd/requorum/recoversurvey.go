@@ -192,20 +192,20 @@ func (l *localRecovery) bump() (restore.BumpRequest, int64) {
 // preview is what would be rebuilt, as far as the survey tells.
 func (l *localRecovery) preview() snapshot.Image {
 	c := l.plan.Candidate(l.plan.Chosen)
-	p := unbuilt{name: c.Name, facts: snapshot.Facts{
+	p := snapshot.Preview{Title: c.Name, Known: snapshot.Facts{
 		Revision: c.Revision.AtLeast, RaftIndex: c.LastIndex, RaftTerm: c.LastTerm, Members: l.plan.Members,
 	}}
 	for _, m := range l.findings.Survivors {
 		for _, db := range m.Databases {
 			if db.Path == c.Source.Base.Path {
-				p.size, p.facts.ClusterVersion, p.facts.StorageVersion = db.Size, db.ClusterVersion, db.StorageVersion
+				p.Bytes, p.Known.ClusterVersion, p.Known.StorageVersion = db.Size, db.ClusterVersion, db.StorageVersion
 			}
 		}
 	}
 	for _, a := range l.findings.Archives {
 		for _, f := range a.Fulls {
 			if f.ID == c.Source.Base.Backup && a.Timeline == c.Source.Base.Timeline {
-				p.size = f.Size
+				p.Bytes = f.Size
 			}
 		}
 	}

@@ -300,11 +300,9 @@ func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebu
 	if err != nil {
 		return err
 	}
-	meter := l.g.newMeter()
-	result, err := restore.WriteSnapshotFile(ctx, plan, image, restore.ExecOptions{
-		Logger:   l.g.logger(),
-		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
-	})
+	host := l.o.host(l.g)
+	meter := host.meter(l.g)
+	result, err := restore.WriteSnapshotFile(ctx, plan, image, host.ExecOptions)
 	meter.finish()
 	if err != nil {
 		return err

@@ -145,10 +145,10 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if o.toSnapshot != "" {
 		return g.restoreToSnapshot(ctx, o, src)
 	}
-	host := restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner}
+	host := o.host(g)
 	if src.needsRebuild(o, planned) {
 		// What is refused is refused before hours of replay.
-		if err := o.checkAhead(ctx, src, planned, host); err != nil {
+		if err := o.checkAhead(ctx, src, planned, host.ExecOptions); err != nil {
 			return err
 		}
 		if err := src.rebuild(ctx, g, o, planned); err != nil {
@@ -162,7 +162,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		}
 	}
 	if o.dryRun {
-		ready, err := plan.Check(ctx, host)
+		ready, err := plan.Check(ctx, host.ExecOptions)
 		return errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
 	}
 	if err := src.checkTimeline(plan); err != nil {
@@ -171,17 +171,14 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err := o.start.check(ctx, plan, o.name); err != nil {
 		return err
 	}
-	meter := g.newMeter()
-	result, err := restore.Execute(ctx, plan, src.image, restore.ExecOptions{
-		Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger(),
-		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
-	})
+	meter := host.meter(g)
+	result, err := restore.Execute(ctx, plan, src.image, host.ExecOptions)
 	meter.finish()
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
 	}
 	o.built = true
-	result.Phases = append(src.phases(), result.Phases...)
+	result.Phases = append(replayPhases(src.rebuilt), result.Phases...)
 	if err := src.closeRebuilt(); err != nil {
 		return fmt.Errorf("the restore is done; its scratch folder could not be removed: %w", err)
 	}
@@ -368,25 +365,32 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 	g.printMembers(p.Members)
 	g.printPlannedBump(p.Bump, point)
 	if host != nil {
-		for _, m := range host.Members {
-			for _, path := range m.SetAside {
-				g.printf("%s: %s would be set aside\n", m.Name, path)
-			}
-			if m.Replaces {
-				g.printf("%s: an unfinished restore would be replaced\n", m.Name)
-			}
-		}
-		for _, fs := range host.FileSystems {
-			g.printf("needs %s below %s, free are %s\n", size(fs.Need), fs.Path, size(fs.Free))
-		}
-		g.printNotes(host.Notes)
-		if host.Completes != nil {
-			g.printf("an earlier run of the same request (plan %s) would be completed\n", host.Completes.ID)
-		}
+		g.printReadiness("", host)
 	}
 	g.printNotes(p.Notes)
 	fmt.Fprintln(g.stdout, "Nothing was changed.")
 	return nil
+}
+
+// printReadiness prints what was found where members are to be built.
+func (g *globals) printReadiness(mark string, host *restore.Readiness) {
+	for _, m := range host.Members {
+		for _, path := range m.SetAside {
+			g.printf("%s%s: %s would be set aside\n", mark, m.Name, path)
+		}
+		if m.Replaces {
+			g.printf("%s%s: an unfinished restore would be replaced\n", mark, m.Name)
+		}
+	}
+	for _, fs := range host.FileSystems {
+		g.printf("%sabout %s are needed below %s, free are %s\n", mark, size(fs.Need), fs.Path, size(fs.Free))
+	}
+	for _, n := range host.Notes {
+		g.printf("%snote: %s\n", mark, n)
+	}
+	if host.Completes != nil {
+		g.printf("%san earlier run of the same request (plan %s) would be completed\n", mark, host.Completes.ID)
+	}
 }
 
 func (g *globals) printMembers(members []restore.Member) {
@@ -450,14 +454,19 @@ func (g *globals) printBuilt(r *restore.Result) {
 			g.printf("%s: set aside %s\n", m.Name, path)
 		}
 	}
-	g.printBump(p.Bump)
-	for _, a := range r.AlarmsCleared {
+	g.printChanged(p.Bump, r.AlarmsCleared, r.DowngradeEnded, p.Notes)
+}
+
+// printChanged says what in the database is not as it was.
+func (g *globals) printChanged(bump *restore.Bump, alarms []snapshot.Alarm, downgrade string, notes []string) {
+	g.printBump(bump)
+	for _, a := range alarms {
 		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
-	if r.DowngradeEnded != "" {
-		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
+	if downgrade != "" {
+		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", downgrade)
 	}
-	g.printNotes(p.Notes)
+	g.printNotes(notes)
 }
 
 // printAsked holds what was asked for against what it came to: a time is as exact
@@ -532,16 +541,14 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 		fmt.Fprintln(g.stdout, "Nothing was changed.")
 		return err
 	}
-	meter := g.newMeter()
-	result, err := restore.WriteSnapshotFile(ctx, plan, src.image, restore.ExecOptions{
-		Logger:   g.logger(),
-		Progress: func(p restore.Progress) { meter.update(string(p.Phase), p.Done, p.Total) },
-	})
+	host := o.host(g)
+	meter := host.meter(g)
+	result, err := restore.WriteSnapshotFile(ctx, plan, src.image, host.ExecOptions)
 	meter.finish()
 	if err != nil {
 		return src.nameOlder(ctx, g, err)
 	}
-	result.Phases = append(src.phases(), result.Phases...)
+	result.Phases = append(replayPhases(src.rebuilt), result.Phases...)
 	if g.output == "json" {
 		return g.printJSON(result)
 	}
@@ -553,9 +560,5 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
 	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
 	g.printAsked(r.Plan.Source)
-	g.printBump(r.Plan.Bump)
-	for _, a := range r.AlarmsCleared {
-		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
-	}
-	g.printNotes(r.Plan.Notes)
+	g.printChanged(r.Plan.Bump, r.AlarmsCleared, r.DowngradeEnded, r.Plan.Notes)
 }

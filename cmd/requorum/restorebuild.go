@@ -362,11 +362,26 @@ func (s *restoreSource) rebuild(ctx context.Context, g *globals, o *restoreOptio
 	return nil
 }
 
-// phases are how long the replay took, before the phases of the restore.
-func (s *restoreSource) phases() []restore.PhaseTime {
+// hostOptions are how a plan is carried out here.
+type hostOptions struct{ restore.ExecOptions }
+
+func (o *buildOptions) host(g *globals) *hostOptions {
+	return &hostOptions{restore.ExecOptions{Only: o.name, SetAside: o.req.SetAside, Owner: o.req.Owner, Logger: g.logger()}}
+}
+
+// meter shows the progress.
+func (h *hostOptions) meter(g *globals) *meter {
+	m := g.newMeter()
+	h.Progress = func(p restore.Progress) { m.update(string(p.Phase), p.Done, p.Total) }
+	return m
+}
+
+// replayPhases are how long a replay took, if there was one, before the phases of the
+// restore.
+func replayPhases(rebuilt *walreplay.Rebuilt) []restore.PhaseTime {
 	var all []restore.PhaseTime
-	if s.rebuilt != nil {
-		for _, p := range s.rebuilt.Phases {
+	if rebuilt != nil {
+		for _, p := range rebuilt.Phases {
 			all = append(all, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
 		}
 	}
