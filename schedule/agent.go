@@ -301,11 +301,6 @@ func (a *Agent) newSession(ctx context.Context, cfg *config.Config) (*session, e
 			return nil, err
 		}
 	}
-	for _, e := range t.entries() {
-		if err := e.Check(); err != nil {
-			return nil, err
-		}
-	}
 	t.longest = periods(cfg)
 	cfg.Logger = a.Logger
 	if t.sink, err = cfg.OpenSink(ctx); err != nil {

@@ -49,10 +49,6 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 	if client == nil {
 		return job.Result{}, errNoMember
 	}
-	attached, err := t.attachments()
-	if err != nil {
-		return job.Result{}, err
-	}
 	labels := map[string]string{"agent": t.cfg.Name, "slot": task.Slot}
 	if args.Reason != "" {
 		labels["reason"] = args.Reason
@@ -62,7 +58,7 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 	compression.Workers = max(1, runtime.GOMAXPROCS(0)-1) // one is left to etcd
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: client, Local: t.localMember(), Sinks: []sinks.Sink{t.sink}, Codec: compression, Tool: t.Tool, Labels: labels,
-		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: attached,
+		ID: task.BackupID(), Attempt: task.Attempt, Timeline: args.Timeline, Attachments: t.attachments(),
 		HashKV: c.HashKV, ReadBack: c.ReadBack, Timeout: c.Timeout.Std(), Reached: archive.Reached, Fit: fitWait, Logger: t.Logger,
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
 	})
@@ -127,7 +123,7 @@ func memberOf(m *snapshot.Manifest) string {
 }
 
 // attachments are the files that are stored with a full snapshot.
-func (t *session) attachments() ([]snapshot.AttachmentSource, error) {
+func (t *session) attachments() []snapshot.AttachmentSource {
 	var specs []job.Attachment
 	for _, c := range t.cfg.Attachments {
 		specs = append(specs, job.Attachment{Name: c.Name, Path: c.Path})

@@ -43,8 +43,7 @@ func attachmentRepo(t *testing.T) (url, key string) {
 	for path, content := range map[string]string{filepath.Join(pki, "ca.key"): "the key", filepath.Join(pki, "ca.crt"): "the CA", key: identity.String()} {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
-	all, err := job.Attachments([]job.Attachment{{Name: "pki", Path: pki}})
-	require.NoError(t, err)
+	all := job.Attachments([]job.Attachment{{Name: "pki", Path: pki}})
 	url = filepath.Join(t.TempDir(), "repo")
 	d, err := disk.New(url)
 	require.NoError(t, err)

@@ -20,9 +20,11 @@ import (
 	"filippo.io/age"
 	"github.com/robfig/cron/v3"
 
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/place"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/yamlfile"
 	"github.com/requorum/requorum/verify/report"
@@ -426,14 +428,14 @@ func (j *Jobs) Prove(level report.Level) bool {
 }
 
 func (k *checker) jobs() {
-	for _, job := range k.Jobs.All() {
-		if !job.Timing.Runs() {
+	for _, j := range k.Jobs.All() {
+		if !j.Timing.Runs() {
 			continue
 		}
-		key := "jobs." + job.Name
-		k.refuse(job.Reads && k.Encrypted() && !k.HasIdentities(), key,
+		key := "jobs." + j.Name
+		k.refuse(j.Reads && k.Encrypted() && !k.HasIdentities(), key,
 			"it has to read what is encrypted, and this agent holds recipients alone: add encryption.identity-files, or write %s.run: off here and run the job on a verifier that holds the identity", key)
-		k.timing(key, job.Timing)
+		k.timing(key, j.Timing)
 	}
 	k.refuse(k.Jobs.Checksum.Sample < 1 || k.Jobs.Checksum.Sample > 100, "jobs.checksum.sample", "%d: write percent, 1 to 100", k.Jobs.Checksum.Sample)
 }
@@ -445,7 +447,7 @@ func (k *checker) timing(key string, t *Timing) {
 		k.refuse(!otherwise, key+".schedule", "it would never run: write a cron expression, or %s.run: off", key)
 		return
 	}
-	if err := checkSchedule(t.Schedule, k.zone); err != nil {
+	if err := job.CheckSchedule(t.Schedule); err != nil {
 		k.refuseErr(key+".schedule", err)
 		return
 	}
@@ -467,7 +469,7 @@ func (k *checker) attachments() {
 	seen := map[string]bool{}
 	for i, f := range k.Attachments {
 		key := fmt.Sprintf("attachments[%d]", i)
-		k.refuse(!name.MatchString(f.Name), key+".name", "%q is no name: write letters, digits, dots and hyphens", f.Name)
+		k.refuseErr(key+".name", repository.ValidAttachmentName(f.Name))
 		k.refuse(seen[f.Name], key+".name", "%s stands there twice: write another name", f.Name)
 		k.refuse(f.Path == "", key+".path", "there is none: write the file's or folder's absolute path")
 		k.absolute(key+".path", f.Path)
@@ -501,24 +503,6 @@ func (k *checker) objectives() {
 	}
 	k.refuse(k.Repository.TrustFile != "" && k.Repository.SigningKeyFile == "", "repository.signing-key-file", "this agent writes as well, and what it writes unsigned would be foreign to itself: make a key with ssh-keygen -t ed25519 -N '' -f FILE, name it here, and its public key in repository.trust-file")
 	k.refuse(k.Repository.TrustFile == "" && len(k.Repository.RevokedKeysFiles) > 0, "repository.revoked-keys-files", "without repository.trust-file nobody's signature is checked: name that as well")
-}
-
-// checkSchedule reports whether s is a schedule whose slots all agents agree about.
-func checkSchedule(s string, zone *time.Location) error {
-	switch {
-	case strings.HasPrefix(s, "TZ=") || strings.HasPrefix(s, "CRON_TZ="):
-		return errors.New("a time zone does not stand here: write time-zone, which holds for all jobs")
-	case strings.HasPrefix(s, "@every"):
-		return errors.New("@every counts from an agent's start, and agents would not agree: write \"0 */6 * * *\" for every 6 hours")
-	}
-	parsed, err := cron.ParseStandard(s)
-	if err != nil {
-		return fmt.Errorf("%q is no cron expression (%w): write minute, hour, day of the month, month, day of the week, such as \"0 1 * * *\" for 01:00 each day", s, err)
-	}
-	if parsed.Next(time.Date(2026, 1, 1, 0, 0, 0, 0, zone)).IsZero() {
-		return fmt.Errorf("%q names a day that never comes", s)
-	}
-	return nil
 }
 
 // Periods are the shortest and the longest time between two runs of a schedule, as

@@ -64,7 +64,7 @@ func (c *Config) Policy() retention.Policy {
 
 // Attachment is a file or folder that is stored with each full snapshot.
 type Attachment struct {
-	// Its name in the backup: letters, digits, dots and hyphens.
+	// Its name in the backup: a-z, digits and hyphens, 40 at most.
 	//
 	// Default: none.
 	Name string `yaml:"name"`

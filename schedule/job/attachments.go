@@ -21,30 +21,11 @@ import (
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// Attachment lists a file, or a folder with all that is in it.
+// Attachment lists a file, or a folder with all that is in it. What it may be called
+// package config checks.
 type Attachment struct {
 	Name string // what it is called in backups, such as pki
 	Path string // absolute
-}
-
-// CheckAttachments refuses what cannot be stored under any circumstances; all faults at once.
-// It looks at no file.
-func CheckAttachments(specs []Attachment) error {
-	var faults []error
-	names := map[string]bool{}
-	for _, s := range specs {
-		switch err := repository.ValidAttachmentName(s.Name); {
-		case err != nil:
-			faults = append(faults, err)
-		case names[s.Name]:
-			faults = append(faults, fmt.Errorf("there are two attachments %q: give each a name of its own", s.Name))
-		}
-		names[s.Name] = true
-		if !filepath.IsAbs(s.Path) {
-			faults = append(faults, fmt.Errorf("attachment %q: path %q is not absolute", s.Name, s.Path))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 // Attachments read files that a cluster cannot be rebuilt without, stored beside
@@ -62,15 +43,12 @@ func CheckAttachments(specs []Attachment) error {
 //  4. Secrets stay out of errors: they name files, never content.
 //
 // They are what a snapshot.Request takes, and read the files each time.
-func Attachments(specs []Attachment) ([]snapshot.AttachmentSource, error) {
-	if err := CheckAttachments(specs); err != nil {
-		return nil, err
-	}
+func Attachments(specs []Attachment) []snapshot.AttachmentSource {
 	var all []snapshot.AttachmentSource
 	for _, s := range specs {
 		all = append(all, &source{s})
 	}
-	return all, nil
+	return all
 }
 
 const (

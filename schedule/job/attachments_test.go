@@ -50,9 +50,7 @@ func newPKI(t *testing.T) (dir string) {
 
 func sources(t *testing.T, path string) []snapshot.AttachmentSource {
 	t.Helper()
-	all, err := Attachments([]Attachment{{Name: "pki", Path: path}})
-	require.NoError(t, err)
-	return all
+	return Attachments([]Attachment{{Name: "pki", Path: path}})
 }
 
 func pack(t *testing.T, path string) ([]byte, snapshot.AttachmentContent, error) {
@@ -203,19 +201,4 @@ func opened(t *testing.T, dir string) {
 		return err
 	})
 	require.NoError(t, err)
-}
-
-func TestCheck(t *testing.T) {
-	err := CheckAttachments([]Attachment{{"pki", "/etc/kubernetes/pki"}, {"pki", "relative"}, {"Not A Name", "/x"}, {"", ""}})
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, want := range []string{"two attachments", "relative", "Not A Name"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: want %q in it", err, want)
-		}
-	}
-	if err := CheckAttachments(nil); err != nil {
-		t.Error(err)
-	}
 }

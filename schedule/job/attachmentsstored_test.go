@@ -197,9 +197,7 @@ func TestPromise1AttachmentsCompleteOrAbsent(t *testing.T) {
 	w := newWorld(t)
 	dir := newPKI(t)
 	two := func() []snapshot.AttachmentSource {
-		all, err := Attachments([]Attachment{{Name: "pki", Path: dir}, {Name: "ca", Path: filepath.Join(dir, "ca.crt")}})
-		require.NoError(t, err)
-		return all
+		return Attachments([]Attachment{{Name: "pki", Path: dir}, {Name: "ca", Path: filepath.Join(dir, "ca.crt")}})
 	}
 	injected := errors.New("injected")
 	for _, tt := range []struct {

@@ -28,12 +28,6 @@ type Spec struct {
 	Jitter time.Duration
 }
 
-// Check says what is wrong with the spec, and what to write.
-func (s Spec) Check() error {
-	_, err := s.Timetable("")
-	return err
-}
-
 // Timetable works out the slots. Seed is the repository's ID.
 func (s Spec) Timetable(seed string) (*Timetable, error) {
 	if err := repository.ValidJob(s.Name); err != nil {
@@ -56,6 +50,12 @@ func (s Spec) Timetable(seed string) (*Timetable, error) {
 	return &Timetable{walls: schedule, zone: zone, offset: offset(seed, s.Name, s.Jitter)}, nil
 }
 
+// CheckSchedule says what is wrong with a schedule, and what to write.
+func CheckSchedule(schedule string) error {
+	_, err := parse(schedule)
+	return err
+}
+
 // fields are what a schedule may consist of.
 const fields = cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor
 
@@ -71,7 +71,7 @@ func parse(text string) (cron.Schedule, error) {
 	}
 	s, err := cron.NewParser(fields).Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w; want five fields (minute, hour, day of month, month, day of week), such as \"0 1 * * *\", or @daily", err)
+		return nil, fmt.Errorf("%q is no cron expression (%w): write five fields (minute, hour, day of month, month, day of week), such as \"0 1 * * *\", or @daily", text, err)
 	}
 	spec, ok := s.(*cron.SpecSchedule)
 	if !ok {

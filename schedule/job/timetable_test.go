@@ -177,12 +177,12 @@ func TestSpecsRefused(t *testing.T) {
 		{Spec{Name: "Full", Schedule: "0 1 * * *"}, "name of a job"},
 		{Spec{Schedule: "0 1 * * *"}, "name of a job"},
 	} {
-		if err := tt.spec.Check(); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := tt.spec.Timetable(""); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: got %v, want %q in it", tt.spec, err, tt.want)
 		}
 	}
 	for _, schedule := range []string{"", "@daily", "@midnight", "@hourly", "@weekly", "@monthly", "@yearly", "@annually", "0 1 * jan mon-fri"} {
-		if err := (Spec{Name: "full", Schedule: schedule}).Check(); err != nil {
+		if _, err := (Spec{Name: "full", Schedule: schedule}).Timetable(""); err != nil {
 			t.Error(err)
 		}
 	}

@@ -86,7 +86,7 @@ func (r *Repository) WriteJobFailed(ctx context.Context, j JobResult) error {
 // ReadJobResult reads the result, or the record of a failed attempt, called
 // name. Damage, and one that belongs elsewhere, is ErrAltered.
 func (r *Repository) ReadJobResult(ctx context.Context, name string) (JobResult, error) {
-	return read(ctx, r, name, func(j JobResult) (int, bool, string) {
+	return Read(ctx, r, name, func(j JobResult) (int, bool, string) {
 		calledSo := name == JobResultName(j.Job, j.Slot) || name == JobFailedName(j.Job, j.Slot, j.Attempt)
 		return j.Format, calledSo, fmt.Sprintf("of attempt %d at %s of job %s", j.Attempt, j.Slot, j.Job)
 	})
@@ -229,15 +229,10 @@ func (r *Repository) WriteClaim(ctx context.Context, c Claim) error {
 // ReadClaim reads the claim of one attempt. Damage, and a claim that belongs
 // elsewhere, is ErrAltered.
 func (r *Repository) ReadClaim(ctx context.Context, job, slot string, attempt int) (Claim, error) {
-	var c Claim
 	name := ClaimName(job, slot, attempt)
-	if err := r.ReadDocument(ctx, name, &c); err != nil {
-		return Claim{}, err
-	}
-	if c.Job != job || c.Slot != slot || c.Attempt != attempt {
-		return Claim{}, fmt.Errorf("%s in %s: %w: it is attempt %d at %s of job %s", name, r, ErrAltered, c.Attempt, c.Slot, c.Job)
-	}
-	return c, nil
+	return Read(ctx, r, name, func(c Claim) (int, bool, string) {
+		return c.Format, name == ClaimName(c.Job, c.Slot, c.Attempt), fmt.Sprintf("attempt %d at %s of job %s", c.Attempt, c.Slot, c.Job)
+	})
 }
 
 // ClaimName is the name of the claim of one attempt.
@@ -297,7 +292,7 @@ func (r *Repository) WriteLease(ctx context.Context, l Lease) error {
 // ReadLease reads a heartbeat. Damage, and one that belongs elsewhere, is
 // ErrAltered.
 func (r *Repository) ReadLease(ctx context.Context, number uint64) (Lease, error) {
-	return read(ctx, r, LeaseName(number), func(l Lease) (int, bool, string) {
+	return Read(ctx, r, LeaseName(number), func(l Lease) (int, bool, string) {
 		return l.Format, l.Number == number, fmt.Sprintf("heartbeat %d", l.Number)
 	})
 }

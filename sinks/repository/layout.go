@@ -290,10 +290,10 @@ func (r *Repository) folderAfter(ctx context.Context, after string) (string, err
 // this version cannot read it.
 var ErrNewerFormat = errors.New("it was written by a newer version of requorum")
 
-// read reads the document called name. Damage is ErrAltered, and so is one that is not
+// Read reads the document called name. Damage is ErrAltered, and so is one that is not
 // called what its content says: it was moved or copied there. That of a newer format is
 // refused. Of tells its format, whether it is called so, and what it is of.
-func read[T any](ctx context.Context, r *Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
+func Read[T any](ctx context.Context, r *Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
 	var v, none T
 	if err := r.ReadDocument(ctx, name, &v); err != nil {
 		return none, err

@@ -72,7 +72,7 @@ func (r *Repository) record(ctx context.Context, name string, v any) error {
 // ReadPruned reads the record called name. Damage, and a record that belongs to
 // another backup, is ErrAltered.
 func (r *Repository) ReadPruned(ctx context.Context, name string) (Pruned, error) {
-	return read(ctx, r, name, func(p Pruned) (int, bool, string) {
+	return Read(ctx, r, name, func(p Pruned) (int, bool, string) {
 		return p.Format, PrunedName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)
 	})
 }
@@ -128,7 +128,7 @@ func (r *Repository) RecordPrunedLog(ctx context.Context, p PrunedLog) error {
 // ReadPrunedLog reads the record called name. Damage, and a record that belongs
 // elsewhere, is ErrAltered.
 func (r *Repository) ReadPrunedLog(ctx context.Context, name string) (PrunedLog, error) {
-	return read(ctx, r, name, func(p PrunedLog) (int, bool, string) {
+	return Read(ctx, r, name, func(p PrunedLog) (int, bool, string) {
 		return p.Format, PrunedLogName(p.Timeline, p.Index) == name, fmt.Sprintf("about timeline %s up to index %d", p.Timeline, p.Index)
 	})
 }

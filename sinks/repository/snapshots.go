@@ -146,7 +146,7 @@ func (r *Repository) RemovePin(ctx context.Context, t TimelineID, backup string)
 // ReadPin reads the pin called name. Damage, and a pin of another backup, is
 // ErrAltered: in doubt the backup that the name tells is pinned.
 func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
-	return read(ctx, r, name, func(p Pin) (int, bool, string) {
+	return Read(ctx, r, name, func(p Pin) (int, bool, string) {
 		return p.Format, PinName(p.Timeline, p.Backup) == name, fmt.Sprintf("about backup %s of timeline %s", p.Backup, p.Timeline)
 	})
 }

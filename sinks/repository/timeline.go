@@ -36,14 +36,9 @@ type Branch struct {
 
 // Timeline reads one descriptor.
 func (r *Repository) Timeline(ctx context.Context, id TimelineID) (Timeline, error) {
-	var t Timeline
-	if err := r.ReadDocument(ctx, TimelineName(id), &t); err != nil {
-		return Timeline{}, err
-	}
-	if t.ID != id {
-		return Timeline{}, fmt.Errorf("%s in %s: %w: it describes timeline %s", TimelineName(id), r, ErrAltered, t.ID)
-	}
-	return t, nil
+	return Read(ctx, r, TimelineName(id), func(t Timeline) (int, bool, string) {
+		return t.Format, t.ID == id, "of timeline " + t.ID.String()
+	})
 }
 
 // OpenTimeline writes t's descriptor. Where another writer was first the
@@ -227,7 +222,7 @@ func (r *Repository) ReadSuperseded(ctx context.Context, name string) (Supersede
 	if err != nil {
 		return Superseded{}, err
 	}
-	return read(ctx, r, name, func(s Superseded) (int, bool, string) {
+	return Read(ctx, r, name, func(s Superseded) (int, bool, string) {
 		return s.Format, s.Timeline == t, "about timeline " + s.Timeline.String()
 	})
 }

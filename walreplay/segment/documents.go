@@ -21,18 +21,14 @@ func putDocument(ctx context.Context, repo *repository.Repository, name string, 
 	return err
 }
 
-// readDocument reads a document into v; one that was altered is a
+// readDocument is repository.Read; a document that was altered or moved is a
 // *snapshot.DamagedError.
-func readDocument(ctx context.Context, repo *repository.Repository, name string, v any) error {
-	err := repo.ReadDocument(ctx, name, v)
+func readDocument[T any](ctx context.Context, repo *repository.Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
+	v, err := repository.Read(ctx, repo, name, of)
 	if errors.Is(err, repository.ErrAltered) {
-		return damaged(repo.Sink(), name, -1, err)
+		err = damaged(repo.Sink(), name, -1, err)
 	}
-	return err
-}
-
-func newerDocument(repo *repository.Repository, name string, format, known int) error {
-	return fmt.Errorf("%s in %s: %w: format %d; this one reads format %d", name, repo, snapshot.ErrNewerFormat, format, known)
+	return v, err
 }
 
 // GapRecord says that entries are in nobody's log any more, and why.
@@ -46,8 +42,6 @@ type GapRecord struct {
 	Created  time.Time             `json:"created"`   // by that one's clock
 }
 
-const gapFormat = 1
-
 func (g GapRecord) name() repository.GapName {
 	return repository.GapName{Timeline: g.Timeline, First: g.First, Last: g.Last}
 }
@@ -58,7 +52,7 @@ func WriteGap(ctx context.Context, repo *repository.Repository, g GapRecord) err
 	if g.First < 1 || g.Last < g.First {
 		return fmt.Errorf("record a gap of timeline %s: from index %d to %d there is none", g.Timeline, g.First, g.Last)
 	}
-	g.Format = gapFormat
+	g.Format = repository.Format
 	g.Created = g.Created.UTC().Round(0)
 	return putDocument(ctx, repo, g.name().String(), g)
 }
@@ -66,15 +60,7 @@ func WriteGap(ctx context.Context, repo *repository.Repository, g GapRecord) err
 // ReadGap reads one record. One that was altered or moved is a
 // *snapshot.DamagedError.
 func ReadGap(ctx context.Context, repo *repository.Repository, n repository.GapName) (GapRecord, error) {
-	var g GapRecord
-	if err := readDocument(ctx, repo, n.String(), &g); err != nil {
-		return GapRecord{}, err
-	}
-	if g.Format != gapFormat {
-		return GapRecord{}, newerDocument(repo, n.String(), g.Format, gapFormat)
-	}
-	if g.name() != n {
-		return GapRecord{}, damaged(repo.Sink(), n.String(), -1, fmt.Errorf("it is the record %s: it was moved or copied here", g.name()))
-	}
-	return g, nil
+	return readDocument(ctx, repo, n.String(), func(g GapRecord) (int, bool, string) {
+		return g.Format, g.name() == n, "the record " + g.name().String()
+	})
 }

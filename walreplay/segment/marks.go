@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -34,14 +33,12 @@ type CheckpointHash struct {
 	CompactedRevision int64  `json:"compacted_revision"`
 }
 
-const markFormat = 1
-
 // WriteMark stores an alive mark, with a checkpoint hash where there is one. One that is
 // stored already stays as it is, and is no error: its name holds all that
 // counts.
 func WriteMark(ctx context.Context, repo *repository.Repository, t repository.TimelineID, m raftlog.Mark, stamp *CheckpointHash) error {
 	m.Time = m.Time.UTC().Round(0)
-	a := Heartbeat{markFormat, t, m, stamp}
+	a := Heartbeat{repository.Format, t, m, stamp}
 	return putDocument(ctx, repo, a.name().String(), a)
 }
 
@@ -52,17 +49,9 @@ func (a Heartbeat) name() repository.MarkName {
 // ReadMark reads one alive mark. One that was altered or moved is a
 // *snapshot.DamagedError.
 func ReadMark(ctx context.Context, repo *repository.Repository, n repository.MarkName) (Heartbeat, error) {
-	var a Heartbeat
-	if err := readDocument(ctx, repo, n.String(), &a); err != nil {
-		return Heartbeat{}, err
-	}
-	if a.Format != markFormat {
-		return Heartbeat{}, newerDocument(repo, n.String(), a.Format, markFormat)
-	}
-	if a.name().String() != n.String() {
-		return Heartbeat{}, damaged(repo.Sink(), n.String(), -1, fmt.Errorf("it is the mark %s: it was moved or copied here", a.name()))
-	}
-	return a, nil
+	return readDocument(ctx, repo, n.String(), func(a Heartbeat) (int, bool, string) {
+		return a.Format, a.name().String() == n.String(), "the mark " + a.name().String()
+	})
 }
 
 // readMarks reads many marks, some at once.
