@@ -33,7 +33,6 @@ type recoverOptions struct {
 	yes        bool
 	acceptLoss string
 	force      bool
-	takeOver   bool
 
 	allowRollback bool
 	undo          bool
@@ -53,7 +52,6 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
 	f.BoolVar(&o.force, "force", false, "with --config: although the cluster still serves, or although that cannot be told")
-	f.BoolVar(&o.takeOver, "take-over", false, "with --config: take the hosts over from a recovery that was begun elsewhere and does not go on")
 	addRollbackFlag(f, &o.allowRollback)
 	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
 	for name, usage := range map[string]string{
@@ -137,7 +135,7 @@ instead.
 // What is of use in one of the two forms alone.
 var (
 	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"}
-	clusterFlags = []string{"force", "take-over", "undo"}
+	clusterFlags = []string{"force", "undo"}
 	// decidingFlags were decided when what is undone was begun.
 	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "allow-rollback"})
 )

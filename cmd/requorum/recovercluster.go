@@ -37,19 +37,7 @@ func (g *globals) recoverCluster(ctx context.Context, o *recoverOptions) error {
 	if report == nil {
 		return g.notRecovered(ctx, req, err)
 	}
-	if err := orUnproven(report.Plan, g.printRescued(report), err); err != nil {
-		return err
-	}
-	return unprovenElsewhere(report)
-}
-
-// unprovenElsewhere is for a run that was only completed here: that it had raised the
-// revision is what is left of its plan, and is done where nothing is proven.
-func unprovenElsewhere(r *recovery.Report) error {
-	if r.Inherited == "" || r.RevisionAfter == r.RevisionBefore {
-		return nil
-	}
-	return fmt.Errorf("%w: run %s raised the revision, as where acknowledged writes may be missing", errUnproven, r.Inherited)
+	return orUnproven(report.Plan, g.printRescued(report), err)
 }
 
 // rescueRequest is what the options ask for.
@@ -76,7 +64,7 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
-		Force:  o.force, TakeOver: o.takeOver, Version: version, Tool: "requorum " + version, Logger: g.logger(),
+		Force:  o.force, Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
 	if req.Freshness, err = g.freshness(cfg.Keys().Trust != nil, o.allowRollback); err != nil {
 		return req, err
@@ -141,12 +129,11 @@ func asked(err error) error {
 	err = orRollback(err)
 	var fence *recovery.FenceError
 	var contradiction *recovery.ContradictionError
-	var held *recovery.ConflictError
 	var blockers *recovery.BlockedError
 	switch {
 	case errors.As(err, &blockers) && blockers.Unnamed:
 		return usageError{err}
-	case errors.As(err, &fence), errors.As(err, &contradiction), errors.As(err, &held):
+	case errors.As(err, &fence), errors.As(err, &contradiction):
 		return usageError{err}
 	}
 	return err

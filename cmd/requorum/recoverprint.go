@@ -508,9 +508,6 @@ func (g *globals) printHosts(p *recovery.Preview) {
 		if h.Unclear != "" {
 			g.printf("  %s: whether it runs is not clear: %s\n", h.Member, h.Unclear)
 		}
-		if h.Holder != "" && h.Holder != p.Run {
-			g.printf("  %s: it belongs to run %s\n", h.Member, h.Holder)
-		}
 	}
 }
 
@@ -567,16 +564,12 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	if g.output == "json" {
 		return g.printJSON(r)
 	}
-	if r.GivenUp != "" {
+	if r.GivenUp {
 		for _, h := range r.Hosts {
-			g.printf("%s: clients that run %s had stopped are started again\n", h.Member, r.GivenUp)
+			g.printf("%s: what run %s had stopped is started again\n", h.Member, r.Run)
 		}
-		g.printf("Run %s is given up: cluster %s serves, and nothing of it had been set aside.\n", r.GivenUp, r.Cluster)
-		g.printAfter(r.Incomplete, r.Warnings, r.Next)
+		g.printf("Run %s is given up: cluster %s serves, and nothing of it had been set aside.\n", r.Run, r.Cluster)
 		return nil
-	}
-	if r.Inherited != "" {
-		g.printf("Run %s had been begun elsewhere, and was completed from here.\n", r.Inherited)
 	}
 	if r.Continued {
 		g.printf("Run %s had been begun before, and went on.\n", r.Run)

@@ -189,7 +189,7 @@ func askHosts(ctx context.Context, cfg *recovery.Config) []askedHost {
 	for i, line := range lines {
 		all.Go(func() {
 			defer line.Close()
-			answers[i].Member, answers[i].err = line.As("requorum-asks", "").Member(ctx)
+			answers[i].Member, answers[i].err = line.As("").Member(ctx)
 		})
 	}
 	all.Wait()

@@ -43,7 +43,7 @@ hosts: [{member: m1, peer-urls: ["https://10.0.0.1:2380"], run: %q}]
 	// What would be told is seen here.
 	line := recovery.Lines(cfg, version, []string{"SECRETKEY"}, nil)[0]
 	defer line.Close()
-	if _, err := line.As("run", "").Member(t.Context()); err == nil {
+	if _, err := line.As("run").Member(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	if data, err := os.ReadFile(heard); err != nil || !strings.Contains(string(data), "SECRETKEY") {

@@ -21,19 +21,10 @@ import (
 	"github.com/requorum/requorum/store/yamlfile"
 )
 
-// elsewhere is a request of a coordinator on another machine.
-func (s *site) elsewhere(e *heard) Request {
-	c := *s.config
-	c.StateDir = filepath.Join(s.dir, "elsewhere")
-	r := s.request(e)
-	r.Config = &c
-	return r
-}
-
 // Promise 2: a host that gets no member has nothing left that could start, as a
 // reboot would. Promise 3: a recovered cluster is recovered again, from another
-// machine, without a take-over, with all that it took since; the first recovery is
-// not undone from under the second; and both are undone, the last one first.
+// machine, with all that it took since; and both are undone, from two more, the last
+// one first.
 func TestRecoveredTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestRecoverAll recovers once; this takes a recovery more")
@@ -69,25 +60,21 @@ func TestRecoveredTwice(t *testing.T) {
 		want[k] = v
 	}
 	s.killAll()
-	again := s.elsewhere(e)
-	r, err = Run(t.Context(), again)
+	r, err = Run(t.Context(), s.onMachine(t, e, "second"))
 	require.NoError(t, err)
-	if len(r.Members) != 1 || !r.Proven {
+	if len(r.Members) != 1 || !r.Proven || r.Continued {
 		t.Errorf("%s", shown(r))
 	}
 	s.check(t, want, s.hosts[0])
-	for k, v := range s.fillAt(t, "c", s.hosts[0]) {
-		want[k] = v
+	u, err := Undo(t.Context(), s.onMachine(t, e, "third"))
+	require.NoError(t, err)
+	if u.Run != r.Run {
+		t.Errorf("run %s was undone before the last one, %s", u.Run, r.Run)
 	}
-	asked := len(e.questions)
-	if _, err := Undo(t.Context(), s.request(e)); err == nil || !strings.Contains(err.Error(), r.Run) || len(e.questions) != asked {
-		t.Errorf("the first run was undone from under the second: %v", err)
-	}
+	s.waitReady(t, s.hosts[0])
 	s.check(t, want, s.hosts[0])
-	for _, back := range []Request{again, s.request(e)} {
-		if _, err := Undo(t.Context(), back); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := Undo(t.Context(), s.onMachine(t, e, "fourth")); err != nil {
+		t.Fatal(err)
 	}
 	s.waitReady(t, s.hosts...)
 	s.check(t, map[string]string{"a/0000": want["a/0000"]}, s.hosts...)
@@ -96,11 +83,11 @@ func TestRecoveredTwice(t *testing.T) {
 	}
 }
 
-// A take-over puts back only what its run still has: what it let go may have taken
-// writes since. Here the run never ended on one host, and its cluster served.
-func TestTakeOverOfWhatServed(t *testing.T) {
+// A run that did not end on one host is not gone on with once the cluster that it made is
+// lost, with what that took since: it is recovered anew.
+func TestLostBeforeAllWasDone(t *testing.T) {
 	if testing.Short() {
-		t.Skip("TestTakeOver takes over earlier; this takes a recovery more")
+		t.Skip("TestRecoverAll recovers once; this takes a recovery more")
 	}
 	t.Parallel()
 	s := newSite(t, "3.6", 3)
@@ -123,12 +110,7 @@ func TestTakeOverOfWhatServed(t *testing.T) {
 	}
 	s.killAll()
 	s.hosts[2].control(t)
-	again := s.elsewhere(e)
-	var held *ConflictError
-	if _, err := Run(t.Context(), again); !errors.As(err, &held) || len(held.Hosts) != 1 {
-		t.Fatalf("%v", err)
-	}
-	again.TakeOver = true
+	again := s.onMachine(t, e, "other")
 	r, err := Run(t.Context(), again)
 	var need *sources.NeedSourceError
 	if errors.As(err, &need) {
@@ -138,7 +120,7 @@ func TestTakeOverOfWhatServed(t *testing.T) {
 	}
 	require.NoError(t, err)
 	s.check(t, want, s.hosts[:2]...)
-	if len(r.Members) != 2 {
+	if len(r.Members) != 2 || r.Continued {
 		t.Errorf("%s", shown(r))
 	}
 }

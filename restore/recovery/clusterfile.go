@@ -11,7 +11,6 @@ package recovery
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -64,11 +63,6 @@ type Config struct {
 	//
 	// Default: none.
 	RevokedKeysFiles []string `yaml:"revoked-keys-files"`
-	// StateDir is where the journal of a recovery lies, and what was read of the
-	// members. Keep it until the cluster is well.
-	//
-	// Default: the name of the cluster file with .recovery behind it.
-	StateDir string `yaml:"state-dir"`
 	// Defaults are what a host has that does not say otherwise.
 	Defaults supervisor.Setup `yaml:"defaults"`
 	Hosts    []HostConfig     `yaml:"hosts"`
@@ -171,10 +165,6 @@ func ReadConfig(path string) (*Config, error) {
 	if err := c.readKeys(); err != nil {
 		return nil, err
 	}
-	// What its journals say is believed.
-	if err := safedir.TrustedFolder(c.StateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the cluster file's state-dir: %w", err)
-	}
 	return c, nil
 }
 
@@ -196,16 +186,13 @@ func ParseConfig(data []byte, name string) (*Config, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if c.StateDir == "" {
-		c.StateDir = filepath.Base(c.file) + ".recovery"
-	}
 	c.derive(filepath.Dir(c.file))
 	return c, nil
 }
 
 // derive makes paths whole: relative ones are meant in a folder.
 func (c *Config) derive(dir string) {
-	all := []*string{&c.StateDir, &c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile, &c.SigningKeyFile, &c.TrustFile}
+	all := []*string{&c.Etcd.CACert, &c.Etcd.Cert, &c.Etcd.Key, &c.Etcd.PasswordFile, &c.SigningKeyFile, &c.TrustFile}
 	for i := range c.RevokedKeysFiles {
 		all = append(all, &c.RevokedKeysFiles[i])
 	}

@@ -23,7 +23,7 @@ hosts:
 func TestParse(t *testing.T) {
 	c, err := ParseConfig([]byte(good), "/home/me/cluster.yaml")
 	require.NoError(t, err)
-	if c.Etcd.CACert != "/home/me/pki/etcd.crt" || c.StateDir != "/home/me/cluster.yaml.recovery" || c.Etcd.Cert != "" {
+	if c.Etcd.CACert != "/home/me/pki/etcd.crt" || c.Etcd.Cert != "" {
 		t.Errorf("%+v", c)
 	}
 	one := c.Host("m1")
@@ -33,9 +33,6 @@ func TestParse(t *testing.T) {
 	}
 	if h := c.Host("m2"); h == nil || strings.Join(h.Command(), ",") != "ssh,-J,jump,admin@m2,sudo,-n" || h.DataDir != "/data" || h.StartTimeout >= h.StopTimeout || h.Systemd.Unit != "etcd.service" || c.Host("m3") != nil || c.File() != "/home/me/cluster.yaml" {
 		t.Errorf("%+v", c)
-	}
-	if c, err := ParseConfig([]byte(good+"state-dir: state\n"), filepath.Join("x", "c.yaml")); err != nil || c.StateDir != filepath.Join("x", "state") {
-		t.Errorf("%+v %v", c, err)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/place"
@@ -29,12 +27,15 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 		}
 	}
 	// Clients first: a repository that is away must not keep them waiting.
-	if slices.ContainsFunc(d.present(), func(h *participant) bool { return !d.state.done(PhaseResume, h.Member) }) {
-		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), false, d.resumeHost))
-	}
-	for _, h := range d.hosts {
-		if h.lost() {
-			failed("clients of "+h.Member+" were not started", errors.New(h.state.Unreachable))
+	if d.decision.Resumed.IsZero() {
+		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), d.resumeHost))
+		for _, h := range d.hosts {
+			if h.lost() {
+				failed("clients of "+h.Member+" were not started", errors.New(h.state.Unreachable))
+			}
+		}
+		if len(incomplete) == 0 {
+			d.decision.Resumed = d.now()
 		}
 	}
 	failed("the old timeline is not ended", d.supersede(ctx))
@@ -42,11 +43,9 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	r, err := d.report(incomplete)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.write(host.Entry{Event: host.EventFinished}, r); err != nil {
+	d.decision.Finished, d.decision.Incomplete = true, incomplete
+	r := d.report()
+	if err := d.store(ctx); err != nil {
 		return r, err
 	}
 	if len(incomplete) > 0 {
@@ -65,44 +64,32 @@ func (notAll) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
 // supersede ends the old cluster's timelines.
 func (d *coordinator) supersede(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseSupersede, "") {
+	if len(d.cfg.Repositories) == 0 || d.decision.Timelines != nil {
 		return nil
 	}
-	return d.whole(ctx, PhaseSupersede, func(ctx context.Context) (outcome, error) {
+	return d.timed(ctx, PhaseSupersede, "", func(ctx context.Context) (string, error) {
 		done, err := d.lineage(ctx, SupersedeTimelines)
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
 		if all := failures(done); len(all) > 0 {
-			return outcome{}, errors.New(strings.Join(all, "; "))
+			return "", errors.New(strings.Join(all, "; "))
 		}
-		return outcome{result: done, detail: timelineWords(done)}, nil
+		d.decision.Timelines = done
+		return timelineWords(done), nil
 	})
 }
 
 // snapshot takes a full snapshot into each repository that has none of this run.
 func (d *coordinator) snapshot(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseSnapshot, "") {
+	if len(d.decision.Snapshots) >= len(d.cfg.Repositories) {
 		return nil
 	}
-	var stored []Stored
-	if s := d.state.steps[PhaseSnapshot]; s != nil && s.hosts[snapshotsKept] != nil {
-		if _, err := d.state.result(PhaseSnapshot, snapshotsKept, &stored); err != nil {
-			return err
-		}
-	}
-	return d.whole(ctx, PhaseSnapshot, func(ctx context.Context) (outcome, error) {
-		got, err := d.take(ctx, stored)
-		if err != nil && len(got) > 0 { // what is stored is not stored again
-			err = errors.Join(err, d.write(host.Entry{Event: host.EventDone, Phase: string(PhaseSnapshot), Host: snapshotsKept}, got))
-		}
-		return outcome{result: got, detail: fmt.Sprintf("in %d of %d", len(got), len(d.cfg.Repositories))}, err
+	return d.timed(ctx, PhaseSnapshot, "", func(ctx context.Context) (_ string, err error) {
+		d.decision.Snapshots, err = d.take(ctx, d.decision.Snapshots)
+		return fmt.Sprintf("in %d of %d", len(d.decision.Snapshots), len(d.cfg.Repositories)), err
 	})
 }
-
-// snapshotsKept is what the journal calls the snapshots of an attempt that not all
-// repositories took. No member is called so.
-const snapshotsKept = "(stored)"
 
 func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, err error) {
 	var all []sinks.Sink
@@ -128,7 +115,7 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 	if len(all) == 0 {
 		return stored, errors.Join(errs...)
 	}
-	cfg, err := d.clientConfig(d.state.decision.clientURLs())
+	cfg, err := d.clientConfig(d.decision.clientURLs())
 	if err != nil {
 		return stored, err
 	}
@@ -155,51 +142,14 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 	return stored, errors.Join(append(errs, err)...)
 }
 
-// asideOf is what a run has set aside on a host, as that remembers it; nil where it has
-// set aside nothing.
-func (h *participant) asideOf(run string) *restore.Aside {
-	i := slices.IndexFunc(h.asides, func(a restore.Aside) bool { return a.Run == run })
-	if i < 0 {
-		return nil
-	}
-	return &h.asides[i]
-}
-
-// inheritAsides writes down what the other coordinator's run has set aside, as its hosts
-// remember it.
-func (d *coordinator) inheritAsides(run string) error {
-	for _, h := range d.present() {
-		if aside := h.asideOf(run); aside != nil {
-			if err := d.write(host.Entry{Event: host.EventDone, Phase: string(PhaseSetAside), Host: h.Member}, aside); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// leftBy are the hosts on which a run has set data aside, and which get no new member.
-func (d *coordinator) leftBy(run string, names []string) (all []string) {
-	for _, h := range d.present() {
-		if h.asideOf(run) != nil && !slices.Contains(names, h.Member) {
-			all = append(all, h.Member)
-		}
-	}
-	return all
-}
-
 // oldData says what to do in the end with what was set aside on a host; empty where
 // nothing was.
 func (d *coordinator) oldData(h *participant) string {
-	var aside restore.Aside
-	if done, err := d.state.result(PhaseSetAside, h.Member, &aside); err != nil || !done || len(aside.Paths()) == 0 {
+	aside := h.aside(d.run)
+	if aside == nil || len(aside.Paths()) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it", h.Member, strings.Join(aside.Paths(), " and "))
-	if d.state.decision.Inherited == "" {
-		text += " (--undo puts it back until then)"
-	}
-	return text
+	return fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, strings.Join(aside.Paths(), " and "))
 }
 
 // branch is the timeline that the new cluster's history leaves.
@@ -254,16 +204,14 @@ func (d *coordinator) lineage(ctx context.Context, do func(context.Context, Time
 	if len(repos.opened()) == 0 {
 		return done, nil
 	}
-	req, err := d.lineageRequest()
-	if err != nil {
-		return nil, err
-	}
+	req := d.lineageRequest()
 	req.Repositories = repos.opened()
 	return append(do(ctx, req), done...), nil
 }
 
-func (d *coordinator) lineageRequest() (TimelinesRequest, error) {
-	dec := d.state.decision
+// lineageRequest is about a run whose hosts came to the same.
+func (d *coordinator) lineageRequest() TimelinesRequest {
+	dec := d.decision
 	req := TimelinesRequest{
 		NewCluster: uint64(dec.NewClusterID), Members: dec.names(), OldCluster: uint64(dec.Plan.ClusterID),
 		Reason: "recovered after the loss of its quorum, run " + d.run, Now: d.now,
@@ -271,36 +219,33 @@ func (d *coordinator) lineageRequest() (TimelinesRequest, error) {
 	if dec.Branch != nil {
 		req.Branch = repository.Branch{Timeline: dec.Branch.Timeline, Backup: dec.Branch.Backup}
 	}
-	all, err := d.rebuilt()
-	if err != nil {
-		return req, err
-	}
-	first := all[sortedKeys(all)[0]]
+	first := dec.first()
 	req.Branch.RaftIndex, req.Branch.Revision = first.Index, first.Revision
-	for _, b := range all {
+	for _, b := range dec.Built {
 		if b.Recipe != nil && b.Recipe.Chain != nil {
 			req.Branch.Chain = b.Recipe.Chain.String()
 		}
 	}
-	return req, nil
+	return req
 }
 
 // openTimeline opens the new cluster's timeline before its members start: an agent
 // that finds none opens one itself, without a parent. A repository that is away
 // must not keep the cluster down.
 func (d *coordinator) openTimeline(ctx context.Context) error {
-	if len(d.cfg.Repositories) == 0 || d.state.done(PhaseLineage, "") {
+	if len(d.cfg.Repositories) == 0 {
 		return nil
 	}
-	return d.whole(ctx, PhaseLineage, func(ctx context.Context) (outcome, error) {
+	return d.timed(ctx, PhaseLineage, "", func(ctx context.Context) (string, error) {
 		done, err := d.lineage(ctx, OpenTimelines)
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
+		d.timelines = done
 		for _, f := range failures(done) {
 			d.reporter.warn("the new timeline is not opened yet in " + f)
 		}
-		return outcome{result: done, detail: timelineWords(done)}, nil
+		return timelineWords(done), nil
 	})
 }
 

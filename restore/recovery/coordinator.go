@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -16,43 +17,72 @@ import (
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// coordinator is one command at work.
+// coordinator is one command at work. It keeps nothing: see decision.
 type coordinator struct {
 	req      Request
 	cfg      *Config
 	reporter *reporter
 	logger   *slog.Logger
 	now      func() time.Time
+	lock     *os.File // of the cluster file; nil where nothing is changed
 
-	run       string      // the run's ID
-	runs      []*host.Run // of the state folder, oldest first
-	journal   *host.Run   // the run's; nil while nothing is decided
-	state     *runState   // what it says
-	hosts     []*participant
-	folder    string // of summaries
+	hosts  []*participant
+	folder string // of summaries
+
+	known     []*decision // of all runs, the newest last
+	epoch     uint64      // the newest one's
+	run       string
+	decision  *decision // of that; nil while nothing is decided
 	continued bool
-	before    *host.Run // an undo that is as good as done, and is over once this run begins
-
 	takesBack bool // it is an undo
 
-	mu           sync.Mutex // of known
 	patience     time.Duration
 	proveTimeout time.Duration
 	election     time.Duration
 	watchAfter   time.Duration
 	elected      time.Time // until when members that answer may elect a leader
+
+	mu        sync.Mutex
+	phases    []PhaseTime
+	timelines []TimelinesDone // that were opened
 }
 
-func newCoordinator(req Request) (*coordinator, error) {
+// newCoordinator reaches no host yet. The caller closes it.
+func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if req.Config == nil {
 		return nil, errors.New("recover: no cluster file is given")
 	}
-	d := &coordinator{req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, state: newRunState(), patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
+	d := &coordinator{req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
 		election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}
-	return d, nil
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if lock {
+		if d.lock, err = host.Lock(d.cfg.File()); err != nil {
+			return nil, fmt.Errorf("the cluster file: %w", err)
+		}
+	}
+	if d.folder, err = os.MkdirTemp("", "requorum-recover-"); err != nil {
+		return nil, err
+	}
+	return d, d.reach()
+}
+
+// close ends the conversations, and removes what was read.
+func (d *coordinator) close() error {
+	for _, h := range d.hosts {
+		h.line.Close()
+	}
+	errs := []error{os.RemoveAll(d.folder)}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // newRunID is one that hosts take, and that sorts by time where clocks
@@ -67,7 +97,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// reach makes the clients of the hosts, which know the run. No command is started yet.
+// reach makes the lines to the hosts. No command is started yet.
 func (d *coordinator) reach() error {
 	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
 	if err != nil {
@@ -75,9 +105,17 @@ func (d *coordinator) reach() error {
 	}
 	lines := Lines(d.cfg, d.req.Version, identities, environment)
 	for i, h := range d.cfg.Hosts {
-		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As(d.run, "")})
+		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
 	}
 	return nil
+}
+
+// setRun says of which run the command is. A decision of it may not be made yet.
+func (d *coordinator) setRun(id string, dec *decision) {
+	d.run, d.decision, d.continued = id, dec, dec != nil
+	for _, h := range d.hosts {
+		h.client = h.line.As(id)
+	}
 }
 
 // Lines makes the hosts of a cluster file, in its order: each can be asked, and can
@@ -91,7 +129,7 @@ func Lines(cfg *Config, version string, identities []string, environment map[str
 		if from == nil {
 			return nil, fmt.Errorf("the cluster file has no host of member %q", a.Member)
 		}
-		return from.As(a.Run, "").Data(ctx, a.DataArguments, w)
+		return from.As(a.Run).Data(ctx, a.DataArguments, w)
 	}
 	var all []*host.Remote
 	for _, h := range cfg.Hosts {
@@ -100,12 +138,6 @@ func Lines(cfg *Config, version string, identities []string, environment map[str
 		lines[h.Member], all = line, append(all, line)
 	}
 	return all
-}
-
-func (d *coordinator) close() {
-	for _, h := range d.hosts {
-		h.line.Close()
-	}
 }
 
 // host gives the one of a member; nil where the cluster file has none.
@@ -125,7 +157,7 @@ func (d *coordinator) present() []*participant {
 // getting are the hosts that get a member of the new cluster.
 func (d *coordinator) getting() []*participant {
 	var all []*participant
-	for _, m := range d.state.decision.Members {
+	for _, m := range d.decision.Members {
 		if h := d.host(m.Name); h != nil {
 			all = append(all, h)
 		}
@@ -133,51 +165,17 @@ func (d *coordinator) getting() []*participant {
 	return all
 }
 
-// write adds an entry to the run's journal.
-func (d *coordinator) write(e host.Entry, data any) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	written, err := d.journal.Add(e, data)
-	if err != nil {
-		return err
-	}
-	return d.state.take(written)
-}
-
-// ended tells of the runs that are over: what they hold is free for a new one.
-func (d *coordinator) ended(id string) bool {
-	for _, r := range d.runs {
-		if r.ID() == id {
-			k, err := read(r)
-			return err == nil && (k.over() || k.putBack())
-		}
-	}
-	return false
-}
-
-func (d *coordinator) lastRun() (*host.Run, *runState, error) {
-	if len(d.runs) == 0 {
-		return nil, nil, nil
-	}
-	r := d.runs[len(d.runs)-1]
-	k, err := read(r)
-	if err != nil {
-		return nil, nil, fmt.Errorf("journal of run %s: %w", r.ID(), err)
-	}
-	return r, k, nil
-}
-
-// reached is the first phase that is not done, of those that there are in this run.
+// reached is the first phase that is not done.
 func (d *coordinator) reached() Phase {
-	for _, p := range Phases() {
-		asks := p == PhasePreflight || p == PhaseSurvey
-		takes := p == PhaseTakeOver && len(d.state.decision.TakesOver) == 0
-		stores := slices.Contains([]Phase{PhaseLineage, PhaseSupersede, PhaseSnapshot}, p) && len(d.cfg.Repositories) == 0
-		if !asks && !takes && !stores && !d.state.done(p, "") {
-			return p
-		}
+	switch {
+	case d.decision.Proved != nil:
+		return PhaseResume
+	case d.decision.Built != nil:
+		return PhaseStart
+	case d.anyAside():
+		return PhaseSetAside
 	}
-	return PhaseSnapshot
+	return PhaseQuiesce
 }
 
 // pause waits, and reports whether there is still a reason to.

@@ -1,10 +1,16 @@
 package recovery
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/requorum/requorum/restore"
@@ -14,32 +20,28 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// decision is what a run carries out. It stands in the journal before the first
-// change.
+// decision is what a run carries out, and how far it is with that. The hosts have stored
+// it before the first change, and again where it goes on: the coordinator keeps nothing.
+// What was done on a host, that host knows.
 type decision struct {
 	Run     string        `json:"run"`
 	Cluster string        `json:"cluster"`
 	Asked   asked         `json:"asked"`
 	Hosts   []decidedHost `json:"hosts"`
+	Began   time.Time     `json:"began_at"` // by the clock of the coordinator that began it
 	// Ran are the members that ran when the run was begun.
 	Ran []string `json:"ran,omitempty"`
-	// TakesOver are runs of coordinators elsewhere that this one takes hosts over from.
-	TakesOver []string `json:"takes_over,omitempty"`
-	// Inherited is the run of a coordinator elsewhere that built the new members, where this
-	// one only completes it.
-	Inherited string `json:"inherited,omitempty"`
-	// Built is when the first host had built its member, where that was Inherited: no
-	// member was started before.
-	Built time.Time `json:"built_at,omitzero"`
 
 	// Final says that the plan is made of all that can be read; before that it is
 	// what the operator was shown when he let the members be stopped.
 	Final bool `json:"final"`
 	// Unproven says that the loss of what may be missing was agreed to.
-	Unproven bool                `json:"unproven_confirmed,omitempty"`
-	Plan     *sources.Plan       `json:"plan"`
-	Members  []sources.NewMember `json:"members,omitempty"`
-	Left     []string            `json:"left,omitempty"`
+	Unproven bool `json:"unproven_confirmed,omitempty"`
+	// Read is what the plan is made of: the sum over the files of each member.
+	Read    map[string]string   `json:"read,omitempty"`
+	Plan    *sources.Plan       `json:"plan"`
+	Members []sources.NewMember `json:"members,omitempty"`
+	Left    []string            `json:"left,omitempty"`
 
 	PlanID         string              `json:"plan_id,omitempty"`
 	ClusterToken   string              `json:"cluster_token"`
@@ -47,6 +49,144 @@ type decision struct {
 	NewClusterID   snapshot.ID         `json:"new_cluster_id,omitzero"`
 	Bump           restore.BumpRequest `json:"bump"`
 	Branch         *branch             `json:"branch,omitempty"`
+
+	// Built is what all hosts came to, which is the same, by member. From then on, which
+	// is BuiltAt, new members are started, and old ones are not looked after any more.
+	Built   map[string]*host.Rebuilt `json:"built,omitempty"`
+	BuiltAt time.Time                `json:"built_at,omitzero"`
+	// Proved comes before any client is let on the new cluster, and Resumed when all are.
+	Proved    *proved         `json:"proved,omitempty"`
+	Resumed   time.Time       `json:"resumed_at,omitzero"`
+	Timelines []TimelinesDone `json:"timelines,omitempty"` // that the new cluster ended
+	Snapshots []Stored        `json:"snapshots,omitempty"`
+	// Finished says that the run is over, but for what is Incomplete.
+	Finished   bool     `json:"finished,omitempty"`
+	Incomplete []string `json:"incomplete,omitempty"`
+
+	// Undoing says that the run is taken back; Back is what of, by member.
+	Undoing bool                `json:"undoing,omitempty"`
+	Back    map[string]HostUndo `json:"back,omitempty"`
+	Closed  closed              `json:"closed,omitempty"`
+}
+
+// closed is how a run ended that left the old cluster as it was.
+type closed string
+
+const (
+	undone closed = "undone"
+	// letGo: declined, or given up because the cluster serves again.
+	letGo closed = "let go"
+)
+
+// over reports whether nothing is under way any more.
+func (d *decision) over() bool { return d.Closed != "" || d.Finished && !d.Undoing }
+
+// incomplete reports whether a run that is over left something to be done, and its
+// cluster is there for it.
+func (d *decision) incomplete(q Quorum) bool {
+	return d.Closed == "" && len(d.Incomplete) > 0 && q.Serves && q.ClusterID == d.NewClusterID
+}
+
+// found takes up the decisions that the hosts have stored, the newest of each run. Of two
+// with one epoch none counts, and that is taken which more hosts have.
+func (d *coordinator) found() error {
+	type one struct {
+		host.Decision
+		hosts int
+		on    string
+	}
+	var all []one
+	for _, h := range d.hosts {
+		for _, x := range h.decisions {
+			i := slices.IndexFunc(all, func(o one) bool { return reflect.DeepEqual(o.Decision, x) })
+			if i < 0 {
+				i, all = len(all), append(all, one{Decision: x, on: h.Member})
+			}
+			all[i].hosts++
+		}
+	}
+	slices.SortFunc(all, func(a, b one) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.hosts, b.hosts), cmp.Compare(a.Run, b.Run), bytes.Compare(a.Data, b.Data))
+	})
+	d.known = nil
+	for _, o := range all {
+		var dec decision
+		if err := json.Unmarshal(o.Data, &dec); err != nil || dec.Run != o.Run || dec.Plan == nil {
+			return fmt.Errorf("the decision of run %s on the host of %s cannot be read (%w): look at its journal", o.Run, o.on, cmp.Or(err, errors.New("it is not whole")))
+		}
+		d.known = append(slices.DeleteFunc(d.known, func(k *decision) bool { return k.Run == dec.Run }), &dec)
+		d.epoch = o.Epoch
+	}
+	return nil
+}
+
+// newest is the last decision that the hosts hold; nil where they hold none.
+func (d *coordinator) newest() *decision {
+	if len(d.known) == 0 {
+		return nil
+	}
+	return d.known[len(d.known)-1]
+}
+
+// adopt goes on with a decision that another command had stored: what that had begun by
+// then has come to its end, and only now is known what it did.
+func (d *coordinator) adopt(ctx context.Context) error {
+	if err := d.store(ctx); err != nil {
+		return err
+	}
+	if err := d.states(ctx); err != nil {
+		return err
+	}
+	if all := d.away(); len(all) > 0 && (d.decision.Built == nil || d.decision.Undoing) {
+		return &HostsError{Phase: PhasePreflight, Errs: all}
+	}
+	return nil
+}
+
+// store has the hosts store the decision as it is now. Who had gone on with a run until
+// then is refused from then on, and nothing that he had begun on a host is under way.
+// A host that is declared dead takes no part, nor does one that is lost once the new
+// cluster is proved.
+func (d *coordinator) store(ctx context.Context) error {
+	for i := range d.decision.Hosts {
+		o := &d.decision.Hosts[i]
+		if h := d.host(o.Member); h != nil && h.state.Unreachable == "" {
+			o.Joined = true
+		}
+	}
+	data, err := json.Marshal(d.decision)
+	if err != nil {
+		return err
+	}
+	d.epoch++
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	errs := map[string]error{}
+	for _, h := range d.present() {
+		all.Go(func() {
+			_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
+			})
+			var refused *host.RefusedError
+			switch {
+			case err == nil || ctx.Err() == nil && h.state.Dead:
+			case ctx.Err() == nil && d.decision.Proved != nil && !d.decision.Undoing && !errors.As(err, &refused):
+				h.state.Unreachable = err.Error()
+			default:
+				mu.Lock()
+				defer mu.Unlock()
+				errs[h.Member] = err
+			}
+		})
+	}
+	all.Wait()
+	if len(errs) > 0 {
+		return &HostsError{Phase: PhaseDecide, Errs: errs}
+	}
+	if len(d.present()) == 0 {
+		return &HostsError{Phase: PhaseDecide, Errs: d.away()}
+	}
+	return ctx.Err()
 }
 
 // asked is what the operator asked for.
@@ -62,6 +202,7 @@ type asked struct {
 
 type decidedHost struct {
 	Member string `json:"member"`
+	Joined bool   `json:"joined,omitempty"` // it has stored a decision of the run
 }
 
 func (r *Request) asked() asked {
@@ -111,9 +252,9 @@ func initialCluster(members []sources.NewMember) string {
 }
 
 // merge compares what is asked now with what was decided. Options that are not given now
-// stay as decided; those that may still be added are taken over, and changed says so.
-func (d *coordinator) merge() (changed bool, err error) {
-	old, now := &d.state.decision.Asked, d.req.asked()
+// stay as decided; those that may still be added are taken over.
+func (d *coordinator) merge() error {
+	old, now := &d.decision.Asked, d.req.asked()
 	var against []string
 	differ := func(option string, a, b any) {
 		if !reflect.ValueOf(b).IsZero() && !reflect.DeepEqual(a, b) {
@@ -123,7 +264,7 @@ func (d *coordinator) merge() (changed bool, err error) {
 	now.Change.Available, old.Change.Available = nil, nil
 	// Until all that there is was read, what it is recovered from and who gets a
 	// member may still be said otherwise: the plan is made anew, and asked about.
-	open := !d.state.decision.Final && !d.state.begun(PhaseSetAside, "*")
+	open := !d.decision.Final && !d.anyAside()
 	changes := len(now.Change.Replace)+len(now.Change.Names)+now.Change.Count > 0 && !sameJSON(now.Change, old.Change)
 	if changes && !open {
 		against = append(against, fmt.Sprintf("--members and --replace are now %v, and were %v", shown(now.Change), shown(old.Change)))
@@ -138,40 +279,36 @@ func (d *coordinator) merge() (changed bool, err error) {
 	}
 	for _, name := range now.DeclareDead {
 		// Once the members are started, the others may do without one.
-		if !slices.Contains(old.DeclareDead, name) && slices.Contains(d.state.decision.names(), name) && d.state.begun(PhaseSetAside, "*") && !d.state.begun(PhaseStart, "*") {
+		if !slices.Contains(old.DeclareDead, name) && slices.Contains(d.decision.names(), name) && d.anyAside() && d.decision.Built == nil {
 			against = append(against, fmt.Sprintf("%s is declared dead now, and was to get a member", name))
 		}
 	}
 	against = append(against, d.otherHosts()...)
 	if len(against) > 0 {
-		return false, &ContradictionError{Run: d.run, Options: against}
+		return &ContradictionError{Run: d.run, Options: against}
 	}
 	if changes {
-		old.Change, changed = now.Change, true
+		old.Change = now.Change
 	}
-	if now.Source != "" && now.Source != old.Source {
-		old.Source, changed = now.Source, true
-	}
+	old.Source = cmp.Or(now.Source, old.Source)
 	for _, name := range now.DeclareDead {
 		if !slices.Contains(old.DeclareDead, name) {
-			old.DeclareDead, changed = append(old.DeclareDead, name), true
+			old.DeclareDead = append(old.DeclareDead, name)
 		}
 	}
-	if now.Force && !old.Force {
-		old.Force, changed = true, true
-	}
-	return changed, nil
+	old.Force = old.Force || now.Force
+	return nil
 }
 
 // otherHosts compares the cluster file with what it said when the run was begun.
 func (d *coordinator) otherHosts() (against []string) {
-	for _, h := range d.state.decision.Hosts {
+	for _, h := range d.decision.Hosts {
 		if d.cfg.Host(h.Member) == nil {
 			against = append(against, fmt.Sprintf("the cluster file has no host of member %s any more", h.Member))
 		}
 	}
 	for _, h := range d.cfg.Hosts {
-		if !slices.ContainsFunc(d.state.decision.Hosts, func(o decidedHost) bool { return o.Member == h.Member }) {
+		if !slices.ContainsFunc(d.decision.Hosts, func(o decidedHost) bool { return o.Member == h.Member }) {
 			against = append(against, fmt.Sprintf("the cluster file has a host of member %s, which it had not", h.Member))
 		}
 	}

@@ -111,20 +111,12 @@ func (d *coordinator) compareWith(s *sources.Source) map[string][]string {
 // alone says that all members were built from one database without checksums,
 // though there are others; empty where they were not.
 func (d *coordinator) alone() string {
-	all, err := d.rebuilt()
-	if err != nil {
-		return "" // the report says why
-	}
-	c := d.state.decision.candidate()
-	if c == nil {
-		return "" // another coordinator's decision
-	}
-	s := c.Source
+	s := d.decision.candidate().Source
 	if len(s.Alternatives(s.Index)) == 0 {
 		return "" // the plan has said so
 	}
 	var names []string
-	for _, o := range outcomes(d.state.decision.Plan, all) {
+	for _, o := range outcomes(d.decision.Plan, d.decision.Built) {
 		if o.Checksummed {
 			return ""
 		}

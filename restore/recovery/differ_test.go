@@ -105,7 +105,7 @@ func TestBeside(t *testing.T) {
 		"named":                 {"m1 n2 n3", "", func() *sources.Plan { p := alternatives(way("m1", "m1"), way("m2", "m2")); p.Named = true; return p }(), nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := &coordinator{state: &runState{decision: &decision{Plan: c.plan}}}
+			d := &coordinator{decision: &decision{Plan: c.plan}}
 			for _, name := range []string{"m1", "m2", "m3", "n1", "n2", "n3"} {
 				h := &participant{HostConfig: HostConfig{Member: name}}
 				if name == c.away {
@@ -114,9 +114,9 @@ func TestBeside(t *testing.T) {
 				d.hosts = append(d.hosts, h)
 			}
 			for name := range strings.FieldsSeq(c.members) {
-				d.state.decision.Members = append(d.state.decision.Members, sources.NewMember{Name: name})
+				d.decision.Members = append(d.decision.Members, sources.NewMember{Name: name})
 			}
-			p := d.state.decision.rebuildPlan()
+			p := d.decision.rebuildPlan()
 			if got := d.compareWith(&p.Source); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}

@@ -1,25 +1,28 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/snapshot"
 )
 
-// execute does what was decided, from where the journal says that it is.
+// execute does what was decided, from where the run is.
 func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) {
-	if !d.state.begun(PhaseStart, "*") {
-		if err := d.ready(ctx, p); err != nil {
+	if d.decision.Built == nil {
+		if err := d.build(ctx, p); err != nil {
 			return nil, err
 		}
 	}
-	if !d.state.done(PhaseProve, "") {
+	if d.decision.Proved == nil {
+		if err := d.openTimeline(ctx); err != nil {
+			return nil, err
+		}
 		// Since the first time a host may have been rebooted, and have started them.
 		if err := d.quiesce(ctx); err != nil {
 			return nil, err
@@ -34,13 +37,10 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 	return d.complete(ctx)
 }
 
-// ready takes everything to where the new members can be started. Until that each
+// build takes everything to where the new members can be started. Until that each
 // step is done anew on each host, or made sure of: between two commands a host may
 // have been started anew.
-func (d *coordinator) ready(ctx context.Context, p *Preview) error {
-	if err := d.takeOver(ctx); err != nil {
-		return err
-	}
+func (d *coordinator) build(ctx context.Context, p *Preview) error {
 	if err := d.quiesce(ctx); err != nil {
 		return err
 	}
@@ -56,53 +56,18 @@ func (d *coordinator) ready(ctx context.Context, p *Preview) error {
 	if err := d.setAside(ctx, d.asideHosts()); err != nil {
 		return err
 	}
-	if err := d.rebuild(ctx); err != nil {
-		return err
-	}
-	return d.openTimeline(ctx)
-}
-
-// takeOver puts back what runs of coordinators elsewhere set aside. From the fence on
-// they are refused.
-func (d *coordinator) takeOver(ctx context.Context) error {
-	runs := d.state.decision.TakesOver
-	if len(runs) == 0 {
-		return nil
-	}
-	return d.each(ctx, PhaseTakeOver, d.present(), false, func(ctx context.Context, h *participant) (outcome, error) {
-		var back []string
-		for _, r := range runs {
-			if !heldAside(h, r) {
-				continue // what the run let go serves, or did
-			}
-			c := h.line.As(r, "")
-			if _, err := act(ctx, d, PhaseTakeOver, h, c.Stop); err != nil {
-				return outcome{}, err
-			}
-			if _, err := act(ctx, d, PhaseTakeOver, h, c.Undo); err != nil && !isRefusal(err, host.NotFound) {
-				return outcome{}, err
-			}
-			back = append(back, r)
-		}
-		if len(back) == 0 {
-			return outcome{detail: "nothing to put back"}, nil
-		}
-		h.state.Aside = slices.DeleteFunc(h.state.Aside, func(r string) bool { return slices.Contains(back, r) })
-		h.state.Holder = back[len(back)-1]
-		h.client = h.line.As(d.run, h.state.Holder)
-		return outcome{detail: "put back what run " + strings.Join(back, ", ") + " had set aside"}, nil
-	})
+	return d.rebuild(ctx)
 }
 
 // quiesce stops the clients, which could write in between.
 func (d *coordinator) quiesce(ctx context.Context) error {
-	return d.each(ctx, PhaseQuiesce, d.present(), true, func(ctx context.Context, h *participant) (outcome, error) {
+	return d.each(ctx, PhaseQuiesce, d.present(), func(ctx context.Context, h *participant) (string, error) {
 		done, err := act(ctx, d, PhaseQuiesce, h, h.client.Quiesce)
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
 		d.warnAll(h, done.Warnings)
-		return outcome{result: done.Clients, detail: clientWords(done.Clients)}, nil
+		return clientWords(done.Clients), nil
 	})
 }
 
@@ -123,15 +88,14 @@ func (d *coordinator) warnAll(h *participant, all []string) {
 	}
 }
 
-// fence stops what is left of the old members, and keeps the proofs.
+// fence stops what is left of the old members.
 func (d *coordinator) fence(ctx context.Context, p *Preview) error {
-	err := d.each(ctx, PhaseFence, d.present(), true, func(ctx context.Context, h *participant) (outcome, error) {
-		done, err := act(ctx, d, PhaseFence, h, h.client.Stop)
-		if err != nil {
-			return outcome{}, err
+	err := d.each(ctx, PhaseFence, d.present(), func(ctx context.Context, h *participant) (string, error) {
+		if _, err := act(ctx, d, PhaseFence, h, h.client.Stop); err != nil {
+			return "", err
 		}
 		h.state.Stopped, h.state.Runs, h.state.Unclear = true, false, ""
-		return outcome{result: done.Stopped, detail: "stopped"}, nil
+		return "stopped", nil
 	})
 	d.show(p)
 	return err
@@ -142,7 +106,7 @@ func (d *coordinator) fence(ctx context.Context, p *Preview) error {
 func (d *coordinator) completeAsides(ctx context.Context) error {
 	var half []*participant
 	for _, h := range d.present() {
-		if d.state.begun(PhaseSetAside, h.Member) && !d.state.done(PhaseSetAside, h.Member) {
+		if a := h.aside(d.run); a != nil && !a.Done {
 			half = append(half, h)
 		}
 	}
@@ -155,12 +119,12 @@ func (d *coordinator) completeAsides(ctx context.Context) error {
 // settled makes sure that the decision is about what is there: where more can be
 // read than when it was made, or a member has run since, it is made anew.
 func (d *coordinator) settled(ctx context.Context, p *Preview) error {
-	fetched, err := d.summaries(ctx)
+	changed, err := d.eachSurveyable(ctx, d.changed)
 	if err != nil {
 		return err
 	}
-	old := d.state.decision
-	if old.Final && !fetched && old.Plan.Fence.Enough && !d.declared() {
+	old := d.decision
+	if old.Final && !changed && old.Plan.Fence.Enough && !d.declared() {
 		return nil
 	}
 	if err := d.survey(ctx, p); err != nil {
@@ -185,61 +149,61 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 			q.Type = d.cfg.Cluster
 		}
 		if err := d.ask(ctx, q); err != nil {
-			return d.callOff(ctx, err)
+			return d.declined(ctx, err)
 		}
 		typed = q.Type != ""
 	}
-	decided, err := d.decide(p, typed)
-	if err != nil {
+	if err := d.decide(p, typed); err != nil {
 		return err
 	}
-	decided.Final = true
-	return d.write(host.Entry{Event: host.EventDecided}, decided)
+	d.decision.Final = true
+	return d.store(ctx)
 }
 
 // declared reports whether more was declared dead than the plan says.
 func (d *coordinator) declared() bool {
-	dead := d.state.decision.Asked.DeclareDead
-	return len(d.state.decision.Plan.Fence.DeclaredDead) != len(dead)
+	dead := d.decision.Asked.DeclareDead
+	return len(d.decision.Plan.Fence.DeclaredDead) != len(dead)
 }
 
-// callOff starts again what was stopped, where the operator refuses the plan. No data was
+// declined starts again what was stopped, where the operator refuses the plan. No data was
 // touched yet; where it was, an undo puts it back.
-func (d *coordinator) callOff(ctx context.Context, why error) error {
-	if d.state.begun(PhaseSetAside, "*") || ctx.Err() != nil {
+func (d *coordinator) declined(ctx context.Context, why error) error {
+	if d.anyAside() || ctx.Err() != nil {
 		return why
 	}
 	d.reporter.note("Not confirmed: what was stopped is started again")
-	err := d.each(ctx, PhaseUndoStart, d.ran(), true, d.startAgain)
-	if err == nil {
-		err = d.each(ctx, PhaseUndoResume, d.present(), true, d.resumeHost)
-	}
-	if err == nil {
-		err = d.write(host.Entry{Event: host.EventDeclined}, nil)
-	}
-	return errors.Join(why, err)
+	return errors.Join(why, d.letGo(ctx))
 }
 
-// ran are the hosts whose members ran when the run was begun.
-func (d *coordinator) ran() []*participant {
-	return slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.state.decision.Ran, h.Member) })
+// letGo starts what the run stopped, and ends it. It has set nothing aside.
+func (d *coordinator) letGo(ctx context.Context) error {
+	ran := slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.decision.Ran, h.Member) })
+	if err := d.each(ctx, PhaseUndoStart, ran, d.startAgain); err != nil {
+		return err
+	}
+	if err := d.each(ctx, PhaseUndoResume, d.present(), d.resumeHost); err != nil {
+		return err
+	}
+	d.decision.Closed = letGo
+	return d.store(ctx)
 }
 
-func (d *coordinator) startAgain(ctx context.Context, h *participant) (outcome, error) {
+func (d *coordinator) startAgain(ctx context.Context, h *participant) (string, error) {
 	done, err := act(ctx, d, PhaseUndoStart, h, h.client.Start)
 	if err != nil {
-		return outcome{}, err
+		return "", err
 	}
 	d.warnAll(h, done.Warnings)
-	return outcome{detail: "started"}, nil
+	return "started", nil
 }
 
-func (d *coordinator) resumeHost(ctx context.Context, h *participant) (outcome, error) {
+func (d *coordinator) resumeHost(ctx context.Context, h *participant) (string, error) {
 	done, err := act(ctx, d, PhaseResume, h, h.client.Resume)
 	if err != nil {
-		return outcome{}, err
+		return "", err
 	}
-	return outcome{result: done.Clients, detail: clientWords(done.Clients)}, nil
+	return clientWords(done.Clients), nil
 }
 
 // asideHosts are those that get a member, and all others that can be reached and
@@ -249,7 +213,7 @@ func (d *coordinator) resumeHost(ctx context.Context, h *participant) (outcome, 
 func (d *coordinator) asideHosts() []*participant {
 	all := d.getting()
 	for _, h := range d.present() {
-		old := slices.ContainsFunc(d.state.decision.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member })
+		old := slices.ContainsFunc(d.decision.Plan.Members, func(m snapshot.Member) bool { return m.Name == h.Member })
 		if (!h.empty || old) && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
@@ -260,26 +224,21 @@ func (d *coordinator) asideHosts() []*participant {
 // spare tells of a host that the recovery can do without: it is declared dead, gets
 // no member, and nothing is read there.
 func (d *coordinator) spare(h *participant) bool {
-	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.state.decision.candidate().Source), h.Member)
+	return h.state.Dead && !slices.Contains(d.getting(), h) && !slices.Contains(owners(d.decision.candidate().Source), h.Member)
 }
 
 func (d *coordinator) setAside(ctx context.Context, hosts []*participant) error {
-	return d.each(ctx, PhaseSetAside, hosts, false, func(ctx context.Context, h *participant) (outcome, error) {
+	hosts = slices.DeleteFunc(hosts, func(h *participant) bool { a := h.aside(d.run); return a != nil && a.Done })
+	return d.each(ctx, PhaseSetAside, hosts, func(ctx context.Context, h *participant) (string, error) {
 		done, err := act(ctx, d, PhaseSetAside, h, h.client.SetAside)
 		if err != nil && d.spare(h) && ctx.Err() == nil {
 			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its old data is not set aside: keep it from starting: %v", h.Member, err))
-			return outcome{result: restore.Aside{}, detail: "declared dead, and left as it is"}, nil
+			return "declared dead, and left as it is", nil
 		}
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
-		detail := "there was nothing"
-		if a := done.Aside; a != nil && a.Folder != "" {
-			detail = a.Folder
-		}
-		if !slices.Contains(h.state.Aside, d.run) {
-			h.state.Aside = append(h.state.Aside, d.run)
-		}
-		return outcome{result: done.Aside, detail: detail}, nil
+		h.asides = append(slices.DeleteFunc(h.asides, func(a host.SetAside) bool { return a.Run == d.run }), host.SetAside{Aside: *done.Aside, Done: true})
+		return cmp.Or(done.Aside.Folder, "there was nothing"), nil
 	})
 }

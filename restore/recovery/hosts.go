@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 )
 
@@ -18,14 +17,16 @@ const askTimeout = 20 * time.Second
 // participant is one of the cluster file's, as it was found.
 type participant struct {
 	HostConfig
-	line    *host.Remote
-	client  *host.Client // on that, in the name of the run
-	state   HostState
-	empty   bool     // it holds no data of a member
-	summary string   // the file of its summary; empty where there is none
-	read    surveyed // what that is of
-	failed  error    // why it could not be surveyed
-	asides  []restore.Aside
+	line      *host.Remote
+	client    *host.Client // on that, in the name of the run
+	state     HostState
+	decisions []host.Decision // that it has stored
+	built     string          // the plan by which it has built its member
+	empty     bool            // it holds no data of a member
+	summary   string          // the file of its summary; empty where there is none
+	read      string          // the sum over the files that this is of
+	failed    error           // why it could not be surveyed
+	asides    []host.SetAside
 }
 
 // passedBy: it is gone for good, as the operator says.
@@ -41,19 +42,24 @@ func (d *coordinator) states(ctx context.Context) error {
 		all.Go(func() { d.hostState(ctx, h) })
 	}
 	all.Wait()
+	d.markDead()
+	return ctx.Err()
+}
+
+// markDead is done anew once the decision is found.
+func (d *coordinator) markDead() {
 	for _, h := range d.hosts {
 		// Where the run has been at work an undo passes by nothing but what it is told
 		// now: it may be the new host of a dead member's name.
-		been := d.takesBack && d.state.done(PhaseFence, h.Member)
+		been := d.takesBack && d.decision != nil && slices.Contains(d.decision.Hosts, decidedHost{h.Member, true})
 		h.state.Dead = !been && slices.Contains(d.dead(), h.Member) || slices.Contains(d.req.DeclareDead, h.Member)
 	}
-	return ctx.Err()
 }
 
 // dead are the old members that never will start again, by what the operator says.
 func (d *coordinator) dead() []string {
-	if d.state.decision != nil {
-		return d.state.decision.Asked.DeclareDead
+	if d.decision != nil {
+		return d.decision.Asked.DeclareDead
 	}
 	return d.req.DeclareDead
 }
@@ -67,70 +73,29 @@ func (d *coordinator) hostState(ctx context.Context, h *participant) {
 		h.state.Unreachable, h.state.Answers = err.Error(), host.Answered(err)
 		return
 	}
-	h.state.Kind, h.state.DataDir, h.state.Holder, h.state.Clients, h.state.Faults = m.Kind, m.DataDir, m.Run, m.Clients, m.Faults
+	h.state.Kind, h.state.DataDir, h.state.Clients, h.state.Faults = m.Kind, m.DataDir, m.Clients, m.Faults
 	h.state.Stopped, h.state.Runs = m.Stopped != nil, m.Runs
 	if m.Stopped == nil && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}
-	h.asides = m.Aside
+	h.asides, h.decisions, h.built = m.Aside, m.Decisions, m.Built
 	for _, a := range m.Aside {
 		h.state.Aside = append(h.state.Aside, a.Run)
 	}
 }
 
-// holders are the runs elsewhere that have hosts: neither this one, nor one of this
-// state folder that is over.
-func (d *coordinator) holders() *ConflictError {
-	held := &ConflictError{}
-	for _, h := range d.hosts {
-		r := h.state.Holder
-		if r == "" || r == d.run || d.ended(r) || d.state.decision != nil && slices.Contains(d.state.decision.TakesOver, r) {
-			continue
-		}
-		if held.Holder == "" || held.Holder == r {
-			held.Holder = r
-		}
-		held.Hosts = append(held.Hosts, h.Member)
-	}
-	if len(held.Hosts) == 0 {
+// aside is what a run has set aside on a host, or began to; nil where it has not.
+func (h *participant) aside(run string) *host.SetAside {
+	i := slices.IndexFunc(h.asides, func(a host.SetAside) bool { return a.Run == run })
+	if i < 0 {
 		return nil
 	}
-	return held
+	return &h.asides[i]
 }
 
-// takeHold makes the clients anew of hosts that another run has which is over, or
-// is taken over from: they have to name it.
-func (d *coordinator) takeHold() {
-	for _, h := range d.hosts {
-		r := h.state.Holder
-		if r == "" || r == d.run {
-			continue
-		}
-		h.client = h.line.As(d.run, r)
-	}
-}
-
-// survey of what a host has: whose set-aside, or empty for the member's directories.
-func (d *coordinator) of(h *participant) string {
-	if slices.Contains(h.state.Aside, d.run) {
-		return d.run
-	}
-	if d.state.decision != nil {
-		for _, r := range d.state.decision.TakesOver {
-			if heldAside(h, r) {
-				return r
-			}
-		}
-	} else if r := h.state.Holder; d.req.TakeOver && !d.ended(r) && heldAside(h, r) {
-		return r
-	}
-	return ""
-}
-
-// heldAside reports whether a run has set data aside on a host, and still has the host:
-// once it let it go, its new member may have taken writes.
-func heldAside(h *participant, run string) bool {
-	return run != "" && h.state.Holder == run && slices.Contains(h.state.Aside, run)
+// anyAside reports whether the run has set data aside on a host, or began to.
+func (d *coordinator) anyAside() bool {
+	return slices.ContainsFunc(d.hosts, func(h *participant) bool { return h.aside(d.run) != nil })
 }
 
 func isRefusal(err error, code host.Code) bool {

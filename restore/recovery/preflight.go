@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/sources"
@@ -14,13 +15,18 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// preflight finds out what there is: hosts, and whether a quorum serves.
-func (d *coordinator) preflight(ctx context.Context) (*Preview, error) {
+// preflight finds out what there is: hosts, what they know of recoveries, and whether a
+// quorum serves.
+func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
+	d.reporter.begin(PhasePreflight, "")
+	began := time.Now()
+	defer func() { d.reporter.end(PhasePreflight, "", "", time.Since(began), err) }()
 	p := &Preview{Cluster: d.cfg.Cluster}
 	for {
 		var all sync.WaitGroup
 		var err error
-		all.Go(func() { p.Quorum, err = d.quorum(ctx, d.clientURLs(nil)) })
+		urls := d.clientURLs(nil)
+		all.Go(func() { p.Quorum, err = d.quorum(ctx, urls) })
 		stateErr := d.states(ctx)
 		all.Wait()
 		if err := errors.Join(stateErr, err); err != nil {
@@ -35,8 +41,18 @@ func (d *coordinator) preflight(ctx context.Context) (*Preview, error) {
 			return nil, err
 		}
 	}
+	if err := d.found(); err != nil {
+		return nil, err
+	}
+	if err := d.askMore(ctx, p, nil); err != nil {
+		return nil, err
+	}
+	d.setRun(newRunID(d.now()), nil)
+	if dec := d.newest(); dec != nil && (!dec.over() || dec.incomplete(p.Quorum)) {
+		d.setRun(dec.Run, dec)
+	}
+	d.markDead()
 	d.show(p)
-	d.takeHold()
 	return p, nil
 }
 
@@ -65,7 +81,7 @@ func (d *coordinator) show(p *Preview) {
 
 // survey reads what can be read, and plans.
 func (d *coordinator) survey(ctx context.Context, p *Preview) error {
-	if _, err := d.summaries(ctx); err != nil {
+	if _, err := d.eachSurveyable(ctx, d.fetch); err != nil {
 		return err
 	}
 	d.show(p)
@@ -94,7 +110,7 @@ func (d *coordinator) plan(ctx context.Context, p *Preview) error {
 	if p.Plan == nil {
 		return err
 	}
-	if qerr := d.askMore(ctx, p); qerr != nil {
+	if qerr := d.askMore(ctx, p, p.Plan.Members); qerr != nil {
 		return errors.Join(err, qerr)
 	}
 	if err == nil {
@@ -115,9 +131,9 @@ func (d *coordinator) hostNames() (all []string) {
 	return all
 }
 
-// askMore asks for a quorum at client URLs that only the plan knows.
-func (d *coordinator) askMore(ctx context.Context, p *Preview) (err error) {
-	more := d.clientURLs(p.Plan.Members)
+// askMore asks for a quorum at client URLs that only members, or hosts, know.
+func (d *coordinator) askMore(ctx context.Context, p *Preview, members []snapshot.Member) (err error) {
+	more := d.clientURLs(members)
 	if p.Quorum.Serves || len(more) <= len(p.Quorum.Asked) {
 		return nil
 	}
@@ -126,8 +142,8 @@ func (d *coordinator) askMore(ctx context.Context, p *Preview) (err error) {
 }
 
 func (d *coordinator) asked() asked {
-	if d.state.decision != nil {
-		return d.state.decision.Asked
+	if d.decision != nil {
+		return d.decision.Asked
 	}
 	return d.req.asked()
 }
@@ -261,9 +277,6 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 		case s.Dead && s.Runs:
 			add("%s is declared dead, and runs: leave it out of --declare-dead, or stop it", h.Member)
 		}
-	}
-	if held := d.holders(); held != nil && !d.req.TakeOver {
-		add("%v", held)
 	}
 	for _, text := range d.lacks(p) {
 		add("%s", text)

@@ -69,9 +69,8 @@ type HostState struct {
 	// Unclear says why neither is known.
 	Unclear string `json:"unclear,omitempty"`
 	DataDir string `json:"data_dir,omitempty"`
-	// Holder is the run that has the host, Aside those that set data aside there.
-	Holder string   `json:"holder,omitempty"`
-	Aside  []string `json:"aside,omitempty"`
+	// Aside are the runs that set data aside there.
+	Aside []string `json:"aside,omitempty"`
 	// Faults say what on the host a recovery would fail for.
 	Faults  []string           `json:"faults,omitempty"`
 	Clients []host.ClientState `json:"clients,omitempty"`
@@ -197,14 +196,10 @@ func (d *coordinator) clientURLs(more []snapshot.Member) []string {
 	for _, h := range d.cfg.Hosts {
 		add(h.ClientURLs)
 	}
-	for _, r := range d.runs {
-		if k, err := read(r); err == nil && k.decision != nil {
-			add(k.decision.clientURLs())
-			if k.decision.Plan != nil {
-				for _, m := range k.decision.Plan.Members {
-					add(m.ClientURLs)
-				}
-			}
+	for _, k := range d.known {
+		add(k.clientURLs())
+		for _, m := range k.Plan.Members {
+			add(m.ClientURLs)
 		}
 	}
 	for _, m := range more {

@@ -117,9 +117,9 @@ func TestWithheld(t *testing.T) {
 		source := c.ways[0]
 		source.Others = c.ways[1:]
 		p := &Preview{Unsurveyed: c.unsurveyed, Plan: &sources.Plan{Chosen: "it", Named: c.named, Candidates: []sources.Candidate{{Name: "it", Source: &source}}}}
-		d := &coordinator{state: newRunState(), hosts: []*participant{{HostConfig: HostConfig{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
+		d := &coordinator{hosts: []*participant{{HostConfig: HostConfig{Member: "m2"}, state: HostState{Member: "m2", Repositories: c.repositories}}}}
 		if c.built {
-			require.NoError(t, d.state.take(host.Entry{Event: host.EventDone, Phase: string(PhaseRebuild), Host: "m2"}))
+			d.decision, d.hosts[0].built = &decision{PlanID: "p"}, "p"
 		}
 		var blocker, warning string
 		for _, w := range d.withheldFrom(p) {

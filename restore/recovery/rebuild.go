@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -57,7 +58,7 @@ func (d *decision) rebuildPlan() host.RebuildPlan {
 // rebuild has each host bring over what is missing there, replay it and build its
 // member; what they came to has to be the same.
 func (d *coordinator) rebuild(ctx context.Context) error {
-	dec := d.state.decision
+	dec := d.decision
 	plan := dec.rebuildPlan()
 	source := host.RebuildSource{Owners: map[string]host.Location{}}
 	for _, owner := range owners(&plan.Source) {
@@ -66,43 +67,38 @@ func (d *coordinator) rebuild(ctx context.Context) error {
 		}
 	}
 	beside := d.compareWith(&plan.Source)
-	err := d.each(ctx, PhaseRebuild, d.getting(), d.otherPlan(plan.ID), func(ctx context.Context, h *participant) (outcome, error) {
+	all := map[string]*host.Rebuilt{}
+	err := d.each(ctx, PhaseRebuild, d.getting(), func(ctx context.Context, h *participant) (string, error) {
 		built, err := act(ctx, d, PhaseRebuild, h, func(ctx context.Context) (*host.Rebuilt, error) {
 			plan := plan
 			plan.CompareWith = beside[h.Member]
 			return h.client.Rebuild(ctx, plan, source)
 		})
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
-		return outcome{result: built, detail: builtWords(built)}, nil
+		if built.Restore == nil || built.Restore.Plan == nil {
+			return "", errors.New("it does not say what was built: take the run back with --undo")
+		}
+		d.mu.Lock()
+		all[h.Member] = built
+		d.mu.Unlock()
+		return builtWords(built), nil
 	})
-	if err != nil {
-		return err
-	}
-	all, err := d.rebuilt()
 	if err != nil {
 		return err
 	}
 	if what := differences(dec, all); len(what) > 0 {
 		return &DifferError{Run: d.run, What: what, Outcomes: outcomes(dec.Plan, all)}
 	}
-	return nil
-}
-
-// otherPlan reports whether what the journal knows as built was built by a plan that
-// was given up since.
-func (d *coordinator) otherPlan(id string) bool {
-	for _, h := range d.getting() {
-		var built host.Rebuilt
-		if done, err := d.state.result(PhaseRebuild, h.Member, &built); err != nil || done && built.PlanID != id {
-			return true
-		}
-	}
-	return false
+	dec.Built, dec.BuiltAt = all, d.now()
+	return d.store(ctx)
 }
 
 func builtWords(b *host.Rebuilt) string {
+	if b.Earlier {
+		return "built before"
+	}
 	bytes := int64(0)
 	for _, from := range b.Brought {
 		if from.From != host.HereName {
@@ -116,21 +112,12 @@ func builtWords(b *host.Rebuilt) string {
 	return words
 }
 
-// rebuilt is what the hosts built, by member.
-func (d *coordinator) rebuilt() (map[string]*host.Rebuilt, error) {
-	all := map[string]*host.Rebuilt{}
-	for _, h := range d.getting() {
-		var b host.Rebuilt
-		done, err := d.state.result(PhaseRebuild, h.Member, &b)
-		if err != nil {
-			return nil, err
-		}
-		if !done || b.Restore == nil || b.Restore.Plan == nil {
-			return nil, fmt.Errorf("run %s: the journal does not say what %s built: take the run back with --undo", d.run, h.Member)
-		}
-		all[h.Member] = &b
+// first is what any host built; nil where it is not known that all came to the same.
+func (d *decision) first() *host.Rebuilt {
+	if d.Built == nil {
+		return nil
 	}
-	return all, nil
+	return d.Built[sortedKeys(d.Built)[0]]
 }
 
 // differences compares what the hosts came to with the first one, and with the plan.

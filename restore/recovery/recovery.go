@@ -3,21 +3,22 @@
 //
 // It promises:
 //
-//  1. Nothing is changed before the decision is in the journal, and the decision
-//     was confirmed. Look changes nothing at all.
+//  1. Nothing is changed before all hosts that take part have stored the decision, and
+//     that was confirmed. Preflight changes nothing at all.
 //  2. A cluster that serves is left alone (QuorumError), unless that is forced. No
 //     recovery goes on while the old members that could come back are a majority.
-//  3. Each step stands in the journal before and after it. Killed anywhere, Run
-//     goes on where it was and comes to the same end, without asking again for what
-//     was confirmed; Undo puts back what was, at any time.
+//  3. The hosts know what was decided, and each what was done on it. Killed anywhere, Run
+//     goes on where it was, from any machine that has the cluster file, and comes to the
+//     same end, without asking again for what was confirmed; Undo puts back what was, at
+//     any time.
 //  4. What was confirmed is what is done: where the plan gets worse once more is
 //     known, it is asked again, and a no puts everything back as it was.
 //  5. No member of the new cluster is started before all hosts came to the same
 //     state, and no client before the new cluster is proved.
 //  6. What fails after that proof is incomplete, and never takes a serving cluster
 //     away: the same command completes it.
-//  7. One coordinator at a time: on this machine by a lock, elsewhere because a host
-//     belongs to one run.
+//  7. One coordinator at a time: on this machine by a lock, elsewhere because hosts do
+//     what the one asks that stored a decision last, and refuse the others.
 //
 // Its caller owes a context, and an Events that answers questions. Nothing is
 // printed here.
@@ -67,9 +68,6 @@ type Request struct {
 
 	// Force recovers although a quorum serves, or although that cannot be told.
 	Force bool
-	// TakeOver takes the hosts over from a run of a coordinator elsewhere that does not go
-	// on. What it had set aside is put back first.
-	TakeOver bool
 
 	// Freshness refuses repositories that hold less than before; may be nil.
 	Freshness *walreplay.Freshness
@@ -144,21 +142,6 @@ func (e *ContradictionError) Error() string {
 	return fmt.Sprintf("run %s is under way, and was decided otherwise: %s. Go on with it as it was decided, or take it back with --undo first", e.Run, strings.Join(e.Options, "; "))
 }
 
-// ConflictError says that a run of a coordinator elsewhere has hosts.
-type ConflictError struct {
-	Holder string
-	Hosts  []string
-	// Serves says that the cluster does, so that only clients may be waiting.
-	Serves bool
-}
-
-func (e *ConflictError) Error() string {
-	if e.Serves {
-		return fmt.Sprintf("the cluster serves, and run %s, begun elsewhere, still has %s, so that clients there may be stopped: go on with it where it was begun, or, if that machine is lost, complete it from here with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
-	}
-	return fmt.Sprintf("run %s, begun elsewhere, has %s: go on with it where it was begun, or, if it will not go on, take over with --take-over", e.Holder, strings.Join(e.Hosts, ", "))
-}
-
 // UndoneError says that a run is being undone, so that it cannot go on.
 type UndoneError struct{ Run string }
 
@@ -183,7 +166,7 @@ func (e *HostsError) Error() string {
 	case e.Phase == PhasePreflight || e.Phase == PhaseSurvey:
 		next = "Run the same command again once that is mended"
 	case e.Phase == PhaseUndoStart:
-		next = "The old data is back. Run the same command again once that is mended, or start the member by hand"
+		next = "The old data is back: start the member by hand once that is mended"
 	case slices.Contains([]Phase{PhaseUndoQuiesce, PhaseUndoStop, PhasePutBack, PhaseReinstate, PhaseUndoResume}, e.Phase):
 		next = "Run the same command again to go on"
 	}
@@ -205,7 +188,7 @@ type Phase string
 const (
 	PhasePreflight Phase = "preflight" // each host's state, and whether a quorum serves
 	PhaseSurvey    Phase = "survey"    // what stopped members and repositories hold
-	PhaseTakeOver  Phase = "take-over" // what a run elsewhere had set aside is put back
+	PhaseDecide    Phase = "decide"    // the hosts store what is decided
 	PhaseQuiesce   Phase = "quiesce"   // clients are stopped
 	PhaseFence     Phase = "fence"     // old members are stopped
 	PhaseSetAside  Phase = "set-aside"
@@ -228,16 +211,11 @@ const (
 	PhaseUndoResume  Phase = "undo-resume"
 )
 
-// Phases are those of a recovery, in their order.
-func Phases() []Phase {
-	return []Phase{PhasePreflight, PhaseSurvey, PhaseTakeOver, PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseLineage, PhaseStart, PhaseProve, PhaseResume, PhaseSupersede, PhaseSnapshot}
-}
-
 // Events is told what goes on. Its methods are called from one goroutine at a time.
 type Events interface {
 	// Begin and End frame a phase, on a host (the member's name) or, where host is
-	// empty, as a whole; detail says in a few words what came out. A phase that the
-	// journal knows as done is not told again.
+	// empty, as a whole; detail says in a few words what came out. What is
+	// done already is not told again.
 	Begin(phase Phase, host string)
 	End(phase Phase, host, detail string, took time.Duration, err error)
 	// Progress counts what is done of a phase, in bytes or entries; total is 0 where

@@ -18,17 +18,12 @@ import (
 // decided.
 func (s *site) untouched(t *testing.T) {
 	t.Helper()
-	runs, err := host.ReadFolder(s.config.StateDir)
-	if err != nil || len(runs) > 0 {
-		t.Errorf("%d runs were begun, %v", len(runs), err)
-	}
-	left, err := filepath.Glob(filepath.Join(s.config.StateDir, "look-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
 	for _, h := range s.hosts {
 		if entries, err := os.ReadDir(h.dataDir()); err == nil && len(entries) != 1 {
 			t.Errorf("%s: %v", h.name, entries)
+		}
+		if _, err := os.Stat(filepath.Join(h.dir, "state", "journal.jsonl")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s has a journal: %v", h.name, err)
 		}
 	}
 }
@@ -252,54 +247,15 @@ func TestFenceOpen(t *testing.T) {
 	s.check(t, want, s.hosts[0])
 }
 
-// Promise 7: a coordinator elsewhere is refused, and told how to take over; what the
-// other one had set aside is put back first.
-func TestTakeOver(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
-	e := &heard{t: t}
-	e.begun = func(p Phase, host string) {
-		if p == PhaseRebuild && host == "m1" {
-			s.hosts[0].end()
-		}
-	}
-	if _, err := Run(t.Context(), s.request(e)); err == nil {
-		t.Fatal("it did not fail")
-	}
-	e.begun = nil
-	s.hosts[0].control(t)
-	elsewhere := *s.config
-	elsewhere.StateDir = filepath.Join(s.dir, "elsewhere")
-	req := s.request(e)
-	req.Config = &elsewhere
-	var held *ConflictError
-	if _, err := Run(t.Context(), req); !errors.As(err, &held) || !strings.HasPrefix(held.Holder, "recovery-") || len(held.Hosts) != 3 {
-		t.Fatalf("elsewhere: %v", err)
-	}
-	req.TakeOver = true
-	r, err := Run(t.Context(), req)
-	require.NoError(t, err)
-	if !r.Proven || !e.did("take-over m1") || !e.did("take-over m3") {
-		t.Errorf("%+v, %v", r, e.steps)
-	}
-	s.check(t, want, s.hosts...)
-	// The first one finds a cluster that serves, and does no harm.
-	if _, err := Run(t.Context(), s.request(e)); err == nil {
-		t.Error("the first coordinator went on")
-	}
-	s.check(t, want, s.hosts...)
-}
-
 // One coordinator at a time, on one machine.
 func TestLocked(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	f, err := host.OpenFolder(dir)
+	path := filepath.Join(t.TempDir(), "cluster.yaml")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err := host.Lock(path)
 	require.NoError(t, err)
 	defer f.Close()
-	req := Request{Config: &Config{StateDir: dir}, Events: &heard{t: t}}
+	req := Request{Config: &Config{file: path}, Events: &heard{t: t}}
 	if _, err := Run(t.Context(), req); !errors.Is(err, host.ErrBusy) {
 		t.Error(err)
 	}

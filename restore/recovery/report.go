@@ -22,14 +22,12 @@ type Report struct {
 	Run     string `json:"run"`
 	// Continued says that the run had been begun by an earlier command.
 	Continued bool `json:"continued,omitempty"`
-	// Inherited is the run of a lost coordinator elsewhere that this one only completed.
-	// GivenUp is one that had set nothing aside: clients were started again, and all
-	// but the hosts and warnings is empty.
-	Inherited string        `json:"inherited,omitempty"`
-	GivenUp   string        `json:"given_up,omitempty"`
-	Plan      *sources.Plan `json:"plan"`
-	Proven    bool          `json:"proven"`
-	Lost      sources.Loss  `json:"lost"`
+	// GivenUp says that the run had set nothing aside and the cluster serves again: what it
+	// had stopped was started, and all but the hosts is empty.
+	GivenUp bool          `json:"given_up,omitempty"`
+	Plan    *sources.Plan `json:"plan"`
+	Proven  bool          `json:"proven"`
+	Lost    sources.Loss  `json:"lost"`
 
 	OldClusterID snapshot.ID `json:"old_cluster_id,omitzero"`
 	NewClusterID snapshot.ID `json:"new_cluster_id"`
@@ -49,7 +47,7 @@ type Report struct {
 	// went on with the run.
 	RTO         time.Duration `json:"rto_nanoseconds"`
 	ClientsBack time.Duration `json:"clients_back_nanoseconds"`
-	Began       time.Time     `json:"began"` // by this machine's clock
+	Began       time.Time     `json:"began"` // by the clock of the machine where it was
 
 	Lineage   []TimelinesDone `json:"lineage,omitempty"`
 	Snapshots []Stored        `json:"snapshots,omitempty"`
@@ -74,8 +72,8 @@ type HostReport struct {
 	Flags   []string            `json:"flags,omitempty"` // that start the member
 }
 
-// PhaseTime is how long a phase took: all attempts that came to an end, without
-// what was between them.
+// PhaseTime is how long a phase took in this command: all attempts that came to an end,
+// without what was between them.
 type PhaseTime struct {
 	Phase Phase         `json:"phase"`
 	Took  time.Duration `json:"nanoseconds"`
@@ -123,29 +121,30 @@ type HostUndo struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// report sums up what the journal says was done.
-func (d *coordinator) report(incomplete []string) (*Report, error) {
-	dec, k := d.state.decision, d.state
-	all, err := d.rebuilt()
-	if err != nil {
-		return nil, err
-	}
-	first := all[sortedKeys(all)[0]]
+// report sums up what was done.
+func (d *coordinator) report() *Report {
+	dec := d.decision
+	first := dec.first()
 	r := &Report{
-		Cluster: d.cfg.Cluster, Run: d.run, Continued: d.continued, Inherited: dec.Inherited, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
+		Cluster: d.cfg.Cluster, Run: d.run, Continued: d.continued, Plan: dec.Plan, Proven: dec.Plan.Proven, Lost: dec.Plan.Loss,
 		OldClusterID: dec.Plan.ClusterID, NewClusterID: dec.NewClusterID, InitialCluster: dec.InitialCluster, Members: dec.Members,
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
-		Phases: k.times(), Began: k.first, Incomplete: incomplete,
+		Proof: dec.Proved.Report, Phases: d.phases, Began: dec.Began, Incomplete: dec.Incomplete,
+		RTO: max(0, dec.Proved.At.Sub(dec.Began)), Lineage: d.timelines, Snapshots: dec.Snapshots,
+		Flags: d.staleFlags(dec.Plan.Members, dec.Members),
+	}
+	if dec.Timelines != nil {
+		r.Lineage = dec.Timelines
+	}
+	if !dec.Resumed.IsZero() {
+		r.ClientsBack = max(0, dec.Resumed.Sub(dec.Began))
 	}
 	for _, h := range d.hosts {
 		one := HostReport{Member: h.Member, Address: h.Address(), Left: slices.Contains(dec.Left, h.Member), Dead: h.passedBy()}
-		var aside restore.Aside
-		if done, err := k.result(PhaseSetAside, h.Member, &aside); err != nil {
-			return nil, err
-		} else if done {
-			one.Aside = &aside
+		if a := h.aside(d.run); a != nil {
+			one.Aside = &a.Aside
 		}
-		if b := all[h.Member]; b != nil {
+		if b := dec.Built[h.Member]; b != nil {
 			one.Brought, one.Phases = b.Brought, b.Phases
 			for _, m := range b.Restore.Members {
 				one.Flags = append(one.Flags, m.Flags...)
@@ -153,59 +152,13 @@ func (d *coordinator) report(incomplete []string) (*Report, error) {
 		}
 		r.Hosts = append(r.Hosts, one)
 	}
-	was := proved{Report: &serve.Report{}}
-	if _, err := k.result(PhaseProve, "", &was); err != nil {
-		return nil, err
-	}
-	r.Proof = was.Report
-	if _, err := k.result(PhaseLineage, "", &r.Lineage); err != nil {
-		return nil, err
-	}
-	if _, err := k.result(PhaseSupersede, "", &r.Lineage); err != nil {
-		return nil, err
-	}
-	for _, host := range []string{snapshotsKept, ""} {
-		if _, err := k.result(PhaseSnapshot, host, &r.Snapshots); err != nil {
-			return nil, err
-		}
-	}
-	r.RTO, r.ClientsBack = k.since(PhaseProve), k.since(PhaseResume)
-	r.Flags = d.staleFlags(d.state.decision.Plan.Members, d.state.decision.Members)
 	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
-	return r, nil
-}
-
-// times are how long the phases took.
-func (k *runState) times() (all []PhaseTime) {
-	for _, p := range k.order {
-		s := k.steps[p]
-		t := PhaseTime{Phase: p}
-		if h := s.hosts[""]; h != nil {
-			t.Took = h.took
-		}
-		for _, name := range sortedKeys(s.hosts) {
-			if h := s.hosts[name]; name != "" && name != snapshotsKept && name != startFailed && h.done {
-				t.Hosts = append(t.Hosts, HostTime{Member: name, Took: h.took})
-			}
-		}
-		all = append(all, t)
-	}
-	return all
-}
-
-// since is the time from the first change to the end of a phase; 0 where it is not
-// done.
-func (k *runState) since(p Phase) time.Duration {
-	s := k.steps[p]
-	if s == nil || !k.done(p, "") {
-		return 0
-	}
-	return max(0, s.hosts[""].ended.Sub(k.first))
+	return r
 }
 
 // after are the warnings that still count when all is done.
 func (d *coordinator) after(r *Report) []string {
-	dec := d.state.decision
+	dec := d.decision
 	all := slices.Clone(dec.Plan.Warnings)
 	if text := d.alone(); text != "" {
 		all = append(all, text)
@@ -232,7 +185,7 @@ func (d *coordinator) after(r *Report) []string {
 
 // next are the operator's next steps.
 func (d *coordinator) next(flags []StaleFlags) (all []string) {
-	dec := d.state.decision
+	dec := d.decision
 	for _, f := range flags {
 		all = append(all, f.String())
 	}
@@ -271,11 +224,11 @@ func (d *coordinator) next(flags []StaleFlags) (all []string) {
 // placeholder says what has to be removed first on a host whose data was set aside
 // without a new member in its place.
 func (d *coordinator) placeholder(name string) string {
-	var aside restore.Aside
-	done, err := d.state.result(PhaseSetAside, name, &aside)
-	if err != nil || !done || aside.DataDir == "" || aside.Empty {
+	h := d.host(name)
+	if h == nil || h.aside(d.run) == nil || h.aside(d.run).Empty {
 		return ""
 	}
+	aside := h.aside(d.run)
 	what := filepath.Join(aside.DataDir, "member")
 	if aside.WALDir != "" {
 		what += " and the *.wal in " + aside.WALDir

@@ -212,7 +212,7 @@ type withheld struct {
 // built its member already.
 func (d *coordinator) withheldFrom(p *Preview) (all []withheld) {
 	for _, h := range d.present() {
-		if h.state.Repositories == nil || d.state.done(PhaseRebuild, h.Member) {
+		if h.state.Repositories == nil || d.decision != nil && h.built != "" && h.built == d.decision.PlanID {
 			continue
 		}
 		w := withheld{host: h, none: true}

@@ -60,7 +60,7 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	}
 	s.cluster = strings.Join(parts, ",")
 	var yaml bytes.Buffer
-	fmt.Fprintf(&yaml, "cluster: production\nstate-dir: %s\n", filepath.Join(s.dir, "recovery"))
+	yaml.WriteString("cluster: production\n")
 	if len(repositories) > 0 {
 		fmt.Fprintf(&yaml, "repositories: [%q]\n", strings.Join(repositories, `", "`))
 	}
@@ -72,6 +72,7 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	if s.config, err = ParseConfig(yaml.Bytes(), filepath.Join(s.dir, "cluster.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	require.NoError(t, os.WriteFile(s.config.file, yaml.Bytes(), 0o600))
 	for i, h := range s.hosts {
 		s.addHost(t, h, i)
 		h.run(t)
@@ -333,8 +334,8 @@ func (e *heard) Begin(p Phase, host string) {
 	}
 }
 
-func (e *heard) End(p Phase, host, _ string, _ time.Duration, err error) {
-	if err == nil {
+func (e *heard) End(p Phase, host, detail string, _ time.Duration, err error) {
+	if err == nil && detail != "built before" {
 		e.mu.Lock()
 		e.steps = append(e.steps, string(p)+" "+host)
 		e.mu.Unlock()
@@ -357,6 +358,36 @@ func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
 		return true, nil
 	}
 	return e.answer(q)
+}
+
+// endAt ends a command where a phase begins on a host, or as a whole, on a machine of its
+// own, and fails the test where it does not come to that.
+func (s *site) endAt(t *testing.T, e *heard, machine string, phase Phase, host string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	fired := false
+	e.begun = func(p Phase, h string) {
+		if p == phase && h == host {
+			fired = true
+			cancel()
+		}
+	}
+	defer func() { e.begun = nil }()
+	if _, err := Run(ctx, s.onMachine(t, e, machine)); err == nil || !fired {
+		t.Fatalf("it was not ended at %s %s: %v", phase, host, err)
+	}
+}
+
+// onMachine is a request on another machine, which has the cluster file, and nothing else.
+func (s *site) onMachine(t *testing.T, e *heard, machine string) Request {
+	t.Helper()
+	cfg := *s.config
+	cfg.file = filepath.Join(s.dir, machine+".yaml")
+	require.NoError(t, os.WriteFile(cfg.file, nil, 0o600))
+	req := s.request(e)
+	req.Config = &cfg
+	return req
 }
 
 // did reports whether a step was done.

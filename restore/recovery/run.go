@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,84 +11,45 @@ import (
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
 
-// Run recovers the cluster: it begins a run, or goes on with the one that is under
-// way. A report comes with an error too once the new cluster is proved: what failed
-// after that wraps snapshot.ErrIncomplete.
+// Run recovers the cluster: it begins a run, or goes on with the one that the hosts know
+// of, from whatever machine that was begun. A report comes with an error too once the new
+// cluster is proved: what failed after that wraps snapshot.ErrIncomplete.
 //
-// Errors to tell apart: *QuorumError, *BlockedError, *ConflictError,
-// *ContradictionError, *FenceError, *UndoneError, *HostsError, *DifferError,
-// ErrDeclined, *serve.NoQuorumError, *serve.WrongError, and those of Look.
+// Errors to tell apart: *QuorumError, *BlockedError, *ContradictionError, *FenceError,
+// *UndoneError, *HostsError, *DifferError, ErrDeclined, *serve.NoQuorumError,
+// *serve.WrongError, and those of Preflight.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
-	d, err := newCoordinator(req)
+	d, err := begin(req)
 	if err != nil {
 		return nil, err
 	}
-	if req.Events == nil {
-		return nil, errors.New("recover: nobody is there to confirm: Request.Events is nil")
-	}
+	defer func() { err = errors.Join(err, d.close()) }()
 	if _, err := codecOf(d.cfg); err != nil {
 		return nil, err // before anything is stopped for a backup that cannot be taken
 	}
-	folder, err := host.OpenFolder(d.cfg.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, folder.Close()) }()
-	d.runs = folder.Runs()
-	last, state, err := d.lastRun()
+	p, err := d.preflight(ctx)
 	switch {
 	case err != nil:
 		return nil, err
-	case last == nil || state.over() && !d.incomplete(ctx, state):
-		return d.begin(ctx, folder)
-	case state.putBack():
-		d.reporter.note(fmt.Sprintf("Run %s is taken back, but for members that did not start again: this is a new one", last.ID()))
-		d.before = last
-		return d.begin(ctx, folder)
-	case state.undoing:
-		return nil, &UndoneError{last.ID()}
+	case d.decision == nil:
+		return d.decideAnew(ctx, p)
+	case d.decision.Undoing:
+		return nil, &UndoneError{d.run}
 	}
-	return d.goOn(ctx, last, state)
+	return d.goOn(ctx, p)
 }
 
-// incomplete reports whether a run that is over left something to be done, and its
-// cluster is there for it.
-func (d *coordinator) incomplete(ctx context.Context, k *runState) bool {
-	if k.closed || k.finished == nil || len(k.finished.Incomplete) == 0 {
-		return false
+// begin makes the coordinator of a command that changes something. The caller closes it.
+func begin(req Request) (*coordinator, error) {
+	if req.Events == nil {
+		return nil, errors.New("recover: nobody is there to confirm: Request.Events is nil")
 	}
-	q, err := d.quorum(ctx, k.decision.clientURLs())
-	return err == nil && q.Serves && q.ClusterID == k.decision.NewClusterID
+	return newCoordinator(req, true)
 }
 
-// preflightPrefix begins the names of folders for summaries until a run has its own.
-const preflightPrefix = "preflight-"
-
-// begin finds out, asks, and writes the decision down before it changes anything.
-func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report, err error) {
-	d.run = newRunID(d.now())
-	left, err := filepath.Glob(filepath.Join(d.cfg.StateDir, preflightPrefix+"*"))
-	for _, path := range left { // of commands that were killed
-		err = errors.Join(err, os.RemoveAll(path))
-	}
-	if err != nil {
-		return nil, err
-	}
-	if d.folder, err = os.MkdirTemp(d.cfg.StateDir, preflightPrefix); err != nil {
-		return nil, err
-	}
-	temporary := d.folder
-	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
-	if err := d.reach(); err != nil {
-		return nil, err
-	}
-	defer d.close()
-	p, err := d.preview(ctx)
-	var serves *QuorumError
-	if errors.As(err, &serves) && serves.Quorum.Serves && d.req.TakeOver && d.holders() != nil {
-		return d.completeOther(ctx, folder, serves.Quorum)
-	}
-	if err != nil {
+// decideAnew finds out, asks, and has the decision stored before it changes anything.
+func (d *coordinator) decideAnew(ctx context.Context, p *Preview) (*Report, error) {
+	if err := d.plannable(ctx, p); err != nil {
 		return nil, err
 	}
 	q := d.firstQuestion(p)
@@ -102,67 +60,35 @@ func (d *coordinator) begin(ctx context.Context, folder *host.Folder) (_ *Report
 	if err := d.stillLost(ctx, p, time.Since(asked)); err != nil {
 		return nil, err
 	}
-	if d.journal, err = folder.Begin(d.run); err != nil {
+	if err := d.decide(p, q.Type != ""); err != nil {
 		return nil, err
 	}
-	// The summaries first: a journal with a decision has them beside it.
-	if err := d.keepSummaries(filepath.Join(d.journal.Folder(), "summaries")); err != nil {
+	if err := d.store(ctx); err != nil {
 		return nil, err
-	}
-	decided, err := d.decide(p, q.Type != "")
-	if err != nil {
-		return nil, err
-	}
-	if err := d.write(host.Entry{Event: host.EventDecided}, decided); err != nil {
-		return nil, err
-	}
-	if d.before != nil {
-		if _, err := d.before.Add(host.Entry{Event: host.EventUndone}, nil); err != nil {
-			return nil, err
-		}
-	}
-	for _, h := range d.hosts {
-		if err := d.remember(h); err != nil {
-			return nil, err
-		}
 	}
 	return d.execute(ctx, p)
 }
 
-// preview is what a new run would do; an error where it must not be begun.
-func (d *coordinator) preview(ctx context.Context) (*Preview, error) {
-	d.reporter.begin(PhasePreflight, "")
-	began := d.now()
-	p, err := d.preflight(ctx)
-	d.reporter.end(PhasePreflight, "", "", d.now().Sub(began), err)
-	if err != nil {
-		return nil, err
-	}
+// plannable plans a new run; an error where it must not be begun.
+func (d *coordinator) plannable(ctx context.Context, p *Preview) error {
 	if p.Quorum.Serves && !d.req.Force {
-		if held := d.holders(); held != nil && !d.req.TakeOver {
-			held.Serves = true
-			return nil, held
-		}
-		return nil, d.quorumStops(p.Quorum)
-	}
-	if held := d.holders(); held != nil && !d.req.TakeOver {
-		return nil, held
+		return d.quorumStops(p.Quorum)
 	}
 	// What cannot be reached is told before logs are read, which may take long.
 	if all, unnamed := d.blockers(p); len(all) > 0 {
-		return nil, &BlockedError{all, unnamed}
+		return &BlockedError{all, unnamed}
 	}
-	err = d.survey(ctx, p)
+	err := d.survey(ctx, p)
 	if err != nil && (len(p.Unsurveyed) == 0 || !chooses(err)) {
-		return nil, err
+		return err
 	}
 	if stops := d.quorumStops(p.Quorum); stops != nil && !d.req.Force {
-		return nil, stops
+		return stops
 	}
 	if all, unnamed := d.blockers(p); len(all) > 0 {
-		return nil, &BlockedError{all, unnamed}
+		return &BlockedError{all, unnamed}
 	}
-	return p, nil
+	return nil
 }
 
 // staleAfter is how long an answer about the quorum counts.
@@ -214,39 +140,39 @@ func (d *coordinator) ask(ctx context.Context, q Question) error {
 }
 
 // decide makes the decision that a preview was confirmed as.
-func (d *coordinator) decide(p *Preview, typed bool) (*decision, error) {
-	out := &decision{Run: d.run, Cluster: d.cfg.Cluster, Asked: d.req.asked(), ClusterToken: "requorum-" + randomHex(8)}
-	if old := d.state.decision; old != nil {
+func (d *coordinator) decide(p *Preview, typed bool) error {
+	old := d.decision
+	out := &decision{Run: d.run, Cluster: d.cfg.Cluster, Asked: d.req.asked(), Began: d.now(), ClusterToken: "requorum-" + randomHex(8)}
+	if old != nil {
 		*out = *old
 	} else {
 		for _, h := range d.hosts {
-			out.Hosts = append(out.Hosts, decidedHost{h.Member})
+			out.Hosts = append(out.Hosts, decidedHost{Member: h.Member})
 			if h.state.Unreachable == "" && !h.state.Stopped {
 				out.Ran = append(out.Ran, h.Member)
 			}
 		}
-		if held := d.holders(); held != nil {
-			for _, h := range d.hosts {
-				if slices.Contains(held.Hosts, h.Member) && !slices.Contains(out.TakesOver, h.state.Holder) {
-					out.TakesOver = append(out.TakesOver, h.state.Holder)
-				}
-			}
-		}
 	}
 	out.Plan, out.Members, out.Left, out.Bump = p.Plan, p.Members, p.Left, p.Bump
+	out.Read = map[string]string{}
+	for _, h := range d.hosts {
+		if h.summary != "" {
+			out.Read[h.Member] = h.read
+		}
+	}
 	out.Final = len(p.Unsurveyed) == 0 && p.Plan.Chosen != ""
 	out.Unproven = out.Unproven || typed
-	if len(p.Members) == 0 {
-		return out, nil
+	if len(p.Members) > 0 {
+		out.Branch = branchOf(p)
+		if err := out.identify(); err != nil {
+			return err
+		}
+		if old == nil || old.PlanID == "" || !sameEnd(old, out) {
+			out.PlanID = randomHex(8)
+		}
 	}
-	out.Branch = branchOf(p)
-	if err := out.identify(); err != nil {
-		return nil, err
-	}
-	if old := d.state.decision; old == nil || old.PlanID == "" || !sameEnd(old, out) {
-		out.PlanID = randomHex(8)
-	}
-	return out, nil
+	d.decision = out
+	return nil
 }
 
 // sameEnd reports whether what hosts have built by an earlier plan is what a later one
@@ -260,98 +186,62 @@ func sameEnd(old, now *decision) bool {
 	return sameJSON(end(old), end(now))
 }
 
-// keepSummaries moves what was read into the run's own folder.
-func (d *coordinator) keepSummaries(folder string) error {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
-	for _, h := range d.hosts {
-		if h.summary == "" {
-			continue
-		}
-		to := filepath.Join(folder, filepath.Base(h.summary))
-		if err := os.Rename(h.summary, to); err != nil {
-			return err
-		}
-		h.summary = to
-	}
-	d.folder = folder
-	return nil
-}
-
-// remember writes down what a summary was made of.
-func (d *coordinator) remember(h *participant) error {
-	if d.journal == nil || h.summary == "" {
-		return nil
-	}
-	return d.write(host.Entry{Event: host.EventSurveyed, Host: h.Member}, h.read)
-}
-
-// recall takes up the summaries that an earlier command fetched.
-func (d *coordinator) recall() error {
-	d.folder = filepath.Join(d.journal.Folder(), "summaries")
-	if err := os.MkdirAll(d.folder, 0o700); err != nil {
-		return err
-	}
-	for _, h := range d.hosts {
-		s, ok := d.state.surveyed[h.Member]
-		path := filepath.Join(d.folder, h.Member+".summary")
-		if _, err := os.Stat(path); ok && err == nil {
-			h.summary, h.read = path, s
-		}
-	}
-	return nil
-}
-
 // goOn takes up a run where it is.
-func (d *coordinator) goOn(ctx context.Context, book *host.Run, k *runState) (*Report, error) {
-	d.run, d.journal, d.state, d.continued = book.ID(), book, k, true
-	if d.state.decision == nil {
-		return nil, fmt.Errorf("journal of run %s holds no decision: move %s away", d.run, book.Folder())
-	}
-	changed, err := d.merge()
-	if err != nil {
+func (d *coordinator) goOn(ctx context.Context, p *Preview) (*Report, error) {
+	if err := d.merge(); err != nil {
 		return nil, err
 	}
-	if changed {
-		if err := d.write(host.Entry{Event: host.EventDecided}, d.state.decision); err != nil {
-			return nil, err
-		}
-	}
-	if err := d.reach(); err != nil {
-		return nil, err
-	}
-	defer d.close()
 	d.reporter.note(fmt.Sprintf("Going on with run %s, which was confirmed before, at: %s", d.run, d.reached()))
-	if err := d.recall(); err != nil {
-		return nil, err
-	}
-	p, err := d.preflight(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if held := d.holders(); held != nil && !d.state.begun(PhaseStart, "*") {
-		if !d.req.TakeOver {
-			return nil, held
+	if d.decision.Built == nil {
+		if d.servesAgain(p.Quorum) {
+			return d.giveUp(ctx, p.Quorum)
 		}
-		return nil, errors.Join(held, fmt.Errorf("run %s is under way here as well: take it back with --undo before taking over another one", d.run))
-	}
-	if d.state.begun(PhaseStart, "*") {
-		if d.letOn(d.run) && !d.state.done(PhaseProve, "") { // by one elsewhere, which took over
-			if err := d.alreadyProved(d.run); err != nil {
-				return nil, err
-			}
+		if all := d.away(); len(all) > 0 {
+			return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 		}
-		return d.execute(ctx, p)
 	}
-	// Hosts that were started anew may have let new members find each other.
-	if stops := d.quorumStops(p.Quorum); p.Quorum.Serves && p.Quorum.ClusterID != d.state.decision.NewClusterID && !d.state.decision.Asked.Force {
-		return nil, fmt.Errorf("run %s has not got so far that it could not be left: take it back with --undo: %w", d.run, stops)
-	}
-	if all := d.away(); len(all) > 0 {
-		return nil, &HostsError{Phase: PhasePreflight, Errs: all}
+	if err := d.adopt(ctx); err != nil {
+		return nil, err
 	}
 	return d.execute(ctx, p)
+}
+
+// servesAgain reports whether a cluster serves that a run has to leave alone: not the one
+// that it made, as hosts that were started anew may have let its members find each other.
+func (d *coordinator) servesAgain(q Quorum) bool {
+	return d.decision.Built == nil && q.Serves && q.ClusterID != d.decision.NewClusterID && !d.decision.Asked.Force
+}
+
+// giveUp ends a run that has set nothing aside, where the cluster serves again.
+func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
+	stops := d.quorumStops(q)
+	if d.anyAside() {
+		return nil, fmt.Errorf("run %s has set data aside: take it back with --undo: %w", d.run, stops)
+	}
+	if all := d.away(); len(all) > 0 { // where it may have set aside, and built
+		return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
+	}
+	if err := d.ask(ctx, Question{Kind: AskBegin, Text: d.givenUp() + " Do that?"}); err != nil {
+		return nil, err
+	}
+	if err := d.adopt(ctx); err != nil {
+		return nil, err
+	}
+	if d.anyAside() {
+		return nil, fmt.Errorf("run %s has gone on meanwhile, and set data aside: look again with --dry-run", d.run)
+	}
+	if err := d.letGo(ctx); err != nil {
+		return nil, err
+	}
+	r := &Report{Cluster: d.cfg.Cluster, Run: d.run, GivenUp: true}
+	for _, h := range d.present() {
+		r.Hosts = append(r.Hosts, HostReport{Member: h.Member, Address: h.Address()})
+	}
+	return r, nil
+}
+
+func (d *coordinator) givenUp() string {
+	return fmt.Sprintf("Cluster %s serves again, and run %s has set nothing aside: it is given up, and what it stopped is started.", d.cfg.Cluster, d.run)
 }
 
 // away are the hosts that cannot be reached and were not declared dead.

@@ -17,7 +17,7 @@ func TestStaleFlags(t *testing.T) {
 		m := supervisor.MemberConfig{Kind: kind, Systemd: supervisor.SystemdMember{Unit: "etcd.service"}, StaticPod: supervisor.StaticPodMember{Manifest: "/m/etcd.yaml"}}
 		return &participant{HostConfig: HostConfig{Member: member, Setup: supervisor.Setup{MemberConfig: m}}}
 	}
-	d := &coordinator{state: newRunState(), hosts: []*participant{on("m1", supervisor.Systemd), on("m2", supervisor.StaticPod), on("m4", supervisor.Command)}}
+	d := &coordinator{hosts: []*participant{on("m1", supervisor.Systemd), on("m2", supervisor.StaticPod), on("m4", supervisor.Command)}}
 	if all := d.staleFlags(old, same); len(all) > 0 {
 		t.Errorf("nothing has changed: %+v", all)
 	}

@@ -25,30 +25,18 @@ const (
 	reportEvery = 5 * time.Second
 )
 
-// outcome is what a step came to on a host: for the journal, and in a few words.
-type outcome struct {
-	result any
-	detail string
-}
-
-// each carries a phase out on hosts, at the same time. Those where the journal has
-// it as done are passed by, unless anew. What fails on one host does not end it on
-// the others.
-func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, anew bool, do func(context.Context, *participant) (outcome, error)) error {
+// each carries a phase out on hosts, at the same time. What fails on one host does not
+// end it on the others. What is done gives in a few words what came out.
+func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, do func(context.Context, *participant) (string, error)) error {
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex
 		errs = map[string]error{}
 	)
-	if err := d.write(host.Entry{Event: host.EventBegun, Phase: string(p)}, nil); err != nil {
-		return err
-	}
+	began := time.Now()
 	for _, h := range hosts {
-		if !anew && d.isDone(p, h.Member) {
-			continue
-		}
 		all.Go(func() {
-			if err := d.one(ctx, p, h, do); err != nil {
+			if err := d.timed(ctx, p, h.Member, func(ctx context.Context) (string, error) { return do(ctx, h) }); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs[h.Member] = err
@@ -56,68 +44,42 @@ func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, a
 		})
 	}
 	all.Wait()
+	d.took(p, "", time.Since(began))
 	if len(errs) > 0 {
-		return errors.Join(d.phaseError(p, errs), d.write(host.Entry{Event: host.EventFailed, Phase: string(p)}, nil))
+		return &HostsError{Phase: p, Errs: errs}
 	}
-	return d.write(host.Entry{Event: host.EventDone, Phase: string(p)}, nil)
+	return nil
 }
 
-// one carries a phase out on one host.
-func (d *coordinator) one(ctx context.Context, p Phase, h *participant, do func(context.Context, *participant) (outcome, error)) error {
-	e := host.Entry{Phase: string(p), Host: h.Member}
-	e.Event = host.EventBegun
-	if err := d.write(e, nil); err != nil {
-		return err
-	}
-	d.reporter.begin(p, h.Member)
+// timed carries a phase out on a host or, where that is empty, as a whole.
+func (d *coordinator) timed(ctx context.Context, p Phase, host string, do func(context.Context) (string, error)) error {
+	d.reporter.begin(p, host)
 	began := time.Now()
-	out, err := do(ctx, h)
-	d.reporter.end(p, h.Member, out.detail, time.Since(began), err)
-	if err != nil {
-		e.Event, e.Error = host.EventFailed, err.Error()
-		return errors.Join(err, d.write(e, nil))
-	}
-	e.Event = host.EventDone
-	return d.write(e, out.result)
+	detail, err := do(ctx)
+	took := time.Since(began)
+	d.took(p, host, took)
+	d.reporter.end(p, host, detail, took, err)
+	return err
 }
 
-// whole carries out a phase that is no host's.
-func (d *coordinator) whole(ctx context.Context, p Phase, do func(context.Context) (outcome, error)) error {
-	e := host.Entry{Event: host.EventBegun, Phase: string(p)}
-	if err := d.write(e, nil); err != nil {
-		return err
-	}
-	d.reporter.begin(p, "")
-	began := time.Now()
-	out, err := do(ctx)
-	d.reporter.end(p, "", out.detail, time.Since(began), err)
-	if err != nil {
-		e.Event, e.Error = host.EventFailed, err.Error()
-		return errors.Join(err, d.write(e, nil))
-	}
-	e.Event = host.EventDone
-	return d.write(e, out.result)
-}
-
-// phaseError sums up what failed. That another run has hosts is a *ConflictError.
-func (d *coordinator) phaseError(p Phase, errs map[string]error) error {
-	held := &ConflictError{}
-	for _, name := range sortedKeys(errs) {
-		var refused *host.RefusedError
-		if errors.As(errs[name], &refused) && refused.Refusal.Code == host.Conflict {
-			held.Holder, held.Hosts = refused.Refusal.Holder, append(held.Hosts, name)
-		}
-	}
-	if len(held.Hosts) > 0 {
-		return errors.Join(held, &HostsError{Phase: p, Errs: errs})
-	}
-	return &HostsError{Phase: p, Errs: errs}
-}
-
-func (d *coordinator) isDone(p Phase, host string) bool {
+// took adds to the times of a phase.
+func (d *coordinator) took(p Phase, host string, took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.state.done(p, host)
+	i := slices.IndexFunc(d.phases, func(t PhaseTime) bool { return t.Phase == p })
+	if i < 0 {
+		i, d.phases = len(d.phases), append(d.phases, PhaseTime{Phase: p})
+	}
+	t := &d.phases[i]
+	if host == "" {
+		t.Took += took
+		return
+	}
+	j, known := slices.BinarySearchFunc(t.Hosts, host, func(h HostTime, name string) int { return strings.Compare(h.Member, name) })
+	if !known {
+		t.Hosts = slices.Insert(t.Hosts, j, HostTime{Member: host})
+	}
+	t.Hosts[j].Took += took
 }
 
 // act has a host do something that may be repeated. An action that is under way
@@ -172,41 +134,34 @@ func sameJSON(a, b any) bool { return shown(a) == shown(b) }
 func (d *coordinator) start(ctx context.Context) error {
 	// One that was lost since, and declared dead, is missing in the proof.
 	alive := slices.DeleteFunc(d.getting(), func(h *participant) bool { return h.passedBy() })
-	return d.each(ctx, PhaseStart, alive, true, func(ctx context.Context, h *participant) (outcome, error) {
+	return d.each(ctx, PhaseStart, alive, func(ctx context.Context, h *participant) (string, error) {
 		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
 		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof reports whether the others do
 			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
-			return outcome{result: started{[]string{err.Error()}}, detail: "declared dead, and not started"}, nil
+			return "declared dead, and not started", nil
 		}
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
 		d.warnAll(h, done.Warnings)
-		return outcome{result: started{done.Warnings}, detail: "started"}, nil
+		return "started", nil
 	})
-}
-
-type started struct {
-	Warnings []string `json:"warnings,omitempty"`
 }
 
 // proveTimeout is how long the new members may take to find a quorum.
 const proveTimeout = serve.DefaultTimeout
 
-// prove holds the new cluster against what was rebuilt.
+// prove holds the new cluster against what was rebuilt. No client is let on it before the
+// hosts have stored that it was proved.
 func (d *coordinator) prove(ctx context.Context) error {
-	all, err := d.rebuilt()
+	req, err := d.proofRequest()
 	if err != nil {
 		return err
 	}
-	req, err := d.proofRequest(all)
-	if err != nil {
-		return err
-	}
-	return d.whole(ctx, PhaseProve, func(ctx context.Context) (outcome, error) {
+	err = d.timed(ctx, PhaseProve, "", func(ctx context.Context) (string, error) {
 		r, err := serve.Prove(ctx, req)
 		if err != nil {
-			return outcome{}, fmt.Errorf("%w. Clients stay stopped. Run the same command again to go on, or --undo to put everything back", err)
+			return "", fmt.Errorf("%w. Clients stay stopped. Run the same command again to go on, or --undo to put everything back", err)
 		}
 		for _, m := range r.Missing {
 			d.reporter.warn(fmt.Sprintf("member %s is not up: %s", m.Name, m.Why))
@@ -217,29 +172,32 @@ func (d *coordinator) prove(ctx context.Context) error {
 			err = fmt.Errorf("the new cluster was proved, and then did not answer: %s. Run the same command again to go on", strings.Join(q.Answers, "; "))
 		}
 		if err != nil {
-			return outcome{}, err
+			return "", err
 		}
-		return outcome{result: proved{r, q.Revision}, detail: fmt.Sprintf("a quorum after %s", r.Quorum.Round(10*time.Millisecond))}, nil
+		d.decision.Proved = &proved{r, q.Revision, d.now()}
+		return fmt.Sprintf("a quorum after %s", r.Quorum.Round(10*time.Millisecond)), nil
 	})
+	if err != nil {
+		return err
+	}
+	return d.store(ctx)
 }
 
 // proved is the proof, and the revision that it left: before any client wrote.
 type proved struct {
 	Report *serve.Report `json:"report"`
 	Left   int64         `json:"left_revision"`
+	At     time.Time     `json:"at"`
 }
 
-func (d *coordinator) proofRequest(all map[string]*host.Rebuilt) (serve.Request, error) {
-	dec := d.state.decision
-	first := all[sortedKeys(all)[0]]
+func (d *coordinator) proofRequest() (serve.Request, error) {
+	dec := d.decision
+	first := dec.first()
 	req := serve.Request{
 		ClientURLs: map[string][]string{}, ClusterID: dec.NewClusterID, Members: members(first),
 		RevisionAtLeast: first.Restore.RevisionAfter, Timeout: d.proveTimeout, Logger: d.logger,
-		Started: d.state.steps[PhaseStart].begun, Expected: anyImage(all),
+		Started: dec.BuiltAt, Expected: anyImage(dec.Built),
 		Waiting: func(w serve.Waiting) { d.reporter.waiting(PhaseProve, waitingWords(w)) },
-	}
-	if dec.Inherited != "" {
-		req.Started = dec.Built
 	}
 	for _, m := range dec.Members {
 		req.ClientURLs[m.Name] = m.ClientURLs

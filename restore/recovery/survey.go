@@ -21,13 +21,13 @@ import (
 // surveyable are the hosts whose data can be read now.
 func (d *coordinator) surveyable() []*participant {
 	return slices.DeleteFunc(d.present(), func(h *participant) bool {
-		return !h.state.Stopped && d.of(h) == ""
+		return !h.state.Stopped && h.aside(d.run) == nil
 	})
 }
 
-// summaries fetches what the survey needs of each host whose data has changed since
-// it was last read. It reports whether anything was fetched.
-func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
+// eachSurveyable does something with each host whose data can be read, and reports whether
+// that is true of any.
+func (d *coordinator) eachSurveyable(ctx context.Context, do func(context.Context, *participant) (bool, error)) (some bool, err error) {
 	var (
 		all  sync.WaitGroup
 		mu   sync.Mutex
@@ -35,10 +35,10 @@ func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
 	)
 	for _, h := range d.surveyable() {
 		all.Go(func() {
-			again, err := d.fetch(ctx, h)
+			is, err := do(ctx, h)
 			mu.Lock()
 			defer mu.Unlock()
-			fetched = fetched || again
+			some = some || is
 			if err != nil {
 				errs[h.Member] = err
 			}
@@ -58,15 +58,15 @@ func (d *coordinator) summaries(ctx context.Context) (fetched bool, err error) {
 		for name, err := range errs {
 			errs[name] = fmt.Errorf("%w (if its data is lost for good: --declare-dead %s, and it is not read)", err, name)
 		}
-		return fetched, &HostsError{Phase: PhaseSurvey, Errs: errs}
+		return some, &HostsError{Phase: PhaseSurvey, Errs: errs}
 	}
-	return fetched, nil
+	return some, nil
 }
 
 // startedMeanwhile tells of a member that its supervisor starts over and over: until
 // it is fenced it counts as one that runs, and is read then.
 func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err error) bool {
-	if d.journal != nil {
+	if d.decision != nil {
 		return false
 	}
 	if !isRefusal(err, host.Running) {
@@ -77,57 +77,53 @@ func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err 
 	if h.state.Unreachable != "" || h.state.Stopped && !isRefusal(err, host.Running) {
 		return false
 	}
-	h.state.Stopped, h.state.Unclear, h.summary = false, "it was started while it was read", ""
+	h.state.Stopped, h.state.Unclear, h.summary, h.read = false, "it was started while it was read", "", ""
 	return true
 }
 
+// sum is over the files of a host's member, or of what the run has set aside there. It is
+// empty where there are none.
+func (d *coordinator) sum(ctx context.Context, h *participant) (string, error) {
+	which := host.Current
+	if h.aside(d.run) != nil {
+		which = host.Aside
+	}
+	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return h.client.Files(ctx, which) })
+	if which == host.Aside && isRefusal(err, host.NotFound) {
+		files, err = nil, nil // the set-aside found nothing to move
+	}
+	if h.empty = err == nil && len(files) == 0; err != nil || h.empty {
+		return "", err
+	}
+	return sumOf(files), nil
+}
+
+// changed reports whether a host's data is not what the plan was made of.
+func (d *coordinator) changed(ctx context.Context, h *participant) (bool, error) {
+	sum, err := d.sum(ctx, h)
+	return err == nil && sum != d.decision.Read[h.Member], err
+}
+
+// fetch gets the summary of a host's data, unless it has it.
 func (d *coordinator) fetch(ctx context.Context, h *participant) (bool, error) {
-	now := surveyed{Host: h.Member, Of: d.of(h)}
-	c := d.reader(h, now.Of)
-	files, err := d.files(ctx, c, h, now.Of)
-	if err != nil {
+	sum, err := d.sum(ctx, h)
+	if err != nil || sum == h.read {
 		return false, err
 	}
-	if len(files) == 0 {
-		had := h.summary != ""
-		h.empty, h.summary, h.read = true, "", surveyed{}
-		return had, nil
-	}
-	now.Files = sumOf(files)
-	if h.summary != "" && h.read.Files == now.Files {
-		return false, nil
+	h.summary, h.read = "", ""
+	if sum == "" {
+		return true, nil
 	}
 	d.reporter.begin(PhaseSurvey, h.Member)
 	began := time.Now()
 	path := filepath.Join(d.folder, h.Member+".summary")
-	err = d.download(ctx, c, h, path, now.Of)
+	err = d.download(ctx, h, path)
 	d.reporter.end(PhaseSurvey, h.Member, "", time.Since(began), err)
 	if err != nil {
 		return false, err
 	}
-	h.empty, h.summary, h.read = false, path, now
-	return true, d.remember(h)
-}
-
-// reader is a client that may read what another run set aside.
-func (d *coordinator) reader(h *participant, of string) *host.Client {
-	run := of
-	if run == "" {
-		run = d.run
-	}
-	return h.line.As(run, "")
-}
-
-func (d *coordinator) files(ctx context.Context, c *host.Client, h *participant, of string) ([]host.File, error) {
-	which := host.Current
-	if of != "" {
-		which = host.Aside
-	}
-	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return c.Files(ctx, which) })
-	if of != "" && isRefusal(err, host.NotFound) {
-		return nil, nil // the set-aside found nothing to move
-	}
-	return files, err
+	h.summary, h.read = path, sum
+	return true, nil
 }
 
 // sumOf is over names, sizes and times: no member can have run on the files since,
@@ -141,21 +137,21 @@ func sumOf(files []host.File) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// download writes the summary beside its name first: half of one is never read.
-func (d *coordinator) download(ctx context.Context, c *host.Client, h *participant, path, of string) error {
+// download writes a summary to a file.
+func (d *coordinator) download(ctx context.Context, h *participant, path string) error {
+	of := ""
+	if h.aside(d.run) != nil {
+		of = d.run
+	}
 	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
-		f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return struct{}{}, err
 		}
 		w := &counted{w: f, report: func(n int64) { d.reporter.progress(PhaseSurvey, h.Member, "read the log", n, 0) }}
-		err = c.Survey(ctx, w, of)
-		return struct{}{}, errors.Join(err, f.Sync(), f.Close())
+		return struct{}{}, errors.Join(h.client.Survey(ctx, w, of), f.Close())
 	})
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(path+".part"))
-	}
-	return os.Rename(path+".part", path)
+	return err
 }
 
 // counted tells now and then how much went through it.
@@ -207,56 +203,31 @@ func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sourc
 // (*sources.NothingError), or a source cannot be used (*sources.SourceError).
 // What would stop Run otherwise is in Preview.Blockers.
 func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
-	d, err := newCoordinator(req)
+	d, err := newCoordinator(req, false)
 	if err != nil {
 		return nil, err
 	}
-	if d.runs, err = host.ReadFolder(d.cfg.StateDir); err != nil {
-		return nil, err
-	}
-	d.runs = host.StartedRuns(d.runs)
-	last, state, err := d.lastRun()
-	if err != nil {
-		return nil, err
-	}
-	d.run = newRunID(d.now())
-	if last != nil && !state.over() && !state.putBack() {
-		d.run, d.state = last.ID(), state
-	}
-	if d.folder, err = os.MkdirTemp("", "requorum-preflight-"); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
-	if err := d.reach(); err != nil {
-		return nil, err
-	}
-	defer d.close()
-	d.reporter.begin(PhasePreflight, "")
-	began := d.now()
+	defer func() { err = errors.Join(err, d.close()) }()
 	p, err := d.preflight(ctx)
-	d.reporter.end(PhasePreflight, "", "", d.now().Sub(began), err)
 	if err != nil {
 		return nil, err
 	}
 	err = d.survey(ctx, p)
-	if d.state.decision != nil {
-		p.Run, p.Reached = d.run, d.reached()
-	} else {
-		if completes, why := d.wouldComplete(ctx, p.Quorum); completes != "" {
-			p.Warnings = append(p.Warnings, completes)
-		} else {
-			if stops := d.quorumStops(p.Quorum); why != nil {
-				p.Blockers = append(p.Blockers, why.Error())
-			} else if stops != nil && !req.Force {
-				p.Blockers = append(p.Blockers, stops.Error())
-			}
-			all, unnamed := d.blockers(p)
-			p.Unnamed = unnamed && len(p.Blockers) == 0
-			p.Blockers = append(p.Blockers, all...)
+	switch {
+	case d.decision == nil:
+		if stops := d.quorumStops(p.Quorum); stops != nil && !req.Force {
+			p.Blockers = append(p.Blockers, stops.Error())
 		}
-	}
-	if state != nil && state.undoing && !state.closed && !state.putBack() {
+		all, unnamed := d.blockers(p)
+		p.Unnamed = unnamed && len(p.Blockers) == 0
+		p.Blockers = append(p.Blockers, all...)
+	case d.decision.Undoing:
 		p.Blockers = append(p.Blockers, (&UndoneError{d.run}).Error())
+	case d.servesAgain(p.Quorum) && !d.anyAside():
+		p.Warnings = append(p.Warnings, d.givenUp())
+	}
+	if d.decision != nil {
+		p.Run, p.Reached = d.run, d.reached()
 	}
 	if len(p.Unsurveyed) > 0 && chooses(err) {
 		err = fmt.Errorf("%w\nBut %s may run, and what is there is read once that is stopped: without --dry-run the command does so, and asks again then", err, strings.Join(p.Unsurveyed, ", "))

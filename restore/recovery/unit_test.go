@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -115,27 +116,54 @@ func TestDifferences(t *testing.T) {
 }
 
 // TestTimes: a phase that is gone through twice took as long as both, without what
-// came between; an attempt that was killed has no end.
+// came between.
 func TestTimes(t *testing.T) {
-	k, at := newRunState(), time.Unix(1e9, 0)
-	for _, e := range []struct {
-		after int
-		event host.Event
-		phase Phase
-		host  string
-	}{
-		{0, host.EventBegun, PhaseQuiesce, ""}, {0, host.EventBegun, PhaseQuiesce, "m1"}, {2, host.EventDone, PhaseQuiesce, "m1"}, {3, host.EventDone, PhaseQuiesce, ""},
-		{3, host.EventBegun, PhaseRebuild, ""}, {20, host.EventBegun, PhaseRebuild, ""}, {27, host.EventDone, PhaseRebuild, ""},
-		{30, host.EventBegun, PhaseQuiesce, ""}, {30, host.EventBegun, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, "m1"}, {31, host.EventDone, PhaseQuiesce, ""},
-	} {
-		require.NoError(t, k.take(host.Entry{Time: at.Add(time.Duration(e.after) * time.Second), Event: e.event, Phase: string(e.phase), Host: e.host}))
-	}
+	d := &coordinator{}
+	d.took(PhaseQuiesce, "m2", 2*time.Second)
+	d.took(PhaseQuiesce, "m1", time.Second)
+	d.took(PhaseQuiesce, "", 3*time.Second)
+	d.took(PhaseRebuild, "", 7*time.Second)
+	d.took(PhaseQuiesce, "m1", time.Second)
+	d.took(PhaseQuiesce, "", time.Second)
 	want := []PhaseTime{
-		{PhaseQuiesce, 4 * time.Second, []HostTime{{"m1", 3 * time.Second}}},
+		{PhaseQuiesce, 4 * time.Second, []HostTime{{"m1", 2 * time.Second}, {"m2", 2 * time.Second}}},
 		{PhaseRebuild, 7 * time.Second, nil},
 	}
-	if got := k.times(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	if !reflect.DeepEqual(d.phases, want) {
+		t.Errorf("%+v, want %+v", d.phases, want)
+	}
+}
+
+// TestFound: the newest decision of each run is found, whatever hosts hold; of two of one
+// epoch none counts, and that of more hosts is taken. One that cannot be read is an error.
+func TestFound(t *testing.T) {
+	stored := func(run string, epoch uint64, unproven bool) host.Decision {
+		data, err := json.Marshal(&decision{Run: run, Plan: &sources.Plan{}, Unproven: unproven})
+		require.NoError(t, err)
+		return host.Decision{Run: run, Epoch: epoch, Data: data}
+	}
+	on := func(all ...host.Decision) *participant { return &participant{decisions: all} }
+	d := &coordinator{hosts: []*participant{
+		on(),
+		on(stored("b", 3, false)),
+		on(stored("a", 2, false), stored("b", 4, true)),
+		on(stored("a", 2, false), stored("b", 4, true)),
+		on(stored("c", 4, false)),
+	}}
+	if d.newest() != nil {
+		t.Error("a decision, and no host was asked")
+	}
+	require.NoError(t, d.found())
+	var runs []string
+	for _, k := range d.known {
+		runs = append(runs, k.Run)
+	}
+	if got := strings.Join(runs, " "); got != "a c b" || !d.newest().Unproven || d.epoch != 4 {
+		t.Errorf("found %s, %+v, epoch %d", got, d.newest(), d.epoch)
+	}
+	d.hosts[0] = on(host.Decision{Run: "d", Epoch: 5, Data: []byte(`{"run":"d"}`)})
+	if err := d.found(); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("one without a plan: %v", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // ClusterFile writes the file that `requorum recover --config` reads, with the
-// hosts given, and gives its path. Written again, it names the same state folder.
+// hosts given, and gives its path.
 func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 	t.Helper()
 	var b strings.Builder
@@ -28,9 +28,6 @@ func (s *Site) ClusterFile(t testing.TB, hosts ...*Host) string {
 	require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
 }
-
-// CoordinatorState is the folder of the operator's own: the journal of a recovery.
-func (s *Site) CoordinatorState() string { return filepath.Join(s.Dir, "cluster.yaml.recovery") }
 
 // quoted is JSON, which YAML reads.
 func quoted(t testing.TB, v any) string {

@@ -93,5 +93,5 @@ func (h *Host) ControlClient(t testing.TB, run string) *host.Client {
 	require.NoError(t, err)
 	lines := recovery.Lines(cfg, "dev", identities, environment)
 	t.Cleanup(lines[0].Close)
-	return lines[0].As(run, "")
+	return lines[0].As(run)
 }

@@ -2,50 +2,81 @@ package recovertest
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/requorum/requorum/restore/recovery/host"
 )
 
-// JournalLines counts the lines of the newest recovery's journal.
-func (s *Site) JournalLines(t testing.TB) int {
+// journal is the host's, as far as it is written.
+func (h *Host) journal(t testing.TB) []byte {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
-	require.NoError(t, err)
+	data, err := os.ReadFile(filepath.Join(h.StateDir(), "journal.jsonl"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// JournalLines counts the lines of all hosts' journals.
+func (s *Site) JournalLines(t testing.TB) (n int) {
+	t.Helper()
+	for _, h := range s.hosts {
+		n += bytes.Count(h.journal(t), []byte("\n"))
+	}
+	return n
+}
+
+// stored is what is looked at of a decision that hosts have stored.
+type stored struct {
+	Run      string
+	Epoch    uint64
+	Finished bool
+	Closed   string
+}
+
+// Decisions are all that hosts have stored, the newest last.
+func (s *Site) Decisions(t testing.TB) (all []stored) {
+	t.Helper()
+	for _, h := range s.hosts {
+		for line := range bytes.Lines(h.journal(t)) {
+			var e struct {
+				Decision *struct {
+					Run   string
+					Epoch uint64
+					Data  stored
+				}
+			}
+			if !bytes.HasSuffix(line, []byte("\n")) { // it is being written
+				continue
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatal(err)
+			}
+			if d := e.Decision; d != nil {
+				all = append(all, stored{d.Run, d.Epoch, d.Data.Finished, d.Data.Closed})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b stored) int { return int(a.Epoch) - int(b.Epoch) })
+	return all
+}
+
+// LastDecision is the newest.
+func (s *Site) LastDecision(t testing.TB) stored {
+	t.Helper()
+	all := s.Decisions(t)
 	if len(all) == 0 {
-		return 0
+		t.Fatal("no host has stored a decision")
 	}
-	data, err := os.ReadFile(slices.Max(all))
-	require.NoError(t, err)
-	return bytes.Count(data, []byte("\n"))
+	return all[len(all)-1]
 }
 
-// Recoveries counts those that have a journal.
-func (s *Site) Recoveries(t testing.TB) int {
-	t.Helper()
-	all, err := filepath.Glob(filepath.Join(s.CoordinatorState(), "*", "journal.jsonl"))
-	require.NoError(t, err)
-	return len(all)
-}
-
-// LastEvent is that of the newest journal's last line.
-func (s *Site) LastEvent(t testing.TB) host.Event {
-	t.Helper()
-	runs, err := host.ReadFolder(s.CoordinatorState())
-	if err != nil || len(runs) == 0 {
-		t.Fatalf("the journals of recoveries: %v, %v", runs, err)
-	}
-	all := runs[len(runs)-1].Entries()
-	return all[len(all)-1].Event
-}
-
-// AtLine calls do as soon as the newest journal has a number of lines; it gives
+// AtLine calls do as soon as the hosts' journals have a number of lines; it gives
 // false where the command ended before.
 func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
 	t.Helper()
@@ -60,7 +91,7 @@ func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
 	return true
 }
 
-// KillAtLine is kill -9 of the command once the journal has a number of lines.
+// KillAtLine is kill -9 of the command once the journals have a number of lines.
 // False: it ended before.
 func (s *Site) KillAtLine(t testing.TB, r *Running, line int) bool {
 	t.Helper()

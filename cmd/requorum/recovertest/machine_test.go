@@ -136,7 +136,7 @@ func (s *Machines) lose(t *testing.T, i int) (what string, given []string, code 
 
 func keystrokes(args []string) int { return len("requorum " + strings.Join(args, " ") + "\n") }
 
-// disturbed runs the command, with a fault at some line of its journal, and again until it
+// disturbed runs the command, with a fault at some line of the hosts' journals, and again until it
 // gives the exit code.
 func (s *Machines) disturbed(t *testing.T, i int, args []string, want int, what string) Ended {
 	t.Helper()
@@ -144,10 +144,10 @@ func (s *Machines) disturbed(t *testing.T, i int, args []string, want int, what 
 	if i == 0 {
 		return s.Must(t, want, args...)
 	}
-	f, victim, line := faults[(i-1)%len(faults)], s.all[(i+1+i%2)%3], 4+i*5%32 // not who was given a new disk alone
-	before := s.Recoveries(t)
+	f, victim, line := faults[(i-1)%len(faults)], s.all[(i+1+i%2)%3], 4+i*5%20 // not who was given a new disk alone
+	before := s.JournalLines(t)
 	r := s.Start(t, args...)
-	if !s.begun(t, r, before+1) || !s.AtLine(t, r, line, func() { f.do(t, victim) }) {
+	if !s.AtLine(t, r, before+line, func() { f.do(t, victim) }) {
 		t.Fatalf("it ended before line %d: %s", line, r.Wait(t))
 	}
 	e := r.Wait(t)

@@ -105,13 +105,13 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			t.Parallel()
 			cfg, etcd := etcdHost(t, version)
 			line := lineTo(t, cfg, "test")
-			c := line.As(run1, "")
+			c := line.As(run1)
 			if _, err := c.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			servesKey(t, etcd)
 			state, err := c.Member(t.Context())
-			if err != nil || !state.Runs || state.Stopped != nil || state.NotStopped == "" || state.Run != "" {
+			if err != nil || !state.Runs || state.Stopped != nil || state.NotStopped == "" {
 				t.Fatalf("%+v %v", state, err)
 			}
 			// Not while it runs.
@@ -134,7 +134,8 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 				t.Error("it is said to be stopped, and listens")
 				_ = c.Close()
 			}
-			if _, err := line.As(run2, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
+			decide(t, line, run1, 1)
+			if _, err := line.As(run2).SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
 				t.Errorf("another run: %v", err)
 			}
 			var folder string
@@ -146,15 +147,15 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 				folder = done.Aside.Folder
 				line.Close() // the journal knows
 				line = lineTo(t, cfg, "test")
-				c = line.As(run1, "")
+				c = line.As(run1)
 			}
-			if state, err = c.Member(t.Context()); err != nil || state.Run != run1 || len(state.Aside) != 1 || state.Aside[0].Folder != folder {
+			if state, err = c.Member(t.Context()); err != nil || len(state.Aside) != 1 || !state.Aside[0].Done || state.Aside[0].Folder != folder {
 				t.Errorf("%+v %v", state, err)
 			}
 			if _, err := c.Start(t.Context()); codeOf(err) != Unstartable {
 				t.Errorf("started without its data: %v", err)
 			}
-			if _, err := line.As(run2, "").Undo(t.Context()); codeOf(err) != Conflict {
+			if _, err := line.As(run2).Undo(t.Context()); codeOf(err) != Conflict {
 				t.Errorf("undone by another run: %v", err)
 			}
 			if _, err := c.Undo(t.Context()); err != nil {
@@ -178,60 +179,62 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 	}
 }
 
-// TestTakeOver: a run that does not go on can be named, and then loses the member.
-func TestTakeOver(t *testing.T) {
-	t.Parallel()
-	line := lineTo(t, quietHost(t), "test")
-	if _, err := line.As(run1, "").Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		takes string
-		want  Code
-	}{{"", Conflict}, {"recovery-9", Conflict}, {run1, ""}} {
-		_, err := line.As(run2, c.takes).Stop(t.Context())
-		if codeOf(err) != c.want || (err == nil) != (c.want == "") {
-			t.Errorf("takes over %q: %v", c.takes, err)
-		}
-	}
-	if state, err := line.As(run2, "").Member(t.Context()); err != nil || state.Run != run2 {
-		t.Errorf("%+v %v", state, err)
-	}
-	if _, err := line.As(run1, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run2) {
-		t.Errorf("by the one that lost it: %v", err)
-	}
+// decide stores a decision.
+func decide(t *testing.T, line *Remote, run string, epoch uint64) {
+	t.Helper()
+	require.NoError(t, line.As(run).Decide(t.Context(), Decision{Run: run, Epoch: epoch, Data: []byte(`{"a":"<b>"}`)}))
 }
 
-// TestResumeLetsTheMemberGo: a resume is the last that a run does on a host. From then on
-// another run may have it, whether the member was started or is left stopped.
-func TestResumeLetsTheMemberGo(t *testing.T) {
+// TestDecide: only a decision that is newer than all before is stored, over a restart as
+// well; one whose answer was lost may be sent again. From then on only its run acts, and
+// what others decided stays known.
+func TestDecide(t *testing.T) {
 	t.Parallel()
-	line := lineTo(t, quietHost(t), "test")
-	first, second := line.As(run1, ""), line.As(run2, "")
-	holder := func() string {
-		t.Helper()
-		now, err := first.Member(t.Context())
-		require.NoError(t, err)
-		return now.Run
+	cfg := quietHost(t)
+	line := lineTo(t, cfg, "test")
+	if _, err := line.As(run1).Stop(t.Context()); err != nil { // nothing was decided here
+		t.Fatal(err)
 	}
-	if _, err := first.Stop(t.Context()); err != nil || holder() != run1 {
-		t.Fatalf("%q has it, %v", holder(), err)
-	}
-	if _, err := second.Stop(t.Context()); codeOf(err) != Conflict {
-		t.Fatalf("held: %v", err)
-	}
-	for range 2 {
-		if _, err := first.Resume(t.Context()); err != nil || holder() != "" {
-			t.Fatalf("after the resume %q has it, %v", holder(), err)
+	decide(t, line, run1, 3)
+	decide(t, line, run1, 3)
+	line.Close()
+	line = lineTo(t, cfg, "test")
+	decide(t, line, run1, 3)
+	for what, d := range map[string]Decision{
+		"an older one":        {Run: run1, Epoch: 2, Data: []byte(`{"a":"<b>"}`)},
+		"another of this one": {Run: run1, Epoch: 3, Data: []byte(`{"a":"c"}`)},
+		"another run's":       {Run: run2, Epoch: 3, Data: []byte(`{"a":"<b>"}`)},
+	} {
+		if err := line.As(d.Run).Decide(t.Context(), d); codeOf(err) != Outdated || !strings.Contains(err.Error(), "decision 3 of run "+run1) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := second.Stop(t.Context()); err != nil || holder() != run2 {
-		t.Fatalf("%q has it, %v", holder(), err)
+	if err := line.As(run1).Decide(t.Context(), Decision{Run: run2, Epoch: 4, Data: []byte(`1`)}); codeOf(err) != BadRequest {
+		t.Errorf("of another run: %v", err)
 	}
-	// What is not one's own is not let go.
-	if _, err := first.Resume(t.Context()); codeOf(err) != Conflict || holder() != run2 {
-		t.Errorf("%q has it, %v", holder(), err)
+	acts := func(run string, want Code) {
+		t.Helper()
+		for what, act := range map[string]func(*Client) (*Done, error){
+			"stop":    func(c *Client) (*Done, error) { return c.Stop(t.Context()) },
+			"quiesce": func(c *Client) (*Done, error) { return c.Quiesce(t.Context()) },
+			"resume":  func(c *Client) (*Done, error) { return c.Resume(t.Context()) },
+		} {
+			if _, err := act(line.As(run)); codeOf(err) != want || (err == nil) != (want == "") {
+				t.Errorf("%s of %s: %v", what, run, err)
+			}
+		}
 	}
+	acts(run1, "")
+	acts(run2, Conflict)
+	decide(t, line, run2, 4)
+	acts(run2, "")
+	acts(run1, Conflict)
+	m, err := line.As("").Member(t.Context())
+	if err != nil || len(m.Decisions) != 2 || m.Decisions[0].Run != run1 || m.Decisions[1].Run != run2 || m.Decisions[1].Epoch != 4 {
+		t.Errorf("%+v %v", m, err)
+	}
+	decide(t, line, run1, 9) // which is gone on with
+	acts(run1, "")
 }
 
 // TestCopy: the list and the bytes are the directory's, in pieces too; of what was set
@@ -250,7 +253,7 @@ func TestCopy(t *testing.T) {
 	} {
 		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)))
 	}
-	c := lineTo(t, cfg, "test").As(run1, "")
+	c := lineTo(t, cfg, "test").As(run1)
 	check := func(of string) {
 		t.Helper()
 		files, err := c.Files(t.Context(), of)
@@ -306,13 +309,13 @@ func TestCopy(t *testing.T) {
 func TestDirectoriesThatChanged(t *testing.T) {
 	t.Parallel()
 	cfg := quietHost(t)
-	if _, err := lineTo(t, cfg, "test").As(run1, "").SetAside(t.Context()); err != nil {
+	if _, err := lineTo(t, cfg, "test").As(run1).SetAside(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	old := cfg.Member.DataDir
 	changed := *cfg
 	changed.Member.DataDir = quietHost(t).Member.DataDir
-	c := lineTo(t, &changed, "test").As(run1, "")
+	c := lineTo(t, &changed, "test").As(run1)
 	if _, err := c.Undo(t.Context()); codeOf(err) != BadRequest || !strings.Contains(err.Error(), old) {
 		t.Errorf("%v", err)
 	}
@@ -328,7 +331,7 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(changed.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
 		t.Errorf("%q %v", data, err)
 	}
-	if _, err := lineTo(t, cfg, "test").As(run1, "").Undo(t.Context()); err != nil {
+	if _, err := lineTo(t, cfg, "test").As(run1).Undo(t.Context()); err != nil {
 		t.Errorf("with the old one: %v", err)
 	}
 	if data, err := os.ReadFile(filepath.Join(old, "member", "snap", "db")); err != nil || string(data) != "database" {
@@ -344,7 +347,7 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 	line := lineTo(t, cfg, "test")
 	refused := func(run string) {
 		t.Helper()
-		_, err := line.As(run, "").Rebuild(t.Context(), RebuildPlan{}, RebuildSource{})
+		_, err := line.As(run).Rebuild(t.Context(), RebuildPlan{}, RebuildSource{})
 		if codeOf(err) != BadRequest || !strings.Contains(err.Error(), "has not set the old data aside") {
 			t.Errorf("%s: %v", run, err)
 		}
@@ -353,10 +356,7 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(cfg.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
 		t.Errorf("%q %v", data, err)
 	}
-	if _, err := line.As(run1, "").SetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := line.As(run1, "").Resume(t.Context()); err != nil {
+	if _, err := line.As(run1).SetAside(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	refused(run2) // what another one set aside is not its own

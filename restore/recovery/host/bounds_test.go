@@ -54,7 +54,7 @@ func TestDigestIsBounded(t *testing.T) {
 		while echo '{"id":2,"data":"'$data'"}'; do :; done`}})
 	defer host.Close()
 	var got bytes.Buffer
-	err := host.As("run", "").Survey(t.Context(), &got, "")
+	err := host.As("run").Survey(t.Context(), &got, "")
 	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes came") || int64(got.Len()) > summaryLimit {
 		t.Errorf("%d bytes were taken: %v", got.Len(), err)
 	}

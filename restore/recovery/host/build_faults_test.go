@@ -211,7 +211,7 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 // testPeerStalls: a host that sends nothing any more is not waited for.
 func testPeerStalls(t *testing.T, f *faults) {
 	h := f.empty(t)
-	if _, err := f.peer.reader().As(run1, "").Files(t.Context(), Aside); err != nil { // its process runs
+	if _, err := f.peer.reader().As(run1).Files(t.Context(), Aside); err != nil { // its process runs
 		t.Fatal(err)
 	}
 	h.stall = time.Second

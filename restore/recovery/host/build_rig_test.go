@@ -202,11 +202,11 @@ func (h *testHost) operator(run string, owners ...*testHost) *Client {
 			if o.lost == nil {
 				return nil, errors.New("it is away")
 			}
-			return o.reader().As(a.Run, "").Data(ctx, a.DataArguments, w)
+			return o.reader().As(a.Run).Data(ctx, a.DataArguments, w)
 		}
 		return nil, fmt.Errorf("there is no host of member %q", a.Member)
 	}
-	return h.line(fetch).As(run, "")
+	return h.line(fetch).As(run)
 }
 
 func (h *testHost) line(fetch func(context.Context, FetchArguments, io.Writer) (*Sent, error)) *Remote {

@@ -324,12 +324,12 @@ func (t *tail) String() string {
 
 // Client asks a host in the name of a run.
 type Client struct {
-	host           *Remote
-	run, takesOver string
+	host *Remote
+	run  string
 }
 
-// As gives a client for a run. takesOver may be empty: see Header.
-func (h *Remote) As(run, takesOver string) *Client { return &Client{h, run, takesOver} }
+// As gives a client for a run.
+func (h *Remote) As(run string) *Client { return &Client{h, run} }
 
 func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, data io.Writer) error {
 	l, err := c.host.connect(ctx)
@@ -337,7 +337,7 @@ func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, dat
 		return err
 	}
 	member := c.host.options.Member
-	header := Header{Member: member, Run: c.run, TakesOver: c.takesOver, Epoch: l.epoch}
+	header := Header{Member: member, Run: c.run, Epoch: l.epoch}
 	err = l.conn.Call(ctx, header, verb, arguments, answer, data)
 	var refused *RefusedError
 	var notTaken *notTakenError
@@ -354,29 +354,17 @@ func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, dat
 
 // Member asks for the state.
 func (c *Client) Member(ctx context.Context) (*Member, error) {
-	return c.observe(ctx, observeArguments{})
-}
-
-// Built asks for the last rebuild that was not undone, and what it came to; both are
-// nil where the host remembers none.
-func (c *Client) Built(ctx context.Context) (*Built, *Rebuilt, error) {
-	m, err := c.observe(ctx, observeArguments{Built: true})
-	if err != nil || m.Built == nil {
-		return nil, nil, err
-	}
-	var result Rebuilt
-	if err := json.Unmarshal(m.Built.Result, &result); err != nil {
-		return nil, nil, fmt.Errorf("member %s: what run %s built: %w", m.Name, m.Built.Run, err)
-	}
-	return m.Built, &result, nil
-}
-
-func (c *Client) observe(ctx context.Context, a observeArguments) (*Member, error) {
 	var m Member
-	if err := c.call(ctx, verbObserve, a, &m, nil); err != nil {
+	if err := c.call(ctx, verbObserve, nil, &m, nil); err != nil {
 		return nil, err
 	}
 	return &m, nil
+}
+
+// Decide stores a decision of the run.
+func (c *Client) Decide(ctx context.Context, d Decision) error {
+	_, err := c.act(ctx, verbDecide, d)
+	return err
 }
 
 func (c *Client) act(ctx context.Context, verb verb, arguments any) (*Done, error) {

@@ -38,8 +38,7 @@ func (h *host) quiesce(ctx context.Context, a Header, _ *none) (*Done, error) {
 	return &Done{Clients: h.clientStates(ctx, h.Journal.Quiesce())}, nil
 }
 
-// rememberClients gives the clients to the run, with the states of those that are
-// not known yet.
+// rememberClients writes down the states of those clients that are not known yet.
 func (h *host) rememberClients(ctx context.Context, run string) error {
 	known := h.Journal.Quiesce()
 	e := record{Run: run, Step: stepQuiesce}
@@ -53,7 +52,7 @@ func (h *host) rememberClients(ctx context.Context, run string) error {
 		}
 		e.Clients = append(e.Clients, clientRecord{Name: c.Config.Name, Ran: ran})
 	}
-	if known != nil && known.Run == run && len(e.Clients) == 0 {
+	if known != nil && len(e.Clients) == 0 {
 		return nil
 	}
 	return h.Journal.Add(e)
@@ -84,21 +83,16 @@ func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
 	known := h.Journal.Quiesce()
 	switch {
 	case known == nil && len(h.Clients) == 0:
-		return &Done{}, h.release(a.Run)
+		return &Done{}, nil
 	case known == nil:
 		return &Done{
 			Clients:  h.clientStates(ctx, nil),
 			Warnings: []string{"nothing was resumed: the clients of this host are not quiesced, or were resumed before"},
-		}, h.release(a.Run)
+		}, nil
 	}
 	for _, k := range known.Clients {
 		if h.client(k.Name) == nil {
-			return nil, refused(BadRequest, fmt.Errorf("client %s was quiesced by run %s, and is not in the cluster file any more: write it there again", k.Name, known.Run))
-		}
-	}
-	if known.Run != a.Run { // which it takes over from
-		if err := h.Journal.Add(record{Run: a.Run, Step: stepQuiesce}); err != nil {
-			return nil, err
+			return nil, refused(BadRequest, fmt.Errorf("client %s was quiesced, and is not in the cluster file any more: write it there again", k.Name))
 		}
 	}
 	done := &Done{}
@@ -119,19 +113,7 @@ func (h *host) resume(ctx context.Context, a Header, _ *none) (*Done, error) {
 		}
 	}
 	done.Clients = h.clientStates(ctx, h.Journal.Quiesce())
-	if err := h.Journal.Add(record{Run: a.Run, Step: stepResumed}); err != nil {
-		return nil, err
-	}
-	return done, h.release(a.Run)
-}
-
-// release ends the run's hold of a member that it did not start: a resume is the last
-// that a run does on a host.
-func (h *host) release(run string) error {
-	if !h.Journal.Holds(run) {
-		return nil
-	}
-	return h.Journal.Add(record{Run: run, Step: stepReleased})
+	return done, h.Journal.Add(record{Run: a.Run, Step: stepResumed})
 }
 
 func (h *host) resumeOrder() []supervisor.Client {

@@ -12,8 +12,8 @@
 //  4. Each action may be repeated by its run, after whatever ended it: it goes on,
 //     or says what was done. Where the conversation ends in the middle of an action,
 //     that is still done; until then others are refused (Busy).
-//  5. What an older line asked for (Header.Epoch), and what another run asks
-//     for that does not take over, is refused.
+//  5. What an older line asked for (Header.Epoch), and what another run asks for than
+//     that of the newest decision, is refused; so is a decision that is not newer.
 //  6. What writes through the cluster from this host is stopped with proof, and of it
 //     only what ran before is started again.
 //  7. A rebuild reads this host's own set-aside data, what the coordinator fetches of
@@ -24,6 +24,7 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,6 +136,8 @@ func (p *process) dispatch(ctx context.Context, r *incoming) (any, error) {
 		return read(ctx, p, r, (*host).data)
 	case verbRepositories:
 		return read(ctx, p, r, (*host).readable)
+	case verbDecide:
+		return act(ctx, p, r, (*host).decide)
 	case verbStop:
 		return act(ctx, p, r, (*host).stop)
 	case verbStart:
@@ -244,7 +247,7 @@ func act[A any](ctx context.Context, p *process, r *incoming, do func(*host, con
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Journal.Close()) }()
-	if err := h.admit(r.Header); err != nil {
+	if err := h.admit(r.Verb, r.Header); err != nil {
 		return nil, err
 	}
 	// A line that is cut ends nothing half-way: what the next process finds is done, or
@@ -264,8 +267,8 @@ var errBusy = refused(Busy, errors.New("another action is under way on this memb
 type none struct{}
 
 // admit lets an action through that is for this host, of the newest line, and of the
-// run that has the member.
-func (h *host) admit(a Header) error {
+// run of the newest decision. That itself may be stored by any.
+func (h *host) admit(verb verb, a Header) error {
 	if name := h.Config.Member.Name; a.Member != name {
 		return refused(OtherMember, fmt.Errorf("the request is for member %q, and this host has %q", a.Member, name))
 	}
@@ -273,31 +276,31 @@ func (h *host) admit(a Header) error {
 		return refused(BadRequest, err)
 	}
 	if known := h.Journal.Epoch(); a.Epoch < known || a.Epoch == 0 {
-		return refused(Outdated, fmt.Errorf("the request is of epoch %d, and the host has been asked in epoch %d since: another coordinator, or another line of this one, has taken over", a.Epoch, known))
+		return refused(Outdated, fmt.Errorf("the request is of epoch %d, and the host has been asked in epoch %d since: another coordinator, or another line of this one, has gone on", a.Epoch, known))
 	} else if a.Epoch > known {
 		if err := h.Journal.Add(record{Run: a.Run, Step: stepEpoch, Epoch: a.Epoch}); err != nil {
 			return err
 		}
 	}
-	return h.holds(a)
+	if newest := h.Journal.Decided(); newest != nil && newest.Run != a.Run && verb != verbDecide {
+		return refused(Conflict, fmt.Errorf("the newest recovery on this host is run %s: another coordinator has begun it", newest.Run))
+	}
+	return nil
 }
 
-// holds makes sure that no other recovery has the member.
-func (h *host) holds(a Header) error {
-	holder := h.Journal.Run()
-	if holder == "" || holder == a.Run || holder == a.TakesOver {
-		return nil
+// decide stores a decision that is newer than all that are known here. One that came and
+// was not answered may be stored again.
+func (h *host) decide(_ context.Context, a Header, d *Decision) (*Done, error) {
+	if d.Run != a.Run {
+		return nil, refused(BadRequest, fmt.Errorf("a decision of run %q came from run %s", d.Run, a.Run))
 	}
-	err := fmt.Errorf("run %s has the member: go on with that run, or take over from it where it will not go on", holder)
-	return &RefusedError{Refusal: Refusal{Code: Conflict, Error: err.Error(), Holder: holder}, Err: err}
-}
-
-// hold gives the member to a run.
-func (h *host) hold(run string) error {
-	if h.Journal.Holds(run) {
-		return nil
+	if newest := h.Journal.Decided(); newest != nil && d.Epoch <= newest.Epoch {
+		if d.Epoch == newest.Epoch && d.Run == newest.Run && bytes.Equal(d.Data, newest.Data) {
+			return &Done{}, nil
+		}
+		return nil, refused(Outdated, fmt.Errorf("decision %d of run %s is stored here, and this one is %d of run %s: another coordinator has gone on", newest.Epoch, newest.Run, d.Epoch, d.Run))
 	}
-	return h.Journal.Add(record{Run: run, Step: stepHeld})
+	return &Done{}, h.Journal.Add(record{Run: a.Run, Step: stepDecided, Decision: d})
 }
 
 func refused(code Code, err error) error {

@@ -1,15 +1,11 @@
-// The journals are what a recovery remembers: on the machine of the operator the
-// decision and each step (Folder, Run), and on each host what was done to its member
-// (Journal). It promises:
+// The journal is what a recovery remembers on each host: what was decided, and what was
+// done to its member. The coordinator remembers nothing. It promises:
 //
 //  1. An entry is on the disk before Add returns.
 //  2. A journal whose last line was cut off by a crash is read without it, and goes
 //     on. A line that is damaged otherwise, and a journal that cannot be read to its
 //     end, is an error, and the file stays as it is.
-//  3. One process writes a journal or a folder at a time; reading takes no lock.
-//
-// The folder has a sub-folder for each run, 0001-ID and on, which stays when the run
-// is over.
+//  3. One process writes a journal at a time; reading takes no lock.
 
 package host
 
@@ -33,8 +29,7 @@ type step string
 
 // The steps.
 const (
-	stepHeld         step = "held"      // the run has the member from now on
-	stepReleased     step = "released"  // it no longer has it
+	stepDecided      step = "decided"   // Decision is the run's from now on, and the run the newest
 	stepSetAside     step = "set-aside" // begun: Aside says what is moved
 	stepSetAsideDone step = "set-aside-done"
 	stepUndo         step = "undo" // begun, of what Aside says
@@ -49,7 +44,7 @@ const (
 	stepQuiesce step = "quiesce"
 	stepClient  step = "client"
 	stepResumed step = "resume-done"
-	// Asked is the first of an epoch: what is asked of a lower one is refused.
+	// Asked is the first of a line: what is asked on an earlier one is refused.
 	stepEpoch step = "asked"
 )
 
@@ -60,16 +55,11 @@ type record struct {
 	Step  step           `json:"step"`
 	Aside *restore.Aside `json:"aside,omitempty"`
 	Built *builtRecord   `json:"built,omitempty"`
+	// Decision is the newest of its run.
+	Decision *Decision `json:"decision,omitempty"`
 	// Clients are those of Quiescing and ClientAt.
 	Clients []clientRecord `json:"clients,omitempty"`
 	Epoch   uint64         `json:"epoch,omitempty"`
-}
-
-// asideRecord is a set-aside, as far as it got.
-type asideRecord struct {
-	restore.Aside
-	Done    bool
-	Undoing bool
 }
 
 // journal is open until Close. Its methods may be called by several goroutines.
@@ -77,12 +67,12 @@ type journal struct {
 	path string
 	now  func() time.Time
 
-	mu    sync.Mutex
-	file  *os.File
-	run   string        // that has the member
-	aside []asideRecord // not undone, oldest first
-	built []builtRecord // not undone, oldest first
-	taken []builtRecord // undone
+	mu        sync.Mutex
+	file      *os.File
+	decisions []Decision    // the newest of each run, and the newest of all last
+	aside     []SetAside    // not undone, oldest first
+	built     []builtRecord // not undone, oldest first
+	taken     []builtRecord // undone
 
 	quiesce *quiesceRecord // not resumed
 
@@ -142,6 +132,9 @@ func (j *journal) take(line []byte) error {
 	if err := strict(line, &e); err != nil {
 		return err
 	}
+	if e.Step == stepSetAside && e.Aside == nil || e.Step == stepDecided && e.Decision == nil || (e.Step == stepRebuild || e.Step == stepSuperseded) && e.Built == nil {
+		return fmt.Errorf("a step %q does not say of what", e.Step)
+	}
 	j.apply(e)
 	return nil
 }
@@ -149,14 +142,10 @@ func (j *journal) take(line []byte) error {
 func (j *journal) apply(e record) {
 	j.applyClients(e)
 	switch e.Step {
-	case stepHeld:
-		j.run = e.Run
-	case stepReleased:
-		if j.run == e.Run {
-			j.run = ""
-		}
+	case stepDecided:
+		j.decisions = append(slices.DeleteFunc(j.decisions, func(d Decision) bool { return d.Run == e.Decision.Run }), *e.Decision)
 	case stepSetAside:
-		j.aside = append(j.aside, asideRecord{Aside: *e.Aside})
+		j.aside = append(j.aside, SetAside{Aside: *e.Aside})
 	case stepSetAsideDone, stepUndo, stepUndoDone:
 		for i := range j.aside {
 			if a := &j.aside[i]; a.Run == e.Run {
@@ -189,40 +178,38 @@ func (j *journal) Add(e record) error {
 	return nil
 }
 
-// Epoch is the highest that anything was asked in.
+// Epoch is that of the newest line on which anything was asked.
 func (j *journal) Epoch() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.epoch
 }
 
-// Run is the one that has the member, or has quiesced the host's clients; empty
-// where none has.
-func (j *journal) Run() string {
+// Decisions are the newest of each run, and the newest of all last.
+func (j *journal) Decisions() []Decision {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.run == "" && j.quiesce != nil {
-		return j.quiesce.Run
-	}
-	return j.run
+	return slices.Clone(j.decisions)
 }
 
-// Holds reports whether a run has the member itself.
-func (j *journal) Holds(run string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.run == run
+// Decided is the newest decision; nil where there is none.
+func (j *journal) Decided() *Decision {
+	all := j.Decisions()
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[len(all)-1]
 }
 
 // Asides are those that were not undone, oldest first.
-func (j *journal) Asides() []asideRecord {
+func (j *journal) Asides() []SetAside {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]asideRecord(nil), j.aside...)
+	return append([]SetAside(nil), j.aside...)
 }
 
 // Aside is the one of a run; nil where there is none.
-func (j *journal) Aside(run string) *asideRecord {
+func (j *journal) Aside(run string) *SetAside {
 	for _, a := range j.Asides() {
 		if a.Run == run {
 			return &a
@@ -242,14 +229,13 @@ type builtRecord struct {
 	// by then.
 	Result json.RawMessage `json:"result,omitempty"`
 	Done   bool            `json:"-"`
-	At     time.Time       `json:"-"` // when the entry was written
 }
 
 // build keeps one rebuild for each run: a later plan of the run takes the place of
 // an earlier one.
 func (j *journal) build(e record) {
 	b := *e.Built
-	b.Run, b.Done, b.At = e.Run, e.Step == stepSuperseded, e.Time
+	b.Run, b.Done = e.Run, e.Step == stepSuperseded
 	j.built = append(slices.DeleteFunc(j.built, func(o builtRecord) bool { return o.Run == e.Run }), b)
 	if b.Done {
 		j.taken = slices.DeleteFunc(j.taken, func(o builtRecord) bool { return o.Old == b.Old && o.New == b.New })
@@ -269,19 +255,6 @@ func (j *journal) takeBack(run string) {
 // Built is what a run built, or began to; nil where it did not, or it was undone.
 func (j *journal) Built(run string) *builtRecord {
 	return j.find(func(b builtRecord) bool { return b.Run == run })
-}
-
-// Newest is the last rebuild that came to its end and was not undone; nil where there
-// is none.
-func (j *journal) Newest() *builtRecord {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, b := range slices.Backward(j.built) {
-		if b.Done {
-			return &b
-		}
-	}
-	return nil
 }
 
 // Superseding is the rebuild that put another cluster in the place of this one;
@@ -321,11 +294,8 @@ type clientRecord struct {
 	Phase ClientPhase `json:"phase,omitempty"`
 }
 
-// quiesceRecord is that of a run, which has not been resumed.
-type quiesceRecord struct {
-	Run     string
-	Clients []clientRecord
-}
+// quiesceRecord is a quiesce that has not been resumed.
+type quiesceRecord struct{ Clients []clientRecord }
 
 // Client is what is known of one; nil where nothing is.
 func (q *quiesceRecord) Client(name string) *clientRecord {
@@ -344,20 +314,15 @@ func (j *journal) Quiesce() *quiesceRecord {
 	if j.quiesce == nil {
 		return nil
 	}
-	return &quiesceRecord{Run: j.quiesce.Run, Clients: slices.Clone(j.quiesce.Clients)}
+	return &quiesceRecord{slices.Clone(j.quiesce.Clients)}
 }
 
-// applyClients takes up an entry about clients. They are a run's for as long as the
-// member is, and whoever takes one over takes the other as well.
+// applyClients takes up an entry about clients.
 func (j *journal) applyClients(e record) {
 	switch e.Step {
 	case stepQuiesce:
 		if j.quiesce == nil {
 			j.quiesce = &quiesceRecord{}
-		}
-		j.quiesce.Run = e.Run
-		if j.run != "" {
-			j.run = e.Run
 		}
 		j.quiesce.Clients = append(j.quiesce.Clients, e.Clients...)
 	case stepClient:
@@ -368,10 +333,6 @@ func (j *journal) applyClients(e record) {
 			if known := j.quiesce.Client(c.Name); known != nil {
 				known.Phase = c.Phase
 			}
-		}
-	case stepHeld:
-		if j.quiesce != nil {
-			j.quiesce.Run = e.Run
 		}
 	case stepResumed:
 		j.quiesce = nil

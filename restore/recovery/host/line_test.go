@@ -60,7 +60,8 @@ func TestLineDrops(t *testing.T) {
 	hold := holdOpen(t, filepath.Join(cfg.Member.DataDir, "member", "snap", "db"), end)
 	cfg.Member.Command.Stop = []string{script}
 	first := lineTo(t, cfg, "test")
-	old := first.As(run1, "")
+	decide(t, first, run1, 1)
+	old := first.As(run1)
 	ended := make(chan error, 1)
 	go func() { _, err := old.Stop(t.Context()); ended <- err }()
 	for _, err := os.Stat(stopping); err != nil; _, err = os.Stat(stopping) {
@@ -72,10 +73,10 @@ func TestLineDrops(t *testing.T) {
 	}
 	// Another line, while the first one acts: it can look, and has to wait.
 	second := lineTo(t, cfg, "test")
-	if m, err := second.As(run1, "").Member(t.Context()); err != nil || m.Run != run1 {
+	if m, err := second.As(run1).Member(t.Context()); err != nil || len(m.Decisions) != 1 {
 		t.Errorf("looked at while another acts: %+v, %v", m, err)
 	}
-	if _, err := second.As(run1, "").SetAside(t.Context()); codeOf(err) != Busy {
+	if _, err := second.As(run1).SetAside(t.Context()); codeOf(err) != Busy {
 		t.Errorf("while another acts: %v", err)
 	}
 	require.NoError(t, syscall.Kill(-first.PID(), syscall.SIGKILL))
@@ -85,18 +86,18 @@ func TestLineDrops(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	hold()
-	if _, err := second.As(run1, "").Stop(t.Context()); err != nil {
+	if _, err := second.As(run1).Stop(t.Context()); err != nil {
 		t.Errorf("the next one goes on: %v", err)
 	}
-	if _, err := second.As(run2, "").SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
+	if _, err := second.As(run2).SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
 		t.Errorf("another run: %v", err)
 	}
-	third := lineTo(t, cfg, "test").As(run1, "")
+	third := lineTo(t, cfg, "test").As(run1)
 	done, err := third.SetAside(t.Context())
 	if err != nil || done.Aside == nil {
 		t.Fatal(err)
 	}
-	if _, err := second.As(run1, "").Undo(t.Context()); codeOf(err) != Outdated {
+	if _, err := second.As(run1).Undo(t.Context()); codeOf(err) != Outdated {
 		t.Errorf("of an older line: %v", err)
 	}
 	if again, err := third.SetAside(t.Context()); err != nil || again.Aside.Folder != done.Aside.Folder {
@@ -104,17 +105,19 @@ func TestLineDrops(t *testing.T) {
 	}
 	// Cut, not killed: the action is still done.
 	cut := lineTo(t, cfg, "test")
-	if _, err := cut.As(run1, "").Member(t.Context()); err != nil {
+	if _, err := cut.As(run1).Member(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	j, err := readJournal(cfg.StateDir)
 	if err != nil || j.Epoch() < 2 {
 		t.Errorf("epoch %d, %v", j.Epoch(), err)
 	}
-	if _, err := cut.As(run2, run1).Undo(t.Context()); codeOf(err) != NotFound {
-		t.Errorf("taken over, with nothing of its own: %v", err)
+	decide(t, cut, run2, 2)
+	if _, err := cut.As(run2).Undo(t.Context()); codeOf(err) != NotFound {
+		t.Errorf("with nothing of its own: %v", err)
 	}
-	if _, err := cut.As(run1, "").Undo(t.Context()); err != nil {
+	decide(t, cut, run1, 3)
+	if _, err := cut.As(run1).Undo(t.Context()); err != nil {
 		t.Errorf("undone: %v", err)
 	}
 }
@@ -155,7 +158,7 @@ func TestStrange(t *testing.T) {
 		{"then too much", []string{"sh", "-c", `echo '{"requorum":"test"}'; cat "$0"`, big}, "test", true, []string{"a line of more than"}},
 		{"it sends terminal codes", []string{"sh", "-c", `printf '\033[31mred\n' >&2; exit 1`}, "test", false, []string{": [31mred"}},
 	} {
-		_, err := lineTo(t, quietHost(t), c.version, c.command...).As(run1, "").Member(t.Context())
+		_, err := lineTo(t, quietHost(t), c.version, c.command...).As(run1).Member(t.Context())
 		var line *LineError
 		if !errors.As(err, &line) || line.Answered != c.answered || len(err.Error()) > 4096 {
 			t.Errorf("%s: answered %t: %v", c.name, line != nil && line.Answered, err)
@@ -208,7 +211,7 @@ func TestNothingSecretInArguments(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "environment")
 	cfg.Member.Command.Status = []string{"/bin/sh", "-c", `env >"$0"; exit 3`, seen}
 	l := lineTo(t, cfg, "test")
-	m, err := l.As(run1, "").Member(t.Context())
+	m, err := l.As(run1).Member(t.Context())
 	require.NoError(t, err)
 	if text := strings.Join(m.Faults, "\n"); !strings.Contains(text, "identity-files") || strings.Contains(text, "SECRETKEY") {
 		t.Errorf("a key that is none: %q", text)
@@ -270,7 +273,7 @@ func TestLinkedFolder(t *testing.T) {
 		os.RemoveAll(filepath.Join(cfg.Member.DataDir, "member")), os.Symlink(secret, filepath.Join(cfg.Member.DataDir, "member"))); err != nil {
 		t.Fatal(err)
 	}
-	c := lineTo(t, cfg, "test").As(run1, "")
+	c := lineTo(t, cfg, "test").As(run1)
 	var got bytes.Buffer
 	if err := copyOf(t, c, &got, Current, "member/shadow", 0, 4); err == nil || got.Len() > 0 {
 		t.Errorf("a file of another folder was sent: %q, %v", got.String(), err)

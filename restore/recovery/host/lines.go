@@ -76,6 +76,22 @@ func appendLine(f file, v any) error {
 	return nil
 }
 
+// ErrBusy says that another process has a file's lock.
+var ErrBusy = errors.New("another recovery of this cluster is at work")
+
+// Lock locks a file, which is only read, until the caller closes it: for another process
+// the error is ErrBusy.
+func Lock(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := takeLock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
 func strict(line []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

@@ -33,7 +33,7 @@ func (b *bad) Read(p []byte) (int, error) {
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	j := openHost(t, dir)
-	addHost(t, j, record{Run: "run-1", Step: stepHeld})
+	addHost(t, j, record{Run: "run-1", Step: stepDecided, Decision: &Decision{Run: "run-1", Epoch: 1, Data: []byte("1")}})
 	addHost(t, j, record{Run: "run-1", Step: stepSetAside, Aside: &restore.Aside{Run: "run-1", Folder: "/x"}})
 	j.Close()
 	path := filepath.Join(dir, "journal.jsonl")

@@ -11,11 +11,8 @@ import (
 	"github.com/requorum/requorum/restore/recovery/supervisor"
 )
 
-// stop stops the member, and gives it to the run.
-func (h *host) stop(ctx context.Context, a Header, _ *none) (*Done, error) {
-	if err := h.hold(a.Run); err != nil {
-		return nil, err
-	}
+// stop stops the member.
+func (h *host) stop(ctx context.Context, _ Header, _ *none) (*Done, error) {
 	ctx, cancel := withTimeout(ctx, "stop", time.Duration(h.Config.Member.StopTimeout))
 	defer cancel()
 	proof, err := h.Controller.Stop(ctx)
@@ -25,8 +22,8 @@ func (h *host) stop(ctx context.Context, a Header, _ *none) (*Done, error) {
 	return &Done{Stopped: proof}, nil
 }
 
-// start starts the member, after which the run no longer has it.
-func (h *host) start(ctx context.Context, a Header, _ *none) (*Done, error) {
+// start starts the member.
+func (h *host) start(ctx context.Context, _ Header, _ *none) (*Done, error) {
 	m := h.Config.Member
 	if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
 		return nil, err
@@ -37,15 +34,7 @@ func (h *host) start(ctx context.Context, a Header, _ *none) (*Done, error) {
 	}
 	ctx, cancel := withTimeout(ctx, "start", time.Duration(m.StartTimeout))
 	defer cancel()
-	if err := h.Controller.Start(ctx); err != nil {
-		return nil, err
-	}
-	if holder := h.Journal.Run(); holder != "" {
-		if err := h.Journal.Add(record{Run: holder, Step: stepReleased}); err != nil {
-			return nil, err
-		}
-	}
-	return &Done{Warnings: warnings}, nil
+	return &Done{Warnings: warnings}, h.Controller.Start(ctx)
 }
 
 func withTimeout(ctx context.Context, what string, d time.Duration) (context.Context, context.CancelFunc) {
@@ -53,17 +42,17 @@ func withTimeout(ctx context.Context, what string, d time.Duration) (context.Con
 }
 
 // writable proves that the member is stopped, and that its directories may be
-// written to. The run has the member from then on.
-func (h *host) writable(ctx context.Context, run string) error {
+// written to.
+func (h *host) writable(ctx context.Context) error {
 	if _, err := h.Controller.Stopped(ctx); err != nil {
 		return fmt.Errorf("%w: stop it first", err)
 	}
-	return h.hold(run)
+	return nil
 }
 
 // setAside sets the member's data aside: once for a run.
 func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
-	if err := h.writable(ctx, a.Run); err != nil {
+	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
 	known := h.Journal.Aside(a.Run)
@@ -78,7 +67,7 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 		if err := h.Journal.Add(record{Run: a.Run, Step: stepSetAside, Aside: plan}); err != nil {
 			return nil, err
 		}
-		known = &asideRecord{Aside: *plan}
+		known = &SetAside{Aside: *plan}
 	case known.Undoing:
 		return nil, refused(BadRequest, errors.New("what this run set aside is being put back: finish the undo first"))
 	case known.Done:
@@ -108,7 +97,7 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
 	}
-	if err := h.writable(ctx, a.Run); err != nil {
+	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
 	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndo}); err != nil {
@@ -126,7 +115,7 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 
 // sameDirectories refuses to work outside the configured directories on the word
 // of a journal from before they were changed.
-func (h *host) sameDirectories(a *asideRecord) error {
+func (h *host) sameDirectories(a *SetAside) error {
 	m := h.Config.Member
 	if a.DataDir != m.DataDir || a.WALDir != m.WALDir {
 		return refused(BadRequest, fmt.Errorf("run %s set aside what lay in %s, and the cluster file says %s by now: write the old one there to go on", a.Run, a.DataDir, m.DataDir))
@@ -135,17 +124,11 @@ func (h *host) sameDirectories(a *asideRecord) error {
 }
 
 // observe says how the member is.
-func (h *host) observe(ctx context.Context, a *observeArguments, _ io.Writer) (any, error) {
+func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
 	m := h.Config.Member
-	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Run: h.Journal.Run(),
+	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Decisions: h.Journal.Decisions(), Aside: h.Journal.Asides(),
 		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
-	quiesced := h.Journal.Quiesce()
-	if answer.Clients = h.clientStates(ctx, quiesced); quiesced != nil {
-		answer.Quiesced = quiesced.Run
-	}
-	for _, a := range h.Journal.Asides() {
-		answer.Aside = append(answer.Aside, a.Aside)
-	}
+	answer.Clients = h.clientStates(ctx, h.Journal.Quiesce())
 	if id, err := h.cluster(); err == nil { // there may be nothing as yet, or what another writes
 		answer.Cluster = id.String()
 	}
@@ -153,8 +136,10 @@ func (h *host) observe(ctx context.Context, a *observeArguments, _ io.Writer) (a
 	if answer.Stopped, err = h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
 	}
-	if b := h.Journal.Newest(); b != nil && a.Built {
-		answer.Built = &Built{Run: b.Run, Old: b.Old, New: b.New, Ago: max(0, time.Since(b.At)), Result: b.Result}
+	if d := h.Journal.Decided(); d != nil {
+		if b := h.Journal.Built(d.Run); b != nil && b.Done {
+			answer.Built = b.Plan
+		}
 	}
 	answer.Faults = h.faults(ctx)
 	return answer, nil

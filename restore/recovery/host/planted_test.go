@@ -238,7 +238,7 @@ func TestStateFolderOfAnother(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "var")
 		cfg.StateDir = filepath.Join(folder, below)
 		require.NoError(t, errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "journal.jsonl")), os.Chown(folder, etcdUser, etcdUser)))
-		if _, err := lineTo(t, cfg, "test").As(run1, "").Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "state-dir: other users of this machine") {
+		if _, err := lineTo(t, cfg, "test").As(run1).Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "state-dir: other users of this machine") {
 			t.Errorf("%q: %v", below, err)
 		}
 		if data, err := os.ReadFile(secret); err != nil || string(data) != "one line of root's" {

@@ -46,6 +46,7 @@ const (
 	verbSurvey       verb = "survey"
 	verbData         verb = "data"
 	verbRepositories verb = "repositories"
+	verbDecide       verb = "decide"
 	verbStop         verb = "stop"
 	verbStart        verb = "start"
 	verbSetAside     verb = "set-aside"
@@ -59,12 +60,9 @@ const (
 // Header stands in each request that changes something.
 type Header struct {
 	Member string `json:"member,omitempty"` // that is meant
-	// Run is the recovery that the action belongs to, as its journal names it.
-	// While a run has the member, others are refused.
+	// Run is the recovery that the action belongs to. Where a decision is stored on the
+	// host, only the run of the newest one acts there.
 	Run string `json:"run,omitempty"`
-	// TakesOver names the run that has the member, where this one is to have it
-	// instead.
-	TakesOver string `json:"takes_over,omitempty"`
 	// Epoch is one more than the highest that the host knew when the conversation
 	// began. The host refuses a lower one than it knows: what was sent on a line that
 	// was cut, and arrives once there is another one, counts for nothing.
@@ -76,10 +74,15 @@ type configured struct {
 	Epoch uint64 `json:"epoch"` // the highest that the host knows
 }
 
-// observeArguments are those of Observe.
-type observeArguments struct {
-	// Built asks for the last rebuild.
-	Built bool `json:"built,omitempty"`
+// Decision is what a coordinator decided, and how far it is with it: only coordinators
+// read its Data. It counts once all hosts that take part have stored it. They do that
+// only where its Epoch is higher than that of the newest that they hold: so who goes on
+// with a run, from whatever machine, stores it first, and who did so until then is
+// refused from then on.
+type Decision struct {
+	Run   string          `json:"run"`
+	Epoch uint64          `json:"epoch"`
+	Data  json.RawMessage `json:"data"`
 }
 
 // rebuildArguments are those of Rebuild.
@@ -104,23 +107,28 @@ type Member struct {
 	// StopTimeout and StartTimeout are what Stop and Start may take at most.
 	StopTimeout  time.Duration `json:"stop_timeout_ns"`
 	StartTimeout time.Duration `json:"start_timeout_ns"`
-	// Run has the member now.
-	Run string `json:"run,omitempty"`
+	// Decisions are the newest of each run, and the newest of all last.
+	Decisions []Decision `json:"decisions,omitempty"`
 	// Cluster is the ID of the one whose log lies in the directories; empty where
 	// there is none that can be read.
 	Cluster string `json:"cluster_id,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
-	Aside []restore.Aside `json:"aside,omitempty"`
-	// Built is the last rebuild that was not undone, where that is asked for; nil where
-	// there is none.
-	Built *Built `json:"built,omitempty"`
+	Aside []SetAside `json:"aside,omitempty"`
+	// Built is the plan by which the run of the newest decision has built the member;
+	// empty where it has not.
+	Built string `json:"built,omitempty"`
 	// Clients are the configured ones, in the order in which Quiesce stops them.
 	Clients []ClientState `json:"clients,omitempty"`
-	// Quiesced is the run that stopped clients, or began to, and has not resumed them.
-	Quiesced string `json:"quiesced,omitempty"`
 	// Faults say what on the host a recovery would fail for, such as a program that is
 	// not there.
 	Faults []string `json:"faults,omitempty"`
+}
+
+// SetAside is a set-aside, as far as it got.
+type SetAside struct {
+	restore.Aside
+	Done    bool `json:"done,omitempty"`
+	Undoing bool `json:"undoing,omitempty"`
 }
 
 // Done is the answer of an action.
@@ -148,8 +156,8 @@ const (
 	NotFound    Code = "not-found"    // there is no such thing
 	BadRequest  Code = "bad-request"  // it cannot be read, or names what it must not
 	OtherMember Code = "other-member" // it is for another member
-	Outdated    Code = "outdated"     // the epoch is lower than one that the host knows
-	Conflict    Code = "held"         // another run has the member
+	Outdated    Code = "outdated"     // it comes on an old line, or there is a newer decision
+	Conflict    Code = "conflict"     // the newest decision is another run's
 	Busy        Code = "busy"         // another action is under way
 	Running     Code = "running"      // the member has to be stopped for this
 	Unstartable Code = "unstartable"  // there is no data that the member could start from
@@ -160,8 +168,6 @@ const (
 type Refusal struct {
 	Code  Code   `json:"code"`
 	Error string `json:"error"`
-	// Holder is the run that has the member, with Held.
-	Holder string `json:"holder,omitempty"`
 }
 
 // RefusedError is a Refusal as an error. Err is nil where it has come over the line.
@@ -293,17 +299,6 @@ type Rebuilt struct {
 	Image *serve.Expected `json:"image,omitempty"`
 	// Earlier says that an earlier request of the same run had built it.
 	Earlier bool `json:"earlier,omitempty"`
-}
-
-// Built is a rebuild that a host remembers: which run did it, and what it came to.
-type Built struct {
-	Run string      `json:"run"`
-	Old snapshot.ID `json:"old_cluster_id"`
-	New snapshot.ID `json:"new_cluster_id"`
-	// Ago is how long ago it came to its end, by the host's clock.
-	Ago time.Duration `json:"ago_ns"`
-	// Result is a Rebuilt, as it was answered then.
-	Result json.RawMessage `json:"result"`
 }
 
 // Brought is one owner's data that a rebuild read.

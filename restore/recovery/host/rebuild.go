@@ -56,7 +56,7 @@ type rebuilding struct {
 
 // rebuild builds the member as the plan says.
 func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (_ *Done, err error) {
-	if err := h.writable(ctx, a.Run); err != nil {
+	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
 	known := h.Journal.Aside(a.Run)

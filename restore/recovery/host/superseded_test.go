@@ -48,7 +48,7 @@ func TestSupersededOverTheLine(t *testing.T) {
 	require.NoError(t, err)
 	cfg.Repositories = []string{folder}
 	for range 2 {
-		_, err := lineTo(t, cfg, "test").As(run1, "").Start(t.Context())
+		_, err := lineTo(t, cfg, "test").As(run1).Start(t.Context())
 		if codeOf(err) != Unstartable || !strings.Contains(err.Error(), old.String()+" was superseded by "+newer.String()) {
 			t.Errorf("%v", err)
 		}
@@ -58,7 +58,7 @@ func TestSupersededOverTheLine(t *testing.T) {
 	}
 	away := *cfg
 	away.Repositories = []string{filepath.Join(t.TempDir(), "none")}
-	if _, err := lineTo(t, &away, "test").As(run1, "").Start(t.Context()); codeOf(err) != Failed {
+	if _, err := lineTo(t, &away, "test").As(run1).Start(t.Context()); codeOf(err) != Failed {
 		t.Errorf("its command fails: %v", err)
 	}
 	if _, err := os.Stat(started); err != nil {

@@ -17,7 +17,7 @@ func TestSurvey(t *testing.T) {
 	t.Parallel()
 	cfg, etcd := etcdHost(t, "3.6")
 	line := lineTo(t, cfg, "test")
-	c := line.As(run1, "")
+	c := line.As(run1)
 	var out bytes.Buffer
 	survey := func(run string) (int, error) {
 		out.Reset()

@@ -1,0 +1,253 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/restore/recovery/host"
+)
+
+// TestContinuedElsewhere: the machine where a recovery was begun is lost, again and again,
+// wherever it had got to, and one on another machine that has the cluster file goes on
+// with it by the same command, without asking again, to the same end. Nothing is built or
+// proved twice, and clients run again. A lease that ended meanwhile is no fault. An undo
+// from one more machine takes all of it back.
+func TestContinuedElsewhere(t *testing.T) {
+	t.Parallel()
+	url := "file://" + filepath.Join(t.TempDir(), "repo")
+	s := newSite(t, "3.6", 3, url)
+	want := s.fill(t, "a", 20)
+	old := s.clusterID(t, s.hosts[0])
+	key, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	s.backup(t, url, key.Recipient())
+	s.config.Recipients = []string{key.Recipient().String()}
+	for _, h := range s.hosts {
+		h.quickClient(t)
+	}
+	lease := s.lease(t, 8) // longer than it takes from here to the next line
+	s.killAll()
+	e := &heard{t: t}
+	for i, at := range []struct {
+		phase Phase
+		host  string
+	}{{PhaseQuiesce, "m1"}, {PhaseSetAside, "m2"}, {PhaseRebuild, "m3"}, {PhaseProve, ""}, {PhaseResume, "m2"}} {
+		s.endAt(t, e, fmt.Sprint("lost", i), at.phase, at.host)
+		if at.phase == PhaseProve {
+			s.waitReady(t, s.hosts...)
+			s.waitEnded(t, lease)
+		}
+	}
+	p, err := Preflight(t.Context(), s.onMachine(t, nil, "looks"))
+	if err != nil || p.Reached != PhaseResume || len(p.Blockers) > 0 {
+		t.Errorf("a dry run: %v, %s", err, shown(p))
+	}
+	r, err := Run(t.Context(), s.onMachine(t, e, "last"))
+	require.NoError(t, err)
+	if !r.Proven || !r.Continued || len(r.Members) != 3 || len(r.Incomplete) > 0 || len(r.Lineage) != 1 || len(r.Lineage[0].Superseded) == 0 || len(r.Snapshots) != 1 || len(e.questions) != 1 {
+		t.Errorf("asked %d times, %s", len(e.questions), shown(r))
+	}
+	for _, h := range r.Hosts {
+		if h.Aside == nil || len(h.Aside.Paths()) == 0 || !strings.Contains(strings.Join(r.Next, "\n"), h.Member+": the old data is in "+h.Aside.Folder) {
+			t.Errorf("where the old data of %s is: %+v, %q", h.Member, h.Aside, r.Next)
+		}
+	}
+	// What a host had done when the machine was lost was not said there.
+	for step, least := range map[string]int{"survey m1": 1, "set-aside m1": 0, "rebuild m1": 0, "prove ": 1} {
+		if n := strings.Count(strings.Join(e.steps, "\n")+"\n", step+"\n"); n > 1 || n < least {
+			t.Errorf("%q was done %d times", step, n)
+		}
+	}
+	if said := strings.Join(r.Proof.Proved, ", "); !strings.Contains(said, "the lease of what was rebuilt is there, or ended since") {
+		t.Errorf("no lease was looked for: %s", said)
+	}
+	s.check(t, want, s.hosts...)
+	s.clientsRun(t)
+	if _, err := Undo(t.Context(), s.onMachine(t, e, "undoes")); err != nil {
+		t.Fatal(err)
+	}
+	s.waitReady(t, s.hosts...)
+	s.check(t, want, s.hosts...)
+	s.clientsRun(t)
+	if now := s.clusterID(t, s.hosts[1]); now != old {
+		t.Errorf("cluster %x after the undo, was %x", now, old)
+	}
+	if _, err := Undo(t.Context(), s.request(e)); !errors.Is(err, ErrNothingToUndo) {
+		t.Errorf("undone twice: %v", err)
+	}
+}
+
+func (s *site) clientsRun(t *testing.T) {
+	t.Helper()
+	for _, h := range s.hosts {
+		if !h.clientRuns() {
+			t.Errorf("the client of %s does not run", h.name)
+		}
+	}
+}
+
+// lease grants one, with a key under it, and waitEnded waits for its end.
+func (s *site) lease(t *testing.T, seconds int64) clientv3.LeaseID {
+	t.Helper()
+	c := s.client(t, s.hosts...)
+	l, err := c.Grant(t.Context(), seconds)
+	if err == nil {
+		_, err = c.Put(t.Context(), "leased", "", clientv3.WithLease(l.ID))
+	}
+	require.NoError(t, err)
+	return l.ID
+}
+
+func (s *site) waitEnded(t *testing.T, id clientv3.LeaseID) {
+	t.Helper()
+	c := s.client(t, s.hosts...)
+	for {
+		l, err := c.TimeToLive(t.Context(), id)
+		require.NoError(t, err)
+		if l.TTL < 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// refusedAs fails the test where an error is not a host's that has heard of another
+// coordinator since.
+func refusedAs(t *testing.T, err error, phase Phase) {
+	t.Helper()
+	var failed *HostsError
+	if !errors.As(err, &failed) || failed.Phase != phase || !isRefusal(err, host.Outdated) || !strings.Contains(err.Error(), "has gone on") {
+		t.Errorf("it went on at %s, or failed otherwise: %v", phase, err)
+	}
+}
+
+// TestTwoCoordinators: a coordinator that was not lost is refused by the hosts from where
+// another one goes on, in the middle and at the question, and does no harm.
+func TestTwoCoordinators(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	for _, h := range s.hosts {
+		h.quickClient(t)
+	}
+	s.killAll()
+	first, other := &heard{t: t}, &heard{t: t}
+	// While it asks, another one decides, and is ended before it did anything.
+	first.answer = func(Question) (bool, error) {
+		s.endAt(t, other, "other", PhaseQuiesce, "m1")
+		return true, nil
+	}
+	_, err := Run(t.Context(), s.request(first))
+	refusedAs(t, err, PhaseDecide)
+	s.untouchedData(t)
+	// While it is about to build, another one comes to the end of the same run.
+	first.answer = nil
+	var r *Report
+	first.begun = func(p Phase, name string) {
+		if p == PhaseRebuild && name == "m1" && r == nil {
+			if r, err = Run(t.Context(), s.onMachine(t, other, "other")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, refused := Run(t.Context(), s.request(first))
+	refusedAs(t, refused, PhaseRebuild)
+	if r == nil || !r.Proven || !r.Continued || len(first.questions) != 1 || len(other.questions) != 1 {
+		t.Errorf("asked %d and %d times, %s", len(first.questions), len(other.questions), shown(r))
+	}
+	s.check(t, want, s.hosts...)
+	s.clientsRun(t)
+	var serves *QuorumError
+	if _, err := Run(t.Context(), s.request(first)); !errors.As(err, &serves) {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// TestServesAgain: a recovery was ended before anything was set aside, and the old cluster
+// serves again: what was stopped is started, and nothing else is done. All hosts have to
+// say that it got no further.
+func TestServesAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestContinuedElsewhere is ended later; this takes a cluster more")
+	}
+	t.Parallel()
+	s := newSite(t, "3.6", 3)
+	want := s.fill(t, "a", 20)
+	for _, h := range s.hosts {
+		h.quickClient(t)
+	}
+	s.killAll()
+	e := &heard{t: t}
+	s.endAt(t, e, "lost", PhaseFence, "m1")
+	for _, h := range s.hosts { // a stop that is under way would end what is started now
+		s.asRun(t, h, func(d *coordinator, at *participant) error { _, err := at.client.Stop(t.Context()); return err })
+		h.run(t)
+	}
+	s.waitReady(t, s.hosts...)
+	req := s.onMachine(t, e, "other")
+	s.hosts[2].end() // there the run may have got further
+	var away *HostsError
+	if _, err := Run(t.Context(), req); !errors.As(err, &away) || len(e.questions) > 1 || away.Errs["m3"] == nil {
+		t.Fatalf("with a host away: %v, asked %s", err, shown(e.questions))
+	}
+	s.hosts[2].control(t)
+	e.answer = func(Question) (bool, error) { // another coordinator goes on
+		s.hosts[0].kill()
+		s.asRun(t, s.hosts[0], func(d *coordinator, at *participant) error { _, err := at.client.SetAside(t.Context()); return err })
+		return true, nil
+	}
+	if _, err := Run(t.Context(), req); err == nil || !strings.Contains(err.Error(), "gone on meanwhile") || e.did(string(PhaseUndoResume)+" m3") {
+		t.Errorf("it had gone on meanwhile: %v", err)
+	}
+	s.asRun(t, s.hosts[0], func(d *coordinator, at *participant) error { _, err := at.client.Undo(t.Context()); return err })
+	s.hosts[0].run(t)
+	s.waitReady(t, s.hosts...)
+	e.answer, e.questions = nil, nil
+	if p, err := Preflight(t.Context(), s.onMachine(t, nil, "looks")); err != nil || !strings.Contains(strings.Join(p.Warnings, " "), "is given up") {
+		t.Errorf("a dry run: %v, %s", err, shown(p))
+	}
+	r, err := Run(t.Context(), req)
+	require.NoError(t, err)
+	if !r.GivenUp || len(r.Hosts) != 3 || len(e.questions) != 1 {
+		t.Errorf("%s, it did %v", shown(r), e.steps)
+	}
+	s.untouchedData(t)
+	s.check(t, want, s.hosts...)
+	s.clientsRun(t)
+}
+
+// asRun does something on a host in the name of the run under way, once nothing is under
+// way there that its coordinator had begun.
+func (s *site) asRun(t *testing.T, h *testHost, do func(*coordinator, *participant) error) {
+	t.Helper()
+	d, err := newCoordinator(s.onMachine(t, nil, "asks"), false)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.close()) }()
+	require.NoError(t, d.states(t.Context()))
+	require.NoError(t, d.found())
+	d.setRun(d.newest().Run, d.newest())
+	at := d.host(h.name)
+	if _, err := act(t.Context(), d, PhaseResume, at, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(d, at) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// untouchedData fails the test where a host's data was set aside.
+func (s *site) untouchedData(t *testing.T) {
+	t.Helper()
+	for _, h := range s.hosts {
+		if entries, err := os.ReadDir(h.dataDir()); err != nil || len(entries) != 1 {
+			t.Errorf("%s: %v, %v", h.name, entries, err)
+		}
+	}
+}
