@@ -126,12 +126,9 @@ func (h *host) sameDirectories(a *SetAside) error {
 // observe says how the member is.
 func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
 	m := h.Config.Member
-	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, WALDir: m.WALDir, Decisions: h.Journal.Decisions(), Aside: h.Journal.Asides(),
+	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, Decisions: h.Journal.Decisions(), Aside: h.Journal.Asides(),
 		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
 	answer.Clients = h.clientStates(ctx, h.Journal.Quiesce())
-	if id, err := h.cluster(); err == nil { // there may be nothing as yet, or what another writes
-		answer.Cluster = id.String()
-	}
 	var err error
 	if answer.Stopped, err = h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)

@@ -96,7 +96,6 @@ type Member struct {
 	Name    string          `json:"name"`
 	Kind    supervisor.Kind `json:"kind"`
 	DataDir string          `json:"data_dir"`
-	WALDir  string          `json:"wal_dir,omitempty"`
 	// Stopped is the proof that the member does not run; where there is none,
 	// NotStopped says why.
 	Stopped    *supervisor.Proof `json:"stopped,omitempty"`
@@ -109,9 +108,6 @@ type Member struct {
 	StartTimeout time.Duration `json:"start_timeout_ns"`
 	// Decisions are the newest of each run, and the newest of all last.
 	Decisions []Decision `json:"decisions,omitempty"`
-	// Cluster is the ID of the one whose log lies in the directories; empty where
-	// there is none that can be read.
-	Cluster string `json:"cluster_id,omitempty"`
 	// Aside are the set-asides that were not undone, oldest first.
 	Aside []SetAside `json:"aside,omitempty"`
 	// Built is the plan by which the run of the newest decision has built the member;
