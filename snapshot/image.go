@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -83,6 +84,9 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
+	if errors.Is(e.Err, repository.ErrForeign) {
+		return e.Err.Error() // it names the object, and is no damage
+	}
 	if e.Offset < 0 {
 		return fmt.Sprintf("%s is damaged: %v", e.Object, e.Err)
 	}

@@ -197,8 +197,13 @@ func (a *attack) everything(t *testing.T) {
 		a.repo.OpenTimeline(ctx, repository.Timeline{ID: repository.TimelineID{ClusterID: a.timeline.ClusterID, N: a.timeline.N + 1}, Created: now, Reason: "forged", Parent: &repository.Branch{Timeline: a.timeline, RaftIndex: 1}}),
 		a.repo.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: a.timeline, Index: 1 << 40, Reason: "forged", Created: now}),
 	))
-	for minute := range 5 { // the next slots are done
-		slot := now.UTC().Truncate(time.Minute).Add(time.Duration(minute+1) * time.Minute).Format("20060102T150405Z")
+	soon := time.Now()      // the commands above took a while
+	for minute := range 5 { // the next slots are done, and the names of their backups taken
+		slot := repository.SlotName(soon.Truncate(time.Minute).Add(time.Duration(minute+1) * time.Minute))
+		id, err := repository.SlotBackupID("full", slot)
+		require.NoError(t, err)
+		_, err = sinks.Put(ctx, a.repo.Sink(), repository.ManifestName(a.timeline, id), []byte("forged"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		for _, job := range []string{"full", "prune"} {
 			require.NoError(t, a.repo.WriteJobResult(ctx, repository.JobResult{Job: job, Slot: slot, Attempt: 1, Holder: "x", Started: now, Finished: now, OK: true}))
 		}

@@ -132,6 +132,10 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 			to.find(KindBackup, "an older one, with the log after it, may do", "backup %s cannot be used: %v", d.ID, d.Err)
 		}
 	}
+	foreign := slices.DeleteFunc(slices.Clone(catalog.Foreign), func(d snapshot.DamagedBackup) bool { return d.Timeline != to.Timeline })
+	if n := len(foreign); n > 0 {
+		to.find(KindForeign, "'requorum list' shows all of them", "%s passed over, the first because %v", counted(uint64(n), "backup is", "backups are"), foreign[0].Err)
+	}
 }
 
 // see keeps the furthest observation.
