@@ -229,8 +229,13 @@ type Preview struct {
 	Known Facts
 }
 
-func (p Preview) Name() string                         { return p.Title }
-func (p Preview) Size() int64                          { return p.Bytes }
+// Name is its title.
+func (p Preview) Name() string { return p.Title }
+
+// Size is about what it will have.
+func (p Preview) Size() int64 { return p.Bytes }
+
+// Facts are those that are known.
 func (p Preview) Facts(context.Context) (Facts, error) { return p.Known, nil }
 
 // HasHash leaves it to the rebuilt image to say that something has none.
