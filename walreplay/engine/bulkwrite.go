@@ -117,7 +117,7 @@ func (b *Bulk) writeOthers() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	to, err := bolt.Open(b.out, 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true, NoFreelistSync: false})
+	to, err := bolt.Open(b.out, 0o600, &bolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true})
 	if err != nil {
 		return err
 	}
