@@ -1,12 +1,9 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"net"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/requorum/requorum/store/client"
@@ -21,26 +18,21 @@ const (
 	portsOfOne = 400
 )
 
-// ownPorts holds the lock of this process's ports until it ends.
+// ownPorts are this process's until it ends: it listens on the first one of them, which keeps
+// others away whatever their folder for temporary files is.
 var ownPorts = sync.OnceValues(func() (*client.PortRange, error) {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("requorum-test-ports-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
+	var err error
 	for i := range processes {
-		fd, err := syscall.Open(filepath.Join(dir, fmt.Sprint(i)), syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err == nil { // it stays open
-			return client.NewPortRange(lowestPort+i*portsOfOne, lowestPort+(i+1)*portsOfOne), nil
-		}
-		if err := syscall.Close(fd); err != nil {
-			return nil, err
+		first := lowestPort + i*portsOfOne
+		if held, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
+			return client.NewPortRange(first+1, first+portsOfOne), nil
 		}
 	}
-	return nil, errors.New("more processes of tests run than there are ports for: " + dir)
+	return nil, fmt.Errorf("more processes of tests run than there are ports for: %w", err)
 })
+
+// held is the listener that nobody calls.
+var held net.Listener
 
 // inUse are the ports of tests that have not ended. Nobody listens there between a kill
 // and the restart after it, or before a cluster that is restored is started.
