@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks"
@@ -124,14 +122,12 @@ func TestMemberFile(t *testing.T) {
 		s := newDisk(t)
 		done := make(chan error, 1)
 		result, err := snapshot.Take(t.Context(), l.request(one, s, func() {
-			before := len(readLog(t, l, 0))
+			await := l.AwaitLog(t, 0, `"defragmenting"`)
 			go func() {
 				_, err := l.kv.Defragment(context.Background(), l.Member(0).ClientURL)
 				done <- err
 			}()
-			for !strings.Contains(readLog(t, l, 0)[before:], `"defragmenting"`) {
-				time.Sleep(5 * time.Millisecond)
-			}
+			await(nil)
 		}))
 		require.NoError(t, err)
 		require.Empty(t, result.Streamed)
@@ -188,12 +184,6 @@ func TestMemberFile(t *testing.T) {
 		require.Error(t, err)
 		require.Zero(t, snapshotObjects(t, s))
 	})
-}
-
-func readLog(t *testing.T, l *local, i int) string {
-	data, err := os.ReadFile(l.Member(i).Log)
-	require.NoError(t, err)
-	return string(data)
 }
 
 // A small database is streamed; and the file of a member of another cluster is not read,
@@ -254,21 +244,21 @@ func TestMemberFileAmongFaults(t *testing.T) {
 			read, streamed, refused, compared := 0, 0, 0, 0
 			rounds := storetest.Amount(4, 12, 180)
 			for n := range rounds {
-				i := rng.IntN(3)
-				l.compact(t.Context(), func(err error) { t.Log(err) }) // so that the databases do not grow
+				i, fault := rng.IntN(3), storetest.Fault(n)%storetest.Faults
+				l.Compact(t, l.kv, 20) // so that the databases do not grow
 				of, s := l.member(t, i), newDisk(t)
 				result, err := snapshot.Take(t.Context(), l.request(of, s, func() {
 					if 3*n >= 2*rounds {
-						l.fault(t, n%6, i, versions)
+						l.Inject(t, l.kv, fault, i, versions)
 					} else {
-						l.fault(t, n%6, i, nil)
+						l.Inject(t, l.kv, fault, i, nil)
 					}
 				}))
-				if n%6 == killed { // it was, where its file was read
+				if fault == storetest.Killed { // it was, where its file was read
 					if result != nil && result.Streamed == "" {
 						t.Fatal("a member was killed while its file was read, and nobody saw it")
 					}
-					l.revive(t, i)
+					l.Revive(t, i)
 				}
 				if err != nil {
 					refused++
@@ -315,71 +305,4 @@ func writeOn(ctx context.Context, l *local, seed uint64, done *atomic.Int64) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// What may happen to the member whose file is read.
-const (
-	compacted = iota
-	restarted
-	defragmented
-	upgraded
-	alarmed
-	killed
-)
-
-// fault does it. versions are the members', where they may be upgraded.
-func (l *local) fault(t *testing.T, kind, i int, versions []string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	note := func(err error) {
-		if err != nil {
-			t.Logf("fault %d: %v", kind, err)
-		}
-	}
-	switch kind {
-	case compacted:
-		l.compact(ctx, note)
-	case killed:
-		l.Kill(i)
-	case restarted:
-		l.Kill(i)
-		l.revive(t, i)
-	case alarmed:
-		for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE} {
-			_, err := pb.NewMaintenanceClient(l.kv.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE, MemberID: l.member(t, i).MemberID})
-			note(err)
-		}
-	case defragmented:
-		before := len(readLog(t, l, i))
-		go l.kv.Defragment(context.WithoutCancel(ctx), l.Member(i).ClientURL) // it ends when the stream does
-		for !strings.Contains(readLog(t, l, i)[before:], `"defragmenting"`) {
-			time.Sleep(5 * time.Millisecond)
-		}
-	case upgraded:
-		l.Stop(i)
-		if all := storetest.Versions(); versions != nil && versions[i] == slices.Min(versions) && versions[i] != all[len(all)-1] {
-			versions[i] = all[slices.Index(all, versions[i])+1]
-			l.RestartAs(t, i, versions[i])
-			l.WaitReady(t)
-			return
-		}
-		l.revive(t, i)
-	}
-}
-
-func (l *local) compact(ctx context.Context, note func(error)) {
-	head, err := l.kv.Get(ctx, "x")
-	if err == nil {
-		_, err = l.kv.Compact(ctx, head.Header.Revision-20, clientv3.WithCompactPhysical())
-	}
-	if err != nil {
-		note(err)
-	}
-}
-
-// revive starts a member.
-func (l *local) revive(t *testing.T, i int) {
-	l.Kill(i) // it may run
-	l.Restart(t, i)
-	l.WaitReady(t)
 }

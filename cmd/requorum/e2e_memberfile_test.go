@@ -5,20 +5,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
 )
 
-// TestMemberFileReplays: snapshots out of members' files under a load, with compactions
-// and a defragmentation beside them, have the raft log lead from each to the next.
+// TestMemberFileReplays: snapshots out of members' files under a load, while members are
+// compacted, defragmented, killed, upgraded and put on alarm, have the raft log lead from
+// each to the next, or there is none.
 func TestMemberFileReplays(t *testing.T) {
 	t.Parallel()
 	for _, version := range storetest.Some("3.7") {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			members := storetest.Amount(1, 1, 3)
+			members := storetest.Amount(1, 3, 3)
 			c := storetest.Start(t, storetest.Options{Version: version, Members: members, ExtraArgs: []string{"--unsafe-no-fsync"}})
 			c.Fill(t, storetest.Load{Keys: 4200, ValueSize: 8 << 10})
 			u := newUser(t)
@@ -32,22 +32,46 @@ func TestMemberFileReplays(t *testing.T) {
 
 			client := c.Client(t)
 			w := storetest.StartWriter(t, client, "/more/")
-			backups := storetest.Amount(2, 4, 60)
-			for n := range backups {
-				member := c.Member(n % members)
-				w.WaitFor(t, len(w.Acknowledged())+20)
-				switch n % 4 {
-				case 1:
-					_, err := client.Compact(t.Context(), w.Acknowledged()[len(w.Acknowledged())-10].Revision, clientv3.WithCompactPhysical())
-					require.NoError(t, err)
-				case 3:
-					_, err := client.Defragment(t.Context(), member.ClientURL)
-					require.NoError(t, err)
+			versions := make([]string, members)
+			for i := range versions {
+				versions[i] = version
+			}
+			rounds := storetest.Amount(2, 6, 170)
+			read, streamed, refused := 0, 0, 0
+			for n := range rounds {
+				i, fault := n/int(storetest.Faults)%members, storetest.Fault(n)%storetest.Faults
+				if members == 1 && fault == storetest.Killed {
+					fault = storetest.Defragmented // there is nobody else to go on
 				}
-				e := u.must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", member.DataDir)...)
-				made := decode[backupReport](t, e)
-				require.Empty(t, made.Streamed)
-				require.Equal(t, member.Name, made.Repositories[0].Backup.Source.Name)
+				upgraded := versions
+				if 3*n < 2*rounds {
+					upgraded = nil
+				}
+				w.WaitFor(t, len(w.Acknowledged())+20)
+				// As slow as that the fault comes while it is read.
+				sent := c.AwaitLog(t, i, "sending database snapshot to client")
+				b := u.start(t, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
+				over := make(chan struct{})
+				var e ended
+				go func() { defer close(over); e = b.wait(t) }()
+				sent(over)
+				c.Inject(t, client, fault, i, upgraded)
+				<-over
+				if fault == storetest.Killed {
+					c.Revive(t, i)
+				}
+				if e.code != exitOK {
+					refused++
+					t.Logf("%d: refused: %s", n, e.stderr)
+					continue
+				}
+				if made := decode[backupReport](t, e); made.Streamed == "" {
+					read++
+					require.Equal(t, c.Member(i).Name, made.Repositories[0].Backup.Source.Name)
+				} else {
+					streamed++
+					t.Logf("%d: %s", n, made.Streamed)
+				}
 			}
 			e := u.must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
 			require.Contains(t, e.stderr, "the snapshot is streamed")
@@ -61,10 +85,16 @@ func TestMemberFileReplays(t *testing.T) {
 					replays++
 				}
 			}
-			if replays < backups+1 { // each, and the streamed one
-				t.Errorf("%d replays of %d backups", replays, backups)
+			if replays < read+streamed+1 { // each, and the streamed one
+				t.Errorf("%d replays of %d backups", replays, read+streamed+1)
 			}
-			figure(t, "snapshots out of members' files, replayed", backups)
+			if read < rounds/3 {
+				t.Errorf("only %d of %d were read from a file", read, rounds)
+			}
+			figure(t, "snapshots out of members' files, replayed", read)
+			figure(t, "streamed instead, replayed", streamed)
+			figure(t, "refused", refused)
+			t.Logf("versions at the end: %v; %d writes", versions, len(w.Acknowledged()))
 		})
 	}
 }
