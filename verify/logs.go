@@ -214,7 +214,7 @@ func (l *logCheck) readOf(s segment.Coverage) []report.Range {
 		one.Objects++
 		one.Bytes += h.Size()
 		if h.LastIndex >= one.Last {
-			one.Last, one.After = h.LastIndex, h.After
+			one.Last, one.After = h.LastIndex, h.After.String()
 		}
 	}
 	return all

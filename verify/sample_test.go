@@ -85,7 +85,7 @@ func TestVerdictBindsWhatWasRead(t *testing.T) {
 			objects += s.Objects
 			entries += s.Last - s.First + 1
 			ofLog++
-			if s.After != w.chainAt(s.Last) {
+			if s.After != w.chainAt(s.Last).String() {
 				t.Errorf("seed %d: %+v has another chain value", seed, s)
 			}
 			// Level 0 has ten entries each, and level 1 has the first twenty.

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,16 +79,31 @@ func TestPromise1Make(t *testing.T) {
 	}
 	// What a member would have sent there is the same, row by row.
 	truth := r.full()
-	check, others, err := replaying.Check(t.Context(), r.repo, r.catalog(), truth, replaying.Options{ScratchDir: r.scratch})
+	check, others, err := replaying.Check(t.Context(), r.repo, r.catalog(), truth, r.unpacked(truth))
 	if err != nil || check.Status != report.Passed || len(others) > 0 || !strings.Contains(check.Compared, "what backup "+real.ID+" ") {
 		t.Errorf("check %+v, %v, %v", check, others, err)
 	}
 	for _, m := range []*snapshot.Manifest{m, next} {
-		check, _, err := replaying.Check(t.Context(), r.repo, r.catalog(), m, replaying.Options{ScratchDir: r.scratch})
+		check, _, err := replaying.Check(t.Context(), r.repo, r.catalog(), m, r.unpacked(m))
 		if err != nil || check.Status != report.Passed || !strings.Contains(check.Compared, "what backup "+real.ID+" ") {
 			t.Errorf("check %+v, %v", check, err)
 		}
 	}
+}
+
+// unpacked are the options to prove a backup by a replay.
+func (r *rig) unpacked(m *snapshot.Manifest) replaying.Options {
+	r.t.Helper()
+	in, err := snapshot.OpenStored(r.repo, m).Open(r.t.Context())
+	require.NoError(r.t, err)
+	defer in.Close()
+	raw, err := io.ReadAll(in)
+	require.NoError(r.t, err)
+	path := filepath.Join(r.t.TempDir(), "db")
+	require.NoError(r.t, os.WriteFile(path, raw, 0o600))
+	f, err := snapshot.OpenFile(path)
+	require.NoError(r.t, err)
+	return replaying.Options{ScratchDir: r.scratch, Unpacked: map[string]*snapshot.File{m.ID: f}}
 }
 
 // Another attempt's backup stays, whether it was there before or came meanwhile.

@@ -140,6 +140,7 @@ type countedFile struct {
 	read *reading
 }
 
+// ReadAt counts what it reads.
 func (f *countedFile) ReadAt(b []byte, at int64) (int, error) {
 	n, err := f.File.ReadAt(b, at)
 	f.read.add(int64(n))

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Report is what one run of verify found.
@@ -172,11 +170,11 @@ type Check struct {
 type Range struct {
 	First uint64 `json:"first_index"`
 	Last  uint64 `json:"last_index"`
-	// After is the chain's value at Last: it binds every entry back to the
+	// After is the chain's value at Last, in hexadecimal: it binds every entry back to the
 	// chain's start, however the log is cut and merged later.
-	After   raftlog.Sum `json:"after"`
-	Objects int         `json:"objects"` // segments that were read
-	Bytes   int64       `json:"bytes"`   // of these, as stored
+	After   string `json:"after"`
+	Objects int    `json:"objects"` // segments that were read
+	Bytes   int64  `json:"bytes"`   // of these, as stored
 }
 
 // Object is a stored object that was seen.

@@ -89,7 +89,7 @@ func odd(m *snapshot.Manifest, change func(*Subject)) Verdict {
 
 // Checks are put together by what they are of, whatever object they name.
 func TestFromReport(t *testing.T) {
-	log := report.Range{First: 1, Last: 9, After: raftlog.Sum{1}, Objects: 2, Bytes: 100}
+	log := report.Range{First: 1, Last: 9, After: raftlog.Sum{1}.String(), Objects: 2, Bytes: 100}
 	name := func(rest string) string { return timeline.String() + rest }
 	pass := func(level report.Level, object string) report.Check {
 		return report.Check{Level: level, Status: report.Passed, Object: object}
