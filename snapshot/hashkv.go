@@ -150,12 +150,10 @@ func (h *keyHasher) findNewest(keys *boltfile.Bucket, main int64) error {
 }
 
 func (h *keyHasher) sum(keys *boltfile.Bucket) (uint32, error) {
-	castagnoli := crc32.MakeTable(crc32.Castagnoli)
-	kept := crc32.Checksum([]byte("key"), castagnoli)
-	all := kept // in case that no key is alive
-	alive := false
+	rows := NewRowHasher(h.compacted)
+	anyKey := false
 	for _, n := range h.newest {
-		alive = alive || !n.deleted
+		anyKey = anyKey || !n.deleted
 	}
 	err := keys.ForEach(func(k, v []byte) error {
 		r, err := boltfile.ParseRow(k)
@@ -165,31 +163,63 @@ func (h *keyHasher) sum(keys *boltfile.Bucket) (uint32, error) {
 		if r.Main > h.last {
 			return nil
 		}
-		keep := true
+		newest := false
 		if r.Main <= h.compacted {
 			_, id, err := h.parse(k, v)
 			if err != nil {
 				return err
 			}
-			newest, changed := h.newest[id]
-			keep = !r.Deleted && (!changed || newest.revision == r.Revision)
-			alive = alive || keep
-			if r.Deleted && r.Main == h.compacted {
-				return nil // left out in any case: older versions have deleted it
-			}
+			change, changed := h.newest[id]
+			newest = !changed || change.revision == r.Revision
 		}
-		if keep {
-			kept = crc32.Update(crc32.Update(kept, castagnoli, k), castagnoli, v)
-		}
-		if h.compacted > 0 {
-			all = crc32.Update(crc32.Update(all, castagnoli, k), castagnoli, v)
-		}
+		rows.Add(r, k, v, newest)
 		return nil
 	})
-	if h.compacted > 0 && !alive {
-		kept = all
+	return rows.Sum(anyKey), err
+}
+
+// RowHasher is etcd's hash of the rows of the key bucket, which come in their order.
+type RowHasher struct {
+	compacted int64
+	kept      uint32
+	all       uint32 // in case that there is no key
+	anyKey    bool   // that has a value, among those up to the compacted revision
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// NewRowHasher begins with none. Without a compaction, compacted is 0 or less.
+func NewRowHasher(compacted int64) *RowHasher {
+	begin := crc32.Checksum([]byte("key"), castagnoli)
+	return &RowHasher{compacted: compacted, kept: begin, all: begin}
+}
+
+// Add adds a row. Up to the compacted revision it is to be said whether the row is the
+// newest of its key; behind that newest counts for nothing.
+func (h *RowHasher) Add(r boltfile.Row, name, value []byte, newest bool) {
+	keep := true
+	if r.Main <= h.compacted {
+		keep = newest && !r.Deleted
+		h.anyKey = h.anyKey || keep
+		if r.Deleted && r.Main == h.compacted {
+			return // left out in any case: older versions have deleted it
+		}
 	}
-	return kept, err
+	if keep {
+		h.kept = crc32.Update(crc32.Update(h.kept, castagnoli, name), castagnoli, value)
+	}
+	if h.compacted > 0 {
+		h.all = crc32.Update(crc32.Update(h.all, castagnoli, name), castagnoli, value)
+	}
+}
+
+// Sum is the hash. anyKey tells whether a key has a value; that of keys which were not changed
+// since the compacted revision is known already. Without one, etcd's hash leaves nothing out.
+func (h *RowHasher) Sum(anyKey bool) uint32 {
+	if h.compacted > 0 && !h.anyKey && !anyKey {
+		return h.all
+	}
+	return h.kept
 }
 
 // parse reads the revision and the user's key out of an entry of the key bucket.

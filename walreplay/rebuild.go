@@ -67,9 +67,11 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	if r.noCompactKey {
 		out.Notes = append(out.Notes, noCompactKeyNote)
 	}
-	hash, err := file.HashKV(ctx, 0)
-	if err != nil {
-		return err
+	hash := r.hash
+	if hash.Revision == 0 {
+		if hash, err = file.HashKV(ctx, 0); err != nil {
+			return err
+		}
 	}
 	out.image = file
 	out.name = fmt.Sprintf("%s and %d entries of the log to raft index %d", p.Base.Name, r.entries, r.stopped.Index)

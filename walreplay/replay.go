@@ -25,6 +25,7 @@ type replayed struct {
 	sum     raftlog.Sum // over the replayed entries
 	entries uint64
 	times   []PhaseTime
+	hash    snapshot.HashKV // of the database, where it was computed while that was written
 	// notBulk is why the log was not replayed in bulk, though that was wanted.
 	notBulk error
 	// noCompactKey: it is Kubernetes', and lacks what API servers compact by.
@@ -196,7 +197,11 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 		return byEtcd()
 	}
 	out := path + "-bulk"
-	err := h.applyBy(ctx, b, r, phase, o, run, func() (engine.Replayer, error) { return engine.OpenBulk(ctx, r.base, out, o.engine(b)) })
+	var bulk *engine.Bulk
+	err := h.applyBy(ctx, b, r, phase, o, run, func() (_ engine.Replayer, err error) {
+		bulk, err = engine.OpenBulk(ctx, r.base, out, o.engine(b))
+		return bulk, err
+	})
 	switch {
 	case errors.Is(err, engine.ErrNotBulk):
 		r.notBulk = err
@@ -209,14 +214,15 @@ func (h *History) apply(ctx context.Context, b *Base, r *replayed, phase Phase, 
 	case err != nil:
 		return err
 	case o.replayEngine() == BulkEngine:
+		r.hash = bulk.HashKV()
 		return safedir.Rename(out, path)
 	}
-	bulk := r.stopped
+	stopped := r.stopped
 	if err := byEtcd(); err != nil {
 		return err
 	}
-	if err = engine.Same(path, out); err == nil && bulk != r.stopped {
-		err = fmt.Errorf("one is at %+v, the other at %+v", r.stopped, bulk)
+	if err = engine.Same(path, out); err == nil && stopped != r.stopped {
+		err = fmt.Errorf("one is at %+v, the other at %+v", r.stopped, stopped)
 	}
 	if err != nil {
 		return fmt.Errorf("etcd's applier and the bulk engine made different databases of the log: %w: this is a mistake in requorum, please report it; --replay-engine %s does without the bulk engine", err, EtcdEngine)

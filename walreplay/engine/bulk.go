@@ -22,6 +22,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/raftlog"
@@ -69,9 +70,10 @@ type Bulk struct {
 	undoIndex   uint64
 	undoTerm    uint64
 
-	interrupted func() error // tells that Close is to end
-	failed      error        // why nothing more can be applied
-	keep        bool         // whether Close writes
+	hash        snapshot.HashKV // of what Close has written
+	interrupted func() error    // tells that Close is to end
+	failed      error           // why nothing more can be applied
+	keep        bool            // whether Close writes
 	closed      bool
 }
 
@@ -297,6 +299,8 @@ func (b *Bulk) follows(n uint32, r bulkRow, kv *keyValue) error {
 		return nil
 	case r.Deleted:
 		return fmt.Errorf("row %s deletes a key that is gone", r.Revision)
+	case len(r.value) == 0:
+		return nil // it raises the revision, and etcd takes it for one of the empty key, which no request can name
 	case kv.modified != r.Main:
 		return fmt.Errorf("row %s says that it is of revision %d", r.Revision, kv.modified)
 	case k.at == noRow && kv.version >= 1 && kv.created <= kv.modified:
@@ -830,3 +834,7 @@ func (b *Bulk) Close() error {
 	}
 	return errors.Join(err, b.abandon())
 }
+
+// HashKV is that of the database that Close has written, computed of the rows while they were
+// written. It is what snapshot.ReadHashKV reads there.
+func (b *Bulk) HashKV() snapshot.HashKV { return b.hash }

@@ -52,6 +52,7 @@ func bulked(t testing.TB, path string, o Options, entries []raftlog.Entry, ro Ru
 	}
 	expectFiles(t, filepath.Dir(out), "bulk")
 	expectSound(t, out)
+	expectHash(t, out, b.HashKV())
 	if after, err := os.ReadFile(path); err != nil || !slices.Equal(before, after) {
 		t.Errorf("it changed the database that it began with: %v", err)
 	}
@@ -69,6 +70,18 @@ func expectSound(t testing.TB, path string) {
 	require.NoError(t, err)
 	if err := snapshot.CheckStructure(t.Context(), path, f, info.Size()); err != nil {
 		t.Error(err)
+	}
+}
+
+// expectHash reads the hash of a database again.
+func expectHash(t testing.TB, path string, want snapshot.HashKV) {
+	t.Helper()
+	f, err := snapshot.OpenFile(path)
+	require.NoError(t, err)
+	got, err := f.HashKV(t.Context(), 0)
+	require.NoError(t, err)
+	if got != want {
+		t.Errorf("HashKV while it was written was %+v, and is %+v", want, got)
 	}
 }
 
@@ -113,6 +126,8 @@ type randomLog struct {
 	from    int                                             // how many entries are in the base
 	base    bool                                            // by Bulk instead of etcd's applier
 	change  func(t testing.TB, base string, revision int64) // what happened to the base; may be nil
+	bumps   int                                             // so often the base was restored with a higher revision
+	marked  bool                                            // and all before that was to be compacted
 	run     RunOptions
 }
 
@@ -133,6 +148,9 @@ func newRandomLog(t testing.TB, seed uint64) randomLog {
 		l.run.Last = uint64(l.from + r.IntN(len(l.entries)-l.from) + 1)
 	case 1:
 		l.run.MaxRevision = int64(1 + r.IntN(len(l.entries)))
+	}
+	if r.IntN(4) == 0 {
+		l.bumps, l.marked = 1+r.IntN(2), r.IntN(2) == 0
 	}
 	return l
 }
@@ -158,6 +176,10 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 		if base = made; l.change != nil {
 			l.change(t, base, stopped.Revision)
 		}
+		for range l.bumps {
+			stopped.Revision += 1000
+			bump(t, base, stopped.Revision, l.marked)
+		}
 		if l.run.MaxRevision > 0 {
 			l.run.MaxRevision = max(l.run.MaxRevision, stopped.Revision)
 		}
@@ -175,7 +197,7 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 	}
 	expectEqual(t, storetest.ReadContents(t, out), storetest.ReadContents(t, wanted))
 	if t.Failed() {
-		t.Fatalf("the log is that of seed %d: %d entries, %d of them in the base (by bulk: %v; changed: %v), %+v, %+v", l.seed, len(l.entries), l.from, l.base, l.change != nil, l.options, l.run)
+		t.Fatalf("the log is that of seed %d: %d entries, %d of them in the base (by bulk: %v; changed: %v; raised %d times, marked as compacted: %v), %+v, %+v", l.seed, len(l.entries), l.from, l.base, l.change != nil, l.bumps, l.marked, l.options, l.run)
 	}
 	return nil
 }
@@ -236,6 +258,20 @@ func loseLeases(t testing.TB, path string, _ int64) {
 	})
 }
 
+// bump raises the revision of a database, as restore does, and etcdutl.
+func bump(t testing.TB, path string, revision int64, mark bool) {
+	t.Helper()
+	update(t, path, func(tx *bolt.Tx) error {
+		name := mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
+		if mark {
+			if err := tx.Bucket(schema.Meta.Name()).Put(schema.ScheduledCompactKeyName, name); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(schema.Key.Name()).Put(name, nil)
+	})
+}
+
 // logs is how many are replayed: set REQUORUM_LOGS for more, and REQUORUM_FIRST_LOG for others.
 func logs(t testing.TB) (first, n uint64) {
 	n = uint64(storetest.Amount(250, 2500, 12_000))
@@ -293,6 +329,23 @@ func TestBulkEqualsEtcd(t *testing.T) {
 	t.Attr("random-logs-left-to-etcd", fmt.Sprint(n-uint64(all[""])))
 	if uint64(all[""]) < n*3/4 {
 		t.Errorf("only %d of %d logs were replayed by both", all[""], n)
+	}
+}
+
+// A base that was restored with a higher revision, once or again, is no reason to leave the log
+// to etcd's applier: after a recovery most are.
+func TestBulkRaisedRevision(t *testing.T) {
+	put := func(key string) any {
+		return &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte(key), Value: []byte("value")}}
+	}
+	entries := logOf(t, 1, put("a"), put("b"), put("a"), put("b"), put("c"),
+		&pb.InternalRaftRequest{DeleteRange: &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}},
+		put("a"), &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 2002}}, put("a"))
+	for _, bumps := range []int{1, 2} {
+		for _, marked := range []bool{false, true} {
+			l := randomLog{entries: entries, from: 4, bumps: bumps, marked: marked}
+			require.NoError(t, l.compare(t))
+		}
 	}
 }
 

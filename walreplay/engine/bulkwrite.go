@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
 )
@@ -58,7 +59,7 @@ func (b *Bulk) writeOut() error {
 	return b.writeOthers()
 }
 
-// writeRows writes the rows that a compaction leaves.
+// writeRows writes the rows that a compaction leaves, and hashes them.
 func (b *Bulk) writeRows(w *pageWriter) error {
 	count := 0
 	each := func(visit func(bulkRow) error) error {
@@ -71,12 +72,20 @@ func (b *Bulk) writeRows(w *pageWriter) error {
 			return visit(r)
 		})
 	}
+	anyKey := slices.ContainsFunc(b.index.keys, indexed.live)
+	// newest is a key's last row, where the index has another one.
+	newest := func(n uint32) rowAt { return b.index.keys[n].at }
 	if b.compacts {
+		last := make([]rowAt, len(b.index.keys))
+		for n := range last {
+			last[n] = b.index.keys[n].at
+		}
+		newest = func(n uint32) rowAt { return last[n] }
 		// From here on the index is about the rows that the compaction leaves: the last one of
 		// each key, up to its revision.
 		if err := each(func(r bulkRow) error {
 			if r.Main <= b.compacted {
-				n, _, err := b.rowsKey(r)
+				n, err := b.rowsKey(r)
 				if err != nil {
 					return err
 				}
@@ -87,27 +96,36 @@ func (b *Bulk) writeRows(w *pageWriter) error {
 			return err
 		}
 	}
-	return each(func(r bulkRow) error {
-		if b.compacts && r.Main <= b.compacted {
-			_, newest, err := b.rowsKey(r)
-			if err != nil || newest != r.at || r.Deleted && r.Main < b.compacted {
+	hash := snapshot.NewRowHasher(b.compacted)
+	err := each(func(r bulkRow) error {
+		isNewest := false // which only the rows up to the compacted revision are asked for
+		if r.Main <= b.compacted {
+			n, err := b.rowsKey(r)
+			if err != nil || b.compacts && (b.index.keys[n].at != r.at || r.Deleted && r.Main < b.compacted) {
 				return err
 			}
+			isNewest = newest(n) == r.at
 		}
+		hash.Add(r.Row, r.name, r.value, isNewest)
 		return w.add(r.name, r.value)
 	})
+	b.hash = snapshot.HashKV{Obtained: "computed from the database", Hash: hash.Sum(anyKey), Revision: b.revision, CompactedRevision: b.compacted}
+	if b.compacted == 0 {
+		b.hash.CompactedRevision = -1
+	}
+	return err
 }
 
-// rowsKey is the number of a row's key, and the row that the index has of it.
-func (b *Bulk) rowsKey(r bulkRow) (n uint32, newest rowAt, err error) {
+// rowsKey is the number of a row's key.
+func (b *Bulk) rowsKey(r bulkRow) (n uint32, err error) {
 	key, err := boltfile.KeyOf(r.value)
 	if err == nil {
 		if n, known := b.index.find(key); known {
-			return n, b.index.keys[n].at, nil
+			return n, nil
 		}
 		err = errors.New("its key is not indexed")
 	}
-	return 0, noRow, notBulk("row %s changed: %w", r.Revision, err)
+	return 0, notBulk("row %s changed: %w", r.Revision, err)
 }
 
 // writeOthers adds the other buckets, by bbolt, and syncs the file.
