@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -50,12 +51,22 @@ func TestDigestIsBounded(t *testing.T) {
 		read -r configure
 		echo '{"id":1,"done":true,"value":{}}'
 		read -r survey
-		data=$(head -c 49152 /dev/zero | base64 -w 0)
-		while echo '{"id":2,"data":"'$data'"}'; do :; done`}})
+		while echo '{"id":2,"raw":49152}' && head -c 49152 /dev/zero; do :; done`}})
 	defer host.Close()
 	var got bytes.Buffer
 	err := host.As("run").Survey(t.Context(), &got, "")
 	if err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes came") || int64(got.Len()) > summaryLimit {
 		t.Errorf("%d bytes were taken: %v", got.Len(), err)
+	}
+}
+
+// Data that is more than one line has, or less than that says, ends the conversation.
+func TestRawDataIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []int{-1, piece + 1, 6} {
+		in := strings.NewReader(fmt.Sprintf(`{"id":1,"raw":%d}`+"\nhello", raw))
+		if err := newConversation(bufio.NewReader(in), io.Discard, nil).Serve(t.Context()); err == nil || errors.Is(err, errEnded) {
+			t.Errorf("%d bytes: %v", raw, err)
+		}
 	}
 }

@@ -22,7 +22,8 @@ const (
 	// maxValue bounds what is asked or answered in several lines, and all together that
 	// the other side has asked for and has no answer to yet.
 	maxValue = 64 << 20
-	// piece is as much as one line carries, in base64, of data or of a long value.
+	// piece is as much as one line carries, in base64, of a long value, and as many bytes of
+	// data as follow one line.
 	piece = 256 << 10
 	// maxRequests bounds what the other side may have asked for at once.
 	maxRequests = 64
@@ -48,7 +49,11 @@ type frame struct {
 	Part  []byte          `json:"part,omitempty"`
 	More  bool            `json:"more,omitempty"`
 
-	Data    []byte   `json:"data,omitempty"` // streamed before the answer
+	// Raw is how many bytes of data follow the line, which are streamed before the answer:
+	// a database as JSON would take longer than all else of a recovery.
+	Raw  int    `json:"raw,omitempty"`
+	data []byte // these
+
 	Done    bool     `json:"done,omitempty"`
 	Refusal *Refusal `json:"refusal,omitempty"`
 }
@@ -144,6 +149,15 @@ func (c *conversation) serve(ctx context.Context) error {
 		d.DisallowUnknownFields()
 		if err := d.Decode(&f); err != nil {
 			return fmt.Errorf("a line that cannot be read came: %s: %w", shown(line), err)
+		}
+		if f.Raw < 0 || f.Raw > piece {
+			return fmt.Errorf("data of %d bytes came at once", f.Raw)
+		}
+		if f.Raw > 0 {
+			f.data = make([]byte, f.Raw)
+			if _, err := io.ReadFull(c.in, f.data); err != nil {
+				return fmt.Errorf("data without its end came: %w", err)
+			}
 		}
 		switch {
 		case f.Cancel:
@@ -242,7 +256,7 @@ type stream struct {
 func (s *stream) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		part := p[n:min(len(p), n+piece)]
-		if err := s.c.writeLine(frame{ID: s.id, Data: part}); err != nil {
+		if err := s.c.writeLine(frame{ID: s.id, data: part}); err != nil {
 			return n, err
 		}
 		n += len(part)
@@ -326,11 +340,11 @@ func (one *call) take(f frame, answer any, data io.Writer) (done bool, err error
 	switch {
 	case f.Refusal != nil:
 		return true, &RefusedError{Refusal: *f.Refusal}
-	case f.Data != nil:
+	case f.data != nil:
 		if data == nil {
 			return false, errors.New("data came that was not asked for")
 		}
-		if _, err := data.Write(f.Data); err != nil {
+		if _, err := data.Write(f.data); err != nil {
 			return false, &notTakenError{err}
 		}
 		return false, nil
@@ -377,6 +391,7 @@ func (c *conversation) send(f frame, v any) error {
 }
 
 func (c *conversation) writeLine(f frame) error {
+	f.Raw = len(f.data)
 	line, err := json.Marshal(f)
 	if err != nil {
 		return err
@@ -386,7 +401,9 @@ func (c *conversation) writeLine(f frame) error {
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	_, err = c.out.Write(append(line, '\n'))
+	if _, err = c.out.Write(append(line, '\n')); err == nil && f.Raw > 0 {
+		_, err = c.out.Write(f.data)
+	}
 	return err
 }
 

@@ -246,7 +246,7 @@ func TestMoreThanAsked(t *testing.T) {
 				id--
 				continue
 			}
-			fmt.Fprintf(toUs, `{"id":%d,"data":"aGVsbG8="}`+"\n"+`{"id":%d,"data":"aGVsbG8="}`+"\n"+`{"id":%d,"done":true,"value":{"sha256":"x"}}`+"\n", id, id, id)
+			fmt.Fprintf(toUs, `{"id":%d,"raw":5}`+"\nhello"+`{"id":%d,"raw":5}`+"\nhello"+`{"id":%d,"done":true,"value":{"sha256":"x"}}`+"\n", id, id, id)
 		}
 	}()
 	for _, limit := range []int64{7, 10, 12} {
