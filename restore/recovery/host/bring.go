@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -38,7 +39,8 @@ func (s *rebuilding) bring(ctx context.Context, o *owned) (copied int64, err err
 }
 
 // brought is how much of a file is here, and was compared with the sender's sum.
-// The last piece of a part may not have been: it is copied again.
+// The last piece of a part may not have been: it is copied again. Nothing is synced: a copy
+// that was begun before the machine was started anew is not gone on with (see bringFolder).
 func (s *rebuilding) brought(path string, size int64) (whole bool, offset int64, err error) {
 	info, err := safedir.Stat(path)
 	if err == nil && info.Size() == size {
@@ -87,13 +89,12 @@ func (s *rebuilding) bringFile(ctx context.Context, o *owned, f File) (copied in
 	return copied, safedir.Rename(path+partSuffix, path)
 }
 
-// bringPiece copies a piece and syncs it: behind a piece that is here all before it
-// is.
+// bringPiece copies a piece, again where that fails.
 func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out *os.File, offset, length int64) error {
 	for attempt := 1; ; attempt++ {
 		err := s.copyPiece(ctx, o, name, io.NewOffsetWriter(out, offset), offset, length)
 		if err == nil {
-			return out.Sync()
+			return nil
 		}
 		var refused *RefusedError
 		if attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && refused.Refusal.Code != Failed {
@@ -195,10 +196,21 @@ func checkFiles(files []File) error {
 
 // bringFolder is where a run gathers: in the data directory, whose file system has
 // to have the room, or beside it while there is none. Several members may have
-// their directories beside each other: each has folders of its own.
+// their directories beside each other: each has folders of its own. So has each start of the
+// machine: what is gathered lives for minutes, and to sync it would take as long as to copy it.
 func bringFolder(q *request) (string, error) {
 	dir, err := nearest(q.DataDir)
-	return filepath.Join(dir, restore.BringPrefix+q.Run+"@"+q.Member), err
+	return filepath.Join(dir, restore.BringPrefix+q.Run+"-"+machineStart()+"@"+q.Member), err
+}
+
+// machineStart tells one start of this machine from another. Where the system has no such
+// name, nothing is gone on with.
+func machineStart() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id") //nolint:forbidigo // the kernel's file
+	if err != nil || len(id) < 8 {
+		return rand.Text()
+	}
+	return string(id[:8])
 }
 
 // nearest is a directory, or the one above it that is there.

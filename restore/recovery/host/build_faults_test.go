@@ -373,12 +373,14 @@ func testOtherPlan(t *testing.T, f *faults) {
 	failsWith(t, h, err, "does not say where the data of "+f.peer.name+" lies")
 }
 
-// testOthersLeftovers: what another run gathered is removed, and nobody else's.
+// testOthersLeftovers: what another run gathered is removed, and what this one did before the
+// machine was started anew, and nobody else's.
 func testOthersLeftovers(t *testing.T, f *faults) {
 	h := f.copied(t, 0).setAside(run1)
 	mine := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@"+h.name)
+	before := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"-another0@"+h.name)
 	others := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@other")
-	require.NoError(t, errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(others, 0o700)))
+	require.NoError(t, errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(before, 0o700), os.MkdirAll(others, 0o700)))
 	if _, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer); err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func testKilled(t *testing.T, f *faults) {
 	h.setAside(run1)
 	h.end()
 	plan := f.planned(t, f.from(t, f.peer.name))
-	bring := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"@"+h.name)
+	bring := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"-"+machineStart()+"@"+h.name)
 	there := func(pattern string) func() bool {
 		return func() bool {
 			found, err := filepath.Glob(filepath.Join(bring, pattern))

@@ -85,9 +85,10 @@ func TestGatherPlanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, q, victim := etcdsHost(t)
-			path := filepath.Join(q.DataDir, restore.BringPrefix+run1+"@m1")
+			path, err := bringFolder(q)
+			must(t, err)
 			plant(t, path, victim)
-			_, err := h.rebuilt(t.Context(), q)
+			_, err = h.rebuilt(t.Context(), q)
 			if err == nil || !strings.Contains(err.Error(), "a folder to gather in") {
 				t.Errorf("%v", err)
 			}
