@@ -80,6 +80,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if _, err := out.Write(append(hello, '\n')); err != nil {
 		return err
 	}
+	o.CheckBase = onceEach(o.CheckBase)
 	p := &process{Options: o}
 	p.conn = newConversation(bufio.NewReader(in), out, p.handle)
 	if err := p.conn.Serve(ctx); !errors.Is(err, errEnded) {
