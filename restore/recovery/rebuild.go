@@ -83,6 +83,9 @@ func (d *coordinator) rebuild(ctx context.Context) error {
 		d.mu.Lock()
 		all[h.Member] = built
 		d.mu.Unlock()
+		for _, n := range built.Notes {
+			d.reporter.note(h.Member + ": " + n)
+		}
 		return builtWords(built), nil
 	})
 	if err != nil {

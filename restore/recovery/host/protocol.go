@@ -293,6 +293,8 @@ type Rebuilt struct {
 	// Image is what the new cluster is held against, beside its keys; nil where it was
 	// not looked at.
 	Image *serve.Expected `json:"image,omitempty"`
+	// Notes are sentences for the operator about the replay.
+	Notes []string `json:"notes,omitempty"`
 	// Earlier says that an earlier request of the same run had built it.
 	Earlier bool `json:"earlier,omitempty"`
 }

@@ -254,6 +254,7 @@ func (s *rebuilding) gather(ctx context.Context, w *route, built *Rebuilt) (*wal
 			Owner: repositoryOwner(w), From: m.name, Bytes: m.meter.bytes.Load() - before, Took: time.Duration(m.meter.nanoseconds.Load()), Why: w.why,
 		}))
 	}
+	built.Notes = state.Notes
 	for _, p := range state.Phases {
 		built.Phases = append(built.Phases, restore.PhaseTime{Phase: restore.Phase(p.Phase), Duration: p.Took})
 	}
