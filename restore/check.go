@@ -353,7 +353,7 @@ func (f FileSystem) check() error {
 	if f.Need <= f.Free {
 		return nil
 	}
-	return fmt.Errorf("file system of %s: %w: %s needed, %s free, %s short", f.Path, ErrNoSpace, humanize.IBytes(uint64(f.Need)), humanize.IBytes(uint64(max(f.Free, 0))), humanize.IBytes(uint64(f.Need-f.Free)))
+	return fmt.Errorf("file system of %s: %w: %s needed, %s free, %s short: free some, or name a place with more", f.Path, ErrNoSpace, humanize.IBytes(uint64(f.Need)), humanize.IBytes(uint64(max(f.Free, 0))), humanize.IBytes(uint64(f.Need-f.Free)))
 }
 
 // ancestor is the nearest folder on the way up that exists, and its device.

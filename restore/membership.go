@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ import (
 func newCluster(initialCluster, token string, learners []string) (*membership.RaftCluster, error) {
 	urls, err := parseMembers(initialCluster)
 	if err != nil {
-		return nil, fmt.Errorf("restore: members %q: %w", initialCluster, err)
+		return nil, fmt.Errorf("restore: the new cluster's members: %w", err)
 	}
 	for _, name := range learners {
 		if _, ok := urls[name]; !ok {
@@ -57,6 +58,8 @@ func newCluster(initialCluster, token string, learners []string) (*membership.Ra
 	return membership.NewClusterFromMembers(zap.NewNop(), plain.ID(), members), nil
 }
 
+var hasPort = regexp.MustCompile(`:[0-9]+/?$`)
+
 // parseMembers reads etcd's form, with words of its own for what people mistype.
 func parseMembers(initialCluster string) (types.URLsMap, error) {
 	for part := range strings.SplitSeq(initialCluster, ",") {
@@ -69,6 +72,9 @@ func parseMembers(initialCluster string) (types.URLsMap, error) {
 		}
 		if !strings.Contains(url, "://") {
 			return nil, fmt.Errorf("%q: want a URL with http:// or https://, such as %s=https://%s", part, name, url)
+		}
+		if scheme, address, _ := strings.Cut(url, "://"); strings.HasPrefix(scheme, "http") && !hasPort.MatchString(address) {
+			return nil, fmt.Errorf("%q has no port: write %s:2380", part, strings.TrimRight(part, ":/"))
 		}
 	}
 	urls, err := types.NewURLsMap(initialCluster)

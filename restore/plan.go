@@ -388,6 +388,15 @@ func memberNotes(members []Member) []string {
 	var voters int
 	var learners []string
 	for _, m := range members {
+		// What is mistyped here shows only when the members do not find each other.
+		if len(m.PeerURLs) > 1 {
+			add("member %s has %d peer URLs, %s: if they are those of several members, give each member a name of its own", m.Name, len(m.PeerURLs), strings.Join(m.PeerURLs, " and "))
+		}
+		for _, u := range m.PeerURLs {
+			if strings.HasSuffix(u, ":2379") {
+				add("the peer URL %s of member %s has the port that etcd's clients use, members use 2380: check it", u, m.Name)
+			}
+		}
 		if m.Learner {
 			learners = append(learners, m.Name)
 		} else {

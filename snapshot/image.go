@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/safedir"
@@ -128,6 +129,9 @@ func OpenFile(path string) (*File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file: want a snapshot file or a member's db file", path)
 	}
+	if err := refuseStored(path); err != nil {
+		return nil, err
+	}
 	size, err := databaseSize(info.Size())
 	if err != nil {
 		return nil, &DamagedError{Object: path, Offset: -1, Err: err}
@@ -139,6 +143,32 @@ func OpenFile(path string) (*File, error) {
 		}
 	}
 	return f, nil
+}
+
+// refuseStored refuses an object of a repository, which is whole, and no database yet.
+func refuseStored(path string) error {
+	file, err := safedir.Open(path)
+	if err != nil {
+		return err
+	}
+	begin := make([]byte, 32)
+	n, err := file.ReadAt(begin, 0)
+	if err = errors.Join(ignoreEOF(err), file.Close()); err != nil {
+		return err
+	}
+	for _, form := range []struct{ begin, what, tool string }{{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -d"}, {"age-encryption.org/", "encrypted with age", "age -d, then zstd -d"}} {
+		if strings.HasPrefix(string(begin[:n]), form.begin) {
+			return fmt.Errorf("%s is %s, as backups in a repository are: restore it with --repo, or make it a plain file first (%s)", path, form.what, form.tool)
+		}
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func readTrailer(path string, offset int64) ([]byte, error) {

@@ -145,6 +145,8 @@ func (h *History) resolveTime(ctx context.Context, t Target) (index uint64, at *
 		return at.Index, at, nil
 	}
 	switch {
+	case after == nil && t.Time.After(time.Now()):
+		return 0, nil, refuse("by this machine's clock that time is still to come (without a Z or an offset it is in this machine's zone); --latest is the end of the log", before, nil)
 	case after == nil:
 		return 0, nil, refuse("the last observation is from before it; --latest is the end of the log, --at-nearest the observation", before, nil)
 	case before == nil:

@@ -112,10 +112,19 @@ func TestKilledReplay(t *testing.T) {
 		}
 	}
 	figure(t, "replays killed", kills)
-	r := decode[restoreReport](t, u.must(t, exitOK, append(args, "--record")...))
-	if left := scratch(); len(left) > 0 {
-		t.Errorf("scratch is left: %s", strings.Join(left, ", "))
+	nothingLeft := func(after string) {
+		left, err := filepath.Glob(filepath.Join(dir, ".requorum-scratch-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("after %s scratch is left: %s, %v", after, strings.Join(left, ", "), err)
+		}
 	}
+	u.must(t, exitOK, "restore", base.ID, "--repo", "file://"+repo, "--to-snapshot", filepath.Join(dir, "base.db"))
+	nothingLeft("a restore that replays nothing")
+	if !u.start(t, args...).killOnce(t, func() bool { return len(scratch()) > 0 }, 0) {
+		t.Fatal("it ended before it was killed: the replay is too short")
+	}
+	r := decode[restoreReport](t, u.must(t, exitOK, append(args, "--record")...))
+	nothingLeft("the restore")
 	if r.Restore.RevisionBefore != undo.Header.Revision {
 		t.Errorf("restored revision %d, want %d", r.Restore.RevisionBefore, undo.Header.Revision)
 	}

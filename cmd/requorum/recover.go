@@ -204,7 +204,7 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 		}
 	}
 	if o.req.DataDir == "" && (o.toSnapshot == "" || o.plan != "") {
-		return usageError{errors.New("no data directory: give --data-dir, with {name} in it for several members on one host")}
+		return usageError{errors.New("no data directory to build in: give --data-dir, with {name} in it for several members on one host (or recover the cluster of --config FILE, which names them)")}
 	}
 	if g.output == "json" && !o.dryRun && !o.yes && o.acceptLoss == "" {
 		return usageError{errors.New("with --output json nobody is asked: give --yes")}

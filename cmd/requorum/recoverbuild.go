@@ -157,7 +157,7 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 				return nil, err
 			}
 		}
-		return result, l.sweep(result.Plan)
+		return result, l.o.sweep(result.Plan)
 	}
 	return nil, nil
 }
@@ -169,22 +169,6 @@ func (l *localRecovery) builds(plan *restore.Plan) bool {
 	return !slices.ContainsFunc(plan.Members, func(m restore.Member) bool {
 		return m.DataDir != in(l.o.req.DataDir, m.Name) || m.WALDir != in(l.o.req.WALDir, m.Name)
 	})
-}
-
-// sweep removes the database that was rebuilt, where the run was killed before it had.
-func (l *localRecovery) sweep(plan *restore.Plan) error {
-	for _, m := range plan.Members {
-		o := l.o.buildOptions
-		o.name = m.Name
-		dir, err := o.scratchDir(plan)
-		if err == nil {
-			err = walreplay.SweepScratch(dir)
-		}
-		if err != nil {
-			return fmt.Errorf("clean up after the run that built the members: %w", err)
-		}
-	}
-	return nil
 }
 
 // notWritten makes sure that no survivor took writes since the members were built: they

@@ -163,7 +163,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	}
 	if o.dryRun {
 		ready, err := plan.Check(ctx, host.ExecOptions)
-		return errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
+		err = errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
+		g.printPlanFile(o)
+		return err
 	}
 	if err := src.checkTimeline(plan); err != nil {
 		return err
@@ -182,6 +184,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err := src.closeRebuilt(); err != nil {
 		return fmt.Errorf("the restore is done; its scratch folder could not be removed: %w", err)
 	}
+	if err := o.sweep(result.Plan); err != nil {
+		return err
+	}
 	report := restoreReport{Restore: result}
 	if o.record {
 		err = src.recordTimeline(ctx, result.Plan, &report)
@@ -189,7 +194,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		report.Unrecorded = t.Parent.Timeline.String()
 	}
 	if !o.start.start || err != nil {
-		return errors.Join(g.printRestore(report), err)
+		err = errors.Join(g.printRestore(report), err)
+		g.printPlanFile(o)
+		return err
 	}
 	return g.startRestored(ctx, &o.buildOptions, result.Plan, func(endpoints []string) error {
 		report.Endpoints = endpoints
@@ -393,6 +400,14 @@ func (g *globals) printReadiness(mark string, host *restore.Readiness) {
 	}
 }
 
+// printPlanFile says what the plan that was written is for: a host that plans anew makes
+// another cluster.
+func (g *globals) printPlanFile(o *restoreOptions) {
+	if o.planWritten && g.output != "json" {
+		g.printf("The plan is in %s: every host builds its member with a copy of it: requorum restore --plan %s --name NAME\n", o.plan, o.plan)
+	}
+}
+
 func (g *globals) printMembers(members []restore.Member) {
 	out := newTable(g.stdout, "  MEMBER", "ID", "PEER URLS", "ROLE", "DATA DIRECTORY")
 	for _, m := range members {
@@ -549,6 +564,9 @@ func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src 
 		return src.nameOlder(ctx, g, err)
 	}
 	result.Phases = append(replayPhases(src.rebuilt), result.Phases...)
+	if err := errors.Join(src.closeRebuilt(), o.sweep(nil)); err != nil {
+		return err
+	}
 	if g.output == "json" {
 		return g.printJSON(result)
 	}

@@ -101,6 +101,10 @@ func (o *buildOptions) readPlan() (*restore.Plan, error) {
 	}
 	data, err := sinks.ReadFile(o.plan, sinks.SmallFile)
 	if errors.Is(err, os.ErrNotExist) {
+		// A second plan in its place would make another cluster.
+		if o.req.InitialCluster == "" {
+			return nil, usageError{fmt.Errorf("--plan %s: there is no such file: copy it from the host that wrote it, or write a new plan with --initial-cluster and --data-dir", o.plan)}
+		}
 		return nil, o.checkPlanFolder()
 	}
 	if err != nil {
@@ -261,6 +265,28 @@ func (o *buildOptions) scratchDir(plan *restore.Plan) (string, error) {
 		return filepath.Abs(dir)
 	}
 	return beside, nil
+}
+
+// sweep removes what runs that were killed have left of the databases that they rebuilt:
+// this one may have had nothing to rebuild. The plan is nil for --to-snapshot.
+func (o *buildOptions) sweep(plan *restore.Plan) error {
+	of, only := *o, []string{o.name}
+	if plan != nil && o.name == "" {
+		only = nil
+		for _, m := range plan.Members {
+			only = append(only, m.Name)
+		}
+	}
+	for _, of.name = range only {
+		dir, err := of.scratchDir(plan)
+		if err == nil {
+			err = walreplay.SweepScratch(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("the restore is done; what a run that was killed has left could not be removed: %w", err)
+		}
+	}
+	return nil
 }
 
 // above is the folder that a path is in, whether or not it is there.

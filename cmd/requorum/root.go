@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/requorum/requorum/store/yamlfile"
 )
 
 // environment is what a command may use of the process, so that tests can give
@@ -69,7 +72,12 @@ on; the ETCDCTL_ variables of etcdctl for the connection) and from a file given
 with --config. The command line wins over the environment, and that over the
 file.
 ` + exitHelp,
-		Args:              cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		},
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
@@ -82,7 +90,12 @@ file.
 	root.SetOut(env.stdout)
 	root.SetErr(env.stderr)
 	g.addFlags(root.PersistentFlags())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root && cmd.Flags().NArg() > 0 { // the options are those of a command that is misspelt
+			return usageError{unknownCommand(cmd, cmd.Flags().Arg(0))}
+		}
+		return usageError{misspeltOption(cmd, err)}
+	})
 	root.AddCommand(
 		newDemoCommand(g),
 		newStoreCommand(g),
@@ -111,6 +124,36 @@ file.
 		completeChoices(c)
 	}
 	return root
+}
+
+// unknownCommand names the command that a misspelt one was meant to be.
+func unknownCommand(root *cobra.Command, name string) error {
+	near := yamlfile.Nearest(name, func(yield func(string) bool) {
+		for _, c := range root.Commands() {
+			if !c.Hidden && !yield(c.Name()) {
+				return
+			}
+		}
+	})
+	if near == "" {
+		return fmt.Errorf("unknown command %q", name)
+	}
+	return fmt.Errorf("unknown command %q: did you mean %s?", name, near)
+}
+
+// misspeltOption names the option that a misspelt one was meant to be; of another error it
+// says what flagError does.
+func misspeltOption(cmd *cobra.Command, err error) error {
+	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+		near := yamlfile.Nearest(unknown.GetSpecifiedName(), func(yield func(string) bool) {
+			more := true
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { more = more && (f.Hidden || yield(f.Name)) })
+		})
+		if near != "" {
+			return fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
+	}
+	return flagError(err)
 }
 
 // asUsageErrors turns wrong arguments of a command into usage errors, as its

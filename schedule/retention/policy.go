@@ -69,7 +69,7 @@ func (p Policy) Check() error {
 	rules := 0
 	for _, c := range p.Counts() {
 		if *c.N < 0 {
-			return fmt.Errorf("keep %s: %d is less than 0", c.Name, *c.N)
+			return fmt.Errorf("keep %s: %d is less than 0: write 0 or more", c.Name, *c.N)
 		}
 		rules += *c.N
 	}

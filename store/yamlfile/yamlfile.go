@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -289,16 +291,25 @@ func setScalar(to reflect.Value, text string) error {
 
 // suggestion is the known key that a misspelt one is nearest to.
 func (d *decoder) suggestion(key string, fields map[string]reflect.Value) string {
-	best, least := "", 3 // two letters are a slip; more are another word
-	for f := range fields {
-		if n := distance(strings.ReplaceAll(key, "_", "-"), f); n < least || n == least && f < best {
-			best, least = f, n
-		}
-	}
-	if best == "" || least >= len(best) {
+	best := Nearest(key, maps.Keys(fields))
+	if best == "" {
 		return fmt.Sprintf(": %s has them all", d.guide)
 	}
 	return fmt.Sprintf(": did you mean %q?", best)
+}
+
+// Nearest is the name that a misspelt one was meant to be; empty where none is near.
+func Nearest(misspelt string, names iter.Seq[string]) string {
+	best, least := "", 3 // two letters are a slip; more are another word
+	for name := range names {
+		if n := distance(strings.ReplaceAll(misspelt, "_", "-"), name); n < least || n == least && name < best {
+			best, least = name, n
+		}
+	}
+	if least >= len(best) {
+		return ""
+	}
+	return best
 }
 
 // distance is how many letters have to be changed, put in or taken out.
