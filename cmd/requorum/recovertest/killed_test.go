@@ -126,7 +126,7 @@ func TestPoint4HostsFail(t *testing.T) {
 
 	r := s.Start(t, s.recovering(t, s.Hosts())...)
 	failures := 0
-	for line := 6; ; line += short(12, 4) {
+	for line := 6; ; line += 3 {
 		if !s.AtLine(t, r, line, func() {
 			m2.KillControl(t)
 			m3.LinkDown(t)
