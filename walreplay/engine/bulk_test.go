@@ -453,6 +453,39 @@ func TestBulkSpools(t *testing.T) {
 	}
 }
 
+// A spool that cannot be written to, as on a full disk, ends the replay at the entry, whatever that is.
+func TestBulkSpoolFails(t *testing.T) {
+	const keys = 3000 // whose deletions fill a block
+	grants := &pb.InternalRaftRequest{LeaseGrant: &pb.LeaseGrantRequest{ID: 5, TTL: 60}}
+	all := &pb.DeleteRangeRequest{Key: []byte{0}, RangeEnd: []byte{0}}
+	before := []any{grants}
+	for i := range keys {
+		before = append(before, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%04d", i), Lease: 5}})
+	}
+	base, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, before...), RunOptions{})
+	require.NoError(t, err)
+	for name, r := range map[string]*pb.InternalRaftRequest{
+		"a put":       putOf("a", strings.Repeat("x", 2*spoolBlock)),
+		"a deletion":  {DeleteRange: all},
+		"a txn":       {Txn: txnOf(&pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: all}})},
+		"an expiry":   {LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}},
+		"a txn in it": {Txn: txnOf(txnOp(txnOf(&pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: all}})))},
+	} {
+		b, err := OpenBulk(t.Context(), base, filepath.Join(t.TempDir(), "out"), Options{})
+		require.NoError(t, err)
+		require.NoError(t, b.rows.file.Close())
+		es := logOf(t, keys+2, putOf("b", ""), r)
+		require.NoError(t, b.Apply(es[0])) // into the first block
+		if err := b.Apply(es[1]); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := b.Close(); !errors.Is(err, os.ErrClosed) || !b.rest.closed { // of the spool, which is closed already
+			t.Errorf("%s: %v, beside it closed: %v", name, err, b.rest.closed)
+		}
+		expectFiles(t, filepath.Dir(b.out))
+	}
+}
+
 // Small rows share a page, and fill no more than that.
 func TestPageWriterFillsPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
@@ -637,6 +670,12 @@ func compactions(revision []byte) func(tx *bolt.Tx) error {
 	}
 }
 
+// compactedAlready has a database say that it was compacted up to revision 3, whatever rows it has.
+func compactedAlready(t testing.TB, path string, _ int64) {
+	t.Helper()
+	update(t, path, compactions(boltfile.Revision{Main: 3}.Bytes()))
+}
+
 // finishedOnly leaves a compaction that nobody scheduled.
 func finishedOnly(tx *bolt.Tx) error {
 	meta := tx.Bucket(schema.Meta.Name())
@@ -735,6 +774,7 @@ func TestBulkEdges(t *testing.T) {
 		"refused deep inside":       {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a"), Lease: 7})}}), put)}},
 		"done deep inside":          {what: []any{txn(txnOp(txnOf(txnOp(txnOf()))), txnOp(&pb.TxnRequest{Compare: never, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{putOp(&pb.PutRequest{Key: []byte("a")})}}))}},
 		"checkpoints of several":    {what: []any{lease(5, 60), lease(6, 60), request(&pb.InternalRaftRequest{LeaseCheckpoint: &pb.LeaseCheckpointRequest{Checkpoints: []*pb.LeaseCheckpoint{{ID: 5, Remaining_TTL: 1}, {ID: 7, Remaining_TTL: 2}, {ID: 6, Remaining_TTL: 3}}}})}, options: Options{PersistCheckpoints: true}},
+		"compacted once":            {what: []any{putOf("a", "1"), putOf("a", "2"), putOf("a", "3"), compact(3)}, from: 3, change: compactedAlready},
 		"a lease that follows":      {what: []any{lease(5, 60), lease(6, 60), leased("a", 5), leased("a", 6), revoke(5), leased("b", 6), leased("b", 0), request(&pb.InternalRaftRequest{Put: &pb.PutRequest{Key: []byte("a"), IgnoreLease: true}}), revoke(6)}},
 		"leases of the base":        {what: []any{lease(5, 60), leased("b", 5), leased("a", 5), revoke(5), lease(5, 60), putOf("c", ""), revoke(5)}, from: 3},
 		"compactions at ends":       {what: []any{compact(0), putOf("a", "1"), putOf("a", "2"), compact(4), compact(3), compact(3), txn(deleteOp("a", "")), compact(4), putOf("b", ""), compact(5)}},
