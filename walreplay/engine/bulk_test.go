@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -479,11 +480,32 @@ func TestBulkSpoolFails(t *testing.T) {
 		if err := b.Apply(es[1]); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if err := b.Rollback(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s, taken back: %v", name, err)
+		}
 		if err := b.Close(); !errors.Is(err, os.ErrClosed) || !b.rest.closed { // of the spool, which is closed already
 			t.Errorf("%s: %v, beside it closed: %v", name, err, b.rest.closed)
 		}
 		expectFiles(t, filepath.Dir(b.out))
 	}
+}
+
+// Rows that fill a page but for a byte, or by one byte too much, begin where the page says.
+func TestPageWriterAroundPages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	w := newPageWriter(f)
+	want := contents{"key": {}}
+	full := os.Getpagesize() - pageHeader - pageElement - boltfile.RowSize
+	for i, size := range []int{full - 1, full, full + 1, full + 2, full + os.Getpagesize(), full + os.Getpagesize() + 1, 10} {
+		key := boltfile.Revision{Main: int64(i + 1)}.Bytes()
+		want["key"][string(key)] = bytes.Repeat([]byte{byte(i)}, size)
+		require.NoError(t, w.add(key, want["key"][string(key)]))
+	}
+	require.NoError(t, errors.Join(w.finish(), f.Close()))
+	expectSound(t, path)
+	expectEqual(t, storetest.ReadContents(t, path), want)
 }
 
 // Small rows share a page, and fill no more than that.
@@ -752,6 +774,7 @@ func TestBulkEdges(t *testing.T) {
 		"leases of any length":      {what: []any{lease(1, 9_000_000_000), lease(2, 9_000_000_001), lease(3, -1), lease(4, 0), lease(0, 5), lease(4, 9)}},
 		"ends of one byte":          {what: []any{putOf("a", ""), putOf("b", ""), putOf("c", ""), txn(deleteOp("a", "c")), txn(deleteOp("b", "\x00")), putOf("d", ""), txn(deleteOp("a", "d"))}},
 		"a revoke taken back":       {what: []any{lease(5, 60), leased("a", 5), leased("b", 5), revoke(5), putOf("c", "")}, run: RunOptions{MaxRevision: 3}},
+		"the first one taken back":  {what: []any{putOf("a", "1"), putOf("b", "")}, from: 1, run: RunOptions{MaxRevision: 2}},
 		"a deletion taken back":     {what: []any{putOf("a", "1"), putOf("b", ""), txn(deleteOp("a", "c"), put)}, run: RunOptions{MaxRevision: 3}},
 		"twice changed, back":       {what: []any{putOf("a", "1"), compact(2), txn(putOp(&pb.PutRequest{Key: []byte("a")}), deleteOp("a", ""))}, run: RunOptions{MaxRevision: 2}},
 		"twice changed, compacted":  {what: []any{txn(putOp(&pb.PutRequest{Key: []byte("a")}), txnOp(txnOf(putOp(&pb.PutRequest{Key: []byte("a")}))), put), compact(2)}},
