@@ -244,7 +244,7 @@ func TestMemberFileAmongFaults(t *testing.T) {
 			read, streamed, refused, compared := 0, 0, 0, 0
 			rounds := storetest.Amount(4, 12, 180)
 			for n := range rounds {
-				i, fault := rng.IntN(3), storetest.Fault(n)%storetest.Faults
+				i, fault := rng.IntN(3), storetest.Fault(n%storetest.Faults)
 				l.Compact(t, l.kv, 20) // so that the databases do not grow
 				of, s := l.member(t, i), newDisk(t)
 				result, err := snapshot.Take(t.Context(), l.request(of, s, func() {

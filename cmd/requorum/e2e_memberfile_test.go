@@ -39,7 +39,7 @@ func TestMemberFileReplays(t *testing.T) {
 			rounds := storetest.Amount(2, 6, 170)
 			read, streamed, refused := 0, 0, 0
 			for n := range rounds {
-				i, fault := n/int(storetest.Faults)%members, storetest.Fault(n)%storetest.Faults
+				i, fault := n/storetest.Faults%members, storetest.Fault(n%storetest.Faults)
 				if members == 1 && fault == storetest.Killed {
 					fault = storetest.Defragmented // there is nobody else to go on
 				}

@@ -23,8 +23,10 @@ const (
 	Restarted // after a kill
 	Alarmed   // that no space is left, and no longer
 	Upgraded  // else stopped and started
-	Faults    // how many there are
 )
+
+// Faults is how many there are.
+const Faults = int(Upgraded) + 1
 
 // Inject has a fault befall a member. versions are those of all members, where they may be
 // upgraded. What the cluster refuses is logged.

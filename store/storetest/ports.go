@@ -20,19 +20,24 @@ const (
 
 // ownPorts are this process's until it ends: it listens on the first one of them, which keeps
 // others away whatever their folder for temporary files is.
-var ownPorts = sync.OnceValues(func() (*client.PortRange, error) {
-	var err error
+var ownPorts = sync.OnceValues(func() (*heldPorts, error) {
+	var last error
 	for i := range processes {
 		first := lowestPort + i*portsOfOne
-		if held, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
-			return client.NewPortRange(first+1, first+portsOfOne), nil
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first))
+		if err == nil {
+			return &heldPorts{client.NewPortRange(first+1, first+portsOfOne), l}, nil
 		}
+		last = err
 	}
-	return nil, fmt.Errorf("more processes of tests run than there are ports for: %w", err)
+	return nil, fmt.Errorf("more processes of tests run than there are ports for: %w", last)
 })
 
-// held is the listener that nobody calls.
-var held net.Listener
+// heldPorts are a range with the listener that keeps it, which nobody calls.
+type heldPorts struct {
+	*client.PortRange
+	listener net.Listener
+}
 
 // inUse are the ports of tests that have not ended. Nobody listens there between a kill
 // and the restart after it, or before a cluster that is restored is started.
