@@ -192,7 +192,7 @@ func TestRequestRefuses(t *testing.T) {
 		{func(r *Request) { r.InitialCluster = "=http://a:1" }, "m1=http://10.0.0.1:2380"},
 		{func(r *Request) { r.InitialCluster = "," }, "m1=http://10.0.0.1:2380"},
 		{func(r *Request) { r.InitialCluster = "m1=127.0.0.1:1" }, "http:// or https://, such as m1=https://127.0.0.1:1"},
-		{func(r *Request) { r.InitialCluster = "m1=http://a" }, "host:port"},
+		{func(r *Request) { r.InitialCluster = "m1=http://a" }, "write m1=http://a:2380"},
 		{func(r *Request) { r.InitialCluster = "m1=ftp://a:1" }, "m1=http://10.0.0.1:2380"},
 		{func(r *Request) { r.DataDir = "/x/{nam}" }, "--data-dir /x/{nam}: only {name}"},
 		{func(r *Request) { r.WALDir = "/x/{name}/{member}" }, "{member} does not"},

@@ -91,11 +91,12 @@ type Repository struct {
 	// Default: none: who can write to the repository decides what is restored.
 	SigningKeyFile string `yaml:"signing-key-file"`
 	// File with the keys that are trusted, in the form of OpenSSH's allowed_signers:
-	// what none of them signed does not exist for this agent.
+	// what none of them signed does not exist for this agent. It is looked at each minute.
 	//
 	// Default: nobody's signature is checked.
 	TrustFile string `yaml:"trust-file"`
-	// Files with public keys that are not trusted any more, one a line.
+	// Files with public keys that are not trusted any more, one a line. They are looked at
+	// each minute.
 	//
 	// Default: none.
 	RevokedKeysFiles []string `yaml:"revoked-keys-files"`
