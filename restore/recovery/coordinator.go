@@ -19,6 +19,7 @@ import (
 
 // coordinator is one command at work. It keeps nothing: see decision.
 type coordinator struct {
+	id       string // the hosts know it by
 	req      Request
 	cfg      *Config
 	reporter *reporter
@@ -52,7 +53,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if req.Config == nil {
 		return nil, errors.New("recover: no cluster file is given")
 	}
-	d := &coordinator{req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
+	d := &coordinator{id: randomHex(8), req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
 		election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
@@ -114,7 +115,7 @@ func (d *coordinator) reach() error {
 func (d *coordinator) setRun(id string, dec *decision) {
 	d.run, d.decision, d.continued = id, dec, dec != nil
 	for _, h := range d.hosts {
-		h.client = h.line.As(id)
+		h.client = h.line.As(id).By(d.id)
 	}
 }
 

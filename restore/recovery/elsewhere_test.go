@@ -150,8 +150,17 @@ func TestTwoCoordinators(t *testing.T) {
 	_, err := Run(t.Context(), s.request(first))
 	refusedAs(t, err, PhaseDecide)
 	s.untouchedData(t)
-	// While it is about to build, another one comes to the end of the same run.
+	// Both have found the same decision, and would go on with it as it is.
 	first.answer = nil
+	first.noted = func(text string) {
+		if strings.HasPrefix(text, "Going on with") {
+			first.noted = nil
+			s.endAt(t, other, "other", PhaseFence, "m2")
+		}
+	}
+	_, err = Run(t.Context(), s.request(first))
+	refusedAs(t, err, PhaseDecide)
+	// While it is about to build, another one comes to the end of the same run.
 	var r *Report
 	first.begun = func(p Phase, name string) {
 		if p == PhaseRebuild && name == "m1" && r == nil {
@@ -236,8 +245,9 @@ func (s *site) asRun(t *testing.T, h *testHost, do func(*coordinator, *participa
 	defer func() { require.NoError(t, d.close()) }()
 	require.NoError(t, d.states(t.Context()))
 	require.NoError(t, d.found())
-	d.setRun(d.newest().Run, d.newest())
 	at := d.host(h.name)
+	d.id = at.decisions[len(at.decisions)-1].By
+	d.setRun(d.newest().Run, d.newest())
 	if _, err := act(t.Context(), d, PhaseResume, at, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(d, at) }); err != nil {
 		t.Fatal(err)
 	}

@@ -326,6 +326,7 @@ type heard struct {
 	notes     []string
 	begun     func(Phase, string) // hears the beginning of each step
 	waits     func(Phase, string) // hears what is waited for
+	noted     func(string)        // hears each note
 }
 
 func (e *heard) Begin(p Phase, host string) {
@@ -349,6 +350,9 @@ func (e *heard) Waiting(p Phase, text string) {
 }
 func (e *heard) Note(text string) {
 	e.notes = append(e.notes, text)
+	if e.noted != nil {
+		e.noted(text)
+	}
 	e.t.Log(text)
 }
 func (e *heard) Warn(text string) { e.Note("warning: " + text) }

@@ -235,6 +235,20 @@ func TestDecide(t *testing.T) {
 	}
 	decide(t, line, run1, 9) // which is gone on with
 	acts(run1, "")
+	// Another coordinator, which has come on a line as new, found the same decision.
+	same := Decision{Run: run1, Epoch: 9, Data: []byte(`{"a":"<b>"}`)}
+	other := lineTo(t, cfg, "test").As(run1).By("other")
+	if err := other.Decide(t.Context(), same); codeOf(err) != Outdated {
+		t.Errorf("the same of another coordinator: %v", err)
+	}
+	same.Epoch = 10
+	require.NoError(t, other.Decide(t.Context(), same))
+	require.NoError(t, other.Decide(t.Context(), same))
+	line.Close() // it connects anew, and then its line is the newest
+	acts(run1, Outdated)
+	if _, err := other.Stop(t.Context()); codeOf(err) != Outdated { // by its line
+		t.Errorf("on an older line: %v", err)
+	}
 }
 
 // TestCopy: the list and the bytes are the directory's, in pieces too; of what was set

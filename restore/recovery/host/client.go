@@ -324,12 +324,16 @@ func (t *tail) String() string {
 
 // Client asks a host in the name of a run.
 type Client struct {
-	host *Remote
-	run  string
+	host        *Remote
+	run         string
+	coordinator string
 }
 
 // As gives a client for a run.
-func (h *Remote) As(run string) *Client { return &Client{h, run} }
+func (h *Remote) As(run string) *Client { return &Client{host: h, run: run} }
+
+// By gives a client that says which coordinator it is of.
+func (c *Client) By(coordinator string) *Client { return &Client{c.host, c.run, coordinator} }
 
 func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, data io.Writer) error {
 	l, err := c.host.connect(ctx)
@@ -337,7 +341,7 @@ func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, dat
 		return err
 	}
 	member := c.host.options.Member
-	header := Header{Member: member, Run: c.run, Epoch: l.epoch}
+	header := Header{Member: member, Run: c.run, Epoch: l.epoch, Coordinator: c.coordinator}
 	err = l.conn.Call(ctx, header, verb, arguments, answer, data)
 	var refused *RefusedError
 	var notTaken *notTakenError

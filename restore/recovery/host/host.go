@@ -12,8 +12,9 @@
 //  4. Each action may be repeated by its run, after whatever ended it: it goes on,
 //     or says what was done. Where the conversation ends in the middle of an action,
 //     that is still done; until then others are refused (Busy).
-//  5. What an older line asked for (Header.Epoch), and what another run asks for than
-//     that of the newest decision, is refused; so is a decision that is not newer.
+//  5. What an older line asked for (Header.Epoch), and what another run or another
+//     coordinator asks for than those of the newest decision, is refused; so is a
+//     decision that is not newer.
 //  6. What writes through the cluster from this host is stopped with proof, and of it
 //     only what ran before is started again.
 //  7. A rebuild reads this host's own set-aside data, what the coordinator fetches of
@@ -268,7 +269,7 @@ var errBusy = refused(Busy, errors.New("another action is under way on this memb
 type none struct{}
 
 // admit lets an action through that is for this host, of the newest line, and of the
-// run of the newest decision. That itself may be stored by any.
+// run and the coordinator of the newest decision. That itself may be stored by any.
 func (h *host) admit(verb verb, a Header) error {
 	if name := h.Config.Member.Name; a.Member != name {
 		return refused(OtherMember, fmt.Errorf("the request is for member %q, and this host has %q", a.Member, name))
@@ -285,6 +286,8 @@ func (h *host) admit(verb verb, a Header) error {
 	}
 	if newest := h.Journal.Decided(); newest != nil && newest.Run != a.Run && verb != verbDecide {
 		return refused(Conflict, fmt.Errorf("the newest recovery on this host is run %s: another coordinator has begun it", newest.Run))
+	} else if newest != nil && newest.By != a.Coordinator && verb != verbDecide {
+		return refused(Outdated, fmt.Errorf("decision %d of run %s was stored by another coordinator, which has gone on with the run", newest.Epoch, newest.Run))
 	}
 	return nil
 }
@@ -295,8 +298,9 @@ func (h *host) decide(_ context.Context, a Header, d *Decision) (*Done, error) {
 	if d.Run != a.Run {
 		return nil, refused(BadRequest, fmt.Errorf("a decision of run %q came from run %s", d.Run, a.Run))
 	}
+	d.By = a.Coordinator
 	if newest := h.Journal.Decided(); newest != nil && d.Epoch <= newest.Epoch {
-		if d.Epoch == newest.Epoch && d.Run == newest.Run && bytes.Equal(d.Data, newest.Data) {
+		if d.Epoch == newest.Epoch && d.Run == newest.Run && d.By == newest.By && bytes.Equal(d.Data, newest.Data) {
 			return &Done{}, nil
 		}
 		return nil, refused(Outdated, fmt.Errorf("decision %d of run %s is stored here, and this one is %d of run %s: another coordinator has gone on", newest.Epoch, newest.Run, d.Epoch, d.Run))

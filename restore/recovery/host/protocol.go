@@ -67,6 +67,9 @@ type Header struct {
 	// began. The host refuses a lower one than it knows: what was sent on a line that
 	// was cut, and arrives once there is another one, counts for nothing.
 	Epoch uint64 `json:"epoch,omitempty"`
+	// Coordinator is the command that asks. Where a decision is stored on the host, only
+	// the one that stored it acts there.
+	Coordinator string `json:"coordinator,omitempty"`
 }
 
 // configured is the answer of Configure.
@@ -83,6 +86,7 @@ type Decision struct {
 	Run   string          `json:"run"`
 	Epoch uint64          `json:"epoch"`
 	Data  json.RawMessage `json:"data"`
+	By    string          `json:"by,omitempty"` // the coordinator; the host says it
 }
 
 // rebuildArguments are those of Rebuild.
