@@ -29,6 +29,8 @@ type decision struct {
 	Asked   asked         `json:"asked"`
 	Hosts   []decidedHost `json:"hosts"`
 	Began   time.Time     `json:"began_at"` // by the clock of the coordinator that began it
+	// Earlier are the runs that were known when it was begun.
+	Earlier []string `json:"earlier,omitempty"`
 	// Ran are the members that ran when the run was begun.
 	Ran []string `json:"ran,omitempty"`
 
@@ -74,8 +76,8 @@ type closed string
 
 const (
 	undone closed = "undone"
-	// letGo: declined, or given up because the cluster serves again.
-	letGo closed = "let go"
+	// givenUp: declined, or the cluster serves again.
+	givenUp closed = "given up"
 )
 
 // over reports whether nothing is under way any more.
@@ -87,37 +89,98 @@ func (d *decision) incomplete(q Quorum) bool {
 	return d.Closed == "" && len(d.Incomplete) > 0 && q.Serves && q.ClusterID == d.NewClusterID
 }
 
-// found takes up the decisions that the hosts have stored, the newest of each run. Of two
-// with one epoch none counts, and that is taken which more hosts have.
+// progress tells of what happened in a run, which a decision that lacks it cannot undo: a
+// host that others could not be reached beside may hold an older one of a higher epoch.
+func (d *decision) progress() int {
+	for i, is := range []bool{d.Closed != "", d.Back != nil, d.Finished, d.Proved != nil, d.Built != nil} {
+		if is {
+			return 5 - i
+		}
+	}
+	return 0
+}
+
+// found takes up the decisions that the hosts have stored: of each run that which tells of
+// most, and of these the newest. Of two with one epoch none counts, and that is taken which
+// more hosts have.
 func (d *coordinator) found() error {
 	type one struct {
 		host.Decision
-		hosts int
-		on    string
+		hosts []string
 	}
 	var all []one
 	for _, h := range d.hosts {
 		for _, x := range h.decisions {
 			i := slices.IndexFunc(all, func(o one) bool { return reflect.DeepEqual(o.Decision, x) })
 			if i < 0 {
-				i, all = len(all), append(all, one{Decision: x, on: h.Member})
+				i, all = len(all), append(all, one{Decision: x})
 			}
-			all[i].hosts++
+			all[i].hosts = append(all[i].hosts, h.Member)
 		}
 	}
 	slices.SortFunc(all, func(a, b one) int {
-		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.hosts, b.hosts), cmp.Compare(a.Run, b.Run), bytes.Compare(a.Data, b.Data))
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(len(a.hosts), len(b.hosts)), cmp.Compare(a.Run, b.Run), bytes.Compare(a.Data, b.Data))
 	})
 	d.known = nil
 	for _, o := range all {
-		var dec decision
-		if err := json.Unmarshal(o.Data, &dec); err != nil || dec.Run != o.Run || dec.Plan == nil {
-			return fmt.Errorf("the decision of run %s on the host of %s cannot be read (%w): look at its journal", o.Run, o.on, cmp.Or(err, errors.New("it is not whole")))
+		dec := &decision{}
+		if err := json.Unmarshal(o.Data, dec); err != nil || dec.Run != o.Run || dec.Plan == nil {
+			return fmt.Errorf("the decision of run %s on the host of %s cannot be read (%w): look at its journal", o.Run, o.hosts[0], cmp.Or(err, errors.New("it is not whole")))
 		}
-		d.known = append(slices.DeleteFunc(d.known, func(k *decision) bool { return k.Run == dec.Run }), &dec)
+		if i := slices.IndexFunc(d.known, func(k *decision) bool { return k.Run == dec.Run }); i >= 0 {
+			if d.known[i].progress() > dec.progress() {
+				dec = d.known[i]
+			}
+			d.known = slices.Delete(d.known, i, i+1)
+		}
+		d.known = append(d.known, dec)
 		d.epoch = o.Epoch
 	}
+	return d.inOrder()
+}
+
+// clocksDiffer is more than the clocks of coordinators do.
+const clocksDiffer = 24 * time.Hour
+
+// after reports whether a run was begun after another one.
+func (d *decision) after(other *decision) bool {
+	return slices.Contains(d.Earlier, other.Run) || d.Began.Sub(other.Began) > clocksDiffer
+}
+
+// inOrder makes the newest decision the last one where that is of an earlier run: of a host
+// that was away while others began a later one, or had not been heard of by those at all.
+func (d *coordinator) inOrder() error {
+	for range d.known {
+		last := d.newest()
+		i := slices.IndexFunc(d.known, func(k *decision) bool {
+			return k != last && k.Closed == "" && (k.Built != nil || len(d.whereAside(k.Run)) > 0) && !last.after(k)
+		})
+		switch {
+		case i < 0:
+			return nil
+		case d.known[i].after(last):
+			later := d.known[i]
+			d.known = append(slices.Delete(d.known, i, i+1), later)
+			continue
+		case !d.known[i].over() || !last.over():
+			return fmt.Errorf("two recoveries were begun that knew nothing of each other: run %s (data is set aside on %s), and run %s (on %s). Only one can go on: on the hosts of the other one move journal.jsonl in the state-dir away, which leaves all data where it is, and run the same command again",
+				d.known[i].Run, hostsOrNone(d.whereAside(d.known[i].Run)), last.Run, hostsOrNone(d.whereAside(last.Run)))
+		}
+		return nil
+	}
 	return nil
+}
+
+func hostsOrNone(all []string) string { return cmp.Or(strings.Join(all, ", "), "no host") }
+
+// whereAside are the hosts on which a run has set data aside, or began to.
+func (d *coordinator) whereAside(run string) (all []string) {
+	for _, h := range d.hosts {
+		if h.aside(run) != nil {
+			all = append(all, h.Member)
+		}
+	}
+	return all
 }
 
 // newest is the last decision that the hosts hold; nil where they hold none.
@@ -131,11 +194,14 @@ func (d *coordinator) newest() *decision {
 // adopt goes on with a decision that another command had stored: what that had begun by
 // then has come to its end, and only now is known what it did.
 func (d *coordinator) adopt(ctx context.Context) error {
-	if err := d.store(ctx); err != nil {
-		return err
-	}
-	if err := d.states(ctx); err != nil {
-		return err
+	for stored := -1; len(d.present()) > stored; { // one that answers only now has to store it, too
+		stored = len(d.present())
+		if err := d.store(ctx); err != nil {
+			return err
+		}
+		if err := d.states(ctx); err != nil {
+			return err
+		}
 	}
 	if all := d.away(); len(all) > 0 && (d.decision.Built == nil || d.decision.Undoing) {
 		return &HostsError{Phase: PhasePreflight, Errs: all}

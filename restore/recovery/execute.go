@@ -173,11 +173,11 @@ func (d *coordinator) declined(ctx context.Context, why error) error {
 		return why
 	}
 	d.reporter.note("Not confirmed: what was stopped is started again")
-	return errors.Join(why, d.letGo(ctx))
+	return errors.Join(why, d.endUnchanged(ctx))
 }
 
-// letGo starts what the run stopped, and ends it. It has set nothing aside.
-func (d *coordinator) letGo(ctx context.Context) error {
+// endUnchanged starts what the run stopped, and ends it. It has set nothing aside.
+func (d *coordinator) endUnchanged(ctx context.Context) error {
 	ran := slices.DeleteFunc(d.present(), func(h *participant) bool { return !slices.Contains(d.decision.Ran, h.Member) })
 	if err := d.each(ctx, PhaseUndoStart, ran, d.startAgain); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (d *coordinator) letGo(ctx context.Context) error {
 	if err := d.each(ctx, PhaseUndoResume, d.present(), d.resumeHost); err != nil {
 		return err
 	}
-	d.decision.Closed = letGo
+	d.decision.Closed = givenUp
 	return d.store(ctx)
 }
 

@@ -146,6 +146,9 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	if old != nil {
 		*out = *old
 	} else {
+		for _, k := range d.known {
+			out.Earlier = append(out.Earlier, k.Run)
+		}
 		for _, h := range d.hosts {
 			out.Hosts = append(out.Hosts, decidedHost{Member: h.Member})
 			if h.state.Unreachable == "" && !h.state.Stopped {
@@ -199,6 +202,9 @@ func (d *coordinator) goOn(ctx context.Context, p *Preview) (*Report, error) {
 		if all := d.away(); len(all) > 0 {
 			return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 		}
+	} else if q := p.Quorum; d.decision.Proved == nil && q.Serves && q.ClusterID != d.decision.NewClusterID && !d.req.Force {
+		return nil, fmt.Errorf("run %s does not go on: cluster %s serves, and it would start cluster %s beside it. Take the run back with --undo or, if it is %s that is wanted, move journal.jsonl in the state-dir of each host away, which leaves all data where it is",
+			d.run, q.ClusterID, d.decision.NewClusterID, q.ClusterID)
 	}
 	if err := d.adopt(ctx); err != nil {
 		return nil, err
@@ -221,7 +227,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 	if all := d.away(); len(all) > 0 { // where it may have set aside, and built
 		return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
 	}
-	if err := d.ask(ctx, Question{Kind: AskBegin, Text: d.givenUp() + " Do that?"}); err != nil {
+	if err := d.ask(ctx, Question{Kind: AskBegin, Text: d.givenUpWords() + " Do that?"}); err != nil {
 		return nil, err
 	}
 	if err := d.adopt(ctx); err != nil {
@@ -230,7 +236,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 	if d.anyAside() {
 		return nil, fmt.Errorf("run %s has gone on meanwhile, and set data aside: look again with --dry-run", d.run)
 	}
-	if err := d.letGo(ctx); err != nil {
+	if err := d.endUnchanged(ctx); err != nil {
 		return nil, err
 	}
 	r := &Report{Cluster: d.cfg.Cluster, Run: d.run, GivenUp: true}
@@ -240,7 +246,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 	return r, nil
 }
 
-func (d *coordinator) givenUp() string {
+func (d *coordinator) givenUpWords() string {
 	return fmt.Sprintf("Cluster %s serves again, and run %s has set nothing aside: it is given up, and what it stopped is started.", d.cfg.Cluster, d.run)
 }
 

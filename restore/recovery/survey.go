@@ -224,7 +224,7 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 	case d.decision.Undoing:
 		p.Blockers = append(p.Blockers, (&UndoneError{d.run}).Error())
 	case d.servesAgain(p.Quorum) && !d.anyAside():
-		p.Warnings = append(p.Warnings, d.givenUp())
+		p.Warnings = append(p.Warnings, d.givenUpWords())
 	}
 	if d.decision != nil {
 		p.Run, p.Reached = d.run, d.reached()

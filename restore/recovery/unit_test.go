@@ -167,6 +167,75 @@ func TestFound(t *testing.T) {
 	}
 }
 
+// TestFoundStale: what a host holds that was away, or that others had not heard of, is not
+// taken for the newest by its epoch alone.
+func TestFoundStale(t *testing.T) {
+	stored := func(epoch uint64, dec decision) host.Decision {
+		dec.Plan = &sources.Plan{}
+		data, err := json.Marshal(&dec)
+		require.NoError(t, err)
+		return host.Decision{Run: dec.Run, Epoch: epoch, Data: data}
+	}
+	built := map[string]*host.Rebuilt{"m1": {}}
+	aside := func(run string) []host.SetAside {
+		return []host.SetAside{{Aside: restore.Aside{Run: run}, Done: true}}
+	}
+	on := func(name string, asides []host.SetAside, all ...host.Decision) *participant {
+		return &participant{HostConfig: HostConfig{Member: name}, decisions: all, asides: asides}
+	}
+	find := func(hosts ...*participant) (*coordinator, error) {
+		d := &coordinator{hosts: hosts}
+		return d, d.found()
+	}
+	finished := decision{Run: "a", Built: built, Proved: &proved{}, Finished: true}
+	// Of one run: m1 was asked again and again where the others could not be reached.
+	d, err := find(on("m1", nil, stored(9, decision{Run: "a", Built: built})), on("m2", nil, stored(4, finished)))
+	if err != nil || !d.newest().Finished || d.epoch != 9 {
+		t.Errorf("an older one of a higher epoch: %v, %+v", err, d.newest())
+	}
+	// An undo that began after that is the newer one.
+	undoing := finished
+	undoing.Undoing = true
+	if d, err = find(on("m1", nil, stored(4, finished)), on("m2", nil, stored(5, undoing))); err != nil || !d.newest().Undoing {
+		t.Errorf("an undo: %v, %+v", err, d.newest())
+	}
+	// Of an earlier run, whose host was away since.
+	later := decision{Run: "b", Earlier: []string{"a"}, Built: built, Finished: true}
+	if d, err = find(on("m1", aside("a"), stored(9, decision{Run: "a", Built: built})), on("m2", aside("b"), stored(5, later))); err != nil || d.newest().Run != "b" || d.epoch != 9 || len(d.known) != 2 {
+		t.Errorf("an earlier run of a higher epoch: %v, %+v", err, d.newest())
+	}
+	// Nobody knew of the other.
+	later.Earlier = nil
+	m1, m2 := on("m1", aside("a"), stored(9, decision{Run: "a", Built: built})), on("m2", aside("b"), stored(5, later))
+	if _, err := find(m1, m2); err == nil || !strings.Contains(err.Error(), "run b (data is set aside on m2), and run a (on m1)") {
+		t.Errorf("two that knew nothing of each other: %v", err)
+	}
+	later.Began = time.Now()
+	m2.decisions = []host.Decision{stored(5, later)}
+	if d, err := find(m1, m2); err != nil || d.newest().Run != "b" {
+		t.Errorf("one was begun much later: %v, %+v", err, d.newest())
+	}
+	later.Began = time.Time{}
+	m2.decisions = []host.Decision{stored(5, later)}
+	m1.decisions = []host.Decision{stored(9, finished)}
+	if _, err := find(m1, m2); err != nil {
+		t.Errorf("both are over: %v", err)
+	}
+	// What only was decided is no obstacle.
+	if d, err = find(on("m1", nil, stored(1, decision{Run: "a"})), on("m2", nil, stored(1, decision{Run: "b"}))); err != nil || d.newest() == nil {
+		t.Errorf("two that did nothing: %v", err)
+	}
+}
+
+// TestOtherClusterServes: a run whose members were built, and not proved, is not gone on
+// with beside a cluster that serves.
+func TestOtherClusterServes(t *testing.T) {
+	d := &coordinator{cfg: &Config{}, reporter: &reporter{}, run: "a", decision: &decision{Run: "a", Plan: &sources.Plan{}, NewClusterID: 8, Built: map[string]*host.Rebuilt{"m1": {}}}}
+	if _, err := d.goOn(t.Context(), &Preview{Quorum: Quorum{Serves: true, ClusterID: 9}}); err == nil || !strings.Contains(err.Error(), "beside it") {
+		t.Error(err)
+	}
+}
+
 // Of an undo that failed nobody is told to undo.
 func TestNextAfterAFailedPhase(t *testing.T) {
 	for phase, want := range map[Phase]string{
