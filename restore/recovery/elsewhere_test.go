@@ -180,6 +180,27 @@ func TestTwoCoordinators(t *testing.T) {
 	if _, err := Run(t.Context(), s.request(first)); !errors.As(err, &serves) {
 		t.Errorf("again: %v", err)
 	}
+	// The cluster file does not name m3: what was built there would serve on.
+	without := s.onMachine(t, first, "other")
+	without.Config.Hosts = without.Config.Hosts[:2]
+	if _, err := Undo(t.Context(), without); err == nil || !strings.Contains(err.Error(), "--declare-dead m3") {
+		t.Fatalf("undone without a host: %v", err)
+	}
+	// The journal of m3 is lost: nobody would stop what was built there.
+	s.hosts[2].end()
+	require.NoError(t, os.RemoveAll(s.hosts[2].cfg.StateDir))
+	s.hosts[2].control(t)
+	if _, err := Undo(t.Context(), s.request(first)); err == nil || !strings.Contains(err.Error(), "built on m3") {
+		t.Fatalf("undone with a lost journal: %v", err)
+	}
+	s.check(t, want, s.hosts...)
+	s.killAll(s.hosts[2])
+	u, err := Undo(t.Context(), s.request(first))
+	if err != nil || u.Hosts[2].Started {
+		t.Fatalf("%v, %s", err, shown(u))
+	}
+	s.waitReady(t, s.hosts[:2]...)
+	s.check(t, want, s.hosts[:2]...)
 }
 
 // TestServesAgain: a recovery was ended before anything was set aside, and the old cluster

@@ -42,6 +42,12 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 	if d.decision == nil {
 		return nil, fmt.Errorf("%w: no host knows of a recovery that is under way or done", ErrNothingToUndo)
 	}
+	if names := d.missing(); len(names) > 0 {
+		return nil, fmt.Errorf("run %s has been at work on hosts that %s has not any more: %s. Write them there again or, if they are gone for good: --declare-dead %s", d.run, d.cfg.File(), strings.Join(names, ", "), strings.Join(names, ","))
+	}
+	if names := d.unrecorded(); len(names) > 0 {
+		return nil, fmt.Errorf("run %s had a new member built on %s, whose journal (in state-dir) does not know of it any more: it would go on beside the old members. Stop it there, and keep it from being started; then run the same command again", d.run, strings.Join(names, ", "))
+	}
 	if d.decision.Undoing {
 		d.reporter.note(fmt.Sprintf("Going on with the undo of run %s, which was confirmed before", d.run))
 	} else if err := d.askUndo(ctx); err != nil {
@@ -52,6 +58,28 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 		return nil, err
 	}
 	return d.putBack(ctx)
+}
+
+// missing are the members whose hosts the run has been at work on, and the cluster file does
+// not name: what was built there could serve beside the old members.
+func (d *coordinator) missing() (all []string) {
+	for _, h := range d.decision.Hosts {
+		if h.Joined && d.host(h.Member) == nil && !slices.Contains(d.req.DeclareDead, h.Member) {
+			all = append(all, h.Member)
+		}
+	}
+	return all
+}
+
+// unrecorded are the hosts that got a member which may run, and whose journal was lost
+// since: nothing can be put back there, and nothing would be stopped.
+func (d *coordinator) unrecorded() (all []string) {
+	for _, h := range d.getting() {
+		if d.decision.Built != nil && d.decision.Back == nil && h.state.Unreachable == "" && !h.state.Stopped && h.aside(d.run) == nil {
+			all = append(all, h.Member)
+		}
+	}
+	return all
 }
 
 // askUndo warns where the new cluster has taken writes, which would be set aside
@@ -87,6 +115,10 @@ func (d *coordinator) undoneSince() string {
 	return ""
 }
 
+// longAgo is more than it takes to prove a new cluster: by then somebody may have gone
+// on with it without us.
+const longAgo = time.Hour
+
 // written says why the new cluster may hold what the old one does not; empty where
 // it is known that it does not.
 func (d *coordinator) written(ctx context.Context) (string, error) {
@@ -100,6 +132,8 @@ func (d *coordinator) written(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
+	case !q.Serves && !proved && d.decision.Built != nil && d.now().Sub(d.decision.BuiltAt) > longAgo:
+		return fmt.Sprintf("the new members were built at %s, and cannot be asked now whether they have served since: what they have taken is set aside with their data, and missing in the old cluster", d.decision.BuiltAt.Format(time.DateTime)), nil
 	case !q.Serves && !proved:
 		return "", nil
 	case !q.Serves:
@@ -252,7 +286,9 @@ func (d *coordinator) reinstate(ctx context.Context) (done []TimelinesDone, err 
 // stopped. One that was found stopped may be so for a reason, which is told and no more.
 func (d *coordinator) startOld(ctx context.Context) (started map[string]bool, warnings []string, err error) {
 	old := slices.DeleteFunc(d.present(), func(h *participant) bool {
-		return d.decision.Back[h.Member].PutBack == "" && !slices.Contains(d.decision.Ran, h.Member)
+		u, recorded := d.decision.Back[h.Member]
+		is := d.decision.Built != nil && !recorded && slices.Contains(d.decision.names(), h.Member) // a new member lies there still
+		return is || u.PutBack == "" && !slices.Contains(d.decision.Ran, h.Member)
 	})
 	started = map[string]bool{}
 	failed := map[string]string{}
