@@ -37,6 +37,12 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 		if len(incomplete) == 0 {
 			d.decision.Resumed = d.now()
 		}
+		// Repositories cannot refuse one whose run was taken up, or back, by another.
+		if err := d.store(ctx); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		} else if err != nil {
+			return d.report(), err
+		}
 	}
 	failed("the old timeline is not ended", d.supersede(ctx))
 	failed("no full snapshot was taken", d.snapshot(ctx))

@@ -94,6 +94,12 @@ func (d *coordinator) rebuild(ctx context.Context) error {
 	if what := differences(dec, all); len(what) > 0 {
 		return &DifferError{Run: d.run, What: what, Outcomes: outcomes(dec.Plan, all)}
 	}
+	image := anyImage(all) // one is enough for the proof, and it may name many users
+	for _, b := range all {
+		if b.Image != image {
+			b.Image = nil
+		}
+	}
 	dec.Built, dec.BuiltAt = all, d.now()
 	return d.store(ctx)
 }

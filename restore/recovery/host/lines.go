@@ -80,13 +80,20 @@ func appendLine(f file, v any) error {
 var ErrBusy = errors.New("another recovery of this cluster is at work")
 
 // Lock locks a file, which is only read, until the caller closes it: for another process
-// the error is ErrBusy.
+// the error is ErrBusy. Where the file system has no such lock, as NFS for a file that is
+// only read, there is none.
 func Lock(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := takeLock(f); err != nil {
+	err = takeLock(f)
+	for _, none := range []error{unix.EBADF, unix.ENOLCK, unix.EOPNOTSUPP, unix.ENOSYS} {
+		if errors.Is(err, none) {
+			return f, nil
+		}
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	return f, nil
