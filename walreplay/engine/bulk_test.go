@@ -442,9 +442,8 @@ func TestBulkSpools(t *testing.T) {
 	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{})
 	require.NoError(t, err)
 	const size, n = 100 << 10, 200
-	for _, e := range logOf(t, 1, slices.Repeat([]any{putOf("a", strings.Repeat("x", size))}, n)...) {
-		require.NoError(t, b.Apply(e))
-	}
+	entries := logOf(t, 1, slices.Repeat([]any{putOf("a", strings.Repeat("x", size))}, n)...)
+	applyAll(t, b, entries)
 	if inMemory := n*size - int(b.rows.size); inMemory > spoolBlock+size || cap(b.rows.buffer) > spoolBlock+size {
 		t.Errorf("%d of %d bytes are in memory, in a buffer of %d", inMemory, n*size, cap(b.rows.buffer))
 	}
@@ -452,6 +451,7 @@ func TestBulkSpools(t *testing.T) {
 	if mapped := string(readFile(t, "/proc/self/maps")); strings.Contains(mapped, b.out) {
 		t.Errorf("after the end something is mapped: %s", mapped)
 	}
+	require.NoError(t, randomLog{entries: entries}.compare(t))
 }
 
 // A spool that cannot be written to, as on a full disk, ends the replay at the entry, whatever that is.
