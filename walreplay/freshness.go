@@ -58,8 +58,8 @@ type seenFile struct {
 	Timelines  map[repository.TimelineID]seenUpTo `json:"timelines"`
 }
 
-// seenUpTo is how far a timeline reached: the raft index of its newest full snapshot or
-// archived entry, and when that was seen first.
+// seenUpTo is how far a timeline reached: the raft index that it could be restored to, and
+// when that was seen first.
 type seenUpTo struct {
 	Index uint64    `json:"index"`
 	Seen  time.Time `json:"seen"`
@@ -126,11 +126,15 @@ func (f *Freshness) Check(ctx context.Context, a *Archives, c *snapshot.Catalog,
 	return nil
 }
 
-// end is the raft index of the newest full snapshot or archived entry of a timeline; 0
-// where there is neither.
+// end is the raft index that a timeline can be restored to: of its newest full snapshot, or
+// of the last entry of the log that goes on from one; 0 where there is neither. What lies
+// after a gap without a full snapshot hides nothing that was deleted before it. Without any
+// full snapshot it is the end of the log up to its first gap.
 func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (index uint64, err error) {
+	var fulls []uint64
 	for _, m := range c.Manifests {
 		if m.Timeline == t {
+			fulls = append(fulls, m.Facts.RaftIndex)
 			index = max(index, m.Facts.RaftIndex)
 		}
 	}
@@ -138,8 +142,11 @@ func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.Ti
 	if err != nil {
 		return 0, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
 	}
-	for _, s := range log.Coverage() {
-		index = max(index, s.LastIndex)
+	for i, s := range log.Coverage() {
+		goesOn := func(full uint64) bool { return s.FirstIndex <= full+1 && full <= s.LastIndex }
+		if len(fulls) == 0 && i == 0 || slices.ContainsFunc(fulls, goesOn) {
+			index = max(index, s.LastIndex)
+		}
 	}
 	return index, nil
 }

@@ -77,6 +77,10 @@ func TestFreshness(t *testing.T) {
 	w.archive(6, 9, false)
 	require.NoError(t, check(repo, w.id))
 	remembers(9)
+	// What comes after a gap does not make up for what is missing there.
+	w.archive(11, 12, true)
+	require.NoError(t, check(repo, w.id))
+	remembers(9)
 
 	remember(map[repository.TimelineID]seenUpTo{w.id: {10, clockStart}, other: {}})
 	less(9, w.id)

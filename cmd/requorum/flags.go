@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -92,15 +93,14 @@ func addRollbackFlag(f *pflag.FlagSet, allow *bool) {
 // checks reports whether signatures are checked.
 func (k *keyFlags) checks() bool { return k.trust != "" && !k.insecure }
 
-// given reports whether any of them was.
-func (k *keyFlags) given() bool {
-	return k.signingKey != "" || k.trust != "" || len(k.revoked) > 0 || k.insecure
-}
-
 // parse reads the keys. It says so where trust is set aside.
 func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
-	trust, revoked := k.trust, k.revoked
+	key, trust, revoked := k.signingKey, k.trust, k.revoked
 	if k.insecure {
+		if _, err := os.Stat(key); errors.Is(err, fs.ErrNotExist) && key != "" {
+			g.note("%s is not there: what this command writes is not signed", key)
+			key = ""
+		}
 		if trust != "" {
 			g.note("--insecure-unsigned: nobody's signature is checked, although %s says whom to trust: who could write to the repository decides what is read", trust)
 		}
@@ -118,7 +118,7 @@ func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
 	if trust == "" && len(revoked) > 0 {
 		return signing.Keys{}, usageError{errors.New("--revoked-keys is of no use without --trust")}
 	}
-	keys, err := signing.Read(k.signingKey, trust, revoked)
+	keys, err := signing.Read(key, trust, revoked)
 	if err != nil {
 		return keys, fmt.Errorf("keys: %w", err)
 	}

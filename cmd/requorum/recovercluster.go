@@ -46,27 +46,26 @@ func (g *globals) rescueRequest(o *recoverOptions) (req recovery.Request, err er
 	if err != nil {
 		return req, usageError{err}
 	}
-	if k := o.repo.keys; k.given() {
-		k.signingKey, k.trust = cmp.Or(k.signingKey, cfg.SigningKeyFile), cmp.Or(k.trust, cfg.TrustFile)
-		k.revoked = append(slices.Clone(cfg.RevokedKeysFiles), k.revoked...)
-		if err := k.mayWrite(); err != nil {
-			return req, err
-		}
-		keys, err := k.parse(g)
-		if err != nil {
-			return req, err
-		}
-		cfg.UseKeys(keys)
+	k := o.repo.keys
+	k.signingKey, k.trust = cmp.Or(k.signingKey, cfg.SigningKeyFile), cmp.Or(k.trust, cfg.TrustFile)
+	k.revoked = append(slices.Clone(cfg.RevokedKeysFiles), k.revoked...)
+	if err := k.mayWrite(); err != nil {
+		return req, err
 	}
+	keys, err := k.parse(g)
+	if err != nil {
+		return req, err
+	}
+	cfg.UseKeys(keys)
 	if len(cfg.Repositories) > 0 {
-		g.noteUnchecked(cfg.Keys().Trust != nil)
+		g.noteUnchecked(keys.Trust != nil)
 	}
 	req = recovery.Request{
 		Config: cfg, Source: o.source, DeclareDead: o.declareDead, Bump: o.req.Bump,
 		Replay: host.ReplaySettings{PersistCheckpoints: o.point.checkpoints, SourceVersion: o.point.sourceVersion},
 		Force:  o.force, Version: version, Tool: "requorum " + version, Logger: g.logger(),
 	}
-	if req.Freshness, err = g.freshness(cfg.Keys().Trust != nil, o.allowRollback); err != nil {
+	if req.Freshness, err = g.freshness(keys.Trust != nil, o.allowRollback); err != nil {
 		return req, err
 	}
 	if o.set.Changed("min-lease-ttl") {

@@ -74,24 +74,8 @@ type Config struct {
 // Keys are with which a recovery signs, and whose signatures it believes.
 func (c *Config) Keys() signing.Keys { return c.keys }
 
-// UseKeys takes others than those that the file names.
+// UseKeys says which keys count; without it none do.
 func (c *Config) UseKeys(keys signing.Keys) { c.keys = keys }
-
-// readKeys reads those that the file names.
-func (c *Config) readKeys() (err error) {
-	for _, path := range append([]string{c.SigningKeyFile, c.TrustFile}, c.RevokedKeysFiles...) {
-		if path == "" {
-			continue
-		}
-		if err := safedir.TrustedFile(path); err != nil {
-			return fmt.Errorf("the keys that %s names: %w", c.file, err)
-		}
-	}
-	if c.keys, err = signing.Read(c.SigningKeyFile, c.TrustFile, c.RevokedKeysFiles); err != nil {
-		return fmt.Errorf("the keys that %s names: %w", c.file, err)
-	}
-	return nil
-}
 
 // EtcdConfig is as whom the cluster itself is asked: whether it serves, and for the
 // proof. Names and meanings are etcdctl's.
@@ -149,7 +133,8 @@ func (c *Config) Host(member string) *HostConfig {
 	return nil
 }
 
-// ReadConfig reads a cluster file.
+// ReadConfig reads a cluster file. The keys that it names the caller reads (UseKeys): also
+// without them a recovery must be possible.
 func ReadConfig(path string) (*Config, error) {
 	if err := safedir.TrustedFile(path); err != nil {
 		return nil, fmt.Errorf("the cluster file: %w", err)
@@ -158,14 +143,7 @@ func ReadConfig(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the cluster file: %w", err)
 	}
-	c, err := ParseConfig(data, path)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.readKeys(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return ParseConfig(data, path)
 }
 
 // ParseConfig reads a cluster file's bytes, and looks at no file. Its error holds all
