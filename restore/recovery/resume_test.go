@@ -75,31 +75,14 @@ func TestCommandEndsAtEachStep(t *testing.T) {
 	old := s.clusterID(t, s.hosts[0])
 	s.killAll()
 	e := &heard{t: t}
-	endAt := func(phase Phase, host string, do func(context.Context) error) {
-		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		fired := false
-		e.begun = func(p Phase, h string) {
-			if p == phase && h == host {
-				fired = true
-				cancel()
-			}
-		}
-		err := do(ctx)
-		if !fired || err == nil {
-			t.Fatalf("%s on %q: ended %t, %v", phase, host, fired, err)
-		}
-	}
 	recover := func(ctx context.Context) error { _, err := Run(ctx, s.request(e)); return err }
 	back := func(ctx context.Context) error { _, err := Undo(ctx, s.request(e)); return err }
 	for _, at := range []struct {
 		phase Phase
 		host  string
 	}{{PhaseQuiesce, "m1"}, {PhaseFence, "m2"}, {PhaseSetAside, "m3"}, {PhaseRebuild, "m1"}, {PhaseStart, "m2"}, {PhaseProve, ""}, {PhaseResume, "m3"}} {
-		endAt(at.phase, at.host, recover)
+		e.endAt(t, at.phase, at.host, recover)
 	}
-	e.begun = nil
 	if err := recover(t.Context()); err != nil || len(e.questions) != 1 {
 		t.Fatalf("%v, asked %d times", err, len(e.questions))
 	}
@@ -108,13 +91,12 @@ func TestCommandEndsAtEachStep(t *testing.T) {
 		phase Phase
 		host  string
 	}{{PhaseUndoQuiesce, "m1"}, {PhaseUndoStop, "m2"}, {PhasePutBack, "m3"}, {PhaseUndoStart, "m1"}, {PhaseUndoResume, "m2"}} {
-		endAt(at.phase, at.host, back)
+		e.endAt(t, at.phase, at.host, back)
 		var undone *UndoneError
 		if err := recover(t.Context()); !errors.As(err, &undone) {
 			t.Errorf("%s: a run that is being undone went on: %v", at.phase, err)
 		}
 	}
-	e.begun = nil
 	if err := back(t.Context()); err != nil || len(e.questions) != 2 {
 		t.Fatalf("%v, asked %d times", err, len(e.questions))
 	}

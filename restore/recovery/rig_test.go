@@ -364,9 +364,16 @@ func (e *heard) Confirm(_ context.Context, q Question) (bool, error) {
 	return e.answer(q)
 }
 
-// endAt ends a command where a phase begins on a host, or as a whole, on a machine of its
+// endAt ends a recovery where a phase begins on a host, or as a whole, on a machine of its
 // own, and fails the test where it does not come to that.
 func (s *site) endAt(t *testing.T, e *heard, machine string, phase Phase, host string) {
+	t.Helper()
+	e.endAt(t, phase, host, func(ctx context.Context) error { _, err := Run(ctx, s.onMachine(t, e, machine)); return err })
+}
+
+// endAt ends what is done where a phase begins on a host, or as a whole, and fails the test
+// where it does not come to that.
+func (e *heard) endAt(t *testing.T, phase Phase, host string, do func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -378,8 +385,8 @@ func (s *site) endAt(t *testing.T, e *heard, machine string, phase Phase, host s
 		}
 	}
 	defer func() { e.begun = nil }()
-	if _, err := Run(ctx, s.onMachine(t, e, machine)); err == nil || !fired {
-		t.Fatalf("it was not ended at %s %s: %v", phase, host, err)
+	if err := do(ctx); err == nil || !fired {
+		t.Fatalf("%s on %q: ended %t, %v", phase, host, fired, err)
 	}
 }
 
