@@ -24,7 +24,7 @@ help:
 	@echo 'make bench   side by side with etcdctl and etcdutl; rewrites docs/benchmarks.md'
 	@echo "             a part of it: make bench BENCH='-skip-snapshots -skip-log', -skip-verify, -skip-agent, -skip-recover"
 	@echo 'make soak    the longest forms of the tests: more kills, bigger loads, all versions; keeps docs/soak.md'
-	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum'
+	@echo '             a part of them: make soak RUN=TestLog PKG=./cmd/requorum/e2e'
 	@echo 'make images  the pictures of the status page in docs/images, by a headless Chromium'
 	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
 
@@ -62,7 +62,7 @@ bench: build
 	.tools/build etcd-3.7 versitygw
 	cd .tools/bench && $(GO) run . -bin ../../$(BIN) -out ../../docs/benchmarks.md $(BENCH)
 
-# The report keeps what other parts have shown: make soak RUN=TestLog PKG=./cmd/requorum
+# The report keeps what other parts have shown: make soak RUN=TestLog PKG=./cmd/requorum/e2e
 # One package at a time: they want the machine alone.
 soak: servers $(BIN)/soak
 	.tools/build minio rclone kube-apiserver

@@ -11,7 +11,7 @@ import (
 const head = `# Soak
 
 The long forms of the tests. Made by
-` + "`make soak` and `make fuzz`, or in parts: `make soak RUN=TestLog PKG=./cmd/requorum`" + `.
+` + "`make soak` and `make fuzz`, or in parts: `make soak RUN=TestLog PKG=./cmd/requorum/e2e`" + `.
 A test has a row when it states figures or fails.
 
 | test | figures | took | when (UTC), commit, cores |

@@ -56,7 +56,11 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 				t.Errorf("%v took %s: %s", args, took, e)
 			}
 			t.Logf("%v: %s", args, took)
-			mustAdvise(t, r)
+			for _, check := range r.Checks {
+				if check.Verdict == checkFail && check.Next == "" {
+					t.Errorf("nothing says what to do: %+v", check)
+				}
+			}
 			told := 0
 			for _, c := range r.Checks {
 				if c.Verdict == checkFail && strings.Contains(c.Check, "s3://bucket") {

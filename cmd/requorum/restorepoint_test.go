@@ -36,3 +36,28 @@ func TestAtWhereTheZoneChanges(t *testing.T) {
 		}
 	}
 }
+
+// The times that --at takes.
+func TestParseInstant(t *testing.T) {
+	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+	for in, want := range map[string]time.Time{
+		"2026-01-02T15:04:05Z":         time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC),
+		"2026-01-02T15:04:05.25+01:00": time.Date(2026, 1, 2, 14, 4, 5, 250e6, time.UTC),
+		"2026-01-02 15:04:05":          time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local),
+		"2026-01-02 15:04":             time.Date(2026, 1, 2, 15, 4, 0, 0, time.Local),
+		"-10m":                         now.Add(-10 * time.Minute),
+		"-1h30m":                       now.Add(-90 * time.Minute),
+		"-10d":                         now.Add(-240 * time.Hour),
+		"-1w2h":                        now.Add(-170 * time.Hour),
+		"yesterday":                    {},
+		"10m":                          {},
+		"2026-01-02":                   {},
+		"2026-13-02T15:04:05Z":         {},
+		"1767366245":                   {},
+	} {
+		got, err := parseInstant(in, now)
+		if (err != nil) != want.IsZero() || !got.Equal(want) {
+			t.Errorf("%q: %v, %v; want %v", in, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// logWriters are clients that write at the same time, each one put after the
+// other.
+const logWriters = 8
+
+func startWriters(t *testing.T, c *storetest.Cluster) []*storetest.Writer {
+	t.Helper()
+	var all []*storetest.Writer
+	for i := range logWriters {
+		all = append(all, storetest.StartWriter(t, c.Client(t), fmt.Sprintf("%s%d/", writerPrefix, i)))
+	}
+	for _, w := range all {
+		w.WaitFor(t, 5)
+	}
+	return all
+}
+
+// acknowledged stops writers and gives what was acknowledged to all of them.
+func acknowledged(all []*storetest.Writer) []storetest.Ack {
+	var acks []storetest.Ack
+	for _, w := range all {
+		acks = append(acks, w.Stop()...)
+	}
+	return acks
+}
+
+// TestLogRepositoryAway is the first half of point 3 of what the log must show,
+// and promise 2: the repository cannot be reached for a while under load, in
+// each way in which that happens. Segments wait in the spools and follow; no gap
+// is left, and nothing that was acknowledged is missing.
+func TestLogRepositoryAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestAgentRepositoryAway has the same of an agent")
+	}
+	t.Parallel() // much of it waits
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
+	proxy := sinktest.NewFaultProxy(t, server.Endpoint)
+	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
+	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	repo := server.URLThrough(proxy.Endpoint, "backups", "etcd")
+	archivers := u.archiveAll(t, c, repo, "--retry-for", "1s")
+	writers := startWriters(t, c)
+	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+
+	away := time.Duration(short(4, 60)) * time.Second
+	for _, trouble := range []struct {
+		name       string
+		begin, end func()
+	}{
+		{"the server is gone", server.Kill, func() { server.Restart(t) }},
+		{"every request is cut off", func() { cutAll(proxy) }, func() { proxy.AllFired(t); proxy.Clear() }},
+	} {
+		before := applied(t, c, 0)
+		trouble.begin()
+		time.Sleep(away)
+		eventually(t, trouble.name+": the load goes on, and waits in a spool", func() error {
+			if now, waits := applied(t, c, 0), spooled(t, archivers); now < before+100 || len(waits) == 0 {
+				return fmt.Errorf("it went from index %d to %d; spooled is %v", before, now, waits)
+			}
+			return nil
+		})
+		trouble.end()
+		u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+	}
+	acks := acknowledged(writers)
+	figure(t, "seconds away, twice", away.Seconds())
+	figure(t, "acknowledged writes", len(acks))
+	u.awaitArchived(t, server.URL("backups", "etcd"), applied(t, c, 0), archivers...)
+	expectOneRange(t, u.list(t, server.URL("backups", "etcd")))
+	expectAcks(t, u.rebuild(t, "--repo", server.URL("backups", "etcd"), "--latest"), "the archive", acks)
+	eventually(t, "the spools are empty", func() error {
+		if left := spooled(t, archivers); len(left) > 0 {
+			return fmt.Errorf("left in them: %v", left)
+		}
+		return nil
+	})
+	for _, a := range archivers {
+		a.stop(t)
+	}
+}
+
+func cutAll(proxy *sinktest.FaultProxy) {
+	proxy.Add(sinktest.ProxyFault{Name: "away", Times: -1, Do: sinktest.CutAnd(func() {})})
+}
+
+// spooled are the segments in the archivers' spools.
+func spooled(t *testing.T, archivers []*archiver) []string {
+	t.Helper()
+	var all []string
+	for _, a := range archivers {
+		for _, name := range tree(t, a.spool) {
+			if strings.Contains(name, "/l0/") {
+				all = append(all, a.member.Name+": "+name)
+			}
+		}
+	}
+	return all
+}
+
+// TestLogKilled is the second half of point 3 of what the log must show, and
+// promise 2: under load a member is killed, an archiver, both at once, all of
+// them. The archive has no gap, and with the members' logs every write that was
+// acknowledged.
+func TestLogKilled(t *testing.T) {
+	t.Parallel() // much of it waits
+	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})
+	u := newUser(t)
+	repo := "file://" + u.path("repo")
+	archivers := u.archiveAll(t, c, repo)
+	writers := startWriters(t, c)
+	killed := map[string]int{}
+	for kill := range short(5, 60) {
+		time.Sleep(time.Duration(short(300, 1500)) * time.Millisecond)
+		victim := kill % 3
+		if what := kill / 3 % 3; what != 1 {
+			c.Kill(victim)
+			killed["member"]++
+			if what == 2 || kill%2 == 0 {
+				archivers[victim].restart(t)
+				killed["archiver"]++
+			}
+			c.Restart(t, victim)
+			c.WaitReady(t)
+		} else {
+			archivers[victim].restart(t)
+			killed["archiver"]++
+		}
+	}
+	for i := range archivers {
+		select {
+		case <-archivers[i].ended:
+			t.Errorf("the archiver of %s has ended: %v\n%s", c.Member(i).Name, archivers[i].err, archivers[i].output)
+		default:
+		}
+	}
+	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
+	expectOneRange(t, u.list(t, repo))
+
+	// The last moment: everything is killed at once, under load.
+	for i := range archivers {
+		c.Kill(i)
+		archivers[i].kill()
+	}
+	acks := acknowledged(writers)
+	figure(t, "members killed", killed["member"]+c.Size())
+	figure(t, "archivers killed", killed["archiver"]+c.Size())
+	figure(t, "acknowledged writes", len(acks))
+	report := u.list(t, repo)
+	expectOneRange(t, report)
+	// The survivor with the longest log has all that was acknowledged: two of the
+	// three wrote each entry, and the newest of their logs is the one to take.
+	best := ""
+	var furthest int64
+	for i := range c.Size() {
+		path := u.rebuild(t, "--from-data-dir", c.Member(i).DataDir)
+		if h := hashOf(t, path); h.Revision > furthest {
+			best, furthest = path, h.Revision
+		}
+	}
+	expectAcks(t, best, "the longest log of a member", acks)
+	// What is archived is a part of it.
+	archived := u.rebuild(t, "--repo", repo, "--latest")
+	end := hashOf(t, archived)
+	if end.Revision > furthest {
+		t.Errorf("archived up to revision %d, the longest log reaches %d", end.Revision, furthest)
+	}
+	var early []storetest.Ack
+	for _, a := range acks {
+		if a.Revision <= end.Revision {
+			early = append(early, a)
+		}
+	}
+	expectAcks(t, archived, "the archive", early)
+}

@@ -1,0 +1,178 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/s3"
+	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// statement is one of a policy.
+type statement map[string]any
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n```")
+
+// documented are the statements of the policies in a page of docs/, with the
+// bucket and the prefix filled in.
+func documented(t *testing.T, page, bucket, prefix string) []statement {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(storetest.Root(t), "docs", page))
+	require.NoError(t, err)
+	var all []statement
+	for _, block := range jsonBlock.FindAllStringSubmatch(string(text), -1) {
+		filled := strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(block[1])
+		var policy struct {
+			Statement []statement
+			Effect    string
+		}
+		if err := json.Unmarshal([]byte(filled), &policy); err != nil {
+			t.Fatalf("docs/%s: %v in %s", page, err, filled)
+		}
+		if policy.Effect != "" { // a statement alone
+			var one statement
+			require.NoError(t, json.Unmarshal([]byte(filled), &one))
+			if one["Effect"] == "Deny" {
+				continue // the server knows no such condition
+			}
+			policy.Statement = append(policy.Statement, one)
+		}
+		all = append(all, policy.Statement...)
+	}
+	return all
+}
+
+// TestDocumentedRights: with the rights that docs/s3.md gives, and none besides,
+// backups are taken and restored and the log is archived, in a bucket with
+// versions and in one without; nothing that was stored can be deleted. With those
+// that docs/archive.md adds, what merging removes can be, and nothing else.
+func TestDocumentedRights(t *testing.T) {
+	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "plain"}, {Name: "versioned", Versioned: true}}})
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	putSome(t, c, "/some/", 20)
+	for _, bucket := range []string{"plain", "versioned"} {
+		t.Run(bucket, func(t *testing.T) { expectRights(t, server, c, bucket) })
+	}
+}
+
+func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster, bucket string) {
+	const prefix = "teams/etcd"
+	name, secret := "backup-"+bucket, "backup-secret"
+	server.AddUser(t, name, secret, bucket, "s3:GetBucketLocation")
+	backup := documented(t, "s3.md", bucket, prefix)
+	merging := documented(t, "archive.md", bucket, prefix)
+	if len(backup) != 3 || len(merging) != 1 {
+		t.Fatalf("the documents give %d and %d statements: want 3 and 1", len(backup), len(merging))
+	}
+	repo := server.URL(bucket, prefix)
+	u := newUser(t, "AWS_ACCESS_KEY_ID="+name, "AWS_SECRET_ACCESS_KEY="+secret)
+	if e := u.run(t, backupArgs(c.Endpoints(), []string{repo})...); e.code == exitOK || !strings.Contains(e.stderr, "lack the right") {
+		t.Fatalf("without any right: %s", e)
+	}
+
+	allowDocumented(t, server, name, bucket, backup)
+	u.backup(t, c.Endpoints(), []string{repo}, "--read-back")
+	acks := putSome(t, c, "/"+bucket+"/", 20)
+	archive := []string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", repo, "--spool-dir", u.path("spool")}
+	u.must(t, exitOK, archive...)
+	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
+	outside := server.URL(bucket, "teams/other")
+	if e := u.run(t, backupArgs(c.Endpoints(), []string{outside})...); e.code == exitOK {
+		t.Errorf("a backup beside the prefix: %s", e)
+	}
+
+	config, err := s3.ParseURL(repo)
+	require.NoError(t, err)
+	config.Credentials = credentials.NewStaticCredentialsProvider(name, secret, "")
+	config.Retry.For = time.Minute
+	sink, err := s3.Open(t.Context(), config)
+	require.NoError(t, err)
+	defer sink.Close()
+	// In parts, to the end and given up: rights of their own.
+	large := make([]byte, 40<<20)
+	if _, err := sinks.Put(t.Context(), sink, "zz/full/large", large, sinks.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := sink.Create(t.Context(), "zz/full/given-up", sinks.CreateOptions{})
+	require.NoError(t, err)
+	if _, err := w.Write(large); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Errorf("give an upload up: %v", err)
+	}
+	if left := server.Uploads(t, bucket); len(left) > 0 {
+		t.Errorf("uploads are left: %v", left)
+	}
+
+	stored := map[string]string{} // by kind
+	for o, err := range sink.List(t.Context(), "", "") {
+		require.NoError(t, err)
+		kind := "other"
+		for _, k := range []string{"/l0/", "/full/", "timelines/"} {
+			if strings.Contains(o.Name, k) {
+				kind = k
+			}
+		}
+		stored[kind] = o.Name
+	}
+	timeline, _, _ := strings.Cut(stored["/l0/"], "/")
+	for _, made := range []string{timeline + "/l1/x", timeline + "/l2/x", timeline + "/marks/x", "scratch/x"} {
+		if _, err := sinks.Put(t.Context(), sink, made, []byte("x"), sinks.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		stored[made] = made
+	}
+	removable := func(kind string) bool { return kind != "/full/" && kind != "timelines/" && kind != "other" }
+	expectDeletes(t, sink, stored, func(string) bool { return false })
+	allowDocumented(t, server, name, bucket, append(backup, merging...))
+	expectDeletes(t, sink, stored, removable)
+	if bucket == "versioned" {
+		// Nobody has the right to delete a version: what is deleted is hidden.
+		if left := server.Versions(t, bucket, prefix+"/"+stored["/l0/"]); len(left) != 2 {
+			t.Errorf("versions: %q, want the segment and what hides it", left)
+		}
+	}
+}
+
+// allowDocumented makes statements of the documents the policy of a bucket, for one user.
+func allowDocumented(t *testing.T, server *sinktest.S3Server, user, bucket string, statements []statement) {
+	t.Helper()
+	for _, s := range statements {
+		s["Principal"] = map[string]any{"AWS": []string{user}} // in a policy of the user's own it is left out
+	}
+	policy, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
+	require.NoError(t, err)
+	text := string(policy)
+	if _, err := server.Client().PutBucketPolicy(t.Context(), &awss3.PutBucketPolicyInput{Bucket: &bucket, Policy: &text}); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// expectDeletes tries to delete an object of each kind.
+func expectDeletes(t *testing.T, sink sinks.Sink, stored map[string]string, may func(kind string) bool) {
+	t.Helper()
+	for _, kind := range []string{"/l0/", "/full/", "timelines/", "other"} {
+		if stored[kind] == "" {
+			t.Fatalf("nothing of the kind %s is stored: %v", kind, stored)
+		}
+	}
+	for kind, name := range stored {
+		err := sink.Delete(t.Context(), name)
+		if may(kind) && err != nil || !may(kind) && !errors.Is(err, sinks.ErrDenied) {
+			t.Errorf("delete %s: %v; it may be: %v", name, err, may(kind))
+		}
+	}
+}

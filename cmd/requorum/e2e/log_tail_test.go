@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// lostPrefix begins the keys that a cut-off leader wrote into its log, and that
+// nobody ever acknowledged.
+const lostPrefix = "/never-committed/"
+
+// TestLogOverwrittenTail is the first half of point 4 of what the log must show,
+// and promise 6: what a cut-off leader has in its log, and the others overwrite
+// when it rejoins, never reaches the archive; neither where the only archiver is
+// the one beside it, nor while its disk is so slow that it applies before it has
+// saved.
+func TestLogOverwrittenTail(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("TestPromise1OverwrittenTail of walreplay/archive has the rule")
+	}
+	for _, version := range storetest.Some("3.7") {
+		for _, slow := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s-slow-%v", version, slow), func(t *testing.T) {
+				t.Parallel() // much of it waits
+				rounds := short(1, 5)
+				for range rounds {
+					overwriteTail(t, version, slow)
+				}
+				figure(t, "tails overwritten", rounds)
+			})
+		}
+	}
+}
+
+func overwriteTail(t *testing.T, version string, slow bool) {
+	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
+	u := newUser(t)
+	repo := "file://" + u.path("repo")
+	cut := leader(t, c, 0, 1, 2)
+	rest := without(3, cut)
+	archivers := []*archiver{u.archive(t, c, cut, repo)}
+	if _, err := c.Client(t).Put(t.Context(), "/before", "the cut"); err != nil {
+		t.Fatal(err)
+	}
+	u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
+
+	lose(t, c, cut)
+	survivors := c.Client(t, rest...)
+	eventually(t, "the others have a leader", func() error { _, err := survivors.Put(t.Context(), "/after/first", "x"); return err })
+	for i := range 200 {
+		if _, err := survivors.Put(t.Context(), fmt.Sprintf("/after/%03d", i), "the cut"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slow { // otherwise the one beside the cut-off member stays alone
+		for _, i := range rest {
+			archivers = append(archivers, u.archive(t, c, i, repo))
+		}
+	}
+	var disk *storetest.SlowDisk
+	if slow {
+		disk = c.SlowDisk(t, cut, 150*time.Millisecond)
+	}
+	c.Rejoin(cut)
+	writers := []*storetest.Writer{storetest.StartWriter(t, survivors, writerPrefix)}
+	writers[0].WaitFor(t, short(30, 300))
+	if slow {
+		eventually(t, "the slow disk holds syncs up while the log is overwritten", func() error {
+			if n := disk.Held(t); n < short(10, 50) {
+				return fmt.Errorf("%d so far", n)
+			}
+			return nil
+		})
+		disk.Stop(t)
+	}
+	acks := acknowledged(writers)
+	c.WaitReady(t)
+	if _, err := c.Client(t, cut).Get(t.Context(), "/after/000"); err != nil { // it has caught up
+		t.Fatal(err)
+	}
+	covered := u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
+	expectOneRange(t, u.list(t, repo))
+	expectNever(t, repo, covered.Timeline, lostPrefix)
+	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
+	for _, a := range archivers {
+		a.stop(t)
+	}
+}
+
+// lose cuts a leader off and gets writes into its log that it cannot commit any
+// more.
+func lose(t *testing.T, c *storetest.Cluster, cut int) {
+	t.Helper()
+	moveLeaderTo(t, c, cut, 0, 1, 2) // an election may have come between
+	client := c.Client(t, cut)
+	if _, err := client.Get(t.Context(), "x"); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	c.CutOff(t, cut)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			if _, err := client.Put(ctx, fmt.Sprintf("%s%02d", lostPrefix, i), "lost"); err == nil {
+				t.Error("a leader without followers acknowledged a write")
+			}
+		})
+	}
+	c.Isolate(t, cut)
+	cancel()
+	wg.Wait()
+	if !inWAL(t, c.Member(cut).DataDir, lostPrefix) {
+		t.Fatal("the leader that was cut off has no write in its log: nothing is proved")
+	}
+}

@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// figure states what a test has counted: the soak's report keeps it.
+func figure(t testing.TB, what string, n any) {
+	t.Helper()
+	t.Attr(strings.ReplaceAll(what, " ", "-"), fmt.Sprint(n))
+}
+
+// eventually waits until something holds, for a time that is long on a slow
+// machine.
+func eventually(t testing.TB, what string, holds func() error) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Minute) // for a machine that much else keeps busy
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := holds() // may start a process: ever more seldom
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within five minutes: %s: %v", what, err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// applied is how far a member has come.
+func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
+	t.Helper()
+	s, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
+	if err != nil {
+		t.Fatalf("status of %s: %v", c.Member(member).Name, err)
+	}
+	return s.RaftAppliedIndex
+}
+
+// settled waits until no member applies anything any more, what was sent and
+// given up included, and says how far they are.
+func settled(t testing.TB, c *storetest.Cluster, members ...int) (index uint64) {
+	t.Helper()
+	since := time.Now()
+	eventually(t, "the members have applied all there is", func() error {
+		for _, i := range members {
+			if now := applied(t, c, i); now != index {
+				since, index = time.Now(), max(index, now)
+			}
+		}
+		if quiet := time.Since(since); quiet < 500*time.Millisecond {
+			return fmt.Errorf("index %d was reached %s ago", index, quiet)
+		}
+		return nil
+	})
+	return index
+}
+
+// awaitArchived waits until the newest timeline can be restored up to an index,
+// without a gap behind its first full snapshot.
+func (u *user) awaitArchived(t testing.TB, repo string, index uint64, archivers ...*archiver) walreplay.Range {
+	t.Helper()
+	var newest walreplay.Range
+	deadline := time.Now().Add(5 * time.Minute)
+	for {
+		ranges := u.list(t, repo).Ranges
+		if n := len(ranges); n > 0 {
+			if newest = ranges[n-1]; !newest.Gap && newest.LastIndex >= index {
+				return newest
+			}
+		}
+		if time.Now().After(deadline) {
+			for _, a := range archivers {
+				t.Logf("archiver of %s:\n%s", a.member.Name, lastBytes(a.output.String(), 3000))
+			}
+			t.Fatalf("index %d is not archived after five minutes: %+v", index, ranges)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func lastBytes(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// expectOneRange wants one timeline, and everything in it restorable from its
+// first full snapshot on.
+func expectOneRange(t testing.TB, r catalogReport) {
+	t.Helper()
+	ranges := r.Ranges
+	if len(ranges) > 0 && ranges[0].Gap { // what was written before the first full snapshot
+		ranges = ranges[1:]
+	}
+	if len(r.Timelines) != 1 || len(ranges) != 1 || ranges[0].Gap || len(r.Damaged)+len(r.DamagedTimelines) != 0 {
+		t.Errorf("want one timeline with one range and no gap: timelines %+v, ranges %+v, damaged %+v", r.Timelines, r.Ranges, r.Damaged)
+	}
+}
+
+// rebuild restores a point into a plain database file, with the revisions that
+// it had.
+func (u *user) rebuild(t testing.TB, source ...string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "rebuilt.db")
+	u.must(t, exitOK, slices.Concat([]string{"restore", "--to-snapshot", to, "--bump-revision", "off"}, source)...)
+	return to
+}
+
+// hashOf is the HashKV that etcd would serve from a database file.
+func hashOf(t testing.TB, path string) snapshot.HashKV {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	// What follows the last page is the file's SHA-256.
+	h, err := snapshot.ReadHashKV(t.Context(), f, info.Size()/4096*4096)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return h
+}
+
+// expectObserved wants a database to be what a live member had hashed.
+func expectObserved(t testing.TB, path, what string, want storetest.Observation) {
+	t.Helper()
+	got := hashOf(t, path)
+	if got.Hash != want.Hash || got.Revision != want.Revision || max(got.CompactedRevision, 0) != max(want.CompactedRevision, 0) {
+		t.Errorf("%s: %+v, a live member had %+v", what, got, want)
+	}
+}
+
+// newestKeys reads what each key was at last, with its mod revision; deleted
+// ones are left out.
+func newestKeys(t testing.TB, path string) map[string]storetest.Ack {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	all := map[string]storetest.Ack{}
+	err = db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("key")).ForEach(func(k, v []byte) error {
+			var kv mvccpb.KeyValue
+			if err := proto.Unmarshal(v, &kv); err != nil {
+				return err
+			}
+			if len(k) == 18 { // a tombstone
+				delete(all, string(kv.Key))
+			} else {
+				all[string(kv.Key)] = storetest.Ack{Key: string(kv.Key), Value: string(kv.Value), Revision: kv.ModRevision}
+			}
+			return nil
+		})
+	})
+	require.NoError(t, err)
+	return all
+}
+
+// expectAcks wants every write that was acknowledged in a database, as it was.
+func expectAcks(t testing.TB, path, what string, acks []storetest.Ack) {
+	t.Helper()
+	if len(acks) == 0 {
+		t.Errorf("%s: no write was acknowledged", what)
+	}
+	found, missing := newestKeys(t, path), 0
+	for _, a := range acks {
+		if found[a.Key] != a {
+			if missing++; missing == 1 {
+				t.Errorf("%s: acknowledged %+v, restored %+v", what, a, found[a.Key])
+			}
+		}
+	}
+	if missing > 1 {
+		t.Errorf("%s: %d of %d acknowledged writes are missing or different", what, missing, len(acks))
+	}
+}
+
+// openLog opens the archived log of a timeline in a repository on disk.
+func openLog(t testing.TB, repo string, timeline repository.TimelineID) *segment.Log {
+	t.Helper()
+	sink, err := disk.New(strings.TrimPrefix(repo, "file://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { sink.Close() })
+	r, err := repository.Open(t.Context(), sink)
+	require.NoError(t, err)
+	log, err := segment.OpenLog(t.Context(), r, timeline)
+	require.NoError(t, err)
+	return log
+}
+
+// archivedEntries reads all that is archived of a timeline, in one range.
+func archivedEntries(t testing.TB, repo string, timeline repository.TimelineID) []raftlog.Entry {
+	t.Helper()
+	log := openLog(t, repo, timeline)
+	var all []raftlog.Entry
+	for _, s := range log.Coverage() {
+		for e, err := range log.Entries(t.Context(), s.FirstIndex, s.LastIndex) {
+			if err != nil {
+				t.Fatalf("timeline %s, after %d entries: %v", timeline, len(all), err)
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// expectNever wants no archived entry to hold a text; in a WAL directory it has
+// to be, or nothing was proved.
+func expectNever(t testing.TB, repo string, timeline repository.TimelineID, text string) {
+	t.Helper()
+	for _, e := range archivedEntries(t, repo, timeline) {
+		if bytes.Contains(e.Data, []byte(text)) {
+			t.Errorf("%s holds %q, which was never committed", e, text)
+		}
+	}
+}
+
+// inWAL reports whether a member's log files hold a text.
+func inWAL(t testing.TB, dataDir, text string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(filepath.Join(dataDir, "member", "wal"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || found) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found = found || bytes.Contains(data, []byte(text))
+		return err
+	})
+	require.NoError(t, err)
+	return found
+}
+
+// leader is the member that leads, of those named.
+func leader(t testing.TB, c *storetest.Cluster, members ...int) int {
+	t.Helper()
+	var found int
+	eventually(t, "one of the members leads", func() error {
+		for _, i := range members {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			s, err := c.Client(t, i).Status(ctx, c.Member(i).ClientURL)
+			cancel()
+			if err != nil {
+				return err
+			}
+			if s.Leader == s.Header.MemberId {
+				found = i
+				return nil
+			}
+		}
+		return errors.New("none does")
+	})
+	return found
+}
+
+// without are the numbers below n but one.
+func without(n, one int) []int {
+	var all []int
+	for i := range n {
+		if i != one {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// moveLeaderTo hands the leadership to a member, if it is not there already.
+// Those named run.
+func moveLeaderTo(t testing.TB, c *storetest.Cluster, member int, running ...int) {
+	t.Helper()
+	eventually(t, "the leader is "+c.Member(member).Name, func() error {
+		from := leader(t, c, running...)
+		if from == member {
+			return nil
+		}
+		to, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
+		if err == nil {
+			_, err = c.Client(t, from).MoveLeader(t.Context(), to.Header.MemberId)
+		}
+		return err
+	})
+}

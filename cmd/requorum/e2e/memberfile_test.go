@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/verify/report"
+)
+
+// TestMemberFileReplays: snapshots out of members' files under a load, while members are
+// compacted, defragmented, killed, upgraded and put on alarm, have the raft log lead from
+// each to the next, or there is none.
+func TestMemberFileReplays(t *testing.T) {
+	t.Parallel()
+	for _, version := range storetest.Some("3.7") {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			members := storetest.Amount(1, 3, 3)
+			c := storetest.Start(t, storetest.Options{Version: version, Members: members, ExtraArgs: []string{"--unsafe-no-fsync"}})
+			c.Fill(t, storetest.Load{Keys: 4200, ValueSize: 8 << 10})
+			u := newUser(t)
+			repo := "file://" + u.path("repo")
+			a := u.archive(t, c, 0, repo)
+			u.awaitArchived(t, repo, applied(t, c, 0), a)
+
+			plan := decode[backupPlanReport](t, u.must(t, exitOK, "backup", "--output", "json", "--dry-run", "--repo", repo, "--endpoints", c.Endpoints()[0], "--data-dir", c.Member(0).DataDir))
+			require.True(t, strings.HasSuffix(plan.File, "/member/snap/db"), "%+v", plan)
+			u.must(t, exitUsage, "backup", "--repo", repo, "--wal-dir", "x")
+
+			client := c.Client(t)
+			w := storetest.StartWriter(t, client, "/more/")
+			versions := make([]string, members)
+			for i := range versions {
+				versions[i] = version
+			}
+			rounds := storetest.Amount(2, 6, 170)
+			read, streamed, refused := 0, 0, 0
+			for n := range rounds {
+				i, fault := n/storetest.Faults%members, storetest.Fault(n%storetest.Faults)
+				if members == 1 && fault == storetest.Killed {
+					fault = storetest.Defragmented // there is nobody else to go on
+				}
+				upgraded := versions
+				if 3*n < 2*rounds {
+					upgraded = nil
+				}
+				w.WaitFor(t, len(w.Acknowledged())+20)
+				// As slow as that the fault comes while it is read.
+				sent := c.AwaitLog(t, i, "sending database snapshot to client")
+				b := u.start(t, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
+				over := make(chan struct{})
+				var e ended
+				go func() { defer close(over); e = b.wait(t) }()
+				sent(over)
+				c.Inject(t, client, fault, i, upgraded)
+				<-over
+				if fault == storetest.Killed {
+					c.Revive(t, i)
+				}
+				if e.code != exitOK {
+					refused++
+					t.Logf("%d: refused: %s", n, e.stderr)
+					continue
+				}
+				if made := decode[backupReport](t, e); made.Streamed == "" {
+					read++
+					require.Equal(t, c.Member(i).Name, made.Repositories[0].Backup.Source.Name)
+				} else {
+					streamed++
+					t.Logf("%d: %s", n, made.Streamed)
+				}
+			}
+			e := u.must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
+			require.Contains(t, e.stderr, "the snapshot is streamed")
+			w.Stop()
+			u.awaitArchived(t, repo, applied(t, c, 0), a)
+			a.stop(t)
+
+			replays := 0
+			for _, check := range u.verify(t, exitOK, "all", "--repo", repo, "--level", "replay").Checks {
+				if check.Level == report.Replay && check.Status == report.Passed {
+					replays++
+				}
+			}
+			if replays < read+streamed+1 { // each, and the streamed one
+				t.Errorf("%d replays of %d backups", replays, read+streamed+1)
+			}
+			if read < rounds/3 {
+				t.Errorf("only %d of %d were read from a file", read, rounds)
+			}
+			figure(t, "snapshots out of members' files, replayed", read)
+			figure(t, "streamed instead, replayed", streamed)
+			figure(t, "refused", refused)
+			t.Logf("versions at the end: %v; %d writes", versions, len(w.Acknowledged()))
+		})
+	}
+}

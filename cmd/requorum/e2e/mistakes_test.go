@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+var (
+	shellBlock = regexp.MustCompile("(?ms)^( *)```sh\n(.*?)^ *```")
+	beginsFrom = regexp.MustCompile(`from backup (\S+)`)
+)
+
+// mistakes are the command lines of each section of docs/kubernetes-mistakes.md.
+func mistakes(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(storetest.Root(t), "docs", "kubernetes-mistakes.md"))
+	require.NoError(t, err)
+	all := map[string][]string{}
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		for _, block := range shellBlock.FindAllStringSubmatch(body, -1) {
+			all[title] = append(all[title], block[2])
+		}
+	}
+	return all
+}
+
+// page runs the lines of a page for one user.
+type page struct {
+	user  *user
+	lines map[string][]string
+	env   []string
+	ran   map[string]bool // of the lines
+
+	recipient string // that backups are encrypted to
+}
+
+// openPage is docs/kubernetes-mistakes.md for a user whose backups are encrypted. Each
+// member has its data in the folder "etcd" of its host, and every API server's host has
+// the file encryption.yaml.
+func openPage(t *testing.T, u *user, repo, initialCluster string) *page {
+	t.Helper()
+	identity, err := age.GenerateX25519Identity()
+	require.NoError(t, err)
+	for path, text := range map[string]string{u.path("identity.txt"): identity.String(), u.path("encryption.yaml"): encryptionConfiguration("before")} {
+		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+	}
+	bin := u.path("bin")
+	require.NoError(t, os.Mkdir(bin, 0o700))
+	for name, path := range map[string]string{"requorum": u.binary, "etcdctl": storetest.Binary(t, "3.7", "etcdctl")} {
+		require.NoError(t, os.Symlink(path, filepath.Join(bin, name)))
+	}
+	return &page{user: u, lines: mistakes(t), ran: map[string]bool{}, recipient: identity.Recipient().String(), env: []string{
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "REQUORUM_REPO=" + repo, "REQUORUM_IDENTITY=" + u.path("identity.txt"),
+		"CLUSTER=" + initialCluster, "DATA=" + u.path("etcd"), "NAME=m1",
+	}}
+}
+
+// agent is one beside the first member, which keeps encryption.yaml with each full snapshot.
+func (p *page) agent(t *testing.T, c *storetest.Cluster, repo string) *agent {
+	t.Helper()
+	return p.user.agent(t, c, 0, repo, fmt.Sprintf(`
+encryption: {recipients: [%s]}
+attachments: [{name: encryption, path: %s}]
+jobs: {structure: {run: off}, merge: {run: off}}
+`, p.recipient, p.user.path("encryption.yaml")))
+}
+
+// backup is the one that a look said the restore would begin from.
+func (p *page) backup(t *testing.T, look string) {
+	t.Helper()
+	found := beginsFrom.FindStringSubmatch(look)
+	if found == nil {
+		t.Fatalf("it names no backup:\n%s", look)
+	}
+	p.env = append(p.env, "BACKUP="+found[1])
+}
+
+// run wants the n-th block of a section to end with 0, and its output to say all of
+// these.
+func (p *page) run(t *testing.T, section string, n int, says ...string) (out string) {
+	t.Helper()
+	if n >= len(p.lines[section]) {
+		t.Fatalf("%q has %d blocks of commands", section, len(p.lines[section]))
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euc", p.lines[section][n])
+	cmd.Dir, cmd.Env = p.user.dir, append(append([]string{}, p.user.env...), p.env...)
+	data, err := cmd.CombinedOutput()
+	if out = string(data); err != nil {
+		t.Fatalf("%s: %v\n%s\n%s", section, err, p.lines[section][n], out)
+	}
+	p.ran[p.lines[section][n]] = true
+	for _, text := range says {
+		if !strings.Contains(out, text) {
+			t.Errorf("%s: no %q in\n%s", section, text, out)
+		}
+	}
+	return out
+}
+
+// look runs a block that writes a new plan, and changes nothing else.
+func (p *page) look(t *testing.T, section string, n int, says ...string) (out string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(p.user.path("plan.json")))
+	return p.run(t, section, n, append(says, "Nothing was changed.")...)
+}
+
+// ranAll wants every line of the page to have been run.
+func (p *page) ranAll(t *testing.T) {
+	t.Helper()
+	for section, blocks := range p.lines {
+		for _, block := range blocks {
+			if !p.ran[block] {
+				t.Errorf("%s: it was not run: %s", section, block)
+			}
+		}
+	}
+}
+
+// TestKubernetesMistakes makes each mistake of docs/kubernetes-mistakes.md in a real
+// etcd, with the writes that an API server makes for it, and runs every line of the
+// page. What is restored in the end has the namespace with all that was in it.
+func TestKubernetesMistakes(t *testing.T) {
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	u := newUser(t)
+	repo := "file://" + u.path("repo")
+	p := openPage(t, u, repo, storetest.InitialCluster(t, names(3)...))
+	put := func(key, value string) {
+		if _, err := c.Client(t).Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(prefix string) {
+		all, err := c.Client(t).Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil || len(all.Kvs) == 0 {
+			t.Fatalf("%d keys below %s, %v", len(all.Kvs), prefix, err)
+		}
+		for _, kv := range all.Kvs {
+			if _, err := c.Client(t).Delete(t.Context(), string(kv.Key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const (
+		namespace = "/registry/namespaces/shop"
+		crd       = "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com"
+		living    = `{"metadata":{"name":"x"}}`
+		marked    = `{"metadata":{"name":"x","deletionTimestamp":"2026-01-02T15:04:05Z"}}`
+	)
+	put(namespace, living)
+	put(crd, living)
+	for i := range 30 {
+		put(fmt.Sprintf("/registry/pods/shop/pod-%d", i), living)
+		put(fmt.Sprintf("/registry/example.com/widgets/default/w-%d", i), living)
+		put(fmt.Sprintf("/registry/deployments/default/d-%d", i), living)
+		put(fmt.Sprintf("/registry/secrets/default/s-%d", i), "k8s:enc:aescbc:v1:old:x")
+	}
+	a := p.agent(t, c, repo)
+	u.awaitArchived(t, repo, 1, a.archiver)
+	p.env = append(p.env, "ETCDCTL_ENDPOINTS="+c.Endpoints()[0], "TIME="+time.Now().Format(time.RFC3339Nano))
+
+	put(crd, marked)
+	remove("/registry/example.com/widgets/")
+	remove(crd)
+	for i := range 30 {
+		put(fmt.Sprintf("/registry/deployments/default/d-%d", i), `{"metadata":{"name":"rewritten"}}`)
+		put(fmt.Sprintf("/registry/secrets/default/s-%d", i), "k8s:enc:aescbc:v1:lost:x")
+	}
+	put(namespace, marked)
+	remove("/registry/pods/shop/")
+	remove(namespace)
+	put("/registry/configmaps/default/later", living)
+	put("compact_rev_key", "1")
+	u.awaitArchived(t, repo, applied(t, c, 0), a.archiver)
+
+	p.run(t, "First, whatever it was", 0, "recoverable      revision")
+	p.look(t, "A CRD is gone", 0, "31 keys were deleted", "/registry/example.com/widgets/default/w-0")
+	p.look(t, "A bad controller rewrote everything", 0, "30 keys were changed")
+	p.look(t, "A bad controller rewrote everything", 1)
+	const secrets = "Secrets were re-encrypted with a lost key"
+	p.run(t, secrets, 0, "encryption ", "1 file")
+	p.backup(t, p.look(t, secrets, 1, "30 keys were changed"))
+	p.run(t, secrets, 2, "1 file")
+	p.look(t, "Somebody deleted a namespace", 0, "31 keys were deleted", "given up as well: 2 other changes", "not yet the key compact_rev_key")
+	p.run(t, "Back to the point", 0, "--data-dir", "not yet the key compact_rev_key")
+	latest := u.run(t, "restore", "--repo", repo, "--identity", u.path("identity.txt"), "--latest", "--to-snapshot", u.path("latest.db"))
+	if latest.code != exitOK || strings.Contains(latest.stdout+latest.stderr, "compact_rev_key") {
+		t.Errorf("at the end of the log the key is there: %s", latest)
+	}
+	keys, err := liveKeys(u.path("etcd", "member", "snap", "db"))
+	require.NoError(t, err)
+	pods := 0
+	for key := range keys {
+		if strings.HasPrefix(key, "/registry/pods/shop/") {
+			pods++
+		}
+	}
+	if pods != 30 || keys[namespace] != living || keys["/registry/configmaps/default/later"] != "" {
+		t.Errorf("%d pods and namespace %q came back", pods, keys[namespace])
+	}
+	a.stop(t)
+
+	full := storetest.Start(t, storetest.Options{Version: "3.7", ExtraArgs: []string{"--quota-backend-bytes=4194304"}})
+	p.env = append(p.env, "ETCDCTL_ENDPOINTS="+full.Endpoints()[0])
+	for i := 0; ; i++ {
+		if _, err := full.Client(t).Put(t.Context(), "/registry/events/default/e", strings.Repeat("x", 100<<10)); err != nil {
+			if !strings.Contains(err.Error(), "database space exceeded") {
+				t.Fatal(err)
+			}
+			break
+		}
+		if i == 1000 {
+			t.Fatal("it is never full")
+		}
+	}
+	p.run(t, "etcd is full", 0, "NOSPACE", "Finished defragmenting")
+	p.run(t, "etcd is full", 1, "1 events")
+	if _, err := full.Client(t).Put(t.Context(), "/registry/events/default/e", "x"); err != nil {
+		t.Errorf("it is still full: %v", err)
+	}
+	p.ranAll(t)
+}

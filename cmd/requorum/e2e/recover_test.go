@@ -1,0 +1,304 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// lost is a cluster of three that lost its power while somebody wrote.
+func lost(t *testing.T, version string) (*storetest.Cluster, []storetest.Ack) {
+	t.Helper()
+	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
+	w := storetest.StartWriter(t, c.Client(t), writerPrefix)
+	w.WaitFor(t, 60)
+	c.KillAll()
+	return c, w.Stop()
+}
+
+// survivors is the value of --local for some members.
+func survivors(c *storetest.Cluster, members ...int) string {
+	var all []string
+	for _, i := range members {
+		all = append(all, c.Member(i).Name+"="+c.Member(i).DataDir)
+	}
+	return strings.Join(all, ",")
+}
+
+func recovered(t *testing.T, e ended) recoveryReport {
+	t.Helper()
+	var r recoveryReport
+	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+		t.Fatalf("%v: %s", err, e)
+	}
+	return r
+}
+
+// expectRecovered boots what was built, and wants every acknowledged write in it.
+func expectRecovered(t *testing.T, version string, r recoveryReport, acks []storetest.Ack) {
+	t.Helper()
+	n := startRestored(t, version, restoreReport{Restore: r.Restore})
+	expectWrites(t, t.Context(), n.Client(t), acks)
+	expectEqual(t, t.Context(), n)
+}
+
+// Promise 2 by the command line: all members are killed after the last
+// acknowledgement. From any two it is proven, nothing is lost and the revision stays
+// (promise 8); from one it is unproven, which has to be accepted by name. Promise 3:
+// no survivor's file changes.
+func TestPromise2RecoverLocal(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"3.5", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c, acks := lost(t, version)
+			u := newUser(t)
+			before := filesBelow(t, dataDirsOf(c)...)
+
+			plan := recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--dry-run", "--output", "json"))
+			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
+				t.Errorf("from two of three: proven %v, raise %v, members %+v", plan.Proven, plan.Plan.Bump.Raise, plan.Members)
+			}
+			one := []string{"recover", "--local", survivors(c, 1), "--data-dir", dataDirs(u.path("one"))}
+			e := u.must(t, exitUsage, append(one, "--yes")...)
+			if !strings.Contains(e.stderr, "--declare-dead") {
+				t.Errorf("two members that may come back: %s", e)
+			}
+			one = append(one, "--declare-dead", "m1,m3", "--yes")
+			e = u.must(t, exitUsage, one...)
+			id := plan.Plan.ClusterID.String()
+			if !strings.Contains(e.stderr, "--accept-loss "+id) || !strings.Contains(e.stdout, "UNPROVEN") {
+				t.Errorf("unproven, and nobody there: %s", e)
+			}
+			if _, err := os.Stat(u.path("one")); err == nil {
+				t.Error("something was built that nobody agreed to")
+			}
+			r := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			if r.Proven || r.Restore.RevisionAfter < r.Restore.RevisionBefore+1_000_000_000 {
+				t.Errorf("from one of three: proven %v, revision %d to %d", r.Proven, r.Restore.RevisionBefore, r.Restore.RevisionAfter)
+			}
+			again := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			// Whoever has the data directories says there that all was built elsewhere.
+			forged := u.path("forged")
+			require.NoError(t, os.CopyFS(forged, os.DirFS(u.path("one"))))
+			rename := func(from, to string) {
+				for _, name := range []string{"m1", "m2", "m3"} {
+					path := filepath.Join(u.path("one"), name, "member", "requorum-restored.json")
+					record, err := os.ReadFile(path)
+					require.NoError(t, err)
+					require.Contains(t, string(record), from+"/")
+					require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(record), from+"/", to+"/")), 0o600))
+				}
+			}
+			rename(u.path("one"), forged)
+			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); strings.Contains(e.String(), forged) {
+				t.Errorf("records that name other directories: %s", e)
+			}
+			rename(forged, u.path("one"))
+			require.NoError(t, os.Chmod(u.path("one"), 0o777))
+			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); !strings.Contains(e.stderr, "could have been put there by others") {
+				t.Errorf("in a folder that others may write to: %s", e)
+			}
+			if again.Proven || !again.Restore.CompletedEarlier || again.Restore.Plan.ID != r.Restore.Plan.ID {
+				t.Errorf("the same from one of three, done already: proven %v, %+v", again.Proven, again.Restore)
+			}
+
+			r = recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
+			if r.Restore.RevisionAfter != r.Restore.RevisionBefore {
+				t.Errorf("nothing was lost, and the revision went from %d to %d", r.Restore.RevisionBefore, r.Restore.RevisionAfter)
+			}
+			last := acks[len(acks)-1]
+			past := recovered(t, u.must(t, exitUnproven, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("past")), "--before", last.Key, "--accept-loss", id, "--output", "json"))
+			if past.Restore.RevisionBefore != last.Revision-1 || past.Restore.RevisionAfter < last.Revision {
+				t.Errorf("before the last write, of revision %d: revision %d, raised to %d", last.Revision, past.Restore.RevisionBefore, past.Restore.RevisionAfter)
+			}
+			expectSameFiles(t, before, filesBelow(t, dataDirsOf(c)...))
+			expectRecovered(t, version, r, acks)
+		})
+	}
+}
+
+// filesBelow are the files below some folders: what they hold, and when that was written.
+func filesBelow(t *testing.T, dirs ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			all[path] = info.ModTime().String() + info.Mode().String()
+			if d.IsDir() {
+				return nil
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+			n, err := io.Copy(sum, f)
+			all[path] += fmt.Sprintf(" %d %x", n, sum.Sum(nil))
+			return err
+		})
+		require.NoError(t, err)
+	}
+	return all
+}
+
+func dataDirsOf(c *storetest.Cluster) (all []string) {
+	for i := range c.Size() {
+		all = append(all, c.Member(i).DataDir)
+	}
+	return all
+}
+
+// Promise 1 and 3: the command is killed at many points, and run again: each time the
+// whole cluster is there, at no point a member that would start while another is
+// missing, and no file of a survivor has changed. Done again it finds what it built.
+func TestPromise1RecoverKilled(t *testing.T) {
+	t.Parallel()
+	t.Run("3.6", func(t *testing.T) { t.Parallel(); recoverKilled(t, "3.6", false) })
+	t.Run("3.5 with WAL directories", func(t *testing.T) { t.Parallel(); recoverKilled(t, "3.5", true) })
+}
+
+// killPoints are what the command is killed at once it is there, below the folder of the
+// new members.
+var killPoints = []string{
+	".requorum-scratch-*", ".requorum-scratch-*/db", ".m1.requorum", ".m1.requorum/.requorum/member/snap/db", ".m3.requorum/.requorum/member/wal/*.wal",
+	"m1/member/requorum-unfinished.json", "m2/member/requorum-unfinished.json", "m3/member", "m1/member/requorum-restored.json", "m3/member/requorum-restored.json",
+}
+
+func recoverKilled(t *testing.T, version string, wal bool) {
+	c, acks := lost(t, version)
+	u := newUser(t)
+	temporary := u.path("tmp")
+	require.NoError(t, os.Mkdir(temporary, 0o700))
+	u.env = append(u.env, "TMPDIR="+temporary)
+	args := []string{"recover", "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"}
+	old := dataDirsOf(c)
+	for i, dir := range old {
+		survivor := c.Member(i).Name + "=" + dir
+		if wal {
+			log := u.path("wal", c.Member(i).Name)
+			require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.Rename(filepath.Join(dir, "member", "wal"), log)))
+			survivor += ":" + log
+		}
+		args = append(args, "--local", survivor)
+	}
+	if wal {
+		old = append(old, u.path("wal"))
+	}
+	before := filesBelow(t, old...)
+	points := killPoints
+	if wal {
+		points = append([]string{"log/m1", "log/m3"}, points...)
+	}
+	var last recoveryReport
+	killed := 0
+	for i, point := range points {
+		if testing.Short() && i%2 == 1 {
+			continue
+		}
+		dir := u.path(fmt.Sprint("new", i))
+		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
+		if wal {
+			same = append(same, "--wal-dir", dataDirs(filepath.Join(dir, "log")))
+		}
+		there := func() bool {
+			now, _ := filepath.Glob(filepath.Join(dir, point)) // the pattern is right
+			return len(now) > 0
+		}
+		if u.start(t, same...).killOnce(t, there, 0) {
+			killed++
+		} else {
+			t.Logf("it had ended before it was killed at %s", point)
+		}
+		expectAllOrNone(t, dir, wal, "killed at "+point)
+		// Killed later than meant, while it removed its folders beside members that may run
+		// by then: those folders stay.
+		_, late, err := restore.Restored(filepath.Join(dir, "m1"))
+		require.NoError(t, err)
+		last = recovered(t, u.must(t, exitOK, same...))
+		expectAllOrNone(t, dir, wal, "killed at "+point+", and run again")
+		for _, m := range last.Restore.Members {
+			if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
+				t.Errorf("killed at %s, and run again: %v", point, err)
+			}
+		}
+		again := recovered(t, u.must(t, exitOK, same...))
+		if !again.Proven || !again.Restore.CompletedEarlier || len(again.Restore.Members) != 3 || again.Restore.Plan.ID != last.Restore.Plan.ID {
+			t.Errorf("killed at %s, done, and run again: %+v", point, again.Restore)
+		}
+		for _, pattern := range []string{".requorum*", ".*.requorum", "*/.requorum*", "log/.*.requorum", "log/*/.requorum*"} {
+			if left, _ := filepath.Glob(filepath.Join(dir, pattern)); len(left) > 0 && !late {
+				t.Errorf("killed at %s, and all is done: it leaves %q", point, left)
+			}
+		}
+	}
+	t.Logf("killed %d times of %d", killed, len(points))
+	if killed < 2 {
+		t.Error("it was hardly ever killed: the test shows little")
+	}
+	if left := filesBelow(t, temporary); len(left) != 1 {
+		t.Errorf("it leaves in the folder for temporary files: %v", left)
+	}
+	expectSameFiles(t, before, filesBelow(t, old...))
+	if wal { // the harness starts members with their log inside
+		for _, m := range last.Restore.Members {
+			require.NoError(t, os.Rename(m.WALDir, filepath.Join(m.DataDir, "member", "wal")))
+		}
+	}
+	expectRecovered(t, version, last, acks)
+}
+
+// expectAllOrNone wants all members in their places where any would start.
+func expectAllOrNone(t *testing.T, dir string, wal bool, when string) {
+	t.Helper()
+	starts, there := 0, 0
+	for _, name := range []string{"m1", "m2", "m3"} {
+		data, log := filepath.Join(dir, name), ""
+		if wal {
+			log = filepath.Join(dir, "log", name)
+		}
+		if _, err := os.Stat(filepath.Join(data, "member", "snap", "db")); err == nil {
+			there++
+		}
+		if restore.CheckStartable(data, log) == nil {
+			starts++
+		}
+	}
+	if starts > 0 && there < 3 {
+		t.Errorf("%s: %d members would start, and %d are there", when, starts, there)
+	}
+}
+
+func expectSameFiles(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	for path, was := range before {
+		if after[path] != was {
+			t.Errorf("%s was changed from %s to %s", path, was, after[path])
+		}
+	}
+	for path := range after {
+		if _, was := before[path]; !was {
+			t.Errorf("%s is new", path)
+		}
+	}
+}

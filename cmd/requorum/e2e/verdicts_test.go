@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
+)
+
+// What verify proved is what list and show tell, for as long as it holds.
+func TestProvedIsListed(t *testing.T) {
+	t.Parallel()
+	u, cluster := newUser(t), storetest.Start(t, storetest.Options{Version: "3.7"})
+	repo := u.path("repo")
+	older := u.backup(t, cluster.Endpoints(), []string{repo})[0]
+	newer := u.backup(t, cluster.Endpoints(), []string{repo})[0]
+	proof := func(id string, more ...string) string {
+		t.Helper()
+		e := u.must(t, exitOK, append([]string{"list", "--output", "json", "--repo", repo}, more...)...)
+		for _, b := range decode[catalogReport](t, e).Backups {
+			if b.ID == id && b.Proved != nil {
+				return fmt.Sprintf("%s %s %d", b.Proved.Status, b.Proved.Level, b.Proved.Verdict)
+			}
+		}
+		return "none"
+	}
+	expect := func(id, want string, more ...string) {
+		t.Helper()
+		if got := proof(id, more...); got != want {
+			t.Errorf("backup %s: got %s, want %s", id, got, want)
+		}
+	}
+	expect(newer.ID, "none")
+
+	u.must(t, exitOK, "verify", "--repo", repo)
+	expect(newer.ID, "passed structure 1")
+	expect(older.ID, "none")
+	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "PROVED") || !strings.Contains(e.stdout, "structure, now") && !strings.Contains(e.stdout, " ago") {
+		t.Error(e)
+	}
+	if e := u.must(t, exitOK, "show", "--repo", repo); !strings.Contains(e.stdout, "by verdict 1 of") {
+		t.Error(e)
+	}
+	if e := u.must(t, exitOK, "show", older.ID, "--repo", repo); !strings.Contains(e.stdout, "requorum verify") {
+		t.Error(e)
+	}
+	u.must(t, exitOK, "verify", "--repo", repo, "--level", "checksum", "--no-verdict")
+	expect(newer.ID, "passed structure 1")
+
+	u.must(t, exitOK, "verify", "all", "--repo", repo, "--level", "checksum")
+	expect(older.ID, "passed checksum 2")
+	expect(newer.ID, "passed structure 1")
+
+	// Damaged since.
+	object := filepath.Join(repo, newer.Object.Name)
+	require.NoError(t, os.Chmod(object, 0o600))
+	require.NoError(t, flip(object, newer.Object.StoredSize/2, 1))
+	u.must(t, exitDamaged, "verify", "--repo", repo)
+	expect(newer.ID, "damaged  3")
+	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "DAMAGED, ") {
+		t.Error(e)
+	}
+
+	// A verdict that was altered is named, and hides nothing else.
+	names, err := filepath.Glob(filepath.Join(repo, "verdicts", "0000000000000003_*_damaged_*_"+newer.ID+".json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	name := names[0]
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	altered := bytes.Replace(data, []byte(`"damaged"`), []byte(`"passed"`), 1)
+	if bytes.Equal(altered, data) {
+		t.Fatal("nothing was altered")
+	}
+	require.NoError(t, os.Chmod(name, 0o600))
+	require.NoError(t, os.WriteFile(name, altered, 0o600))
+	e := u.must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
+	listed := decode[catalogReport](t, e)
+	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/"+filepath.Base(name) || len(listed.Backups) != 2 {
+		t.Errorf("%+v", listed.DamagedVerdicts)
+	}
+	u.must(t, exitOK, "show", older.ID, "--repo", repo)
+}
