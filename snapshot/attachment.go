@@ -170,12 +170,16 @@ func removeBackup(target *target, m *Manifest) error {
 	return err
 }
 
-// checkAttachmentNames refuses attachments that are not the manifest's own.
-func (m *Manifest) checkAttachmentNames() error {
+// checkAttachments refuses attachments that are not the manifest's own, and those in the
+// clear, which nobody stores.
+func (m *Manifest) checkAttachments() error {
 	for _, c := range m.Attachments {
 		t, id, _, name, err := repository.ParseAttachmentName(c.Object.Name)
 		if err != nil || t != m.Timeline || id != m.ID || name != c.Name {
 			return fmt.Errorf("it describes the object %s as its attachment %s, which is not its own", c.Object.Name, c.Name)
+		}
+		if !c.Object.Encrypted() {
+			return fmt.Errorf("its attachment %s is not encrypted, and %w: somebody else made it; find out who did, then remove the backup", c.Name, ErrAttachmentsPlain)
 		}
 	}
 	return nil

@@ -263,14 +263,35 @@ func backupNames(all []*Manifest) string {
 	return strings.Join(names, ", ")
 }
 
-// CheckEncrypted refuses a full snapshot that is not encrypted though an older one of its
-// timeline is: somebody who cannot read the others could have made it. It is for what
-// nobody named.
-func (c *Catalog) CheckEncrypted(m *Manifest) error {
-	for _, older := range c.Manifests {
-		if older.Timeline == m.Timeline && older.Object.Encrypted() && !m.Object.Encrypted() && older.Facts.RaftIndex <= m.Facts.RaftIndex {
-			return fmt.Errorf("full snapshot %s of timeline %s is not encrypted, though older ones there are, such as %s: whoever can write to the repository could have made it; where it is yours, name it by its ID", m.ID, m.Timeline, older.ID)
+// PlainError says that an object is not encrypted though an older full snapshot of its
+// timeline is. Nobody who keeps their backups secret writes it, and anybody could have
+// who may add objects, so it is refused where nobody named it.
+type PlainError struct {
+	Object    string // with its timeline
+	Encrypted string // the older full snapshot
+}
+
+func (e *PlainError) Error() string {
+	return fmt.Sprintf("%s is not encrypted, though older full snapshots there are, such as %s: whoever can write to the repository could have made it; find out who did, then remove it; where it is yours, restore the full snapshot that you name by its ID", e.Object, e.Encrypted)
+}
+
+// EncryptedSince is the first encrypted full snapshot of a timeline, by what its log had
+// reached; nil where none is encrypted.
+func (c *Catalog) EncryptedSince(t repository.TimelineID) *Manifest {
+	for _, m := range c.Manifests { // the oldest state first
+		if m.Timeline == t && m.Object.Encrypted() {
+			return m
 		}
 	}
 	return nil
+}
+
+// CheckEncrypted is a *PlainError for a full snapshot that is not encrypted though an
+// older one of its timeline is. It is for what nobody named.
+func (c *Catalog) CheckEncrypted(m *Manifest) error {
+	first := c.EncryptedSince(m.Timeline)
+	if first == nil || m.Object.Encrypted() || m.Facts.RaftIndex < first.Facts.RaftIndex {
+		return nil
+	}
+	return &PlainError{fmt.Sprintf("full snapshot %s of timeline %s", m.ID, m.Timeline), first.ID}
 }

@@ -85,7 +85,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	if errors.Is(e.Err, repository.ErrForeign) {
+	if errors.Is(e.Err, repository.ErrForeign) || errors.As(e.Err, new(*PlainError)) {
 		return e.Err.Error() // it names the object, and is no damage
 	}
 	if e.Offset < 0 {

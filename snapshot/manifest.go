@@ -140,7 +140,7 @@ func ReadManifest(ctx context.Context, repo *repository.Repository, t repository
 	case !ownObject(m):
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: fmt.Errorf("it describes the object %s, which is not its own", m.Object.Name)}
 	}
-	if err := errors.Join(m.checkAttachmentNames(), m.checkBounds()); err != nil {
+	if err := errors.Join(m.checkAttachments(), m.checkBounds()); err != nil {
 		return nil, &DamagedError{Object: name + " in " + repo.String(), Offset: -1, Err: err}
 	}
 	sum := sha256.Sum256(data)

@@ -136,6 +136,9 @@ func (e *examination) readBackup(ctx context.Context, c *report.Check, m *snapsh
 		return nil, true
 	}
 	took(c, report.KindObject, m.Object.Name, err)
+	if err := e.catalog.CheckEncrypted(m); err != nil && (e.Backup == All || e.Backup == Latest) {
+		found(c, report.Finding{Kind: report.KindObject, Object: m.Object.Name, Text: err.Error()})
+	}
 	if e.readAttachments(ctx, c, m) {
 		return nil, true
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"filippo.io/age"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -54,9 +55,9 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 	if h.sample != nil {
 		open = segment.OpenLog
 	}
-	log, err := open(ctx, h.repo, part.timeline, h.Identities...)
+	log, err := h.openLog(ctx, open, part.timeline)
 	if err == nil && log.HidesReplaced() {
-		log, err = segment.OpenLog(ctx, h.repo, part.timeline, h.Identities...)
+		log, err = h.openLog(ctx, segment.OpenLog, part.timeline)
 	}
 	if err != nil {
 		if err := h.failed(ctx, logName(part.timeline), err); err != nil {
@@ -76,6 +77,16 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		return err
 	}
 	return h.replayLog(ctx, part, c.Status)
+}
+
+// openLog opens a timeline's log. Segments in the clear are damage there where an older
+// full snapshot is encrypted.
+func (e *examination) openLog(ctx context.Context, open func(context.Context, *repository.Repository, repository.TimelineID, ...age.Identity) (*segment.Log, error), t repository.TimelineID) (*segment.Log, error) {
+	log, err := open(ctx, e.repo, t, e.Identities...)
+	if err == nil {
+		err = log.RefusePlain(ctx, e.catalog.EncryptedSince(t))
+	}
+	return log, err
 }
 
 // rounds is how often a log is listed anew where segments vanish while they are
@@ -99,7 +110,7 @@ func (l *logCheck) do(ctx context.Context) error {
 			}
 			break
 		}
-		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.Identities...)
+		again, err := l.openLog(ctx, segment.OpenLog, l.part.timeline)
 		if err != nil {
 			unchecked(l.check, fmt.Errorf("the log could not be listed anew: %w", err))
 			break
@@ -151,7 +162,7 @@ func (l *logCheck) damagedHeaders(ctx context.Context) {
 			}
 			kind = report.KindSegment
 			// A header that can be read has another size than the object.
-			if _, err := segment.ReadHeader(ctx, l.repo.Sink(), d.Name); err == nil {
+			if _, err := segment.ReadHeader(ctx, l.repo.Sink(), d.Name); err == nil && !errors.As(d.Err, new(*snapshot.PlainError)) {
 				kind = report.KindSize
 			}
 		}

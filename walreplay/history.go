@@ -198,6 +198,15 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 	return h
 }
 
+// TakePlain takes log in the clear as well, though an older full snapshot is encrypted:
+// for a full snapshot that somebody named.
+func (h *History) TakePlain(ctx context.Context) error {
+	if a, ok := h.log.(*archived); ok {
+		return a.log.RefusePlain(ctx, nil)
+	}
+	return nil
+}
+
 // archived is the archive as a log to replay and as a clock.
 type archived struct {
 	log   *segment.Log

@@ -62,6 +62,9 @@ func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, er
 		if err == nil && known != nil {
 			err = log.Refresh(ctx)
 		}
+		if err == nil {
+			err = log.RefusePlain(ctx, c.EncryptedSince(t.ID))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
 		}
@@ -110,8 +113,12 @@ func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.
 
 // History is the history of one timeline: its full snapshots that c lists, and its
 // archived log. It lists the log, and reads the headers that segment.OpenNames does.
+// Where an older full snapshot is encrypted, log in the clear is damage: see TakePlain.
 func (a *Archives) History(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*History, error) {
 	log, err := a.open(ctx, t)
+	if err == nil {
+		err = log.RefusePlain(ctx, c.EncryptedSince(t))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, a.repo, err)
 	}

@@ -116,6 +116,9 @@ func (g *globals) extractAttachment(ctx context.Context, o *attachmentsExtractOp
 	}
 	return o.with(ctx, g, args, func(b *foundBackup) error {
 		c, err := job.FindAttachment(b.Manifest, o.name)
+		if err == nil && (len(args) == 0 || args[0] == snapshot.Latest) {
+			err = b.catalog.CheckEncrypted(b.Manifest)
+		}
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/client"
@@ -91,5 +94,65 @@ func TestAttachmentsCommand(t *testing.T) {
 	}
 	if said := extract(exitFailed, "--name", "pki", "--to", to, "--identity", key); !strings.Contains(said, "nothing is overwritten") {
 		t.Error(said)
+	}
+}
+
+// Attachments of a full snapshot in the clear, which somebody may have added, are extracted
+// only where it is named; and one in the clear is nobody's.
+func TestAttachmentsPlanted(t *testing.T) {
+	url, key := attachmentRepo(t)
+	place, err := disk.New(url)
+	require.NoError(t, err)
+	defer place.Close()
+	repo, err := repository.Open(t.Context(), place)
+	require.NoError(t, err)
+	c, err := snapshot.ReadCatalog(t.Context(), repo)
+	require.NoError(t, err)
+	copied := func(from, to string) {
+		t.Helper()
+		data, err := sinks.Get(t.Context(), place, from, 1<<20)
+		require.NoError(t, err)
+		_, err = sinks.Put(t.Context(), place, to, data, sinks.CreateOptions{})
+		require.NoError(t, err)
+	}
+	plant := func(id string, attempt func(*snapshot.Manifest)) {
+		t.Helper()
+		m := *c.Manifests[0]
+		m.ID = id
+		m.Attachments = slices.Clone(m.Attachments)
+		from := m.Attachments[0].Object.Name
+		m.Attachments[0].Object.Name = repository.AttachmentName(m.Timeline, m.ID, 1, "pki")
+		attempt(&m)
+		copied(from, m.Attachments[0].Object.Name)
+		copied(c.Manifests[0].Object.Name, m.Object.Name)
+		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, m.ID), m))
+	}
+	inTheClear := func(m *snapshot.Manifest) {
+		m.Facts.RaftIndex++
+		m.Object.Name, m.Object.Codecs = repository.SnapshotName(m.Timeline, m.ID, 1, false), []string{codec.Zstd}
+	}
+	plant("20990101T000000Z-000001", inTheClear)
+	to := filepath.Join(t.TempDir(), "to")
+	for _, id := range []string{"", "latest"} {
+		out := runHere(t.Context(), slices.DeleteFunc([]string{"attachments", "extract", id, "--name", "pki", "--to", to, "--identity", key, "--repo", url}, func(s string) bool { return s == "" })...)
+		if out.code != exitFailed || !strings.Contains(out.stderr, "full snapshot 20990101T000000Z-000001 of timeline") || !strings.Contains(out.stderr, "is not encrypted, though older full snapshots there are") {
+			t.Errorf("%q: %+v", id, out)
+		}
+	}
+	if _, err := os.Lstat(to); !os.IsNotExist(err) {
+		t.Errorf("something was extracted: %v", err)
+	}
+	if out := runHere(t.Context(), "attachments", "extract", "20990101T000000Z-000001", "--name", "pki", "--to", to, "--identity", key, "--repo", url); out.code != exitOK {
+		t.Errorf("named: %+v", out)
+	}
+	plant("20990101T000000Z-000002", func(m *snapshot.Manifest) {
+		m.Object.Name = repository.SnapshotName(m.Timeline, m.ID, 1, true)
+		m.Attachments[0].Object.Codecs = []string{codec.Zstd}
+	})
+	for _, args := range [][]string{{"attachments", "extract", "--name", "pki", "--to", to}, {"attachments", "list"}, {"verify", "20990101T000000Z-000002", "--no-verdict"}} {
+		out := runHere(t.Context(), append(args, "--repo", url)...)
+		if text := out.stderr + out.stdout; out.code != exitDamaged || !strings.Contains(text, "its attachment pki is not encrypted, and attachments are stored encrypted only: somebody else made it; find out who did, then remove the backup") {
+			t.Errorf("%v: %+v", args, out)
+		}
 	}
 }

@@ -196,6 +196,11 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	if s.history, err = archives.History(ctx, s.catalog, timeline); err != nil {
 		return err
 	}
+	if named || s.recipe != nil { // a plan says what comes out
+		if err := s.history.TakePlain(ctx); err != nil {
+			return err
+		}
+	}
 	if s.recipe != nil {
 		return nil
 	}

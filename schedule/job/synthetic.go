@@ -144,6 +144,8 @@ func (p *syntheticPlan) choose(ctx context.Context, c *snapshot.Catalog, o Synth
 		switch {
 		case bad:
 			p.Skipped = append(p.Skipped, fmt.Sprintf("backup %s was found damaged by verdict %d", m.ID, word.Verdict.Sequence))
+		case c.CheckEncrypted(m) != nil:
+			p.Skipped = append(p.Skipped, c.CheckEncrypted(m).Error())
 		case m.Facts.RaftIndex == 0:
 			p.Skipped = append(p.Skipped, fmt.Sprintf("backup %s does not say its raft index: etcd 3.4 notes it with the first change of a key", m.ID))
 		default:

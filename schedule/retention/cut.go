@@ -59,15 +59,17 @@ func (d *decision) firstNeeded(t *Timeline) (cut, bool) {
 	var bases []cut
 	switch begin, promised := d.begin(t); {
 	case promised:
-		for _, counts := range []func(Backup) bool{Backup.good, every} {
+		for _, counts := range []func(Backup) bool{Backup.timely, Backup.good, every} {
 			b := t.before(begin, counts)
 			if b == nil {
 				b = t.oldest(counts)
 			}
-			if b == nil {
-				return cut{}, false
+			if b != nil {
+				bases = append(bases, cut{b.Index, "every promised point is reached from backup " + b.ID})
 			}
-			bases = append(bases, cut{b.Index, "every promised point is reached from backup " + b.ID})
+		}
+		if t.oldest(Backup.good) == nil {
+			return cut{}, false
 		}
 		if b := t.newest(func(b Backup) bool { return b.good() && b.Proved }); b != nil {
 			bases = append(bases, cut{b.Index, "the newest backup that passed structure is " + b.ID})
@@ -191,7 +193,7 @@ func (d *decision) broken(t *Timeline, stays func(Backup) bool, cut uint64) stri
 	if text := d.brokenMinimum(t, stays); text != "" {
 		return text
 	}
-	for _, good := range []func(Backup) bool{Backup.good, every} {
+	for _, good := range []func(Backup) bool{Backup.timely, Backup.good, every} {
 		before := t.holding(good, 0).ranges()
 		after := t.holding(func(b Backup) bool { return good(b) && stays(b) }, cut).ranges()
 		if len(before) == 0 {

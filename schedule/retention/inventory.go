@@ -72,8 +72,12 @@ type Backup struct {
 	Index    uint64 // 0 where the manifest is damaged
 	Revision int64
 	Bytes    int64
-	// Damaged says what is wrong with it; empty where nothing is known to be.
+	// Damaged says why it counts for nothing, such as what is wrong with it; empty where
+	// nothing is known to be.
 	Damaged string
+	// Late was stored long after its manifest says: the repository is a copy, or somebody
+	// has made up when it was taken.
+	Late bool
 	// Synthetic was made from an older one and the log.
 	Synthetic bool
 	// Proved says that it has passed the level structure, and nothing worse was
@@ -88,8 +92,9 @@ type Backup struct {
 	Recorded bool
 }
 
-func (b Backup) good() bool  { return b.Damaged == "" }
-func (b Backup) known() bool { return b.Index > 0 }
+func (b Backup) good() bool   { return b.Damaged == "" }
+func (b Backup) known() bool  { return b.Index > 0 }
+func (b Backup) timely() bool { return b.good() && !b.Late }
 
 // LeftoverKind is why an object is of no use.
 type LeftoverKind string

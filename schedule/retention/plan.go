@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // Plan is what is to stay and what is to go, and what can be restored before and
@@ -115,6 +116,7 @@ func NewPlan(inv *Inventory, p Policy, now time.Time) *Plan {
 	for _, t := range inv.Timelines {
 		d.prune(t)
 	}
+	d.uncounted()
 	d.confirm()
 	d.leftovers()
 	for _, t := range inv.Timelines {
@@ -174,6 +176,24 @@ func (d *decision) prune(t *Timeline) {
 	}
 }
 
+// uncounted names what is listed and takes nobody's place.
+func (d *decision) uncounted() {
+	var first *Backup
+	n := 0
+	for _, t := range d.inv.Timelines {
+		for i := range t.Backups {
+			if b := &t.Backups[i]; !b.good() {
+				if n++; n == 1 {
+					first = b
+				}
+			}
+		}
+	}
+	if n > 0 {
+		d.note(fmt.Sprintf("%s for nothing, the first, %s of timeline %s, because: %s", report.Counted(n, "full snapshot counts", "full snapshots count"), first.ID, first.Timeline, first.Damaged))
+	}
+}
+
 // confirm asks for somebody's word before most of what is proved goes at once: a mistake
 // in the policy, or a clock, could mean that.
 func (d *decision) confirm() {
@@ -195,7 +215,7 @@ func (d *decision) confirm() {
 
 func (d *decision) why(b *Backup) string {
 	if !b.good() {
-		return "no rule keeps it, and it is damaged: " + b.Damaged
+		return "no rule keeps it, and it counts for nothing: " + b.Damaged
 	}
 	return "no rule keeps it"
 }

@@ -195,12 +195,14 @@ const (
 	reasonAnyPoint = "any point"
 )
 
-// keep finds out which backups of a timeline stay. Rules count twice: once good
-// backups alone, so that damaged ones take nobody's place, and once all, so that
-// damage lets nothing go sooner: a verdict may be wrong.
+// keep finds out which backups of a timeline stay. Rules count three times: once good
+// backups alone, so that damaged ones take nobody's place; once those of these that were
+// stored when they say, so that ones which somebody has back-dated take nobody's; and
+// once all, so that neither lets anything go sooner: a verdict may be wrong, and all of
+// a copied repository was stored late.
 func (d *decision) keep(t *Timeline) {
 	line := d.inv.line(t)
-	for _, counts := range []func(Backup) bool{Backup.good, every} {
+	for _, counts := range []func(Backup) bool{Backup.timely, Backup.good, every} {
 		all := datedOf(line, counts)
 		d.policy.apply(all, d.seen(line), d.because)
 		d.keepWindow(t, counts)
@@ -223,6 +225,7 @@ func (d *decision) protect(t *Timeline) {
 		{reasonGood, Backup.good},
 		{reasonRead, func(b Backup) bool { return b.good() && !b.Synthetic }},
 		{reasonProved, func(b Backup) bool { return b.good() && b.Proved }},
+		{reasonProved, func(b Backup) bool { return b.timely() && b.Proved }},
 	} {
 		if b := t.newest(one.pass); b != nil {
 			d.because(b, one.reason)

@@ -213,6 +213,9 @@ func (r *reading) backup(m *snapshot.Manifest) Backup {
 	if word, is := r.verdicts.Damaged(m); is {
 		b.Damaged = fmt.Sprintf("verdict %d found it damaged", word.Verdict.Sequence)
 	}
+	if err := r.catalog.CheckEncrypted(m); err != nil {
+		b.Damaged = err.Error()
+	}
 	_, b.Proved = r.verdicts.Newest(m, report.Structure)
 	return b
 }
@@ -229,6 +232,10 @@ func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
 // seconds only.
 const clockMargin = time.Minute
 
+// lateAfter is how long after it was finished a manifest is stored at the latest by who
+// took the backup, where no clock is wrong.
+const lateAfter = time.Hour
+
 // named adds what names of objects tell of a backup.
 func (r *reading) named(b *Backup) {
 	manifest := repository.ManifestName(b.Timeline, b.ID)
@@ -238,6 +245,7 @@ func (r *reading) named(b *Backup) {
 		// Its clock may have been ahead, or made up: no backup is later than its manifest.
 		if latest := o.ModTime.Add(clockMargin); o.Name == manifest && !o.ModTime.IsZero() {
 			b.Taken, b.Finished = earlier(b.Taken, latest), earlier(b.Finished, latest)
+			b.Late = o.ModTime.Sub(b.Finished) > lateAfter
 		}
 	}
 	if pin, is := r.pins[repository.PinName(b.Timeline, b.ID)]; is {
@@ -403,6 +411,9 @@ func mentions(v any, text string) bool {
 // readLog adds what a timeline's log holds, as far as headers tell.
 func (r *reading) readLog(ctx context.Context, t *Timeline) error {
 	log, err := segment.OpenLog(ctx, r.repo, t.ID)
+	if err == nil {
+		err = log.RefusePlain(ctx, r.catalog.EncryptedSince(t.ID))
+	}
 	if err != nil {
 		return err
 	}

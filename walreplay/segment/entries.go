@@ -48,7 +48,11 @@ func (l *Log) Probe(ctx context.Context, first, last uint64) error {
 	r := &reading{log: l, next: max(1, first), last: last, avoided: map[repository.SegmentName]bool{}, unjoined: map[pair]bool{}}
 	return r.run(ctx, func(_ *view, path []Header) (Header, error) {
 		for _, h := range []Header{path[0], path[len(path)-1]} {
-			if err := probe(ctx, l.repo.Sink(), h.Name(), l.identities); err != nil {
+			read, err := probe(ctx, l.repo.Sink(), h.Name(), l.identities)
+			if err == nil && l.isPlain(read) {
+				err = ErrNotAsNamed // that of one whose header was read before is no part of the path
+			}
+			if err != nil {
 				return h, err
 			}
 		}

@@ -37,6 +37,7 @@ type Log struct {
 	mu     sync.Mutex
 	bodies map[repository.SegmentName]error // damage that only reading a body showed
 	known  map[string]Header                // made known, or read, since the last listing
+	since  *snapshot.Manifest               // what came after it is refused in the clear; nil: nothing is
 	view   *view
 }
 
@@ -101,6 +102,40 @@ func (l *Log) Refresh(ctx context.Context) error {
 	_, err := l.relist(ctx)
 	return err
 }
+
+// RefusePlain makes segments in the clear damage, a *snapshot.PlainError, where they hold
+// what came after a full snapshot of the same timeline that is encrypted; with nil none
+// are. It lists anew where that changes something.
+func (l *Log) RefusePlain(ctx context.Context, since *snapshot.Manifest) error {
+	l.refreshing.Lock()
+	defer l.refreshing.Unlock()
+	l.mu.Lock()
+	same := l.since == since
+	l.since = since
+	v := l.view
+	l.mu.Unlock()
+	if same {
+		return nil
+	}
+	if slices.ContainsFunc(v.segments, l.isPlain) || slices.ContainsFunc(v.damaged, func(d Damage) bool { return errors.As(d.Err, new(*snapshot.PlainError)) }) {
+		_, err := l.relist(ctx)
+		return err
+	}
+	return nil
+}
+
+// plain is why a segment is refused for not being encrypted.
+func (l *Log) plain(h Header) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since == nil || h.Object.Encrypted() || h.LastIndex <= l.since.Facts.RaftIndex {
+		return nil
+	}
+	return damaged(l.repo.Sink(), h.Name(), -1, &snapshot.PlainError{Object: "segment " + h.Name(), Encrypted: l.since.ID})
+}
+
+// isPlain reports whether that is known of a segment.
+func (l *Log) isPlain(h Header) bool { return h.isRead() && l.plain(h) != nil }
 
 // refresh lists anew, unless that was done since the caller got old.
 func (l *Log) refresh(ctx context.Context, old *view) (*view, error) {
@@ -183,6 +218,9 @@ func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*vie
 			v.foreign = append(v.foreign, name) // it does not exist
 			continue
 		}
+		if found.err == nil {
+			found.err = l.plain(found.header)
+		}
 		if found.err != nil {
 			v.damaged = append(v.damaged, Damage{name, found.err})
 			continue
@@ -198,7 +236,7 @@ func (l *Log) arranged(ctx context.Context, segments []repository.Segment) (*vie
 func (l *Log) covered(merged map[string]listed) []Range {
 	var all []Range
 	for _, m := range merged {
-		if m.err == nil && !l.spoiled(m.header.name()) {
+		if m.err == nil && !l.spoiled(m.header.name()) && !l.isPlain(m.header) {
 			all = append(all, Range{m.header.FirstIndex, m.header.LastIndex})
 		}
 	}

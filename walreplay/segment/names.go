@@ -111,6 +111,9 @@ func (l *Log) relistNames(ctx context.Context, merged []repository.Segment) (*vi
 			return nil, nil // what joins the two chains is not among those that names call needed
 		}
 	}
+	if slices.ContainsFunc(v.segments, l.isPlain) {
+		return nil, nil // only the headers tell what is left of the log without them
+	}
 	l.headers = map[string]listed{}
 	for _, h := range v.segments {
 		if h.isRead() {
@@ -254,7 +257,7 @@ func (l *Log) describe(ctx context.Context, listed []Header) ([]Header, error) {
 		group.Go(func() error {
 			found, err := ReadHeader(groupCtx, l.repo.Sink(), h.Name())
 			switch {
-			case err == nil && found.LastIndex == h.LastIndex && found.Size() == h.Size():
+			case err == nil && found.LastIndex == h.LastIndex && found.Size() == h.Size() && !l.isPlain(found):
 				l.mu.Lock()
 				l.known[h.Name()], all[i] = found, found
 				l.mu.Unlock()

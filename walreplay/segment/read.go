@@ -126,15 +126,14 @@ func decodeBody(ctx context.Context, r io.Reader, h Header, identities []age.Ide
 }
 
 // probe reads the header of a segment, and the first byte of its body.
-func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Identity) (err error) {
+func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Identity) (h Header, err error) {
 	r, err := s.Open(ctx, name, 0, -1)
 	if err != nil {
-		return err
+		return h, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	h, err := header(r, s, name)
-	if err != nil {
-		return err
+	if h, err = header(r, s, name); err != nil {
+		return h, err
 	}
 	body, err := codec.NewReader(ctx, r, h.Object, identities...)
 	if err == nil {
@@ -142,9 +141,9 @@ func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Iden
 		err = errors.Join(err, body.Close())
 	}
 	if err != nil {
-		return bodyError(s, name, err)
+		return h, bodyError(s, name, err)
 	}
-	return nil
+	return h, nil
 }
 
 // What is fetched ahead of the one who reads: enough bodies at once to hide the
@@ -247,7 +246,7 @@ func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
 	h, b, err := readUpTo(ctx, l.source, listed.Name(), most, l.identities)
 	switch {
 	case err != nil:
-	case !listed.isRead() && h.LastIndex != listed.LastIndex:
+	case !listed.isRead() && (h.LastIndex != listed.LastIndex || l.isPlain(h)):
 		err = ErrNotAsNamed
 	case listed.isRead() && (h.end() != listed.end() || h.begin() != listed.begin()):
 		err = errChanged

@@ -73,6 +73,8 @@ func TestScripts(t *testing.T) {
 
 			"sshkey": scriptSSHKey,
 			"forge":  scriptForge,
+			"plant":  scriptPlant,
+			"junk":   scriptJunk,
 		},
 	})
 }

@@ -29,7 +29,7 @@ func (h *host) mayStart(ctx context.Context) (warnings []string, err error) {
 	}
 	warnings, err = h.superseded(ctx, cluster, h.Journal.TakenBack(cluster))
 	for _, w := range warnings {
-		h.Logger.Warn("a member is started without all that was to be asked first", "warning", w)
+		h.Logger.Warn("before a member is started", "warning", w)
 	}
 	return warnings, err
 }
@@ -51,7 +51,7 @@ func (h *host) cluster() (snapshot.ID, error) {
 // MayStart is the check before a member is started by its own supervisor: it fails
 // where the directories are of a cluster that another one has taken the place of, or
 // were left by a recovery that is under way. Directories without a member are a new
-// one's, and may be started. Warnings say what could not be asked.
+// one's, and may be started. Warnings say what could not be asked, and what did not count.
 func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
 	h, err := newHost(&process{Options: Options{Logger: slog.New(slog.DiscardHandler), tuning: tuning{}.orDefault()}}, cfg)
 	if err != nil {
@@ -93,17 +93,18 @@ func noMember(dataDir, walDir string) (bool, error) {
 // in time is a warning: a repository that is away must not keep a cluster down.
 func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error) {
 	type answer struct {
-		url   string
-		ended *repository.Superseded
-		err   error
+		url     string
+		ended   *repository.Superseded
+		foreign string
+		err     error
 	}
 	asking, cancel := context.WithTimeoutCause(ctx, h.askFor, fmt.Errorf("it gave no answer in %v", h.askFor))
 	defer cancel()
 	answers := make(chan answer, len(h.Config.Repositories))
 	for i, url := range h.Config.Repositories {
 		go func() {
-			ended, err := h.supersededIn(asking, url, cluster, takenBack)
-			answers <- answer{fmt.Sprintf("repositories[%d]", i), ended, err}
+			ended, foreign, err := h.supersededIn(asking, url, cluster, takenBack)
+			answers <- answer{fmt.Sprintf("repositories[%d]", i), ended, foreign, err}
 		}()
 	}
 	waiting := len(h.Config.Repositories)
@@ -113,6 +114,9 @@ func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []
 	for ; waiting > 0; waiting-- {
 		select {
 		case a := <-answers:
+			if a.foreign != "" {
+				warnings = append(warnings, a.foreign)
+			}
 			if a.err != nil {
 				unasked(a.url, a.err)
 			} else if a.ended != nil {
@@ -132,13 +136,26 @@ func supersededError(cluster snapshot.ID, ended *repository.Superseded) error {
 }
 
 // supersededIn is the mark that ended the newest timeline of a cluster, where all of
-// them have ended; nil where one lives, or none is known.
-func (h *host) supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, err error) {
+// them have ended; nil where one lives, or none is known. foreign says what was passed
+// over because nobody who is trusted signed it.
+func (h *host) supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, foreign string, err error) {
 	repo, err := h.open(ctx, url, askFor)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, repo.meter.Close()) }()
+	ended, err := newestEnd(ctx, repo.Repository, cluster, takenBack)
+	if names, why := repo.Foreign(); len(names) > 0 {
+		foreign = why[names[0]].Error()
+		if n := len(names) - 1; n > 0 {
+			foreign += fmt.Sprintf("; %d others are foreign, too ('requorum list' shows them)", n)
+		}
+	}
+	return ended, foreign, err
+}
+
+// newestEnd is supersededIn of an open repository.
+func newestEnd(ctx context.Context, repo *repository.Repository, cluster snapshot.ID, takenBack []snapshot.ID) (*repository.Superseded, error) {
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {
 		return nil, err

@@ -52,6 +52,9 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	var all []*archived
 	for _, t := range catalog.Timelines {
 		log, err := segment.OpenLog(ctx, repo, t.ID, identities...)
+		if err == nil {
+			err = log.RefusePlain(ctx, catalog.EncryptedSince(t.ID))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +98,7 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 		to.LastTerm = s.LastTerm
 	}
 	for _, d := range a.log.Damaged() {
-		to.find(KindBrokenLog, "", "a segment of the archived log is damaged: %v", d.Err)
+		to.find(KindBrokenLog, "", "a segment of the archived log cannot be used: %v", d.Err)
 	}
 	return a.addHeld(ctx, repo, catalog)
 }
