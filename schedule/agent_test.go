@@ -136,6 +136,68 @@ func TestTrustIsLookedAt(t *testing.T) {
 	eventually(t, "the stolen key is believed no longer", func() bool { return !believes() && !refused() })
 }
 
+// An agent that trusts keeps how far the repository reached, also over a restart, and says
+// when it holds less, until somebody removes what it remembers.
+func TestAgentNoticesLess(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	private, public, err := signing.NewKey()
+	must(t, err)
+	must(t, os.WriteFile(file("key"), private, 0o600))
+	must(t, os.WriteFile(file("trust"), append([]byte("ops "), public...), 0o600))
+	keys, err := signing.Read(file("key"), file("trust"), nil)
+	must(t, err)
+	place, err := disk.New(file("repo"))
+	must(t, err)
+	defer place.Close()
+	s := newShelf(t, repository.WithKeys(place, keys))
+	s.sink = s.repo.Sink()
+	s.log(timelineA, 5, time.Now())
+	s.full(timelineA, time.Now(), false)
+	s.log(timelineA, 5, time.Now())
+
+	t.Setenv("XDG_STATE_HOME", file("state"))
+	text := strings.Replace(onDisk(dir, storetest.FreeAddress(t), ""), fmt.Sprintf("%q", "file://"+file("repo")),
+		fmt.Sprintf("file://%s, signing-key-file: %s, trust-file: %s", file("repo"), file("key"), file("trust")), 1)
+	reached := func(a *Agent, index uint64) func() bool {
+		return func() bool {
+			r := a.Status().Repository.Ranges
+			return len(r) > 0 && r[len(r)-1].LastIndex == index
+		}
+	}
+	less := func(a *Agent) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(a.Status().Problems, func(p web.Problem) bool {
+				return p.Kind == web.KindRepository && p.Severity == web.Critical && strings.Contains(p.Text, "holds less than before: timeline "+timelineA.String()+" reached raft index 10 on") &&
+					strings.Contains(p.Text, "ends at raft index 5 now") && strings.Contains(p.Next, "newer copy")
+			})
+		}
+	}
+	a, stop := start(t, text, &lines{})
+	eventually(t, "all is seen", reached(a, 10))
+	if less(a)() {
+		t.Error("all is there")
+	}
+	must(t, stop())
+	newest, err := filepath.Glob(file("repo/*/l0/*"))
+	must(t, err)
+	must(t, os.Remove(newest[len(newest)-1]))
+	a, stop = start(t, text, &lines{})
+	eventually(t, "it is noticed", less(a))
+	must(t, stop())
+	seen, err := filepath.Glob(file("state/requorum/seen/*.json"))
+	must(t, err)
+	if len(seen) != 1 {
+		t.Fatalf("remembered: %v", seen)
+	}
+	must(t, os.Remove(seen[0]))
+	a, _ = start(t, text, &lines{})
+	eventually(t, "what is left is taken", reached(a, 5))
+	if less(a)() {
+		t.Error("nothing is remembered")
+	}
+}
+
 // An accepted configuration takes the place of the old one; a refused one leaves it,
 // and is a problem until one is accepted. The port answers throughout.
 func TestReload(t *testing.T) {

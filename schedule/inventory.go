@@ -113,6 +113,8 @@ func (s *inventory) describe(r *web.Repository) {
 		if w, ok := s.chain.Damaged(m); ok {
 			b.Failed, b.ProvedAt = failedLevel(w), w.Verdict.Finished
 			b.Damaged = firstFinding(w)
+		} else if err := s.catalog.CheckEncrypted(m); err != nil {
+			b.Damaged = err.Error()
 		} else if w, ok := s.chain.Best(m); ok {
 			b.Proved, b.ProvedAt = w.Verdict.Reached, w.Verdict.Finished
 		}
@@ -177,11 +179,17 @@ func (s *inventory) newest() *snapshot.Manifest {
 // not known to be damaged unless there are no others; nil where there is none.
 func (s *inventory) newestOf(t repository.TimelineID) *snapshot.Manifest {
 	for _, m := range slices.Backward(s.catalog.Manifests) {
-		if _, damaged := s.chain.Damaged(m); m.Timeline == t && !damaged {
+		if m.Timeline == t && s.counts(m) {
 			return m
 		}
 	}
 	return s.catalog.Newest(t)
+}
+
+// counts reports whether a full snapshot is one to rely on, as far as is known.
+func (s *inventory) counts(m *snapshot.Manifest) bool {
+	_, damaged := s.chain.Damaged(m)
+	return !damaged && s.catalog.CheckEncrypted(m) == nil
 }
 
 // held is up to when each timeline's good full snapshots hold all that was
@@ -195,7 +203,7 @@ func (s *inventory) held() map[repository.TimelineID]time.Time {
 		if m.Synthetic() {
 			at = m.Synthesis.Observed
 		}
-		if _, damaged := s.chain.Damaged(m); damaged || at.After(s.listed) {
+		if !s.counts(m) || at.After(s.listed) {
 			continue
 		}
 		all[m.Timeline] = later(all[m.Timeline], at)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
@@ -68,6 +70,38 @@ func TestStockDescribe(t *testing.T) {
 	inventory.describe(&r)
 	if r.Backups[1].Damaged != "" || r.Backups[1].Proved != report.Checksum {
 		t.Errorf("proved since: %+v", r.Backups[1])
+	}
+}
+
+// What is in the clear, with older full snapshots that are encrypted, does not count: it
+// hides neither that backups failed nor what the newest one is.
+func TestStockInTheClear(t *testing.T) {
+	s := newShelf(t, memory())
+	now := time.Now()
+	s.log(timelineA, 5, now)
+	own := s.full(timelineA, now.Add(-48*time.Hour), false)
+	encrypted := *own
+	encrypted.ID = "20260102T150405Z-3f9a2c"
+	encrypted.Object.Name, encrypted.Object.Codecs = repository.SnapshotName(timelineA, encrypted.ID, 1, true), []string{codec.Zstd, codec.Age}
+	_, err := sinks.Put(t.Context(), s.sink, encrypted.Object.Name, make([]byte, encrypted.Object.StoredSize), sinks.CreateOptions{})
+	must(t, err)
+	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, encrypted.ID), encrypted))
+	must(t, s.sink.Delete(t.Context(), repository.ManifestName(timelineA, own.ID)))
+	s.ends[timelineA]++
+	planted := s.full(timelineA, now.Add(-time.Hour), false)
+	inventory := s.inventory()
+	if m := inventory.newest(); m.ID != encrypted.ID {
+		t.Errorf("the newest is %s", m.ID)
+	}
+	if at := inventory.held()[timelineA]; !at.Equal(encrypted.Started) {
+		t.Errorf("held up to %s, want %s", at, encrypted.Started)
+	}
+	var r web.Repository
+	inventory.describe(&r)
+	for _, b := range r.Backups {
+		if (b.Damaged != "") != (b.ID == planted.ID) || b.Damaged != "" && !strings.Contains(b.Damaged, "is not encrypted, though older full snapshots there are") {
+			t.Errorf("%+v", b)
+		}
 	}
 }
 

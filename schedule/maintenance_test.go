@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/verify/report"
 )
 
 // Every timeline's log is merged, also where another one's cannot be.
@@ -118,6 +119,44 @@ func TestPrune(t *testing.T) {
 		}
 		if n := count(t, sink, timelineA.String()+"/full/"); n < 35 || n > 198 {
 			t.Errorf("%d objects of backups are left", n)
+		}
+	})
+}
+
+// Where more than a third of what is proved would go at once the agent deletes nothing, and
+// says what to do; after somebody has given the number it prunes again.
+func TestPruneConfirm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		s := newShelf(t, sink)
+		for range 6 {
+			s.verdict(s.full(timelineA, time.Now(), false), report.Structure, report.Passed)
+			s.log(timelineA, 1, time.Now())
+			time.Sleep(24 * time.Hour)
+		}
+		session := termOn(t, verifier+"retention: {any-point: 0s, last: 1, daily: 0, weekly: 0, monthly: 0, minimum: 1}\n", sink)
+		must(t, session.openRepository(t.Context()))
+		must(t, session.newRunner())
+		before := count(t, sink, timelineA.String()+"/")
+		for range 2 {
+			_, err := session.prune(t.Context(), &job.Task{})
+			var refused *retention.RefusedError
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), "5 full snapshots that passed verification would go at once, more than a third of them: look at the plan (requorum prune --dry-run), and if it is what you want prune with --confirm 5") {
+				t.Errorf("%v", err)
+			}
+			if now := count(t, sink, timelineA.String()+"/"); now != before {
+				t.Errorf("%d objects, of %d", now, before)
+			}
+		}
+		inventory, err := retention.Read(t.Context(), s.repo, time.Now())
+		must(t, err)
+		_, err = retention.Execute(t.Context(), s.repo, retention.NewPlan(inventory, session.cfg.Policy(), time.Now()), retention.Options{Confirm: 5})
+		must(t, err)
+		if _, err := session.prune(t.Context(), &job.Task{}); err != nil {
+			t.Error(err)
+		}
+		if now := count(t, sink, timelineA.String()+"/full/"); now >= 12 {
+			t.Errorf("%d objects of backups are left", now)
 		}
 	})
 }

@@ -289,8 +289,11 @@ func (c *Catalog) EncryptedSince(t repository.TimelineID) *Manifest {
 // CheckEncrypted is a *PlainError for a full snapshot that is not encrypted though an
 // older one of its timeline is. It is for what nobody named.
 func (c *Catalog) CheckEncrypted(m *Manifest) error {
+	if m.Object.Encrypted() {
+		return nil
+	}
 	first := c.EncryptedSince(m.Timeline)
-	if first == nil || m.Object.Encrypted() || m.Facts.RaftIndex < first.Facts.RaftIndex {
+	if first == nil || m.Facts.RaftIndex < first.Facts.RaftIndex {
 		return nil
 	}
 	return &PlainError{fmt.Sprintf("full snapshot %s of timeline %s", m.ID, m.Timeline), first.ID}
