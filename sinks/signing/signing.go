@@ -145,7 +145,7 @@ func (t *Trust) Check(what Statement, signature string) error {
 	if err != nil {
 		return fmt.Errorf("%q is no time of a signature", what.Time)
 	}
-	data, err := base64.StdEncoding.DecodeString(signature)
+	data, err := base64.StdEncoding.Strict().DecodeString(signature)
 	if err != nil {
 		return fmt.Errorf("its signature is not in base64: %w", err)
 	}
