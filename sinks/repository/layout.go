@@ -307,31 +307,27 @@ func Read[T any](ctx context.Context, r *Repository, name string, of func(T) (fo
 	return v, nil
 }
 
-// named lists what names below a prefix tell, which what calls in the plural; those
-// that parse refuses are passed over, and those that are foreign.
-func named[N any](ctx context.Context, r *Repository, prefix, what string, parse func(name string) (N, error)) ([]N, error) {
-	type found struct {
-		name string
-		what N
-	}
-	var all []found
+// listNamed lists what names below a prefix tell, which what calls in the plural; those
+// that parse refuses are passed over. Whose they are is not asked.
+func listNamed[N any](ctx context.Context, r *Repository, prefix, what string, parse func(name string) (N, error)) ([]N, error) {
+	var all []N
 	for obj, err := range r.sink.List(ctx, prefix, "") {
 		if err != nil {
 			return nil, fmt.Errorf("list the %s in %s: %w", what, r, err)
 		}
 		if n, err := parse(obj.Name); err == nil {
-			all = append(all, found{obj.Name, n})
+			all = append(all, n)
 		}
 	}
-	all, err := dropForeign(ctx, r, all, func(f found) string { return f.name })
-	var own []N
-	for _, f := range all {
-		own = append(own, f.what)
-	}
-	return own, err
+	return all, nil
 }
 
-// namesBelow is named for those who want the names as they are.
+// namesBelow lists the names below a prefix, which what calls in the plural, without
+// those that ofKind refuses, and those that are foreign.
 func (r *Repository) namesBelow(ctx context.Context, prefix, what string, ofKind func(name string) error) ([]string, error) {
-	return named(ctx, r, prefix, what, func(name string) (string, error) { return name, ofKind(name) })
+	all, err := listNamed(ctx, r, prefix, what, func(name string) (string, error) { return name, ofKind(name) })
+	if err != nil {
+		return nil, err
+	}
+	return dropForeign(ctx, r, all, func(name string) string { return name })
 }

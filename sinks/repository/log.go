@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/requorum/requorum/sinks"
 )
@@ -189,14 +193,61 @@ func (r *Repository) eachSegment(ctx context.Context, t TimelineID, prefix, afte
 	}
 }
 
-// Marks lists the alive marks of one timeline, ordered by index, then time.
+// Marks lists the alive marks of one timeline, ordered by index, then time. Where
+// signatures are checked, foreign ones are left out that by their names tell anything:
+// what lies between two of one member at one index tells nothing more than these, so it
+// is listed unread. An idle cluster has thousands of those.
 func (r *Repository) Marks(ctx context.Context, t TimelineID) ([]MarkName, error) {
-	return named(ctx, r, t.String()+marksFolder, fmt.Sprintf("marks of timeline %s", t), ParseMarkName)
+	all, err := listNamed(ctx, r, t.String()+marksFolder, fmt.Sprintf("marks of timeline %s", t), ParseMarkName)
+	if err != nil || !r.Checks() {
+		return all, err
+	}
+	type place struct{ index, member uint64 }
+	at := map[place][]MarkName{} // by time, as they are listed
+	for _, n := range all {
+		at[place{n.Index, n.Member}] = append(at[place{n.Index, n.Member}], n)
+	}
+	var own []MarkName
+	var mu sync.Mutex
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(checkedAtOnce)
+	for _, marks := range at {
+		group.Go(func() error {
+			first, last := 0, len(marks)
+			for ; first < last; first++ {
+				if foreign, err := r.isForeign(groupCtx, marks[first].String()); err != nil {
+					return err
+				} else if !foreign {
+					break
+				}
+			}
+			for ; last > first; last-- {
+				if foreign, err := r.isForeign(groupCtx, marks[last-1].String()); err != nil {
+					return err
+				} else if !foreign {
+					break
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			own = append(own, marks[first:last]...)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(own, func(a, b MarkName) int { return strings.Compare(a.String(), b.String()) })
+	return own, nil
 }
 
 // Gaps lists the recorded gaps of one timeline, ordered by first index.
 func (r *Repository) Gaps(ctx context.Context, t TimelineID) ([]GapName, error) {
-	return named(ctx, r, t.String()+gapsFolder, fmt.Sprintf("gaps of timeline %s", t), ParseGapName)
+	all, err := listNamed(ctx, r, t.String()+gapsFolder, fmt.Sprintf("gaps of timeline %s", t), ParseGapName)
+	if err != nil {
+		return nil, err
+	}
+	return dropForeign(ctx, r, all, GapName.String)
 }
 
 // cutName takes a name apart at folder.

@@ -227,6 +227,49 @@ func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
 	return bytes.Replace(changed, sum(signed), sum(other), 1)
 }
 
+// Of the marks of an idle cluster few are read: the first and the last of each member at
+// each index, and what foreign ones lie outside of these.
+func TestMarksOfAnIdleCluster(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	keys := readKeys(t, key, textFile(t, "ops "+public))
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, keys), time.Now())
+	require.NoError(t, err)
+	other, err := repository.Open(ctx, place)
+	require.NoError(t, err)
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	mark := func(r *repository.Repository, index, member uint64, minute int) repository.MarkName {
+		n := repository.MarkName{Timeline: signedTimeline, Index: index, Time: start.Add(time.Duration(minute) * time.Minute), Member: member}
+		require.NoError(t, r.WriteDocument(ctx, n.String(), struct{}{}))
+		return n
+	}
+	var want []repository.MarkName
+	const minutes = 200
+	for index := uint64(7); index < 9; index++ {
+		for minute := range minutes {
+			for member := uint64(1); member < 4; member++ {
+				want = append(want, mark(own, index, member, 1000*int(index)+minute))
+			}
+		}
+	}
+	// A single foreign one outside at each end, and of an index and a member of its own.
+	mark(other, 7, 1, 0)
+	mark(other, 8, 2, 1<<20)
+	mark(other, 9, 1, 8000)
+	mark(other, 8, 4, 8000)
+	counted := sinktest.NewFaulty(place)
+	reader, err := repository.Open(ctx, repository.WithKeys(counted, keys))
+	require.NoError(t, err)
+	before := counted.Calls(sinktest.Open)
+	got, err := reader.Marks(ctx, signedTimeline)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	if n := counted.Calls(sinktest.Open) - before; n != 2*2*3+4 {
+		t.Errorf("%d marks of %d were read", n, len(want)+4)
+	}
+}
+
 // However many timelines and full snapshots somebody else adds, before and after: who
 // checks signatures finds those that count.
 func TestForeignFlood(t *testing.T) {

@@ -71,7 +71,7 @@ func readMarks(ctx context.Context, repo *repository.Repository, names []reposit
 			names = names[n:]
 			for i := range marks {
 				switch {
-				case errors.Is(errs[i], sinks.ErrNotFound):
+				case errors.Is(errs[i], sinks.ErrNotFound), errors.Is(errs[i], repository.ErrForeign): // it does not exist
 				case errs[i] != nil && !isDamage(errs[i]):
 					yield(Heartbeat{}, errs[i])
 					return

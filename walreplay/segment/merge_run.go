@@ -316,7 +316,7 @@ func (m *Merger) removeRepeated(ctx context.Context, l *listing, r *MergeReport)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, sinks.ErrNotFound), errors.Is(err, sinks.ErrLocked):
+			case errors.Is(err, sinks.ErrNotFound), errors.Is(err, sinks.ErrLocked), errors.Is(err, repository.ErrForeign):
 			case errors.Is(err, sinks.ErrDenied):
 				r.Denied = err
 			case err != nil && unusable(err):
