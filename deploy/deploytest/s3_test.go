@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
@@ -58,13 +59,9 @@ func TestPoliciesInDocs(t *testing.T) {
 			var p struct {
 				Statement []statement
 				Effect    string
-				Principal string
 			}
 			var one statement
 			require.NoError(t, errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)))
-			if p.Principal != "" {
-				continue // a bucket's policy, which goes beside those of the keys
-			}
 			if p.Effect != "" {
 				p.Statement = append(p.Statement, one)
 			}
@@ -91,7 +88,7 @@ func bucketPolicy(t testing.TB, server *sinktest.S3Server, bucket, prefix string
 		}
 	}
 	for name, users := range holders {
-		for _, s := range policy(t, name, bucket, prefix) {
+		for _, s := range withoutConditions(policy(t, name, bucket, prefix)) {
 			delete(s, "Sid")                              // the server keeps policies of 4 KiB at most
 			s["Principal"] = map[string]any{"AWS": users} // in a policy of the user's own it is left out
 			all = append(all, s)
@@ -157,7 +154,8 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	users["merger-"+bucket] = []string{"agent", "merger"}
 	users["operator-"+bucket] = []string{"agent", "operator"}
 	bucketPolicy(t, server, bucket, prefix, users)
-	url := server.URL(bucket, prefix)
+	requests := record(t, server)
+	url := server.URLThrough(requests.proxy.Endpoint, bucket, prefix)
 
 	dir := t.TempDir()
 	jobs := cronJobs(t)
@@ -175,6 +173,13 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	}
 	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool")}
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
+
+	must(t, keysOf("operator-"+bucket), storetest.Requorum(t), "pin", "latest", "--reason", "kept", "--repo", url)
+	for _, name := range stored(t, sinkOf(t, url, "operator-"+bucket)) {
+		if _, id, err := repository.ParsePinName(name); err == nil {
+			must(t, keysOf("operator-"+bucket), storetest.Requorum(t), "unpin", id, "--repo", url)
+		}
+	}
 
 	operator := sinkOf(t, url, "operator-"+bucket)
 	agent, verifier, pruner, merger := sinkOf(t, url, "agent-"+bucket), sinkOf(t, url, "verifier-"+bucket), sinkOf(t, url, "pruner-"+bucket), sinkOf(t, url, "merger-"+bucket)
@@ -224,7 +229,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 		_, err := sinks.Put(t.Context(), pruner, name, []byte("x"), sinks.CreateOptions{})
 		expectDenied(t, "pruner writes", name, err)
 	}
-	if _, err := sinks.Put(t.Context(), sinkOf(t, server.URL(bucket, "teams/other"), "agent-"+bucket), "x", []byte("x"), sinks.CreateOptions{}); err == nil {
+	if _, err := sinks.Put(t.Context(), sinkOf(t, server.URLThrough(requests.proxy.Endpoint, bucket, "teams/other"), "agent-"+bucket), "x", []byte("x"), sinks.CreateOptions{}); err == nil {
 		t.Error("agent writes beside the prefix")
 	}
 
@@ -246,6 +251,21 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if err := merger.Delete(t.Context(), kinds["/l0/"]); err != nil {
 		t.Errorf("merger deletes %s: %v", kinds["/l0/"], err)
 	}
+	// In parts, to the end and given up.
+	large := make([]byte, 40<<20)
+	if _, err := sinks.Put(t.Context(), agent, timeline+"/full/x/snapshot.zst", large, sinks.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	w, err := agent.Create(t.Context(), timeline+"/full/y/snapshot.zst", sinks.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.Write(large)
+	require.NoError(t, errors.Join(err, w.Abort()))
+	requests.check(t, bucket, prefix, users, map[string][]string{
+		"agent-" + bucket:    {"requorum.json", "timelines/*", "*/full/*/manifest.json", "*/full/x/snapshot.zst", "*/l0/*"},
+		"verifier-" + bucket: {"verdicts/*"},
+		"pruner-" + bucket:   {"pruned/*"},
+		"operator-" + bucket: {"*/superseded*", "pins/*"},
+	})
 	// Where versions are kept nobody's key destroys anything.
 	hidden := strings.Join(server.Versions(t, bucket, prefix+"/"+kinds["/l0/"]), "\n")
 	if (bucket == "kept") != (strings.Count(hidden, "\n") == 1 && strings.HasSuffix(hidden, "(marker)")) {
