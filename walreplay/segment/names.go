@@ -561,13 +561,20 @@ const newestTried = 16
 // is snapshot.ErrNewerFormat: who does not understand it must not go on from
 // another.
 func Newest(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (Header, bool, error) {
-	merged, err := ownMerged(ctx, repo, t)
+	merged, err := repo.MergedSegments(ctx, t)
+	if err == nil && repo.Checks() {
+		merged, err = lastOwn(ctx, repo, merged)
+	}
 	if err != nil {
 		return Header{}, false, err
 	}
 	var covered []Range
 	for _, s := range merged {
-		covered = append(covered, Range{s.First, s.Last})
+		first := s.First
+		if repo.Checks() {
+			first = 0 // what ends before it is not the newest
+		}
+		covered = append(covered, Range{first, s.Last})
 	}
 	small, err := listSmall(ctx, repo, t, united(covered))
 	if err != nil {
@@ -583,6 +590,21 @@ func Newest(ctx context.Context, repo *repository.Repository, t repository.Timel
 		return Header{}, false, err
 	}
 	return newestIn(ctx, repo, all)
+}
+
+// lastOwn is the merged segment that ends last, if any, of those that are neither foreign
+// nor damaged. Others that end later are passed over one by one: by its name alone one
+// could replace everything.
+func lastOwn(ctx context.Context, repo *repository.Repository, merged []repository.Segment) ([]repository.Segment, error) {
+	slices.SortFunc(merged, func(a, b repository.Segment) int { return cmp.Compare(b.Last, a.Last) })
+	for _, s := range merged {
+		_, err := readListed(ctx, repo.Sink(), s)
+		if isDamage(err) || errors.Is(err, sinks.ErrNotFound) {
+			continue
+		}
+		return []repository.Segment{s}, err
+	}
+	return nil, nil
 }
 
 // ownMerged are the merged segments of timeline t. Where signatures are checked the

@@ -323,6 +323,15 @@ func (l *longLog) startAgent(u *user, repo string, proxy *sinktest.FaultProxy, d
 	})
 	took, requests := time.Since(started), proxy.Requests()[before:]
 	figure(t, "requests of an agent's start", len(requests)) // not counted without a delay
+	merged := 0
+	for _, r := range requests {
+		if kindOf(r) == "GET merged" {
+			merged++
+		}
+	}
+	if merged > newest {
+		t.Errorf("an agent's start read %d merged segments of %d", merged, l.merged)
+	}
 	l.counted("an agent's start", requests, delay, took, 2*l.fulls+1+newest+100+int(asksASecond*took.Seconds()))
 	a.stop(t)
 }
