@@ -21,11 +21,13 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay"
 	"github.com/requorum/requorum/walreplay/archive"
 )
 
@@ -37,6 +39,8 @@ const clockTolerance = 2 * time.Second
 // nextOfPlace is what to do about an error of a repository.
 func (e *examination) nextOfPlace(err error) string {
 	switch {
+	case errors.Is(err, sinks.ErrDenied) && e.agent == nil:
+		return "allow it: docs/s3.md has the rights in a bucket; a folder has to be the user's own; who restores alone needs no more than to read"
 	case errors.Is(err, sinks.ErrDenied):
 		return "allow it: docs/s3.md has the rights in a bucket; a folder has to be the user's own"
 	case errors.Is(err, repository.ErrAltered):
@@ -70,10 +74,14 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 		e.add(checkWarn, name, repo.Damage().Error(), "")
 	}
 	if err == nil && repo.Checks() {
-		e.examineForeign(first, repo)
+		e.examineForeign(ctx, repo)
 	}
 	e.examineLineage(first, s)
-	e.examineRightsIn(ctx, s, abilities)
+	bucket, _ := place.Bucket(s)
+	if !abilities.ExclusiveCreate {
+		bucket = nil
+	}
+	e.examineRightsIn(ctx, s, bucket, abilities)
 	if place.PaysPerRequest(name) && (e.agent == nil || e.agent.Archiving()) {
 		interval := e.options.interval
 		if interval == 0 {
@@ -84,23 +92,36 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 	return abilities, true
 }
 
-// examineForeign tells of what nobody who is trusted signed, as far as it was met.
+// foreignExamined is how many documents are read of each kind of which there may be very
+// many: those that were stored last.
+const foreignExamined = 200
+
+// examineForeign tells of what nobody who is trusted signed: of backups, verdicts, ends of
+// timelines, what the log's ends and names show, and what was pruned, pinned and done last.
 func (e *examination) examineForeign(ctx context.Context, repo *repository.Repository) {
 	object := "signatures in " + repo.String()
-	_, err := snapshot.ReadCatalog(ctx, repo)
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
 	if err == nil {
 		_, err = verdict.ReadAll(ctx, repo)
 	}
-	if err != nil {
-		e.failed(object, err, e.nextOfPlace(err))
-		return
+	if err == nil {
+		_, err = readLogs(ctx, walreplay.NewArchives(repo), catalog)
+	}
+	if err == nil {
+		_, err = readEnded(ctx, repo, catalog.Timelines)
+	}
+	if err == nil {
+		err = repo.LookForForeign(ctx, foreignExamined)
 	}
 	names, why := repo.Foreign()
 	for _, name := range names {
 		e.add(checkWarn, object, why[name].Error(), "")
 	}
-	if len(names) == 0 {
-		e.add(checkOK, object, "all backups and verdicts are signed by who is trusted", "")
+	switch {
+	case err != nil:
+		e.failed(object, err, e.nextOfPlace(err))
+	case len(names) == 0:
+		e.add(checkOK, object, "all that was looked at is signed by who is trusted", "")
 	}
 }
 
@@ -121,7 +142,9 @@ func (e *examination) examineLineage(ctx context.Context, s sinks.Sink) {
 	}
 }
 
-func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abilities sinks.Abilities) {
+// examineRightsIn uses a scratch object. The bucket is nil where the place is none, or one
+// that could overwrite: there no rights are divided.
+func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, bucket *s3.Sink, abilities sinks.Abilities) {
 	place := s.String()
 	var random [8]byte
 	rand.Read(random[:]) // never fails, by its documentation
@@ -166,45 +189,19 @@ func (e *examination) examineRightsIn(ctx context.Context, s sinks.Sink, abiliti
 	} else {
 		e.examineSharing(place)
 	}
-	idle := e.agent != nil && !e.agent.Jobs.Prune.Runs() && !e.agent.Jobs.Merge.Runs()
 	switch err := s.Delete(ctx, name); {
-	case errors.Is(err, sinks.ErrDenied) && idle: // as it should be: a later prune removes it
+	case errors.Is(err, sinks.ErrDenied) && bucket != nil && e.agent != nil: // a later prune removes it; see below
 	case errors.Is(err, sinks.ErrDenied) && e.agent != nil && e.agent.Jobs.Prune.Runs():
-		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "allow s3:DeleteObject, see docs/s3.md, or write jobs.prune.run: off and prune from elsewhere")
+		e.add(checkFail, place, fmt.Sprintf("nothing can be deleted, and the job prune has to (%s stays)", name), "let the agent's user delete there, or write jobs.prune.run: off and prune from elsewhere")
 	case errors.Is(err, sinks.ErrDenied):
 		e.add(checkWarn, place, fmt.Sprintf("nothing can be deleted, so merged log segments do not replace the small ones (%s stays)", name), "allow deleting below <timeline>/l0 and claims, see docs/s3.md, or prune from elsewhere")
 	case errors.Is(err, sinks.ErrLocked):
 		e.add(checkWarn, place, fmt.Sprintf("%s is locked and stays", name), "")
 	case err != nil:
 		e.failed(place, fmt.Errorf("delete: %w", err), e.nextOfPlace(err))
-	case strings.HasPrefix(place, "s3://") && idle:
-		e.add(checkWarn, place, "its key may delete objects, and no job of this agent has to: whoever takes this host could delete backups", rightsOfNonPruner)
 	}
-	if strings.HasPrefix(place, "s3://") && e.agent != nil {
-		e.examineRecords(ctx, s, "pruned/doctor-"+hex.EncodeToString(random[:]))
-	}
-}
-
-const rightsOfNonPruner = "give it the rights of deploy/s3/agent.json, or of verifier.json"
-
-// examineRecords tries to write where it is recorded what was pruned, as only who prunes
-// may. The name is of no record.
-func (e *examination) examineRecords(ctx context.Context, s sinks.Sink, name string) {
-	_, err := sinks.Put(ctx, s, name, []byte("requorum doctor wrote this to see whether it may. It can be deleted.\n"), sinks.CreateOptions{})
-	prunes, denied := e.agent.Jobs.Prune.Runs(), errors.Is(err, sinks.ErrDenied)
-	switch {
-	case prunes && denied:
-		e.add(checkFail, s.String(), "nothing can be written below pruned/, where the job prune records what goes", "give it the rights of deploy/s3/pruner.json, or write jobs.prune.run: off and prune from elsewhere")
-	case err != nil && !denied:
-		e.failed(s.String(), fmt.Errorf("write: %w", err), e.nextOfPlace(err))
-	case err == nil:
-		stays := ""
-		if err := s.Delete(ctx, name); err != nil {
-			stays = fmt.Sprintf(" (%s stays)", name)
-		}
-		if !prunes {
-			e.add(checkWarn, s.String(), "its key may record that backups were pruned, and no job of this agent has to: whoever takes this host could have nobody miss them"+stays, rightsOfNonPruner)
-		}
+	if bucket != nil {
+		e.examineKey(ctx, bucket, "doctor-"+hex.EncodeToString(random[:]))
 	}
 }
 

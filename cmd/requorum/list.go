@@ -53,8 +53,13 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	pruned, errPruned := readPruned(ctx, r, catalog)
 	ended, errEnded := readEnded(ctx, r, catalog.Timelines)
 	current, errCurrent := currentTimeline(ctx, archives, catalog)
-	return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded)
+	errForeign := r.LookForForeign(ctx, foreignListed)
+	return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded, errForeign)
 }
+
+// foreignListed is how many documents of each kind that a list needs for nothing else it
+// reads, to show which are foreign: few, since it is to be quick.
+const foreignListed = 10
 
 // currentTimeline is the one that a restore takes; nil where that is for the user to
 // say, or there is none.

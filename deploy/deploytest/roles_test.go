@@ -25,6 +25,7 @@ func TestRoles(t *testing.T) {
 		users[name] = []string{name}
 	}
 	bucketPolicy(t, server, bucket, prefix, users)
+	requests := record(t, server)
 	dir := t.TempDir()
 	to := recipient(t, dir)
 	trust := signer(t, filepath.Join(dir, "agent.key"))
@@ -36,7 +37,7 @@ func TestRoles(t *testing.T) {
 	start := func(name, config string) *agent {
 		t.Helper()
 		address, socket := storetest.FreeAddress(t), filepath.Join(dir, name+".socket", "s")
-		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URL(bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socket + "'}\n"
+		config = replaced(t, config, "s3://BUCKET/PREFIX?region=eu-central-1", "'"+server.URLThrough(requests.proxy.Endpoint, bucket, prefix)+"'") + "\nlisten: {address: '" + address + "', socket: '" + socket + "'}\n"
 		path := write(t, filepath.Join(dir, name+".yaml"), config)
 		state := filepath.Join(dir, name)
 		a := startAgent(t, append(keysOf(name), "STATE_DIRECTORY="+state, "TMPDIR="+dir), address, storetest.Requorum(t), "agent", "--config", path)
@@ -54,6 +55,8 @@ func TestRoles(t *testing.T) {
 		"/etc/requorum/agent/signing.key", filepath.Join(dir, "agent.key"), "/etc/requorum/agent/trust", trustFile,
 		"/var/lib/requorum", filepath.Join(dir, "agent")))
 	eventually(t, "a full snapshot", func() bool { return strings.Contains(beside.log.String(), "msg=done job=full") })
+	beside.demand(t, "checksum")
+	eventually(t, "a verdict", func() bool { return strings.Contains(beside.log.String(), "msg=done job=checksum") })
 	verifier := start("verifier", replaced(t, deployed(t, "systemd", "verifier.yaml"),
 		"AGE-RECIPIENT", to, "/etc/requorum/signing.key", filepath.Join(dir, "verifier.key"), "/etc/requorum", dir, "/var/lib/requorum", dir))
 	for _, job := range []string{"structure", "replay", "drill"} {
@@ -74,5 +77,22 @@ func TestRoles(t *testing.T) {
 			code, _ := a.get(t.Context(), "/readyz")
 			return code == http.StatusOK
 		})
+	}
+	requests.check(t, bucket, prefix, users, map[string][]string{
+		"agent":    {"requorum.json", "timelines/*", "*/full/*/manifest.json", "*/full/*/snapshot.zst.age", "*/l0/*", "verdicts/*", "claims/*", "jobs/*", "runner/*"},
+		"verifier": {"verdicts/*", "claims/*", "jobs/*"},
+		"pruner":   {"pruned/*", "claims/*", "jobs/*"},
+	})
+	// doctor finds neither a right that one lacks, nor one without need.
+	for name := range users {
+		e := run(t, append(keysOf(name), "STATE_DIRECTORY="+filepath.Join(dir, name), "TMPDIR="+dir), storetest.Requorum(t), "doctor", "--agent-config", filepath.Join(dir, name+".yaml"))
+		for _, bad := range []string{"its key may", "lack the right", "nothing can be deleted"} {
+			if strings.Contains(e.text, bad) {
+				t.Errorf("%s: %s in\n%s", name, bad, e.text)
+			}
+		}
+		if !strings.Contains(e.text, "can be written, read and listed") {
+			t.Errorf("%s: %s", name, e.text)
+		}
 	}
 }

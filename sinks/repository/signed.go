@@ -51,6 +51,9 @@ type keyed struct {
 	keys signing.Keys
 }
 
+// Unwrap returns the sink without the keys.
+func (k *keyed) Unwrap() sinks.Sink { return k.Sink }
+
 // KeysOf are the keys of a sink, or of one within it.
 func KeysOf(s sinks.Sink) signing.Keys {
 	for {
@@ -260,6 +263,35 @@ func (r *Repository) Foreign() (names []string, why map[string]error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.foreign)), maps.Clone(r.foreign)
+}
+
+// LookForForeign looks at documents that only some readers ask for, so that Foreign tells
+// of them: of the records of what was pruned, the pins and the results of jobs the most
+// that were stored last. Without trusted keys it looks at nothing.
+func (r *Repository) LookForForeign(ctx context.Context, most int) error {
+	if !r.Checks() {
+		return nil
+	}
+	for _, prefix := range []string{prunedPrefix, pinsPrefix, jobsPrefix} {
+		var newest []sinks.Object
+		trim := func() {
+			slices.SortFunc(newest, func(a, b sinks.Object) int { return b.ModTime.Compare(a.ModTime) })
+			newest = newest[:min(most, len(newest))]
+		}
+		for obj, err := range r.sink.List(ctx, prefix, "") {
+			if err != nil {
+				return fmt.Errorf("look for foreign objects below %s in %s: %w", prefix, r, err)
+			}
+			if newest = append(newest, obj); len(newest) > 10*most {
+				trim()
+			}
+		}
+		trim()
+		if _, err := dropForeign(ctx, r, newest, func(o sinks.Object) string { return o.Name }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkedAtOnce is how many documents are fetched at once: they are waited for, not

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,13 +47,31 @@ func documented(t *testing.T, page, bucket, prefix string) []statement {
 			require.NoError(t, json.Unmarshal([]byte(filled), &one))
 			policy.Statement = append(policy.Statement, one)
 		}
-		for _, s := range policy.Statement {
-			if s["Condition"] == nil { // others are Amazon's alone
-				all = append(all, s)
-			}
-		}
+		all = append(all, policy.Statement...)
 	}
-	return all
+	return withoutConditions(all)
+}
+
+// deployedPolicies are the statements of policies in deploy/s3.
+func deployedPolicies(t *testing.T, bucket, prefix string, names ...string) []statement {
+	t.Helper()
+	var all []statement
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "s3", name+".json"))
+		require.NoError(t, err)
+		var policy struct{ Statement []statement }
+		require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(string(text))), &policy))
+		for _, s := range policy.Statement {
+			delete(s, "Sid") // the server keeps policies of 4 KiB at most
+		}
+		all = append(all, policy.Statement...)
+	}
+	return withoutConditions(all)
+}
+
+// withoutConditions leaves out what only Amazon knows.
+func withoutConditions(statements []statement) []statement {
+	return slices.DeleteFunc(statements, func(s statement) bool { return s["Condition"] != nil })
 }
 
 // TestDocumentedRights: with the rights that docs/s3.md gives, and none besides,

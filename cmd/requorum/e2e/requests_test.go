@@ -277,6 +277,12 @@ func TestRequestsOfALongLog(t *testing.T) {
 			u.env = append(u.env, "REQUORUM_SIGNING_KEY="+u.path("key"), "REQUORUM_TRUST="+u.path("key.trust"))
 		}
 		count("list", 100, "list", "--repo", repo)
+		if delay == 0 {
+			// What list asks, the key's rights one by one, and no cluster.
+			before := len(proxy.Requests())
+			took := u.must(t, exitFailed, "doctor", "--repo", repo, "--endpoints", storetest.FreeAddress(t)).took
+			l.counted("doctor", proxy.Requests()[before:], delay, took, 200)
+		}
 		target := []string{"restore", "--repo", repo, "--to-snapshot", u.path("new.db"), "--dry-run"}
 		count("restore --dry-run", 100, target...)
 		count("restore --dry-run --at", 200, append(target, "--at", l.timeOf(l.last-3*uint64(time.Hour/l.interval)).Add(l.interval/4).Format(time.RFC3339Nano), "--at-nearest")...)

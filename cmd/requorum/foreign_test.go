@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/store/storetest"
+	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
+)
+
+// list and doctor show what somebody else added, whatever kind of object it is.
+func TestForeignIsShown(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	place, key := filepath.Join(dir, "repo"), filepath.Join(dir, "key")
+	trusting := []string{"--repo", "file://" + place, "--trust", key + ".trust", "--signing-key", key}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		e := runHere(ctx, args...)
+		require.Equal(t, code, e.code, e)
+		return e.stdout
+	}
+	run(exitOK, "keys", "new", key)
+	c := storetest.Start(t, storetest.Options{Version: "3.7"})
+	endpoints := c.Endpoints()[0]
+	run(exitOK, append([]string{"backup", "--endpoints", endpoints}, trusting...)...)
+	putSome(t, c, "/some/", 3)
+	run(exitOK, append([]string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool")}, trusting...)...)
+	if text := run(exitOK, append([]string{"list"}, trusting...)...); strings.Contains(text, "FOREIGN") {
+		t.Fatal(text)
+	}
+
+	sink, err := disk.New(place)
+	require.NoError(t, err)
+	other, err := repository.Open(ctx, sink)
+	require.NoError(t, err)
+	ids, err := other.TimelineIDs(ctx)
+	require.NoError(t, err)
+	id, by := ids[0], repository.TimelineID{ClusterID: 0xab, N: 1}
+	const backup, slot = "20260102T150405Z-3f9a2c", "20260102T010000Z"
+	newest, ok, err := segment.Newest(ctx, other, id)
+	require.NoError(t, err)
+	require.True(t, ok)
+	next := raftlog.Entry{Index: newest.LastIndex + 1, Term: newest.LastTerm}
+	h, data, err := segment.Encode(ctx, id, newest.After, false, segment.Batch{Entries: []raftlog.Entry{next}}, segment.Meta{Member: 1, Cut: time.Now(), Previous: newest.FirstIndex}, segment.Options{Tool: "another"})
+	require.NoError(t, err)
+	_, err = sinks.Put(ctx, sink, h.Name(), data, sinks.CreateOptions{})
+	require.NoError(t, err)
+	foreign := []string{h.Name()}
+	for name, document := range map[string]any{
+		repository.TimelineName(by):                                                             repository.Timeline{Format: 1, ID: by, Created: time.Now()},
+		repository.ManifestName(id, backup):                                                     struct{}{},
+		repository.SupersededName(id, 1):                                                        repository.Superseded{Format: 1, Timeline: id, By: by},
+		repository.GapName{Timeline: id, First: 1 << 30, Last: 1<<30 + 1}.String():              struct{}{},
+		repository.MarkName{Timeline: id, Index: 1 << 30, Time: time.Now(), Member: 1}.String(): struct{}{},
+		repository.PrunedName(id, backup):                                                       repository.Pruned{Format: 1, Timeline: id, Backup: backup},
+		repository.PrunedLogName(id, 1<<30):                                                     repository.PrunedLog{Format: 1, Timeline: id, Index: 1 << 30},
+		repository.PinName(id, backup):                                                          repository.Pin{Format: 1, Timeline: id, Backup: backup},
+		repository.JobResultName("full", slot):                                                  repository.JobResult{Format: 1, Job: "full", Slot: slot, OK: true},
+		repository.JobFailedName("prune", slot, 1):                                              repository.JobResult{Format: 1, Job: "prune", Slot: slot, Attempt: 1},
+	} {
+		require.NoError(t, other.WriteDocument(ctx, name, document))
+		foreign = append(foreign, name)
+	}
+
+	var listed catalogReport
+	require.NoError(t, json.Unmarshal([]byte(run(exitOK, append([]string{"list", "--output", "json"}, trusting...)...)), &listed))
+	var shown []string
+	for _, f := range listed.Foreign {
+		shown = append(shown, f.Object)
+	}
+	require.ElementsMatch(t, foreign, shown)
+	agent := filepath.Join(dir, "agent.yaml")
+	require.NoError(t, os.WriteFile(agent, fmt.Appendf(nil, "name: m1\nrepository: {url: 'file://%s', signing-key-file: %s, trust-file: %s.trust}\nlisten: {address: '%s'}\njobs: {full: {run: off}, divergence: {run: off}}\nresources: {scratch-dir: %s}\n", place, key, key, storetest.FreeAddress(t), dir), 0o600))
+	for what, text := range map[string]string{
+		"doctor":                run(exitOK, append([]string{"doctor", "--endpoints", endpoints}, trusting...)...),
+		"doctor --agent-config": run(exitOK, "doctor", "--agent-config", agent),
+	} {
+		for _, name := range foreign {
+			if !strings.Contains(text, name+" in ") {
+				t.Errorf("%s does not show %s:\n%s", what, name, text)
+			}
+		}
+	}
+}
