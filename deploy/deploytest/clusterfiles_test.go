@@ -29,7 +29,11 @@ func TestClusterFiles(t *testing.T) {
 		t.Fatalf("%q %v", files, err)
 	}
 	for _, path := range files {
-		for _, h := range clusterFile(t, filepath.Base(path)).Hosts {
+		c := clusterFile(t, filepath.Base(path))
+		if c.SigningKeyFile == "" || c.TrustFile == "" {
+			t.Errorf("%s signs with %q and trusts %q", path, c.SigningKeyFile, c.TrustFile)
+		}
+		for _, h := range c.Hosts {
 			if command := strings.Join(h.Command(), " "); !strings.HasPrefix(command, "ssh ") || !strings.HasSuffix(command, "root@"+h.Hostname()) {
 				t.Errorf("%s: %s is reached by %s", path, h.Member, command)
 			}

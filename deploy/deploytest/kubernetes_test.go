@@ -239,6 +239,70 @@ func expectProbes(t *testing.T, w *workload, c *config.Config) {
 	}
 }
 
+// Whatever is deployed signs what it stores and trusts named keys, from files that its pod
+// mounts; and each CronJob signs with a key of its own.
+func TestDeployedKeys(t *testing.T) {
+	for _, path := range [][]string{{"kubernetes", "static-pod", "agent.yaml"}, {"kubernetes", "sidecar", "agent.yaml"}, {"systemd", "agent.yaml"}, {"systemd", "verifier.yaml"}, {"systemd", "pruner.yaml"}} {
+		text := deployed(t, path...)
+		if strings.Contains(text, "[AGE-RECIPIENT]") {
+			text = replaced(t, text, "AGE-RECIPIENT", recipient(t, t.TempDir()))
+		}
+		c, err := config.Parse([]byte(text), path[len(path)-1])
+		require.NoError(t, err)
+		if c.Repository.SigningKeyFile == "" || c.Repository.TrustFile == "" {
+			t.Errorf("%v: %+v", path, c.Repository)
+		}
+	}
+	jobs, of := cronJobs(t), map[string]string{}
+	if len(jobs) != 3 {
+		t.Errorf("there are %d jobs", len(jobs))
+	}
+	for name, w := range jobs {
+		for _, setting := range []string{"REQUORUM_SIGNING_KEY", "REQUORUM_TRUST"} {
+			if !slices.ContainsFunc(w.container.VolumeMounts, func(m mount) bool { return m.ReadOnly && filepath.Dir(w.env[setting]) == m.MountPath }) {
+				t.Errorf("%s: %s=%s is not mounted: %+v", name, setting, w.env[setting], w.container.VolumeMounts)
+			}
+		}
+		for _, v := range w.object.pod().Volumes {
+			if v.Name != "keys" {
+				continue
+			}
+			if other, taken := of[v.Secret.SecretName]; taken || v.Secret.SecretName == "" {
+				t.Errorf("%s and %s sign with Secret %q", name, other, v.Secret.SecretName)
+			}
+			of[v.Secret.SecretName] = name
+		}
+	}
+	if len(of) != len(jobs) {
+		t.Errorf("Secrets with keys: %v", of)
+	}
+}
+
+// A signing key in a Secret is root's, and readable by the pod's group: the pod's user may
+// take it, and one that everybody can read is refused.
+func TestKeyInSecret(t *testing.T) {
+	needs(t, os.Getuid() == 0, "to make files of another group takes root")
+	dir, err := os.MkdirTemp("", "requorum-secret-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	key := filepath.Join(dir, "signing.key")
+	trust := write(t, filepath.Join(dir, "trust"), signer(t, key))
+	binary, err := os.ReadFile(storetest.Requorum(t))
+	require.NoError(t, err)
+	program := filepath.Join(dir, "requorum")
+	require.NoError(t, os.WriteFile(program, binary, 0o755))
+	const group = 2390
+	require.NoError(t, os.Chown(key, 0, group))
+	for mode, want := range map[os.FileMode]string{0o440: "no repository", 0o444: "chmod 600", 0o640: "no repository", 0o660: "chmod 600", 0o400: "permission denied"} {
+		require.NoError(t, os.Chmod(key, mode))
+		e := run(t, []string{"REQUORUM_SIGNING_KEY=" + key, "REQUORUM_TRUST=" + trust}, "setpriv", "--reuid", "2390", "--regid", strconv.Itoa(group), "--clear-groups", program, "list", "--repo", "file://"+filepath.Join(dir, "none"))
+		if e.code == 0 || !strings.Contains(e.text, want) {
+			t.Errorf("%04o: exit code %d, %s", mode, e.code, e.text)
+		}
+	}
+}
+
 // expectMounted wants every file that the configuration names to be in a folder
 // that is mounted, as it is needed.
 func expectMounted(t *testing.T, w *workload, c *config.Config) {

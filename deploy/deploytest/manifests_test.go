@@ -53,6 +53,7 @@ type podSpec struct {
 	Volumes    []struct {
 		Name     string
 		HostPath *hostPath
+		Secret   struct{ SecretName string }
 	}
 }
 
@@ -60,22 +61,24 @@ type podSpec struct {
 type hostPath struct{ Path, Type string }
 
 type container struct {
-	Name, Image    string
-	Args, Command  []string
-	Env            []struct{ Name, Value string }
-	EnvFrom        []struct{ ConfigMapRef, SecretRef *struct{ Name string } }
-	LivenessProbe  *probe
-	ReadinessProbe *probe
-	Resources      struct{ Limits, Requests map[string]string }
-	VolumeMounts   []struct {
-		Name, MountPath, SubPath string
-		ReadOnly                 bool
-	}
+	Name, Image     string
+	Args, Command   []string
+	Env             []struct{ Name, Value string }
+	EnvFrom         []struct{ ConfigMapRef, SecretRef *struct{ Name string } }
+	LivenessProbe   *probe
+	ReadinessProbe  *probe
+	Resources       struct{ Limits, Requests map[string]string }
+	VolumeMounts    []mount
 	SecurityContext struct {
 		AllowPrivilegeEscalation *bool
 		ReadOnlyRootFilesystem   bool
 		Capabilities             struct{ Add, Drop []string }
 	}
+}
+
+type mount struct {
+	Name, MountPath, SubPath string
+	ReadOnly                 bool
 }
 
 type probe struct {

@@ -158,14 +158,19 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	url := server.URLThrough(requests.proxy.Endpoint, bucket, prefix)
 
 	dir := t.TempDir()
-	jobs := cronJobs(t)
+	jobs, trust := cronJobs(t), ""
+	for name := range jobs {
+		trust += signer(t, filepath.Join(dir, name+".key"))
+	}
+	write(t, filepath.Join(dir, "trust"), trust)
 	for range 3 {
 		jobs["backup"].run(t, 0, map[string]string{
+			"REQUORUM_SIGNING_KEY": filepath.Join(dir, "backup.key"), "REQUORUM_TRUST": filepath.Join(dir, "trust"),
 			"REQUORUM_REPO": url, "ETCDCTL_ENDPOINTS": c.Endpoints()[0], "ETCDCTL_CACERT": "", "ETCDCTL_CERT": "", "ETCDCTL_KEY": "",
 			"REQUORUM_RECIPIENT": recipient(t, dir),
 		}, nil, keysOf("agent-"+bucket)...)
 	}
-	jobs["verify"].run(t, 0, map[string]string{"REQUORUM_REPO": url, "REQUORUM_SCRATCH_DIR": dir},
+	jobs["verify"].run(t, 0, map[string]string{"REQUORUM_SIGNING_KEY": filepath.Join(dir, "verify.key"), "REQUORUM_TRUST": filepath.Join(dir, "trust"), "REQUORUM_REPO": url, "REQUORUM_SCRATCH_DIR": dir},
 		[]string{"/etc/age/identity.txt", filepath.Join(dir, "identity.txt")}, keysOf("verifier-"+bucket)...)
 
 	if _, err := c.Client(t).Put(t.Context(), "/"+bucket, "x"); err != nil {
@@ -236,7 +241,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if e := run(t, append(keysOf("agent-"+bucket), "REQUORUM_REPO="+url), storetest.Requorum(t), "prune", "--keep-last", "1"); e.code == 0 || !strings.Contains(e.text, "s3:DeleteObject") {
 		t.Errorf("who backs up prunes: %d %s", e.code, e.text)
 	}
-	jobs["prune"].run(t, 0, map[string]string{"REQUORUM_REPO": url}, nil, keysOf("pruner-"+bucket)...)
+	jobs["prune"].run(t, 0, map[string]string{"REQUORUM_SIGNING_KEY": filepath.Join(dir, "prune.key"), "REQUORUM_TRUST": filepath.Join(dir, "trust"), "REQUORUM_REPO": url}, nil, keysOf("pruner-"+bucket)...)
 	text := must(t, append(keysOf("pruner-"+bucket), "REQUORUM_REPO="+url), storetest.Requorum(t), "prune", "--keep-last", "1")
 	left := 0
 	for _, name := range stored(t, agent) {

@@ -9,9 +9,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hiddeco/sshsig"
@@ -83,11 +84,18 @@ type Signer struct{ signer ssh.Signer }
 const keyFileLimit = 1 << 20
 
 // ReadSigner reads the private key that ssh-keygen -t ed25519 writes. A file that
-// others than its owner can read is refused.
+// others than its owner can read is refused; root's may be read by its group, as those of
+// a Secret in a pod are, whose user is none of root's.
 func ReadSigner(path string) (*Signer, error) {
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" { // which has no such bits
+	}
+	forbidden := fs.FileMode(0o077)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid == 0 && os.Geteuid() != 0 {
+		forbidden = 0o037
+	}
+	if info.Mode().Perm()&forbidden != 0 {
 		return nil, fmt.Errorf("%s can be read by others than its owner (mode %04o): make it private with chmod 600", path, info.Mode().Perm())
 	}
 	data, err := readFile(path)
