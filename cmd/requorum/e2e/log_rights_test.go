@@ -57,7 +57,7 @@ func deployedPolicies(t *testing.T, bucket, prefix string, names ...string) []st
 	t.Helper()
 	var all []statement
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "s3", name+".json"))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "s3", name+".json"))
 		require.NoError(t, err)
 		var policy struct{ Statement []statement }
 		require.NoError(t, json.Unmarshal([]byte(strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(string(text))), &policy))

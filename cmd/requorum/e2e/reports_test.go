@@ -55,9 +55,12 @@ type (
 		Damaged          []damagedReport         `json:"damaged"`
 		DamagedTimelines []damagedReport         `json:"damaged_timelines"`
 		Incomplete       []incompleteReport      `json:"incomplete"`
-		DamagedVerdicts  []report.Finding        `json:"damaged_verdicts"`
-		Ranges           []walreplay.Range       `json:"ranges"`
-		Logs             []struct {
+		Foreign          []struct {
+			Object string `json:"object"`
+		} `json:"foreign"`
+		DamagedVerdicts []report.Finding  `json:"damaged_verdicts"`
+		Ranges          []walreplay.Range `json:"ranges"`
+		Logs            []struct {
 			Timeline repository.TimelineID `json:"timeline"`
 			Segments int                   `json:"segments"`
 			Small    int                   `json:"small"`

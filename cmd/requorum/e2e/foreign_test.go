@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"encoding/json"
@@ -24,19 +24,19 @@ func TestForeignIsShown(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	place, key := filepath.Join(dir, "repo"), filepath.Join(dir, "key")
 	trusting := []string{"--repo", "file://" + place, "--trust", key + ".trust", "--signing-key", key}
-	run := func(code int, args ...string) string {
+	must := func(code int, args ...string) string {
 		t.Helper()
-		e := runHere(ctx, args...)
+		e := run(t, args...)
 		require.Equal(t, code, e.code, e)
 		return e.stdout
 	}
-	run(exitOK, "keys", "new", key)
+	must(exitOK, "keys", "new", key)
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	endpoints := c.Endpoints()[0]
-	run(exitOK, append([]string{"backup", "--endpoints", endpoints}, trusting...)...)
+	must(exitOK, append([]string{"backup", "--endpoints", endpoints}, trusting...)...)
 	putSome(t, c, "/some/", 3)
-	run(exitOK, append([]string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool")}, trusting...)...)
-	if text := run(exitOK, append([]string{"list"}, trusting...)...); strings.Contains(text, "FOREIGN") {
+	must(exitOK, append([]string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", endpoints, "--spool-dir", filepath.Join(dir, "spool")}, trusting...)...)
+	if text := must(exitOK, append([]string{"list"}, trusting...)...); strings.Contains(text, "FOREIGN") {
 		t.Fatal(text)
 	}
 
@@ -74,7 +74,7 @@ func TestForeignIsShown(t *testing.T) {
 	}
 
 	var listed catalogReport
-	require.NoError(t, json.Unmarshal([]byte(run(exitOK, append([]string{"list", "--output", "json"}, trusting...)...)), &listed))
+	require.NoError(t, json.Unmarshal([]byte(must(exitOK, append([]string{"list", "--output", "json"}, trusting...)...)), &listed))
 	var shown []string
 	for _, f := range listed.Foreign {
 		shown = append(shown, f.Object)
@@ -83,8 +83,8 @@ func TestForeignIsShown(t *testing.T) {
 	agent := filepath.Join(dir, "agent.yaml")
 	require.NoError(t, os.WriteFile(agent, fmt.Appendf(nil, "name: m1\nrepository: {url: 'file://%s', signing-key-file: %s, trust-file: %s.trust}\nlisten: {address: '%s'}\njobs: {full: {run: off}, divergence: {run: off}}\nresources: {scratch-dir: %s}\n", place, key, key, storetest.FreeAddress(t), dir), 0o600))
 	for what, text := range map[string]string{
-		"doctor":                run(exitOK, append([]string{"doctor", "--endpoints", endpoints}, trusting...)...),
-		"doctor --agent-config": run(exitOK, "doctor", "--agent-config", agent),
+		"doctor":                must(exitOK, append([]string{"doctor", "--endpoints", endpoints}, trusting...)...),
+		"doctor --agent-config": must(exitOK, "doctor", "--agent-config", agent),
 	} {
 		for _, name := range foreign {
 			if !strings.Contains(text, name+" in ") {

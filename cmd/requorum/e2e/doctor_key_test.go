@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"encoding/json"
@@ -45,7 +45,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 	// examine gives what is found of the key, each as "verdict: text".
 	examine := func(args ...string) []string {
 		t.Helper()
-		e := runHere(t.Context(), append([]string{"doctor", "--output", "json"}, args...)...)
+		e := run(t, append([]string{"doctor", "--output", "json"}, args...)...)
 		var r doctorReport
 		require.NoError(t, json.Unmarshal([]byte(e.stdout), &r), e)
 		var all []string
@@ -97,7 +97,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 		}
 	}
 	server.Allow(t, bucket, bucket, "s3:ListBucket", "s3:GetObject")
-	if e := runHere(t.Context(), append([]string{"doctor"}, here...)...); !strings.Contains(e.stdout, "who restores alone needs no more than to read") {
+	if e := run(t, append([]string{"doctor"}, here...)...); !strings.Contains(e.stdout, "who restores alone needs no more than to read") {
 		t.Errorf("reading alone: %s", e)
 	}
 
