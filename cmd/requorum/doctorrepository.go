@@ -92,8 +92,8 @@ func (e *examination) examineRepository(ctx context.Context, s sinks.Sink) (sink
 	return abilities, true
 }
 
-// foreignExamined is how many documents are read of each kind of which there may be very
-// many: those that were stored last.
+// foreignExamined is how many records of what was pruned and results of jobs are read, of
+// which there may be many: those that were stored last.
 const foreignExamined = 200
 
 // examineForeign tells of what nobody who is trusted signed: of backups, verdicts, ends of
@@ -109,6 +109,9 @@ func (e *examination) examineForeign(ctx context.Context, repo *repository.Repos
 	}
 	if err == nil {
 		_, err = readEnded(ctx, repo, catalog.Timelines)
+	}
+	if err == nil {
+		_, err = repo.Pins(ctx)
 	}
 	if err == nil {
 		err = repo.LookForForeign(ctx, foreignExamined)

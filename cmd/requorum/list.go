@@ -57,9 +57,10 @@ func (g *globals) list(ctx context.Context, r *repository.Repository) error {
 	return errors.Join(g.printCatalog(r, catalog, ended, logs, verdicts, pins, pruned, current), err, errCurrent, errVerdicts, errPins, errPruned, errEnded, errForeign)
 }
 
-// foreignListed is how many documents of each kind that a list needs for nothing else it
-// reads, to show which are foreign: few, since it is to be quick.
-const foreignListed = 10
+// foreignListed is how many records of what was pruned and results of jobs, which a list
+// needs for nothing else, it reads of each to show foreign ones: it is to be quick, and
+// doctor reads more.
+const foreignListed = 2
 
 // currentTimeline is the one that a restore takes; nil where that is for the user to
 // say, or there is none.

@@ -266,13 +266,13 @@ func (r *Repository) Foreign() (names []string, why map[string]error) {
 }
 
 // LookForForeign looks at documents that only some readers ask for, so that Foreign tells
-// of them: of the records of what was pruned, the pins and the results of jobs the most
+// of them: of the records of what was pruned and of the results of jobs so many, those
 // that were stored last. Without trusted keys it looks at nothing.
 func (r *Repository) LookForForeign(ctx context.Context, most int) error {
 	if !r.Checks() {
 		return nil
 	}
-	for _, prefix := range []string{prunedPrefix, pinsPrefix, jobsPrefix} {
+	for _, prefix := range []string{prunedPrefix, jobsPrefix} {
 		var newest []sinks.Object
 		trim := func() {
 			slices.SortFunc(newest, func(a, b sinks.Object) int { return b.ModTime.Compare(a.ModTime) })
