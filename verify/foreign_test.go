@@ -76,8 +76,12 @@ var signedKinds = map[string]signedKind{
 			return err
 		},
 	},
-	"segment": {func(ctx context.Context, r *repository.Repository, n int) (string, error) { return putSegment(ctx, r, n, 0) }, readSegment},
-	"merged":  {func(ctx context.Context, r *repository.Repository, n int) (string, error) { return putSegment(ctx, r, n, 1) }, readSegment},
+	"segment": {func(ctx context.Context, r *repository.Repository, n int) (string, error) {
+		return putSegment(ctx, r, n, 0)
+	}, readSegment},
+	"merged": {func(ctx context.Context, r *repository.Repository, n int) (string, error) {
+		return putSegment(ctx, r, n, 1)
+	}, readSegment},
 	"mark": {
 		func(ctx context.Context, r *repository.Repository, n int) (string, error) {
 			m := raftlog.Mark{Index: 1, Term: 1, Time: foreignTime, Member: 1, Revision: 1}

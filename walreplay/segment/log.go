@@ -110,12 +110,12 @@ func (l *Log) RefusePlain(ctx context.Context, since *snapshot.Manifest) error {
 	l.refreshing.Lock()
 	defer l.refreshing.Unlock()
 	l.mu.Lock()
-	same := l.since == since
+	was := l.since
 	l.since = since
 	v := l.view
 	l.mu.Unlock()
-	if same {
-		return nil
+	if was == since || was != nil && since != nil && was.ID == since.ID && was.Facts.RaftIndex == since.Facts.RaftIndex {
+		return nil // each new catalogue has its own
 	}
 	if slices.ContainsFunc(v.segments, l.isPlain) || slices.ContainsFunc(v.damaged, func(d Damage) bool { return errors.As(d.Err, new(*snapshot.PlainError)) }) {
 		_, err := l.relist(ctx)
