@@ -409,7 +409,7 @@ func (w *Writer) write(ctx context.Context, client *clientv3.Client, prefix stri
 			w.acks = append(w.acks, ack)
 		}
 		w.mu.Unlock()
-		pause := time.Duration(Amount(10, 0, 0)) * time.Millisecond // with -short a load, and not all that a machine can do
+		pause := time.Duration(Amount(25, 0, 0)) * time.Millisecond // with -short a load, and not all that a machine can do
 		if err != nil {
 			pause = 20 * time.Millisecond // the cluster may be down for a while
 		}
