@@ -84,3 +84,21 @@ func expectMay(t *testing.T, server *sinktest.S3Server, bucket string, allow fun
 	}
 	proxy.AllFired(t)
 }
+
+// Nor is anything left at another server.
+func TestMayAtMinio(t *testing.T) {
+	t.Parallel()
+	server := sinktest.StartMinio(t)
+	for _, bucket := range []sinktest.S3Bucket{{Name: "plain"}, {Name: "kept", Versioned: true}} {
+		server.MakeBucket(t, bucket)
+		place := open(t, server, server.URL(bucket.Name, "p"))
+		for _, right := range []s3.Right{s3.MayPut, s3.MayReplace, s3.MayDelete, s3.MayDeleteVersion} {
+			if may, err := place.May(t.Context(), right, "some/where"); !may || err != nil {
+				t.Errorf("the administrator may not %s: %v", right, err)
+			}
+		}
+		if left := server.Versions(t, bucket.Name, ""); len(left) > 0 {
+			t.Errorf("%s: these are left: %q", bucket.Name, left)
+		}
+	}
+}
