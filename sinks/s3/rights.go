@@ -29,7 +29,8 @@ func (s *Sink) May(ctx context.Context, right Right, name string) (bool, error) 
 	if err := sinks.ValidName(name); err != nil {
 		return false, err
 	}
-	op, err := opPut, error(nil)
+	op := opPut
+	var err error
 	once := func(o *s3.Options) { o.Retryer = aws.NopRetryer{} } // a wrong checksum would be tried again
 	if right == MayPut || right == MayReplace {
 		in := s.probePut(name, checksum(nil))
