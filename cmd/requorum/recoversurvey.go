@@ -27,10 +27,17 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.findings, err = sources.Survey(ctx, sources.SurveyRequest{
-		Survivors: l.survivors, Repos: l.repos, Identities: l.identities, Freshness: fresh,
-		CheckBase: replaying.CheckBase, Progress: meter.count, Logger: l.g.logger(),
-	})
+	req := sources.SurveyRequest{Repos: l.repos, Identities: l.identities, Freshness: fresh, Progress: meter.count}
+	for _, s := range l.survivors {
+		var one sources.Summary
+		if one, err = sources.Summarize(ctx, s, sources.SummaryOptions{CheckBase: replaying.CheckBase, Progress: meter.count}); err != nil {
+			break
+		}
+		req.Summaries = append(req.Summaries, one)
+	}
+	if err == nil {
+		l.findings, err = sources.Survey(ctx, req)
+	}
 	meter.finish()
 	var running *sources.RunningError
 	switch {

@@ -174,7 +174,7 @@ func (c *counted) Write(p []byte) (int, error) {
 
 // findings are what a survey of all summaries and repositories finds.
 func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
-	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Freshness: d.req.Freshness, Logger: d.logger,
+	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Freshness: d.req.Freshness,
 		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
 		// What was read of a host that is gone since cannot be brought from there.

@@ -119,13 +119,5 @@ func (k *keeper) archive(s Survivor, first, last uint64, change func(*raftlog.En
 
 func (k *keeper) survey(survivors ...Survivor) *Findings {
 	k.t.Helper()
-	req := SurveyRequest{Survivors: survivors, Repos: []*repository.Repository{k.repo}}
-	f, err := Survey(k.t.Context(), req)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	if len(survivors) > 0 {
-		checkSummaries(k.t, req, f)
-	}
-	return f
+	return surveyOf(k.t, SurveyRequest{Summaries: summaries(k.t, survivors...), Repos: []*repository.Repository{k.repo}})
 }

@@ -64,7 +64,7 @@ func TestCompare(t *testing.T) {
 	r.writeOut()
 	r.killAll()
 	whole := []Survivor{r.survivor(0), r.survivor(1), r.survivor(2)}
-	p := decide(t, surveyOf(t, SurveyRequest{Survivors: whole}), DecideRequest{})
+	p := decide(t, surveyOf(t, SurveyRequest{Summaries: summaries(t, whole...)}), DecideRequest{})
 	chosen := sourceOf(t, p, p.Chosen).Base.Owner
 	k := newKeeper(t, p.ClusterID, r.version)
 	for _, s := range whole {
@@ -120,7 +120,7 @@ func TestCompare(t *testing.T) {
 			if c.repository {
 				repos = append(repos, k.repo)
 			}
-			p := decide(t, surveyOf(t, SurveyRequest{Survivors: all, Repos: repos}), DecideRequest{Source: chosen})
+			p := decide(t, surveyOf(t, SurveyRequest{Summaries: summaries(t, all...), Repos: repos}), DecideRequest{Source: chosen})
 			s := sourceOf(t, p, chosen)
 			warned := strings.Contains(strings.Join(p.Warnings, "\n"), "no checksums")
 			if warned != (c.compared == 1) {
@@ -141,7 +141,7 @@ func TestCompare(t *testing.T) {
 				}
 			}
 			for _, o := range got.Outcomes {
-				if again := decide(t, surveyOf(t, SurveyRequest{Survivors: all, Repos: repos}), DecideRequest{Source: o.Source}); again.Candidate(again.Chosen).Source.Base.Owner != o.Owner {
+				if again := decide(t, surveyOf(t, SurveyRequest{Summaries: summaries(t, all...), Repos: repos}), DecideRequest{Source: o.Source}); again.Candidate(again.Chosen).Source.Base.Owner != o.Owner {
 					t.Errorf("--source %s begins from the database of %s, not of %s", o.Source, again.Candidate(again.Chosen).Source.Base.Owner, o.Owner)
 				}
 			}
@@ -152,7 +152,7 @@ func TestCompare(t *testing.T) {
 	}
 
 	t.Run("a way that cannot be gone", func(t *testing.T) {
-		p := decide(t, surveyOf(t, SurveyRequest{Survivors: whole[:2]}), DecideRequest{})
+		p := decide(t, surveyOf(t, SurveyRequest{Summaries: summaries(t, whole[:2]...)}), DecideRequest{})
 		req := RebuildRequest{Source: sourceOf(t, p, p.Chosen), Places: map[string]Directories{}, ScratchDir: t.TempDir()}
 		for _, s := range whole {
 			if s.Name == req.Source.Base.Owner {

@@ -338,7 +338,7 @@ func TestTooOldEtcdIsRefused(t *testing.T) {
 		return meta.Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 9})
 	})
 	require.NoError(t, errors.Join(err, db.Close()))
-	if _, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{{Name: "m1", DataDir: dir}}}); !errors.Is(err, ErrTooOld) {
+	if _, err := Survey(t.Context(), SurveyRequest{Summaries: summaries(t, Survivor{Name: "m1", DataDir: dir})}); !errors.Is(err, ErrTooOld) {
 		t.Errorf("got %v, want ErrTooOld", err)
 	}
 }

@@ -1,9 +1,7 @@
 package sources
 
 import (
-	"context"
 	"errors"
-	"iter"
 	"path/filepath"
 	"slices"
 
@@ -14,27 +12,6 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
-
-// entriesOf yields all entries of a member's log, over its gaps.
-func entriesOf(ctx context.Context, log *walfile.Log, first uint64) iter.Seq2[logEntry, error] {
-	return func(yield func(logEntry, error) bool) {
-		for first != 0 {
-			var gap *walfile.GapError
-			for e, err := range log.Entries(ctx, first) {
-				if errors.As(err, &gap) {
-					break
-				}
-				if !yield(wholeEntry(e), err) || err != nil {
-					return
-				}
-			}
-			if gap == nil || gap.Next <= first {
-				return
-			}
-			first = gap.Next
-		}
-	}
-}
 
 // follower looks at each entry of a log as it goes by.
 type follower struct {
@@ -47,12 +24,11 @@ type follower struct {
 	moves     int64  // how many entries after it may have moved the revision
 	last      Term   // the entry that went by last
 	problem   error  // the first membership change that could not be understood
-	outlined  bool   // entries come without their data: the chain is known elsewhere
 }
 
 // follow begins with what a member's newest database says.
 func (d *memberDir) follow(watched map[uint64]bool) *follower {
-	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed(), outlined: d.summary != nil}
+	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed()}
 	if newest := d.remains.newest(); newest != nil {
 		f.state, f.from = membershipOf(newest.facts), newest.Index
 	}
@@ -62,9 +38,6 @@ func (d *memberDir) follow(watched map[uint64]bool) *follower {
 func (f *follower) visit(e logEntry) {
 	f.log.Entries++
 	f.last = Term{e.Index, e.Term}
-	if !f.outlined {
-		f.log.Chain = f.log.Chain.Next(e.Entry)
-	}
 	if f.watched[e.Index] {
 		f.log.Terms = append(f.log.Terms, Term{e.Index, e.Term})
 	}
@@ -124,9 +97,6 @@ func (f *follower) change(e raftlog.Entry) {
 // finish fills in what was learnt on the way, and why the log ended.
 func (f *follower) finish(d *memberDir, err error) {
 	m := d.remains
-	if d.summary != nil {
-		m.Log.Chain = d.summary.chain
-	}
 	var corrupt *walfile.CorruptError
 	if err == nil && m.Log.Entries == 0 {
 		err = d.missing // there were none to learn it from

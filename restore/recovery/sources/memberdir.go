@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,12 +22,13 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// memberDir is one member's directory, or the summary of one, while it is looked at.
+// memberDir is one member's directory while its summary is written, or that summary while
+// it is read.
 type memberDir struct {
 	Survivor
 	remains *Remains
-	entries func(context.Context) iter.Seq2[logEntry, error] // nil where no log can be read
-	summary *openedSummary                                   // nil for a directory
+	log     *walfile.Log   // nil where none can be read, and for a summary
+	summary *openedSummary // nil for a directory
 	// missing is why older files of the log are not there, or damage that ends it:
 	// which of them, the reading of its entries tells.
 	missing error
@@ -40,25 +41,25 @@ var ErrTooOld = errors.New("etcd 3.4 wrote it, and members are recovered from et
 
 // openMember looks at the databases and goes through the log once. What is wrong
 // with the data becomes a finding; an error is that nothing could be looked at.
-func openMember(ctx context.Context, s Survivor, req *SurveyRequest) (*memberDir, error) {
+func openMember(ctx context.Context, s Survivor, o SummaryOptions) (*memberDir, error) {
 	d := &memberDir{Survivor: s, remains: &Remains{Name: s.Name, DataDir: s.DataDir, WALDir: s.WALDir, Databases: []Database{}, Steps: []Membership{}}}
 	if info, err := safedir.Stat(s.DataDir); err != nil {
-		return nil, fmt.Errorf("the data directory of %s: %w", s.Name, err)
+		return nil, fmt.Errorf("its data directory: %w", err)
 	} else if !info.IsDir() {
-		return nil, fmt.Errorf("the data directory of %s: %s is no directory", s.Name, s.DataDir)
+		return nil, fmt.Errorf("its data directory: %s is no directory", s.DataDir)
 	}
-	req.progress("databases of "+s.Name, 0, 0)
-	if err := d.readDatabases(ctx, req); err != nil {
-		return nil, fmt.Errorf("the databases of %s: %w", s.Name, err)
+	o.Progress("databases of "+s.Name, 0, 0)
+	if err := d.readDatabases(ctx, o); err != nil {
+		return nil, fmt.Errorf("its databases: %w", err)
 	}
 	if db := d.remains.newest(); db != nil && db.Index > 0 && db.Term == 0 {
-		return nil, fmt.Errorf("%s of %s: %w", db.Path, s.Name, ErrTooOld)
+		return nil, fmt.Errorf("%s: %w", db.Path, ErrTooOld)
 	}
-	req.progress("log of "+s.Name, 0, 0)
+	o.Progress("log of "+s.Name, 0, 0)
 	if err := d.openLog(ctx); err != nil {
-		return nil, fmt.Errorf("the log of %s: %w", s.Name, err)
+		return nil, fmt.Errorf("its log: %w", err)
 	}
-	if d.entries == nil && len(d.remains.Databases) == 0 {
+	if d.log == nil && len(d.remains.Databases) == 0 {
 		d.remains.find(KindNoDatabase, "check the path; a data directory has the folders member/snap and member/wal", "%s holds neither a database nor a log", s.DataDir)
 	}
 	d.compareWithin()
@@ -67,7 +68,7 @@ func openMember(ctx context.Context, s Survivor, req *SurveyRequest) (*memberDir
 
 // readDatabases looks at db, and at those that a leader sent and the member had
 // not put in place yet.
-func (d *memberDir) readDatabases(ctx context.Context, req *SurveyRequest) error {
+func (d *memberDir) readDatabases(ctx context.Context, o SummaryOptions) error {
 	list, err := safedir.ReadDir(d.snapDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -86,7 +87,7 @@ func (d *memberDir) readDatabases(ctx context.Context, req *SurveyRequest) error
 			continue
 		}
 		db := Database{Path: filepath.Join(d.snapDir(), e.Name())}
-		if err := db.read(ctx, req); err != nil {
+		if err := db.read(ctx, o.CheckBase); err != nil {
 			if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
 				return err
 			}
@@ -103,7 +104,7 @@ func (d *memberDir) readDatabases(ctx context.Context, req *SurveyRequest) error
 // sent.
 func isDatabase(name string) bool { return name == "db" || strings.HasSuffix(name, ".snap.db") }
 
-func (db *Database) read(ctx context.Context, req *SurveyRequest) (err error) {
+func (db *Database) read(ctx context.Context, check func(ctx context.Context, name string, r io.ReaderAt, size int64) error) (err error) {
 	image, err := snapshot.OpenFile(db.Path)
 	if err != nil {
 		return err
@@ -117,10 +118,6 @@ func (db *Database) read(ctx context.Context, req *SurveyRequest) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	check := req.CheckBase
-	if check == nil {
-		check = snapshot.CheckStructure
-	}
 	if err := check(ctx, db.Path, f, db.Size); err != nil {
 		return err
 	}
@@ -154,7 +151,7 @@ func (d *memberDir) openLog(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	d.entries = func(ctx context.Context) iter.Seq2[logEntry, error] { return entriesOf(ctx, log, s.FirstIndex) }
+	d.log = log
 	m.ClusterID, m.MemberID = snapshot.ID(s.Identity.ClusterID), snapshot.ID(s.Identity.MemberID)
 	m.Log = &Log{FirstIndex: s.FirstIndex, LastIndex: s.LastIndex, LastTerm: s.LastTerm, Commit: s.Commit, Ranges: rangesOf(s)}
 	if s.Torn != nil {

@@ -54,7 +54,7 @@ func leave(t *testing.T) *leftoverCase {
 	r.killAll()
 	m.late = r.survivor(1)
 	m.bare = noDatabase(t, m.late, false)
-	f := surveyOf(t, SurveyRequest{Survivors: []Survivor{m.old, m.late}}).Survivors
+	f := surveyOf(t, SurveyRequest{Summaries: summaries(t, m.old, m.late)}).Survivors
 	d := f[0].Databases[0]
 	m.base = Base{Owner: m.old.Name, Path: "/on/its/own/host/member/snap/db", Index: d.Index, Term: d.Term, Revision: d.Revision}
 	m.begin, m.oldEnd, m.end, m.cluster = d.Index, f[0].Log.LastIndex, f[1].Log.LastIndex, f[0].ClusterID
@@ -114,14 +114,15 @@ func way(s Source) string {
 }
 
 // planned plans, and rebuilds what was planned of what Needed says.
-func (m *leftoverCase) planned(t *testing.T, want string, req SurveyRequest, r RebuildRequest) *walreplay.Rebuilt {
+func (m *leftoverCase) planned(t *testing.T, want string, survivors []Survivor, req SurveyRequest, r RebuildRequest) *walreplay.Rebuilt {
 	t.Helper()
+	req.Summaries = summaries(t, survivors...)
 	p := decide(t, surveyOf(t, req), DecideRequest{})
 	s := sourceOf(t, p, p.Chosen)
 	if way(s) != want {
 		t.Fatalf("the plan goes %q, want %q: %+v", way(s), want, s)
 	}
-	r.Source, r.Places, r.Repositories, r.Identities = s, bring(t, s, req.Survivors...), req.Repos, req.Identities
+	r.Source, r.Places, r.Repositories, r.Identities = s, bring(t, s, survivors...), req.Repos, req.Identities
 	out := state(t, r)
 	m.checkEnd(t, out)
 	return out
@@ -156,7 +157,7 @@ func TestPieces(t *testing.T) {
 // m2's database is damaged or gone, and m1 has an older one.
 func (m *leftoverCase) survivors(t *testing.T) {
 	for _, late := range []Survivor{m.bare, noDatabase(t, m.late, true)} {
-		r := m.planned(t, "m1 m2", SurveyRequest{Survivors: []Survivor{m.old, late}}, RebuildRequest{})
+		r := m.planned(t, "m1 m2", []Survivor{m.old, late}, SurveyRequest{}, RebuildRequest{})
 		if c := r.Recipe; len(c.Parts) != 1 || c.Parts[0].Owner != "m2" || c.Image != "db" || c.Base != "" || c.DataDir != "" || r.HasHash() {
 			t.Errorf("recipe %+v", c)
 		}
@@ -169,7 +170,7 @@ func (m *leftoverCase) survivors(t *testing.T) {
 		err = os.WriteFile(filepath.Join(sent.DataDir, "member", "snap", name), data, 0o600)
 	}
 	require.NoError(t, err)
-	if c := m.planned(t, "m1 m2", SurveyRequest{Survivors: []Survivor{sent, m.bare}}, RebuildRequest{}).Recipe; c.Image != name {
+	if c := m.planned(t, "m1 m2", []Survivor{sent, m.bare}, SurveyRequest{}, RebuildRequest{}).Recipe; c.Image != name {
 		t.Errorf("recipe %+v", c)
 	}
 	both := m.source(Piece{Owner: "m1", First: m.begin + 1, Last: m.oldEnd}, Piece{Owner: "m2", First: m.oldEnd + 1, Last: m.end})
@@ -191,14 +192,13 @@ func (m *leftoverCase) archives(t *testing.T) {
 			tl := k.owner()
 			req := SurveyRequest{Repos: []*repository.Repository{k.repo}, Identities: []age.Identity{identity}}
 
-			req.Survivors = []Survivor{m.bare}
-			out := m.planned(t, tl+" m2", req, RebuildRequest{})
+			out := m.planned(t, tl+" m2", []Survivor{m.bare}, req, RebuildRequest{})
 			if c := out.Recipe; c.Base != full.Backup || c.SourceVersion != "3.6.0" || c.Timeline != k.id || !out.HasHash() {
 				t.Errorf("recipe %+v", c)
 			}
 
-			req.Survivors, req.Repos = []Survivor{m.old}, []*repository.Repository{log.repo}
-			m.planned(t, "m1 "+tl, req, RebuildRequest{})
+			req.Repos = []*repository.Repository{log.repo}
+			m.planned(t, "m1 "+tl, []Survivor{m.old}, req, RebuildRequest{})
 
 			s := Source{Base: full, Index: m.end, Log: []Piece{{Owner: tl, First: m.begin + 1, Last: m.end - 20}, {Owner: "m2", First: m.end - 19, Last: m.end}}}
 			r := RebuildRequest{Source: s, Places: bring(t, s, m.bare), Repositories: []*repository.Repository{log.repo, k.repo}, Identities: req.Identities}

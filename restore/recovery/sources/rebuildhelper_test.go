@@ -93,6 +93,17 @@ func (r *rig) live(i int, revision int64) snapshot.HashKV {
 	}
 }
 
+// summaries are those of stopped members, which are written while they are read.
+func summaries(t *testing.T, survivors ...Survivor) (all []Summary) {
+	t.Helper()
+	for _, s := range survivors {
+		one, err := Summarize(t.Context(), s, SummaryOptions{})
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	return all
+}
+
 func surveyOf(t *testing.T, req SurveyRequest) *Findings {
 	t.Helper()
 	f, err := Survey(t.Context(), req)

@@ -27,7 +27,7 @@ func TestPromise2EqualToTheLiveMembers(t *testing.T) {
 			acked := w.Stop()
 			last := acked[len(acked)-1].Revision
 			both := []Survivor{r.survivor(0), r.survivor(1)}
-			f := surveyOf(t, SurveyRequest{Survivors: both})
+			f := surveyOf(t, SurveyRequest{Summaries: summaries(t, both...)})
 			p := decide(t, f, DecideRequest{})
 			if !p.Proven {
 				t.Fatal(p.Why)

@@ -259,11 +259,11 @@ func (s *scenario) findings(t *testing.T) *Findings {
 	var logs []iter.Seq2[logEntry, error]
 	var followers []*follower
 	var all []string
-	add := func(name string, f *follower) {
+	add := func(name string, f *follower, as func(raftlog.Entry) logEntry) {
 		followers, all = append(followers, f), append(all, name)
 		logs = append(logs, func(yield func(logEntry, error) bool) {
 			for _, e := range s.logs[name] {
-				if !yield(wholeEntry(e), nil) {
+				if !yield(as(e), nil) {
 					return
 				}
 			}
@@ -277,10 +277,10 @@ func (s *scenario) findings(t *testing.T) *Findings {
 			d.bare()
 			continue
 		}
-		add(d.Name, d.follow(watched))
+		add(d.Name, d.follow(watched), outlineOf)
 	}
 	for _, a := range y.archives {
-		add(a.archive.Name, a.follow(watched, 1))
+		add(a.archive.Name, a.follow(watched, 1), wholeEntry)
 	}
 	pairs, errs, err := compareLogs(t.Context(), logs, func(i int, e logEntry) { followers[i].visit(e) })
 	require.NoError(t, err)

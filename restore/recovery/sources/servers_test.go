@@ -33,11 +33,7 @@ func survivorsOf(c *storetest.Cluster, members ...int) []Survivor {
 
 func surveyed(t *testing.T, survivors ...Survivor) *Findings {
 	t.Helper()
-	req := SurveyRequest{Survivors: survivors}
-	f, err := Survey(t.Context(), req)
-	require.NoError(t, err)
-	checkSummaries(t, req, f)
-	return f
+	return surveyOf(t, SurveyRequest{Summaries: summaries(t, survivors...)})
 }
 
 // decide also fails the test for what never may happen.
@@ -184,7 +180,7 @@ func TestRunningIsRefused(t *testing.T) {
 	if _, err := io.ReadFull(out, make([]byte, len("open\n"))); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Survey(t.Context(), SurveyRequest{Survivors: survivorsOf(c, 0)})
+	_, err = Summarize(t.Context(), survivorsOf(c, 0)[0], SummaryOptions{})
 	var running *RunningError
 	if !errors.As(err, &running) || !errors.Is(err, restore.ErrInUse) || !strings.Contains(running.Process, "etcd") {
 		t.Fatalf("%v", err)

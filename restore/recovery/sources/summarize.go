@@ -13,7 +13,7 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// Summary is what WriteSummary wrote of a member, on its own host or elsewhere.
+// Summary is what WriteSummary writes of a member, on its own host or here.
 type Summary struct {
 	Name string // how the operator calls the member
 	// Open begins to read it from its start. Survey closes the reader.
@@ -22,47 +22,86 @@ type Summary struct {
 
 // SummaryOptions are for WriteSummary.
 type SummaryOptions struct {
-	// CheckBase and Progress are as in SurveyRequest; both may be nil.
+	// CheckBase looks at a member's database, of size bytes; where nil, only its pages
+	// are checked. What it finds is a *snapshot.DamagedError.
 	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
-	Progress  func(phase string, done, total int64)
+	// Progress may be nil. It is called until the entries begin.
+	Progress func(phase string, done, total int64)
 }
 
-// WriteSummary reads one stopped member as Survey does, and writes what Survey
-// needs of it to find the same: what the databases and the files tell, and of each
+// Summarize gives the summary of a stopped member whose data lies on this machine: it is
+// written while it is read. A member that runs is a *RunningError at once.
+func Summarize(ctx context.Context, s Survivor, o SummaryOptions) (Summary, error) {
+	return Summary{Name: s.Name, Open: func() (io.ReadCloser, error) {
+		r, w := io.Pipe()
+		p := &pipedSummary{r, make(chan struct{})}
+		go func() {
+			defer close(p.ended)
+			_ = w.CloseWithError(WriteSummary(ctx, w, s, o)) // who reads it gets the error
+		}()
+		return p, nil
+	}}, checkIdle(s)
+}
+
+// pipedSummary is a summary that is read while it is written.
+type pipedSummary struct {
+	*io.PipeReader
+	ended chan struct{}
+}
+
+// Close returns once nothing reads the member's files any more.
+func (p *pipedSummary) Close() error {
+	err := p.PipeReader.Close()
+	<-p.ended
+	return err
+}
+
+// WriteSummary reads one stopped member, its databases and its log to the end, and
+// writes what Survey needs of it: what the databases and the files tell, and of each
 // entry of the log which one it is; of entries that are about members, all. It
-// opens files for reading only, holds one entry in memory, and fails with a
-// *RunningError where the member runs, or was started meanwhile. What is damaged
+// opens files for reading only, locks nothing, holds one entry in memory, and fails
+// with a *RunningError where the member runs, or was started meanwhile. What is damaged
 // is told in the summary, and no error.
 //
 // What was written when it fails is refused by Survey. A summary is as
-// confidential as the log: see package summary.
+// confidential as the log: see summary.go.
 func WriteSummary(ctx context.Context, w io.Writer, s Survivor, o SummaryOptions) error {
-	req := SurveyRequest{Survivors: []Survivor{s}, CheckBase: o.CheckBase, Progress: o.Progress}
-	if err := req.check(); err != nil {
-		return err
+	for _, dir := range []*string{&s.DataDir, &s.WALDir} {
+		if *dir == "" {
+			continue
+		}
+		var err error
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
 	}
-	s = req.Survivors[0]
 	if err := checkIdle(s); err != nil {
 		return err
 	}
-	d, err := openMember(ctx, s, &req)
+	if o.CheckBase == nil {
+		o.CheckBase = snapshot.CheckStructure
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	d, err := openMember(ctx, s, o)
 	if err != nil {
 		return err
 	}
 	out, err := newSummaryWriter(w, headOf(d))
 	if err != nil {
-		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary: %w", err)
 	}
-	end, err := d.outline(ctx, out, &req)
+	end, err := d.outline(ctx, out)
 	if err != nil {
-		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary: %w", err)
 	}
 	// One that was started meanwhile has written into what was read.
 	if err := checkIdle(s); err != nil {
 		return err
 	}
 	if err := out.End(end); err != nil {
-		return fmt.Errorf("write the summary of %s: %w", s.Name, err)
+		return fmt.Errorf("write the summary: %w", err)
 	}
 	return nil
 }
@@ -119,16 +158,13 @@ func headOf(d *memberDir) summaryHead {
 }
 
 // outline writes all entries of the log.
-func (d *memberDir) outline(ctx context.Context, out *summaryWriter, req *SurveyRequest) (summaryEnd, error) {
+func (d *memberDir) outline(ctx context.Context, out *summaryWriter) (summaryEnd, error) {
 	var end summaryEnd
-	if d.entries == nil {
+	if d.log == nil {
 		return end, nil
 	}
-	phase, total, done := "summary of "+d.Name, int64(0), int64(0)
-	if at := d.remains.Log.FirstIndex; at != 0 {
-		total = int64(d.remains.Log.LastIndex - at + 1)
-	}
-	for e, err := range d.entries(ctx) {
+	done := 0
+	for e, err := range entriesOf(ctx, d.log, d.remains.Log.FirstIndex) {
 		if ctx.Err() != nil {
 			return end, context.Cause(ctx)
 		}
@@ -136,18 +172,38 @@ func (d *memberDir) outline(ctx context.Context, out *summaryWriter, req *Survey
 			end.Error = logErrorOf(err)
 			break
 		}
-		end.Chain = end.Chain.Next(e.Entry)
-		if err := out.Add(outlineOf(e.Entry)); err != nil {
+		end.Chain = end.Chain.Next(e)
+		if err := out.Add(outlineOf(e)); err != nil {
 			return end, err
 		}
 		if done++; done%progressEvery == 0 {
 			if err := out.Flush(); err != nil { // nobody takes it any more
 				return end, err
 			}
-			req.progress(phase, min(done, total), total)
 		}
 	}
 	return end, nil
+}
+
+// entriesOf yields all entries of a member's log, over its gaps.
+func entriesOf(ctx context.Context, log *walfile.Log, first uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for first != 0 {
+			var gap *walfile.GapError
+			for e, err := range log.Entries(ctx, first) {
+				if errors.As(err, &gap) {
+					break
+				}
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+			if gap == nil || gap.Next <= first {
+				return
+			}
+			first = gap.Next
+		}
+	}
 }
 
 // outlineOf leaves out what only a replay needs.
@@ -202,7 +258,6 @@ type openedSummary struct {
 // openSummary reads the first part. The second is read when logs are compared, and
 // only then is it known whether the first is what was written.
 func (y *survey) openSummary(s Summary) (*memberDir, error) {
-	y.req.progress("summary of "+s.Name, 0, 0)
 	from, err := s.Open()
 	if err != nil {
 		return nil, &SummaryError{s.Name, err}
@@ -223,7 +278,6 @@ func (y *survey) openSummary(s Summary) (*memberDir, error) {
 	}
 	d := &memberDir{Survivor: Survivor{Name: s.Name, DataDir: m.DataDir, WALDir: m.WALDir}, remains: m, summary: o, missing: head.Missing.error()}
 	if m.Log != nil {
-		d.entries = o.entries
 		return d, nil
 	}
 	for _, err := range o.entries(context.Background()) {

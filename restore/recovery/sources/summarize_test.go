@@ -3,14 +3,12 @@ package sources
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -31,74 +29,9 @@ func summarized(name string, data []byte) Summary {
 	return Summary{name, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
-// told is all that findings say, and what is decided from them.
-func told(t *testing.T, f *Findings) string {
-	t.Helper()
-	same := *f
-	same.Taken = time.Time{}
-	p, err := Decide(f, DecideRequest{})
-	data, jerr := json.MarshalIndent(struct {
-		Findings Findings
-		Plan     *Plan
-		Error    string
-	}{same, p, errorText(err)}, "", " ")
-	if jerr != nil {
-		t.Fatal(jerr)
-	}
-	return string(data)
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// checkSummaries holds what is true of every survey: of summaries, and of directories
-// beside summaries, it finds the same as of the directories, and a summary has
-// nothing of what the entries say.
-func checkSummaries(t *testing.T, req SurveyRequest, of *Findings) {
-	t.Helper()
-	want := told(t, of)
-	var all []Summary
-	for i, s := range req.Survivors {
-		data := summaryOf(t, s)
-		if bytes.Contains(data, []byte("vvvvvvvv")) {
-			t.Errorf("the summary of %s holds what was put", s.Name)
-		}
-		if log := of.Survivors[i].Log; log != nil && uint64(len(data)) > 30*log.Entries+16<<10 {
-			t.Errorf("the summary of %s has %d bytes for %d entries", s.Name, len(data), log.Entries)
-		}
-		all = append(all, summarized(s.Name, data))
-	}
-	for local := range max(1, len(all)) { // none but summaries, then more and more directories
-		from := req
-		from.Survivors, from.Summaries = req.Survivors[:local:local], all[local:]
-		f, err := Survey(t.Context(), from)
-		if err != nil {
-			t.Fatalf("%d directories, %d summaries: %v", len(from.Survivors), len(from.Summaries), err)
-		}
-		if got := told(t, f); got != want {
-			t.Errorf("%d directories, %d summaries: they tell\n%s\nand the directories\n%s", len(from.Survivors), len(from.Summaries), difference(got, want), difference(want, got))
-		}
-	}
-}
-
-// difference are the lines of a that b has not.
-func difference(a, b string) string {
-	var lines []string
-	for line := range strings.Lines(a) {
-		if !strings.Contains(b, line) {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
-}
-
 // The log of a restored cluster begins with no entry of the old one's, and ends
 // there where nothing was written yet; a torn tail is told as one.
-func TestDigestOfRestoredAndTorn(t *testing.T) {
+func TestSummaryOfRestoredAndTorn(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	c.WaitReady(t)
@@ -138,7 +71,7 @@ func TestDigestOfRestoredAndTorn(t *testing.T) {
 // A summary that was cut off, altered or is of another format, or of another
 // summary's member under one name, fails the survey by the member's name; and what
 // runs is not read.
-func TestDigestRefused(t *testing.T) {
+func TestSummaryRefused(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	c.WaitReady(t)
@@ -153,6 +86,9 @@ func TestDigestRefused(t *testing.T) {
 		t.Errorf("of nothing: %v", err)
 	}
 	data := summaryOf(t, s)
+	if bytes.Contains(data, []byte("vvvvvvvv")) || len(data) > 30*40+16<<10 {
+		t.Errorf("the summary has %d bytes, or holds what was put", len(data))
+	}
 	bare := copied(t, c, 0, "bare")
 	require.NoError(t, os.RemoveAll(filepath.Join(bare.DataDir, "member", "wal")))
 	for _, whole := range [][]byte{data, summaryOf(t, bare)} {
@@ -160,7 +96,7 @@ func TestDigestRefused(t *testing.T) {
 			"cut off": whole[:len(whole)*2/3], "no end": whole[:len(whole)-1], "no start": {}, "altered": altered(whole, len(whole)/2), "altered sum": altered(whole, len(whole)-1),
 			"longer": append(bytes.Clone(whole), 'x'), "another format": append([]byte("requorum summary 2"), whole[17:]...),
 		} {
-			_, err := Survey(t.Context(), SurveyRequest{Survivors: []Survivor{s}, Summaries: []Summary{summarized("far", bad)}})
+			_, err := Survey(t.Context(), SurveyRequest{Summaries: append(summaries(t, s), summarized("far", bad))})
 			var broken *SummaryError
 			var format *SummaryFormatError
 			if !errors.As(err, &broken) || broken.Name != "far" || !errors.Is(err, ErrInvalidSummary) && !errors.As(err, &format) {
@@ -173,7 +109,7 @@ func TestDigestRefused(t *testing.T) {
 		"not opened": {Summaries: []Summary{{"far", func() (io.ReadCloser, error) { return nil, unreachable }}}},
 		"no name":    {Summaries: []Summary{summarized("", data)}},
 		"no way":     {Summaries: []Summary{{Name: "far"}}},
-		"twice":      {Survivors: []Survivor{s}, Summaries: []Summary{summarized(s.Name, data)}},
+		"twice":      {Summaries: append(summaries(t, s), summarized(s.Name, data))},
 	} {
 		if _, err := Survey(t.Context(), req); err == nil || name == "not opened" && !errors.Is(err, unreachable) {
 			t.Errorf("%s: %v", name, err)
@@ -190,7 +126,7 @@ func altered(data []byte, at int) []byte {
 // A member that is started while its summary is taken has written into what was
 // read: what was written of the summary is not a whole one. So is one that was
 // ended before its end.
-func TestDigestStartedMeanwhile(t *testing.T) {
+func TestSummaryStartedMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.5"})
 	c.WaitReady(t)

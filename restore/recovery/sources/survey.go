@@ -18,17 +18,15 @@
 //  4. What is kept from being used (removed members, other histories, refused
 //     tails, damage) is named, with the reason and with what can be done. It is
 //     used only when it is asked for by name.
-//  5. What is found of a summary, which WriteSummary makes where the member's data
-//     lies, is what would have been found of the data itself.
+//  5. A member's data is read in one way, wherever it lies: WriteSummary reads it there,
+//     and Survey reads what that wrote.
 package sources
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"time"
@@ -39,32 +37,19 @@ import (
 	"github.com/requorum/requorum/walreplay"
 )
 
-// Survey reads what is left: of members the databases and the logs to their ends,
-// of summaries what WriteSummary wrote, of repositories what their listings and headers tell, and of archived logs the
-// entries from where the members' logs begin. It opens files for reading only,
-// locks nothing, and fails with a *RunningError where a member still runs.
+// Survey reads what is left: of members their summaries, of repositories what their
+// listings and headers tell, and of archived logs the entries from where the members'
+// logs begin.
 //
 // What is damaged is a finding, not an error; but a summary that is not what was
-// written is a *SummaryError. A repository that cannot be read is
+// written, or cannot be read, is a *SummaryError. A repository that cannot be read is
 // listed as such: the members may do without it.
 func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	if err := req.check(); err != nil {
 		return nil, err
 	}
-	for _, s := range req.Survivors {
-		if err := checkIdle(s); err != nil {
-			return nil, err
-		}
-	}
 	y := &survey{req: &req, findings: &Findings{Taken: time.Now().UTC().Truncate(time.Second), Survivors: []Remains{}, Archives: []Archive{}, Relations: []Relation{}}}
 	defer func() { err = errors.Join(err, y.close()) }()
-	for _, s := range req.Survivors {
-		d, err := openMember(ctx, s, &req)
-		if err != nil {
-			return nil, err
-		}
-		y.members = append(y.members, d)
-	}
 	for _, s := range req.Summaries {
 		d, err := y.openSummary(s)
 		if err != nil {
@@ -77,12 +62,6 @@ func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	}
 	if err := y.compare(ctx); err != nil {
 		return nil, err
-	}
-	// One that was started meanwhile has written into what was read.
-	for _, s := range req.Survivors {
-		if err := checkIdle(s); err != nil {
-			return nil, err
-		}
 	}
 	return y.result(), nil
 }
@@ -142,7 +121,7 @@ func (y *survey) compare(ctx context.Context) error {
 		logs, followers, names, end = append(logs, log), append(followers, f), append(names, name), append(end, finish)
 	}
 	for _, d := range y.members {
-		if d.entries == nil {
+		if d.remains.Log == nil {
 			d.bare()
 			continue
 		}
@@ -153,7 +132,10 @@ func (y *survey) compare(ctx context.Context) error {
 			total += int64(d.remains.Log.LastIndex - at + 1)
 		}
 		f := d.follow(watched)
-		add(d.Name, d.entries(ctx), f, func(err error) { f.finish(d, err) })
+		add(d.Name, d.summary.entries(ctx), f, func(err error) {
+			d.remains.Log.Chain = d.summary.chain
+			f.finish(d, err)
+		})
 	}
 	for _, a := range y.archives {
 		if first == 0 || len(a.archive.Log) == 0 {
@@ -251,53 +233,28 @@ func (s Survivor) snapDir() string { return filepath.Join(s.DataDir, "member", "
 
 // SurveyRequest says where to look.
 type SurveyRequest struct {
-	Survivors []Survivor
-	Summaries []Summary // of members whose directories lie elsewhere
+	Summaries []Summary // of members
 	Repos     []*repository.Repository
 	// Identities are for encrypted logs in the repositories.
 	Identities []age.Identity
 	// Freshness refuses repositories that hold less than before; may be nil.
 	Freshness *walreplay.Freshness
-	// CheckBase looks at a member's database, of size bytes; where nil, only its pages
-	// are checked. What it finds is a *snapshot.DamagedError.
-	CheckBase func(ctx context.Context, name string, r io.ReaderAt, size int64) error
 	// Progress may be nil. It is called from one goroutine; total is 0 where it is
 	// not known.
 	Progress func(phase string, done, total int64)
-	Logger   *slog.Logger // may be nil
 }
 
 func (r *SurveyRequest) check() error {
-	if len(r.Survivors) == 0 && len(r.Summaries) == 0 && len(r.Repos) == 0 {
+	if len(r.Summaries) == 0 && len(r.Repos) == 0 {
 		return errors.New("there is nothing to look at: name the data directory of at least one member, or a repository")
 	}
 	seen := map[string]bool{}
-	for i := range r.Survivors {
-		s := &r.Survivors[i]
-		switch {
-		case s.Name == "" || s.DataDir == "":
-			return errors.New("each data directory needs the name of its member: NAME=DIR")
-		case seen[s.Name]:
-			return fmt.Errorf("%s is named twice: each data directory needs a name of its own", s.Name)
-		}
-		seen[s.Name] = true
-		for _, dir := range []*string{&s.DataDir, &s.WALDir} {
-			if *dir == "" {
-				continue
-			}
-			abs, err := filepath.Abs(*dir)
-			if err != nil {
-				return err
-			}
-			*dir = abs
-		}
-	}
 	for _, d := range r.Summaries {
 		switch {
 		case d.Name == "" || d.Open == nil:
 			return errors.New("each summary needs the name of its member, and a way to open it")
 		case seen[d.Name]:
-			return fmt.Errorf("%s is named twice: give its directory or its summary, and each of them once", d.Name)
+			return fmt.Errorf("%s is named twice: each data directory needs a name of its own", d.Name)
 		}
 		seen[d.Name] = true
 	}

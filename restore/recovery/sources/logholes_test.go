@@ -49,9 +49,8 @@ func written(t *testing.T, name string, member uint64, parts ...Range) Survivor 
 	return s
 }
 
-// Logs of which older files are gone, or that a leader's snapshot took a part of,
-// are told by summaries as by the directories.
-func TestDigestOfLogsWithHoles(t *testing.T) {
+// Logs of which older files are gone, or that a leader's snapshot took a part of.
+func TestLogsWithHoles(t *testing.T) {
 	whole, gap := written(t, "m1", 1, Range{1, 400}), written(t, "m2", 2, Range{1, 50}, Range{120, 380})
 	missing := func(name string, which ...int) Survivor {
 		s := written(t, name, 1, Range{1, 300})
