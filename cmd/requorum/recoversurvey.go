@@ -360,16 +360,10 @@ func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan) []recov
 
 // branch is where the new history leaves the old one.
 func (l *localRecovery) branch(source restore.Source) repository.Branch {
-	c := l.plan.Candidate(l.plan.Chosen)
-	facts := source.Facts
-	b := repository.Branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup, RaftIndex: facts.RaftIndex, Revision: facts.Revision}
+	b := recovery.BranchOf(l.plan, l.findings)
+	b.RaftIndex, b.Revision = source.Facts.RaftIndex, source.Facts.Revision
 	if r := source.Recipe; r != nil && r.Chain != nil {
 		b.Chain = r.Chain.String()
-	}
-	if b.Timeline == (repository.TimelineID{}) && c.History > 0 {
-		if all := l.plan.Histories[c.History-1].Timelines; len(all) > 0 {
-			b.Timeline = all[len(all)-1]
-		}
 	}
 	return b
 }

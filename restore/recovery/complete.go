@@ -158,40 +158,28 @@ func (d *coordinator) oldData(h *participant) string {
 	return fmt.Sprintf("%s: the old data is in %s; remove it when you are sure that you don't need it (--undo puts it back until then)", h.Member, strings.Join(aside.Paths(), " and "))
 }
 
-// branch is the timeline that the new cluster's history leaves.
-type branch struct {
-	Timeline repository.TimelineID `json:"timeline,omitzero"`
-	Backup   string                `json:"backup,omitempty"`
-}
-
-// branchOf finds it: the archive's that is replayed, or the newest one of the old
-// cluster that the chosen history is archived in. A zero one is none that is known.
-func branchOf(p *Preview) *branch {
-	c := p.Plan.Candidate(p.Plan.Chosen)
-	b := &branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup}
-	if b.Timeline != (repository.TimelineID{}) || c.History == 0 {
+// BranchOf is the timeline that the new cluster's history leaves, without the entry where
+// it does: the archive's that is replayed, or the newest one of the old cluster that the
+// chosen history is archived in, of those that have not ended if there are any. A zero one
+// is none that is known.
+func BranchOf(p *sources.Plan, f *sources.Findings) repository.Branch {
+	c := p.Candidate(p.Chosen)
+	b := repository.Branch{Timeline: c.Source.Base.Timeline, Backup: c.Source.Base.Backup}
+	if b.Timeline != (repository.TimelineID{}) {
 		return b
 	}
-	for _, h := range p.Plan.Histories {
-		if h.Number != c.History {
-			continue
-		}
+	lives := func(t repository.TimelineID) bool {
+		return slices.ContainsFunc(f.Archives, func(a sources.Archive) bool { return a.Timeline == t && a.Superseded == nil })
+	}
+	for _, h := range p.Histories {
 		for _, t := range h.Timelines {
-			if t.ClusterID == uint64(p.Plan.ClusterID) && (b.Timeline.ClusterID == 0 || t.N > b.Timeline.N) && lives(p.Findings, t) {
+			known := b.Timeline
+			if h.Number == c.History && t.ClusterID == uint64(p.ClusterID) && (known.N == 0 || lives(t) && !lives(known) || lives(t) == lives(known) && t.N > known.N) {
 				b.Timeline = t
 			}
 		}
 	}
 	return b
-}
-
-func lives(f *sources.Findings, t repository.TimelineID) bool {
-	for _, a := range f.Archives {
-		if a.Timeline == t {
-			return a.Superseded == nil
-		}
-	}
-	return false
 }
 
 // lineage opens the repositories, and says what goes on in whose place.
@@ -223,7 +211,7 @@ func (d *coordinator) lineageRequest() TimelinesRequest {
 		Reason: "recovered after the loss of its quorum, run " + d.run, Now: d.now,
 	}
 	if dec.Branch != nil {
-		req.Branch = repository.Branch{Timeline: dec.Branch.Timeline, Backup: dec.Branch.Backup}
+		req.Branch = *dec.Branch
 	}
 	first := dec.first()
 	req.Branch.RaftIndex, req.Branch.Revision = first.Index, first.Revision

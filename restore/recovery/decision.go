@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -50,7 +51,7 @@ type decision struct {
 	InitialCluster string              `json:"initial_cluster,omitempty"`
 	NewClusterID   snapshot.ID         `json:"new_cluster_id,omitzero"`
 	Bump           restore.BumpRequest `json:"bump"`
-	Branch         *branch             `json:"branch,omitempty"`
+	Branch         *repository.Branch  `json:"branch,omitempty"`
 
 	// Built is what all hosts came to, which is the same, by member. From then on, which
 	// is BuiltAt, new members are started, and old ones are not looked after any more.

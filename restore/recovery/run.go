@@ -166,7 +166,8 @@ func (d *coordinator) decide(p *Preview, typed bool) error {
 	out.Final = len(p.Unsurveyed) == 0 && p.Plan.Chosen != ""
 	out.Unproven = out.Unproven || typed
 	if len(p.Members) > 0 {
-		out.Branch = branchOf(p)
+		branch := BranchOf(p.Plan, p.Findings)
+		out.Branch = &branch
 		if err := out.identify(); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
 )
@@ -246,5 +248,38 @@ func TestNextAfterAFailedPhase(t *testing.T) {
 		if !strings.Contains(text, want) || strings.Contains(text, "--undo") != (phase == PhaseStart) {
 			t.Errorf("%s: %s", phase, text)
 		}
+	}
+}
+
+// A new timeline goes on from the one that held the chosen history last: one that has not
+// ended before one that has, and the newest of these, however far each was archived.
+func TestBranchOf(t *testing.T) {
+	timeline := func(cluster uint64, n int) repository.TimelineID {
+		return repository.TimelineID{ClusterID: cluster, N: n}
+	}
+	p, f := planned("m1", true, 0), &sources.Findings{}
+	f.Archives = []sources.Archive{{Timeline: timeline(7, 1)}, {Timeline: timeline(7, 2)}, {Timeline: timeline(7, 3), Superseded: &repository.Superseded{}}, {Timeline: timeline(7, 4), Superseded: &repository.Superseded{}}}
+	for _, c := range []struct {
+		held []repository.TimelineID
+		want repository.TimelineID
+	}{
+		{nil, repository.TimelineID{}},
+		{[]repository.TimelineID{timeline(7, 2), timeline(7, 1)}, timeline(7, 2)},
+		{[]repository.TimelineID{timeline(7, 4), timeline(7, 2), timeline(7, 1)}, timeline(7, 2)},
+		{[]repository.TimelineID{timeline(7, 4), timeline(7, 3)}, timeline(7, 4)},
+		{[]repository.TimelineID{timeline(8, 1)}, repository.TimelineID{}},
+	} {
+		p.Candidates[0].History = 2
+		p.Histories = []sources.History{{Number: 1, Timelines: []repository.TimelineID{timeline(7, 1)}}, {Number: 2, Timelines: c.held}}
+		for range 2 {
+			if b := BranchOf(p, f); b != (repository.Branch{Timeline: c.want}) {
+				t.Errorf("of %v: %+v", c.held, b)
+			}
+			slices.Reverse(c.held)
+		}
+	}
+	p.Candidates[0].Source.Base = sources.Base{Timeline: timeline(7, 1), Backup: "b"}
+	if b := BranchOf(p, f); b != (repository.Branch{Timeline: timeline(7, 1), Backup: "b"}) {
+		t.Errorf("of a backup: %+v", b)
 	}
 }
