@@ -101,6 +101,8 @@ type Recovery struct {
 	// history leaves that of its timeline.
 	OldCluster snapshot.ID       `json:"old_cluster,omitzero"`
 	Branch     repository.Branch `json:"branch"`
+	// Read are the sums over the files of the survivors' logs, as they were read.
+	Read map[string]string `json:"read,omitempty"`
 	// Proven says that nothing acknowledged is lost; Why and Lost say it in words.
 	Proven bool   `json:"proven"`
 	Why    string `json:"why"`

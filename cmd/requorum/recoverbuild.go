@@ -121,7 +121,7 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 // decided is what stays with the members that are built.
 func (l *localRecovery) decided(source restore.Source) *restore.Recovery {
 	return &restore.Recovery{
-		Asked: l.asked, From: l.plan.Chosen, OldCluster: l.plan.ClusterID, Branch: l.branch(source),
+		Asked: l.asked, From: l.plan.Chosen, OldCluster: l.plan.ClusterID, Branch: l.branch(source), Read: l.read,
 		Proven: l.plan.Proven, Why: l.plan.Why, Lost: l.plan.Loss.Text,
 	}
 }
@@ -149,7 +149,7 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 		}
 		r := result.Plan.Recovery
 		l.plan = &sources.Plan{Format: sources.PlanFormat, ClusterID: r.OldCluster, Chosen: r.From, Proven: r.Proven, Why: r.Why, Loss: sources.Loss{Text: r.Lost}}
-		if err := l.notWritten(result.Plan.CreatedAt); err != nil || l.o.dryRun {
+		if err := l.notWritten(r.Read); err != nil || l.o.dryRun {
 			return result, err
 		}
 		if !free {
@@ -171,29 +171,48 @@ func (l *localRecovery) builds(plan *restore.Plan) bool {
 	})
 }
 
-// notWritten makes sure that no survivor took writes since the members were built: they
-// are not in them. Survivors that are gone by now took none.
-func (l *localRecovery) notWritten(since time.Time) error {
-	for _, s := range l.survivors {
+// notWritten makes sure that no survivor took writes since it was read: they are not in
+// the members that were built. Survivors that are gone by now took none.
+func (l *localRecovery) notWritten(read map[string]string) error {
+	now, err := logSums(l.survivors)
+	if err != nil {
+		return err
+	}
+	for name, sum := range now {
+		if sum != read[name] {
+			return fmt.Errorf("the same command built the members, and the log of %[1]s is not the one that it read then: %[1]s was started since, and what it took would be lost. Give another --data-dir to recover with all that is there now", name)
+		}
+	}
+	return nil
+}
+
+// logSums are over the names, sizes and times of the files of each log that is there: a
+// member that ran since has changed them, whatever the clocks say.
+func logSums(survivors []sources.Survivor) (map[string]string, error) {
+	all := map[string]string{}
+	for _, s := range survivors {
 		dir := cmp.Or(s.WALDir, filepath.Join(s.DataDir, "member", "wal"))
 		names, err := safedir.Names(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		slices.Sort(names)
+		sum := sha256.New()
 		for _, name := range names {
 			if filepath.Ext(name) != ".wal" {
 				continue
 			}
-			info, err := safedir.Stat(filepath.Join(dir, name))
-			if err != nil {
-				return err
-			}
-			if info.ModTime().After(since.Add(2 * time.Second)) { // it is in whole seconds
-				return fmt.Errorf("the same command built the members at %s, and the log of %s was written at %s: %s was started since, and what it took would be lost. Give another --data-dir to recover with all that is there now", when(since), s.Name, when(info.ModTime()), s.Name)
+			info, statErr := safedir.Stat(filepath.Join(dir, name))
+			if err = errors.Join(err, statErr); err == nil {
+				fmt.Fprintf(sum, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
 			}
 		}
+		if err != nil {
+			return nil, fmt.Errorf("the log of %s: %w", s.Name, err)
+		}
+		all[s.Name] = hex.EncodeToString(sum.Sum(nil))
 	}
-	return nil
+	return all, nil
 }
 
 // fingerprint is the same for two commands that ask for the same, wherever they are started.

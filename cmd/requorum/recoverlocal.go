@@ -24,6 +24,7 @@ type localRecovery struct {
 	asked string // the fingerprint of the options, before anything was filled in
 
 	survivors  []sources.Survivor
+	read       map[string]string // sums over the survivors' logs, see logSums
 	repos      []*repository.Repository
 	away       []sources.Unread // repositories that could not be opened
 	identities []age.Identity
@@ -58,6 +59,9 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 		return l.complete(ctx, earlier)
 	}
 	if err := left(l.survivors); err != nil {
+		return err
+	}
+	if l.read, err = logSums(l.survivors); err != nil {
 		return err
 	}
 	if err := l.survey(ctx); err != nil {

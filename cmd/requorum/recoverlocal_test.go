@@ -84,20 +84,32 @@ func TestPromise3SurvivorsAreOnlyRead(t *testing.T) {
 	}
 }
 
-// Promise 2: what a survivor took after the members were built is not dropped by taking
-// them for the end of the same command.
+// Promise 2: what a survivor took after it was read is not dropped by taking the members
+// that were built for the end of the same command, also where its clock is behind.
 func TestPromise2LaterWritesAreNoticed(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(folder(t, dir, "member", "wal"), "0000000000000000-0000000000000000.wal")
+	log := folder(t, dir, "member", "wal")
+	path := filepath.Join(log, "0000000000000000-0000000000000000.wal")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	l := &localRecovery{survivors: []sources.Survivor{{Name: "gone", DataDir: filepath.Join(dir, "gone")}, {Name: "m1", DataDir: dir}}}
-	for _, c := range []struct {
-		built time.Time
-		later bool
-	}{{time.Now(), false}, {time.Now().Add(-time.Minute), true}} {
-		err := l.notWritten(c.built)
-		if (err != nil) != c.later || c.later && !strings.Contains(err.Error(), "m1 was started") {
-			t.Errorf("built at %s: %v", c.built, err)
+	l := &localRecovery{survivors: []sources.Survivor{{Name: "m1", DataDir: dir}, {Name: "m2", DataDir: folder(t, t.TempDir(), "gone")}}}
+	folder(t, l.survivors[1].DataDir, "member", "wal")
+	read, err := logSums(l.survivors)
+	require.NoError(t, err)
+	require.Len(t, read, 2)
+	require.NoError(t, os.RemoveAll(l.survivors[1].DataDir))
+	require.NoError(t, l.notWritten(read))
+	past := time.Now().Add(-time.Hour)
+	for what, change := range map[string]func() error{
+		"in the past":    func() error { return os.Chtimes(path, past, past) },
+		"a file more":    func() error { return os.WriteFile(filepath.Join(log, "1.wal"), nil, 0o600) },
+		"another length": func() error { return os.Truncate(path, 8) },
+	} {
+		before, err := logSums(l.survivors)
+		require.NoError(t, err)
+		require.NoError(t, l.notWritten(before))
+		require.NoError(t, change())
+		if err := l.notWritten(before); err == nil || !strings.Contains(err.Error(), "m1 was started") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
