@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/replaying"
 	"github.com/requorum/requorum/walreplay"
@@ -72,6 +75,31 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 	return image, nil
 }
 
+// compare rebuilds what was rebuilt once more, from another member's database, where
+// there is one: a database of etcd has no checksums, so that damage inside a value
+// shows only beside another one. Where they differ nothing is built, unless what was
+// chosen is what most of them came to, or was asked for by name.
+func (l *localRecovery) compare(ctx context.Context, req sources.RebuildRequest, image *walreplay.Rebuilt) (err error) {
+	if l.compared, err = sources.Compare(ctx, req, image, l.plan.NameOf); err != nil {
+		return fmt.Errorf("rebuild the state a second time: %w\nNothing was changed", err)
+	}
+	if !l.compared.Differ() || l.compared.Trusted() || l.plan.Named {
+		return nil
+	}
+	return differing(l.compared)
+}
+
+// differing is the error of databases that give different states.
+func differing(c *sources.Comparison) error {
+	agree, odd := sources.Judge(c.Outcomes)
+	what, next := strings.Join(sources.Owners(odd), " or "), "Give "+sources.Flags(agree)
+	if len(agree) == 0 {
+		what = strings.Join(sources.Owners(c.Outcomes), " or ")
+		next = "Name a further data directory or a repository (--repo), so that a third one tells; or choose: " + sources.Flags(c.Outcomes)
+	}
+	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
+}
+
 // build builds the members.
 func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*restore.Result, error) {
 	plan, err := restore.NewPlan(ctx, l.request(image))
@@ -124,6 +152,82 @@ func (l *localRecovery) decided(source restore.Source) *restore.Recovery {
 		Asked: l.asked, From: l.plan.Chosen, OldCluster: l.plan.ClusterID, Branch: l.branch(source), Read: l.read,
 		Proven: l.plan.Proven, Why: l.plan.Why, Lost: l.plan.Loss.Text,
 	}
+}
+
+// writeSnapshot writes the one file, and the plan for the hosts that restore it.
+func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebuilt) error {
+	plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
+	if err != nil {
+		return err
+	}
+	host := l.o.host(l.g)
+	meter := host.meter(l.g)
+	result, err := restore.WriteSnapshotFile(ctx, plan, image, host.ExecOptions)
+	meter.finish()
+	if err != nil {
+		return err
+	}
+	report := l.report()
+	report.Snapshot = result
+	var incomplete error
+	if l.o.plan != "" {
+		members, err := l.planForHosts(ctx, result.Path, plan.Source)
+		if err != nil {
+			return err
+		}
+		report.HostPlan, report.PlanFile = members, l.o.plan
+		report.Repositories = l.succeed(ctx, members)
+		for _, d := range report.Repositories {
+			if d.Failed != "" {
+				incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", d.Repository, d.Failed)}
+			}
+		}
+	}
+	return orUnproven(l.plan, l.g.printRecovered(report), incomplete)
+}
+
+// planForHosts plans the members that each host builds from the file, in which the
+// revision is raised already. source is what the file was made from.
+func (l *localRecovery) planForHosts(ctx context.Context, path string, source restore.Source) (*restore.Plan, error) {
+	file, err := snapshot.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	req := l.request(file)
+	req.Bump, req.HighestKnownRevision = restore.BumpRequest{Mode: restore.BumpNone}, 0
+	plan, err := restore.NewPlan(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	plan.Recovery = l.decided(source)
+	return plan, l.o.writePlan(plan)
+}
+
+// succeed opens the new cluster's timeline in each repository, and ends the old
+// one's.
+func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan) []recovery.TimelinesDone {
+	if len(l.repos) == 0 {
+		return nil
+	}
+	r := plan.Recovery
+	req := recovery.TimelinesRequest{
+		Repositories: l.repos, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(r.OldCluster),
+		Branch: r.Branch, Reason: fmt.Sprintf("recovered from %s by plan %s", r.From, plan.ID),
+	}
+	for _, m := range plan.Members {
+		req.Members = append(req.Members, m.Name)
+	}
+	return recovery.SupersedeTimelines(ctx, req)
+}
+
+// branch is where the new history leaves the old one.
+func (l *localRecovery) branch(source restore.Source) repository.Branch {
+	b := recovery.BranchOf(l.plan, l.findings)
+	b.RaftIndex, b.Revision = source.Facts.RaftIndex, source.Facts.Revision
+	if r := source.Recipe; r != nil && r.Chain != nil {
+		b.Chain = r.Chain.String()
+	}
+	return b
 }
 
 // built finds what an earlier run of the same command has decided and built; nil where it

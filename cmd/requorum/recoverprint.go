@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,9 +10,7 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // printRecovery prints what was found and what would be done: all that the one who
@@ -380,38 +377,6 @@ func joined[T fmt.Stringer](all []T) string {
 		texts = append(texts, one.String())
 	}
 	return strings.Join(texts, ", ")
-}
-
-// compare rebuilds what was rebuilt once more, from another member's database, where
-// there is one: a database of etcd has no checksums, so that damage inside a value
-// shows only beside another one. Where they differ nothing is built, unless what was
-// chosen is what most of them came to, or was asked for by name.
-func (l *localRecovery) compare(ctx context.Context, req sources.RebuildRequest, image *walreplay.Rebuilt) (err error) {
-	if l.compared, err = sources.Compare(ctx, req, image, l.plan.NameOf); err != nil {
-		return fmt.Errorf("rebuild the state a second time: %w\nNothing was changed", err)
-	}
-	if !l.compared.Differ() || l.compared.Trusted() || l.plan.Named {
-		return nil
-	}
-	return differing(l.compared)
-}
-
-// differing is the error of databases that give different states.
-func differing(c *sources.Comparison) error {
-	agree, odd := sources.Judge(c.Outcomes)
-	name := func(all []sources.Outcome) string {
-		var names []string
-		for _, o := range all {
-			names = append(names, "--source "+o.Source)
-		}
-		return strings.Join(names, ", or ")
-	}
-	what, next := strings.Join(sources.Owners(odd), " or "), "Give "+name(agree)
-	if len(agree) == 0 {
-		what = strings.Join(sources.Owners(c.Outcomes), " or ")
-		next = "Name a further data directory or a repository (--repo), so that a third one tells; or choose: " + name(c.Outcomes)
-	}
-	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
 }
 
 // comparison says beforehand what the result will be compared with; empty where

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,14 +17,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay"
 )
 
 // writeFlags say what --write-config writes.
@@ -294,51 +295,124 @@ func quoted(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// writeSnapshot writes the one file, and the plan for the hosts that restore it.
-func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebuilt) error {
-	plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
-	if err != nil {
-		return err
-	}
-	host := l.o.host(l.g)
-	meter := host.meter(l.g)
-	result, err := restore.WriteSnapshotFile(ctx, plan, image, host.ExecOptions)
-	meter.finish()
-	if err != nil {
-		return err
-	}
-	report := l.report()
-	report.Snapshot = result
-	var incomplete error
-	if l.o.plan != "" {
-		members, err := l.planForHosts(ctx, result.Path, plan.Source)
-		if err != nil {
-			return err
-		}
-		report.HostPlan, report.PlanFile = members, l.o.plan
-		report.Repositories = l.succeed(ctx, members)
-		for _, d := range report.Repositories {
-			if d.Failed != "" {
-				incomplete = partlyError{fmt.Sprintf("%s does not know of the new cluster: %s", d.Repository, d.Failed)}
-			}
-		}
-	}
-	return orUnproven(l.plan, l.g.printRecovered(report), incomplete)
+// storedCluster is one that lives in a repository, with the members of its newest
+// full snapshot.
+type storedCluster struct {
+	id      snapshot.ID
+	members []snapshot.Member
+	at      time.Time // when the snapshot was taken, by its own clock
+	in      string    // the repository
 }
 
-// planForHosts plans the members that each host builds from the file, in which the
-// revision is raised already. source is what the file was made from.
-func (l *localRecovery) planForHosts(ctx context.Context, path string, source restore.Source) (*restore.Plan, error) {
-	file, err := snapshot.OpenFile(path)
+// storedClusters are those that the repositories know; one that has ended in favour
+// of another is not among them. A repository that cannot be read stops nothing where
+// the hosts are given.
+func (g *globals) storedClusters(ctx context.Context, o *recoverOptions) (all []storedCluster, err error) {
+	if len(o.repo.urls) == 0 {
+		return nil, nil
+	}
+	opened, err := o.repo.openSinks(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	req := l.request(file)
-	req.Bump, req.HighestKnownRevision = restore.BumpRequest{Mode: restore.BumpNone}, 0
-	plan, err := restore.NewPlan(ctx, req)
+	defer func() { err = errors.Join(err, closeSinks(opened)) }()
+	var failed []error
+	for _, s := range opened {
+		some, err := clustersIn(ctx, s)
+		if err != nil {
+			failed = append(failed, err)
+			g.note("%v", err)
+			continue
+		}
+		all = append(all, some...)
+	}
+	if len(all) == 0 && len(o.write.hosts) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	return all, nil
+}
+
+func clustersIn(ctx context.Context, s sinks.Sink) ([]storedCluster, error) {
+	repo, err := repository.Open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	plan.Recovery = l.decided(source)
-	return plan, l.o.writePlan(plan)
+	catalog, err := snapshot.ReadCatalog(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest := map[uint64]storedCluster{}
+	for _, t := range ids {
+		_, ended, err := repo.Superseded(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			continue
+		}
+		c, there := newest[t.ClusterID]
+		if !there {
+			c = storedCluster{id: snapshot.ID(t.ClusterID), in: repo.String()}
+		}
+		if m := catalog.Newest(t); m != nil && m.Finished.After(c.at) {
+			c.members, c.at = m.Facts.Members, m.Finished
+		}
+		newest[t.ClusterID] = c
+	}
+	var all []storedCluster
+	for _, c := range newest {
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// pick chooses the one that is meant: by its ID where that is given, otherwise the
+// only one. nil without an error is none.
+func pick(all []storedCluster, cluster string) (*storedCluster, error) {
+	byID := map[snapshot.ID]*storedCluster{}
+	for i, c := range all {
+		if known := byID[c.id]; known == nil || c.at.After(known.at) {
+			byID[c.id] = &all[i]
+		}
+	}
+	var id snapshot.ID
+	if id.UnmarshalText([]byte(cluster)) == nil && byID[id] != nil {
+		return byID[id], nil
+	}
+	if len(byID) > 1 {
+		var names []string
+		for _, c := range byID {
+			names = append(names, fmt.Sprintf("%s (%s, newest full snapshot of %s)", c.id, memberNames(c.members), when(c.at)))
+		}
+		slices.Sort(names)
+		return nil, usageError{fmt.Errorf("the repositories hold %d clusters: say which one with --cluster ID:\n  %s", len(byID), strings.Join(names, "\n  "))}
+	}
+	for _, c := range byID {
+		return c, nil
+	}
+	return nil, nil
+}
+
+func memberNames(members []snapshot.Member) string {
+	var names []string
+	for _, m := range members {
+		names = append(names, cmp.Or(m.Name, m.ID.String()))
+	}
+	return orNone(strings.Join(names, ", "))
+}
+
+// hosts are those of the members, by their URLs.
+func (c *storedCluster) hosts(g *globals) (all []recovery.HostConfig) {
+	for _, m := range c.members {
+		if m.Name == "" || len(m.PeerURLs) == 0 {
+			g.note("member %s in the newest backup has no name or no peer URL: its host is known only with --host", m.ID)
+			continue
+		}
+		all = append(all, recovery.HostConfig{Member: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
+	}
+	return all
 }

@@ -307,17 +307,6 @@ func (d *decision) learners() []string {
 // candidate is what was chosen.
 func (d *decision) candidate() *sources.Candidate { return d.Plan.Candidate(d.Plan.Chosen) }
 
-// initialCluster is etcd's flag for members.
-func initialCluster(members []sources.NewMember) string {
-	var parts []string
-	for _, m := range members {
-		for _, u := range m.PeerURLs {
-			parts = append(parts, m.Name+"="+u)
-		}
-	}
-	return strings.Join(parts, ",")
-}
-
 // merge compares what is asked now with what was decided. Options that are not given now
 // stay as decided; those that may still be added are taken over.
 func (d *coordinator) merge() error {

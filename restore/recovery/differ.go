@@ -24,13 +24,6 @@ func (e *DifferError) Error() string {
 // next says which database is damaged, as far as that can be told, and what to do.
 func (e *DifferError) next() string {
 	undo := "put the old data back with --undo"
-	name := func(all []sources.Outcome) string {
-		var names []string
-		for _, o := range all {
-			names = append(names, "--source "+o.Source)
-		}
-		return strings.Join(names, ", or ")
-	}
 	agree, odd := sources.Judge(e.Outcomes)
 	owners := sources.Owners(e.Outcomes)
 	slices.Sort(owners)
@@ -38,11 +31,11 @@ func (e *DifferError) next() string {
 	case len(slices.Compact(owners)) < len(e.Outcomes):
 		return "Two of them began from the same database: look for faults in the memory or the disks of these hosts, " + undo + ", and then recover anew"
 	case len(agree) == 0:
-		return fmt.Sprintf("Nothing tells which database is damaged: %s, and then recover with one more survivor or repository, or from the one that you trust: %s", undo, name(e.Outcomes))
+		return fmt.Sprintf("Nothing tells which database is damaged: %s, and then recover with one more survivor or repository, or from the one that you trust: %s", undo, sources.Flags(e.Outcomes))
 	case len(odd) == 0:
 		return sentence(undo)
 	}
-	return fmt.Sprintf("%s. %s, and then recover with %s", sentence(sources.Differing(e.Outcomes)), sentence(undo), name(agree))
+	return fmt.Sprintf("%s. %s, and then recover with %s", sentence(sources.Differing(e.Outcomes)), sentence(undo), sources.Flags(agree))
 }
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
@@ -150,7 +143,7 @@ func (d *decision) worse(p *Preview) (reasons []string) {
 	if !slices.EqualFunc(d.Members, p.Members, func(a, b sources.NewMember) bool {
 		return a.Name == b.Name && a.Learner == b.Learner && slices.Equal(a.PeerURLs, b.PeerURLs)
 	}) {
-		add("the members would be %s", initialCluster(p.Members))
+		add("the members would be %s", sources.InitialCluster(p.Members))
 	}
 	if raises(p.Bump) && !raises(d.Bump) && now.Proven {
 		add("the revision would be raised")

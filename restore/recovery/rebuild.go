@@ -32,7 +32,7 @@ func owners(s *sources.Source) (all []string) {
 
 // identify computes what the members decide: the initial cluster, and the cluster's ID.
 func (d *decision) identify() (err error) {
-	d.InitialCluster = initialCluster(d.Members)
+	d.InitialCluster = sources.InitialCluster(d.Members)
 	d.NewClusterID, err = restore.ClusterID(d.InitialCluster, d.ClusterToken)
 	return err
 }

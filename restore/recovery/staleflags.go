@@ -35,7 +35,7 @@ func (d *coordinator) staleFlags(old []snapshot.Member, members []sources.NewMem
 		}
 		all = append(all, StaleFlags{m.Name, flagsPlace(h.MemberConfig), []string{
 			"--name=" + m.Name, "--initial-advertise-peer-urls=" + strings.Join(m.PeerURLs, ","),
-			"--initial-cluster=" + initialCluster(members), "--initial-cluster-state=existing",
+			"--initial-cluster=" + sources.InitialCluster(members), "--initial-cluster-state=existing",
 		}})
 	}
 	return all

@@ -88,6 +88,15 @@ func Owners(outcomes []Outcome) (names []string) {
 	return names
 }
 
+// Flags are what names outcomes to a recovery, each of them.
+func Flags(outcomes []Outcome) string {
+	var all []string
+	for _, o := range outcomes {
+		all = append(all, "--source "+o.Source)
+	}
+	return strings.Join(all, ", or ")
+}
+
 // leftError says that a scratch folder could not be removed.
 type leftError struct{ error }
 

@@ -47,6 +47,17 @@ type NewMember struct {
 	Old string `json:"old"`
 }
 
+// InitialCluster is etcd's flag for members.
+func InitialCluster(members []NewMember) string {
+	var parts []string
+	for _, m := range members {
+		for _, u := range m.PeerURLs {
+			parts = append(parts, m.Name+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
 // NewMembers says who the members of the new cluster are, by name: those of the
 // newest membership that was found, as the request changes it. Voters stay voters
 // and learners stay learners; there is at least one voter. An error is a
