@@ -54,6 +54,12 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 		}
 		where[s.Name] = sources.Directories{DataDir: s.DataDir, WALDir: s.WALDir}
 	}
+	switch name, err := l.changed(l.read); {
+	case err != nil:
+		return nil, err
+	case name != "":
+		return nil, fmt.Errorf("%s was started and stopped again meanwhile, and its log is not the one that was read. Nothing was changed: run the same command again", name)
+	}
 	meter := l.g.newMeter()
 	defer meter.finish()
 	opts, err := l.o.replayOptions(l.g, nil, meter)
@@ -253,8 +259,14 @@ func (l *localRecovery) built(ctx context.Context) (*restore.Result, error) {
 		}
 		r := result.Plan.Recovery
 		l.plan = &sources.Plan{Format: sources.PlanFormat, ClusterID: r.OldCluster, Chosen: r.From, Proven: r.Proven, Why: r.Why, Loss: sources.Loss{Text: r.Lost}}
-		if err := l.notWritten(r.Read); err != nil || l.o.dryRun {
-			return result, err
+		// What a survivor took since is not in them.
+		switch name, err := l.changed(r.Read); {
+		case err != nil:
+			return nil, err
+		case name != "":
+			return nil, fmt.Errorf("the same command built the members, and the log of %[1]s is not the one that it read then: %[1]s was started since, and what it took would be lost. Give another --data-dir to recover with all that is there now", name)
+		case l.o.dryRun:
+			return result, nil
 		}
 		if !free {
 			if result, err = restore.Execute(ctx, result.Plan, nil, l.o.host(l.g).ExecOptions); err != nil {
@@ -275,19 +287,16 @@ func (l *localRecovery) builds(plan *restore.Plan) bool {
 	})
 }
 
-// notWritten makes sure that no survivor took writes since it was read: they are not in
-// the members that were built. Survivors that are gone by now took none.
-func (l *localRecovery) notWritten(read map[string]string) error {
+// changed is a survivor that may have taken writes since it was read; empty for none.
+// Survivors that are gone by now took none.
+func (l *localRecovery) changed(read map[string]string) (name string, err error) {
 	now, err := logSums(l.survivors)
-	if err != nil {
-		return err
-	}
-	for name, sum := range now {
-		if sum != read[name] {
-			return fmt.Errorf("the same command built the members, and the log of %[1]s is not the one that it read then: %[1]s was started since, and what it took would be lost. Give another --data-dir to recover with all that is there now", name)
+	for _, s := range l.survivors {
+		if sum := now[s.Name]; sum != "" && sum != read[s.Name] {
+			return s.Name, err
 		}
 	}
-	return nil
+	return "", err
 }
 
 // logSums are over the names, sizes and times of the files of each log that is there: a
