@@ -78,16 +78,6 @@ func (h *Remote) Close() {
 	}
 }
 
-// PID is the process of the command that runs now; 0 where there is none.
-func (h *Remote) PID() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.line == nil {
-		return 0
-	}
-	return h.line.cmd.Process.Pid
-}
-
 // LineError says that a host could not be talked with, or not any more.
 type LineError struct {
 	Member string

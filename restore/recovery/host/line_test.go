@@ -282,3 +282,13 @@ func TestLinkedFolder(t *testing.T) {
 		t.Errorf("another folder was listed: %v", files)
 	}
 }
+
+// PID is the process of the command that runs now; 0 where there is none.
+func (h *Remote) PID() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.line == nil {
+		return 0
+	}
+	return h.line.cmd.Process.Pid
+}
