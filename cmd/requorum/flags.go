@@ -421,6 +421,9 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 		return cfg, usageError{err}
 	}
 	override(c.flags, c.name, &cfg.Endpoints, c.endpoints)
+	for i, e := range cfg.Endpoints { // "a, b"
+		cfg.Endpoints[i] = strings.TrimSpace(e)
+	}
 	override(c.flags, "cacert", &cfg.CACert, c.cfg.CACert)
 	override(c.flags, "cert", &cfg.Cert, c.cfg.Cert)
 	override(c.flags, "key", &cfg.Key, c.cfg.Key)

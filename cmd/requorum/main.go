@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -34,9 +35,18 @@ func main() {
 func run(ctx context.Context, args []string, env environment) int {
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	out := &keptError{to: env.stdout}
+	env.stdout = out
 	root := newRootCommand(env)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if out.err != nil { // a result that nobody gets is a failure, whatever it says
+		text := ""
+		if err != nil && !errors.Is(err, errReported) && !errors.Is(err, out.err) {
+			text = "\n" + err.Error()
+		}
+		err = fmt.Errorf("the result could not be written to standard output: %w%s", out.err, text)
+	}
 	code := exitCode(ctx, err)
 	if err != nil && !errors.Is(err, errReported) {
 		text := err.Error()
@@ -49,6 +59,20 @@ func run(ctx context.Context, args []string, env environment) int {
 		}
 	}
 	return code
+}
+
+// keptError keeps the first error of writing, which fmt's callers let go.
+type keptError struct {
+	to  io.Writer
+	err error
+}
+
+func (o *keptError) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // errInterrupted is the cause of a context that a signal ended.

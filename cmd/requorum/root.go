@@ -61,8 +61,9 @@ func (g *globals) unfit(why string, options ...string) error {
 func newRootCommand(env environment) *cobra.Command {
 	g := &globals{environment: env}
 	root := &cobra.Command{
-		Use:   "requorum",
-		Short: "Backup, point-in-time recovery and disaster recovery for etcd",
+		Use:     "requorum",
+		Version: version,
+		Short:   "Backup, point-in-time recovery and disaster recovery for etcd",
 		Long: `requorum takes consistent snapshots of etcd and archives its raft log, keeps both
 compressed on disk or in S3, and rebuilds a whole new cluster as it was at any
 point.

@@ -34,37 +34,16 @@ func (e partlyError) Error() string { return e.text }
 // Is makes it a snapshot.ErrIncomplete, without the words that are about backups.
 func (e partlyError) Is(target error) bool { return target == snapshot.ErrIncomplete }
 
-// verified prints a report and makes it an exit status. One that could not be
-// printed is a failure, whatever it says.
+// verified prints a report and makes it an exit status.
 func (g *globals) verified(r *report.Report, v *verdictReport, require report.Level) error {
-	out := &keptError{to: g.stdout}
-	printing := *g
-	printing.stdout = out
 	if g.output == "json" {
-		if err := printing.printJSON(verifyReport{r.Status(), r, v}); err != nil {
-			out.err = err
+		if err := g.printJSON(verifyReport{r.Status(), r, v}); err != nil {
+			return err
 		}
 	} else {
-		printing.printVerified(r, v)
-	}
-	if out.err != nil {
-		return fmt.Errorf("the report (%s) could not be written: %w", r.Status(), out.err)
+		g.printVerified(r, v)
 	}
 	return exitOf(r, v, require)
-}
-
-// keptError keeps the first error of writing, which fmt's callers let go.
-type keptError struct {
-	to  io.Writer
-	err error
-}
-
-func (o *keptError) Write(p []byte) (int, error) {
-	n, err := o.to.Write(p)
-	if o.err == nil {
-		o.err = err
-	}
-	return n, err
 }
 
 // exitOf is the error that makes the exit status of a report.
