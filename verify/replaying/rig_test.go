@@ -224,7 +224,7 @@ func changeFile(t testing.TB, path string, change func(*bbolt.Tx) error) {
 
 // archive stores entries as segments of at most n entries. A log that was there
 // is replaced.
-func (r *rig) archive(entries []raftlog.Entry, n int) {
+func (r *rig) archive(entries []raftlog.Entry, n int, recipients ...age.Recipient) {
 	r.t.Helper()
 	for _, folder := range []string{"l0", "l1"} {
 		if err := os.RemoveAll(filepath.Join(r.dir, r.id.String(), folder)); err != nil {
@@ -235,7 +235,7 @@ func (r *rig) archive(entries []raftlog.Entry, n int) {
 	for chainStart := true; len(entries) > 0; chainStart = false {
 		part := entries[:min(n, len(entries))]
 		entries = entries[len(part):]
-		h, data, err := segment.Encode(r.t.Context(), r.id, sum, chainStart, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
+		h, data, err := segment.Encode(r.t.Context(), r.id, sum, chainStart, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: codec.Options{Recipients: recipients}})
 		if err != nil {
 			r.t.Fatal(err)
 		}
