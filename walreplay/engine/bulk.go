@@ -591,7 +591,7 @@ func (b *Bulk) changed(n uint32) bool {
 
 // write adds a row of a key.
 func (b *Bulk) write(n uint32, kv *keyValue, deleted bool) error {
-	at, size, err := b.rows.add(b.changes, deleted, kv)
+	at, size, err := b.rows.add(n, b.changes, deleted, kv)
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ const (
 	// blocks are smaller: most logs are short.
 	spoolBlock = 4 << 20
 	firstBlock = 64 << 10 // of whole pages, as all
-	// spoolHeader stands before each row: the size of its value.
-	spoolHeader = 4
+	// spoolHeader stands before each row: the size of its value, and the number of its key.
+	spoolHeader = 8
 	// deletedMark is set in the header of a deletion.
 	deletedMark = 1 << 31
 )
@@ -131,24 +131,25 @@ func (r *rows) get(at rowAt, size uint32) (name, value []byte) {
 	return data[:n:n], data[n : n+int(size) : n+int(size)]
 }
 
-// add writes a row behind all others.
-func (r *rows) add(sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32, err error) {
-	n := kv.size(deleted)
-	if n >= deletedMark {
-		return noRow, 0, fmt.Errorf("a row of %d bytes is too large", n)
+// add writes a row behind all others, of the key with number n in the index.
+func (r *rows) add(n uint32, sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32, err error) {
+	length := kv.size(deleted)
+	if length >= deletedMark {
+		return noRow, 0, fmt.Errorf("a row of %d bytes is too large", length)
 	}
-	if need := spoolHeader + tombstoneSize + n; cap(r.buffer)-len(r.buffer) < need {
+	if need := spoolHeader + tombstoneSize + length; cap(r.buffer)-len(r.buffer) < need {
 		if err := r.flush(need); err != nil {
 			return noRow, 0, err
 		}
 	}
-	at, head := inSpool, uint32(n)
+	at, head := inSpool, uint32(length)
 	if deleted {
 		at, head = at|isDeleted, head|deletedMark
 	}
 	last := len(r.blocks) - 1
 	at |= rowAt(last)<<blockBits | rowAt(len(r.buffer)+spoolHeader)
 	b := binary.LittleEndian.AppendUint32(r.buffer, head)
+	b = binary.LittleEndian.AppendUint32(b, n)
 	b = binary.BigEndian.AppendUint64(b, uint64(kv.modified))
 	b = binary.BigEndian.AppendUint64(append(b, '_'), uint64(sub))
 	if deleted {
@@ -156,7 +157,7 @@ func (r *rows) add(sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32
 	}
 	r.buffer = kv.append(b, deleted)
 	r.blocks[last] = r.buffer
-	return at, uint32(n), nil
+	return at, uint32(length), nil
 }
 
 // flush writes the last block, and begins one that has room for so many bytes.
@@ -197,6 +198,7 @@ func (r *rows) cut(m mark) {
 type bulkRow struct {
 	at   rowAt
 	size uint32
+	n    uint32 // of its key in the index; known in the spool only
 	boltfile.Row
 	name, value []byte
 }
@@ -209,8 +211,9 @@ func (r *rows) each(visit func(bulkRow) error) error {
 	for i, b := range r.blocks {
 		for at := 0; at < len(b); {
 			head := binary.LittleEndian.Uint32(b[at:])
+			n := binary.LittleEndian.Uint32(b[at+4:])
 			at += spoolHeader
-			row := bulkRow{at: inSpool | rowAt(i)<<blockBits | rowAt(at), size: head &^ deletedMark}
+			row := bulkRow{at: inSpool | rowAt(i)<<blockBits | rowAt(at), size: head &^ deletedMark, n: n}
 			if head&deletedMark != 0 {
 				row.at |= isDeleted
 			}

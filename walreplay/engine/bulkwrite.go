@@ -118,6 +118,9 @@ func (b *Bulk) writeRows(w *pageWriter) error {
 
 // rowsKey is the number of a row's key.
 func (b *Bulk) rowsKey(r bulkRow) (n uint32, err error) {
+	if r.at&inSpool != 0 {
+		return r.n, nil
+	}
 	key, err := boltfile.KeyOf(r.value)
 	if err == nil {
 		if n, known := b.index.find(key); known {

@@ -216,19 +216,13 @@ func unknownField(what string, field protowire.Number) error {
 
 // parseEntry reads a raftpb.Entry. Data points into b.
 func parseEntry(b []byte) (raftlog.Entry, error) {
-	// Nearly all entries are written in the canonical form, which is read faster.
-	e, err := raftlog.Parse(b)
-	if err == nil && e.Index != 0 && e.Type >= 0 && e.Type <= raftpb.EntryConfChangeV2 {
-		return e, nil
-	}
-	return parseAnyEntry(b)
-}
-
-func parseAnyEntry(b []byte) (raftlog.Entry, error) {
 	var e raftlog.Entry
 	var kind uint64
-	err := fields(b, func(f boltfile.Field) error {
+	for len(b) > 0 {
+		f, n := boltfile.ConsumeField(b)
 		switch {
+		case n < 0:
+			return e, fmt.Errorf("a raft entry: %w", protowire.ParseError(n))
 		case f.Number == 1 && f.Kind == protowire.VarintType:
 			kind = f.Varint
 		case f.Number == 2 && f.Kind == protowire.VarintType:
@@ -238,12 +232,9 @@ func parseAnyEntry(b []byte) (raftlog.Entry, error) {
 		case f.Number == 4 && f.Kind == protowire.BytesType:
 			e.Data = f.Bytes
 		default:
-			return unknownField("a raft entry", f.Number)
+			return e, fmt.Errorf("a raft entry: %w", unknownField("a raft entry", f.Number))
 		}
-		return nil
-	})
-	if err != nil {
-		return e, fmt.Errorf("a raft entry: %w", err)
+		b = b[n:]
 	}
 	if e.Index == 0 {
 		return e, errors.New("a raft entry without an index")

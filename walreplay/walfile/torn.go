@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 const (
@@ -192,15 +194,11 @@ func parseBody(b []byte) (f frame, length int) {
 	rest := b
 	var number [2]uint64
 	for i := range number {
-		field, kind, n := protowire.ConsumeTag(rest)
-		if n < 0 || field != protowire.Number(i+1) || kind != protowire.VarintType {
+		field, n := boltfile.ConsumeField(rest)
+		if n < 0 || field.Number != protowire.Number(i+1) || field.Kind != protowire.VarintType {
 			return f, 0
 		}
-		rest = rest[n:]
-		if number[i], n = protowire.ConsumeVarint(rest); n < 0 {
-			return f, 0
-		}
-		rest = rest[n:]
+		number[i], rest = field.Varint, rest[n:]
 	}
 	f.kind, f.crc = int64(number[0]), uint32(number[1])
 	if f.kind < wal.MetadataType || f.kind > wal.SnapshotType || number[1] > math.MaxUint32 {
@@ -209,16 +207,12 @@ func parseBody(b []byte) (f frame, length int) {
 	if f.kind == wal.CrcType {
 		return f, len(b) - len(rest)
 	}
-	field, kind, n := protowire.ConsumeTag(rest)
-	if n < 0 || field != 3 || kind != protowire.BytesType {
+	data, n := boltfile.ConsumeField(rest)
+	if n < 0 || data.Number != 3 || data.Kind != protowire.BytesType {
 		return f, 0
 	}
-	data, m := protowire.ConsumeBytes(rest[n:])
-	if m < 0 {
-		return f, 0
-	}
-	f.data = data
-	return f, len(b) - len(rest) + n + m
+	f.data = data.Bytes
+	return f, len(b) - len(rest) + n
 }
 
 // batches tells from the order of records what must have been synced. etcd
