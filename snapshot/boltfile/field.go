@@ -15,9 +15,31 @@ type Field struct {
 // 0 it is none, and protowire.ParseError says why. Fields of other kinds than
 // VarintType and BytesType are passed over, with their length only.
 func ConsumeField(message []byte) (f Field, length int) {
-	if f, n := shortField(message); n > 0 {
-		return f, n
+	// Nearly all have a tag of one byte, and a number, or a length, of up to three.
+	if len(message) > 3 && message[0] >= 1<<3 && message[0] < 1<<7 {
+		v, n := uint64(message[1]), 2
+		if v >= 1<<7 {
+			v, n = v&0x7f|uint64(message[2])<<7, 3
+			if v >= 1<<14 {
+				v, n = v&0x3fff|uint64(message[3])<<14, 4
+			}
+		}
+		if v < 1<<21 {
+			f.Number, f.Kind = protowire.Number(message[0]>>3), protowire.Type(message[0]&7)
+			if f.Kind == protowire.VarintType {
+				f.Varint = v
+				return f, n
+			}
+			if end := n + int(v); f.Kind == protowire.BytesType && end <= len(message) {
+				f.Bytes = message[n:end]
+				return f, end
+			}
+		}
 	}
+	return consumeAnyField(message)
+}
+
+func consumeAnyField(message []byte) (f Field, length int) {
 	var n, m int
 	if f.Number, f.Kind, n = protowire.ConsumeTag(message); n < 0 {
 		return f, n
@@ -34,38 +56,4 @@ func ConsumeField(message []byte) (f Field, length int) {
 		return f, m
 	}
 	return f, n + m
-}
-
-// shortField reads, as ConsumeField does, the fields that nearly all are: with a tag of one byte, and a
-// number, or a length, of up to five. Of any other its length is 0.
-func shortField(message []byte) (f Field, length int) {
-	if len(message) < 2 || message[0] < 1<<3 || message[0] >= 1<<7 {
-		return f, 0
-	}
-	var v uint64
-	n := 1
-	for ; ; n++ {
-		if n == len(message) || n == 6 {
-			return f, 0
-		}
-		v |= uint64(message[n]&0x7f) << (7 * (n - 1))
-		if message[n] < 1<<7 {
-			break
-		}
-	}
-	n++
-	f.Number, f.Kind = protowire.Number(message[0]>>3), protowire.Type(message[0]&7)
-	switch f.Kind {
-	case protowire.VarintType:
-		f.Varint = v
-	case protowire.BytesType:
-		if v > uint64(len(message)-n) {
-			return f, 0
-		}
-		end := n + int(v)
-		f.Bytes, n = message[n:end:end], end
-	default:
-		return f, 0
-	}
-	return f, n
 }
