@@ -20,12 +20,12 @@ type logLoad struct {
 	request  func(ctx context.Context, c *clientv3.Client, rng *rand.Rand) error
 }
 
-// logLoads are made of so many requests that a replay takes a second or more.
+// logLoads are made of so many requests that a process's start is a small part of a replay.
 func logLoads() []logLoad {
 	return []logLoad{
-		{"puts of 256 B", 200_000, true, putOf(256)},
-		{"puts of 1.4 KB", 100_000, true, putOf(1400)},
-		{"mixed", 100_000, false, mixedRequest},
+		{"puts of 256 B", 300_000, true, putOf(256)},
+		{"puts of 1.4 KB", 150_000, true, putOf(1400)},
+		{"mixed", 200_000, false, mixedRequest},
 	}
 }
 
