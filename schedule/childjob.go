@@ -15,6 +15,7 @@ import (
 
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
@@ -44,13 +45,10 @@ type verifyRequest struct {
 
 // verifyAnswer is what came out.
 type verifyAnswer struct {
-	Of        string `json:"of"` // what was verified
-	Text      string `json:"text"`
+	job.Result
+	Of        string `json:"of"`                  // what was verified
 	Damaged   string `json:"damaged,omitempty"`   // the first finding
 	Unchecked string `json:"unchecked,omitempty"` // the first reason
-	Gone      bool   `json:"gone,omitempty"`      // it was pruned since it was chosen
-	Bytes     int64  `json:"bytes"`
-	Verdict   uint64 `json:"verdict"`
 }
 
 type syntheticRequest struct {
@@ -60,18 +58,10 @@ type syntheticRequest struct {
 	Slot     string                `json:"slot"`
 }
 
-type syntheticAnswer struct {
-	Backup  string `json:"backup,omitempty"`
-	Bytes   int64  `json:"bytes,omitempty"`
-	Text    string `json:"text,omitempty"`
-	Nothing string `json:"nothing,omitempty"` // why nothing was made, which is in order
-	Taken   bool   `json:"taken,omitempty"`   // the backup is there already
-}
-
-// child runs a job's process, and gives its answer.
-func (t *session) child(ctx context.Context, req childRequest, progress func(phase string, done, total int64)) (json.RawMessage, error) {
+// child runs a job's process, and reads its answer.
+func (t *session) child(ctx context.Context, req childRequest, answer any, progress func(phase string, done, total int64)) error {
 	req.Tool, req.Config, req.Name = t.Tool, t.cfg.Source(), t.cfg.File()
-	return job.RunProcess(ctx, job.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, progress, int64(t.cfg.Resources.JobMemory)) // it has the priorities of this process
+	return job.RunProcess(ctx, job.Command{Path: t.Command[0], Args: t.Command[1:], Logger: t.Logger}, req, answer, progress, int64(t.cfg.Resources.JobMemory)) // it has the priorities of this process
 }
 
 // ServeJob is a job's process: it does what stands on its input, and answers on
@@ -122,7 +112,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
 	if errors.Is(err, snapshot.ErrNoBackup) && wasPruned(ctx, repo, v.Backup) {
-		return &verifyAnswer{Of: v.Backup, Gone: true, Text: v.Backup + " was pruned meanwhile"}, nil
+		return &verifyAnswer{Of: v.Backup, Result: job.Result{Text: v.Backup + " was pruned meanwhile"}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -141,7 +131,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 // answerOf is what a report comes to; early are the checks that have nothing to
 // compare with yet.
 func answerOf(v *verifyRequest, r *report.Report, sequence uint64, early map[string]bool) *verifyAnswer {
-	answer := &verifyAnswer{Of: "backup " + v.Backup, Verdict: sequence}
+	answer := &verifyAnswer{Of: "backup " + v.Backup, Result: job.Result{Verdict: sequence}}
 	switch v.Backup {
 	case verify.Latest:
 		answer.Of = "the newest backup, with the log after it,"
@@ -211,7 +201,7 @@ func wasPruned(ctx context.Context, repo *repository.Repository, backup string) 
 	})
 }
 
-func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*syntheticAnswer, error) {
+func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Repository, req childRequest, progress func(string, int64, int64)) (*job.Result, error) {
 	s := req.Synthetic
 	identities, err := cfg.Identities()
 	if err != nil {
@@ -227,14 +217,35 @@ func serveSynthetic(ctx context.Context, cfg *config.Config, repo *repository.Re
 	})
 	switch {
 	case errors.Is(err, snapshot.ErrTaken):
-		return &syntheticAnswer{Taken: true}, nil
+		return taken(ctx, repo, s.ID, err)
 	case errors.Is(err, job.ErrNothingNew), errors.Is(err, job.ErrNoBase):
-		return &syntheticAnswer{Nothing: err.Error()}, nil
+		return &job.Result{Text: err.Error()}, nil // which is in order
 	case err != nil:
 		return nil, err
 	}
-	return &syntheticAnswer{
+	return &job.Result{
 		Backup: m.ID, Bytes: m.Object.StoredSize,
 		Text: fmt.Sprintf("backup %s of revision %d from backup %s and %d entries of the log", m.ID, m.Facts.Revision, m.Synthesis.Base, m.Synthesis.Entries),
 	}, nil
+}
+
+// taken is the result of a run whose backup is there already: an attempt before
+// this one made it, and died before it could say so. Where that attempt lives, it
+// has the slot, and the end of this one's run finds out.
+func taken(ctx context.Context, repo *repository.Repository, id string, cause error) (*job.Result, error) {
+	timelines, err := repo.TimelineIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, timeline := range timelines {
+		m, err := snapshot.ReadManifest(ctx, repo, timeline, id)
+		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) && !repo.Doubtful(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which an earlier attempt had made", m.ID, m.Facts.Revision)}, nil
+	}
+	return nil, cause
 }

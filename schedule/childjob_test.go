@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
@@ -19,8 +20,8 @@ func TestChildRefuses(t *testing.T) {
 	session := termOn(t, onDisk(dir, "127.0.0.1:0", ""), sink)
 	expect := func(what string, req childRequest, want string) {
 		t.Helper()
-		if answer, err := session.child(t.Context(), req, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %s, %v", what, answer, err)
+		if err := session.child(t.Context(), req, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 	expect("no repository", childRequest{Verify: &verifyRequest{}}, repository.ErrNoRepository.Error())
@@ -42,21 +43,19 @@ func TestChildSynthetic(t *testing.T) {
 	dir := t.TempDir()
 	l := newLibrary(t, dir)
 	session := termOn(t, onDisk(dir, "127.0.0.1:0", ""), l.repo.Sink())
-	ask := func(id string, attempt int) (a syntheticAnswer) {
+	ask := func(id string, attempt int) (r job.Result) {
 		t.Helper()
-		raw, err := session.child(t.Context(), childRequest{Synthetic: &syntheticRequest{Timeline: timelineA, ID: id, Attempt: attempt, Slot: "20260101T000000Z"}}, nil)
-		must(t, err)
-		must(t, json.Unmarshal(raw, &a))
-		return a
+		must(t, session.child(t.Context(), childRequest{Synthetic: &syntheticRequest{Timeline: timelineA, ID: id, Attempt: attempt, Slot: "20260101T000000Z"}}, &r, nil))
+		return r
 	}
 	id := repository.NewBackupID(time.Now())
 	l.puts(3)
 	l.archive(0)
-	if a := ask(id, 1); a.Nothing == "" || a.Backup != "" {
+	if a := ask(id, 1); a.Text == "" || a.Backup != "" {
 		t.Errorf("no base: %+v", a)
 	}
 	base := l.full()
-	if a := ask(id, 1); a.Nothing == "" {
+	if a := ask(id, 1); a.Text == "" || a.Backup != "" {
 		t.Errorf("nothing new: %+v", a)
 	}
 	l.puts(4)
@@ -67,7 +66,7 @@ func TestChildSynthetic(t *testing.T) {
 	}
 	l.puts(2)
 	l.archive(0)
-	if a := ask(id, 2); !a.Taken {
+	if a := ask(id, 2); a.Backup != id || !strings.Contains(a.Text, "an earlier attempt had made") {
 		t.Errorf("made already: %+v", a)
 	}
 }
@@ -85,7 +84,7 @@ func TestVerifyWhatWasPruned(t *testing.T) {
 	}
 	must(t, s.repo.RecordPruned(t.Context(), repository.Pruned{Timeline: timelineA, Backup: m.ID, Reason: "test", Created: time.Now()}))
 	must(t, sink.Delete(t.Context(), repository.ManifestName(timelineA, m.ID)))
-	if a, err := ask(m.ID); err != nil || !a.Gone || a.Damaged != "" || !strings.Contains(a.Text, "pruned") {
+	if a, err := ask(m.ID); err != nil || a.Damaged != "" || !strings.Contains(a.Text, "pruned") {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if a, err := ask("20200101T000000Z-abcdef"); !errors.Is(err, snapshot.ErrNoBackup) {

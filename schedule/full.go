@@ -63,7 +63,11 @@ func (t *session) full(ctx context.Context, task *job.Task) (job.Result, error) 
 		Progress: func(p snapshot.Progress) { task.Progress(p.Phase, p.Done, p.Total) },
 	})
 	if errors.Is(err, snapshot.ErrTaken) {
-		return t.taken(ctx, repo, task, err)
+		made, err := taken(ctx, repo, task.BackupID(), err)
+		if err != nil {
+			return job.Result{}, err
+		}
+		return *made, nil
 	}
 	if err != nil {
 		return job.Result{}, err
@@ -92,27 +96,6 @@ func (t *session) localMember() *snapshot.LocalMember {
 		return nil
 	}
 	return local
-}
-
-// taken is the result of a run whose backup is there already: an attempt before
-// this one made it, and died before it could say so. Where that attempt lives, it
-// has the slot, and Task.Finish finds out.
-func (t *session) taken(ctx context.Context, repo *repository.Repository, task *job.Task, cause error) (job.Result, error) {
-	timelines, err := repo.TimelineIDs(ctx)
-	if err != nil {
-		return job.Result{}, err
-	}
-	for _, id := range timelines {
-		m, err := snapshot.ReadManifest(ctx, repo, id, task.BackupID())
-		if errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrAltered) && !repo.Doubtful(err) {
-			continue
-		}
-		if err != nil {
-			return job.Result{}, err
-		}
-		return job.Result{Backup: m.ID, Bytes: m.Object.StoredSize, Text: fmt.Sprintf("backup %s of revision %d, which an earlier attempt had made", m.ID, m.Facts.Revision)}, nil
-	}
-	return job.Result{}, cause
 }
 
 func memberOf(m *snapshot.Manifest) string {

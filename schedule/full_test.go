@@ -173,17 +173,14 @@ func TestTakenIsDone(t *testing.T) {
 	sink := memory()
 	s := newShelf(t, sink)
 	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
-	session := termOn(t, beside, sink)
-	must(t, session.openRepository(t.Context()))
-	_, repo, _ := session.opened()
-	if _, err := session.taken(t.Context(), repo, task, snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
+	if _, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
 		t.Errorf("without a backup: %v", err)
 	}
 	m := *s.full(timelineA, time.Now(), false)
 	m.ID = task.BackupID()
 	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)
 	must(t, s.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), m))
-	r, err := session.taken(t.Context(), repo, task, snapshot.ErrTaken)
+	r, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken)
 	if err != nil || r.Backup != m.ID || !strings.Contains(r.Text, "earlier attempt") {
 		t.Errorf("%+v, %v", r, err)
 	}

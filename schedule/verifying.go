@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -144,8 +143,9 @@ func (t *session) verify(ctx context.Context, task *job.Task, level report.Level
 	all := job.Result{Text: why}
 	var damaged, unchecked []error
 	for _, one := range targets {
-		r, err := t.verifyOne(ctx, task, verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline, Sample: sample})
-		if err != nil {
+		var r verifyAnswer
+		asked := childRequest{Verify: &verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline, Sample: sample}}
+		if err := t.child(ctx, asked, &r, task.Progress); err != nil {
 			return all, together(append(damaged, err))
 		}
 		all.Bytes, all.Verdict, all.Text = all.Bytes+r.Bytes, r.Verdict, r.Text
@@ -181,17 +181,6 @@ func together(all []error) (err error) {
 // not be done.
 const damageIn = "damage was found in "
 
-func (t *session) verifyOne(ctx context.Context, task *job.Task, v verifyRequest) (r verifyAnswer, err error) {
-	answer, err := t.child(ctx, childRequest{Verify: &v}, task.Progress)
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(answer, &r); err != nil {
-		return r, fmt.Errorf("the process that verified answered %q: %w", answer, err)
-	}
-	return r, nil
-}
-
 // timeline is the one that the cluster goes on in: the archiver knows, or the
 // newest full snapshot tells; zero where there is none.
 func (t *session) timeline(ctx context.Context) (repository.TimelineID, error) {
@@ -219,20 +208,8 @@ func (t *session) synthetic(ctx context.Context, task *job.Task) (job.Result, er
 	if timeline.ClusterID == 0 {
 		return job.Result{Text: noneYet}, nil
 	}
-	answer, err := t.child(ctx, childRequest{Synthetic: &syntheticRequest{Timeline: timeline, ID: task.BackupID(), Attempt: task.Attempt, Slot: task.Slot}}, task.Progress)
-	if err != nil {
-		return job.Result{}, err
-	}
-	var r syntheticAnswer
-	if err := json.Unmarshal(answer, &r); err != nil {
-		return job.Result{}, fmt.Errorf("the process that made it answered %q: %w", answer, err)
-	}
-	switch {
-	case r.Taken:
-		_, repo, _ := t.opened()
-		return t.taken(ctx, repo, task, snapshot.ErrTaken)
-	case r.Nothing != "":
-		return job.Result{Text: r.Nothing}, nil
-	}
-	return job.Result{Backup: r.Backup, Bytes: r.Bytes, Text: r.Text}, nil
+	var result job.Result
+	asked := childRequest{Synthetic: &syntheticRequest{Timeline: timeline, ID: task.BackupID(), Attempt: task.Attempt, Slot: task.Slot}}
+	err = t.child(ctx, asked, &result, task.Progress)
+	return result, err
 }

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	case childArgument:
 		err = ServeProcess(ctx, os.Stdin, os.Stdout, childWork)
 	case parentArgument:
-		_, err = RunProcess(ctx, selfCommand(), childAsked{Do: "wait", Dir: os.Args[2]}, nil, 0)
+		_, err = run(ctx, selfCommand(), childAsked{Do: "wait", Dir: os.Args[2]}, nil, 0)
 	case serve.MembersCommand:
 		err = serve.Members(ctx, os.Stdin, os.Stdout)
 	case makeArgument:
@@ -51,6 +51,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// run runs a child, and gives its result as it was written.
+func run(ctx context.Context, c Command, asked childAsked, onProgress func(phase string, done, total int64), memory int64) (result json.RawMessage, err error) {
+	err = RunProcess(ctx, c, asked, &result, onProgress, memory)
+	return result, err
 }
 
 func selfCommand() Command { return Command{Path: os.Args[0], Args: []string{childArgument}} }

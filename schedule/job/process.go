@@ -2,7 +2,6 @@ package job
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,11 +56,11 @@ const (
 type Command struct {
 	Path string
 	Args []string // without the program's name
-	// Grace is how long it may take to end; processGrace where 0.
-	Grace time.Duration
 	// Logger is told, at level debug, all that a child which crashed wrote: no error
 	// has it. Nil for nobody.
 	Logger *slog.Logger
+
+	grace time.Duration // how long it may take to end; processGrace where 0
 }
 
 // order is the line that the child reads.
@@ -69,16 +69,16 @@ type order struct {
 	Request json.RawMessage `json:"request"`
 }
 
-// RunProcess starts the child, and returns the result of its work once it has ended.
-// onProgress may be nil; it is called by one goroutine at a time.
+// RunProcess starts the child, and reads the result of its work into result once it
+// has ended. onProgress may be nil; it is called by one goroutine at a time.
 //
 // The error names job-memory where the limit was too low or may have been, how the
 // child ended where it gave no answer, the work's own as text where that failed, and is
-// ctx's cause where ctx ended first. A result that came in spite of that is returned.
-func RunProcess(ctx context.Context, c Command, request any, onProgress func(phase string, done, total int64), memory int64) (json.RawMessage, error) {
-	line, err := orderLine(request, memory)
+// ctx's cause where ctx ended first. A result that came in spite of that is taken.
+func RunProcess(ctx context.Context, c Command, request, result any, onProgress func(phase string, done, total int64), memory int64) error {
+	raw, err := json.Marshal(request)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("write the request of a job: %w", err)
 	}
 	// The signal of the parent's death is that of the thread which started the
 	// child: it must not end before.
@@ -88,40 +88,41 @@ func RunProcess(ctx context.Context, c Command, request any, onProgress func(pha
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
 	cmd.SysProcAttr = withParent()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = cmp.Or(c.Grace, processGrace)
+	cmd.WaitDelay = cmp.Or(c.grace, processGrace)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors))
 	if memory > 0 {
 		cmd.Env = append(cmd.Env, "GOMEMLIMIT="+strconv.FormatInt(memory/10*9, 10))
 	}
-	said := &reader{progress: onProgress}
+	stdout, writeEnd := io.Pipe()
 	wrote := &keeper{}
-	cmd.Stdout, cmd.Stderr = said, wrote
+	cmd.Stdout, cmd.Stderr = writeEnd, wrote
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+		return fmt.Errorf("start %s: %w", c.Path, err)
 	}
 	go func() {
 		// One that ended before it read says why in another way. It stays open:
 		// its end is the parent's.
-		_, _ = stdin.Write(line)
+		_ = json.NewEncoder(stdin).Encode(order{memory, raw})
 	}()
+	answered := make(chan childAnswer, 1)
+	go func() { answered <- readAnswer(stdout, onProgress) }()
 	ended := cmd.Wait()
-	if c.Logger != nil && ended != nil && wrote.String() != "" {
-		c.Logger.Debug("what a job's process wrote before it crashed", "stderr", wrote.String())
+	_ = writeEnd.Close()
+	if c.Logger != nil && ended != nil && len(wrote.text) > 0 {
+		c.Logger.Debug("what a job's process wrote before it crashed", "stderr", string(wrote.text))
 	}
-	return outcome(ctx, said, wrote, memory, ended)
-}
-
-func orderLine(request any, memory int64) ([]byte, error) {
-	raw, err := json.Marshal(request)
+	raw, err = outcome(ctx, <-answered, wrote, memory, ended)
 	if err != nil {
-		return nil, fmt.Errorf("write the request of a job: %w", err)
+		return err
 	}
-	line, err := json.Marshal(order{memory, raw})
-	return append(line, '\n'), err
+	if err := json.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("the job's process answered %q: %w", raw[:min(len(raw), 100)], err)
+	}
+	return nil
 }
 
 // message is a line of the child's standard output; one of the fields is there.
@@ -145,50 +146,30 @@ type failure struct {
 // longestLine is far more than any result has.
 const longestLine = 16 << 20
 
-// reader takes the child's lines apart as they come.
-type reader struct {
-	progress func(phase string, done, total int64) // may be nil
-	rest     []byte
-	result   json.RawMessage
-	failed   *failure
-	err      error // what was no line of ours
+// childAnswer is the last message of a child, and what was none of its messages.
+type childAnswer struct {
+	message
+	err error
 }
 
-// Write takes a part of the output. It never fails: the child is not to die of
-// what its parent makes of it.
-func (r *reader) Write(p []byte) (int, error) {
-	r.rest = append(r.rest, p...)
-	for r.err == nil {
-		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
-		if !whole {
-			break
+// readAnswer reads the child's lines as they come, to the end of its output
+// whatever they say: the child is not to die of what its parent makes of it.
+func readAnswer(out io.Reader, onProgress func(phase string, done, total int64)) (a childAnswer) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, longestLine)
+	for a.err == nil && lines.Scan() {
+		var m message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			a.err = fmt.Errorf("it answered %q: %w", lines.Bytes()[:min(len(lines.Bytes()), 100)], err)
+		} else if m.Progress == nil {
+			a.message = m
+		} else if onProgress != nil {
+			onProgress(m.Progress.Phase, m.Progress.Done, m.Progress.Total)
 		}
-		r.take(line)
-		r.rest = rest
 	}
-	if r.err == nil && len(r.rest) > longestLine {
-		r.err = fmt.Errorf("it answered a line of more than %d bytes", longestLine)
-	}
-	if r.err != nil {
-		r.rest = nil
-	}
-	return len(p), nil
-}
-
-func (r *reader) take(line []byte) {
-	var m message
-	if err := json.Unmarshal(line, &m); err != nil {
-		r.err = fmt.Errorf("it answered %q: %w", line[:min(len(line), 100)], err)
-		return
-	}
-	switch {
-	case m.Progress != nil && r.progress != nil:
-		r.progress(m.Progress.Phase, m.Progress.Done, m.Progress.Total)
-	case m.Result != nil:
-		r.result = bytes.Clone(m.Result)
-	case m.Failed != nil:
-		r.failed = m.Failed
-	}
+	a.err = cmp.Or(a.err, lines.Err())
+	_, _ = io.Copy(io.Discard, out)
+	return a
 }
 
 // between is how often progress is told at most: it is for people, and for the
@@ -233,39 +214,16 @@ func (w *writer) write(m message) {
 	}
 }
 
-// kept is how many bytes of the child's standard error are kept, and longestKept
-// how many of one line.
-const (
-	kept        = 8 << 10
-	longestKept = 1 << 10
-)
+// kept is how many bytes of the child's standard error are kept: a child writes hardly
+// anything before it crashes, and what Go writes then begins with the reason.
+const kept = 64 << 10
 
-// keeper keeps the last lines of what a child writes; and, from the first one of a
-// crash on, the first lines: what Go writes after these are long traces.
-type keeper struct {
-	mu      sync.Mutex
-	lines   []string
-	size    int
-	rest    []byte // of a line that has no end yet
-	crashed bool
-	memory  bool // what it says is that memory could not be had
-}
+// keeper keeps the beginning of what a child writes.
+type keeper struct{ text []byte }
 
 // Write takes a part. It never fails.
 func (k *keeper) Write(p []byte) (int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for left := p; len(left) > 0; {
-		line, rest, whole := bytes.Cut(left, []byte("\n"))
-		left = rest
-		if room := longestKept - len(k.rest); room > 0 {
-			k.rest = append(k.rest, line[:min(len(line), room)]...)
-		}
-		if whole {
-			k.take(string(k.rest))
-			k.rest = k.rest[:0]
-		}
-	}
+	k.text = append(k.text, p[:min(len(p), kept-len(k.text))]...)
 	return len(p), nil
 }
 
@@ -275,48 +233,35 @@ var crashes = []string{"fatal error: ", "panic: ", "runtime: ", "runtime/cgo: ",
 // shortages are in lines about memory that could not be had.
 var shortages = []string{"out of memory", "cannot allocate", "pthread_create failed"}
 
-func (k *keeper) take(line string) {
-	if !k.crashed {
-		for _, c := range crashes {
-			if strings.HasPrefix(line, c) {
-				k.crashed, k.lines, k.size = true, nil, 0
-			}
-		}
+// crash is what Go's runtime wrote before the process ended, in lines; none where it
+// wrote nothing.
+func (k *keeper) crash() []string {
+	lines := strings.Split(string(k.text), "\n")
+	begin := slices.IndexFunc(lines, func(line string) bool {
+		return slices.ContainsFunc(crashes, func(c string) bool { return strings.HasPrefix(line, c) })
+	})
+	if begin < 0 {
+		return nil
 	}
-	if k.crashed {
-		for _, s := range shortages {
-			k.memory = k.memory || len(k.lines) < 3 && strings.Contains(line, s)
-		}
-		if k.size+len(line)+1 > kept { // or the first line would go
-			return
-		}
-	}
-	k.lines, k.size = append(k.lines, line), k.size+len(line)+1
-	for k.size > kept {
-		k.size -= len(k.lines[0]) + 1
-		k.lines = k.lines[1:]
-	}
+	return lines[begin:]
 }
 
 // outOfMemory reports whether the child crashed for want of memory.
 func (k *keeper) outOfMemory() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.memory
+	crash := k.crash()
+	return slices.ContainsFunc(crash[:min(len(crash), 3)], func(line string) bool {
+		return slices.ContainsFunc(shortages, func(s string) bool { return strings.Contains(line, s) })
+	})
 }
 
-// Line is the one line that tells most: the first of a crash, the last of anything
+// line is the one line that tells most: the first of a crash, the last of anything
 // else; bounded, and without what a terminal or a page would take for its own.
-func (k *keeper) Line() string {
-	all := k.String()
-	k.mu.Lock()
-	crashed := k.crashed
-	k.mu.Unlock()
-	line := all[strings.LastIndexByte(all, '\n')+1:]
-	if crashed {
-		line, _, _ = strings.Cut(all, "\n")
+func (k *keeper) line() string {
+	if crash := k.crash(); crash != nil {
+		return oneLine(crash[0])
 	}
-	return oneLine(line)
+	text := strings.TrimSpace(string(k.text))
+	return oneLine(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // longestLineOf is how much of a line an error has.
@@ -335,39 +280,26 @@ func oneLine(s string) string {
 	return s
 }
 
-// String is what is kept, without the end of the last line.
-func (k *keeper) String() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	all := strings.Join(k.lines, "\n")
-	if len(k.rest) > 0 && !k.crashed {
-		all += "\n" + string(k.rest)
-	}
-	return strings.TrimSpace(all)
-}
-
 // outcome is what to return of a child that has ended, in whatever way.
-func outcome(ctx context.Context, said *reader, wrote *keeper, memory int64, ended error) (json.RawMessage, error) {
+func outcome(ctx context.Context, said childAnswer, wrote *keeper, memory int64, ended error) (json.RawMessage, error) {
 	const remedy = "raise it, or run this job on another host"
 	switch {
-	case said.result != nil && ended == nil:
-		return said.result, nil
-	case (said.failed != nil && said.failed.Memory || wrote.outOfMemory()) && memory == 0:
-		return nil, errors.New("the job's process ran out of memory, without a limit of its own (job-memory): the host has no more")
-	case said.failed != nil && said.failed.Memory || wrote.outOfMemory():
+	case said.err == nil && said.Result != nil && ended == nil:
+		return said.Result, nil
+	case said.Failed != nil && said.Failed.Memory || wrote.outOfMemory():
 		return nil, fmt.Errorf("the job's process needed more memory than the %d MiB that job-memory allows: %s", memory>>20, remedy)
-	case ctx.Err() != nil && said.failed != nil:
-		return nil, fmt.Errorf("%w: %s", context.Cause(ctx), said.failed.Text)
+	case ctx.Err() != nil && said.Failed != nil:
+		return nil, fmt.Errorf("%w: %s", context.Cause(ctx), said.Failed.Text)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case said.failed != nil:
-		return nil, errors.New(said.failed.Text)
+	case said.Failed != nil:
+		return nil, errors.New(said.Failed.Text)
 	}
-	err := fmt.Errorf("the job's process failed: %w", cmp.Or(said.err, ended, errNoResult))
+	err := fmt.Errorf("the job's process failed: %w", cmp.Or(ended, said.err, errNoResult))
 	if strings.HasSuffix(err.Error(), "signal: killed") {
 		err = fmt.Errorf("%w (by the kernel, perhaps, where the host ran out of memory)", err)
 	}
-	line := wrote.Line()
+	line := wrote.line()
 	if line != "" {
 		err = fmt.Errorf("%w; it wrote: %s", err, line)
 	}
@@ -402,13 +334,8 @@ func ServeProcess(ctx context.Context, stdin io.Reader, stdout io.Writer, handle
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	in := bufio.NewReader(stdin)
-	line, err := in.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("read the request of a job: %w", err)
-	}
 	var o order
-	if err := json.Unmarshal(line, &o); err != nil {
+	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
 		return fmt.Errorf("read the request of a job: %w", err)
 	}
 	w := &writer{out: stdout}
@@ -418,7 +345,7 @@ func ServeProcess(ctx context.Context, stdin io.Reader, stdout io.Writer, handle
 		}
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // ends with the parent
+		_, _ = io.Copy(io.Discard, stdin) // ends with the parent
 		cancel(ErrOrphaned)
 		time.AfterFunc(orphanGrace, func() { os.Exit(1) })
 	}()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -22,7 +23,7 @@ import (
 // Progress arrives in order, its end in any case, and then the result.
 func TestRun(t *testing.T) {
 	var told []int64
-	raw, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "count", N: 100_000}, func(phase string, done, total int64) {
+	raw, err := run(t.Context(), selfCommand(), childAsked{Do: "count", N: 100_000}, func(phase string, done, total int64) {
 		if phase != "count" || total != 100_000 {
 			t.Errorf("%s %d of %d", phase, done, total)
 		}
@@ -35,7 +36,7 @@ func TestRun(t *testing.T) {
 	if n := len(told); n < 2 || n > 100 || told[0] != 1 || told[n-1] != 100_000 {
 		t.Errorf("told %d times: %v", n, told)
 	}
-	raw, err = RunProcess(t.Context(), selfCommand(), childAsked{Do: "count"}, nil, 0)
+	raw, err = run(t.Context(), selfCommand(), childAsked{Do: "count"}, nil, 0)
 	if err != nil || string(raw) != `{"counted":0}` {
 		t.Errorf("%s, %v", raw, err)
 	}
@@ -44,7 +45,7 @@ func TestRun(t *testing.T) {
 // Promise 3: the limits are set before the work begins.
 func TestPromise3LimitsAreSet(t *testing.T) {
 	linux(t)
-	raw, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "limits"}, nil, 500<<20)
+	raw, err := run(t.Context(), selfCommand(), childAsked{Do: "limits"}, nil, 500<<20)
 	var seen limitsSeen
 	if err != nil || json.Unmarshal(raw, &seen) != nil {
 		t.Fatalf("%s, %v", raw, err)
@@ -63,17 +64,17 @@ func TestPromise3Memory(t *testing.T) {
 	}
 	const limit = 256 << 20
 	most := int64(0)
-	_, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "eat", N: 2 << 30}, func(_ string, done, _ int64) { most = max(most, done) }, limit)
+	_, err := run(t.Context(), selfCommand(), childAsked{Do: "eat", N: 2 << 30}, func(_ string, done, _ int64) { most = max(most, done) }, limit)
 	if !overLimit(err) || !strings.Contains(err.Error(), "256 MiB") {
 		t.Fatalf("%v", err)
 	}
 	if most >= limit || most < limit/4 {
 		t.Errorf("it had %d bytes with a limit of %d", most, limit)
 	}
-	if _, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "churn", N: 2 << 30}, nil, limit); err != nil {
+	if _, err := run(t.Context(), selfCommand(), childAsked{Do: "churn", N: 2 << 30}, nil, limit); err != nil {
 		t.Errorf("within the limit: %v", err)
 	}
-	if _, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "shortage"}, nil, limit); !overLimit(err) {
+	if _, err := run(t.Context(), selfCommand(), childAsked{Do: "shortage"}, nil, limit); !overLimit(err) {
 		t.Errorf("the system's own error: %v", err)
 	}
 }
@@ -97,7 +98,7 @@ func TestPromise3CrashUnderALimit(t *testing.T) {
 			var dump bytes.Buffer
 			command := selfCommand()
 			command.Logger = slog.New(slog.NewTextHandler(&dump, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			_, err := RunProcess(t.Context(), command, childAsked{Do: "abort"}, nil, c.limit)
+			_, err := run(t.Context(), command, childAsked{Do: "abort"}, nil, c.limit)
 			if err == nil || overLimit(err) != c.likely {
 				t.Fatalf("%T: %v", err, err)
 			}
@@ -124,7 +125,7 @@ func TestPromise3TinyLimits(t *testing.T) {
 	}
 	failed := 0
 	for limit := int64(16); limit <= 96; limit += 8 {
-		_, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: "eat", N: 64 << 20}, nil, limit<<20)
+		_, err := run(t.Context(), selfCommand(), childAsked{Do: "eat", N: 64 << 20}, nil, limit<<20)
 		if err == nil {
 			continue
 		}
@@ -148,7 +149,7 @@ func TestPromise4Ends(t *testing.T) {
 		{"garbage", `it answered "hello"`},
 	} {
 		t.Run(test.do, func(t *testing.T) {
-			raw, err := RunProcess(t.Context(), selfCommand(), childAsked{Do: test.do}, nil, 0)
+			raw, err := run(t.Context(), selfCommand(), childAsked{Do: test.do}, nil, 0)
 			if err == nil || raw != nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "the job's process failed") == (test.do == "fail") {
 				t.Errorf("%s, %v", raw, err)
 			}
@@ -157,7 +158,7 @@ func TestPromise4Ends(t *testing.T) {
 			}
 		})
 	}
-	if _, err := RunProcess(t.Context(), Command{Path: filepath.Join(t.TempDir(), "none")}, 1, nil, 0); !errors.Is(err, os.ErrNotExist) {
+	if _, err := run(t.Context(), Command{Path: filepath.Join(t.TempDir(), "none")}, childAsked{}, nil, 0); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no program: %v", err)
 	}
 }
@@ -167,7 +168,7 @@ func TestPromise2Terminated(t *testing.T) {
 	dir := t.TempDir()
 	why := errors.New("another attempt took over")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err := RunProcess(ctx, selfCommand(), childAsked{Do: "wait", Dir: dir}, func(string, int64, int64) { cancel(why) }, 0)
+	_, err := run(ctx, selfCommand(), childAsked{Do: "wait", Dir: dir}, func(string, int64, int64) { cancel(why) }, 0)
 	if !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
@@ -175,10 +176,10 @@ func TestPromise2Terminated(t *testing.T) {
 		t.Error(err)
 	}
 	c := selfCommand()
-	c.Grace = 200 * time.Millisecond
+	c.grace = 200 * time.Millisecond
 	ctx, cancel = context.WithCancelCause(t.Context())
 	began := time.Now()
-	_, err = RunProcess(ctx, c, childAsked{Do: "deaf"}, func(string, int64, int64) { cancel(why) }, 0)
+	_, err = run(ctx, c, childAsked{Do: "deaf"}, func(string, int64, int64) { cancel(why) }, 0)
 	if took := time.Since(began); !errors.Is(err, why) || took > 20*time.Second {
 		t.Errorf("one that ignores it: %v after %s", err, took)
 	}
@@ -210,7 +211,9 @@ func TestPromise1ParentKilled(t *testing.T) {
 // Promise 1, where no signal comes: the end of its input is enough.
 func TestPromise1InputEnds(t *testing.T) {
 	dir := t.TempDir()
-	line, err := orderLine(childAsked{Do: "wait", Dir: dir}, 0)
+	asked, err := json.Marshal(childAsked{Do: "wait", Dir: dir})
+	require.NoError(t, err)
+	line, err := json.Marshal(order{Request: asked})
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], childArgument)
 	cmd.Stdin = bytes.NewReader(line)
@@ -223,27 +226,26 @@ func TestPromise1InputEnds(t *testing.T) {
 	}
 }
 
-// Of a crash the first lines count, of anything else the last ones.
+// Of a crash the first line counts, of anything else the last one.
 func TestKeeper(t *testing.T) {
 	k := &keeper{}
-	long := strings.Repeat("x", 100)
-	for i := range 1000 {
-		k.Write([]byte(strconv.Itoa(i) + long + "\n"))
+	for i := range 100 {
+		fmt.Fprintf(k, "%d %s\n", i, strings.Repeat("x", 100))
 	}
-	if s := k.String(); len(s) > kept || !strings.Contains(s, "999x") || strings.Contains(s, "\n1x") || k.outOfMemory() {
-		t.Errorf("%d bytes: %s", len(s), s)
+	if line := k.line(); !strings.HasPrefix(line, "99 x") || k.outOfMemory() {
+		t.Errorf("%s", line)
 	}
 	for _, part := range []string{"fatal ", "error: ", "runtime: out of", " memory\n"} {
-		k.Write([]byte(part))
+		fmt.Fprint(k, part)
 	}
 	for i := range 1000 {
-		k.Write([]byte("trace " + strconv.Itoa(i) + long + "\n"))
+		fmt.Fprintf(k, "trace %d %s\n", i, strings.Repeat("x", 100))
 	}
-	if s := k.String(); len(s) > kept || !strings.HasPrefix(s, "fatal error: runtime: out of memory\ntrace 0x") || !k.outOfMemory() {
-		t.Errorf("%d bytes: %s", len(s), s)
+	if line := k.line(); len(k.text) > kept || line != "fatal error: runtime: out of memory" || !k.outOfMemory() {
+		t.Errorf("%d bytes: %s", len(k.text), line)
 	}
 	k = &keeper{}
-	k.Write([]byte("level=INFO msg=\"out of memory\"\n"))
+	fmt.Fprintln(k, "level=INFO msg=\"out of memory\"")
 	if k.outOfMemory() {
 		t.Error("a line of the log passes for a crash")
 	}

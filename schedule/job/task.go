@@ -59,11 +59,11 @@ func (t *Task) Run() *Run {
 
 // Result is what a run has to say at its end.
 type Result struct {
-	Text    string          // what was done, in a sentence
-	Backup  string          // the ID of the full snapshot that was made
-	Bytes   int64           // stored or read
-	Verdict uint64          // the verdict's sequence; 0 without one
-	Detail  json.RawMessage // in a form of the job's own
+	Text    string          `json:"text,omitempty"`    // what was done, in a sentence
+	Backup  string          `json:"backup,omitempty"`  // the ID of the full snapshot that was made
+	Bytes   int64           `json:"bytes,omitempty"`   // stored or read
+	Verdict uint64          `json:"verdict,omitempty"` // the verdict's sequence; 0 without one
+	Detail  json.RawMessage `json:"detail,omitempty"`  // in a form of the job's own
 }
 
 // finalError is an error that another attempt would find as well.
