@@ -426,10 +426,7 @@ func (f *finder) duplicateName() {
 	f.mu.Lock()
 	runner := f.runner
 	f.mu.Unlock()
-	if runner == nil {
-		return
-	}
-	if _, there := runner.DuplicateName(); there {
+	if runner != nil && runner.DuplicateName() {
 		f.add(web.KindConfig, web.Warning, "name", fmt.Sprintf("another agent of this repository is called %s as well, and each takes the other's runs for its own", f.cfg.Name), "give each agent a name of its own: the key name, or the host's name")
 	}
 }

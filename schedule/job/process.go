@@ -313,8 +313,8 @@ func outcome(ctx context.Context, said childAnswer, wrote *keeper, memory int64,
 
 var (
 	errNoResult = errors.New("it ended without a result")
-	// ErrOrphaned is the cause of the context of a child's work whose parent ended.
-	ErrOrphaned = errors.New("the process that asked for this job has ended")
+	// errOrphaned is the cause of the context of a child's work whose parent ended.
+	errOrphaned = errors.New("the process that asked for this job has ended")
 )
 
 // orphanGrace is how long the work of a child whose parent has ended may take to
@@ -346,7 +346,7 @@ func ServeProcess(ctx context.Context, stdin io.Reader, stdout io.Writer, handle
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin) // ends with the parent
-		cancel(ErrOrphaned)
+		cancel(errOrphaned)
 		time.AfterFunc(orphanGrace, func() { os.Exit(1) })
 	}()
 	result, err := handle(ctx, o.Request, w.progress)

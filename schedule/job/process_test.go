@@ -218,10 +218,10 @@ func TestPromise1InputEnds(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], childArgument)
 	cmd.Stdin = bytes.NewReader(line)
 	out, err := cmd.Output()
-	if err != nil || !strings.Contains(string(out), ErrOrphaned.Error()) {
+	if err != nil || !strings.Contains(string(out), errOrphaned.Error()) {
 		t.Errorf("%s, %v", out, err)
 	}
-	if why, err := os.ReadFile(filepath.Join(dir, "tidied")); err != nil || string(why) != ErrOrphaned.Error() {
+	if why, err := os.ReadFile(filepath.Join(dir, "tidied")); err != nil || string(why) != errOrphaned.Error() {
 		t.Errorf("%s, %v", why, err)
 	}
 }

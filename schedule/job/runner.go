@@ -242,14 +242,13 @@ func (r *Runner) Runs(job string) bool {
 
 // DuplicateName says that another agent runs under this one's name, as far as it held
 // the lease within a day.
-func (r *Runner) DuplicateName() (seen time.Time, ok bool) {
+func (r *Runner) DuplicateName() bool {
 	if r.lease == nil {
-		return time.Time{}, false
+		return false
 	}
 	r.lease.mu.Lock()
 	defer r.lease.mu.Unlock()
-	seen = r.lease.duplicateName
-	return seen, !seen.IsZero() && time.Since(seen) < 24*time.Hour
+	return !r.lease.duplicateName.IsZero() && time.Since(r.lease.duplicateName) < 24*time.Hour
 }
 
 // Trigger asks for a run as soon as no other of that job is under way here, and

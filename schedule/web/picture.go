@@ -23,8 +23,7 @@ const (
 	lane      = 26 // of drills
 	axis      = 26
 
-	pipHeight = 5
-	pipStep   = 7
+	pipStep = 7
 )
 
 // closest is how many pixels apart full snapshots are drawn at least; nearer
