@@ -1,13 +1,11 @@
 package retention
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -185,21 +183,6 @@ func TestLocked(t *testing.T) {
 	r.prune(policy)
 	if got := r.backups(timelineA); len(got) != 1 {
 		t.Errorf("left are %v", got)
-	}
-}
-
-// Without the right to delete: one error that names it, and nothing on record.
-func TestDenied(t *testing.T) {
-	r := newRig(t)
-	r.days(timelineA, 5)
-	plan := r.plan(Policy{Last: 1})
-	r.place.denied = true
-	result, err := Execute(t.Context(), r.repo, plan, Options{})
-	if !errors.Is(err, sinks.ErrDenied) || !strings.Contains(err.Error(), "s3:DeleteObject") {
-		t.Error(err)
-	}
-	if left := r.names("pruned/"); len(left) > 0 || result.Backups > 0 {
-		t.Errorf("%v, %+v", left, result)
 	}
 }
 

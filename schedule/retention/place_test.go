@@ -23,7 +23,6 @@ type place struct {
 	now    time.Time
 	times  map[string]time.Time
 	locked map[string]time.Time
-	denied bool
 	// cutAt is the call at which the power goes, counted down; 0: never.
 	cutAt int
 	dead  bool
@@ -135,11 +134,9 @@ func (p *place) Delete(ctx context.Context, name string) error {
 		return err
 	}
 	p.mu.Lock()
-	before, locked, denied := p.before, p.locked[name].After(p.now), p.denied
+	before, locked := p.before, p.locked[name].After(p.now)
 	p.mu.Unlock()
 	switch {
-	case denied:
-		return fmt.Errorf("delete %s: %w", name, sinks.ErrDenied)
 	case locked:
 		return fmt.Errorf("delete %s: %w", name, sinks.ErrLocked)
 	case before != nil:
