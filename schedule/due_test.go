@@ -22,7 +22,7 @@ import (
 
 // storeRuns stores a log of one history that has these entries only: from the
 // first to the second of each pair.
-func storeRuns(t *testing.T, sink *sinktest.Memory, id repository.TimelineID, runs [][2]uint64) {
+func storeRuns(t *testing.T, repo *repository.Repository, id repository.TimelineID, runs [][2]uint64) {
 	t.Helper()
 	var sum raftlog.Sum
 	sums := map[uint64]raftlog.Sum{0: sum}
@@ -40,7 +40,7 @@ func storeRuns(t *testing.T, sink *sinktest.Memory, id repository.TimelineID, ru
 		}
 		h, object, err := segment.Encode(t.Context(), id, sums[r[0]-1], r[0] == 1, b, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
 		require.NoError(t, err)
-		require.NoError(t, segment.Put(t.Context(), sink, h, object))
+		require.NoError(t, segment.Put(t.Context(), repo, h, object))
 	}
 }
 
@@ -73,7 +73,7 @@ func TestSnapshotCoversGap(t *testing.T) {
 			sink := sinktest.NewMemory()
 			repo, err := repository.Init(t.Context(), sink, found)
 			require.NoError(t, err)
-			storeRuns(t, sink, id, c.log)
+			storeRuns(t, repo, id, c.log)
 			m := &snapshot.Manifest{Timeline: repository.TimelineID{ClusterID: 1, N: c.timeline}, Started: c.started}
 			m.Facts.RaftIndex, m.Facts.RaftTerm = c.index, 2
 			got, err := covers(t.Context(), repo, &snapshot.Catalog{Manifests: []*snapshot.Manifest{m}}, id, c.gap)
@@ -103,7 +103,7 @@ func TestBegunElsewhere(t *testing.T) {
 		sink := sinktest.NewMemory()
 		repo, err := repository.Init(t.Context(), sink, time.Now())
 		require.NoError(t, err)
-		storeRuns(t, sink, id, [][2]uint64{{1, 100}})
+		storeRuns(t, repo, id, [][2]uint64{{1, 100}})
 		require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: id, Created: time.Now()}))
 		a := &oneArchiver{id, make(chan struct{})}
 		told := make(chan string, 1)

@@ -169,7 +169,7 @@ func (s *shelf) log(id repository.TimelineID, n int, mark time.Time) {
 	b.Marks = []raftlog.Mark{{Index: last, Term: 2, Time: mark, Member: 1, Revision: int64(last)}}
 	h, data, err := segment.Encode(s.Context(), id, s.sums[id], s.sums[id] == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: mark}, segment.Options{Tool: "test"})
 	must(s, err)
-	must(s, segment.Put(s.Context(), s.sink, h, data))
+	must(s, segment.Put(s.Context(), s.repo, h, data))
 	s.sums[id], s.ends[id] = h.After, last
 }
 

@@ -200,7 +200,7 @@ func (l *library) archive(skip int) {
 	b := segment.Batch{Entries: l.entries[l.stored:]}
 	h, data, err := segment.Encode(l.Context(), timelineA, l.sum, l.sum == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
 	must(l, err)
-	must(l, segment.Put(l.Context(), l.repo.Sink(), h, data))
+	must(l, segment.Put(l.Context(), l.repo, h, data))
 	l.sum, l.stored = h.After, len(l.entries)
 }
 

@@ -47,11 +47,11 @@ func putSegment(ctx context.Context, r *repository.Repository, n, level int) (st
 	if err != nil {
 		return "", err
 	}
-	return h.Name(), segment.Put(ctx, r.Sink(), h, data)
+	return h.Name(), segment.Put(ctx, r, h, data)
 }
 
 func readSegment(ctx context.Context, r *repository.Repository, name string) error {
-	_, _, err := segment.Read(ctx, r.Sink(), name)
+	_, _, err := segment.Read(ctx, r, name)
 	return err
 }
 

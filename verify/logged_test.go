@@ -147,7 +147,7 @@ func (l *logged) archive() {
 		part := l.entries[from:min(from+10, len(l.entries))]
 		h, data, err := segment.Encode(l.Context(), l.id, sum, from == 0, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
 		l.must(err)
-		l.must(segment.Put(l.Context(), l.sink, h, data))
+		l.must(segment.Put(l.Context(), l.repo, h, data))
 		sum = h.After
 	}
 }

@@ -162,7 +162,7 @@ func (l *logCheck) damagedHeaders(ctx context.Context) {
 			}
 			kind = report.KindSegment
 			// A header that can be read has another size than the object.
-			if _, err := segment.ReadHeader(ctx, l.repo.Sink(), d.Name); err == nil && !errors.As(d.Err, new(*snapshot.PlainError)) {
+			if _, err := segment.ReadHeader(ctx, l.repo, d.Name); err == nil && !errors.As(d.Err, new(*snapshot.PlainError)) {
 				kind = report.KindSize
 			}
 		}
@@ -343,7 +343,7 @@ func (l *logCheck) readSegment(ctx context.Context, listed segment.Header) (h se
 	if listed.Format == 0 {
 		h, batch, err := l.log.Read(ctx, listed)
 		if isSealed(err) {
-			switch h, err = segment.ReadHeader(ctx, l.repo.Sink(), listed.Name()); {
+			switch h, err = segment.ReadHeader(ctx, l.repo, listed.Name()); {
 			case err == nil && h.LastIndex != listed.LastIndex:
 				err = segment.ErrNotAsNamed
 			case err == nil:
@@ -356,7 +356,7 @@ func (l *logCheck) readSegment(ctx context.Context, listed segment.Header) (h se
 		}
 		return h, l.chain.look(h, batch.Entries), false, nil
 	}
-	h, batch, err := segment.Read(ctx, l.repo.Sink(), listed.Name(), l.Identities...)
+	h, batch, err := segment.Read(ctx, l.repo, listed.Name(), l.Identities...)
 	switch {
 	case isSealed(err):
 		return listed, within{}, true, l.readSealed(ctx, listed)

@@ -430,7 +430,7 @@ func (r *recorded) log(t testing.TB) []raftlog.Entry {
 	repo := r.open(t)
 	var all []raftlog.Entry
 	for _, name := range r.segments(t, 0) {
-		_, b, err := segment.Read(t.Context(), repo.Sink(), name, r.identities...)
+		_, b, err := segment.Read(t.Context(), repo, name, r.identities...)
 		must(t, err)
 		all = append(all, b.Entries...)
 	}

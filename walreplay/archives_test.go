@@ -97,7 +97,7 @@ func TestArchivesSince(t *testing.T) {
 	merged := segment.Batch{Entries: w.entries[1:9]}
 	h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, merged, segment.Meta{Member: 1, Cut: timeOf(9)}, segment.Options{Tool: "test", Level: 1})
 	require.NoError(t, err)
-	require.NoError(t, segment.Put(t.Context(), w.repo.Sink(), h, data))
+	require.NoError(t, segment.Put(t.Context(), w.repo, h, data))
 	look()
 	if bytes, entries := a.Since(w.id, 1); entries != 11 || bytes >= before || bytes <= h.Size() {
 		t.Errorf("with a merged segment of %d bytes: %d bytes, %d entries; before %d", h.Size(), bytes, entries, before)

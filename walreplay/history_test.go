@@ -158,7 +158,7 @@ func (w *world) archive(first, last uint64, chainStart bool, marked ...uint64) s
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := segment.Put(w.t.Context(), w.repo.Sink(), h, data); err != nil {
+	if err := segment.Put(w.t.Context(), w.repo, h, data); err != nil {
 		w.t.Fatal(err)
 	}
 	w.sums[last] = h.After

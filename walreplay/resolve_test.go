@@ -392,7 +392,7 @@ func TestPromise4AtATimeThatCameTwice(t *testing.T) {
 		}
 		h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: clockStart}, segment.Options{Tool: "test"})
 		if err == nil {
-			err = segment.Put(t.Context(), w.repo.Sink(), h, data)
+			err = segment.Put(t.Context(), w.repo, h, data)
 		}
 		require.NoError(t, err)
 		target := Target{Kind: AtTime, Time: clockStart.Add(time.Duration(c.at*1000) * time.Millisecond)}

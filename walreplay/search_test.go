@@ -78,7 +78,7 @@ func (w *world) archiveAt(samples []sample) {
 	}
 	h, data, err := segment.Encode(w.t.Context(), w.id, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: clockStart}, segment.Options{Tool: "test"})
 	if err == nil {
-		err = segment.Put(w.t.Context(), w.repo.Sink(), h, data)
+		err = segment.Put(w.t.Context(), w.repo, h, data)
 	}
 	if err != nil {
 		w.t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -190,13 +191,17 @@ func (a *archived) lag(ctx context.Context, root string, seen map[string]time.Ti
 		return err
 	}
 	defer sink.Close()
+	repo, err := repository.Open(ctx, sink)
+	if err != nil {
+		return err
+	}
 	at := make([]time.Time, len(w.acked))
 	for path, came := range seen {
 		name, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}
-		_, batch, err := segment.Read(ctx, sink, filepath.ToSlash(name))
+		_, batch, err := segment.Read(ctx, repo, filepath.ToSlash(name))
 		if err != nil {
 			return err
 		}

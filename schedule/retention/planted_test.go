@@ -132,7 +132,9 @@ func TestPlantedInTheClear(t *testing.T) {
 	}
 	h, data, err := segment.Encode(t.Context(), timelineA, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: r.place.now}, segment.Options{Tool: "test"})
 	require.NoError(t, err)
-	require.NoError(t, segment.Put(t.Context(), r.place, h, data))
+	unsigned, err := repository.Open(t.Context(), r.place)
+	require.NoError(t, err)
+	require.NoError(t, segment.Put(t.Context(), unsigned, h, data))
 
 	inv := r.read()
 	require.Empty(t, inv.Timelines[0].Coverage)

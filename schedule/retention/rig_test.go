@@ -121,7 +121,7 @@ func (r *rig) log(t repository.TimelineID, n int) {
 	b.Marks = []raftlog.Mark{{Index: last, Term: 2, Time: r.place.now, Member: 1, Revision: int64(last)}}
 	h, data, err := segment.Encode(r.Context(), t, r.sums[t], r.sums[t] == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: r.place.now}, segment.Options{Tool: "test"})
 	r.must(err)
-	r.must(segment.Put(r.Context(), r.place, h, data))
+	r.must(segment.Put(r.Context(), r.repo, h, data))
 	r.sums[t], r.ends[t] = h.After, last
 }
 

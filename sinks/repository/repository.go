@@ -108,13 +108,8 @@ func Init(ctx context.Context, s sinks.Sink, now time.Time) (*Repository, error)
 // whole. The backups are not affected.
 func (r *Repository) Damage() error { return r.damage }
 
-// Sink is where the repository's objects are. It is known as the repository's: see Of.
-func (r *Repository) Sink() sinks.Sink {
-	if r.keys == (signing.Keys{}) {
-		return r.sink
-	}
-	return &bound{r.sink, r}
-}
+// Sink is where the repository's objects are.
+func (r *Repository) Sink() sinks.Sink { return r.sink }
 
 // ID is the repository's own, the same wherever it is copied to.
 func (r *Repository) ID() string { return r.marker.ID }

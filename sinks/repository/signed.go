@@ -68,34 +68,6 @@ func KeysOf(s sinks.Sink) signing.Keys {
 	}
 }
 
-// bound is a keyed sink with its repository.
-type bound struct {
-	sinks.Sink
-	repo *Repository
-}
-
-// Unwrap returns the sink without the repository.
-func (b *bound) Unwrap() sinks.Sink { return b.Sink }
-
-// Of is the repository whose Sink s is, or a sink within s; nil where nothing is signed
-// or checked there. It fails for a sink with keys that is no repository's Sink: without
-// the repository's ID nothing can be signed or checked.
-func Of(s sinks.Sink) (*Repository, error) {
-	for {
-		switch s := s.(type) {
-		case *bound:
-			return s.repo, nil
-		case *keyed:
-			return nil, fmt.Errorf("%s was not opened as a repository, so that signatures there have no meaning", s)
-		}
-		outer, ok := s.(interface{ Unwrap() sinks.Sink })
-		if !ok {
-			return nil, nil
-		}
-		s = outer.Unwrap()
-	}
-}
-
 // Checks reports whether signatures are checked here.
 func (r *Repository) Checks() bool { return r.keys.Trust != nil }
 

@@ -440,17 +440,6 @@ func TestKeysNeedARepository(t *testing.T) {
 	if err := r.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}); err == nil || !strings.Contains(err.Error(), "--signing-key") {
 		t.Errorf("error %v", err)
 	}
-	// The keys are found within whatever wraps the sink, and only in a repository's.
-	within := sinks.Remember(own.Sink(), 1<<20, func(string) bool { return true })
-	if of, err := repository.Of(within); of != own || err != nil {
-		t.Errorf("%v, %v", of, err)
-	}
-	if _, err := repository.Of(reader); err == nil {
-		t.Error("a sink with keys that nobody opened is taken for one without")
-	}
-	if of, err := repository.Of(place); of != nil || err != nil {
-		t.Errorf("%v, %v", of, err)
-	}
 	require.NoError(t, place.Delete(context.Background(), repository.MarkerName))
 	if _, err := repository.Open(ctx, reader); err == nil || !strings.Contains(err.Error(), "--insecure-unsigned") {
 		t.Errorf("error %v", err)

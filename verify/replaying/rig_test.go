@@ -239,7 +239,7 @@ func (r *rig) archive(entries []raftlog.Entry, n int, recipients ...age.Recipien
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if err := segment.Put(r.t.Context(), r.repo.Sink(), h, data); err != nil {
+		if err := segment.Put(r.t.Context(), r.repo, h, data); err != nil {
 			r.t.Fatal(err)
 		}
 		sum = h.After

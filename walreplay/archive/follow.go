@@ -30,7 +30,7 @@ func (s *session) lookAgain(now time.Time) { s.lookAt = now.Add(max(s.Interval, 
 func (s *session) look(ctx context.Context, now time.Time) {
 	name := repository.SegmentName{Timeline: s.timeline, First: s.end.index + 1, Previous: s.end.first}.String()
 	s.do(ctx, lookLimit, func(ctx context.Context) func() error {
-		h, err := segment.ReadHeader(ctx, s.repo.Sink(), name)
+		h, err := segment.ReadHeader(ctx, s.repo, name)
 		return func() error {
 			switch {
 			case errors.Is(err, sinks.ErrNotFound):

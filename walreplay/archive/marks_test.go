@@ -27,7 +27,7 @@ func (r *rig) marks() (all []raftlog.Mark) {
 	r.Helper()
 	l := r.openLog(1)
 	for _, h := range l.Headers() {
-		_, b, err := segment.Read(context.Background(), r.memory, h.Name())
+		_, b, err := segment.Read(context.Background(), r.repo(), h.Name())
 		require.NoError(r, err)
 		all = append(all, b.Marks...)
 	}

@@ -289,7 +289,7 @@ func (s *session) send(ctx context.Context, h segment.Header) error {
 		return err
 	}
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndCheck(ctx, s.repo.Sink(), put, object)
+		o := putAndCheck(ctx, s.repo, put, object)
 		return func() error {
 			if o.is(h) {
 				s.uploaded(put)
@@ -407,11 +407,11 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, putLimit)
-		o := putAndCheck(limited, s.repo.Sink(), put, object)
+		o := putAndCheck(limited, s.repo, put, object)
 		if put.Level == 0 && !o.is(h) && (o.winner != nil || isDamage(o.err)) {
 			// The name is another segment's: this one is stored beside it.
 			if put, object, err = segment.Rename(h, object, 1, h.Previous); err == nil {
-				o = putAndCheck(limited, s.repo.Sink(), put, object)
+				o = putAndCheck(limited, s.repo, put, object)
 			}
 		}
 		cancel()

@@ -296,7 +296,7 @@ func TestSpoolAndFreedNames(t *testing.T) {
 			require.NoError(t, err)
 			higher, object, err := segment.Rename(h, object, 1, h.Previous)
 			if err == nil {
-				err = segment.Put(ctx, r.memory, higher, object)
+				err = segment.Put(ctx, r.repo(), higher, object)
 			}
 			if err == nil {
 				err = r.memory.Delete(ctx, h.Name())
@@ -424,7 +424,7 @@ func TestPromise2ArchiveGoesOnWhileTheSpoolIsCompared(t *testing.T) {
 				l.next = nil
 				h, object, err := segment.Encode(t.Context(), timelineN(1), raftlog.Sum{}, true, segment.Batch{Entries: m.entries[spooled:]}, segment.Meta{Member: 7, Cut: time.Now()}, segment.Options{})
 				if err == nil {
-					err = segment.Put(t.Context(), r.memory, h, object)
+					err = segment.Put(t.Context(), r.repo(), h, object)
 				}
 				if err != nil {
 					t.Error(err)

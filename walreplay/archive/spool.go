@@ -60,7 +60,7 @@ func (p *spool) readTimeline(ctx context.Context, id repository.TimelineID) erro
 		return err
 	}
 	for _, l := range listed {
-		h, err := segment.ReadHeader(ctx, p.repo.Sink(), l.String())
+		h, err := segment.ReadHeader(ctx, p.repo, l.String())
 		var damage *snapshot.DamagedError
 		switch {
 		case errors.As(err, &damage):
@@ -87,12 +87,12 @@ func (p *spool) sort() {
 // name was read from the same log and cut elsewhere: the new one takes its place.
 func (p *spool) add(h segment.Header, object []byte) error {
 	ctx := context.Background() // local, and never to be left half done
-	err := segment.Put(ctx, p.repo.Sink(), h, object)
+	err := segment.Put(ctx, p.repo, h, object)
 	if errors.Is(err, sinks.ErrExists) {
 		if err := p.remove(h.Name()); err != nil {
 			return err
 		}
-		err = segment.Put(ctx, p.repo.Sink(), h, object)
+		err = segment.Put(ctx, p.repo, h, object)
 	}
 	if err != nil {
 		return fmt.Errorf("spool: %w", err)

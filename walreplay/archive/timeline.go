@@ -123,7 +123,7 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*matchC
 		t.body = func(ctx context.Context) ([]raftlog.Entry, error) {
 			ctx, cancel := context.WithTimeout(ctx, putLimit)
 			defer cancel()
-			_, b, err := segment.Read(ctx, s.repo.Sink(), end.Name(), s.Identities...)
+			_, b, err := segment.Read(ctx, s.repo, end.Name(), s.Identities...)
 			return b.Entries, err
 		}
 		s.archived = end

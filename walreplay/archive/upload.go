@@ -29,15 +29,15 @@ func (o outcome) is(h segment.Header) bool {
 // decides between writers: where the name is taken, the winner's header is
 // read. A failure may have been a success: what is there is read before anything
 // is decided.
-func putAndCheck(ctx context.Context, sink sinks.Sink, h segment.Header, object []byte) outcome {
-	err := segment.Put(ctx, sink, h, object)
+func putAndCheck(ctx context.Context, repo *repository.Repository, h segment.Header, object []byte) outcome {
+	err := segment.Put(ctx, repo, h, object)
 	if err == nil {
 		return outcome{stored: true}
 	}
 	// The time for the put may be over; to look takes its own.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 	defer cancel()
-	found, errLook := readWhole(look, sink, h.Name())
+	found, errLook := readWhole(look, repo, h.Name())
 	switch {
 	case errLook == nil:
 		return outcome{winner: &found}
@@ -50,14 +50,14 @@ func putAndCheck(ctx context.Context, sink sinks.Sink, h segment.Header, object 
 
 // readWhole reads the header of a segment that is as long as that says. One that
 // was cut short would seem to hold what nobody can read.
-func readWhole(ctx context.Context, sink sinks.Sink, name string) (segment.Header, error) {
-	h, err := segment.ReadHeader(ctx, sink, name)
+func readWhole(ctx context.Context, repo *repository.Repository, name string) (segment.Header, error) {
+	h, err := segment.ReadHeader(ctx, repo, name)
 	if err != nil {
 		return h, err
 	}
-	o, err := sink.Stat(ctx, name)
+	o, err := repo.Sink().Stat(ctx, name)
 	if err == nil && o.Size != h.Size() {
-		err = &snapshot.DamagedError{Object: fmt.Sprintf("%s in %s", name, sink), Offset: -1, Err: fmt.Errorf("it has %d bytes, its header says %d", o.Size, h.Size())}
+		err = &snapshot.DamagedError{Object: fmt.Sprintf("%s in %s", name, repo), Offset: -1, Err: fmt.Errorf("it has %d bytes, its header says %d", o.Size, h.Size())}
 	}
 	return h, err
 }
@@ -84,7 +84,7 @@ func (s *session) put(ctx context.Context, chainStart bool) error {
 	}
 	s.inFlight = c
 	s.do(ctx, putLimit, func(ctx context.Context) func() error {
-		o := putAndCheck(ctx, s.repo.Sink(), h, object)
+		o := putAndCheck(ctx, s.repo, h, object)
 		return func() error { return s.putDone(h, o) }
 	})
 	return nil

@@ -363,7 +363,7 @@ func TestListBeforeTakeover(t *testing.T) {
 		}
 		h, object, err := segment.Encode(t.Context(), timelineN(1), before, false, segment.Batch{Entries: entries[5:20]}, segment.Meta{Member: 7, Cut: time.Now()}, segment.Options{})
 		require.NoError(t, err)
-		require.NoError(t, segment.Put(t.Context(), r.memory, h, object))
+		require.NoError(t, segment.Put(t.Context(), r.repo(), h, object))
 		r.waitArchived(b, 20, 30*time.Second)
 		r.load(5)
 		r.waitArchived(b, 40, 30*time.Second)

@@ -30,7 +30,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, data := c.p.encode(t, c.recipients...)
 			n := h.Name()
-			if _, _, err := Read(t.Context(), memory(t, n, data), n, identity); err != nil {
+			if _, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n, identity); err != nil {
 				t.Fatal(err)
 			}
 			for i := range data {
@@ -43,13 +43,13 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 				}
 				for _, bit := range bits {
 					data[i] ^= bit
-					s := memory(t, n, data)
-					_, b, err := Read(t.Context(), s, n, identity)
+					repo := newRepo(t, memory(t, n, data))
+					_, b, err := Read(t.Context(), repo, n, identity)
 					wantDamaged(t, "Read", err)
 					if b.Entries != nil {
 						t.Errorf("byte %d: entries were returned", i)
 					}
-					_, err = ReadHeader(t.Context(), s, n)
+					_, err = ReadHeader(t.Context(), repo, n)
 					if i < HeaderSize {
 						wantDamaged(t, "ReadHeader", err)
 					} else if err != nil {
@@ -70,15 +70,15 @@ func TestTruncationAndExtension(t *testing.T) {
 			h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t, recipients...)
 			n := h.Name()
 			for size := range data {
-				_, _, err := Read(t.Context(), memory(t, n, data[:size]), n, identity)
+				_, _, err := Read(t.Context(), newRepo(t, memory(t, n, data[:size])), n, identity)
 				wantDamaged(t, "cut", err)
 				if size < HeaderSize {
-					_, err := ReadHeader(t.Context(), memory(t, n, data[:size]), n)
+					_, err := ReadHeader(t.Context(), newRepo(t, memory(t, n, data[:size])), n)
 					wantDamaged(t, "cut header", err)
 				}
 			}
 			for _, more := range [][]byte{{0}, bytes.Repeat([]byte{0}, 100), data} {
-				_, _, err := Read(t.Context(), memory(t, n, append(bytes.Clone(data), more...)), n, identity)
+				_, _, err := Read(t.Context(), newRepo(t, memory(t, n, append(bytes.Clone(data), more...))), n, identity)
 				wantDamaged(t, "longer", err)
 			}
 		})
@@ -108,12 +108,12 @@ func TestPromise6SwappedParts(t *testing.T) {
 		"two segments in one":             {a.Name(), append(bytes.Clone(dataA), dataB...)},
 		"a segment of another timeline's": {"cdf818194e3a8c32-2" + a.Name()[len("cdf818194e3a8c32-1"):], dataA},
 	} {
-		_, _, err := Read(t.Context(), memory(t, c.at, c.data), c.at)
+		_, _, err := Read(t.Context(), newRepo(t, memory(t, c.at, c.data)), c.at)
 		wantDamaged(t, name, err)
 	}
 	// The control: each is good where it belongs.
 	for n, data := range map[string][]byte{a.Name(): dataA, b.Name(): dataB, other.Name(): dataOther, merged.Name(): dataMerged} {
-		if _, _, err := Read(t.Context(), memory(t, n, data), n); err != nil {
+		if _, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n); err != nil {
 			t.Error(err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestContentIsHeldAgainstTheHeader(t *testing.T) {
 		b := Batch{entriesOf("a", 11, 40), []raftlog.Mark{markOf(15, 1, start), markOf(16, 1, start)}}
 		change(&h, &b)
 		s := memory(t, h.Name(), forge(t, h, b))
-		_, _, err := Read(t.Context(), s, h.Name())
+		_, _, err := Read(t.Context(), newRepo(t, s), h.Name())
 		wantDamaged(t, name, err)
 	}
 }
@@ -164,8 +164,8 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)
 	for _, at := range []int64{0, 5, HeaderSize, HeaderSize + 20} {
 		for _, failure := range []error{io.ErrUnexpectedEOF, sinktest.ErrInjected} {
-			s := sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure))
-			_, _, err := Read(t.Context(), s, h.Name())
+			s := sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure).Of(h.Name()))
+			_, _, err := Read(t.Context(), newRepo(t, s), h.Name())
 			if err == nil || isDamage(err) || !errors.Is(err, failure) {
 				t.Errorf("Read cut at %d: %v", at, err)
 			}
@@ -173,8 +173,8 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 			if at >= HeaderSize {
 				continue
 			}
-			s = sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure))
-			if _, err := ReadHeader(t.Context(), s, h.Name()); err == nil || isDamage(err) || !errors.Is(err, failure) {
+			s = sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure).Of(h.Name()))
+			if _, err := ReadHeader(t.Context(), newRepo(t, s), h.Name()); err == nil || isDamage(err) || !errors.Is(err, failure) {
 				t.Errorf("ReadHeader cut at %d: %v", at, err)
 			}
 			s.AllFired(t)
@@ -193,13 +193,13 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 	h.LastIndex, h.Entries = h.FirstIndex+maxEntries-1, maxEntries
 	block, err := h.block()
 	require.NoError(t, err)
-	s := memory(t, h.Name(), append(block, data[HeaderSize:]...))
-	if _, err := ReadHeader(t.Context(), s, h.Name()); err != nil {
+	repo := newRepo(t, memory(t, h.Name(), append(block, data[HeaderSize:]...)))
+	if _, err := ReadHeader(t.Context(), repo, h.Name()); err != nil {
 		t.Fatalf("the claims should pass the header's own checks: %v", err)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, _, err = Read(t.Context(), s, h.Name())
+	_, _, err = Read(t.Context(), repo, h.Name())
 	runtime.ReadMemStats(&after)
 	wantDamaged(t, "hostile", err)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
@@ -217,7 +217,7 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 		change(&bad)
 		block, err := bad.block()
 		require.NoError(t, err)
-		_, err = ReadHeader(t.Context(), memory(t, h.Name(), block), h.Name())
+		_, err = ReadHeader(t.Context(), newRepo(t, memory(t, h.Name(), block)), h.Name())
 		wantDamaged(t, name, err)
 	}
 }
@@ -226,10 +226,12 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 func TestReadIsOneRequest(t *testing.T) {
 	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)
 	s := sinktest.NewFaulty(memory(t, h.Name(), data))
-	if _, _, err := Read(t.Context(), s, h.Name()); err != nil {
+	repo := newRepo(t, s)
+	before := s.Calls(sinktest.Open) + s.Calls(sinktest.Stat)
+	if _, _, err := Read(t.Context(), repo, h.Name()); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Calls(sinktest.Open) + s.Calls(sinktest.Stat); n != 1 {
+	if n := s.Calls(sinktest.Open) + s.Calls(sinktest.Stat) - before; n != 1 {
 		t.Errorf("%d requests", n)
 	}
 }

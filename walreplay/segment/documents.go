@@ -26,7 +26,7 @@ func putDocument(ctx context.Context, repo *repository.Repository, name string, 
 func readDocument[T any](ctx context.Context, repo *repository.Repository, name string, of func(T) (format int, calledSo bool, about string)) (T, error) {
 	v, err := repository.Read(ctx, repo, name, of)
 	if errors.Is(err, repository.ErrAltered) {
-		err = damaged(repo.Sink(), name, -1, err)
+		err = damaged(repo, name, -1, err)
 	}
 	return v, err
 }

@@ -113,21 +113,15 @@ func encodeBody(ctx context.Context, raw []byte, o codec.Options, e *codec.Encod
 }
 
 // Put stores what Encode made, if its name is still free; sinks.ErrExists
-// says that another writer was first. Where the place has a key the header is signed,
+// says that another writer was first. Where the repository has a key the header is signed,
 // and by its chain all that comes before. Merged segments are locked where the
 // sink is configured to lock; the others are too many, and short-lived.
-func Put(ctx context.Context, s sinks.Sink, h Header, object []byte) error {
-	repo, err := repository.Of(s)
+func Put(ctx context.Context, repo *repository.Repository, h Header, object []byte) error {
+	block, err := h.blockOf(repo.Seal(h.Name(), h))
 	if err != nil {
-		return err
+		return fmt.Errorf("sign segment %s: %w", h.Name(), err)
 	}
-	if repo != nil {
-		block, err := h.signedBlock(repo)
-		if err != nil {
-			return fmt.Errorf("sign segment %s: %w", h.Name(), err)
-		}
-		object = append(block, object[HeaderSize:]...)
-	}
-	_, err = sinks.Put(ctx, s, h.Name(), object, sinks.CreateOptions{Lock: h.Level > 0, ContentType: "application/octet-stream"})
+	object = append(block, object[HeaderSize:]...)
+	_, err = sinks.Put(ctx, repo.Sink(), h.Name(), object, sinks.CreateOptions{Lock: h.Level > 0, ContentType: "application/octet-stream"})
 	return err
 }

@@ -48,7 +48,7 @@ func (l *Log) Probe(ctx context.Context, first, last uint64) error {
 	r := &reading{log: l, next: max(1, first), last: last, avoided: map[repository.SegmentName]bool{}, unjoined: map[pair]bool{}}
 	return r.run(ctx, func(_ *view, path []Header) (Header, error) {
 		for _, h := range []Header{path[0], path[len(path)-1]} {
-			read, err := probe(ctx, l.repo.Sink(), h.Name(), l.identities)
+			read, err := probe(ctx, l.repo, h.Name(), l.identities)
 			if err == nil && l.isPlain(read) {
 				err = ErrNotAsNamed // that of one whose header was read before is no part of the path
 			}

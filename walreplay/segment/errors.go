@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -69,8 +68,8 @@ func (e *ForkError) Error() string {
 func (e *ForkError) Unwrap() error { return e.Err }
 
 // damaged says where the damage is.
-func damaged(s sinks.Sink, name string, offset int64, err error) error {
-	return &snapshot.DamagedError{Object: name + " in " + s.String(), Offset: offset, Err: err}
+func damaged(repo *repository.Repository, name string, offset int64, err error) error {
+	return &snapshot.DamagedError{Object: name + " in " + repo.String(), Offset: offset, Err: err}
 }
 
 // isDamage tells errors that are about one object's bytes, so that another
@@ -81,13 +80,13 @@ func isDamage(err error) bool {
 }
 
 // bodyError makes what the codec says of a body what it is of the segment.
-func bodyError(s sinks.Sink, name string, err error) error {
+func bodyError(repo *repository.Repository, name string, err error) error {
 	var corrupt *codec.CorruptError
 	if !errors.As(err, &corrupt) {
-		return fmt.Errorf("%s in %s: %w", name, s, err)
+		return fmt.Errorf("%s in %s: %w", name, repo, err)
 	}
 	if corrupt.Offset < 0 {
-		return damaged(s, name, -1, corrupt.Err)
+		return damaged(repo, name, -1, corrupt.Err)
 	}
-	return damaged(s, name, HeaderSize+corrupt.Offset, corrupt.Err)
+	return damaged(repo, name, HeaderSize+corrupt.Offset, corrupt.Err)
 }

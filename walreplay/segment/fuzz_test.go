@@ -92,7 +92,7 @@ func FuzzSegment(f *testing.F) {
 		h.Object.StoredSize, h.Object.StoredSHA256 = int64(len(body)), sha256Hex(body)
 		block, err := h.block()
 		require.NoError(t, err)
-		_, b, err := Read(t.Context(), memory(t, h.Name(), append(block, body...)), h.Name())
+		_, b, err := Read(t.Context(), newRepo(t, memory(t, h.Name(), append(block, body...))), h.Name())
 		if err == nil && len(b.Entries) != h.Entries {
 			t.Fatalf("%d entries were read", len(b.Entries))
 		}

@@ -149,11 +149,6 @@ var errHeader = errors.New("the header block is not as it was written")
 // block writes the header block, unsigned.
 func (h Header) block() ([]byte, error) { return h.blockOf(repository.Seal(h)) }
 
-// signedBlock writes the header block for a place: signed where that has a key.
-func (h Header) signedBlock(repo *repository.Repository) ([]byte, error) {
-	return h.blockOf(repo.Seal(h.Name(), h))
-}
-
 func (h Header) blockOf(doc []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err

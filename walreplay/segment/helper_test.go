@@ -101,7 +101,7 @@ func (p piece) encode(t testing.TB, recipients ...age.Recipient) (Header, []byte
 func (p piece) store(t testing.TB, s sinks.Sink, recipients ...age.Recipient) Header {
 	t.Helper()
 	h, data := p.encode(t, recipients...)
-	require.NoError(t, Put(t.Context(), s, h, data))
+	require.NoError(t, Put(t.Context(), newRepo(t, s), h, data))
 	return h
 }
 

@@ -131,7 +131,7 @@ func (l *Log) plain(h Header) error {
 	if l.since == nil || h.Object.Encrypted() || h.LastIndex <= l.since.Facts.RaftIndex {
 		return nil
 	}
-	return damaged(l.repo.Sink(), h.Name(), -1, &snapshot.PlainError{Object: "segment " + h.Name(), Encrypted: l.since.ID})
+	return damaged(l.repo, h.Name(), -1, &snapshot.PlainError{Object: "segment " + h.Name(), Encrypted: l.since.ID})
 }
 
 // isPlain reports whether that is known of a segment.
@@ -256,7 +256,7 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 			continue
 		}
 		group.Go(func() error {
-			h, err := readListed(groupCtx, l.repo.Sink(), s)
+			h, err := readListed(groupCtx, l.repo, s)
 			switch {
 			case errors.Is(err, sinks.ErrNotFound):
 				return nil
@@ -281,10 +281,10 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 
 // readListed reads a header, and holds it against the size in the listing: an
 // object that was cut short needs no reading to be found damaged.
-func readListed(ctx context.Context, s sinks.Sink, listed repository.Segment) (Header, error) {
-	h, err := ReadHeader(ctx, s, listed.String())
+func readListed(ctx context.Context, repo *repository.Repository, listed repository.Segment) (Header, error) {
+	h, err := ReadHeader(ctx, repo, listed.String())
 	if err == nil && h.Size() != listed.Object.Size {
-		err = damaged(s, listed.String(), -1, fmt.Errorf("it has %d bytes, its header says %d", listed.Object.Size, h.Size()))
+		err = damaged(repo, listed.String(), -1, fmt.Errorf("it has %d bytes, its header says %d", listed.Object.Size, h.Size()))
 	}
 	return h, err
 }

@@ -59,7 +59,7 @@ func (a *archive) write(entries ...raftlog.Entry) segment.Header {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	if err := segment.Put(a.t.Context(), a.sink.Sink, h, object); err != nil {
+	if err := segment.Put(a.t.Context(), a.repo, h, object); err != nil {
 		a.t.Fatal(err)
 	}
 	a.sum, a.chainStart = h.After, false
@@ -140,7 +140,7 @@ func (a *archive) check(identities ...age.Identity) {
 		a.t.Fatal(err)
 	}
 	for _, h := range all {
-		if _, b, err := segment.Read(a.t.Context(), a.repo.Sink(), h.Name(), identities...); err == nil { // or another one holds them
+		if _, b, err := segment.Read(a.t.Context(), a.repo, h.Name(), identities...); err == nil { // or another one holds them
 			marks = append(marks, b.Marks...)
 		}
 	}

@@ -211,7 +211,7 @@ func (m *Merger) read(ctx context.Context, segments []repository.Segment, r *Mer
 			continue
 		}
 		group.Go(func() error {
-			h, err := ReadHeader(groupCtx, m.Repo.Sink(), name)
+			h, err := ReadHeader(groupCtx, m.Repo, name)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -70,7 +70,7 @@ func (m *Merger) mergeRun(ctx context.Context, level int, run []*item, r *MergeR
 		return -1, err
 	}
 	// A host that was killed, or is at it as well, has stored the same.
-	if err := Put(ctx, m.Repo.Sink(), h, object); err != nil && !errors.Is(err, sinks.ErrExists) {
+	if err := Put(ctx, m.Repo, h, object); err != nil && !errors.Is(err, sinks.ErrExists) {
 		return -1, fmt.Errorf("store merged segment %s: %w", h.Name(), err)
 	}
 	if err := m.readBack(ctx, h); err != nil {
@@ -91,7 +91,7 @@ func (m *Merger) readRun(ctx context.Context, run []*item, r *MergeReport) (batc
 	group.SetLimit(bodyReaders)
 	for i, source := range run {
 		group.Go(func() error {
-			headers[i], batches[i], failed[i] = Read(ctx, m.Repo.Sink(), source.listed.Name, m.Identities...)
+			headers[i], batches[i], failed[i] = Read(ctx, m.Repo, source.listed.Name, m.Identities...)
 			return nil
 		})
 	}
@@ -122,7 +122,7 @@ func (m *Merger) readRun(ctx context.Context, run []*item, r *MergeReport) (batc
 // Where it isn't it is removed again, so that it keeps nobody from another try: unless it
 // has a signature that is not trusted here, and may be by another agent, with a newer key.
 func (m *Merger) readBack(ctx context.Context, h Header) error {
-	stored, _, err := Read(ctx, m.Repo.Sink(), h.Name(), m.Identities...)
+	stored, _, err := Read(ctx, m.Repo, h.Name(), m.Identities...)
 	if err == nil && (stored.Before != h.Before || stored.After != h.After || stored.Marks < h.Marks) {
 		// Not removed: whoever stored it had another history under this name.
 		return &ForkError{Timeline: m.Timeline, Index: h.FirstIndex, Objects: [2]string{h.Name(), "the segments that it covers"}, Err: errors.New("their chains differ")}
@@ -191,7 +191,7 @@ func (m *Merger) removeReplaced(ctx context.Context, by repository.Segment, segm
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	h, batch, err := Read(ctx, m.Repo.Sink(), by.Object.Name, m.Identities...)
+	h, batch, err := Read(ctx, m.Repo, by.Object.Name, m.Identities...)
 	if err != nil {
 		return cannotRead(by.Object.Name, err)
 	}

@@ -154,7 +154,7 @@ func TestRequestsGrowWithWhatIsNotMerged(t *testing.T) {
 		}
 		h, data, err := Encode(t.Context(), testTimeline, sum, at == 1, Batch{Entries: entries}, Meta{Cut: start, Previous: previous}, Options{Tool: "test", Level: level})
 		require.NoError(t, err)
-		require.NoError(t, Put(t.Context(), sink, h, data))
+		require.NoError(t, Put(t.Context(), newRepo(t, sink), h, data))
 		return entries
 	}
 	goOn := func(entries []raftlog.Entry) {

@@ -255,7 +255,7 @@ func (l *Log) describe(ctx context.Context, listed []Header) ([]Header, error) {
 			continue
 		}
 		group.Go(func() error {
-			found, err := ReadHeader(groupCtx, l.repo.Sink(), h.Name())
+			found, err := ReadHeader(groupCtx, l.repo, h.Name())
 			switch {
 			case err == nil && found.LastIndex == h.LastIndex && found.Size() == h.Size() && !l.isPlain(found):
 				l.mu.Lock()
@@ -598,7 +598,7 @@ func Newest(ctx context.Context, repo *repository.Repository, t repository.Timel
 func lastOwn(ctx context.Context, repo *repository.Repository, merged []repository.Segment) ([]repository.Segment, error) {
 	slices.SortFunc(merged, func(a, b repository.Segment) int { return cmp.Compare(b.Last, a.Last) })
 	for _, s := range merged {
-		_, err := readListed(ctx, repo.Sink(), s)
+		_, err := readListed(ctx, repo, s)
 		if isDamage(err) || errors.Is(err, sinks.ErrNotFound) {
 			continue
 		}
@@ -627,7 +627,7 @@ func newestIn(ctx context.Context, repo *repository.Repository, segments []repos
 	})
 	for len(segments) > 0 {
 		n := min(newestTried, len(segments))
-		h, ok, err := newestOf(ctx, repo.Sink(), segments[:n])
+		h, ok, err := newestOf(ctx, repo, segments[:n])
 		if ok || err != nil {
 			return h, ok, err
 		}
@@ -636,24 +636,18 @@ func newestIn(ctx context.Context, repo *repository.Repository, segments []repos
 	return Header{}, false, nil
 }
 
-func newestOf(ctx context.Context, s sinks.Sink, segments []repository.Segment) (Header, bool, error) {
-	headers := make([]Header, len(segments))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, segment := range segments {
-		group.Go(func() error {
-			h, err := readListed(ctx, s, segment)
-			switch {
-			case err == nil:
-				headers[i] = h
-			case errors.Is(err, sinks.ErrNotFound), isDamage(err):
-				return nil
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+func newestOf(ctx context.Context, repo *repository.Repository, segments []repository.Segment) (newest Header, ok bool, err error) {
+	headers, err := (&Log{repo: repo}).readHeaders(ctx, segments)
+	if err != nil {
 		return Header{}, false, err
 	}
-	newest := slices.MaxFunc(headers, func(a, b Header) int { return cmp.Compare(a.LastIndex, b.LastIndex) })
-	return newest, newest.Format != 0, nil
+	for _, h := range headers {
+		switch {
+		case h.err == nil && h.header.LastIndex > newest.LastIndex:
+			newest, ok = h.header, true
+		case h.err != nil && !isDamage(h.err):
+			return Header{}, false, h.err
+		}
+	}
+	return newest, ok, nil
 }

@@ -39,7 +39,7 @@ func TestRefusePlain(t *testing.T) {
 					h, data = p.encode(t)
 				}
 				if !isClear[h.Name()] {
-					require.NoError(t, Put(t.Context(), place, h, data))
+					require.NoError(t, Put(t.Context(), newRepo(t, place), h, data))
 				}
 			}
 			byNames, err := OpenNames(t.Context(), repo, testTimeline, identity)

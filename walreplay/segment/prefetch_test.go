@@ -93,7 +93,7 @@ func TestLargeSegmentsAreFetchedFewerAtOnce(t *testing.T) {
 		b := Batch{Entries: []raftlog.Entry{{Index: i, Term: 1, Data: data}}}
 		h, object, err := Encode(t.Context(), testTimeline, sum, i == 1, b, Meta{Cut: start}, Options{Tool: "test"})
 		require.NoError(t, err)
-		require.NoError(t, Put(t.Context(), s, h, object))
+		require.NoError(t, Put(t.Context(), newRepo(t, s), h, object))
 		sum = h.After
 	}
 	l := openLog(t, repo)
@@ -120,7 +120,7 @@ func BenchmarkEntries(b *testing.B) {
 		}
 		h, object, err := Encode(b.Context(), testTimeline, sum, i == 0, batch, Meta{Cut: start}, Options{Tool: "bench"})
 		require.NoError(b, err)
-		require.NoError(b, Put(b.Context(), s, h, object))
+		require.NoError(b, Put(b.Context(), newRepo(b, s), h, object))
 		sum = h.After
 	}
 	l := openLog(b, repo)

@@ -22,39 +22,35 @@ import (
 // *snapshot.DamagedError, which wraps repository.ErrForeign where nobody who is trusted
 // signed it; one that a newer version wrote
 // snapshot.ErrNewerFormat; sinks.ErrNotFound says that there is none.
-func ReadHeader(ctx context.Context, s sinks.Sink, name string) (Header, error) {
-	r, err := s.Open(ctx, name, 0, HeaderSize)
+func ReadHeader(ctx context.Context, repo *repository.Repository, name string) (Header, error) {
+	r, err := repo.Sink().Open(ctx, name, 0, HeaderSize)
 	if err != nil {
 		return Header{}, err
 	}
-	h, err := header(r, s, name)
+	h, err := header(r, repo, name)
 	return h, errors.Join(err, r.Close())
 }
 
 // header reads the header block from the beginning of an object.
-func header(r io.Reader, s sinks.Sink, name string) (Header, error) {
+func header(r io.Reader, repo *repository.Repository, name string) (Header, error) {
 	// Not io.ReadFull: a connection that broke is no short object.
 	b, err := io.ReadAll(io.LimitReader(r, HeaderSize))
 	if err != nil {
-		return Header{}, fmt.Errorf("read %s in %s: %w", name, s, err)
-	}
-	repo, err := repository.Of(s)
-	if err != nil {
-		return Header{}, err
+		return Header{}, fmt.Errorf("read %s in %s: %w", name, repo, err)
 	}
 	h, err := parseBlock(b, repo, name)
 	switch {
 	case errors.Is(err, snapshot.ErrNewerFormat):
-		return Header{}, fmt.Errorf("%s in %s: %w", name, s, err)
+		return Header{}, fmt.Errorf("%s in %s: %w", name, repo, err)
 	case err != nil:
-		return Header{}, damaged(s, name, 0, err)
+		return Header{}, damaged(repo, name, 0, err)
 	}
 	n, err := repository.ParseSegmentName(name)
 	if err != nil {
 		return Header{}, err
 	}
 	if n != h.name() {
-		return Header{}, damaged(s, name, 0, fmt.Errorf("it is the header of %s: it was moved or copied here", h.Name()))
+		return Header{}, damaged(repo, name, 0, fmt.Errorf("it is the header of %s: it was moved or copied here", h.Name()))
 	}
 	return h, nil
 }
@@ -67,16 +63,17 @@ func header(r io.Reader, s sinks.Sink, name string) (Header, error) {
 // identity is a *codec.IdentityError.
 //
 // Entries share one piece of memory, which lives as long as any of them.
-func Read(ctx context.Context, s sinks.Sink, name string, identities ...age.Identity) (Header, Batch, error) {
-	return readUpTo(ctx, s, name, rawLimit, identities)
+func Read(ctx context.Context, repo *repository.Repository, name string, identities ...age.Identity) (Header, Batch, error) {
+	return readUpTo(ctx, repo, repo.Sink(), name, rawLimit, identities)
 }
 
-func readUpTo(ctx context.Context, s sinks.Sink, name string, most int64, identities []age.Identity) (Header, Batch, error) {
-	r, err := s.Open(ctx, name, 0, -1)
+// readUpTo takes the bytes from a sink, which may be another one that keeps what was read.
+func readUpTo(ctx context.Context, repo *repository.Repository, from sinks.Sink, name string, most int64, identities []age.Identity) (Header, Batch, error) {
+	r, err := from.Open(ctx, name, 0, -1)
 	if err != nil {
 		return Header{}, Batch{}, err
 	}
-	h, b, err := read(ctx, r, s, name, most, identities)
+	h, b, err := read(ctx, r, repo, name, most, identities)
 	if err := errors.Join(err, r.Close()); err != nil {
 		return Header{}, Batch{}, err
 	}
@@ -84,8 +81,8 @@ func readUpTo(ctx context.Context, s sinks.Sink, name string, most int64, identi
 }
 
 // read refuses one with more than most raw bytes as ErrNotAsNamed.
-func read(ctx context.Context, r io.Reader, s sinks.Sink, name string, most int64, identities []age.Identity) (Header, Batch, error) {
-	h, err := header(r, s, name)
+func read(ctx context.Context, r io.Reader, repo *repository.Repository, name string, most int64, identities []age.Identity) (Header, Batch, error) {
+	h, err := header(r, repo, name)
 	if err != nil {
 		return Header{}, Batch{}, err
 	}
@@ -94,18 +91,18 @@ func read(ctx context.Context, r io.Reader, s sinks.Sink, name string, most int6
 	}
 	raw, err := decodeBody(ctx, r, h, identities)
 	if err != nil {
-		return Header{}, Batch{}, bodyError(s, name, err)
+		return Header{}, Batch{}, bodyError(repo, name, err)
 	}
 	b, err := parseRecords(raw, h.Entries, h.Marks)
 	if err != nil {
-		return Header{}, Batch{}, damaged(s, name, -1, err)
+		return Header{}, Batch{}, damaged(repo, name, -1, err)
 	}
 	after, err := chain(h, b)
 	if err == nil && after != h.After {
 		err = fmt.Errorf("the chain ends with %s, not %s", after, h.After)
 	}
 	if err != nil {
-		return Header{}, Batch{}, damaged(s, name, -1, err)
+		return Header{}, Batch{}, damaged(repo, name, -1, err)
 	}
 	return h, b, nil
 }
@@ -126,13 +123,13 @@ func decodeBody(ctx context.Context, r io.Reader, h Header, identities []age.Ide
 }
 
 // probe reads the header of a segment, and the first byte of its body.
-func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Identity) (h Header, err error) {
-	r, err := s.Open(ctx, name, 0, -1)
+func probe(ctx context.Context, repo *repository.Repository, name string, identities []age.Identity) (h Header, err error) {
+	r, err := repo.Sink().Open(ctx, name, 0, -1)
 	if err != nil {
 		return h, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if h, err = header(r, s, name); err != nil {
+	if h, err = header(r, repo, name); err != nil {
 		return h, err
 	}
 	body, err := codec.NewReader(ctx, r, h.Object, identities...)
@@ -141,7 +138,7 @@ func probe(ctx context.Context, s sinks.Sink, name string, identities []age.Iden
 		err = errors.Join(err, body.Close())
 	}
 	if err != nil {
-		return h, bodyError(s, name, err)
+		return h, bodyError(repo, name, err)
 	}
 	return h, nil
 }
@@ -243,7 +240,7 @@ func (l *Log) Read(ctx context.Context, listed Header) (Header, Batch, error) {
 	if !listed.isRead() {
 		most = 2 * MaxRaw // several are in memory, and how large they are nobody knew
 	}
-	h, b, err := readUpTo(ctx, l.source, listed.Name(), most, l.identities)
+	h, b, err := readUpTo(ctx, l.repo, l.source, listed.Name(), most, l.identities)
 	switch {
 	case err != nil:
 	case !listed.isRead() && (h.LastIndex != listed.LastIndex || l.isPlain(h)):

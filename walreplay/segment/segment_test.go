@@ -36,11 +36,11 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil || object.Size != want.Size() {
 				t.Errorf("%s: %d bytes, its header says %d, %v", name, object.Size, want.Size(), err)
 			}
-			head, err := ReadHeader(t.Context(), s, want.Name())
+			head, err := ReadHeader(t.Context(), newRepo(t, s), want.Name())
 			if err != nil || !reflect.DeepEqual(head, want) {
 				t.Errorf("%s: header %+v, %v; want %+v", name, head, err, want)
 			}
-			h, b, err := Read(t.Context(), s, want.Name(), identity)
+			h, b, err := Read(t.Context(), newRepo(t, s), want.Name(), identity)
 			if err != nil || !reflect.DeepEqual(h, want) {
 				t.Fatalf("%s: %+v, %v", name, h, err)
 			}
@@ -69,7 +69,7 @@ func TestOneNameDecides(t *testing.T) {
 	p.store(t, s)
 	p.last = 50
 	h, data := p.encode(t, newIdentity(t).Recipient())
-	if err := Put(t.Context(), s, h, data); !errors.Is(err, sinks.ErrExists) {
+	if err := Put(t.Context(), newRepo(t, s), h, data); !errors.Is(err, sinks.ErrExists) {
 		t.Fatalf("got %v, want ErrExists", err)
 	}
 }
@@ -148,20 +148,20 @@ func TestNewerFormat(t *testing.T) {
 	block, err := h.block()
 	require.NoError(t, err)
 	s := memory(t, h.Name(), append(block, data[HeaderSize:]...))
-	if _, err := ReadHeader(t.Context(), s, h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) || !strings.Contains(err.Error(), h.Name()) {
+	if _, err := ReadHeader(t.Context(), newRepo(t, s), h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) || !strings.Contains(err.Error(), h.Name()) {
 		t.Errorf("ReadHeader: %v", err)
 	}
-	if _, _, err := Read(t.Context(), s, h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) {
+	if _, _, err := Read(t.Context(), newRepo(t, s), h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) {
 		t.Errorf("Read: %v", err)
 	}
 }
 
 func TestReadWhatIsNotThere(t *testing.T) {
 	name := repository.SegmentName{Timeline: testTimeline, First: 1}.String()
-	if _, err := ReadHeader(t.Context(), sinktest.NewMemory(), name); !errors.Is(err, sinks.ErrNotFound) {
+	if _, err := ReadHeader(t.Context(), newRepo(t, sinktest.NewMemory()), name); !errors.Is(err, sinks.ErrNotFound) {
 		t.Errorf("ReadHeader: %v", err)
 	}
-	if _, _, err := Read(t.Context(), sinktest.NewMemory(), name); !errors.Is(err, sinks.ErrNotFound) {
+	if _, _, err := Read(t.Context(), newRepo(t, sinktest.NewMemory()), name); !errors.Is(err, sinks.ErrNotFound) {
 		t.Errorf("Read: %v", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestIdentities(t *testing.T) {
 	s := sinktest.NewMemory()
 	h := piece{"a", 1, 11, 40, 0, nil, 0}.store(t, s, newIdentity(t).Recipient())
 	for _, identities := range [][]age.Identity{nil, {newIdentity(t)}} {
-		_, _, err := Read(t.Context(), s, h.Name(), identities...)
+		_, _, err := Read(t.Context(), newRepo(t, s), h.Name(), identities...)
 		var missing *codec.IdentityError
 		if !errors.As(err, &missing) || isDamage(err) || !strings.Contains(err.Error(), h.Name()) {
 			t.Errorf("%d identities: %v", len(identities), err)

@@ -94,12 +94,12 @@ func TestSignedHeader(t *testing.T) {
 	long.FirstIndex, long.LastIndex, long.FirstTerm, long.LastTerm = 1<<63, 1<<63+9, 1<<63, 1<<63
 	long.Previous, long.Revision = 1<<62, 1<<62
 	long.Object.StoredSize, long.Object.RawSize = 1<<62, 1<<62
-	if block, err := long.signedBlock(own); err != nil || len(block) != HeaderSize {
+	if block, err := long.blockOf(own.Seal(long.Name(), long)); err != nil || len(block) != HeaderSize {
 		t.Errorf("%d bytes, %v", len(block), err)
 	}
 	h, data := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
-	require.NoError(t, Put(t.Context(), own.Sink(), h, data))
-	if _, _, err := Read(t.Context(), own.Sink(), h.Name()); err != nil {
+	require.NoError(t, Put(t.Context(), own, h, data))
+	if _, _, err := Read(t.Context(), own, h.Name()); err != nil {
 		t.Fatal(err)
 	}
 	signed, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
@@ -108,14 +108,14 @@ func TestSignedHeader(t *testing.T) {
 	elsewhere := sinktest.NewMemory()
 	another := newRepo(t, repository.WithKeys(elsewhere, keys))
 	overwrite(t, elsewhere, h.Name(), signed)
-	if _, _, err := Read(t.Context(), another.Sink(), h.Name()); !errors.Is(err, repository.ErrForeign) {
+	if _, _, err := Read(t.Context(), another, h.Name()); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("moved: %v", err)
 	}
 	// Another header before the same body, with the old signature.
 	changed, unsigned, err := Rename(h, signed, 1, 0)
 	require.NoError(t, err)
 	overwrite(t, place, changed.Name(), unsigned)
-	if _, err := ReadHeader(t.Context(), own.Sink(), changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
+	if _, err := ReadHeader(t.Context(), own, changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
 		t.Errorf("unsigned: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestForeignMergedStays(t *testing.T) {
 	place := sinktest.NewMemory()
 	own := newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t)))
 	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
-	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t))).Sink(), h, data))
+	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t))), h, data))
 	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
 	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("it is believed: %v", err)

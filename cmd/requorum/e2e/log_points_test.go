@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -201,6 +202,8 @@ func TestLogFlippedBytes(t *testing.T) {
 	sink, err := disk.New(dir)
 	require.NoError(t, err)
 	defer sink.Close()
+	repo, err := repository.Open(t.Context(), sink)
+	require.NoError(t, err)
 	out, flips := u.path("never.db"), 0
 	for _, h := range log.Headers() {
 		path := filepath.Join(dir, filepath.FromSlash(h.Name()))
@@ -215,7 +218,7 @@ func TestLogFlippedBytes(t *testing.T) {
 			flipped := slices.Clone(whole)
 			flipped[at] ^= 1 << (at % 8)
 			require.NoError(t, os.WriteFile(path, flipped, 0o600))
-			if _, _, err := segment.Read(t.Context(), sink, h.Name()); err == nil {
+			if _, _, err := segment.Read(t.Context(), repo, h.Name()); err == nil {
 				t.Fatalf("byte %d of %d of %s is flipped, and it is read", at, len(whole), path)
 			}
 			if h.LastIndex <= base.FirstIndex || flips%short(20, 7) != 0 {

@@ -123,7 +123,7 @@ func archiveByHand(ctx context.Context, folder string, entries []raftlog.Entry, 
 		if err != nil {
 			return 0, marked, err
 		}
-		if err := segment.Put(ctx, sink, h, data); err != nil {
+		if err := segment.Put(ctx, repo, h, data); err != nil {
 			return 0, marked, err
 		}
 		before = h.After

@@ -67,7 +67,7 @@ func keptIn(t *testing.T, dir string, key age.Recipient, signs signing.Keys) (fu
 	must(err)
 	h, data, err := segment.Encode(t.Context(), id, raftlog.Sum{}, true, segment.Batch{Entries: entries}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: options})
 	must(err)
-	must(segment.Put(t.Context(), repo.Sink(), h, data))
+	must(segment.Put(t.Context(), repo, h, data))
 	return Stored{Timeline: id, Backup: m.ID}, Stored{Timeline: id}
 }
 

@@ -215,7 +215,7 @@ func readSegment(ctx context.Context, repo *repository.Repository, t repository.
 		err = fmt.Errorf("a log of timeline %s: %w", t, sinks.ErrNotFound)
 	}
 	if err == nil {
-		_, _, err = segment.Read(ctx, repo.Sink(), newest.Name(), identities...)
+		_, _, err = segment.Read(ctx, repo, newest.Name(), identities...)
 	}
 	return err
 }

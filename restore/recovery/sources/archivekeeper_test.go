@@ -111,7 +111,7 @@ func (k *keeper) archive(s Survivor, first, last uint64, change func(*raftlog.En
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	if err := segment.Put(k.t.Context(), k.repo.Sink(), h, data); err != nil {
+	if err := segment.Put(k.t.Context(), k.repo, h, data); err != nil {
 		k.t.Fatal(err)
 	}
 	k.sum = h.After
