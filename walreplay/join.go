@@ -364,8 +364,7 @@ type joinedClock struct {
 
 type partClock struct {
 	clock
-	history *History
-	until   uint64
+	until uint64
 }
 
 // clock is nil where nothing tells the time.
@@ -374,20 +373,28 @@ func (j *joined) clock() *joinedClock {
 	if j.base.Manifest != nil {
 		c.base = j.base
 	}
-	for _, p := range j.parts {
-		if p.History.clock == nil {
-			continue
+	for _, p := range j.logs() {
+		if p.History.clock != nil {
+			c.clocks = append(c.clocks, partClock{p.History.clock, p.Last})
 		}
-		i := slices.IndexFunc(c.clocks, func(o partClock) bool { return o.history == p.History })
-		if i < 0 {
-			i, c.clocks = len(c.clocks), append(c.clocks, partClock{clock: p.History.clock, history: p.History})
-		}
-		c.clocks[i].until = p.Last
 	}
 	if c.base == nil && len(c.clocks) == 0 {
 		return nil
 	}
 	return c
+}
+
+// logs are the parts with each history once, up to the end of its last part.
+func (j *joined) logs() []Part {
+	var all []Part
+	for _, p := range j.parts {
+		if i := slices.IndexFunc(all, func(o Part) bool { return o.History == p.History }); i >= 0 {
+			all[i].Last = p.Last
+		} else {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func (c *joinedClock) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
@@ -478,23 +485,15 @@ func nearer(a, b *Seen) *Seen {
 // marks yields those of all archives among the parts, each up to the end of its
 // last part, by index, then time.
 func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
-	until := map[*History]uint64{}
-	var order []*History
-	for _, p := range j.parts {
-		if !slices.Contains(order, p.History) {
-			order = append(order, p.History)
-		}
-		until[p.History] = p.Last
-	}
 	return func(yield func(segment.Heartbeat, error) bool) {
 		type one struct {
 			mark segment.Heartbeat
 			err  error
 		}
 		var all []one
-		for _, h := range order {
-			if m, ok := h.log.(marked); ok && until[h] >= first {
-				for mark, err := range m.marks(ctx, first, min(last, until[h]), newest) {
+		for _, p := range j.logs() {
+			if m, ok := p.History.log.(marked); ok && p.Last >= first {
+				for mark, err := range m.marks(ctx, first, min(last, p.Last), newest) {
 					var damaged *snapshot.DamagedError
 					if err != nil && !errors.As(err, &damaged) {
 						yield(segment.Heartbeat{}, err) // the last, as of one archive

@@ -204,16 +204,6 @@ func samePoint(a, b *raftlog.Mark) bool {
 	return a.Index == b.Index && a.Time.Equal(b.Time)
 }
 
-// Two members whose clocks disagree: low's index is the higher one, which is an
-// interval as well.
-func TestAtWithSkewedClocks(t *testing.T) {
-	l := stored(t, sinktest.NewMemory(), piece{"a", 1, 1, 50, 0, []raftlog.Mark{markOf(10, 1, second(60)), markOf(40, 2, second(30))}, 0})
-	low, high, err := l.At(t.Context(), second(45))
-	if err != nil || low.Index != 40 || high.Index != 10 {
-		t.Errorf("%v, %v, %v", low, high, err)
-	}
-}
-
 // A merged segment's marks stand for those of the ones that it replaces, and
 // these for its own where it is damaged or gone.
 func TestMarksOfMergedSegments(t *testing.T) {
