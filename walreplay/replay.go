@@ -8,8 +8,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/coreos/go-semver/semver"
-
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/engine"
@@ -364,7 +362,7 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *sna
 	if o.CheckpointHashes == CheckpointHashesAtEnd {
 		newest = lastMarks
 	}
-	exact := hashesAlike(o.sourceVersion(p.Base))
+	exact := !snapshot.HashesOtherwise(o.sourceVersion(p.Base))
 	hashes := map[int64]uint32{hash.Revision: hash.Hash}
 	for m, err := range l.marks(ctx, p.Base.Index(), index, newest) {
 		var damaged *snapshot.DamagedError
@@ -398,18 +396,4 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *sna
 		met.Equal++
 	}
 	return met, nil
-}
-
-// hashesAlike reports whether an etcd hashes a compacted history as
-// snapshot.ReadHashKV does; empty is the newest.
-func hashesAlike(version string) bool {
-	if version == "" {
-		return true
-	}
-	v, err := semver.NewVersion(version)
-	if err != nil {
-		return false // the engine has refused it already
-	}
-	since := map[int64]int64{4: 34, 5: 16}
-	return v.Major == 3 && (v.Minor > 5 || v.Minor >= 4 && v.Patch >= since[v.Minor])
 }

@@ -52,7 +52,10 @@ func dataDir(ctx context.Context, h *walreplay.History, dir string, log *checkin
 		log.err = unchecked("there is no database %s that could be read, to apply the log to: the structure level says why", path)
 		state.err = log.err
 	} else {
-		log.err = log.tail(ctx, h, all[i])
+		var r *walreplay.Rebuilt
+		if r, log.err = log.newest(ctx, h, all[i]); r != nil {
+			log.err = r.Close()
+		}
 		state.began = time.Now()
 		state.err = state.memberState(ctx, h, all[i], path)
 	}
@@ -65,29 +68,6 @@ func dataDir(ctx context.Context, h *walreplay.History, dir string, log *checkin
 		checks = append(checks, check)
 	}
 	return checks, nil
-}
-
-// tail applies the log that follows a member's database.
-func (k *checking) tail(ctx context.Context, h *walreplay.History, db *walreplay.Base) (err error) {
-	o := k.o.walreplay("")
-	p, err := h.Resolve(ctx, walreplay.Target{Kind: walreplay.Latest}, db.ID, o)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	r, err := h.Rebuild(ctx, p, o)
-	if err != nil {
-		return unsound(err)
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	k.Phases = append(k.Phases, PhasesOf(r, time.Since(began))...)
-	k.Bytes = r.Size() + p.Bytes
-	k.say("the %d entries of the log after %s (raft index %d) were applied to a copy of it by etcd's own applier, up to raft index %d: revision %d, HashKV %d",
-		r.Recipe.Entries, db.Name, db.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash)
-	if r.Recipe.Unproven != "" {
-		k.say("%s", r.Recipe.Unproven)
-	}
-	return nil
 }
 
 // memberState holds a member's database against an older image and the log.

@@ -36,7 +36,10 @@ func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.C
 		if len(bases) == 0 || h.Reach(bases[len(bases)-1]) == bases[len(bases)-1].Index() {
 			return Newest{}, nil
 		}
-		n.Rebuilt, err = k.newest(ctx, h, bases[len(bases)-1])
+		if n.Rebuilt, err = k.newest(ctx, h, bases[len(bases)-1]); n.Rebuilt != nil {
+			met := n.Rebuilt.CheckpointHashes
+			k.say("%d hashes that live members served on the way are equal, and %d could not be compared", met.Equal, met.Passed)
+		}
 	}
 	k.err, n.LogAfter = err, true
 	n.Check, err = k.end(ctx)
@@ -47,7 +50,8 @@ func CheckNewest(ctx context.Context, repo *repository.Repository, c *snapshot.C
 	return n, err
 }
 
-// newest rebuilds the newest point.
+// newest rebuilds the newest point. Nil without an error: it is not what live members
+// served, which was found.
 func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walreplay.Base) (*walreplay.Rebuilt, error) {
 	o := k.o.walreplay("")
 	o.CheckpointHashes = walreplay.EveryCheckpointHash
@@ -68,8 +72,11 @@ func (k *checking) newest(ctx context.Context, h *walreplay.History, b *walrepla
 	}
 	k.Phases = append(k.Phases, PhasesOf(r, time.Since(began))...)
 	k.Bytes = r.Size() + p.Bytes
-	k.say("the %d entries of the log after %s (raft index %d) were applied to it by etcd's own applier, up to raft index %d: revision %d, HashKV %d; %d hashes that live members served on the way are equal, and %d could not be compared",
-		r.Recipe.Entries, b.Name, b.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash, r.CheckpointHashes.Equal, r.CheckpointHashes.Passed)
+	k.say("the %d entries of the log after %s (raft index %d) were applied to a copy of it by etcd's own applier, up to raft index %d: revision %d, HashKV %d",
+		r.Recipe.Entries, b.Name, b.Index(), r.Recipe.Index, r.Recipe.Revision, r.Recipe.HashKV.Hash)
+	if r.Recipe.Unproven != "" {
+		k.say("%s", r.Recipe.Unproven)
+	}
 	return r, nil
 }
 
