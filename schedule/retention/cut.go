@@ -81,7 +81,7 @@ func (d *decision) firstNeeded(t *Timeline) (cut, bool) {
 		return cut{t.end(), "the timeline was superseded, and no point of it is promised any more"}, true
 	default:
 		for i := range t.Backups {
-			if b := &t.Backups[i]; b.known() && d.stays(b) && !slices.Equal(d.reasons[b], []string{reasonPinned}) {
+			if b := &t.Backups[i]; b.known() && slices.ContainsFunc(d.reasons[b], func(r string) bool { return r != reasonPinned && r != reasonInClear }) {
 				bases = append(bases, cut{b.Index, "the oldest backup that is kept is " + b.ID})
 			}
 		}
@@ -183,8 +183,12 @@ func (d *decision) goes(b Backup) bool {
 // stay, and without the log up to cut; empty where all do.
 func (d *decision) broken(t *Timeline, stays func(Backup) bool, cut uint64) string {
 	for _, b := range t.Backups {
-		if b.Pin && !stays(b) {
+		switch {
+		case stays(b):
+		case b.Pin:
 			return "backup " + b.ID + " is pinned"
+		case b.InClear:
+			return "backup " + b.ID + " is in the clear though an older one is encrypted"
 		}
 	}
 	if text := d.brokenNewest(t, stays); text != "" {

@@ -75,6 +75,9 @@ type Backup struct {
 	// Damaged says why it counts for nothing, such as what is wrong with it; empty where
 	// nothing is known to be.
 	Damaged string
+	// InClear says that it is not encrypted though an older one is, which Damaged tells:
+	// one of the two may be somebody else's, so that it neither counts nor goes.
+	InClear bool
 	// Late was stored long after its manifest says: the repository is a copy, or somebody
 	// has made up when it was taken.
 	Late bool

@@ -200,7 +200,7 @@ func (d *decision) confirm() {
 	proved, gone := 0, 0
 	for _, t := range d.inv.Timelines {
 		for i := range t.Backups {
-			if b := &t.Backups[i]; b.Proved && b.good() {
+			if b := &t.Backups[i]; b.Proved {
 				if proved++; !d.stays(b) {
 					gone++
 				}

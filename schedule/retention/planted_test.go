@@ -150,3 +150,25 @@ func TestPlantedInTheClear(t *testing.T) {
 		require.Contains(t, fmt.Sprint(plan.Notes), "find out who did, then remove it")
 	}
 }
+
+// Without trust, somebody who adds one encrypted full snapshot below all that are in the
+// clear, and there were none, has nothing of these deleted: they count for nothing, and stay.
+func TestPlantedBelowTheClear(t *testing.T) {
+	r := newRig(t)
+	var own []string
+	for i := range 8 {
+		m := r.plant(uint64(10*i+11), r.place.now, false)
+		own = append(own, m.ID)
+		r.verdict(report.Passed, m)
+		r.sleep(day)
+	}
+	require.Equal(t, 7, r.plan(Policy{Last: 1}).Confirm)
+	r.plant(1, dawn.Add(-time.Hour), true)
+	for _, p := range []Policy{{Last: 1}, {Hourly: 24, Daily: 35}, {AnyPoint: day}} {
+		plan := r.plan(p)
+		for _, d := range plan.Delete {
+			require.NotContains(t, own, d.Backup)
+		}
+		require.Contains(t, fmt.Sprint(plan.Notes), "find out who did, then remove it")
+	}
+}

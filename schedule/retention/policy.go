@@ -191,6 +191,7 @@ const (
 	reasonNewest   = "newest"
 	reasonGood     = "newest that is not damaged"
 	reasonRead     = "newest that was read from a member"
+	reasonInClear  = "in the clear though an older one is encrypted: find out whose they are"
 	reasonProved   = "newest that passed structure"
 	reasonAnyPoint = "any point"
 )
@@ -215,6 +216,9 @@ func (d *decision) protect(t *Timeline) {
 	for i := range t.Backups {
 		if t.Backups[i].Pin {
 			d.because(&t.Backups[i], reasonPinned)
+		}
+		if t.Backups[i].InClear {
+			d.because(&t.Backups[i], reasonInClear)
 		}
 	}
 	for _, one := range []struct {

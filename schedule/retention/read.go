@@ -214,7 +214,7 @@ func (r *reading) backup(m *snapshot.Manifest) Backup {
 		b.Damaged = fmt.Sprintf("verdict %d found it damaged", word.Verdict.Sequence)
 	}
 	if err := r.catalog.CheckEncrypted(m); err != nil {
-		b.Damaged = err.Error()
+		b.Damaged, b.InClear = err.Error(), true
 	}
 	_, b.Proved = r.verdicts.Newest(m, report.Structure)
 	return b
