@@ -182,7 +182,11 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 		case !full.Complete:
 			c.Incomplete = append(c.Incomplete, full)
 		case m.err != nil && repo.Checks() && !errors.Is(m.err, ErrNewerFormat):
-			// A damaged one may be anybody's.
+			// A damaged one may be anybody's. Were it passed over without a word, a restore of
+			// the latest would take an older one for it.
+			if !errors.Is(m.err, repository.ErrForeign) {
+				m.err = repo.Refuse(repository.ManifestName(t, full.ID), m.err)
+			}
 			c.Foreign = append(c.Foreign, DamagedBackup{t, full.ID, m.err})
 		case m.err != nil:
 			c.Damaged = append(c.Damaged, DamagedBackup{t, full.ID, m.err})

@@ -203,7 +203,7 @@ func (r *Repository) open(name string, data []byte) (sealed, error) {
 		err = fmt.Errorf("%s in %s: %w", name, r.sink, err)
 	case r.Checks():
 		if err = r.keys.Trust.Check(r.statement(name, &s), s.Signature); err != nil {
-			err = r.refuse(name, err)
+			err = r.Refuse(name, err)
 		}
 	}
 	return s, err
@@ -213,8 +213,9 @@ func (r *Repository) open(name string, data []byte) (sealed, error) {
 // add millions.
 const maxForeign = 100
 
-// refuse remembers a foreign object, and says why it is one.
-func (r *Repository) refuse(name string, why error) error {
+// Refuse remembers an object that counts for nothing where signatures are checked, such as
+// a damaged one, which may be anybody's: Foreign names it. The error is an ErrForeign.
+func (r *Repository) Refuse(name string, why error) error {
 	foreign := &foreignError{name + " in " + r.String(), why}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -352,7 +353,7 @@ func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
 	case errors.Is(err, ErrForeign):
 		return true, nil
 	case errors.Is(err, ErrAltered):
-		_ = r.refuse(name, err) // remembers it
+		_ = r.Refuse(name, err) // remembers it
 		return true, nil
 	case err != nil:
 		return false, err
