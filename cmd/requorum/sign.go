@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -93,9 +95,13 @@ was written without signatures, or with a key that was lost or stolen. Who trust
 (--trust) can restore from the copy. A signature says that you know what is there: copy
 from a place that nobody else can write to, and run 'requorum verify' on it first.
 
-What is damaged is left out, and the command then ends with 3. Verdicts, and what agents
-noted for each other, are not copied: verify the copy. A run that was interrupted is
-continued by the same command.
+With --trust only what a trusted key signed is signed anew, and the new key has to be a
+trusted one, too. --insecure-unsigned signs what anybody wrote.
+
+Documents that are damaged, or that no trusted key signed, are left out and named, and the
+command then ends with 3. Snapshots and entries of the log are copied unread, and verdicts,
+and what agents noted for each other, are not copied: verify the copy. A run that was
+interrupted is continued by the same command.
 ` + exitHelp,
 		Example: `  requorum sign --repo /mnt/copy --into 's3://bucket/signed?region=eu-central-1' --signing-key /etc/requorum/signing.key
   requorum verify all --repo 's3://bucket/signed?region=eu-central-1' --trust /etc/requorum/signing.key.trust --signing-key /etc/requorum/signing.key`,
@@ -105,13 +111,15 @@ continued by the same command.
 			if repo.keys.signingKey == "" || into == "" {
 				return usageError{errors.New("want --signing-key FILE and --into URL")}
 			}
-			from, to := repo, repo
-			from.keys, to.urls = keyFlags{}, []string{into}
-			source, err := from.openRepository(ctx, g)
+			to := repo
+			to.urls = []string{into}
+			to.keys.insecure = false // that is about what is read
+			source, err := repo.openRepository(ctx, g)
 			if err != nil {
 				return err
 			}
 			defer source.Sink().Close() //nolint:errcheck // it was read only
+			g.noteUnchecked(source.Checks())
 			sink, err := to.openSink(ctx, g)
 			if err != nil {
 				return err
@@ -164,8 +172,11 @@ func (g *globals) sign(ctx context.Context, source, into *repository.Repository,
 		}
 	}
 	if n := len(c.out.LeftOut); n > 0 {
-		first := c.out.LeftOut[0]
-		return errors.Join(err, &snapshot.DamagedError{Object: first.Object, Offset: -1, Err: fmt.Errorf("%s left out, the first: %w", report.Counted(n, "object was", "objects were"), first.err)})
+		first, next := c.out.LeftOut[0], ""
+		if slices.ContainsFunc(c.out.LeftOut, func(l leftOut) bool { return errors.Is(l.err, repository.ErrForeign) }) {
+			next = "; where you know that all of it is yours, --insecure-unsigned signs it"
+		}
+		return errors.Join(err, &snapshot.DamagedError{Object: first.Object, Offset: -1, Err: fmt.Errorf("%s left out, the first: %w%s", report.Counted(n, "object was", "objects were"), first.err, next)})
 	}
 	return err
 }
@@ -257,7 +268,7 @@ func (c *signedCopy) copy(ctx context.Context, o sinks.Object) (isDocument bool,
 		}
 		block, err := io.ReadAll(r)
 		if err = errors.Join(err, r.Close()); err == nil {
-			block, err = segment.SignHeader(c.into, o.Name, block)
+			block, err = segment.SignHeader(c.from, c.into, o.Name, block)
 		}
 		if err != nil || c.out.DryRun {
 			return true, err
@@ -265,7 +276,8 @@ func (c *signedCopy) copy(ctx context.Context, o sinks.Object) (isDocument bool,
 		return true, c.write(ctx, o, block)
 	}
 	if strings.HasSuffix(o.Name, ".json") {
-		data, err := c.from.ReadBytes(ctx, o.Name)
+		var body json.RawMessage
+		data, err := c.from.ReadSealed(ctx, o.Name, &body)
 		if err == nil {
 			data, err = c.into.Sign(o.Name, data)
 		}

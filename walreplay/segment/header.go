@@ -206,15 +206,15 @@ func Rename(h Header, object []byte, level int, previous uint64) (Header, []byte
 	return changed, append(block, object[HeaderSize:]...), nil
 }
 
-// SignHeader is the header block of the segment called name, from another copy of the
-// repository, with a signature: see Repository.Sign.
-func SignHeader(repo *repository.Repository, name string, block []byte) ([]byte, error) {
-	h, err := parseBlock(block, nil, name)
+// SignHeader is the header block of the segment called name, read in one copy of a
+// repository, with a signature for another one: see Repository.Sign. Without from it may be anybody's.
+func SignHeader(from, into *repository.Repository, name string, block []byte) ([]byte, error) {
+	h, err := parseBlock(block, from, name)
 	if err == nil && h.Name() != name {
 		err = fmt.Errorf("it says that it is %s", h.Name())
 	}
 	if err != nil {
 		return nil, &snapshot.DamagedError{Object: name, Offset: 0, Err: err}
 	}
-	return h.blockOf(repo.Sign(name, bytes.TrimRight(block[blockFrameHead:HeaderSize], " ")))
+	return h.blockOf(into.Sign(name, bytes.TrimRight(block[blockFrameHead:HeaderSize], " ")))
 }

@@ -130,7 +130,7 @@ func (l *longLog) make(sink sinks.Sink) {
 	// Past the server, which would take minutes for as many uploads.
 	put := func(h segment.Header, data []byte, err error) {
 		must(err)
-		signed, err := segment.SignHeader(l.repo, h.Name(), data[:segment.HeaderSize])
+		signed, err := segment.SignHeader(nil, l.repo, h.Name(), data[:segment.HeaderSize])
 		must(err)
 		copy(data, signed)
 		file := filepath.Join(l.objects, h.Name())
