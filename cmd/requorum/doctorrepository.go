@@ -104,8 +104,9 @@ func (e *examination) examineForeign(ctx context.Context, repo *repository.Repos
 	if err == nil {
 		_, err = verdict.ReadAll(ctx, repo)
 	}
+	var logs logsReport
 	if err == nil {
-		_, err = readLogs(ctx, walreplay.NewArchives(repo), catalog)
+		logs, err = readLogs(ctx, walreplay.NewArchives(repo), catalog)
 	}
 	if err == nil {
 		_, err = readEnded(ctx, repo, catalog.Timelines)
@@ -120,10 +121,13 @@ func (e *examination) examineForeign(ctx context.Context, repo *repository.Repos
 	for _, name := range names {
 		e.add(checkWarn, object, why[name].Error(), "")
 	}
+	for _, d := range logs.DamagedLogs {
+		e.add(checkWarn, object, d.Error, "")
+	}
 	switch {
 	case err != nil:
 		e.failed(object, err, e.nextOfPlace(err))
-	case len(names) == 0:
+	case len(names)+len(logs.DamagedLogs) == 0:
 		e.add(checkOK, object, "all that was looked at is signed by who is trusted", "")
 	}
 }

@@ -277,6 +277,7 @@ func (r *catalogReport) empty(t repository.TimelineID) bool {
 	return !slices.ContainsFunc(r.Backups, func(b listedBackup) bool { return b.Timeline == t }) &&
 		!slices.ContainsFunc(r.Damaged, func(d damagedReport) bool { return d.Timeline == t }) &&
 		!slices.ContainsFunc(r.Incomplete, func(u incompleteReport) bool { return u.Timeline == t }) &&
+		!slices.ContainsFunc(r.DamagedLogs, func(d damagedReport) bool { return d.Timeline == t }) &&
 		!slices.ContainsFunc(r.Logs, func(l logReport) bool { return l.Timeline == t }) &&
 		!slices.ContainsFunc(r.Ranges, func(one walreplay.Range) bool { return one.Timeline == t })
 }
@@ -302,6 +303,8 @@ type logsReport struct {
 	// restored, and the gaps between them.
 	Ranges []walreplay.Range `json:"ranges"`
 	Logs   []logReport       `json:"logs"`
+	// DamagedLogs are the segments, and records of gaps, that were met and cannot be used.
+	DamagedLogs []damagedReport `json:"damaged_logs,omitempty"`
 }
 
 // logReport is the archived log of one timeline, as its headers show.
@@ -324,6 +327,9 @@ func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Cat
 		if log == nil {
 			continue
 		}
+		for _, d := range log.Damaged() {
+			report.DamagedLogs = append(report.DamagedLogs, damagedReport{Timeline: t.ID, Error: d.Err.Error()})
+		}
 		one := logReport{Timeline: t.ID, Marks: len(log.Heartbeat())}
 		for _, h := range log.Headers() {
 			one.Bytes += h.Size()
@@ -344,6 +350,11 @@ func (g *globals) tableLog(r logsReport, t repository.TimelineID) error {
 	for _, l := range r.Logs {
 		if l.Timeline == t {
 			g.printf("Archived log: %s in %s, %d of them not merged yet\n", size(l.Bytes), report.Counted(l.Segments, "segment", "segments"), l.Small)
+		}
+	}
+	for _, d := range r.DamagedLogs {
+		if d.Timeline == t {
+			g.printf("%s\n", d.Error)
 		}
 	}
 	out := newTable(g.stdout)

@@ -43,6 +43,9 @@ func header(r io.Reader, repo *repository.Repository, name string) (Header, erro
 	case errors.Is(err, snapshot.ErrNewerFormat):
 		return Header{}, fmt.Errorf("%s in %s: %w", name, repo, err)
 	case err != nil:
+		if repo.Checks() && !errors.Is(err, repository.ErrForeign) {
+			err = fmt.Errorf("%w; so no signature tells whose it is, and it may be anybody's: find out who wrote it, then remove it", err)
+		}
 		return Header{}, damaged(repo, name, 0, err)
 	}
 	n, err := repository.ParseSegmentName(name)
