@@ -387,7 +387,7 @@ var ofAlarm = map[archive.Alarm]struct {
 func (t *session) describeProblems(s *web.Status, seen observations) {
 	f := &finder{session: t, status: s, now: s.Time}
 	f.configuration()
-	f.duplicateName()
+	f.lease()
 	f.opening()
 	f.archive()
 	f.recoveryPoint(seen)
@@ -421,12 +421,19 @@ func (f *finder) configuration() {
 	}
 }
 
-// duplicateName is another agent of the same name: each takes the other for itself.
-func (f *finder) duplicateName() {
+// lease is what disturbs the lease of the jobs: another agent of the same name, where each
+// takes the other for itself, and objects that have the name of a heartbeat.
+func (f *finder) lease() {
 	f.mu.Lock()
 	runner := f.runner
 	f.mu.Unlock()
-	if runner != nil && runner.DuplicateName() {
+	if runner == nil {
+		return
+	}
+	if stray := runner.StrayLease(); stray != "" {
+		f.add(string(archive.AlarmForeign), web.Warning, "lease", stray+" is no heartbeat of the lease of the jobs, and was passed over: it is damaged, or somebody else wrote it", "find out who can write to the repository, and take that right away; the jobs go on")
+	}
+	if runner.DuplicateName() {
 		f.add(web.KindConfig, web.Warning, "name", fmt.Sprintf("another agent of this repository is called %s as well, and each takes the other's runs for its own", f.cfg.Name), "give each agent a name of its own: the key name, or the host's name")
 	}
 }

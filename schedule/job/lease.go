@@ -46,12 +46,12 @@ type lease struct {
 
 	// Of run alone.
 	looked  bool
-	newest  repository.Lease // Number 0: there is none
+	newest  repository.Lease // of no heartbeat: Released, and the number that the next one comes after
 	seen    time.Time        // when newest was seen first
 	restart bool             // newest is of the process before this one
 	trying  uint64           // the number that was tried to be written last
 	triedAt time.Time        // since when
-	foreign uint64           // the newest number that nobody who is trusted wrote
+	foreign uint64           // the newest number that was read and is foreign
 
 	mu            sync.Mutex
 	trouble       string    // what keeps the lease from being looked at or renewed
@@ -61,7 +61,8 @@ type lease struct {
 	wake          chan struct{} // ends run's wait
 	giveBack      bool          // a job failed here: the lease goes to another one, when nothing is done under it
 	gaveBack      time.Time     // when it did
-	stray         string        // what is no heartbeat, and was named
+	stray         string        // the object that was named last as no heartbeat
+	straySeen     time.Time     // when one was seen
 	duplicateName time.Time     // when a heartbeat of another process of this name was seen
 }
 
@@ -194,7 +195,7 @@ func (l *lease) beat(ctx context.Context) (time.Duration, error) {
 	switch {
 	case l.newest.Process == l.process && !l.newest.Released || l.restart:
 		patience = 0
-	case l.newest.Number == 0 || l.newest.Released:
+	case l.newest.Released:
 		patience = l.patient()
 	default:
 		patience += l.patient()
@@ -241,14 +242,13 @@ func (l *lease) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if stray != "" && stray != l.stray {
-		l.log.Warn("an object is no heartbeat of the lease, and does not count: somebody else wrote it; remove it", "object", stray)
+	if stray != "" {
+		l.sawStray(stray)
 	}
-	l.stray = stray
 	if l.looked && number == l.newest.Number {
 		return nil
 	}
-	doc := repository.Lease{}
+	doc := repository.Lease{Released: true} // there is none
 	if number > 0 {
 		if doc, err = l.readBelow(ctx, number); err != nil {
 			return err
@@ -268,9 +268,11 @@ const foreignPassed = 64
 
 // readBelow reads the newest heartbeat up to number that is not foreign, above the one
 // that is known; where there is none it gives that one's number, or of what was not
-// looked at before the number alone.
+// looked at before the number alone: who holds the lease is not known then, unless
+// foreign ones took all numbers.
 func (l *lease) readBelow(ctx context.Context, number uint64) (repository.Lease, error) {
-	for n := number; n > l.newest.Number && number-n < foreignPassed; n-- {
+	n := number
+	for ; n > l.newest.Number && number-n < foreignPassed; n-- {
 		doc, err := l.read(ctx, n)
 		if err != nil || !l.passesBy(n) {
 			return doc, err
@@ -279,7 +281,7 @@ func (l *lease) readBelow(ctx context.Context, number uint64) (repository.Lease,
 	if l.looked {
 		return repository.Lease{Number: l.newest.Number}, nil
 	}
-	return repository.Lease{Number: number}, nil
+	return repository.Lease{Number: number, Released: n == 0}, nil
 }
 
 // passesBy reports whether the heartbeat that was just read is foreign. It says nothing of
@@ -290,14 +292,27 @@ func (l *lease) passesBy(number uint64) bool { return l.foreign == number }
 // number, since it ends as others do.
 func (l *lease) read(ctx context.Context, number uint64) (repository.Lease, error) {
 	doc, err := l.repo.ReadLease(ctx, number)
-	if errors.Is(err, repository.ErrForeign) {
+	if errors.Is(err, repository.ErrAltered) && l.repo.Checks() { // nobody who is trusted wrote it
 		l.foreign = number
+		l.sawStray(repository.LeaseName(number))
+		return repository.Lease{Number: number}, nil
 	}
 	if errors.Is(err, repository.ErrAltered) || errors.Is(err, repository.ErrNewerFormat) || errors.Is(err, sinks.ErrDenied) {
 		l.log.Warn("a heartbeat of the lease cannot be read; it runs out as others do", "heartbeat", number, "error", err)
 		return repository.Lease{Number: number}, nil
 	}
 	return doc, err
+}
+
+// sawStray takes note of an object that has the name of a heartbeat, and is none.
+func (l *lease) sawStray(name string) {
+	l.mu.Lock()
+	before := l.stray
+	l.stray, l.straySeen = name, time.Now()
+	l.mu.Unlock()
+	if name != before {
+		l.log.Warn("an object is no heartbeat of the lease, and is passed over: it is damaged, or somebody else wrote it", "object", name)
+	}
 }
 
 // saw takes note of a heartbeat that was not known before.

@@ -251,6 +251,20 @@ func (r *Runner) DuplicateName() bool {
 	return !r.lease.duplicateName.IsZero() && time.Since(r.lease.duplicateName) < 24*time.Hour
 }
 
+// StrayLease is the name of an object that is no heartbeat of the lease and was passed
+// over within a day; empty for none.
+func (r *Runner) StrayLease() string {
+	if r.lease == nil {
+		return ""
+	}
+	r.lease.mu.Lock()
+	defer r.lease.mu.Unlock()
+	if time.Since(r.lease.straySeen) >= 24*time.Hour {
+		return ""
+	}
+	return r.lease.stray
+}
+
 // Trigger asks for a run as soon as no other of that job is under way here, and
 // returns its slot, which is a new one where none is given. Arg is given to it as it
 // is; nil for none. A demand lives in this process only, and has one attempt.

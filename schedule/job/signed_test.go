@@ -84,6 +84,101 @@ func TestForeignLeaseAhead(t *testing.T) {
 	})
 }
 
+// What somebody plants under the names of heartbeats, where the next one would be or far
+// ahead, stops no job, and is told of. The agent takes the number after it.
+func TestPlantedHeartbeats(t *testing.T) {
+	type numbers [][2]uint64 // from, to
+	for name, c := range map[string]struct {
+		trust                   bool
+		genuine, unsigned, junk numbers
+		within                  time.Duration
+		epoch                   uint64
+	}{
+		"junk at 1":             {trust: true, junk: numbers{{1, 1}}, within: time.Second, epoch: 2},
+		"unsigned at 1":         {trust: true, unsigned: numbers{{1, 1}}, within: time.Second, epoch: 2},
+		"both":                  {trust: true, unsigned: numbers{{1, 9}}, junk: numbers{{10, 20}, {30, 31}}, within: time.Second, epoch: 21},
+		"the last number":       {trust: true, junk: numbers{{math.MaxUint64, math.MaxUint64}}, within: time.Second, epoch: 1},
+		"the last 100":          {trust: true, unsigned: numbers{{math.MaxUint64 - 99, math.MaxUint64}}, within: time.Second, epoch: 1},
+		"1 and the last":        {trust: true, junk: numbers{{1, 1}, {math.MaxUint64, math.MaxUint64}}, within: time.Second, epoch: 2},
+		"70 at 1":               {trust: true, unsigned: numbers{{1, 70}}, within: lostAfter, epoch: 71},
+		"70 after a genuine":    {trust: true, genuine: numbers{{1, 1}}, unsigned: numbers{{2, 71}}, within: lostAfter, epoch: 72},
+		"500, older removed":    {trust: true, genuine: numbers{{41, 60}}, unsigned: numbers{{1, 5}, {61, 560}, {1 << 40, 1<<40 + 200}}, within: lostAfter, epoch: 561},
+		"plain: junk at 1":      {junk: numbers{{1, 1}}, within: lostAfter, epoch: 2},
+		"plain: 70 at 1":        {junk: numbers{{1, 70}}, within: lostAfter, epoch: 71},
+		"plain: the last":       {junk: numbers{{math.MaxUint64, math.MaxUint64}}, within: time.Second, epoch: 1},
+		"plain: after a sound":  {genuine: numbers{{41, 60}}, junk: numbers{{61, 61}, {1 << 40, 1<<40 + 9}}, within: lostAfter, epoch: 62},
+		"plain: 1 and the last": {junk: numbers{{1, 1}, {math.MaxUint64 - 1, math.MaxUint64}}, within: lostAfter, epoch: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, foreign := newRepo(t)
+				s := sinks.Sink(m)
+				if c.trust {
+					s = trusting(t, m)
+				}
+				own, err := repository.Open(t.Context(), s)
+				ok(t, err)
+				each := func(all numbers, plant func(number uint64) error) {
+					for _, run := range all {
+						for offset := range run[1] - run[0] + 1 {
+							ok(t, plant(run[0]+offset))
+						}
+					}
+				}
+				heartbeat := func(r *repository.Repository) func(uint64) error {
+					return func(number uint64) error {
+						return r.WriteLease(t.Context(), repository.Lease{Number: number, Epoch: number, Holder: "x", Process: "x"})
+					}
+				}
+				each(c.genuine, heartbeat(own))
+				each(c.unsigned, heartbeat(foreign))
+				each(c.junk, func(number uint64) error {
+					_, err := sinks.Put(t.Context(), m, repository.LeaseName(number), []byte("junk"), sinks.CreateOptions{})
+					return err
+				})
+				a := startAgent(t, s, "a", 0, Options{}, endless("full"))
+				time.Sleep(c.within + time.Second)
+				if epoch := a.runner.lease.holds(); epoch != c.epoch {
+					t.Errorf("it holds the lease in epoch %d, want %d", epoch, c.epoch)
+				}
+				if a.runner.StrayLease() == "" {
+					t.Error("nothing is told of them")
+				}
+				a.stop()
+			})
+		})
+	}
+}
+
+// Nor do very many, planted where the holder goes on, give the lease to two.
+func TestPlantedHeartbeatsOfHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newRepo(t)
+		s := trusting(t, m)
+		a := startAgent(t, s, "a", 0, Options{}, endless("full"))
+		time.Sleep(30*Heartbeat + Heartbeat/2)
+		for _, first := range []uint64{32, 1000} {
+			for n := range uint64(200) {
+				_, err := sinks.Put(t.Context(), m, repository.LeaseName(first+n), []byte("junk"), sinks.CreateOptions{})
+				ok(t, err)
+			}
+		}
+		b := startAgent(t, s, "b", 0, Options{}, endless("full"))
+		for range 3600 {
+			time.Sleep(time.Second)
+			holder(t, a, b) // not both
+		}
+		if got := holder(t, a, b); got == "" {
+			t.Error("nobody holds the lease")
+		}
+		if a.runner.StrayLease() == "" || b.runner.StrayLease() == "" {
+			t.Error("nothing is told of them")
+		}
+		a.stop()
+		b.stop()
+	})
+}
+
 // A result that nobody who is trusted wrote keeps no job from being done.
 func TestForeignResult(t *testing.T) {
 	m, foreign := newRepo(t)

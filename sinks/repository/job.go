@@ -6,11 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/requorum/requorum/sinks"
 )
 
 const (
@@ -300,7 +303,8 @@ func (r *Repository) ReadLease(ctx context.Context, number uint64) (Lease, error
 // NewestLease is the number of the newest heartbeat behind from, which is from
 // itself where none is: one request as a rule. Heartbeats have no hole, so what lies
 // behind one was written by somebody else: it does not count, and stray names the
-// first of it.
+// first of it. What took the numbers from 1 on before there was a heartbeat is passed
+// over: the next one comes after it.
 func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint64, stray string, err error) {
 	after := ""
 	if from > 0 {
@@ -322,6 +326,9 @@ func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint6
 		default:
 			runs = append(runs, [2]uint64{n, n})
 		}
+	}
+	if len(runs) > 0 && runs[0][0] == 1 {
+		newest = runs[0][1] // where none counts
 	}
 	for i := len(runs) - 1; i >= 0; i-- {
 		if counts, err := r.leasesCount(ctx, from, runs[i]); err != nil {
@@ -355,21 +362,48 @@ func (r *Repository) NewestLease(ctx context.Context, from uint64) (newest uint6
 	return runs[at][1], stray, nil
 }
 
-// leasesTried is how many heartbeats at the end of a run are looked at for one that is
-// not foreign.
+// leasesTried is how many heartbeats at the end of a run are looked at for one that
+// counts, and then how many all over it: two days of heartbeats are there, and hide only
+// among very many others.
 const leasesTried = 64
 
-// leasesCount reports whether a run of heartbeats is of those that are trusted, as far as
-// its end tells: nobody else decides where the numbers go on. One that goes on from a
-// known heartbeat is.
+// leasesCount reports whether one of a run of heartbeats counts, as far as was looked:
+// nobody else decides where the numbers go on. A run that goes on from a known heartbeat
+// does.
 func (r *Repository) leasesCount(ctx context.Context, from uint64, run [2]uint64) (bool, error) {
-	if !r.Checks() || run[0] == from {
+	if run[0] == from {
 		return true, nil
 	}
-	for n, tried := run[1], 0; n >= run[0] && tried < leasesTried; n, tried = n-1, tried+1 {
-		if counts, err := r.Counts(ctx, LeaseName(n)); counts || err != nil {
+	last := run[1] - run[0] // by offset: the highest number there is has none after it
+	tries := make([]uint64, 0, 2*leasesTried)
+	for i := range min(last, leasesTried-1) + 1 {
+		tries = append(tries, last-i)
+	}
+	if last >= leasesTried {
+		for i := range uint64(leasesTried) {
+			tries = append(tries, last/leasesTried*i)
+		}
+	}
+	for _, offset := range tries {
+		if counts, err := r.leaseCounts(ctx, run[0]+offset); counts || err != nil {
 			return counts, err
 		}
 	}
 	return false, nil
+}
+
+// leaseCounts reports whether a heartbeat is neither foreign nor damaged. One that may not
+// be read, or not by this version, counts by its name where signatures are not checked.
+func (r *Repository) leaseCounts(ctx context.Context, number uint64) (bool, error) {
+	if r.Checks() {
+		return r.Counts(ctx, LeaseName(number))
+	}
+	_, err := r.ReadLease(ctx, number)
+	switch {
+	case errors.Is(err, ErrAltered):
+		return false, nil
+	case errors.Is(err, sinks.ErrNotFound), errors.Is(err, sinks.ErrDenied), errors.Is(err, ErrNewerFormat):
+		return true, nil
+	}
+	return err == nil, err
 }
