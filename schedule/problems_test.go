@@ -11,6 +11,8 @@ import (
 
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/verify/report"
@@ -265,6 +267,26 @@ func TestDescribeConcurrently(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// What was planted among the heartbeats of the lease is told of by name.
+func TestStrayLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := memory()
+		session := termOn(t, beside, sink)
+		must(t, session.openRepository(t.Context()))
+		_, err := sinks.Put(t.Context(), sink, repository.LeaseName(1), []byte("junk"), sinks.CreateOptions{})
+		must(t, err)
+		withRunner(t, session, nil)
+		time.Sleep(time.Second)
+		s := &web.Status{Time: time.Now()}
+		session.describeProblems(s, observations{})
+		if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
+			return p.Kind == string(archive.AlarmForeign) && p.Severity == web.Warning && strings.Contains(p.Text, repository.LeaseName(1)) && p.Next != ""
+		}) {
+			t.Errorf("%+v", s.Problems)
+		}
+	})
 }
 
 // Another agent of the same name is told of by name.
