@@ -86,7 +86,8 @@ func TestPoint4KilledOnce(t *testing.T) {
 // to, so that only the report was not printed. Run again, it leaves the cluster alone.
 func (s *Site) allWasDone(t *testing.T, e Ended, prefix string, l *Load) {
 	t.Helper()
-	if !strings.Contains(e.Stderr, "serves") || !slices.ContainsFunc(s.Decisions(t), func(d stored) bool { return d.Finished && d.Epoch == s.LastDecision(t).Epoch }) {
+	last := s.LastDecision(t).Epoch
+	if !strings.Contains(e.Stderr, "serves") || !slices.ContainsFunc(s.Decisions(t), func(d stored) bool { return d.Finished && d.Epoch == last }) {
 		t.Fatalf("run again: %s", e)
 	}
 	s.nothingMissing(t, prefix, l, s.Members()...)
