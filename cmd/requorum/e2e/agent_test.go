@@ -213,7 +213,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	for _, a := range agents {
 		archivers = append(archivers, a.archiver)
 	}
-	u.awaitArchived(t, repo, applied(t, c, leader(t, c, 0, 1, 2)), archivers...)
+	u.awaitArchived(t, repo, applied(t, c, c.Leader(t)), archivers...)
 	expectOneRange(t, u.list(t, repo))
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	expectNoSlotTwice(t, u, repo)

@@ -37,7 +37,7 @@ func leaveGap(t *testing.T, helped bool) {
 	archivers := []*archiver{u.archive(t, c, away, repo)}
 	first := putSome(t, c, "/first/", 50)
 	u.awaitArchived(t, repo, applied(t, c, away), archivers...)
-	moveLeaderTo(t, c, 0, 0, 1, 2) // so that nobody waits for an election
+	c.MoveLeader(t, 0) // so that nobody waits for an election
 	c.Kill(away)
 	if helped {
 		archivers = append(archivers, u.archive(t, c, 0, repo))

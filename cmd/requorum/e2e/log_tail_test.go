@@ -1,18 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/requorum/requorum/store/storetest"
 )
-
-// lostPrefix begins the keys that a cut-off leader wrote into its log, and that
-// nobody ever acknowledged.
-const lostPrefix = "/never-committed/"
 
 // TestLogOverwrittenTail is the first half of point 4 of what the log must show,
 // and promise 6: what a cut-off leader has in its log, and the others overwrite
@@ -42,7 +36,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	u := newUser(t)
 	repo := "file://" + u.path("repo")
-	cut := leader(t, c, 0, 1, 2)
+	cut := c.Leader(t)
 	rest := without(3, cut)
 	archivers := []*archiver{u.archive(t, c, cut, repo)}
 	if _, err := c.Client(t).Put(t.Context(), "/before", "the cut"); err != nil {
@@ -50,7 +44,7 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 	}
 	u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
 
-	lose(t, c, cut)
+	lost := c.CutOffWriting(t, cut)
 	survivors := c.Client(t, rest...)
 	eventually(t, "the others have a leader", func() error { _, err := survivors.Put(t.Context(), "/after/first", "x"); return err })
 	for i := range 200 {
@@ -86,37 +80,9 @@ func overwriteTail(t *testing.T, version string, slow bool) {
 	}
 	covered := u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
 	expectOneRange(t, u.list(t, repo))
-	expectNever(t, repo, covered.Timeline, lostPrefix)
+	expectNever(t, repo, covered.Timeline, lost)
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	for _, a := range archivers {
 		a.stop(t)
-	}
-}
-
-// lose cuts a leader off and gets writes into its log that it cannot commit any
-// more.
-func lose(t *testing.T, c *storetest.Cluster, cut int) {
-	t.Helper()
-	moveLeaderTo(t, c, cut, 0, 1, 2) // an election may have come between
-	client := c.Client(t, cut)
-	if _, err := client.Get(t.Context(), "x"); err != nil { // it is connected
-		t.Fatal(err)
-	}
-	c.CutOff(t, cut)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	var wg sync.WaitGroup
-	for i := range 50 {
-		wg.Go(func() {
-			if _, err := client.Put(ctx, fmt.Sprintf("%s%02d", lostPrefix, i), "lost"); err == nil {
-				t.Error("a leader without followers acknowledged a write")
-			}
-		})
-	}
-	c.Isolate(t, cut)
-	cancel()
-	wg.Wait()
-	if !inWAL(t, c.Member(cut).DataDir, lostPrefix) {
-		t.Fatal("the leader that was cut off has no write in its log: nothing is proved")
 	}
 }

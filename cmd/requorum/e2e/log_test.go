@@ -2,10 +2,7 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -237,47 +234,6 @@ func expectNever(t testing.TB, repo string, timeline repository.TimelineID, text
 	}
 }
 
-// inWAL reports whether a member's log files hold a text.
-func inWAL(t testing.TB, dataDir, text string) bool {
-	t.Helper()
-	found := false
-	err := filepath.WalkDir(filepath.Join(dataDir, "member", "wal"), func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (d.IsDir() || found) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		found = found || bytes.Contains(data, []byte(text))
-		return err
-	})
-	require.NoError(t, err)
-	return found
-}
-
-// leader is the member that leads, of those named.
-func leader(t testing.TB, c *storetest.Cluster, members ...int) int {
-	t.Helper()
-	var found int
-	eventually(t, "one of the members leads", func() error {
-		for _, i := range members {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			s, err := c.Client(t, i).Status(ctx, c.Member(i).ClientURL)
-			cancel()
-			if err != nil {
-				return err
-			}
-			if s.Leader == s.Header.MemberId {
-				found = i
-				return nil
-			}
-		}
-		return errors.New("none does")
-	})
-	return found
-}
-
 // without are the numbers below n but one.
 func without(n, one int) []int {
 	var all []int
@@ -287,21 +243,4 @@ func without(n, one int) []int {
 		}
 	}
 	return all
-}
-
-// moveLeaderTo hands the leadership to a member, if it is not there already.
-// Those named run.
-func moveLeaderTo(t testing.TB, c *storetest.Cluster, member int, running ...int) {
-	t.Helper()
-	eventually(t, "the leader is "+c.Member(member).Name, func() error {
-		from := leader(t, c, running...)
-		if from == member {
-			return nil
-		}
-		to, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
-		if err == nil {
-			_, err = c.Client(t, from).MoveLeader(t.Context(), to.Header.MemberId)
-		}
-		return err
-	})
 }

@@ -83,7 +83,7 @@ func TestLogRolledBackMember(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
 	u := newUser(t)
 	repo := "file://" + u.path("repo")
-	moveLeaderTo(t, c, 1, 0, 1, 2)
+	c.MoveLeader(t, 1)
 	// The only one: the others' logs cannot help. All endpoints: the member alone
 	// could not tell that the cluster is further.
 	a := u.archive(t, c, 0, repo, "--endpoints", strings.Join(c.Endpoints(), ","))
@@ -99,8 +99,8 @@ func TestLogRolledBackMember(t *testing.T) {
 
 	c.Kill(0)
 	swapData(t, c, 0, older)
-	moveLeaderTo(t, c, 2, 1, 2) // a leader that knew the member's end would make it panic
-	c.CutOff(t, 0)              // for as long as it takes to see that it is behind
+	c.MoveLeader(t, 2, 1, 2) // a leader that knew the member's end would make it panic
+	c.CutOff(t, 0)           // for as long as it takes to see that it is behind
 	c.Restart(t, 0)
 	a.says(t, "rolled-back")
 	c.Rejoin(0)

@@ -36,7 +36,7 @@ func startCutOff(t *testing.T, version string) *cutOff {
 // findLeader looks which of the two leads now.
 func (c *cutOff) findLeader(t *testing.T) {
 	t.Helper()
-	c.leader = leader(t, c.Cluster, 0, 1)
+	c.leader = c.Leader(t, 0, 1)
 	c.follower = 1 - c.leader
 }
 

@@ -73,7 +73,7 @@ func TestBrokenStream(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			follower := 1 - leader(t, c, 0, 1)
+			follower := 1 - c.Leader(t)
 			broken := startSwitch(t, func(string) string { return c.Member(follower).ClientURL })
 			broken.tamper = snapshotFrom(x.do)
 			repo := filepath.Join(t.TempDir(), "repo")
@@ -84,7 +84,7 @@ func TestBrokenStream(t *testing.T) {
 			expectNone(t, u, repo, e)
 			e = u.must(t, exitOK, append(backupArgs([]string{broken.url, c.Member(1 - follower).ClientURL}, []string{repo}), "--stall-timeout", "8s")...)
 			// A follower is read first: it may lead by now, as elections come with a busy machine.
-			if r := decode[backupReport](t, e); leader(t, c, 0, 1) != follower && (len(r.Skipped) != 1 || r.Skipped[0].Endpoint != broken.url) {
+			if r := decode[backupReport](t, e); c.Leader(t) != follower && (len(r.Skipped) != 1 || r.Skipped[0].Endpoint != broken.url) {
 				t.Errorf("the broken one is not named: %s", e)
 			}
 			checked := map[string]bool{}
