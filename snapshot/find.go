@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -272,7 +273,37 @@ type PlainError struct {
 }
 
 func (e *PlainError) Error() string {
-	return fmt.Sprintf("%s is not encrypted, though older full snapshots there are, such as %s: whoever can write to the repository could have made it; find out who did, then remove it; where it is yours, restore the full snapshot that you name by its ID", e.Object, e.Encrypted)
+	return fmt.Sprintf("%s is not encrypted, though older full snapshots there are, such as %s: find out who made it, then remove it; where it is yours, restore the full snapshot that you name by its ID", e.Object, e.Encrypted)
+}
+
+// MustEncryptError says that something was to be stored in the clear in a timeline with
+// encrypted full snapshots, where readers refuse it: see PlainError.
+type MustEncryptError struct {
+	Timeline  repository.TimelineID
+	Encrypted string // a full snapshot
+}
+
+func (e *MustEncryptError) Error() string {
+	return fmt.Sprintf("timeline %s has encrypted full snapshots, such as %s: what is stored there in the clear would be refused by restore, and would show what they hide: give the recipients (--recipient; encryption.recipients of an agent), or another repository", e.Timeline, e.Encrypted)
+}
+
+// CheckPlain is a *MustEncryptError where one of the newest full snapshots of a timeline
+// is encrypted: for who is about to store something in the clear there.
+func CheckPlain(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
+	recent, err := recentStates(ctx, repo, t)
+	if err != nil {
+		return err
+	}
+	return checkPlain(t, recent)
+}
+
+func checkPlain(t repository.TimelineID, recent []*Manifest) error {
+	for _, m := range recent {
+		if m.Object.Encrypted() {
+			return &MustEncryptError{t, m.ID}
+		}
+	}
+	return nil
 }
 
 // EncryptedSince is the first encrypted full snapshot of a timeline, by what its log had

@@ -56,13 +56,13 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 		if id.ClusterID != clusterID {
 			continue
 		}
-		newest, err := newestState(ctx, t.repo, id)
+		recent, err := recentStates(ctx, t.repo, id)
 		if err != nil {
 			return err
 		}
-		k := knownTimeline{id: id}
-		if newest != nil {
-			k.reached = backupPoint(newest)
+		k := knownTimeline{id: id, plain: checkPlain(id, recent)}
+		if n := len(recent); n > 0 {
+			k.reached = backupPoint(recent[n-1])
 		}
 		if archived != nil {
 			if err := k.addArchive(ctx, t.repo, archived); err != nil {
@@ -79,6 +79,7 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 type knownTimeline struct {
 	id      repository.TimelineID
 	reached *point
+	plain   error // why nothing may be stored there in the clear; nil: it may
 }
 
 // point is how far a timeline is known to have come.
@@ -110,8 +111,9 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 	return nil
 }
 
-// newestState is the manifest of the furthest state in a timeline, or nil.
-func newestState(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (*Manifest, error) {
+// recentStates are the manifests of the last full snapshots of a timeline by ID, ordered
+// by what the log had reached.
+func recentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
 	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
 	if err != nil {
 		return nil, err
@@ -120,15 +122,16 @@ func newestState(ctx context.Context, repo *repository.Repository, id repository
 	if err != nil {
 		return nil, err
 	}
-	var newest *Manifest
+	var recent []*Manifest
 	for _, r := range read {
 		// A damaged manifest is for list and verify to report; it must not
 		// keep new backups from being taken.
-		if r.manifest != nil && (newest == nil || olderState(newest, r.manifest) < 0) {
-			newest = r.manifest
+		if r.manifest != nil {
+			recent = append(recent, r.manifest)
 		}
 	}
-	return newest, nil
+	slices.SortStableFunc(recent, olderState)
+	return recent, nil
 }
 
 // branchTimelines chooses each repository's timeline: of those of this cluster
@@ -144,11 +147,13 @@ func (t *taking) branchTimelines(ctx context.Context) {
 		}
 		if t.Timeline != (repository.TimelineID{}) {
 			target.timeline.ID = t.Timeline
+		} else if target.chooseTimeline(t.survey, t.barrier, t.Parent); target.fresh {
+			target.timeline.ID, target.err = target.repo.FreeTimeline(ctx, target.timeline.ID)
 			continue
 		}
-		target.chooseTimeline(t.survey, t.barrier, t.Parent)
-		if target.fresh {
-			target.timeline.ID, target.err = target.repo.FreeTimeline(ctx, target.timeline.ID)
+		i := slices.IndexFunc(target.known, func(k knownTimeline) bool { return k.id == target.timeline.ID })
+		if i >= 0 && len(t.Codec.Recipients) == 0 {
+			target.err = target.known[i].plain
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestPromise6ChooseTimeline(t *testing.T) {
 	id := func(n int) repository.TimelineID { return repository.TimelineID{ClusterID: 7, N: n} }
 	at := func(n int, index uint64) knownTimeline {
-		return knownTimeline{id(n), backupPoint(&Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}})}
+		return knownTimeline{id: id(n), reached: backupPoint(&Manifest{ID: "x", Facts: Facts{RaftIndex: index, RaftTerm: 2, Revision: int64(index)}})}
 	}
 	cluster := client.Barrier{Index: 100, Term: 3, Revision: 100}
 	for _, c := range []struct {
@@ -27,11 +27,11 @@ func TestPromise6ChooseTimeline(t *testing.T) {
 	}{
 		{"the first", nil, id(1), true, nil},
 		{"goes on", []knownTimeline{at(1, 90)}, id(1), false, nil},
-		{"an empty one", []knownTimeline{{id(1), nil}}, id(1), false, nil},
+		{"an empty one", []knownTimeline{{id: id(1)}}, id(1), false, nil},
 		{"behind: a new one", []knownTimeline{at(1, 900)}, id(2), true, ptr(id(1))},
 		{"behind the first, on with the second", []knownTimeline{at(1, 900), at(2, 50)}, id(2), false, nil},
 		{"the second is a copy that restarted: on with the first", []knownTimeline{at(1, 90), at(2, 50)}, id(1), false, nil},
-		{"behind the first, the second is empty", []knownTimeline{at(1, 900), {id(2), nil}}, id(2), false, nil},
+		{"behind the first, the second is empty", []knownTimeline{at(1, 900), {id: id(2)}}, id(2), false, nil},
 		{"behind both", []knownTimeline{at(1, 900), at(2, 500)}, id(3), true, ptr(id(2))},
 	} {
 		target := &target{known: c.known}

@@ -150,7 +150,8 @@ func fatal(err error) bool {
 	var identity *IdentityError
 	var superseded *SupersededError
 	var shared *SharedError
-	return errors.As(err, &identity) || errors.As(err, &superseded) || errors.As(err, &shared) || errors.Is(err, ErrTooOld) || errors.Is(err, walfile.ErrNewer) || errors.Is(err, snapshot.ErrNewerFormat)
+	var mustEncrypt *snapshot.MustEncryptError
+	return errors.As(err, &mustEncrypt) || errors.As(err, &identity) || errors.As(err, &superseded) || errors.As(err, &shared) || errors.Is(err, ErrTooOld) || errors.Is(err, walfile.ErrNewer) || errors.Is(err, snapshot.ErrNewerFormat)
 }
 
 // Role is what an archiver does.

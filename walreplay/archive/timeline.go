@@ -152,6 +152,11 @@ func (s *session) adopt(ctx context.Context, t *matchCheck, joined bool) error {
 		} else if is {
 			return &SupersededError{ended, s.id}
 		}
+		if len(s.Codec.Recipients) == 0 {
+			if err := snapshot.CheckPlain(ctx, s.repo, t.timeline); err != nil {
+				return fmt.Errorf("%s: %w", s.repo, err)
+			}
+		}
 		if end.Timeline == t.timeline {
 			return nil
 		}

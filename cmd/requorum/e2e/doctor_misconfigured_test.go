@@ -175,6 +175,7 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"structure without an identity", keys{"encryption.recipients": recipient, "jobs.merge.run": "off"}, "", checkFail, "jobs.structure", "recipients alone", "encryption.identity-files", false},
 		{"identity of another recipient", keys{"encryption.recipients": recipient, "encryption.identity-files": w.strangerFile}, "", checkFail, "encryption.identity-files", "do not open", "identity of one of these recipients", false},
 		{"drill on an encrypted repository", keys{"repository.url": w.encrypted, "jobs.drill.run": "lease"}, "", checkFail, "backup ", "no identity", "encryption.identity-files", false},
+		{"nothing is encrypted there any more", keys{"repository.url": w.encrypted}, "", checkFail, "encryption.recipients", "has encrypted full snapshots", "as the other writers have it", false},
 		{"lost identity", keys{"repository.url": w.encrypted, "encryption.recipients": w.stranger.Recipient().String(), "encryption.identity-files": w.strangerFile}, "", checkFail, "backup ", "do not open it", "identity of one of these recipients", false},
 		{"secret that others read", keys{"heartbeat.url-file": w.write(t, "open-url", "http://"+w.plain.Endpoints()[0][7:]+"/ping\n", 0o644)}, "", checkWarn, "heartbeat.url-file", "others can read", "chmod 600", false},
 		{"attachments in the clear", keys{"attachments": []any{keys{"name": "pki", "path": w.dir}}}, "", checkFail, "attachments", "nothing is encrypted", "encryption.recipients", false},
