@@ -27,7 +27,7 @@ type Catalog struct {
 	// Foreign are the backups whose manifest nobody who is trusted signed, with the
 	// reason: for whoever checks signatures they do not exist.
 	Foreign []DamagedBackup
-	// DamagedTimelines are those whose descriptor is damaged or gone. Their
+	// DamagedTimelines are those whose descriptor is damaged, foreign or gone. Their
 	// backups are in Manifests; where their history came from is not known.
 	DamagedTimelines []DamagedTimeline
 	// Incomplete are objects without a manifest: what an interrupted backup
@@ -103,11 +103,16 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 // what an interrupted first backup left.
 func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Repository, id repository.TimelineID) error {
 	t, err := repo.Timeline(ctx, id)
-	gone := errors.Is(err, sinks.ErrNotFound)
+	altered := errors.Is(err, repository.ErrAltered)
+	if altered && repo.Checks() && !errors.Is(err, repository.ErrForeign) {
+		err = repo.Refuse(repository.TimelineName(id), err) // it may be anybody's
+	}
+	// A foreign one in its place must not hide the backups.
+	gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, repository.ErrForeign)
 	switch {
 	case gone && !c.hasBackup(id):
 		return nil
-	case gone, errors.Is(err, repository.ErrAltered):
+	case gone, altered:
 		t = repository.Timeline{ID: id, Reason: "not known, its descriptor is damaged or gone"}
 		c.DamagedTimelines = append(c.DamagedTimelines, DamagedTimeline{id, &DamagedError{
 			Object: "the descriptor of timeline " + id.String() + " in " + repo.String(), Offset: -1, Err: err}})

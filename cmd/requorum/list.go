@@ -26,8 +26,9 @@ func newListCommand(g *globals) *cobra.Command {
 cluster), the full snapshots in each, the oldest state first, and what the
 archived log adds: the ranges in which every point can be restored, and the gaps
 between them with their reasons. PROVED says what 'requorum verify' has proved of
-each backup, and when. A backup whose manifest is damaged is listed as such, and
-ends the command with status 3, as does a verdict that was altered or moved.
+each backup, and when. What is found damaged is listed as such, and ends the command
+with status 3: a manifest, a segment of the log, a verdict that was altered or moved.
+Only 'requorum verify' reads all.
 ` + exitHelp,
 		Example: `  requorum list --repo file:///var/backups/etcd
   requorum list --repo 's3://backups/etcd?region=eu-central-1' --output json`,
@@ -174,6 +175,7 @@ func (g *globals) printCatalog(r *repository.Repository, c *snapshot.Catalog, en
 		listed.DamagedTimelines = append(listed.DamagedTimelines, damagedReport{Timeline: d.Timeline, Error: d.Err.Error()})
 		damage = append(damage, d.Err)
 	}
+	damage = append(damage, logs.damage...)
 	for _, full := range c.Incomplete {
 		one := incompleteReport{Timeline: full.Timeline, ID: full.ID, Pruned: pruned[backupOf{full.Timeline, full.ID}]}
 		for _, o := range full.Objects {
@@ -305,6 +307,7 @@ type logsReport struct {
 	Logs   []logReport       `json:"logs"`
 	// DamagedLogs are the segments, and records of gaps, that were met and cannot be used.
 	DamagedLogs []damagedReport `json:"damaged_logs,omitempty"`
+	damage      []error         // the same
 }
 
 // logReport is the archived log of one timeline, as its headers show.
@@ -329,6 +332,7 @@ func readLogs(ctx context.Context, archives *walreplay.Archives, c *snapshot.Cat
 		}
 		for _, d := range log.Damaged() {
 			report.DamagedLogs = append(report.DamagedLogs, damagedReport{Timeline: t.ID, Error: d.Err.Error()})
+			report.damage = append(report.damage, d.Err)
 		}
 		one := logReport{Timeline: t.ID, Marks: len(log.Heartbeat())}
 		for _, h := range log.Headers() {

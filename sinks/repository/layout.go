@@ -174,6 +174,9 @@ func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	if err != nil || !r.Checks() {
 		return all, err
 	}
+	if all, err = dropForeign(ctx, r, all, TimelineName); err != nil {
+		return nil, err
+	}
 	return slices.DeleteFunc(all, func(id TimelineID) bool { return !r.isOwn(TimelineName(id)) }), nil
 }
 
@@ -190,19 +193,10 @@ func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineI
 	return id, fmt.Errorf("open a timeline of cluster %016x in %s: somebody took the names of %d: remove the foreign descriptors of timelines", id.ClusterID, r, maxForeign)
 }
 
-// ListTimelines lists the timelines that have a descriptor or an object, without those
-// that have a foreign descriptor, and reports whether there are more: of descriptors
-// those are listed that Budget keeps, and of timelines without one the first names.
+// ListTimelines lists the timelines that have a descriptor or an object, by names alone,
+// and reports whether there are more: of descriptors those are listed that Budget keeps,
+// and of timelines without one the first names.
 func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
-	if all, more, err = r.listTimelines(ctx); err != nil {
-		return nil, false, err
-	}
-	all, err = dropForeign(ctx, r, all, TimelineName)
-	return all, more, err
-}
-
-// listTimelines is ListTimelines by names alone.
-func (r *Repository) listTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
 	descriptors := func(yield func(sinks.Object, error) bool) {
 		for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
 			if _, ok := describedBy(obj.Name); (ok || err != nil) && !yield(obj, err) {

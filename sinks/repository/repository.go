@@ -54,7 +54,7 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	}
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		ids, _, errIDs := r.listTimelines(ctx)
+		ids, _, errIDs := r.ListTimelines(ctx)
 		if errIDs != nil {
 			return nil, errIDs
 		}
