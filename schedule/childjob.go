@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"slices"
 
@@ -40,7 +39,6 @@ type verifyRequest struct {
 	Level    report.Level `json:"level"`
 	Backup   string       `json:"backup"`
 	Timeline string       `json:"timeline,omitempty"` // where to look; empty for anywhere
-	Sample   float64      `json:"sample"`             // percent; 0 is all
 }
 
 // verifyAnswer is what came out.
@@ -107,8 +105,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 		return nil, err
 	}
 	r, err := verify.Repository(ctx, repo, verify.Request{
-		Backup: v.Backup, Timeline: v.Timeline, Level: v.Level, Sample: v.Sample, Seed: rand.Uint64() >> 11, // as JSON's readers keep it exactly
-		Identities: identities,
+		Backup: v.Backup, Timeline: v.Timeline, Level: v.Level, Identities: identities,
 		ScratchDir: cfg.Resources.ScratchDir, Tool: req.Tool, Progress: progress,
 	})
 	if errors.Is(err, snapshot.ErrNoBackup) && wasPruned(ctx, repo, v.Backup) {

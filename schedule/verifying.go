@@ -38,11 +38,7 @@ func latest(m *snapshot.Manifest) target { return target{snapshot.Latest, m.Time
 // checksum reads what is new: the newest backup with the log after it, and those
 // of the last days that nobody has read.
 func (t *session) checksum(ctx context.Context, task *job.Task) (job.Result, error) {
-	sample := float64(t.cfg.Jobs.Checksum.Sample)
-	if sample >= 100 {
-		sample = 0
-	}
-	return t.verify(ctx, task, report.Checksum, sample, unread)
+	return t.verify(ctx, task, report.Checksum, unread)
 }
 
 func unread(s *inventory, newest *snapshot.Manifest) ([]target, string) {
@@ -60,7 +56,7 @@ func unread(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 
 // structure proves the newest backup, unless that was done already.
 func (t *session) structure(ctx context.Context, task *job.Task) (job.Result, error) {
-	return t.verify(ctx, task, report.Structure, 0, unproved)
+	return t.verify(ctx, task, report.Structure, unproved)
 }
 
 func unproved(s *inventory, newest *snapshot.Manifest) ([]target, string) {
@@ -72,12 +68,12 @@ func unproved(s *inventory, newest *snapshot.Manifest) ([]target, string) {
 
 // replay proves that the log leads to the newest backup.
 func (t *session) replay(ctx context.Context, task *job.Task) (job.Result, error) {
-	return t.verify(ctx, task, report.Replay, 0, theLatest)
+	return t.verify(ctx, task, report.Replay, theLatest)
 }
 
 // drill restores the newest backup into a scratch cluster.
 func (t *session) drill(ctx context.Context, task *job.Task) (job.Result, error) {
-	return t.verify(ctx, task, report.Drill, 0, theLatest)
+	return t.verify(ctx, task, report.Drill, theLatest)
 }
 
 func theLatest(_ *inventory, newest *snapshot.Manifest) ([]target, string) {
@@ -135,7 +131,7 @@ func (t *session) newestOf(s *inventory) *snapshot.Manifest {
 // verify verifies one target after the other, each in a process of its own, so
 // that what one took is given back. Damage in one keeps none of the others from
 // being looked at.
-func (t *session) verify(ctx context.Context, task *job.Task, level report.Level, sample float64, due targetsOf) (job.Result, error) {
+func (t *session) verify(ctx context.Context, task *job.Task, level report.Level, due targetsOf) (job.Result, error) {
 	targets, why, err := t.chosen(ctx, task, due)
 	if err != nil {
 		return job.Result{}, err
@@ -144,7 +140,7 @@ func (t *session) verify(ctx context.Context, task *job.Task, level report.Level
 	var damaged, unchecked []error
 	for _, one := range targets {
 		var r verifyAnswer
-		asked := childRequest{Verify: &verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline, Sample: sample}}
+		asked := childRequest{Verify: &verifyRequest{Level: level, Backup: one.backup, Timeline: one.timeline}}
 		if err := t.child(ctx, asked, &r, task.Progress); err != nil {
 			return all, together(append(damaged, err))
 		}

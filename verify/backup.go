@@ -86,7 +86,6 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 		return nil
 	})
 	if errors.Is(err, errPruned) {
-		h.sample.forget(m.Object.Name)
 		h.note("%s was pruned meanwhile, and not looked at", name)
 		return unpacked.remove()
 	}

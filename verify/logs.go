@@ -51,11 +51,7 @@ type logCheck struct {
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
-	open := segment.OpenNames // all headers are read with their segments
-	if h.sample != nil {
-		open = segment.OpenLog
-	}
-	log, err := h.openLog(ctx, open, part.timeline)
+	log, err := h.openLog(ctx, segment.OpenNames, part.timeline) // all headers are read with their segments
 	if err == nil && log.HidesReplaced() {
 		log, err = h.openLog(ctx, segment.OpenLog, part.timeline)
 	}
@@ -106,7 +102,6 @@ func (l *logCheck) do(ctx context.Context) error {
 		if round == rounds {
 			for _, name := range gone {
 				took(l.check, report.KindMissing, name, sinks.ErrNotFound)
-				l.sample.forget(name)
 			}
 			break
 		}
@@ -207,8 +202,8 @@ func (l *logCheck) bind() {
 	}
 }
 
-// readOf are the ranges of a span whose segments were all read: of a sample, or
-// from an index on, they are parts of it.
+// readOf are the ranges of a span whose segments were all read: from an index on
+// they are parts of it.
 func (l *logCheck) readOf(s segment.Coverage) []report.Range {
 	var all []report.Range
 	read := slices.DeleteFunc(slices.Clone(l.headers), func(h segment.Header) bool {
@@ -264,7 +259,6 @@ const (
 // told.
 func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, err error) {
 	l.headers = l.inPart()
-	l.sample.renew(l.part.timeline, l.headers, l.log.Damaged())
 	old := l.chain
 	l.chain = newChainMap(l.headers, l.interesting())
 	if old != nil {
@@ -274,7 +268,7 @@ func (l *logCheck) readAll(ctx context.Context) (gone []string, asNamed bool, er
 	var done, total int64
 	var unread []segment.Header
 	for _, h := range l.headers {
-		if name := h.Name(); !l.read[name] && !l.sample.leaves(name) {
+		if name := h.Name(); !l.read[name] {
 			unread = append(unread, h)
 			total += h.Size()
 		}

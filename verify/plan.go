@@ -11,11 +11,10 @@ import (
 
 // Plan is what Repository would read. Its JSON form is stable.
 type Plan struct {
-	Repository string         `json:"repository"`
-	Level      report.Level   `json:"level"`
-	Backups    []PlannedPart  `json:"backups"`
-	Logs       []PlannedPart  `json:"logs"`
-	Sample     *report.Sample `json:"sample,omitempty"`
+	Repository string        `json:"repository"`
+	Level      report.Level  `json:"level"`
+	Backups    []PlannedPart `json:"backups"`
+	Logs       []PlannedPart `json:"logs"`
 	// Bytes is what is read from the repository for the checksum level, but for
 	// small documents; Scratch about what the unpacked databases take, at most at
 	// one time: of a replay with the one that it begins from, and of a drill with
@@ -43,11 +42,8 @@ func PlanRepository(ctx context.Context, repo *repository.Repository, req Reques
 	if err := e.open(ctx); err != nil {
 		return nil, err
 	}
-	p := &Plan{Repository: repo.String(), Level: req.Level, Backups: []PlannedPart{}, Logs: []PlannedPart{}, Sample: e.sample.planned()}
+	p := &Plan{Repository: repo.String(), Level: req.Level, Backups: []PlannedPart{}, Logs: []PlannedPart{}}
 	for _, m := range e.backups {
-		if e.sample.leaves(m.Object.Name) {
-			continue
-		}
 		p.Backups = append(p.Backups, PlannedPart{Timeline: m.Timeline, ID: m.ID, Bytes: m.Object.StoredSize})
 		p.Bytes += m.Object.StoredSize
 		p.Scratch = max(p.Scratch, e.scratchOf(m))
@@ -100,7 +96,7 @@ func (e *examination) baseOf(m *snapshot.Manifest) int64 {
 	switch {
 	case base == nil:
 		return 0
-	case slices.Contains(e.backups, base) && !e.sample.leaves(base.Object.Name):
+	case slices.Contains(e.backups, base):
 		return 2 * base.Object.RawSize
 	}
 	return base.Object.RawSize
@@ -114,9 +110,6 @@ func (e *examination) planLog(ctx context.Context, part logPart) (PlannedPart, e
 		return one, err
 	}
 	for _, s := range segments {
-		if e.sample.leaves(s.String()) {
-			continue
-		}
 		one.Segments++
 		one.Bytes += s.Object.Size
 	}

@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,40 +162,6 @@ func TestSelection(t *testing.T) {
 	wantKinds(t, w.verify(Request{Backup: Latest}), "manifest full/"+newBackup+"/manifest.json", "segment l0/0000000000000001", "segment l0/0000000000000029")
 }
 
-// A sample reads a part, the same one with the same seed, and says what that
-// finds; headers and sizes are looked at in any case.
-func TestSample(t *testing.T) {
-	w := newWorld(t, onMemory())
-	r := w.verify(Request{Sample: 20, Seed: 3})
-	wantKinds(t, r)
-	s := r.Sample
-	if s == nil || s.Objects == 0 || s.Objects >= s.ObjectsTotal || s.ObjectsTotal != 8 || s.Bytes*100 < s.BytesTotal*20 || s.Seed != 3 || !strings.Contains(s.Coverage, "probability") {
-		t.Fatalf("%+v", s)
-	}
-	if again := w.verify(Request{Sample: 20, Seed: 3}).Sample; *again != *s {
-		t.Errorf("the same seed chose others: %+v", again)
-	}
-	// Over many seeds a damaged object is found about as often as told, and with
-	// 100 % always.
-	w.flip(l0(31), -5)
-	hits, objects := 0, 0
-	const runs = 60
-	for seed := range uint64(runs) {
-		r := w.verify(Request{Sample: 20, Seed: seed})
-		objects += r.Sample.Objects
-		if r.Status() == report.Damaged {
-			hits++
-		}
-	}
-	if want := float64(objects) / 8; float64(hits) < want/3 || float64(hits) > want*3 {
-		t.Errorf("found in %d of %d runs, expected in about %.0f", hits, runs, want)
-	}
-	wantKinds(t, w.verify(Request{Sample: 100, Seed: 1}), "segment l0/000000000000001f")
-	w.flip(l0(31), -5)
-	w.remove(l0(31))
-	wantKinds(t, w.verify(Request{Sample: 1, Seed: 1}), "gap log")
-}
-
 // What is not requorum's is noted, and so is what an interrupted backup left.
 func TestUnknownObjects(t *testing.T) {
 	w := newWorld(t, onMemory())
@@ -344,9 +309,7 @@ func TestNoScratch(t *testing.T) {
 // Requests that are not supported are refused.
 func TestRequestRefused(t *testing.T) {
 	w := newWorld(t, onMemory())
-	for _, req := range []Request{{Level: "highest"}, {Sample: -1}, {Sample: 101}, {Sample: math.NaN()}} {
-		if _, err := Repository(t.Context(), w.repo, req); err == nil {
-			t.Errorf("%+v was not refused", req)
-		}
+	if _, err := Repository(t.Context(), w.repo, Request{Level: "highest"}); err == nil {
+		t.Error("a level that is none was not refused")
 	}
 }

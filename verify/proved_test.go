@@ -267,3 +267,16 @@ func TestVerdictsUnread(t *testing.T) {
 		t.Errorf("%s, and %+v is bound", r.Status(), bound(r))
 	}
 }
+
+// A verdict binds the segments that were read: of the newest backup those of the log
+// after it, of everything all of them.
+func TestVerdictBindsWhatWasRead(t *testing.T) {
+	w := newWorld(t, onMemory())
+	for backup, want := range map[string]struct{ first, objects int }{All: {1, 6}, Latest: {31, 2}} {
+		all := bound(w.verify(Request{Backup: backup}))
+		log := all[len(all)-1].Log
+		if len(log) != 1 || log[0].First != uint64(want.first) || log[0].Last != 50 || log[0].Objects != want.objects || log[0].After != w.chainAt(50).String() {
+			t.Errorf("%s: %+v, want %+v", backup, log, want)
+		}
+	}
+}

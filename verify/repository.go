@@ -22,7 +22,6 @@ type examination struct {
 	repo    *repository.Repository
 	catalog *snapshot.Catalog
 	*selection
-	sample  *sample
 	scratch *walreplay.ScratchFolder // nil until it is needed
 	// verdicts are those that earlier runs wrote; unread is why they could not be
 	// read.
@@ -58,7 +57,6 @@ func Repository(ctx context.Context, repo *repository.Repository, req Request) (
 	}
 	e.noteIdentities()
 	e.noteNextSteps()
-	e.report.Sample = e.sample.told()
 	return e.finish(), nil
 }
 
@@ -74,11 +72,7 @@ func (e *examination) open(ctx context.Context) (err error) {
 	if err := e.Freshness.Check(ctx, walreplay.NewArchives(e.repo), e.catalog, e.timelines...); err != nil {
 		return err
 	}
-	if err := e.refuseNothing(ctx); err != nil {
-		return err
-	}
-	e.sample, err = e.draw(ctx)
-	return err
+	return e.refuseNothing(ctx)
 }
 
 // refuseNothing refuses a repository without a backup: nothing can be restored

@@ -195,12 +195,6 @@ type Request struct {
 	Timeline string // where to look; empty for anywhere
 	Level    report.Level
 
-	// Sample is the part of the bytes to be read, in percent; 0 is all of them.
-	// Names, sizes, manifests and headers are always read. Seed chooses the
-	// objects: the same one chooses the same.
-	Sample float64
-	Seed   uint64
-
 	// Identities open encrypted objects. Without one that fits, their stored bytes
 	// are compared, and what is above is Unchecked.
 	Identities []age.Identity
@@ -231,9 +225,6 @@ func (r Request) withDefaults() (Request, error) {
 	}
 	if _, err := report.ParseLevel(string(r.Level)); err != nil {
 		return r, err
-	}
-	if !(r.Sample >= 0 && r.Sample <= 100) {
-		return r, fmt.Errorf("a sample of %g percent: want more than 0, and at most 100", r.Sample)
 	}
 	if r.Live != nil && !r.Level.Includes(report.Structure) {
 		return r, fmt.Errorf("a live member is asked on the level %s: the level %s does not come to that", report.Structure, r.Level)

@@ -34,7 +34,6 @@ func TestHostileTextIsNotObeyed(t *testing.T) {
 	for name, alter := range map[string]func(*report.Report, *report.Check){
 		"note":     func(r *report.Report, _ *report.Check) { r.Notes = []string{hostile} },
 		"target":   func(r *report.Report, _ *report.Check) { r.Target = hostile },
-		"coverage": func(r *report.Report, _ *report.Check) { r.Sample = &report.Sample{Coverage: hostile} },
 		"object":   func(_ *report.Report, c *report.Check) { c.Object = hostile },
 		"compared": func(_ *report.Report, c *report.Check) { c.Compared = hostile },
 		"reason":   func(_ *report.Report, c *report.Check) { c.Reason = hostile },

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,8 +30,6 @@ type verifyOptions struct {
 	file, dataDir, walDir string
 	timeline              string
 	level, require        string
-	sample                string
-	seed                  uint64
 	scratchDir            string
 	engine                walreplay.ReplayEngine
 	junit                 string
@@ -52,8 +48,6 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "from-file", "", "verify this `file` of 'etcdctl snapshot save', or a copy of a member's db, instead of a repository")
 	f.StringVar(&o.dataDir, "data-dir", "", "verify this data directory `DIR` of a member: of a stopped one its database and log, of a running one its log; nothing is changed")
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
-	f.StringVar(&o.sample, "sample", "", "read a random part of the stored bytes only, such as 5%")
-	f.Uint64Var(&o.seed, "seed", 0, "choose the sample's objects as an earlier run with this seed did (default: others each time)")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
 	replayEngineVar(f, &o.engine)
 	o.conn.addFlagsAs(f, "against-endpoints", "also ask a follower behind these client URLs for its hash of the data at each backup's revision")
@@ -85,7 +79,7 @@ something could not be checked: the report says why. docs/verify.md tells which
 level finds what.
 ` + exitHelp,
 		Example: `  requorum verify --repo file:///var/backups/etcd
-  requorum verify all --level checksum --sample 5% --repo 's3://backups/etcd?region=eu-central-1'
+  requorum verify all --level checksum --repo 's3://backups/etcd?region=eu-central-1'
   requorum verify --level drill --junit report.xml --output json --repo file:///var/backups/etcd
   requorum verify --from-file snapshot.db
   requorum verify --data-dir /var/lib/etcd`,
@@ -195,7 +189,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "sample", "seed", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
+	ofRepository := []string{"repo", "timeline", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue
@@ -214,15 +208,13 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
 	case o.level == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
 		return usageError{errors.New("--against-endpoints is of no use with --level checksum: the database's hash is computed on the level structure")}
-	case o.flags.Changed("seed") && o.sample == "":
-		return usageError{errors.New("--seed is of no use without --sample")}
 	}
 	return nil
 }
 
 // request is what the options ask for.
 func (o *verifyOptions) request(g *globals, args []string) (verify.Request, error) {
-	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Seed: o.seed, Engine: o.engine, Tool: "requorum " + version}
+	req := verify.Request{Timeline: o.timeline, ScratchDir: o.scratchDir, Engine: o.engine, Tool: "requorum " + version}
 	if g.verbose { // a replay's etcd warns of each request that its cluster had refused
 		req.Logger = g.logger()
 	}
@@ -242,28 +234,10 @@ func (o *verifyOptions) request(g *globals, args []string) (verify.Request, erro
 	if len(args) > 0 {
 		req.Backup = args[0]
 	}
-	if req.Sample, err = parsePercent(o.sample); err != nil {
-		return req, usageError{fmt.Errorf("--sample %s: %w", o.sample, err)}
-	}
-	if req.Sample > 0 && !o.flags.Changed("seed") {
-		req.Seed = rand.Uint64() >> 11 // as JSON's readers keep it exactly
-	}
 	if req.Identities, err = o.identities.parse(); err != nil {
 		return req, err
 	}
 	return req, nil
-}
-
-// parsePercent reads "5%" or "5"; 0 for an empty text.
-func parsePercent(s string) (float64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
-	if err != nil || !(n > 0 && n <= 100) {
-		return 0, errors.New("want a percentage, such as 5%")
-	}
-	return n, nil
 }
 
 // newDrillMembersCommand is how a drill starts this program anew, to run its
@@ -297,9 +271,6 @@ func (g *globals) showVerifyPlan(ctx context.Context, repo *repository.Repositor
 	}
 	for _, l := range p.Logs {
 		g.printf("log of timeline %s: %s in %d segments\n", l.Timeline, size(l.Bytes), l.Segments)
-	}
-	if p.Sample != nil {
-		g.printf("Sample (--seed %d): %s\n", p.Sample.Seed, p.Sample.Coverage)
 	}
 	g.printf("Up to the level %s: %s to read; %s of scratch space\n", p.Level, size(p.Bytes), size(p.Scratch))
 	return nil

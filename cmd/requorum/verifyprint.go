@@ -85,9 +85,6 @@ func (g *globals) printVerified(r *report.Report, v *verdictReport) {
 			g.printf("          %s: %s\n", p.Name, took(p.Took))
 		}
 	}
-	if s := r.Sample; s != nil {
-		g.printf("Sample (--seed %d): %s\n", s.Seed, s.Coverage)
-	}
 	for _, n := range r.Notes {
 		g.printf("Note: %s\n", n)
 	}

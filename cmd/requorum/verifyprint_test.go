@@ -27,7 +27,7 @@ func TestJUnitReportOfARunThatFailed(t *testing.T) {
 		says string
 	}{
 		{"no repository", t.Context(), []string{"all", "--repo", none}, exitFailed, "none"},
-		{"usage", t.Context(), []string{"--seed", "7"}, exitUsage, "of no use without --sample"},
+		{"usage", t.Context(), []string{"--wal-dir", "7"}, exitUsage, "of no use without --data-dir"},
 		{"a level that is none", t.Context(), []string{"--level", "highest"}, exitUsage, "no level"},
 		{"no data directory", t.Context(), []string{"--data-dir", none}, exitFailed, "want the folder that holds member/"},
 		{"interrupted", ended, []string{"all", "--repo", none}, exitInterrupted, ""},

@@ -437,7 +437,6 @@ func (k *checker) jobs() {
 			"it has to read what is encrypted, and this agent holds recipients alone: add encryption.identity-files, or write %s.run: off here and run the job on a verifier that holds the identity", key)
 		k.timing(key, j.Timing)
 	}
-	k.refuse(k.Jobs.Checksum.Sample < 1 || k.Jobs.Checksum.Sample > 100, "jobs.checksum.sample", "%d: write percent, 1 to 100", k.Jobs.Checksum.Sample)
 }
 
 func (k *checker) timing(key string, t *Timing) {

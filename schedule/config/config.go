@@ -200,7 +200,7 @@ func Default() *Config {
 		Jobs: Jobs{
 			Full:       Full{Timing: timing(RunLease, "0 1 * * *", time.Hour, snapshot.DefaultTimeout), MaxLog: 4 << 30},
 			Synthetic:  Synthetic{Timing: timing(RunOff, "0 */6 * * *", 10*time.Minute, 6*time.Hour), Entries: 1_000_000},
-			Checksum:   Checksum{Timing: timing(RunLease, "30 3 * * *", 10*time.Minute, 6*time.Hour), Sample: 100},
+			Checksum:   Checksum{Timing: timing(RunLease, "30 3 * * *", 10*time.Minute, 6*time.Hour)},
 			Structure:  Structure{Timing: timing(RunLease, "", 0, 2*time.Hour), AfterFull: true},
 			Replay:     Replay{timing(RunOff, "0 4 * * *", 10*time.Minute, 6*time.Hour)},
 			Drill:      Drill{timing(RunOff, "0 5 * * 0", 10*time.Minute, 6*time.Hour)},

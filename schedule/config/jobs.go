@@ -80,10 +80,6 @@ type Synthetic struct {
 type Checksum struct {
 	// Default: daily, what is new.
 	Timing `yaml:",inline"`
-	// The part of the bytes that is read, in percent.
-	//
-	// Default: each byte is read once.
-	Sample int `yaml:"sample"`
 }
 
 // Structure proves that a stored database is one that etcd could have written.

@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -88,19 +87,12 @@ func WriteJUnit(w io.Writer, r *Report) error {
 }
 
 func properties(r *Report) []property {
-	all := []property{
+	return []property{
 		{"tool", Printable(r.Tool)},
 		{"target", Printable(r.Target)},
 		{"level", Printable(string(r.Level))},
 		{"status", string(r.Status())},
 	}
-	if s := r.Sample; s != nil {
-		all = append(all,
-			property{"sample.percent", strconv.FormatFloat(s.Percent, 'f', -1, 64)},
-			property{"sample.seed", strconv.FormatUint(s.Seed, 10)},
-			property{"sample.coverage", Printable(s.Coverage)})
-	}
-	return all
 }
 
 // cases puts checks of the same level and object together, in the order of the

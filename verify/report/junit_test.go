@@ -57,8 +57,7 @@ func full() *Report {
 	return &Report{
 		Target: "s3://bucket/" + hostile, Level: Drill, Tool: "requorum 1.2.3",
 		Started: start, Finished: start.Add(90*time.Minute + 1500*time.Microsecond),
-		Sample: &Sample{Percent: 5, Seed: 1 << 63, Coverage: hostile},
-		Notes:  []string{"a note", hostile},
+		Notes: []string{"a note", hostile},
 		Checks: []Check{
 			{Level: Checksum, Status: Passed, Object: "t/full/a", Compared: "bytes with sums", Took: time.Second},
 			{Level: Structure, Status: Damaged, Object: "t/full/a", Compared: hostile, Took: 2 * time.Second, Findings: []Finding{

@@ -21,26 +21,9 @@ type Report struct {
 	Tool     string    `json:"tool"`
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished"`
-	// Sample is set where only a part was read.
-	Sample *Sample `json:"sample,omitempty"`
-	Checks []Check `json:"checks"`
+	Checks   []Check   `json:"checks"`
 	// Notes are sentences for the user.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// Sample says how much of a repository was read.
-type Sample struct {
-	// Percent that was asked for, of the bytes.
-	Percent float64 `json:"percent"`
-	// Seed chose the objects; the same one chooses the same.
-	Seed uint64 `json:"seed"`
-	// Objects and Bytes that were read whole, of how many.
-	Objects      int   `json:"objects"`
-	ObjectsTotal int   `json:"objects_total"`
-	Bytes        int64 `json:"bytes"`
-	BytesTotal   int64 `json:"bytes_total"`
-	// Coverage says in a sentence what a run like this finds, and how often.
-	Coverage string `json:"coverage"`
 }
 
 // Status is the worst of all checks: damage counts before what could not be

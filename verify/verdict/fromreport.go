@@ -49,7 +49,7 @@ func FromReport(r *report.Report) []Verdict {
 		if p.backup == "" && len(s.Log) == 0 && s.Status == report.Passed && len(places) > 1 {
 			continue
 		}
-		all = append(all, Verdict{Tool: r.Tool, Started: r.Started, Finished: r.Finished, Level: r.Level, Sample: r.Sample, Subject: s})
+		all = append(all, Verdict{Tool: r.Tool, Started: r.Started, Finished: r.Finished, Level: r.Level, Subject: s})
 	}
 	return all
 }

@@ -45,8 +45,7 @@ type Verdict struct {
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished"`
 	// Level is the highest one that was asked for.
-	Level  report.Level   `json:"level"`
-	Sample *report.Sample `json:"sample,omitempty"`
+	Level report.Level `json:"level"`
 	Subject
 }
 

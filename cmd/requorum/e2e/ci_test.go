@@ -85,7 +85,7 @@ func TestGitHubAction(t *testing.T) {
 		failures, errors bool
 	}{
 		{"healthy", map[string]string{"repo": c.healthy}, exitOK, "passed", false, false},
-		{"healthy, all of it, nothing written", map[string]string{"repo": c.healthy, "backup": "all", "verdict": "false", "level": "checksum", "sample": "50%"}, exitOK, "passed", false, false},
+		{"healthy, all of it, nothing written", map[string]string{"repo": c.healthy, "backup": "all", "verdict": "false", "level": "checksum"}, exitOK, "passed", false, false},
 		// Damage on one level is why the next cannot be tried: an error beside the failure.
 		{"damaged", map[string]string{"repo": c.damaged}, exitDamaged, "damaged", true, true},
 		{"damaged, unchecked allowed", map[string]string{"repo": c.damaged, "allow-unchecked": "true"}, exitDamaged, "damaged", true, true},
