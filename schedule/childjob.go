@@ -114,7 +114,7 @@ func serveVerify(ctx context.Context, cfg *config.Config, repo *repository.Repos
 	if err != nil {
 		return nil, err
 	}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r))
+	sequence, err := verdict.Write(ctx, repo, verdict.FromReport(r))
 	if err != nil {
 		return nil, fmt.Errorf("the verdict could not be written: %w", err)
 	}

@@ -39,19 +39,7 @@ func ReadHashKVAt(ctx context.Context, r io.ReaderAt, size, revision int64) (Has
 	if err != nil {
 		return HashKV{}, err
 	}
-	hash, err := hashKV(db, revision, 0)
-	return hash, damage(err)
-}
-
-// ReadHashKVCompacted is ReadHashKV as if the database had been compacted at a
-// revision, where it was not compacted later: what a member answers that has
-// compacted since.
-func ReadHashKVCompacted(ctx context.Context, r io.ReaderAt, size, compacted int64) (HashKV, error) {
-	db, err := openDatabase(ctx, r, size)
-	if err != nil {
-		return HashKV{}, err
-	}
-	hash, err := hashKV(db, 0, compacted)
+	hash, err := hashKV(db, revision)
 	return hash, damage(err)
 }
 
@@ -68,12 +56,11 @@ func HashesOtherwise(version string) bool {
 // not yet.
 var ErrNoRevision = errors.New("the database has no state at that revision")
 
-func hashKV(db *database, revision, compacted int64) (HashKV, error) {
+func hashKV(db *database, revision int64) (HashKV, error) {
 	var facts Facts
 	if err := readRevision(db, &facts); err != nil {
 		return HashKV{}, err
 	}
-	facts.CompactedRevision = max(facts.CompactedRevision, compacted)
 	keys, err := db.Bucket([]byte("key"))
 	if err != nil {
 		return HashKV{}, err

@@ -58,7 +58,6 @@ func (e *examination) checkDamaged(ctx context.Context, d snapshot.DamagedBackup
 	}
 	const reason = "its manifest or its object cannot be used: see the level checksum"
 	e.refuseHigher(name, reason)
-	e.refuseLive(name, reason)
 	return nil
 }
 
@@ -107,7 +106,6 @@ func (h *history) checkBackup(ctx context.Context, m *snapshot.Manifest, newest 
 	}
 	if reason != "" {
 		h.refuseHigher(name, reason)
-		h.refuseLive(name, reason)
 		return unpacked.remove()
 	}
 	unpacked.took = c.Took

@@ -347,7 +347,7 @@ func (r *recorded) store(t testing.TB, i int, database []byte) {
 	if facts, err := snapshot.ReadFacts(t.Context(), at, size); err == nil {
 		m.Facts = facts
 	}
-	if hash, err := snapshot.ReadHashKVCompacted(t.Context(), at, size, m.HashKV.CompactedRevision); err == nil && hash.Revision > 0 {
+	if hash, err := snapshot.ReadHashKV(t.Context(), at, size); err == nil && hash.Revision > 0 {
 		m.HashKV.Hash, m.HashKV.Revision, m.HashKV.CompactedRevision = hash.Hash, hash.Revision, hash.CompactedRevision
 	}
 	m.Keys.Count = nil

@@ -205,8 +205,6 @@ type Request struct {
 	Engine walreplay.ReplayEngine
 	// Freshness refuses a repository that holds less than before; may be nil.
 	Freshness *walreplay.Freshness
-	// Live, where it is not nil, is asked for its hash at each backup's revision.
-	Live Live
 
 	Tool string // such as "requorum 1.2.3"
 	// Progress may be nil. It is called by one goroutine at a time.
@@ -225,9 +223,6 @@ func (r Request) withDefaults() (Request, error) {
 	}
 	if _, err := report.ParseLevel(string(r.Level)); err != nil {
 		return r, err
-	}
-	if r.Live != nil && !r.Level.Includes(report.Structure) {
-		return r, fmt.Errorf("a live member is asked on the level %s: the level %s does not come to that", report.Structure, r.Level)
 	}
 	if r.ScratchDir == "" {
 		r.ScratchDir = os.TempDir()

@@ -80,7 +80,7 @@ func TestFindingsInPlainWords(t *testing.T) {
 func TestNextStep(t *testing.T) {
 	w := newWorld(t, onMemory())
 	r := w.verify(Request{})
-	_, err := verdict.Write(t.Context(), w.repo, Verdicts(r))
+	_, err := verdict.Write(t.Context(), w.repo, verdict.FromReport(r))
 	w.must(err)
 	if strings.Contains(strings.Join(r.Notes, "\n"), "next step") {
 		t.Errorf("%q", r.Notes)

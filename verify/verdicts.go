@@ -53,16 +53,6 @@ func (e *examination) checkVerdicts(ctx context.Context) error {
 	return nil
 }
 
-// Verdicts are what a report says of a repository, to be written there. That a live
-// member could not be asked takes nothing from what was proved without it.
-func Verdicts(r *report.Report) []verdict.Verdict {
-	proved := *r
-	proved.Checks = slices.DeleteFunc(slices.Clone(r.Checks), func(c report.Check) bool {
-		return c.Status == report.Unchecked && strings.HasSuffix(c.Object, liveSuffix)
-	})
-	return verdict.FromReport(&proved)
-}
-
 // proved are the ends of the ranges of a log that verdicts saw, the newest
 // first.
 func (l *logCheck) proved(do func(entry verdict.Entry, s report.Range)) {

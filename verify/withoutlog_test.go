@@ -47,7 +47,7 @@ func TestReplayWithoutALog(t *testing.T) {
 			if c.left {
 				want = report.Drill
 			}
-			subjects := verify.Verdicts(r)
+			subjects := verdict.FromReport(r)
 			i := slices.IndexFunc(subjects, func(s verdict.Verdict) bool { return s.Backup == id })
 			if i < 0 || subjects[i].Reached != want {
 				t.Errorf("reached %+v, want %s", subjects, want)

@@ -377,7 +377,6 @@ func readPassphrase(path string) (string, error) {
 // taken from the ETCDCTL_ variables.
 type connFlags struct {
 	flags          *pflag.FlagSet
-	name           string // of the flag that names the endpoints
 	cfg            client.Config
 	endpoints      []string
 	user, password string
@@ -386,14 +385,8 @@ type connFlags struct {
 }
 
 func (c *connFlags) addFlags(f *pflag.FlagSet) {
-	c.addFlagsAs(f, "endpoints", "etcd's client URLs, separated by commas (default "+client.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
-}
-
-// addFlagsAs names the endpoints otherwise, for a command that does not always
-// talk to a cluster.
-func (c *connFlags) addFlagsAs(f *pflag.FlagSet, name, usage string) {
-	c.flags, c.name = f, name
-	f.StringSliceVar(&c.endpoints, name, nil, usage)
+	c.flags = f
+	f.StringSliceVar(&c.endpoints, "endpoints", nil, "etcd's client URLs, separated by commas (default "+client.DefaultEndpoint+", or ETCDCTL_ENDPOINTS)")
 	f.BoolVar(&c.cfg.DiscoverEndpoints, "discover-endpoints", false, "also use the endpoints that the members advertise")
 	f.StringVar(&c.cfg.CACert, "cacert", "", "verify etcd's certificate with the CA in this `file`")
 	f.StringVar(&c.cfg.Cert, "cert", "", "client certificate `file`")
@@ -420,7 +413,7 @@ func (c *connFlags) config(g *globals) (client.Config, error) {
 	if err != nil {
 		return cfg, usageError{err}
 	}
-	override(c.flags, c.name, &cfg.Endpoints, c.endpoints)
+	override(c.flags, "endpoints", &cfg.Endpoints, c.endpoints)
 	for i, e := range cfg.Endpoints { // "a, b"
 		cfg.Endpoints[i] = strings.TrimSpace(e)
 	}

@@ -23,7 +23,6 @@ import (
 
 type verifyOptions struct {
 	repo       repoFlags
-	conn       connFlags
 	identities identityFlags
 	flags      *pflag.FlagSet
 
@@ -50,7 +49,6 @@ func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.walDir, "wal-dir", "", "the member's --wal-dir, where it has one of its own")
 	f.StringVar(&o.scratchDir, "scratch-dir", "", "unpack databases in this folder (default: the system's folder for temporary files)")
 	replayEngineVar(f, &o.engine)
-	o.conn.addFlagsAs(f, "against-endpoints", "also ask a follower behind these client URLs for its hash of the data at each backup's revision")
 	o.identities.addFlags(f)
 	f.StringVar(&o.junit, "junit", "", "also write the report to this `file`, as JUnit XML for a CI system")
 	f.BoolVar(&o.noVerdict, "no-verdict", false, "do not write the verdict into the repository")
@@ -153,14 +151,6 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 	if o.dryRun {
 		return nil, nil, g.showVerifyPlan(ctx, repo, req)
 	}
-	if o.conn.flags.Changed("against-endpoints") {
-		client, err := o.conn.connect(ctx, g)
-		if err != nil {
-			return nil, nil, err
-		}
-		defer client.Close() //nolint:errcheck // nothing is under way any more
-		req.Live = client
-	}
 	if req.Freshness, err = g.freshness(repo.Checks(), o.allowRollback); err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +165,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 		return r, nil, nil
 	}
 	written := &verdictReport{}
-	sequence, err := verdict.Write(ctx, repo, verify.Verdicts(r))
+	sequence, err := verdict.Write(ctx, repo, verdict.FromReport(r))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, err
@@ -189,7 +179,7 @@ func (g *globals) verifyRepository(ctx context.Context, o *verifyOptions, req ve
 
 // check refuses options that do not go together.
 func (o *verifyOptions) check(g *globals, args []string) error {
-	ofRepository := []string{"repo", "timeline", "no-verdict", "against-endpoints", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
+	ofRepository := []string{"repo", "timeline", "no-verdict", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "dry-run", "signing-key", "trust", "revoked-keys", "insecure-unsigned", "allow-rollback"}
 	for _, s := range []struct{ path, why string }{{o.file, "with --from-file"}, {o.dataDir, "with --data-dir"}} {
 		if s.path == "" {
 			continue
@@ -206,8 +196,6 @@ func (o *verifyOptions) check(g *globals, args []string) error {
 		return usageError{errors.New("--from-file and --data-dir: give one of them")}
 	case o.walDir != "" && o.dataDir == "":
 		return usageError{errors.New("--wal-dir is of no use without --data-dir")}
-	case o.level == string(report.Checksum) && o.conn.flags.Changed("against-endpoints"):
-		return usageError{errors.New("--against-endpoints is of no use with --level checksum: the database's hash is computed on the level structure")}
 	}
 	return nil
 }
