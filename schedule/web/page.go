@@ -9,8 +9,7 @@ package web
 //     page reloads itself.
 //  3. Every string of the status is escaped: names of members, reasons and
 //     endpoints may be anybody's.
-//  4. What colour says is said in words or shapes too, and the pictures as a
-//     table.
+//  4. What colour says is said in words or shapes too.
 //
 // All times on it are UTC.
 
@@ -25,7 +24,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,37 +89,20 @@ func policy() string {
 	}, "; ")
 }
 
-// listed is how many full snapshots the table has at most.
-const listed = 100
-
-// recent is the span of the picture of what happened lately, where there is
-// more to show than that.
-const recent = 7 * day
+// listed is how many rows a table of what is stored has at most, beside those of damaged
+// full snapshots: 'requorum list' shows all.
+const listed = 8
 
 // view is what the template sees.
 type view struct {
 	*Status
-	Started bool // false: there is no status yet
-	CSS     template.CSS
-	Panels  []panel
-	Ranges  []timedRange // all but single points, the newest first
-	Points  int          // full snapshots that no log follows
-	Newest  []Backup     // the full snapshots in the table, the newest first
-	Older   int          // those that are not in it
-	Drills  []drill
-}
-
-// The pictures are made for the narrowest screens that they are shown on, in
-// pixels: page.css changes from one to the other at 900, and the least is a phone.
-const (
-	widest    = 800
-	narrowest = 300
-)
-
-// panel is one picture, drawn for wide screens and for phones.
-type panel struct {
-	Heading  string
-	Pictures []picture
+	Started     bool // false: there is no status yet
+	CSS         template.CSS
+	Ranges      []timedRange // all but single points, the newest first
+	OlderRanges int          // those that are not in it
+	Points      int          // full snapshots that no log follows
+	Newest      []Backup     // the full snapshots in the table, the newest first
+	Older       int          // those that are not in it
 }
 
 func newView(st *Status) view {
@@ -130,62 +111,25 @@ func newView(st *Status) view {
 		v.Status = &Status{}
 		return v
 	}
-	all := timedRanges(st)
-	for _, s := range slices.Backward(all) {
-		if s.point() {
+	for _, s := range slices.Backward(timedRanges(st)) {
+		switch {
+		case s.point():
 			v.Points++
-		} else {
+		case len(v.Ranges) < listed:
 			v.Ranges = append(v.Ranges, s)
+		default:
+			v.OlderRanges++
 		}
 	}
-	v.Newest = slices.Clone(st.Repository.Backups)
-	slices.SortStableFunc(v.Newest, func(a, b Backup) int { return b.Time.Compare(a.Time) })
-	if v.Older = len(v.Newest) - listed; v.Older > 0 {
-		v.Newest = v.Newest[:listed]
+	backups := slices.Clone(st.Repository.Backups)
+	slices.SortStableFunc(backups, func(a, b Backup) int { return b.Time.Compare(a.Time) })
+	for i, b := range backups {
+		if i < listed || bad(b) {
+			v.Newest = append(v.Newest, b)
+		}
 	}
-	v.Drills = scale{to: st.Time}.drills(st)
-	v.Panels = panels(st, all)
+	v.Older = len(backups) - len(v.Newest)
 	return v
-}
-
-// panels are the last week, where there is more, and everything.
-func panels(st *Status, all []timedRange) []panel {
-	first := time.Time{}
-	see := func(t time.Time) {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	for _, s := range all {
-		see(s.From)
-	}
-	for _, b := range st.Repository.Backups {
-		see(b.Time)
-	}
-	if first.IsZero() {
-		return nil
-	}
-	// Less than a minute says nothing, and a clock may be behind another's.
-	if latest := st.Time.Add(-time.Minute); first.After(latest) {
-		first = latest
-	}
-	whole := st.Time.Sub(first)
-	// Room before the first full snapshot, so that it is not cut at the edge.
-	begin := first.Add(-whole / 100)
-	var ps []panel
-	add := func(heading, id string, from time.Time) {
-		ps = append(ps, panel{heading, []picture{
-			draw(st, id+"w", from, st.Time, widest),
-			draw(st, id+"n", from, st.Time, narrowest),
-		}})
-	}
-	if whole > recent*10/7 {
-		add("The last 7 days", "r", st.Time.Add(-recent))
-		add("Everything, since "+first.UTC().Format("2 January 2006"), "a", begin)
-	} else {
-		add("Since "+minute(first), "a", begin)
-	}
-	return ps
 }
 
 // Level is the worst severity there is: critical, warning or ok; unknown before
@@ -386,91 +330,15 @@ func grouped(n int64) string {
 	return strings.ReplaceAll(humanize.Comma(n), ",", "\u202f")
 }
 
-// snapshots is one full snapshot as it is drawn, or several that are too near
-// to each other.
-type snapshots struct {
-	X         string
-	Y         int
-	Count     string // empty for a single one
-	Synthetic bool
-	Pinned    bool
-	Damaged   bool
-	Ladder    []pip
-	Title     string
-
-	at float64
-	of []Backup
-}
-
-// pip is a level of the ladder above a full snapshot, from the lowest.
-type pip struct {
-	Y  int
-	Is string // "on", "off", "failed"
+func boolean(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // bad says that a full snapshot is not one to restore from.
 func bad(b Backup) bool { return b.Damaged != "" || b.Failed != "" }
-
-// snapshots are those of a timeline. Bad ones are never hidden among others.
-func (s scale) snapshots(st *Status, t repository.TimelineID, y int) []snapshots {
-	var good, damaged []snapshots
-	backups := slices.Clone(st.Repository.Backups)
-	slices.SortStableFunc(backups, func(a, b Backup) int { return a.Time.Compare(b.Time) })
-	for _, b := range backups {
-		if b.Timeline != t || !s.shows(b.Time) {
-			continue
-		}
-		at := s.share(b.Time)
-		one := snapshots{X: percent(at), Y: y, at: at, of: []Backup{b}, Damaged: bad(b)}
-		switch n := len(good); {
-		case bad(b):
-			damaged = append(damaged, one)
-		case n > 0 && (at-good[n-1].at)*s.pixels < closest:
-			good[n-1].of = append(good[n-1].of, b)
-		default:
-			good = append(good, one)
-		}
-	}
-	all := slices.Concat(good, damaged)
-	for i := range all {
-		all[i].finish()
-	}
-	return all
-}
-
-// finish says of a group what is true of its newest one, and how many they are.
-func (g *snapshots) finish() {
-	newest := g.of[len(g.of)-1]
-	g.Synthetic = newest.Synthetic
-	for _, b := range g.of {
-		g.Pinned = g.Pinned || b.Pinned
-	}
-	g.Ladder = ladder(newest, g.Y)
-	if len(g.of) == 1 {
-		g.Title = fmt.Sprintf("Full snapshot %s, %s: %s", newest.ID, minute(newest.Time), strings.Join(remarks(newest), ", "))
-		return
-	}
-	if g.Count = strconv.Itoa(len(g.of)); len(g.of) > 999 {
-		g.Count = strconv.Itoa(len(g.of)/1000) + "k"
-	}
-	g.Title = fmt.Sprintf("%d full snapshots, %s to %s; the newest: %s", len(g.of), minute(g.of[0].Time), minute(newest.Time), strings.Join(remarks(newest), ", "))
-}
-
-func ladder(b Backup, y int) []pip {
-	var all []pip
-	proved := slices.Index(report.Levels(), b.Proved)
-	for i, r := range report.Levels() {
-		p := pip{Y: y + rowLadder + (len(report.Levels())-1-i)*pipStep, Is: "off"}
-		if i <= proved {
-			p.Is = "on"
-		}
-		if r == b.Failed {
-			p.Is = "failed"
-		}
-		all = append(all, p)
-	}
-	return all
-}
 
 // remarks are what there is to say of one, the worst first.
 func remarks(b Backup) []string {
@@ -496,41 +364,56 @@ func remarks(b Backup) []string {
 	return all
 }
 
-// drills are the recoveries that were tried, as verdicts and runs of the job
-// tell of them.
-func (s scale) drills(st *Status) []drill {
-	var all []drill
-	var seen []time.Time
-	add := func(at time.Time, ok bool, text string) {
-		for _, t := range seen {
-			if at.Sub(t).Abs() < 10*time.Minute {
-				return // the verdict of a run that is there already
-			}
-		}
-		if !at.IsZero() && s.shows(at) {
-			seen = append(seen, at)
-			all = append(all, drill{s.x(at), ok, text})
-		}
-	}
-	for _, j := range st.Jobs {
-		if j.Name != string(report.Drill) {
-			continue
-		}
-		for _, r := range []*job.Run{j.LastFailure, j.LastSuccess, j.Last} {
-			if r == nil || r.Finished.IsZero() {
-				continue
-			}
-			word := "succeeded"
-			if !r.OK {
-				word = "failed"
-			}
-			add(r.Finished, r.OK, fmt.Sprintf("Drill %s, %s: %s", word, minute(r.Finished), r.Text))
-		}
-	}
+// timedRange is a range of the repository with times at both ends.
+type timedRange struct {
+	Timeline    repository.TimelineID
+	From, To    time.Time
+	Gap         bool
+	Reason      string
+	First, Last uint64 // raft indexes
+}
+
+// point says that it is one full snapshot that no log follows.
+func (s timedRange) point() bool { return !s.Gap && s.First == s.Last }
+
+// timedRanges gives every range times. A gap has none of its own where nothing
+// was observed in it: it is between its neighbours, or goes on until now.
+func timedRanges(st *Status) []timedRange {
+	begun := map[string]time.Time{}
 	for _, b := range st.Repository.Backups {
-		if b.Proved == report.Drill {
-			add(b.ProvedAt, true, fmt.Sprintf("Drill succeeded, %s: full snapshot %s", minute(b.ProvedAt), b.ID))
+		begun[b.Timeline.String()+"/"+b.ID] = b.Time
+	}
+	var all []timedRange
+	for _, r := range st.Repository.Ranges {
+		s := timedRange{r.Timeline, r.From, r.To, r.Gap, r.Reason, r.FirstIndex, r.LastIndex}
+		if s.From.IsZero() {
+			s.From = begun[r.Timeline.String()+"/"+r.FirstBackup]
+		}
+		all = append(all, s)
+	}
+	slices.SortStableFunc(all, func(a, b timedRange) int {
+		return cmp.Or(cmp.Compare(a.Timeline.ClusterID, b.Timeline.ClusterID), cmp.Compare(a.Timeline.N, b.Timeline.N), cmp.Compare(a.First, b.First))
+	})
+	for i := range all {
+		s := &all[i]
+		alone := func(j int) bool { return j < 0 || j >= len(all) || all[j].Timeline != s.Timeline }
+		if s.From.IsZero() && !alone(i-1) {
+			s.From = all[i-1].To
+		}
+		if s.To.IsZero() && !alone(i+1) {
+			s.To = all[i+1].From
+		}
+		last := alone(i+1) && s.Timeline == st.Repository.Timeline
+		if last && s.Gap && s.To.IsZero() {
+			s.To = st.Time
+		}
+		// The archive is ahead of the last listing.
+		if last && !s.Gap && st.RPO.Known && st.RPO.Until.After(s.To) {
+			s.To = st.RPO.Until
+		}
+		if s.To.Before(s.From) {
+			s.To = s.From
 		}
 	}
-	return all
+	return slices.DeleteFunc(all, func(s timedRange) bool { return s.From.IsZero() && s.To.IsZero() })
 }

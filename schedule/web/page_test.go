@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -8,8 +9,22 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
+)
+
+const day = 24 * time.Hour
+
+var (
+	atNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	one    = repository.TimelineID{ClusterID: 1, N: 1}
+	two    = repository.TimelineID{ClusterID: 1, N: 2}
 )
 
 func render(t *testing.T, st *Status) string {
@@ -86,8 +101,6 @@ func TestContrast(t *testing.T) {
 			check(text, "ground", 4.5)
 		}
 		check("critical", "critical-ground", 4.5)
-		check("surface", "ok", 4.5) // numbers of several
-		check("proof", "line", 3)   // a level that is passed, beside one that is not
 	}
 }
 
@@ -102,4 +115,86 @@ func luminance(t *testing.T, hex string) float64 {
 		return math.Pow((c+.055)/1.055, 2.4)
 	}
 	return .2126*part(16) + .7152*part(8) + .0722*part(0)
+}
+
+// TestDamagedAreShown: of many full snapshots the newest are shown, and each that is
+// damaged, however old it is; the others are counted.
+func TestDamagedAreShown(t *testing.T) {
+	st := &Status{Time: atNoon}
+	for i := range 3000 {
+		b := Backup{ID: strconv.Itoa(i), Timeline: one, Time: atNoon.Add(-time.Duration(i) * time.Hour)}
+		switch i {
+		case 5, 700:
+			b.Damaged = "torn"
+		case 1999:
+			b.Failed = report.Structure
+		}
+		st.Repository.Backups = append(st.Repository.Backups, b)
+	}
+	v := newView(st)
+	if n := len(v.Newest); n != listed+2 || v.Newest[0].ID != "0" || v.Newest[n-2].ID != "700" || v.Newest[n-1].ID != "1999" || v.Older != 3000-n {
+		t.Errorf("%d shown, %d older: %+v", n, v.Older, v.Newest)
+	}
+	if body := render(t, st); !strings.Contains(body, "failed structure") || !strings.Contains(body, fmt.Sprintf("%d older ones", v.Older)) {
+		t.Error("the page does not show them")
+	}
+}
+
+// TestTimedRanges: gaps have no times of their own; they lie between their
+// neighbours, or last until now, and what the archiver knows is newer than the
+// listing.
+func TestTimedRanges(t *testing.T) {
+	at := func(hours int) time.Time { return atNoon.Add(time.Duration(hours) * time.Hour) }
+	st := &Status{Time: atNoon, RPO: RPO{Known: true, Until: atNoon.Add(-3 * time.Second)}}
+	st.Repository.Timeline = one
+	st.Repository.Backups = []Backup{{ID: "b", Timeline: one, Time: at(-20)}}
+	st.Repository.Ranges = []walreplay.Range{
+		{Timeline: two, FirstIndex: 1, LastIndex: 9, From: at(-30), To: at(-29)},
+		{Timeline: one, FirstIndex: 300, LastIndex: 400, From: at(-10), To: at(-1)},
+		{Timeline: one, FirstIndex: 200, LastIndex: 299, Gap: true, Reason: "lost"},
+		{Timeline: one, FirstBackup: "b", FirstIndex: 100, LastIndex: 199, To: at(-15)},
+	}
+	var got []string
+	for _, s := range timedRanges(st) {
+		got = append(got, fmt.Sprintf("%d %v %s %s", s.Timeline.N, s.Gap, stamp(s.From)[5:], stamp(s.To)[5:]))
+	}
+	want := []string{
+		"1 false 11-20 16:00:00 11-20 21:00:00",
+		"1 true 11-20 21:00:00 11-21 02:00:00",
+		"1 false 11-21 02:00:00 11-21 11:59:57",
+		"2 false 11-20 06:00:00 11-20 07:00:00",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	st.Repository.Ranges = append(st.Repository.Ranges, walreplay.Range{Timeline: one, FirstIndex: 401, LastIndex: 500, Gap: true})
+	for _, s := range timedRanges(st) {
+		if s.First == 401 && (!s.From.Equal(at(-1)) || !s.To.Equal(atNoon)) {
+			t.Errorf("the gap at the end is from %v to %v, want until now", s.From, s.To)
+		}
+	}
+}
+
+// TestOddStatus: no time, number or order in a status breaks the page.
+func TestOddStatus(t *testing.T) {
+	far := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, st := range []*Status{
+		nil,
+		{},
+		{Time: atNoon, RPO: RPO{Known: true, Seconds: math.Inf(1)}, RTO: RTO{Known: true, Seconds: math.NaN()}},
+		{Time: atNoon, Repository: Repository{
+			Timeline: two,
+			Backups:  []Backup{{Timeline: one, Time: far}, {Timeline: one}, {Timeline: one, Time: atNoon}},
+			Ranges: []walreplay.Range{
+				{Timeline: one, From: far, To: atNoon}, {Timeline: two, Gap: true}, {Timeline: two, From: atNoon.Add(-time.Hour), To: far, LastIndex: 5},
+			},
+			Timelines: []repository.Timeline{{ID: two, Created: atNoon.Add(-time.Minute), Parent: &repository.Branch{Timeline: one}}, {ID: one, Parent: &repository.Branch{Timeline: two}}},
+		}},
+		{Time: atNoon, Repository: Repository{Backups: []Backup{{Timeline: one, Time: atNoon.Add(time.Hour)}}}},
+		{Time: atNoon, Jobs: []job.Status{{Name: "drill", Running: &job.Run{Done: 9, Total: 3}, Last: &job.Run{}}}},
+	} {
+		if body := render(t, st); !strings.Contains(body, "</html>") {
+			t.Errorf("not a whole page:\n%s", body)
+		}
+	}
 }

@@ -6,16 +6,6 @@
 const every = 5000; // milliseconds
 const patience = 10000;
 
-function openDetails(root) {
-  return [...root.querySelectorAll("details[id]")].filter((d) => d.open).map((d) => d.id);
-}
-
-// keep takes over what the reader did: opened details, and where the focus is.
-function keep(before, after) {
-  const open = new Set(openDetails(before));
-  for (const d of after.querySelectorAll("details[id]")) d.open = open.has(d.id);
-}
-
 async function refresh() {
   const notice = document.getElementById("stale");
   try {
@@ -29,14 +19,8 @@ async function refresh() {
     const before = document.getElementById("content");
     const after = next.getElementById("content");
     if (!after) throw new Error("it answered with another page");
-    keep(before, after);
-    const focus = before.contains(document.activeElement) ? document.activeElement.closest("[id]") : null;
     before.replaceWith(after);
     document.title = next.title;
-    if (focus) {
-      const again = document.getElementById(focus.id);
-      if (again) (again.querySelector("summary") || again).focus({ preventScroll: true });
-    }
     notice.hidden = true;
   } catch (e) {
     notice.textContent = "The agent does not answer: what is shown here is old. (" + e.message + ")";
