@@ -32,13 +32,7 @@ func (r *run) build(ctx context.Context) error {
 			return fmt.Errorf("prepare member %s in %s: %w", t.Name, t.DataDir, err)
 		}
 	}
-	var err error
-	if r.plan.Engine == EngineEtcdutl {
-		err = r.buildWithEtcdutl(ctx)
-	} else {
-		err = r.buildInOnePass(ctx)
-	}
-	if err != nil {
+	if err := r.buildInOnePass(ctx); err != nil {
 		return err
 	}
 	defer r.phase(PhaseSync)()
