@@ -521,7 +521,7 @@ func hostIntent(p *recovery.Preview) []string {
 	for _, name := range p.Left {
 		all = append(all, name+": gets no new member, and stays stopped with its data set aside, so that no reboot starts it")
 	}
-	return append(all, "then: all members are proved to serve the same, the old timeline ends, clients start, a full snapshot is taken")
+	return append(all, "then: the members are proved to serve the same, clients start once that is true of a quorum, the old timeline ends, a full snapshot is taken")
 }
 
 // printRescued prints what a recovery did.

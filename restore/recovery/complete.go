@@ -26,6 +26,7 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 			incomplete = append(incomplete, what+": "+err.Error())
 		}
 	}
+	var started error
 	// Clients first: a repository that is away must not keep them waiting.
 	if d.decision.Resumed.IsZero() {
 		failed("clients were not started", d.each(ctx, PhaseResume, d.present(), d.resumeHost))
@@ -37,6 +38,7 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 		if len(incomplete) == 0 {
 			d.decision.Resumed = d.now()
 		}
+		started = d.starting.wait() // of each host that has started its clients it has ended
 		// Repositories cannot refuse one whose run was taken up, or back, by another.
 		if err := d.store(ctx); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -46,6 +48,7 @@ func (d *coordinator) complete(ctx context.Context) (*Report, error) {
 	}
 	failed("the old timeline is not ended", d.supersede(ctx))
 	failed("no full snapshot was taken", d.snapshot(ctx))
+	failed("not all members are up and proved", d.proveLate(ctx, started))
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}

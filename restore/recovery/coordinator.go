@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/verify/serve"
 )
 
 // coordinator is one command at work. It keeps nothing: see decision.
@@ -39,9 +40,12 @@ type coordinator struct {
 
 	patience     time.Duration
 	proveTimeout time.Duration
+	lateTimeout  time.Duration
 	election     time.Duration
 	watchAfter   time.Duration
 	elected      time.Time // until when members that answer may elect a leader
+
+	starting *starts // of the new members, by this command; nil where it starts none
 
 	mu        sync.Mutex
 	phases    []PhaseTime
@@ -54,7 +58,7 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 		return nil, errors.New("recover: no cluster file is given")
 	}
 	d := &coordinator{id: randomHex(8), req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
-		election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
+		lateTimeout: cmp.Or(req.lateTimeout, serve.DefaultGrace), election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
 	if d.logger == nil {
 		d.logger = slog.New(slog.DiscardHandler)
 	}

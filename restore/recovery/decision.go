@@ -214,7 +214,10 @@ func (d *coordinator) adopt(ctx context.Context) error {
 // then is refused from then on, and nothing that he had begun on a host is under way.
 // A host that is declared dead takes no part, nor does one that is lost once the new
 // cluster is proved.
-func (d *coordinator) store(ctx context.Context) error {
+func (d *coordinator) store(ctx context.Context) error { return d.storeOn(ctx, d.present()) }
+
+// storeOn is store on some of the hosts.
+func (d *coordinator) storeOn(ctx context.Context, hosts []*participant) error {
 	for i := range d.decision.Hosts {
 		o := &d.decision.Hosts[i]
 		if h := d.host(o.Member); h != nil && h.state.Unreachable == "" {
@@ -229,7 +232,7 @@ func (d *coordinator) store(ctx context.Context) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	errs := map[string]error{}
-	for _, h := range d.present() {
+	for _, h := range hosts {
 		all.Go(func() {
 			_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
@@ -250,7 +253,7 @@ func (d *coordinator) store(ctx context.Context) error {
 	if len(errs) > 0 {
 		return &HostsError{Phase: PhaseDecide, Errs: errs}
 	}
-	if len(d.present()) == 0 {
+	if !slices.ContainsFunc(hosts, func(h *participant) bool { return h.state.Unreachable == "" }) {
 		return &HostsError{Phase: PhaseDecide, Errs: d.away()}
 	}
 	return ctx.Err()

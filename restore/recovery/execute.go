@@ -27,7 +27,13 @@ func (d *coordinator) execute(ctx context.Context, p *Preview) (*Report, error) 
 		if err := d.quiesce(ctx); err != nil {
 			return nil, err
 		}
-		if err := d.start(ctx); err != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer func() { // who fails does not wait for the slowest
+			cancel()
+			_ = d.starting.wait()
+		}()
+		// One that was lost since, and declared dead, is missing in the proof.
+		if err := d.start(ctx, slices.DeleteFunc(d.getting(), (*participant).passedBy)); err != nil {
 			return nil, err
 		}
 		if err := d.prove(ctx); err != nil {

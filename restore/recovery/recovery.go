@@ -81,7 +81,7 @@ type Request struct {
 	Logger *slog.Logger // may be nil
 
 	// For tests; zero is the default.
-	patience, proveTimeout, election, watchAfter time.Duration
+	patience, proveTimeout, lateTimeout, election, watchAfter time.Duration
 }
 
 // Errors to tell apart.
@@ -199,6 +199,7 @@ const (
 	PhaseResume    Phase = "resume"    // clients are started
 	PhaseSupersede Phase = "supersede" // the old timelines end
 	PhaseSnapshot  Phase = "snapshot"
+	PhaseLate      Phase = "late" // members that clients did not wait for are compared
 )
 
 // The phases of an undo, and of a recovery that was declined.

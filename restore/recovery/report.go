@@ -163,9 +163,6 @@ func (d *coordinator) after(r *Report) []string {
 	if text := d.alone(); text != "" {
 		all = append(all, text)
 	}
-	for _, m := range r.Proof.Missing {
-		all = append(all, fmt.Sprintf("member %s of the new cluster is not up: %s", m.Name, m.Why))
-	}
 	for _, u := range r.Proof.Unproved {
 		all = append(all, "not proved: "+u)
 	}

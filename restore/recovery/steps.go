@@ -12,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/verify/serve"
 )
 
@@ -129,27 +130,68 @@ func shown(v any) string {
 
 func sameJSON(a, b any) bool { return shown(a) == shown(b) }
 
-// start starts all new members at once: none of them serves alone. Those that run
-// already stay as they are.
-func (d *coordinator) start(ctx context.Context) error {
-	// One that was lost since, and declared dead, is missing in the proof.
-	alive := slices.DeleteFunc(d.getting(), func(h *participant) bool { return h.passedBy() })
-	return d.each(ctx, PhaseStart, alive, func(ctx context.Context, h *participant) (string, error) {
-		done, err := act(ctx, d, PhaseStart, h, h.client.Start)
-		if err != nil && h.state.Dead && ctx.Err() == nil { // the proof reports whether the others do
-			d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
-			return "declared dead, and not started", nil
-		}
-		if err != nil {
-			return "", err
-		}
-		d.warnAll(h, done.Warnings)
-		return "started", nil
-	})
+// starts is the start of new members, under way.
+type starts struct {
+	ended chan struct{}
+	err   error // once it has ended
 }
 
-// proveTimeout is how long the new members may take to find a quorum.
-const proveTimeout = serve.DefaultTimeout
+// wait gives what came of it, once it has ended; nil of none.
+func (s *starts) wait() error {
+	if s == nil {
+		return nil
+	}
+	<-s.ended
+	return s.err
+}
+
+// start starts new members, all at once: none of them serves alone. Those that run already
+// stay as they are. It returns once enough for a quorum are started: on another host a
+// kubelet may need minutes more. What is still under way is d.starting.
+func (d *coordinator) start(ctx context.Context, hosts []*participant) error {
+	learners := d.decision.learners()
+	quorum := sources.Majority(len(d.decision.Members) - len(learners))
+	started, enough := 0, make(chan struct{})
+	s := &starts{ended: make(chan struct{})}
+	d.starting = s
+	go func() {
+		defer close(s.ended)
+		s.err = d.each(ctx, PhaseStart, hosts, func(ctx context.Context, h *participant) (string, error) {
+			done, err := act(ctx, d, PhaseStart, h, h.client.Start)
+			if err != nil && h.state.Dead && ctx.Err() == nil { // the proof reports whether the others do
+				d.reporter.warn(fmt.Sprintf("%s is declared dead, and its new member is not started: %v", h.Member, err))
+				return "declared dead, and not started", nil
+			}
+			if err != nil {
+				return "", err
+			}
+			d.warnAll(h, done.Warnings)
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if !slices.Contains(learners, h.Member) {
+				started++
+				if started == quorum {
+					close(enough)
+				}
+			}
+			return "started", nil
+		})
+	}()
+	select {
+	case <-enough:
+		return nil
+	case <-s.ended:
+		return s.err
+	}
+}
+
+const (
+	// proveTimeout is how long the new members may take to find a quorum.
+	proveTimeout = serve.DefaultTimeout
+	// proveGrace is how much longer than the quorum a member may take for clients to wait
+	// for it: hosts that are alike differ by less.
+	proveGrace = 2 * time.Second
+)
 
 // prove holds the new cluster against what was rebuilt. No client is let on it before the
 // hosts have stored that it was proved.
@@ -158,16 +200,21 @@ func (d *coordinator) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	req.Grace = proveGrace
 	err = d.timed(ctx, PhaseProve, "", func(ctx context.Context) (string, error) {
 		r, err := serve.Prove(ctx, req)
 		if err != nil {
 			return "", fmt.Errorf("%w. Clients stay stopped. Run the same command again to go on, or --undo to put everything back", err)
 		}
 		for _, m := range r.Missing {
-			d.reporter.warn(fmt.Sprintf("member %s is not up: %s", m.Name, m.Why))
+			d.reporter.warn(fmt.Sprintf("member %s is not up yet, and clients do not wait for it: %s", m.Name, m.Why))
 		}
 		d.elected = time.Time{} // these are others than those that were waited for
-		q, err := d.quorum(ctx, req.Client.Endpoints)
+		var serving []string    // the others would be waited for
+		for _, m := range r.Members {
+			serving = append(serving, m.Endpoint)
+		}
+		q, err := d.quorum(ctx, serving)
 		if err == nil && !q.Serves {
 			err = fmt.Errorf("the new cluster was proved, and then did not answer: %s. Run the same command again to go on", strings.Join(q.Answers, "; "))
 		}
@@ -180,7 +227,52 @@ func (d *coordinator) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.store(ctx)
+	// A host that is starting its member does nothing else meanwhile.
+	return d.storeOn(ctx, slices.DeleteFunc(d.present(), d.isLate))
+}
+
+// isLate reports whether a host's member was not up when the cluster was proved.
+func (d *coordinator) isLate(h *participant) bool {
+	return slices.ContainsFunc(d.decision.Proved.Report.Missing, func(m serve.Missing) bool { return m.Name == h.Member })
+}
+
+// proveLate waits for the members that the proof went on without, and compares them with the
+// others; clients are let on the cluster by now. started is what came of starting the members,
+// in this command: those that an earlier one left are started again.
+func (d *coordinator) proveLate(ctx context.Context, started error) error {
+	late := slices.DeleteFunc(d.getting(), func(h *participant) bool { return h.state.Dead || !d.isLate(h) })
+	if len(late) == 0 {
+		return nil
+	}
+	if d.starting == nil {
+		started = d.start(ctx, late)
+	}
+	req, err := d.proofRequest()
+	if err != nil {
+		return err
+	}
+	req.Grace = d.lateTimeout
+	req.Waiting = func(w serve.Waiting) { d.reporter.waiting(PhaseLate, waitingWords(w)) }
+	return d.timed(ctx, PhaseLate, "", func(ctx context.Context) (string, error) {
+		if err := serve.Late(ctx, req, d.decision.Proved.Report); err != nil {
+			return "", err
+		}
+		var failed *HostsError
+		var why []string
+		for _, m := range d.decision.Proved.Report.Missing {
+			switch h := d.host(m.Name); {
+			case h == nil || h.state.Dead:
+			case errors.As(started, &failed) && failed.Errs[m.Name] != nil:
+				why = append(why, fmt.Sprintf("%s was not started: %v", m.Name, failed.Errs[m.Name]))
+			default:
+				why = append(why, fmt.Sprintf("%s: %s", m.Name, m.Why))
+			}
+		}
+		if len(why) > 0 {
+			return "", errors.New(strings.Join(why, "; "))
+		}
+		return "all members serve", nil
+	})
 }
 
 // proved is the proof, and the revision that it left: before any client wrote.

@@ -7,7 +7,7 @@
 //  1. What was not looked at, for want of credentials or because a learner does not
 //     serve it, is said to be unproved. Nothing is taken for proved. No quorum is an
 //     error, always. A member that is not up while a quorum serves is none: the
-//     report names it, and is not Complete.
+//     report names it, and is not Complete; Late waits for it, and compares it.
 //  2. The wait is bounded, and says at any time which member is waited for and why.
 //  3. What Prove writes is below one prefix of its own, /requorum-proof-…, is bound
 //     to a lease of half a minute, and is deleted in the end.
@@ -241,7 +241,8 @@ type Report struct {
 	All     time.Duration  `json:"all_nanoseconds,omitempty"`
 	Took    time.Duration  `json:"took_nanoseconds"`
 	Members []MemberReport `json:"members"`
-	// Missing are members that were not up when the wait was over.
+	// Missing are members that were not up when the wait was over, or of which Late found
+	// that they hold something else.
 	Missing []Missing `json:"missing,omitempty"`
 	// Revision is the one at which the members' hashes were compared.
 	Revision int64 `json:"revision"`

@@ -183,6 +183,48 @@ func TestPromise4MembersDown(t *testing.T) {
 	}
 }
 
+// A member that comes up after the proof is waited for and compared, though clients write by
+// then. One that does not come, or holds other keys, stays missing.
+func TestPromise1MemberComesLater(t *testing.T) {
+	t.Parallel()
+	lose := func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("key"))
+		k, _ := b.Cursor().First()
+		return b.Delete(k)
+	}
+	for name, alter := range map[string]map[string]func(*bbolt.Tx) error{"equal": nil, "other keys": {"m3": lose}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rebuild(t, rebuiltKind{version: "3.6", members: 3, load: storetest.Load{Keys: 10}, alter: alter})
+			r.Kill(2)
+			request := r.request
+			request.Grace, request.Client.CommandTimeout = time.Millisecond, 10*time.Second // m3 may have led
+			report, err := Prove(t.Context(), request)
+			require.NoError(t, err)
+			require.NoError(t, Late(t.Context(), request, report))
+			if len(report.Missing) != 1 || report.Missing[0].Name != "m3" || !strings.Contains(report.Missing[0].Why, "connection refused") || len(report.Members) != 2 {
+				t.Fatalf("it does not come: %+v", report)
+			}
+			_, err = r.Client(t, 0).Put(t.Context(), "a client's", "x")
+			require.NoError(t, err)
+			request.Grace = 30 * time.Second
+			var restart sync.Once
+			request.Waiting = func(Waiting) { restart.Do(func() { r.Restart(t, 2) }) }
+			require.NoError(t, Late(t.Context(), request, report))
+			if alter != nil {
+				if len(report.Missing) != 1 || !strings.Contains(report.Missing[0].Why, "it holds other keys") || len(report.Members) != 2 || report.Complete() {
+					t.Errorf("%+v", report)
+				}
+				return
+			}
+			if !report.Complete() || len(report.Members) != 3 || report.Members[2].Name != "m3" || report.Members[2].HashKV.Hash != report.HashKV.Hash {
+				t.Errorf("%+v", report)
+			}
+			says(t, "proved", report.Proved, "HashKV of m3, which came up later, is the same")
+		})
+	}
+}
+
 // Promise 2: a member that holds other keys, however few, is found: by its
 // hash beside the others, and all of them by the source's.
 func TestPromise2OtherContents(t *testing.T) {
