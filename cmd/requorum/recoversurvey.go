@@ -69,21 +69,14 @@ func (l *localRecovery) checkSurvivors() error {
 	if l.o.source != "" {
 		return nil
 	}
-	const meant = "if it is meant, name what to recover from with --source"
 	for _, s := range l.findings.Survivors {
 		named := slices.ContainsFunc(s.Membership.Members, func(m snapshot.Member) bool { return m.Name == s.Name })
 		if named && s.MemberName != "" && s.MemberName != s.Name {
-			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s=%s; %s", s.Name, s.DataDir, s.MemberName, s.Name, s.MemberName, s.DataDir, meant)}
+			return usageError{fmt.Errorf("--local %s=%s: that is the directory of member %s, not of %s: give %s=%s; if it is meant, name what to recover from with --source", s.Name, s.DataDir, s.MemberName, s.Name, s.MemberName, s.DataDir)}
 		}
-		known := slices.ContainsFunc(l.findings.Archives, func(a sources.Archive) bool { return a.Timeline.ClusterID == uint64(s.ClusterID) })
-		if s.ClusterID == 0 || known || len(l.findings.Archives) == 0 {
-			continue
-		}
-		var held []string
-		for _, a := range l.findings.Archives {
-			held = append(held, fmt.Sprintf("%s in %s", a.Timeline, a.Repository))
-		}
-		return usageError{fmt.Errorf("--local %s=%s is a member of cluster %s, and the repository holds another one (%s): look whether directory and repository are the right ones; %s", s.Name, s.DataDir, s.ClusterID, strings.Join(held, ", "), meant)}
+	}
+	if text := l.findings.Mixed(); text != "" {
+		return usageError{errors.New(text)}
 	}
 	return nil
 }

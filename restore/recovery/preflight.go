@@ -281,6 +281,11 @@ func (d *coordinator) blockers(p *Preview) (all []string, unnamed bool) {
 	for _, text := range d.lacks(p) {
 		add("%s", text)
 	}
+	if p.Findings != nil && d.asked().Source == "" {
+		if text := p.Findings.Mixed(); text != "" {
+			add("%s", text)
+		}
+	}
 	answers := slices.ContainsFunc(d.hosts, func(h *participant) bool { return h.state.Answers && !h.state.Dead })
 	if why := d.unfenceable(p); why != "" && !answers {
 		name("%s", why)

@@ -263,3 +263,42 @@ func TestLocked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A cluster file names a repository of another cluster: nothing is begun, unless the source is
+// named. One that holds the cluster's own, too, is right.
+func TestRepositoryOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	url := "file://" + filepath.Join(t.TempDir(), "backups")
+	other := newSite(t, "3.6", 1)
+	other.backup(t, url)
+	s := newSite(t, "3.6", 1, url)
+	want := s.fill(t, "a", 5)
+	s.killAll()
+	req := s.request(&heard{t: t})
+	var blocked *BlockedError
+	if _, err := Run(t.Context(), req); !errors.As(err, &blocked) || len(blocked.Blockers) != 1 || !strings.Contains(err.Error(), "the data of m1 in "+s.hosts[0].dataDir()+" is of cluster ") || !strings.Contains(err.Error(), "--source") {
+		t.Fatalf("%v", err)
+	}
+	s.untouched(t)
+	p, err := Preflight(t.Context(), req)
+	if err != nil || !slices.Equal(p.Blockers, blocked.Blockers) {
+		t.Errorf("a dry run: %v, %q", err, p.Blockers)
+	}
+	req.Source = "m1"
+	if p, err := Preflight(t.Context(), req); err != nil || len(p.Blockers) > 0 {
+		t.Errorf("named: %v, %q", err, p.Blockers)
+	}
+	req.Source, s.config.Repositories = "", []string{url, "file://" + filepath.Join(t.TempDir(), "own")}
+	s.hosts[0].run(t)
+	s.waitReady(t, s.hosts...)
+	s.backup(t, s.config.Repositories[1])
+	s.killAll()
+	if p, err := Preflight(t.Context(), req); err != nil || len(p.Blockers) > 0 {
+		t.Errorf("with a repository of its own: %v, %q", err, p.Blockers)
+	}
+	s.config.Repositories = s.config.Repositories[1:]
+	if _, err := Run(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	s.check(t, want, s.hosts...)
+}

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
@@ -18,6 +19,26 @@ type Findings struct {
 	Relations []Relation `json:"relations"` // of each two logs that met
 	// Unread are the repositories that could not be read, with the reason.
 	Unread []Unread `json:"unread_repositories,omitempty"`
+}
+
+// Mixed says which survivor is of a cluster that the repositories hold nothing of, though they
+// hold another one: a directory or a repository was mixed up. Empty where none is. Who names
+// the source (DecideRequest.Source) means it.
+func (f *Findings) Mixed() string {
+	for _, s := range f.Survivors {
+		var held []string
+		known := false
+		for _, a := range f.Archives {
+			known = known || a.Timeline.ClusterID == uint64(s.ClusterID)
+			if len(a.Fulls)+len(a.Log) > 0 {
+				held = append(held, fmt.Sprintf("%s in %s", a.Timeline, a.Repository))
+			}
+		}
+		if s.ClusterID != 0 && !known && len(held) > 0 {
+			return fmt.Sprintf("the data of %s in %s is of cluster %s, and the repository holds another one (%s): look whether directory and repository are the right ones; if it is meant, name what to recover from with --source", s.Name, s.DataDir, s.ClusterID, strings.Join(held, ", "))
+		}
+	}
+	return ""
 }
 
 // Unread is a repository that could not be read.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -33,6 +34,34 @@ func TestSourceVersionIsAskedFor(t *testing.T) {
 		d.warn(&Candidate{Name: "m1", Source: s})
 		if got := strings.Contains(strings.Join(d.plan.Warnings, "\n"), "--source-version"); got != c.want {
 			t.Errorf("%s: %q", c.what, d.plan.Warnings)
+		}
+	}
+}
+
+// A directory and a repository of two clusters are told of, whatever lies beside them; a
+// timeline that nothing was stored in says nothing, as one is opened before members start.
+func TestMixed(t *testing.T) {
+	survivor := func(name string, cluster snapshot.ID) Remains { return Remains{Name: name, ClusterID: cluster} }
+	archive := func(cluster uint64, fulls int) Archive {
+		return Archive{Repository: "r", Timeline: repository.TimelineID{ClusterID: cluster, N: 1}, Fulls: make([]Full, fulls)}
+	}
+	both := []Remains{survivor("m1", 1), survivor("m2", 2)}
+	for what, c := range map[string]struct {
+		f    Findings
+		want string // the survivor
+	}{
+		"no repository":           {f: Findings{Survivors: both}},
+		"its own":                 {f: Findings{Survivors: both[:1], Archives: []Archive{archive(1, 1)}}},
+		"its own beside another":  {f: Findings{Survivors: both[:1], Archives: []Archive{archive(3, 1), archive(1, 1)}}},
+		"its own, still empty":    {f: Findings{Survivors: both[:1], Archives: []Archive{archive(3, 1), archive(1, 0)}}},
+		"another":                 {Findings{Survivors: both[:1], Archives: []Archive{archive(3, 1)}}, "m1"},
+		"one of two":              {Findings{Survivors: both, Archives: []Archive{archive(1, 1)}}, "m2"},
+		"another, with a log":     {Findings{Survivors: both[:1], Archives: []Archive{{Timeline: repository.TimelineID{ClusterID: 3}, Log: make([]Range, 1)}}}, "m1"},
+		"another, still empty":    {f: Findings{Survivors: both[:1], Archives: []Archive{archive(3, 0)}}},
+		"whose cluster is hidden": {f: Findings{Survivors: []Remains{survivor("m1", 0)}, Archives: []Archive{archive(3, 1)}}},
+	} {
+		if got := c.f.Mixed(); (c.want == "") != (got == "") || !strings.Contains(got, "the data of "+c.want) && c.want != "" {
+			t.Errorf("%s: %q", what, got)
 		}
 	}
 }
