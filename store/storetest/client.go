@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -224,51 +223,3 @@ func writePEM(t testing.TB, path, kind string, der []byte) {
 		t.Fatal(err)
 	}
 }
-
-// owners says which of the processes made loopback connections, by the ends that
-// were accepted; those that none made are left out. Who asks is not in the bytes
-// (they may be TLS), and all members come from one address.
-func owners(accepted []net.Conn, pids []int) map[net.Conn]int {
-	process := map[string]int{} // by the inode of its socket
-	for i, pid := range pids {
-		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-		if err != nil {
-			continue
-		}
-		for _, link := range links {
-			if target, err := os.Readlink(link); err == nil {
-				process[target] = i
-			}
-		}
-	}
-	made := map[string]int{} // by the ports, as the kernel's tables have them
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		data, err := os.ReadFile(table)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(data)) {
-			fields := strings.Fields(line)
-			if len(fields) <= 9 {
-				continue
-			}
-			if i, ok := process["socket:["+fields[9]+"]"]; ok {
-				made[portOf(fields[1])+portOf(fields[2])] = i
-			}
-		}
-	}
-	found := map[net.Conn]int{}
-	for _, conn := range accepted {
-		remote, ok := conn.RemoteAddr().(*net.TCPAddr)
-		local, ok2 := conn.LocalAddr().(*net.TCPAddr)
-		if !ok || !ok2 {
-			continue
-		}
-		if i, ok := made[fmt.Sprintf(":%04X:%04X", remote.Port, local.Port)]; ok {
-			found[conn] = i
-		}
-	}
-	return found
-}
-
-func portOf(address string) string { return address[max(0, strings.LastIndexByte(address, ':')):] }
