@@ -32,7 +32,13 @@ func (r *run) build(ctx context.Context) error {
 			return fmt.Errorf("prepare member %s in %s: %w", t.Name, t.DataDir, err)
 		}
 	}
-	if err := r.buildInOnePass(ctx); err != nil {
+	var err error
+	if r.plan.Engine == EngineEtcdutl {
+		err = r.buildWithEtcdutl(ctx)
+	} else {
+		err = r.buildInOnePass(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	defer r.phase(PhaseSync)()

@@ -313,12 +313,15 @@ type FileSystem struct {
 // needs are the bytes that go to each directory of the members.
 func (p *Plan) needs(members []Member) map[string]int64 {
 	out := map[string]int64{}
-	for _, m := range members {
+	for i, m := range members {
 		out[m.DataDir] += p.BytesDB
 		if m.WALDir != "" {
 			out[m.WALDir] += p.BytesWAL
 		} else {
 			out[m.DataDir] += p.BytesWAL
+		}
+		if p.Engine == EngineEtcdutl && i == 0 {
+			out[m.DataDir] += p.Source.Size // the plain file that etcdutl reads
 		}
 	}
 	return out

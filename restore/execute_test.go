@@ -45,25 +45,30 @@ func names(t testing.TB, dir string) string {
 // TestPromise1NothingElseIsLeft: after a restore each data directory holds a
 // member and its record, and nothing is left beside or inside.
 func TestPromise1NothingElseIsLeft(t *testing.T) {
-	dir := t.TempDir()
-	req := three(small(t), dir)
-	res := execute(t, req, ExecOptions{})
-	if got := names(t, dir); got != "m1 m2 m3" {
-		t.Errorf("the folder holds %s", got)
-	}
-	for _, m := range res.Members {
-		if got := names(t, m.DataDir); got != "member" {
-			t.Errorf("%s holds %s", m.DataDir, got)
-		}
-		if got := names(t, filepath.Join(m.DataDir, "member")); got != "requorum-restored.json snap wal" {
-			t.Errorf("%s/member holds %s", m.DataDir, got)
-		}
-		if got := names(t, filepath.Join(m.DataDir, "member", "wal")); got != firstSegment {
-			t.Errorf("%s/member/wal holds %s", m.DataDir, got)
-		}
-		if info, err := os.Stat(filepath.Join(m.DataDir, "member", "snap", "db")); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("db: %v %v", info.Mode(), err)
-		}
+	for _, engine := range []string{EngineRequorum, EngineEtcdutl} {
+		t.Run(engine, func(t *testing.T) {
+			dir := t.TempDir()
+			req := three(small(t), dir)
+			req.Engine = engine
+			res := execute(t, req, ExecOptions{})
+			if got := names(t, dir); got != "m1 m2 m3" {
+				t.Errorf("the folder holds %s", got)
+			}
+			for _, m := range res.Members {
+				if got := names(t, m.DataDir); got != "member" {
+					t.Errorf("%s holds %s", m.DataDir, got)
+				}
+				if got := names(t, filepath.Join(m.DataDir, "member")); got != "requorum-restored.json snap wal" {
+					t.Errorf("%s/member holds %s", m.DataDir, got)
+				}
+				if got := names(t, filepath.Join(m.DataDir, "member", "wal")); got != firstSegment {
+					t.Errorf("%s/member/wal holds %s", m.DataDir, got)
+				}
+				if info, err := os.Stat(filepath.Join(m.DataDir, "member", "snap", "db")); err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("db: %v %v", info.Mode(), err)
+				}
+			}
+		})
 	}
 }
 

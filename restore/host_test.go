@@ -136,28 +136,31 @@ func TestOneRestoreAtATime(t *testing.T) {
 // TestPromise1DamagedImage: an image that turns out damaged while it is read
 // leaves nothing, and what was there stays.
 func TestPromise1DamagedImage(t *testing.T) {
-	dir := t.TempDir()
-	l := layout{existing: true}
-	image := makeDB(t, dbOptions{keys: 2000, valueSize: 1000, clusterVersion: "3.5.0"})
-	req := l.prepare(t, dir, image)
-	before := tree(t, dir)
-	fired := false
-	bad := fakeImage{Image: req.Image, sum: "ab", reader: func(r io.ReadCloser) io.ReadCloser {
-		return struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(io.LimitReader(r, 1<<20+5), readFunc(func([]byte) (int, error) {
-			fired = true
-			return 0, &snapshot.DamagedError{Object: "the image", Offset: 1<<20 + 5, Err: errors.New("a bit flipped")}
-		})), r}
-	}}
-	req.Image = bad
-	_, err := Execute(t.Context(), plan(t, req), bad, ExecOptions{})
-	var damaged *snapshot.DamagedError
-	if !errors.As(err, &damaged) || damaged.Offset != 1<<20+5 || !fired {
-		t.Errorf("%v, want the DamagedError", err)
+	for _, engine := range []string{EngineRequorum, EngineEtcdutl} {
+		dir := t.TempDir()
+		l := layout{existing: true}
+		image := makeDB(t, dbOptions{keys: 2000, valueSize: 1000, clusterVersion: "3.5.0"})
+		req := l.prepare(t, dir, image)
+		req.Engine = engine
+		before := tree(t, dir)
+		fired := false
+		bad := fakeImage{Image: req.Image, sum: "ab", reader: func(r io.ReadCloser) io.ReadCloser {
+			return struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(io.LimitReader(r, 1<<20+5), readFunc(func([]byte) (int, error) {
+				fired = true
+				return 0, &snapshot.DamagedError{Object: "the image", Offset: 1<<20 + 5, Err: errors.New("a bit flipped")}
+			})), r}
+		}}
+		req.Image = bad
+		_, err := Execute(t.Context(), plan(t, req), bad, ExecOptions{})
+		var damaged *snapshot.DamagedError
+		if !errors.As(err, &damaged) || damaged.Offset != 1<<20+5 || !fired {
+			t.Errorf("%v, want the DamagedError", err)
+		}
+		sameTree(t, engine, tree(t, dir), before)
 	}
-	sameTree(t, "after the damage", tree(t, dir), before)
 }
 
 type readFunc func([]byte) (int, error)

@@ -68,6 +68,7 @@ type Plan struct {
 	// and Owner is for all of them; ExecOptions have both for one host.
 	SetAside bool   `json:"set_aside"`
 	Owner    *Owner `json:"owner,omitempty"`
+	Engine   string `json:"engine"`
 
 	// Bump is nil when the revision stays as it is.
 	Bump *Bump `json:"bump,omitempty"`
@@ -145,6 +146,7 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 		Members:       members,
 		SetAside:      req.SetAside,
 		Owner:         req.Owner,
+		Engine:        req.Engine,
 		ClearAlarms:   facts.Alarms,
 		TargetVersion: req.TargetVersion,
 		BytesWAL:      walBytes(),
@@ -152,6 +154,9 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	p.Source.Target, p.Source.Timeline = req.Target, req.Timeline
 	if _, err := p.local(req.Only); err != nil {
 		return nil, err
+	}
+	if p.Engine == "" {
+		p.Engine = EngineRequorum
 	}
 	if p.OldestTarget, err = planTarget(req.TargetVersion, facts); err != nil {
 		return nil, err
@@ -162,6 +167,11 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	}
 	p.BytesDB = p.Source.Size + editBytes
 	p.Notes = append(append(planNotes(p), req.Notes...), notes...)
+	if p.Engine == EngineEtcdutl {
+		if err := etcdutlCan(p); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
 }
 

@@ -201,6 +201,7 @@ func TestRequestRefuses(t *testing.T) {
 		{func(r *Request) { r.Bump, r.HighestKnownRevision = BumpRequest{Mode: BumpBy, Amount: 9}, 1<<40 }, "--bump-revision auto"},
 		{func(r *Request) { r.InitialCluster = "m1=http://a:1,m2=http://a:1" }, "share"},
 		{func(r *Request) { r.DataDir = "" }, "data directory"},
+		{func(r *Request) { r.Engine = "magic" }, "engine"},
 		{func(r *Request) { r.Learners = []string{"m9"} }, "m9"},
 		{func(r *Request) { r.Learners = []string{"m1", "m2", "m3"} }, "voter"},
 		{func(r *Request) { r.Only = "m1" }, "token"},
@@ -220,9 +221,19 @@ func TestRequestRefuses(t *testing.T) {
 	if _, err := Execute(t.Context(), plan(t, req), image, ExecOptions{Only: "m9"}); !errors.As(err, &bad) || !strings.Contains(err.Error(), "m9") {
 		t.Errorf("an unknown --name: %v, want a RequestError", err)
 	}
+	learner := req
+	learner.Engine, learner.Learners = EngineEtcdutl, []string{"m1"}
+	if _, err := NewPlan(t.Context(), learner); !errors.Is(err, ErrCannot) {
+		t.Errorf("etcdutl and a learner: %v, want ErrCannot", err)
+	}
 	req.Only, req.ClusterToken, req.Bump = "m1", "t", BumpRequest{Mode: BumpBy, Amount: 1000}
 	if _, err := NewPlan(t.Context(), req); err != nil {
 		t.Errorf("one member with token and bump: %v", err)
+	}
+	alarmed := three(open(t, makeDB(t, dbOptions{keys: 1, alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}}})), t.TempDir())
+	alarmed.Engine = EngineEtcdutl
+	if _, err := NewPlan(t.Context(), alarmed); !errors.Is(err, ErrCannot) {
+		t.Errorf("etcdutl and an alarm: %v, want ErrCannot", err)
 	}
 }
 

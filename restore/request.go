@@ -13,6 +13,15 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
+// Engines that build a member's files.
+const (
+	// EngineRequorum writes all members in one pass over the image.
+	EngineRequorum = "requorum"
+	// EngineEtcdutl goes through etcd's own etcdutl library, one member after
+	// the other.
+	EngineEtcdutl = "etcdutl"
+)
+
 // Request is what a user asks for; NewPlan turns it into a Plan.
 type Request struct {
 	// Image is what to restore from.
@@ -58,6 +67,8 @@ type Request struct {
 	// TargetVersion is the oldest etcd that must be able to start the result,
 	// such as "3.5". Empty: any that the image allows.
 	TargetVersion string
+	// Engine is EngineRequorum (also when empty) or EngineEtcdutl.
+	Engine string
 
 	// Only names the one member that this host builds, without sharing a plan
 	// with the others. Every host must then come to the same cluster by itself:
@@ -75,6 +86,11 @@ func (r *Request) check() error {
 		return errors.New("restore: no members: give --initial-cluster name=peer-url,…")
 	case r.DataDir == "":
 		return errors.New("restore: no data directory: give --data-dir, with {name} in it for several members on one host")
+	}
+	switch r.Engine {
+	case "", EngineRequorum, EngineEtcdutl:
+	default:
+		return fmt.Errorf("restore: unknown engine %q: use %s or %s", r.Engine, EngineRequorum, EngineEtcdutl)
 	}
 	for _, t := range []struct{ flag, path string }{{"--data-dir", r.DataDir}, {"--wal-dir", r.WALDir}} {
 		if err := checkTemplate(t.flag, t.path); err != nil {
@@ -325,6 +341,8 @@ var (
 	// ErrUnfinished says that a run ended when members were in place already, and
 	// that the same request completes it.
 	ErrUnfinished = errors.New("run again to complete it")
+	// ErrCannot says that the etcdutl engine has no way to do what is asked.
+	ErrCannot = errors.New("the etcdutl engine cannot do this")
 )
 
 // RequestError says that a request contradicts itself, lacks something, or asks

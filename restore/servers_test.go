@@ -34,22 +34,24 @@ func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
 		source, target string
 		members        int
 		learners       []string
+		engine         string
 	}{
-		{"3.4", "3.5", 3, nil},
-		{"3.4", "3.7", 1, nil},
-		{"3.5", "3.5", 3, nil},
-		{"3.5", "3.6", 1, nil},
-		{"3.5", "3.7", 5, nil},
-		{"3.6", "3.6", 4, []string{"m4"}},
-		{"3.6", "3.7", 2, nil},
-		{"3.7", "3.7", 3, nil},
-		{"3.5", "3.5", 4, []string{"m2"}},
-		{"3.7", "3.7", 4, []string{"m1"}},
+		{"3.4", "3.5", 3, nil, EngineRequorum},
+		{"3.4", "3.7", 1, nil, EngineRequorum},
+		{"3.5", "3.5", 3, nil, EngineRequorum},
+		{"3.5", "3.6", 1, nil, EngineRequorum},
+		{"3.5", "3.7", 5, nil, EngineRequorum},
+		{"3.6", "3.6", 4, []string{"m4"}, EngineRequorum},
+		{"3.6", "3.7", 2, nil, EngineRequorum},
+		{"3.7", "3.7", 3, nil, EngineRequorum},
+		{"3.5", "3.5", 4, []string{"m2"}, EngineRequorum},
+		{"3.7", "3.7", 4, []string{"m1"}, EngineRequorum},
+		{"3.6", "3.6", 3, nil, EngineEtcdutl},
 	} {
 		if testing.Short() && i%3 != 1 {
 			continue
 		}
-		t.Run(fmt.Sprintf("%s-to-%s-%d-%s", c.source, c.target, c.members, strings.Join(c.learners, "+")), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s-to-%s-%d-%s-%s", c.source, c.target, c.members, strings.Join(c.learners, "+"), c.engine), func(t *testing.T) {
 			t.Parallel()
 			from := realImage(t, c.source)
 			dir := t.TempDir()
@@ -58,6 +60,7 @@ func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
 				InitialCluster: storetest.InitialCluster(t, memberNames(c.members)...),
 				Learners:       c.learners,
 				DataDir:        filepath.Join(dir, "{name}"),
+				Engine:         c.engine,
 				TargetVersion:  c.target,
 			}
 			res := execute(t, req, ExecOptions{})

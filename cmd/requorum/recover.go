@@ -134,7 +134,7 @@ instead.
 
 // What is of use in one of the two forms alone.
 var (
-	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"}
+	localFlags   = []string{"local", "repo", "identity", "passphrase-file", "limit-upload", "limit-download", "retry-for", "initial-cluster", "initial-cluster-token", "learners", "data-dir", "wal-dir", "plan", "set-aside", "owner", "target-version", "engine", "to-snapshot", "start", "client-urls", "start-timeout", "scratch-dir", "ignore-checkpoint-hashes", "replay-engine"}
 	clusterFlags = []string{"force", "undo"}
 	// decidingFlags were decided when what is undone was begun.
 	decidingFlags = slices.Concat(targetFlags, []string{"at-nearest", "source", "replace", "members", "bump-revision", "min-lease-ttl", "lease-checkpoint-persist", "source-version", "force", "allow-rollback"})
@@ -190,7 +190,7 @@ func (o *recoverOptions) checkLocal(g *globals) error {
 			return err
 		}
 	} else {
-		if err := g.unfit("with --to-snapshot: no member is built", "set-aside", "start", "client-urls", "start-timeout"); err != nil {
+		if err := g.unfit("with --to-snapshot: no member is built", "set-aside", "engine", "start", "client-urls", "start-timeout"); err != nil {
 			return err
 		}
 		if o.plan == "" {

@@ -338,7 +338,7 @@ func (l *localRecovery) fingerprint() (string, error) {
 	data, err := json.Marshal([]any{
 		from, placeNames(o.repo.urls), o.source, o.declareDead, o.replace, o.members,
 		o.point.asked(), o.point.sourceVersion, o.point.minLeaseTTL, o.point.checkpoints, o.req.Owner,
-		o.toSnapshot, o.req.InitialCluster, o.req.ClusterToken, o.learners, absolute(o.req.DataDir), absolute(o.req.WALDir), o.req.Bump, o.req.TargetVersion,
+		o.toSnapshot, o.req.InitialCluster, o.req.ClusterToken, o.learners, absolute(o.req.DataDir), absolute(o.req.WALDir), o.req.Bump, o.req.TargetVersion, o.req.Engine,
 	})
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), err

@@ -51,13 +51,14 @@ func (o *buildOptions) addFlags(f *pflag.FlagSet) {
 		return &owner, err
 	})
 	f.StringVar(&o.req.TargetVersion, "target-version", "", "the oldest etcd that must be able to start the result, such as 3.5; refused if it cannot")
+	choiceVar(f, &o.req.Engine, "engine", restore.EngineRequorum, "what builds the members: requorum, or etcdutl (etcd's own library, slower)", restore.EngineRequorum, restore.EngineEtcdutl)
 	f.StringVar(&o.toSnapshot, "to-snapshot", "", "write one plain snapshot `file` instead of data directories, for k3s, RKE2, Talos or etcdutl")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show the plan and check this host")
 	o.start.addFlags(f)
 }
 
 // memberFlags say how members are built: of no use where none is.
-var memberFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "set-aside", "start", "client-urls", "start-timeout"}
+var memberFlags = []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "set-aside", "engine", "start", "client-urls", "start-timeout"}
 
 // check refuses what cannot be meant, before anything is read.
 func (o *buildOptions) check(g *globals) error {
@@ -90,7 +91,7 @@ func parseBump(s string) (restore.BumpRequest, error) {
 }
 
 // planFlags are decided by a plan that exists.
-var planFlags = slices.Concat(targetFlags, []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "timeline",
+var planFlags = slices.Concat(targetFlags, []string{"initial-cluster", "data-dir", "wal-dir", "initial-cluster-token", "learners", "bump-revision", "target-version", "engine", "timeline",
 	"at-nearest", "min-lease-ttl", "lease-checkpoint-persist", "source-version"})
 
 // readPlan reads the plan file, if there is one.
@@ -155,6 +156,8 @@ func (o *buildOptions) agrees(name string, p *restore.Plan) bool {
 		return same(o.req.DataDir, func(m restore.Member) string { return m.DataDir })
 	case "wal-dir":
 		return same(o.req.WALDir, func(m restore.Member) string { return m.WALDir })
+	case "engine":
+		return o.req.Engine == p.Engine
 	case "source-version":
 		return p.Source.Recipe == nil || p.Source.Recipe.SourceVersion == o.point.sourceVersion
 	case "min-lease-ttl":
