@@ -149,7 +149,7 @@ func TestPromise6AgentGoesOnBesideARecoveredMember(t *testing.T) {
 // a hole or a contradiction, and no further than a moment's entries.
 func holds(t *testing.T, repo *repository.Repository, id repository.TimelineID, last uint64) {
 	t.Helper()
-	l, err := segment.OpenLog(t.Context(), repo, id)
+	l, err := segment.OpenLog(t.Context(), repo, id, nil)
 	must(t, err)
 	spans := l.Coverage()
 	if len(spans) != 1 || len(l.Damaged()) > 0 || spans[0].LastIndex < last || spans[0].LastIndex > last+3 {

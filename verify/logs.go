@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"filippo.io/age"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -51,9 +50,10 @@ type logCheck struct {
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
-	log, err := h.openLog(ctx, segment.OpenNames, part.timeline) // all headers are read with their segments
+	encrypted := h.catalog.EncryptedSince(part.timeline)
+	log, err := segment.OpenNames(ctx, h.repo, part.timeline, encrypted, h.Identities...) // all headers are read with their segments
 	if err == nil && log.HidesReplaced() {
-		log, err = h.openLog(ctx, segment.OpenLog, part.timeline)
+		log, err = segment.OpenLog(ctx, h.repo, part.timeline, encrypted, h.Identities...)
 	}
 	if err != nil {
 		if err := h.failed(ctx, logName(part.timeline), err); err != nil {
@@ -73,16 +73,6 @@ func (h *history) checkLog(ctx context.Context, part logPart) error {
 		return err
 	}
 	return h.replayLog(ctx, part, c.Status)
-}
-
-// openLog opens a timeline's log. Segments in the clear are damage there where an older
-// full snapshot is encrypted.
-func (e *examination) openLog(ctx context.Context, open func(context.Context, *repository.Repository, repository.TimelineID, ...age.Identity) (*segment.Log, error), t repository.TimelineID) (*segment.Log, error) {
-	log, err := open(ctx, e.repo, t, e.Identities...)
-	if err == nil {
-		err = log.RefusePlain(ctx, e.catalog.EncryptedSince(t))
-	}
-	return log, err
 }
 
 // rounds is how often a log is listed anew where segments vanish while they are
@@ -105,7 +95,7 @@ func (l *logCheck) do(ctx context.Context) error {
 			}
 			break
 		}
-		again, err := l.openLog(ctx, segment.OpenLog, l.part.timeline)
+		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.catalog.EncryptedSince(l.part.timeline), l.Identities...)
 		if err != nil {
 			unchecked(l.check, fmt.Errorf("the log could not be listed anew: %w", err))
 			break
@@ -459,7 +449,7 @@ func (h *history) neverHadLog(ctx context.Context) bool {
 // lostBefore reports whether a log before m has a gap, or was seen by a verdict and may
 // be gone: then it is not only too early to replay it.
 func (h *history) lostBefore(ctx context.Context, m *snapshot.Manifest) bool {
-	log, err := segment.OpenLog(ctx, h.repo, h.id, h.Identities...)
+	log, err := segment.OpenLog(ctx, h.repo, h.id, nil, h.Identities...)
 	if err != nil || h.unread != nil {
 		return true
 	}
@@ -475,7 +465,7 @@ func (e *examination) logIn(ctx context.Context, t repository.TimelineID) bool {
 	if all, err := e.repo.Segments(ctx, t); err != nil || len(all) > 0 {
 		return true
 	}
-	log, err := segment.OpenLog(ctx, e.repo, t, e.Identities...)
+	log, err := segment.OpenLog(ctx, e.repo, t, nil, e.Identities...)
 	return err != nil || len(log.Headers())+len(log.Damaged())+len(log.Heartbeat())+len(log.Gaps()) > 0
 }
 

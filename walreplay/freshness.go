@@ -133,12 +133,12 @@ func (f *Freshness) Check(ctx context.Context, a *Archives, c *snapshot.Catalog,
 func (a *Archives) end(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (index uint64, err error) {
 	var fulls []uint64
 	for _, m := range c.Manifests {
-		if m.Timeline == t {
+		if m.Timeline == t && c.CheckEncrypted(m) == nil { // others could hide what was deleted
 			fulls = append(fulls, m.Facts.RaftIndex)
 			index = max(index, m.Facts.RaftIndex)
 		}
 	}
-	log, err := a.open(ctx, t)
+	log, err := a.open(ctx, c, t)
 	if err != nil {
 		return 0, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -77,6 +78,14 @@ func TestFreshness(t *testing.T) {
 	w.archive(6, 9, false)
 	require.NoError(t, check(repo, w.id))
 	remembers(9)
+	// What is in the clear behind an encrypted full snapshot is refused, and hides nothing that
+	// was deleted.
+	encrypted := &snapshot.Manifest{Timeline: w.id, ID: "encrypted", Facts: snapshot.Facts{RaftIndex: 7}}
+	encrypted.Object.Codecs = []string{codec.Age}
+	plain := &snapshot.Manifest{Timeline: w.id, ID: "plain", Facts: snapshot.Facts{RaftIndex: 8}}
+	end, err := NewArchives(repo).end(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{encrypted, plain}}, w.id)
+	require.NoError(t, err)
+	require.Equal(t, uint64(7), end)
 	// What comes after a gap does not make up for what is missing there.
 	w.archive(11, 12, true)
 	require.NoError(t, check(repo, w.id))

@@ -58,12 +58,9 @@ func (a *Archives) Ranges(ctx context.Context, c *snapshot.Catalog) ([]Range, er
 	there := map[repository.TimelineID]*segment.Log{}
 	for _, t := range c.Timelines {
 		known := a.logs[t.ID]
-		log, err := a.open(ctx, t.ID)
+		log, err := a.open(ctx, c, t.ID)
 		if err == nil && known != nil {
 			err = log.Refresh(ctx)
-		}
-		if err == nil {
-			err = log.RefusePlain(ctx, c.EncryptedSince(t.ID))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
@@ -100,11 +97,12 @@ func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, en
 // none.
 func (a *Archives) Log(t repository.TimelineID) *segment.Log { return a.logs[t] }
 
-func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.Log, error) {
+func (a *Archives) open(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*segment.Log, error) {
+	encrypted := c.EncryptedSince(t)
 	if log := a.logs[t]; log != nil {
-		return log, nil
+		return log, log.RefusePlain(ctx, encrypted)
 	}
-	log, err := segment.OpenNames(ctx, a.repo, t, a.identities...)
+	log, err := segment.OpenNames(ctx, a.repo, t, encrypted, a.identities...)
 	if err == nil {
 		a.logs[t] = log
 	}
@@ -115,10 +113,7 @@ func (a *Archives) open(ctx context.Context, t repository.TimelineID) (*segment.
 // archived log. It lists the log, and reads the headers that segment.OpenNames does.
 // Where an older full snapshot is encrypted, log in the clear is damage: see TakePlain.
 func (a *Archives) History(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*History, error) {
-	log, err := a.open(ctx, t)
-	if err == nil {
-		err = log.RefusePlain(ctx, c.EncryptedSince(t))
-	}
+	log, err := a.open(ctx, c, t)
 	if err != nil {
 		return nil, fmt.Errorf("open the archived log of timeline %s in %s: %w", t, a.repo, err)
 	}
@@ -275,7 +270,7 @@ func highestArchived(log *segment.Log) int64 {
 func (a *Archives) HighestRevision(ctx context.Context, c *snapshot.Catalog) (int64, error) {
 	highest := c.HighestRevision()
 	for _, t := range c.Timelines {
-		log, err := a.open(ctx, t.ID)
+		log, err := a.open(ctx, c, t.ID)
 		if err != nil {
 			return 0, fmt.Errorf("find the highest revision of the archived log of timeline %s in %s: %w", t.ID, a.repo, err)
 		}

@@ -286,7 +286,7 @@ func (a *Archives) Newest(ctx context.Context, c *snapshot.Catalog) (*snapshot.M
 		return m, err
 	}
 	for _, t := range several.Timelines {
-		if c.Archived[t], err = a.lastSeen(ctx, t); err != nil {
+		if c.Archived[t], err = a.lastSeen(ctx, c, t); err != nil {
 			return nil, fmt.Errorf("find the end of timeline %s in %s: %w", t, a.repo, err)
 		}
 	}
@@ -302,7 +302,7 @@ func (a *Archives) addArchived(ctx context.Context, c *snapshot.Catalog) error {
 		var err error
 		switch {
 		case slices.ContainsFunc(c.Timelines, func(o repository.Timeline) bool { return o.Parent != nil && o.Parent.Timeline == t.ID }):
-			end, err = a.lastSeen(ctx, t.ID)
+			end, err = a.lastSeen(ctx, c, t.ID)
 		case t.Parent != nil:
 			end, err = ending(ctx, a.repo, t.ID)
 		default:
@@ -325,12 +325,12 @@ func ending(ctx context.Context, repo *repository.Repository, t repository.Timel
 	return snapshot.Archived{Superseded: is, Undone: is && ended.Undone}, err
 }
 
-func (a *Archives) lastSeen(ctx context.Context, t repository.TimelineID) (snapshot.Archived, error) {
+func (a *Archives) lastSeen(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (snapshot.Archived, error) {
 	end, err := ending(ctx, a.repo, t)
 	if err != nil {
 		return end, err
 	}
-	log, err := a.open(ctx, t)
+	log, err := a.open(ctx, c, t)
 	if err != nil {
 		return end, err
 	}

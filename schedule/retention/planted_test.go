@@ -147,7 +147,7 @@ func TestPlantedInTheClear(t *testing.T) {
 			require.NotContains(t, own, d.Backup)
 		}
 		require.Contains(t, fmt.Sprint(plan.Notes), "is not encrypted, though older full snapshots there are, such as "+own[0])
-		require.Contains(t, fmt.Sprint(plan.Notes), "find out who did, then remove it")
+		require.Contains(t, fmt.Sprint(plan.Notes), "find out who made it, then remove it")
 	}
 }
 
@@ -169,6 +169,6 @@ func TestPlantedBelowTheClear(t *testing.T) {
 		for _, d := range plan.Delete {
 			require.NotContains(t, own, d.Backup)
 		}
-		require.Contains(t, fmt.Sprint(plan.Notes), "find out who did, then remove it")
+		require.Contains(t, fmt.Sprint(plan.Notes), "find out who made it, then remove it")
 	}
 }

@@ -69,7 +69,7 @@ func takeInventory(ctx context.Context, repo *repository.Repository, id reposito
 	if v.log = log; log != nil {
 		v.err = log.Refresh(ctx)
 	} else {
-		v.log, v.err = segment.OpenNames(ctx, repo, id)
+		v.log, v.err = segment.OpenNames(ctx, repo, id, nil)
 	}
 	if v.err != nil {
 		return v

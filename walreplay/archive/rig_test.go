@@ -183,7 +183,7 @@ func (r *rig) repo() *repository.Repository {
 
 func (r *rig) openLog(n int) *segment.Log {
 	r.Helper()
-	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n))
+	l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(n), nil)
 	require.NoError(r, err)
 	return l
 }

@@ -275,7 +275,7 @@ func TestSpoolIsAsStored(t *testing.T) {
 		}
 		r.gone.away.Store(false)
 		r.waitArchived(a, 100, 40*time.Second)
-		l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(1), identity)
+		l, err := segment.OpenLog(context.Background(), r.repo(), timelineN(1), nil, identity)
 		require.NoError(t, err)
 		n := 0
 		for e, err := range l.Entries(context.Background(), 1, 100) {

@@ -132,7 +132,7 @@ func stored(t testing.TB, s sinks.Sink, pieces ...piece) *Log {
 
 func openLog(t testing.TB, repo *repository.Repository, identities ...age.Identity) *Log {
 	t.Helper()
-	l, err := OpenLog(t.Context(), repo, testTimeline, identities...)
+	l, err := OpenLog(t.Context(), repo, testTimeline, nil, identities...)
 	require.NoError(t, err)
 	return l
 }

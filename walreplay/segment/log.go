@@ -60,8 +60,12 @@ type Damage struct {
 // what is stored. identities are needed to read entries and marks of encrypted
 // segments, and for nothing else. A timeline without a log is an empty Log, and
 // no error; damaged objects are reported by Damaged.
-func OpenLog(ctx context.Context, repo *repository.Repository, t repository.TimelineID, identities ...age.Identity) (*Log, error) {
-	return (&Log{repo: repo, timeline: t, identities: identities}).open(ctx)
+//
+// encrypted is the timeline's first full snapshot that is encrypted (see
+// snapshot.Catalog.EncryptedSince): segments in the clear that hold what came after it
+// are damage, a *snapshot.PlainError. With nil none are.
+func OpenLog(ctx context.Context, repo *repository.Repository, t repository.TimelineID, encrypted *snapshot.Manifest, identities ...age.Identity) (*Log, error) {
+	return (&Log{repo: repo, timeline: t, since: encrypted, identities: identities}).open(ctx)
 }
 
 // Headers reads the headers of all segments of timeline t that may hold entries from
@@ -103,9 +107,8 @@ func (l *Log) Refresh(ctx context.Context) error {
 	return err
 }
 
-// RefusePlain makes segments in the clear damage, a *snapshot.PlainError, where they hold
-// what came after a full snapshot of the same timeline that is encrypted; with nil none
-// are. It lists anew where that changes something.
+// RefusePlain is for a log that stays open: which segments in the clear are damage changes
+// with what OpenLog calls encrypted. It lists anew where that changes something.
 func (l *Log) RefusePlain(ctx context.Context, since *snapshot.Manifest) error {
 	l.refreshing.Lock()
 	defer l.refreshing.Unlock()

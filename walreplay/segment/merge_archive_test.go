@@ -118,7 +118,7 @@ func (a *archive) level(n int) []string {
 // written, once, and nothing else.
 func (a *archive) check(identities ...age.Identity) {
 	a.t.Helper()
-	l, err := segment.OpenLog(a.t.Context(), a.repo, timeline, identities...)
+	l, err := segment.OpenLog(a.t.Context(), a.repo, timeline, nil, identities...)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func TestPromise4Boundaries(t *testing.T) {
 
 func headers(t *testing.T, a *archive) []segment.Header {
 	t.Helper()
-	l, err := segment.OpenLog(t.Context(), a.repo, timeline)
+	l, err := segment.OpenLog(t.Context(), a.repo, timeline, nil)
 	require.NoError(t, err)
 	return l.Headers()
 }
@@ -374,7 +374,7 @@ func TestPromise5Marks(t *testing.T) {
 		a.merge(m)
 		left := map[uint64][]segment.Heartbeat{}
 		stamps := 0
-		l, err := segment.OpenLog(t.Context(), a.repo, timeline)
+		l, err := segment.OpenLog(t.Context(), a.repo, timeline, nil)
 		require.NoError(t, err)
 		for k, err := range l.Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 			require.NoError(t, err)

@@ -48,7 +48,7 @@ func TestMissing(t *testing.T) {
 					overwrite(t, sink, h.Name(), []byte("short"))
 				}
 			}
-			log, err := OpenLog(t.Context(), repo, testTimeline)
+			log, err := OpenLog(t.Context(), repo, testTimeline, nil)
 			require.NoError(t, err)
 			for range 3 { // the later ones know it
 				got, last, err := log.Missing(c.from)
@@ -66,7 +66,7 @@ func TestMissing(t *testing.T) {
 func TestRefreshReadsLittle(t *testing.T) {
 	sink := sinktest.NewMemory()
 	counted := sinktest.NewFaulty(sink)
-	log, err := OpenLog(t.Context(), newRepo(t, counted), testTimeline)
+	log, err := OpenLog(t.Context(), newRepo(t, counted), testTimeline, nil)
 	require.NoError(t, err)
 	at := uint64(1)
 	add := func(n, level int) (headers []Header) {
@@ -112,7 +112,7 @@ func TestRefreshReadsLittle(t *testing.T) {
 // A segment that is cut short after its header was read holds nothing any more.
 func TestRefreshSeesWhatIsCutShort(t *testing.T) {
 	sink := sinktest.NewMemory()
-	log, err := OpenLog(t.Context(), newRepo(t, sink), testTimeline)
+	log, err := OpenLog(t.Context(), newRepo(t, sink), testTimeline, nil)
 	require.NoError(t, err)
 	missing := func() ([]Range, uint64, error) {
 		if err := log.Refresh(t.Context()); err != nil {

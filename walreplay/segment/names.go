@@ -25,8 +25,8 @@ import (
 //
 // Where names do not tell enough, or reading shows something else than they did,
 // the log becomes what OpenLog opens.
-func OpenNames(ctx context.Context, repo *repository.Repository, t repository.TimelineID, identities ...age.Identity) (*Log, error) {
-	return (&Log{repo: repo, timeline: t, identities: identities, byNames: true}).open(ctx)
+func OpenNames(ctx context.Context, repo *repository.Repository, t repository.TimelineID, encrypted *snapshot.Manifest, identities ...age.Identity) (*Log, error) {
+	return (&Log{repo: repo, timeline: t, since: encrypted, identities: identities, byNames: true}).open(ctx)
 }
 
 // ErrNotAsNamed says that a segment is not what its name and its neighbours' told.

@@ -48,7 +48,7 @@ func TestNamesTellWhatHeadersTell(t *testing.T) {
 			s := sinktest.NewFaulty(sinktest.NewMemory())
 			all := stored(t, s, longLog(c.merged, c.small)...)
 			before := s.Calls(sinktest.Open)
-			l, err := OpenNames(t.Context(), all.repo, testTimeline)
+			l, err := OpenNames(t.Context(), all.repo, testTimeline, nil)
 			require.NoError(t, err)
 			if n := s.Calls(sinktest.Open) - before; n > endsRead+1 {
 				t.Errorf("%d reads to open it", n)
@@ -107,7 +107,7 @@ func TestNamesFindATimeThatCameTwice(t *testing.T) {
 		}
 	}
 	all := stored(t, sinktest.NewMemory(), pieces...)
-	l, err := OpenNames(t.Context(), all.repo, testTimeline)
+	l, err := OpenNames(t.Context(), all.repo, testTimeline, nil)
 	require.NoError(t, err)
 	at := start.Add(3500*time.Second + 500*time.Millisecond)
 	low, high, err := l.At(t.Context(), at)
@@ -148,7 +148,7 @@ func TestNamesThatDoNotTell(t *testing.T) {
 				data[len(data)-1] ^= 1
 				overwrite(t, m, h.Name(), data)
 			}
-			l, err := OpenNames(t.Context(), l.repo, testTimeline)
+			l, err := OpenNames(t.Context(), l.repo, testTimeline, nil)
 			require.NoError(t, err)
 			if n := len(l.Coverage()); n != c.spans {
 				t.Errorf("names tell of %d spans", n)
@@ -181,9 +181,9 @@ func TestNamesThatLeaveOutWhatCounts(t *testing.T) {
 				h, data := c.pieces[c.cut].encode(t)
 				overwrite(t, m, h.Name(), data[:10])
 			}
-			all, err := OpenLog(t.Context(), repo, testTimeline)
+			all, err := OpenLog(t.Context(), repo, testTimeline, nil)
 			require.NoError(t, err)
-			l, err := OpenNames(t.Context(), repo, testTimeline)
+			l, err := OpenNames(t.Context(), repo, testTimeline, nil)
 			require.NoError(t, err)
 			if got, want := fmt.Sprint(l.Coverage()), fmt.Sprint(all.Coverage()); got != want {
 				t.Errorf("%s, not %s", got, want)

@@ -42,7 +42,7 @@ func TestRefusePlain(t *testing.T) {
 					require.NoError(t, Put(t.Context(), newRepo(t, place), h, data))
 				}
 			}
-			byNames, err := OpenNames(t.Context(), repo, testTimeline, identity)
+			byNames, err := OpenNames(t.Context(), repo, testTimeline, nil, identity)
 			require.NoError(t, err)
 			for _, l := range []*Log{byNames, openLog(t, repo, identity)} {
 				require.NoError(t, l.RefusePlain(t.Context(), first))
@@ -91,7 +91,7 @@ func TestRefusePlainUnread(t *testing.T) {
 		p.store(t, place, identity.Recipient())
 	}
 	open := func() *Log {
-		l, err := OpenNames(t.Context(), repo, testTimeline, identity)
+		l, err := OpenNames(t.Context(), repo, testTimeline, nil, identity)
 		require.NoError(t, err)
 		require.NoError(t, l.RefusePlain(t.Context(), &snapshot.Manifest{Facts: snapshot.Facts{RaftIndex: 10}}))
 		require.True(t, l.current().byNames)

@@ -58,7 +58,7 @@ func TestForeignLog(t *testing.T) {
 			if h, ok, err := Newest(t.Context(), own, testTimeline); err != nil || !ok || h.LastIndex != last {
 				t.Errorf("the newest is %+v, %v, %v", h, ok, err)
 			}
-			byNames, err := OpenNames(t.Context(), own, testTimeline)
+			byNames, err := OpenNames(t.Context(), own, testTimeline, nil)
 			require.NoError(t, err)
 			for _, l := range []*Log{byNames, openLog(t, own)} {
 				wantEntries(t, l, "a", 1, last)
@@ -139,7 +139,7 @@ func TestGarbageAboveLog(t *testing.T) {
 	if h, ok, err := Newest(t.Context(), own, testTimeline); err != nil || !ok || h.LastIndex != last {
 		t.Errorf("the newest ends at %d, not %d: %v, %v", h.LastIndex, last, ok, err)
 	}
-	byNames, err := OpenNames(t.Context(), own, testTimeline)
+	byNames, err := OpenNames(t.Context(), own, testTimeline, nil)
 	require.NoError(t, err)
 	for _, l := range []*Log{byNames, openLog(t, own)} {
 		wantEntries(t, l, "a", 1, last)

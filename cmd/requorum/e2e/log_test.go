@@ -202,7 +202,7 @@ func openLog(t testing.TB, repo string, timeline repository.TimelineID) *segment
 	t.Cleanup(func() { sink.Close() })
 	r, err := repository.Open(t.Context(), sink)
 	require.NoError(t, err)
-	log, err := segment.OpenLog(t.Context(), r, timeline)
+	log, err := segment.OpenLog(t.Context(), r, timeline, nil)
 	require.NoError(t, err)
 	return log
 }
