@@ -176,7 +176,7 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if _, err := c.Client(t).Put(t.Context(), "/"+bucket, "x"); err != nil {
 		t.Fatal(err)
 	}
-	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool")}
+	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool"), "--recipient", recipient(t, dir)}
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
 
 	must(t, keysOf("operator-"+bucket), storetest.Requorum(t), "pin", "latest", "--reason", "kept", "--repo", url)
