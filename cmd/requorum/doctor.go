@@ -201,7 +201,7 @@ func (e *examination) table() error {
 }
 
 // fitsAgentConfig are the options that do not contradict --agent-config.
-var fitsAgentConfig = map[string]bool{"agent-config": true, "config": true, "output": true, "progress": true, "verbose": true}
+var fitsAgentConfig = map[string]bool{"agent-config": true, "output": true, "progress": true, "verbose": true}
 
 // doctorAgent tries all that an agent's configuration names.
 func (g *globals) doctorAgent(ctx context.Context, o *doctorOptions) error {

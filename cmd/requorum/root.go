@@ -24,7 +24,6 @@ type environment struct {
 // globals are the options of every command.
 type globals struct {
 	environment
-	config   string
 	output   string
 	progress string
 	verbose  bool
@@ -33,7 +32,6 @@ type globals struct {
 }
 
 func (g *globals) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&g.config, "config", "", "read options from this YAML `file` (see docs/configuration.md)")
 	f.VarP(choice(&g.output, "table", "table", "json"), "output", "o", "how to print results: table or json")
 	choiceVar(f, &g.progress, "progress", "auto", "how to show progress: auto, bar, plain or none", "auto", "bar", "plain", "none")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done, to standard error")
@@ -69,9 +67,7 @@ compressed on disk or in S3, and rebuilds a whole new cluster as it was at any
 point.
 
 Options may also come from the environment (REQUORUM_REPO for --repo, and so
-on; the ETCDCTL_ variables of etcdctl for the connection) and from a file given
-with --config. The command line wins over the environment, and that over the
-file.
+on; the ETCDCTL_ variables of etcdctl for the connection). The command line wins.
 ` + exitHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,12 +20,6 @@ func TestFilesOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)))
 	for name, read := range map[string]func() error{
-		"--config": func() error {
-			if e := runHere(t.Context(), "list", "--repo", "file:///nowhere", "--config", path); !strings.Contains(e.stderr, "configuration file: "+safedir.ErrOthers.Error()) {
-				return errors.New(e.stderr)
-			}
-			return safedir.ErrOthers
-		},
 		"the agent's configuration": func() error { _, err := config.ReadWith(path, os.Getenv); return err },
 		"the cluster file":          func() error { _, err := recovery.ReadConfig(path); return err },
 		"identity-files":            func() error { _, _, err := host.Secrets([]string{path}); return err },
