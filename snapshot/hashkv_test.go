@@ -102,3 +102,11 @@ func BenchmarkHashKV(b *testing.B) {
 		}
 	}
 }
+
+func TestHashesOtherwise(t *testing.T) {
+	for version, want := range map[string]bool{"3.4.33": true, "3.4.34": false, "3.5.15": true, "3.5.16": false, "3.6.0": false, "3.7.0-rc.1": false, "4.0.0": false, "3.3.9": true, "": false} {
+		if got := HashesOtherwise(version); got != want {
+			t.Errorf("%s: %v", version, got)
+		}
+	}
+}

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coreos/go-semver/semver"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/client"
 )
 
@@ -45,13 +45,10 @@ type Comparison struct {
 	// Hashes are of the members that were compared.
 	Hashes []MemberHash `json:"hashes"`
 	// Divergent are the members whose history differs from that of the majority.
-	// Where there is no majority it is all that were compared, and Undecided.
+	// Where there is no majority it is all that were compared.
 	Divergent []Member `json:"divergent"`
-	Undecided bool     `json:"undecided,omitempty"`
 	// Unknown are those that could not be compared, and why.
 	Unknown []Unknown `json:"unknown"`
-	// Corrupt are the members that etcd's own CORRUPT alarm is about.
-	Corrupt []Member `json:"corrupt"`
 }
 
 // Member is one member; of one that etcd does not name the ID is 0.
@@ -92,10 +89,10 @@ func (u Unknown) String() string { return u.Member.String() + ": " + u.Reason }
 // history of keys. One that was altered on its disk, or by a fault of etcd, serves
 // other data than the rest and nobody notices, until it leads.
 //
-// It asks the members for their HashKV at one revision that all have applied,
-// and reads etcd's own corruption alarm. It needs the root role where
-// authentication is on. Each member pauses while it computes (about a second for
-// 1.4 GB); the leader is asked last. So: rarely, and at a quiet time.
+// It asks the members for their HashKV at one revision that all have applied. It
+// needs the root role where authentication is on. Each member pauses while it
+// computes (about a second for 1.4 GB); the leader is asked last. So: rarely, and at a
+// quiet time.
 //
 // Hashes count only where both revisions that they depend on are equal. Who
 // cannot be asked now (learners, members that are unfit or silent), or whose etcd
@@ -163,23 +160,9 @@ func (r comparisonRound) giveUp(attempts int) Comparison {
 	for _, h := range r.result.Hashes {
 		r.result.Unknown = append(r.result.Unknown, Unknown{h.Member, fmt.Sprintf("%s, in %d attempts: compare again at a quieter time", r.moved, attempts)})
 	}
-	r.result.Hashes, r.result.Divergent, r.result.Undecided = nil, nil, false
+	r.result.Hashes, r.result.Divergent = nil, nil
 	r.result.Revision, r.result.CompactRevision = 0, 0
 	return r.result
-}
-
-// corruptMembers are those that a CORRUPT alarm is about, each once. Every member
-// tells all alarms.
-func corruptMembers(s client.Survey) []Member {
-	var all []Member
-	for _, m := range s.Members {
-		for _, a := range m.Alarms {
-			if a.Type == "CORRUPT" && !slices.ContainsFunc(all, func(k Member) bool { return k.ID == a.MemberID }) {
-				all = append(all, memberOf(s, a.MemberID))
-			}
-		}
-	}
-	return all
 }
 
 func memberOf(s client.Survey, id uint64) Member {
@@ -197,29 +180,19 @@ func memberOf(s client.Survey, id uint64) Member {
 	return found
 }
 
-// errDivergent is what Comparison.Err wraps.
-var errDivergent = errors.New("members' histories differ")
-
 // ask asks each member once, at the revision that a quorum has confirmed.
 func (c *comparison) ask(ctx context.Context) (comparisonRound, error) {
 	survey, err := c.client.Survey(ctx)
 	if err != nil {
 		return comparisonRound{}, err
 	}
-	r := comparisonRound{result: Comparison{Corrupt: corruptMembers(survey)}}
 	barrier, err := c.client.Barrier(ctx, survey)
 	if err != nil {
-		if len(r.result.Corrupt) == 0 || ctx.Err() != nil {
-			return comparisonRound{}, err
-		}
-		// A cluster with that alarm may serve nothing more; the alarm is what counts.
-		for _, m := range survey.Membership {
-			r.result.Unknown = append(r.result.Unknown, Unknown{memberOf(survey, m.ID), err.Error()})
-		}
-		return r, nil
+		return comparisonRound{}, err
 	}
-	members, silent := askable(survey)
-	r.result.Unknown = silent
+	var r comparisonRound
+	var members []client.MemberStatus
+	members, r.result.Unknown = askable(survey)
 	answers := c.askMembers(ctx, members, barrier)
 	if ctx.Err() != nil {
 		return comparisonRound{}, context.Cause(ctx)
@@ -344,7 +317,7 @@ func (r *Comparison) judge() {
 		return
 	}
 	// Hashes of old servers differ without a fault: nothing is known of these.
-	if i := slices.IndexFunc(r.Hashes, func(h MemberHash) bool { return !hashesExactly(h.Version) }); i >= 0 {
+	if i := slices.IndexFunc(r.Hashes, func(h MemberHash) bool { return snapshot.HashesOtherwise(h.Version) }); i >= 0 {
 		for _, h := range r.Hashes {
 			r.Unknown = append(r.Unknown, Unknown{h.Member, fmt.Sprintf("the hashes differ, but %s runs etcd %s, whose hash depends on how far its last compaction came; upgrade to 3.5.16, 3.4.34 or newer and compare again", r.Hashes[i].Member, r.Hashes[i].Version)})
 		}
@@ -362,62 +335,28 @@ func (r *Comparison) judge() {
 		}
 		return
 	}
-	r.Undecided = true
 	for _, h := range r.Hashes {
 		r.Divergent = append(r.Divergent, h.Member)
 	}
 }
 
-// hashesExactly reports whether a server's hash depends on the two revisions alone.
-// Before these, a deletion at the compacted revision counted or not.
-func hashesExactly(version string) bool {
-	v, err := semver.NewVersion(version)
-	if err != nil {
-		return false
-	}
-	switch {
-	case v.Major == 3 && v.Minor < 4:
-		return false
-	case v.Major == 3 && v.Minor == 4:
-		return v.Patch >= 34
-	case v.Major == 3 && v.Minor == 5:
-		return v.Patch >= 16
-	}
-	return true
-}
-
-// Err is nil unless members differ or etcd says that one is corrupt. It wraps
-// errDivergent and says what to do.
-func (r Comparison) Err() error {
-	var reasons []string
-	if len(r.Corrupt) > 0 {
-		reasons = append(reasons, fmt.Sprintf("etcd's own CORRUPT alarm is raised for %s", memberNames(r.Corrupt)))
-	}
-	switch {
-	case r.Undecided:
-		reasons = append(reasons, fmt.Sprintf("at revision %d no two histories of a majority are equal: it is not known which of %s is right", r.Revision, memberNames(r.Divergent)))
-	case len(r.Divergent) > 0:
-		reasons = append(reasons, fmt.Sprintf("at revision %d the history of %s differs from that of the %d other members that were compared", r.Revision, memberNames(r.Divergent), len(r.Hashes)-len(r.Divergent)))
-	}
-	if len(reasons) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s; take no backup from there: compare with 'requorum verify', then remove the member and add it anew, empty", errDivergent, strings.Join(reasons, "; "))
-}
-
-// Text says in a sentence what was compared, for a job that went well.
+// Text says in a sentence what came out.
 func (r Comparison) Text() string {
-	if err := r.Err(); err != nil {
-		return err.Error()
-	}
 	var text string
-	switch n := len(r.Hashes); n {
-	case 0:
+	switch n, differ := len(r.Hashes), len(r.Divergent); {
+	case differ > 0 && differ == n:
+		text = fmt.Sprintf("at revision %d no two histories of a majority are equal: it is not known which of %s is right", r.Revision, memberNames(r.Divergent))
+	case differ > 0:
+		text = fmt.Sprintf("at revision %d the history of %s differs from that of the %d other members that were compared", r.Revision, memberNames(r.Divergent), n-differ)
+	case n == 0:
 		text = "no member could be compared"
-	case 1:
+	case n == 1:
 		text = fmt.Sprintf("only %s could be asked: there was nothing to compare it with", r.Hashes[0].Member)
 	default:
 		text = fmt.Sprintf("%d members have the same history up to revision %d", n, r.Revision)
+	}
+	if len(r.Divergent) > 0 {
+		text += "; take no backup from there: compare with 'requorum verify', then remove the member and add it anew, empty"
 	}
 	for _, u := range r.Unknown {
 		text += fmt.Sprintf("; %s was not compared: %s", u.Member, u.Reason)
