@@ -43,14 +43,17 @@ func TestProgressIsQuiet(t *testing.T) {
 	}
 }
 
-func TestProgressBar(t *testing.T) {
-	var out bytes.Buffer
-	g := &globals{environment: environment{stderr: &out}, progress: "bar"}
-	m := g.newMeter()
-	m.update("stream", 1<<20, 10<<20)
-	m.update("stream", 10<<20, 10<<20)
-	m.finish()
-	if !strings.Contains(out.String(), "stream") || !strings.Contains(out.String(), "10 MiB") && !strings.Contains(out.String(), "10/10") {
-		t.Errorf("got %q", out.String())
-	}
+// On a terminal one line tells how far it is, and is gone at the end.
+func TestProgressOnTerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		m := &meter{out: &out, terminal: true}
+		m.update("stream", 1<<20, 10<<20)
+		time.Sleep(time.Second)
+		m.update("stream", 5<<20, 10<<20)
+		m.finish()
+		if got := out.String(); got != clearLine+"stream: 5.0 MiB of 10 MiB (50%) after 1s"+clearLine {
+			t.Errorf("got %q", got)
+		}
+	})
 }

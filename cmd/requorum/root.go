@@ -33,7 +33,7 @@ type globals struct {
 
 func (g *globals) addFlags(f *pflag.FlagSet) {
 	f.VarP(choice(&g.output, "table", "table", "json"), "output", "o", "how to print results: table or json")
-	choiceVar(f, &g.progress, "progress", "auto", "how to show progress: auto, bar, plain or none", "auto", "bar", "plain", "none")
+	choiceVar(f, &g.progress, "progress", "auto", "how to show progress: auto (one line on a terminal, else a line now and then), plain or none", "auto", "plain", "none")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "log what is done, to standard error")
 }
 
