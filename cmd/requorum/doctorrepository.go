@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -388,66 +386,13 @@ func (e *examination) examineSpace(m *snapshot.Manifest) {
 // probeTimeout bounds one look at a port.
 const probeTimeout = 5 * time.Second
 
-// examineServers looks at the certificate of each member's port, and at the time
-// that its answers carry.
-func (e *examination) examineServers(ctx context.Context, client *client.Client, cfg client.Config) {
+// examineServers looks at the certificate of each member's port.
+func (e *examination) examineServers(ctx context.Context, client *client.Client) {
 	for _, cert := range client.ServerCertificates(ctx) {
 		if cert.Err == nil { // otherwise the endpoint does not answer, which is told
 			e.examineExpiry("certificate of "+cert.Endpoint, cert.Expires, "renew the member's certificate")
 		}
 	}
-	seen := map[string]bool{}
-	for _, endpoint := range client.Endpoints() {
-		url := endpoint
-		if !strings.Contains(url, "://") {
-			if url = "http://" + url; cfg.CACert != "" || cfg.Cert != "" {
-				url = "https://" + endpoint
-			}
-		}
-		if strings.HasPrefix(url, "http") && !seen[url] {
-			seen[url] = true
-			e.examineServerClock(ctx, cfg, url)
-		}
-	}
-}
-
-// examineServerClock asks for etcd's version over HTTP, which needs no rights: the
-// answer carries the time.
-func (e *examination) examineServerClock(ctx context.Context, cfg client.Config, url string) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	settings := &tls.Config{InsecureSkipVerify: true} // nothing secret is sent, and the survey has verified it
-	if cfg.Cert != "" {
-		if pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key); err == nil {
-			settings.Certificates = []tls.Certificate{pair}
-		}
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}}
-	before := time.Now()
-	told := dateOf(ctx, client, url)
-	if off := clockOff(told, before, time.Now()); off != 0 {
-		e.add(checkWarn, "clock of "+url, fmt.Sprintf("differs from this host's by %s: times of the archive, leases and certificates go by both", off), "set the clock: NTP on every member")
-	}
-}
-
-// dateOf is the time that a server's answer carries; zero where there is none.
-// Whether the server answers at all is not asked here.
-func dateOf(ctx context.Context, client *http.Client, url string) time.Time {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/version", nil)
-	if err != nil {
-		return time.Time{}
-	}
-	answer, err := client.Do(req)
-	if err != nil {
-		return time.Time{}
-	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16)) // it has nothing that is needed
-	date, err := http.ParseTime(answer.Header.Get("Date"))
-	if err != nil {
-		return time.Time{}
-	}
-	return date
 }
 
 // reach connects to a host and port, and says nothing.
@@ -473,21 +418,18 @@ const (
 )
 
 // costReport is what archiving, and agents that know what is stored, cost in
-// requests, at most: a cluster that writes all the time, and at times when it does
-// not.
+// requests, at most: a cluster that writes all the time, and one that is idle.
 type costReport struct {
 	Repository string        `json:"repository"`
 	Interval   time.Duration `json:"interval"`
 	Archivers  int           `json:"archivers"`
-	Puts       int64         `json:"puts_a_day"`  // segments, while the cluster writes
-	Alive      int64         `json:"alive_a_day"` // marks, while it is idle: instead of those
-	Gets       int64         `json:"gets_a_day"`  // of those who stand by
-	MergeGets  int64         `json:"merge_gets_a_day"`
+	Puts       int64         `json:"puts_a_day"` // segments
 	Lists      int64         `json:"lists_a_day"`
-	Looks      int64         `json:"look_lists_a_day"`  // of the archivers' hourly look whether all is there
-	Agents     int64         `json:"agent_lists_a_day"` // of agents, which know what is stored; 0 without them
-	MonthUSD   float64       `json:"usd_a_month"`       // all of it, by list price, while the cluster writes
-	IdleUSD    float64       `json:"idle_usd_a_month"`  // and while it is idle
+	Gets       int64         `json:"gets_a_day"`
+	MonthUSD   float64       `json:"usd_a_month"` // all of it, by list price
+	// IdlePuts are heartbeats in place of segments, and listings.
+	IdlePuts int64   `json:"idle_puts_and_lists_a_day"`
+	IdleUSD  float64 `json:"idle_usd_a_month"`
 }
 
 // costOf reckons: the writer stores one segment an interval, each of the others
@@ -497,49 +439,26 @@ type costReport struct {
 // of up to two hours, which nobody merged yet. An agent lists what is stored every
 // few minutes besides.
 func costOf(place string, interval time.Duration, archivers int, agents bool) costReport {
-	c := costReport{Repository: place, Interval: interval, Archivers: archivers}
-	c.Puts = int64(day / interval)
-	c.Gets = int64(archivers-1) * c.Puts
-	c.MergeGets = 2 * c.Puts
-	c.Alive = int64(archivers) * int64(day/archive.DefaultAlive)
-	const perPage = 1000
-	c.Lists = 24 * int64(archivers) * (c.Puts/perPage + 2) // segments, and marks
-	c.Looks = 24 * int64(archivers) * (2*c.Puts/24/perPage + looksAlways)
+	const (
+		perPage = 1000
+		merging = 2 // pages, where nothing is new: of segments, and of marks
+		looking = 4 // listings of a look that finds nothing new
+	)
+	c := costReport{Repository: place, Interval: interval, Archivers: archivers, Puts: int64(day / interval)}
+	c.Gets = int64(archivers+1) * c.Puts
+	always := int64(archivers) * 24 * (merging + looking)
 	if agents {
-		c.Agents = int64(archivers) * schedule.ListsADay
+		always += int64(archivers) * schedule.ListsADay
 	}
-	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists+c.Looks+c.Agents) + getPrice*float64(c.Gets+c.MergeGets))
-	c.IdleUSD = month / 1000.0 * putPrice * float64(c.idle())
+	c.Lists = always + 24*int64(archivers)*(c.Puts/perPage+2*c.Puts/24/perPage)
+	c.IdlePuts = always + int64(archivers)*int64(day/archive.DefaultAlive)
+	c.MonthUSD = month / 1000.0 * (putPrice*float64(c.Puts+c.Lists) + getPrice*float64(c.Gets))
+	c.IdleUSD = month / 1000.0 * putPrice * float64(c.IdlePuts)
 	return c
 }
 
-// looksAlways are the listings of a look that finds nothing new.
-const looksAlways = 4
-
-// idle are the requests of a day without writes.
-func (c costReport) idle() int64 {
-	return c.Alive + (2+looksAlways)*24*int64(c.Archivers) + c.Agents
-}
-
-func (e *examination) printCost(c costReport) error {
-	e.printf("\nRequests of %d archivers to %s, with an interval of %s:\n", c.Archivers, c.Repository, c.Interval)
-	out := newTable(e.stdout, "REQUESTS", "A DAY", "USD A MONTH")
-	row := func(what string, n int64, price float64) {
-		out.row(what, fmt.Sprint(n), fmt.Sprintf("%.2f", month/1000.0*price*float64(n)))
-	}
-	row("PUT, segments", c.Puts, putPrice)
-	row("GET, standing by", c.Gets, getPrice)
-	row("GET, merging", c.MergeGets, getPrice)
-	row("LIST, merging", c.Lists, putPrice)
-	row("LIST, looking whether all is there", c.Looks, putPrice)
-	if c.Agents > 0 {
-		row("LIST and PUT, agents' status and jobs", c.Agents, putPrice)
-	}
-	out.row("together", fmt.Sprint(c.Puts+c.Gets+c.MergeGets+c.Lists+c.Looks+c.Agents), fmt.Sprintf("%.2f", c.MonthUSD))
-	out.row("while nothing is written", fmt.Sprint(c.idle()), fmt.Sprintf("%.2f", c.IdleUSD))
-	if err := out.flush(); err != nil {
-		return err
-	}
+func (e *examination) printCost(c costReport) {
+	e.printf("\n%d archivers to %s, with an interval of %s: a day %d PUT, %d LIST and %d GET, %.2f USD a month; while nothing is written, %d PUT and LIST, %.2f USD a month.\n",
+		c.Archivers, c.Repository, c.Interval, c.Puts, c.Lists, c.Gets, c.MonthUSD, c.IdlePuts, c.IdleUSD)
 	e.printf("By the list price of S3 Standard (%g USD for 1000 PUT or LIST, %g for 1000 GET), without storage.\n", putPrice, getPrice)
-	return nil
 }

@@ -80,13 +80,13 @@ func TestHostileListIsNotObeyed(t *testing.T) {
 	// What a server of etcd says of itself, too.
 	require.NoError(t, g.printBackup(&snapshot.Result{Failures: []snapshot.MemberFailure{{Endpoint: "http://e", Member: hostile, Err: errors.New("no")}}}))
 	want()
-	require.NoError(t, (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table())
+	(&examination{globals: g, report: doctorReport{Checks: []checkReport{{Check: hostile}}}}).table()
 	want()
 	archiver := newArchiveReporter(g)
 	for _, say := range []func(){
 		func() { archiver.print(archiveLine{}, hostile) },
 		func() {
-			_ = (&examination{globals: g, report: doctorReport{Checks: []checkReport{{Text: hostile}}}}).table()
+			(&examination{globals: g, report: doctorReport{Checks: []checkReport{{Text: hostile}}}}).table()
 		},
 	} {
 		if say(); strings.ContainsRune(out.String(), 0x1b) || strings.Count(out.String(), "\n") != 1 {

@@ -120,10 +120,6 @@ func mustAdvise(t *testing.T, r doctorReport) {
 func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 	taken := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(taken.Close)
-	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
-	}))
-	t.Cleanup(late.Close)
 	expired, expiredKey := w.tls.Authority().Issue(t, "expired", -time.Minute)
 	ours, oursKey := w.authority.Issue(t, "ours", time.Hour)
 	soon, soonKey := w.authority.Issue(t, "soon", 24*time.Hour)
@@ -152,7 +148,6 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"server certificate expires soon", w.tlsKeys(keys{"objectives.certificate-notice": "2w"}), "", checkWarn, "certificate of https://", "expires", "renew the member's certificate", false},
 		{"wrong password", w.authKeys(t, "root", "mistyped", nil), "", checkFail, "endpoints", "password is wrong", "etcd.password-file", false},
 		{"user without the root role", w.authKeys(t, "reader", "reader-password", nil), "", checkFail, "snapshot", "", "root role", false},
-		{"clock of a member", keys{"etcd.endpoints": append(w.plain.Endpoints(), late.URL)}, "", checkWarn, "clock of " + late.URL, "differs", "NTP", false},
 
 		// The member.
 		{"data directory of another cluster", keys{"member.data-dir": w.other.Member(0).DataDir}, "", checkFail, "log ", "endpoints are of cluster", "of one cluster", false},
