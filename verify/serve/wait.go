@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	lookEvery   = 300 * time.Millisecond // at the members
+	lookEvery   = 100 * time.Millisecond // at the members: clients wait meanwhile
 	reportEvery = time.Second            // Request.Waiting
 )
 

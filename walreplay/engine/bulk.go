@@ -339,7 +339,7 @@ func (b *Bulk) Has(_ context.Context, key, end []byte) (has bool, err error) {
 		if end == nil {
 			has = b.live(key)
 		} else {
-			b.index.between(key, end, func(uint32) bool { has = true; return false })
+			has = b.index.hasAny(key, end)
 		}
 		return nil
 	})

@@ -105,6 +105,20 @@ func (x *keyIndex) set(n uint32, at rowAt, size uint32) {
 	}
 }
 
+// hasAny reports whether a key from key on and before end (empty: without end) has a value. It
+// looks through all keys: to put them in order takes longer.
+func (x *keyIndex) hasAny(key, end []byte) bool {
+	for n, k := range x.keys {
+		if !k.live() {
+			continue
+		}
+		if at := x.key(uint32(n)); bytes.Compare(at, key) >= 0 && (len(end) == 0 || bytes.Compare(at, end) < 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // between visits the keys that have a value, from key on and before end (empty: without end),
 // until visit says no. It must not change the index.
 func (x *keyIndex) between(key, end []byte, visit func(n uint32) bool) {
