@@ -78,10 +78,11 @@ func (s *rebuilding) bringFile(ctx context.Context, o *owned, f File) (copied in
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for offset < f.Size {
 		n := min(s.pieceSize, f.Size-offset)
-		if err := s.bringPiece(ctx, o, f.Name, out, offset, n); err != nil {
+		sent, err := s.bringPiece(ctx, o, f.Name, out, offset, n)
+		if err != nil {
 			return copied, err
 		}
-		offset, copied = offset+n, copied+n
+		offset, copied = offset+n, copied+sent
 	}
 	if err := out.Truncate(f.Size); err != nil {
 		return copied, err
@@ -89,16 +90,20 @@ func (s *rebuilding) bringFile(ctx context.Context, o *owned, f File) (copied in
 	return copied, safedir.Rename(path+partSuffix, path)
 }
 
-// bringPiece copies a piece, again where that fails.
-func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out *os.File, offset, length int64) error {
+// bringPiece copies a piece, again where that fails, and gives how many bytes came: the zeros
+// at its end are a hole in the file.
+func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out *os.File, offset, length int64) (int64, error) {
 	for attempt := 1; ; attempt++ {
-		err := s.copyPiece(ctx, o, name, io.NewOffsetWriter(out, offset), offset, length)
+		if err := out.Truncate(offset); err != nil { // of what came before, and was not compared
+			return 0, err
+		}
+		sent, err := s.copyPiece(ctx, o, name, io.NewOffsetWriter(out, offset), offset, length)
 		if err == nil {
-			return nil
+			return sent, nil
 		}
 		var refused *RefusedError
 		if attempt == attempts || ctx.Err() != nil || errors.As(err, &refused) && refused.Refusal.Code != Failed {
-			return errors.Join(err, out.Truncate(offset))
+			return 0, err
 		}
 		s.Logger.Warn("a piece of a file is copied again", "file", name, "offset", offset, "from", o.at.Member, "error", err)
 		select {
@@ -109,7 +114,7 @@ func (s *rebuilding) bringPiece(ctx context.Context, o *owned, name string, out 
 }
 
 // copyPiece gives up a copy that stands still.
-func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.Writer, offset, length int64) error {
+func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.Writer, offset, length int64) (int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(s.stall, func() { cancel(fmt.Errorf("nothing came for %v", s.stall)) })
@@ -117,12 +122,12 @@ func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.
 	sum := newSummedWriter(lively{w, watch, s.stall}, length)
 	sent, err := s.fetch(ctx, o.at, DataArguments{File: name, Offset: offset, Length: length}, sum)
 	if err == nil {
-		err = sum.Check(sent.Sum)
+		err = sum.Check(sent)
 	}
 	if err != nil {
-		return because(ctx, err)
+		return 0, because(ctx, err)
 	}
-	return nil
+	return length - sent.Zeros, nil
 }
 
 // lively tells a watch that something came.

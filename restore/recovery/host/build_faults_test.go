@@ -214,18 +214,20 @@ func testPeerStalls(t *testing.T, f *faults) {
 	if _, err := f.peer.reader().As(run1).Files(t.Context(), Aside); err != nil { // its process runs
 		t.Fatal(err)
 	}
+	whole, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	require.NoError(t, err)
 	h.stall = time.Second
-	stalls := f.peer.after(3<<20, false, func(ctx context.Context, _ io.Writer, _ []byte) (int, error) {
+	stalls := f.peer.after(whole.Brought[0].Bytes-1<<20, false, func(ctx context.Context, _ io.Writer, _ []byte) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), stalls)
+	_, err = h.rebuild(f.planned(t, f.from(t, f.peer.name)), stalls)
 	failsWith(t, h, err, "nothing came for 1s")
 	h.stall = time.Minute
 	r, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
 	require.NoError(t, err)
-	if whole := fileBytes(t, f.peer); r.Brought[0].Bytes >= whole {
-		t.Errorf("%d bytes were copied again, of %d", r.Brought[0].Bytes, whole)
+	if again, all := r.Brought[0].Bytes, whole.Brought[0].Bytes; again >= all {
+		t.Errorf("%d bytes were copied again, of %d", again, all)
 	}
 }
 
@@ -258,6 +260,9 @@ func testFlippedByte(t *testing.T, f *faults) {
 	})
 	a, err := h.rebuild(f.planned(t, f.from(t, some.name)), some)
 	require.NoError(t, err)
+	if !flipped {
+		t.Error("nothing was changed on the wire")
+	}
 	b, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.other.name)), f.other)
 	if err != nil || !reflect.DeepEqual(state(a), state(b)) {
 		t.Errorf("%v and %v, %v", state(a), state(b), err)

@@ -458,7 +458,7 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 	var sent Sent
 	err := c.call(ctx, verbSurvey, surveyArguments{Run: run}, &sent, sum)
 	if err == nil {
-		err = sum.Check(sent.Sum)
+		err = sum.Check(&sent)
 	}
 	if err != nil {
 		return fmt.Errorf("the survey of member %s: %w", c.host.options.Member, err)

@@ -490,12 +490,12 @@ func (s *summedWriter) Write(p []byte) (int, error) {
 func (s *summedWriter) Sum() string { return hex.EncodeToString(s.sum.Sum(nil)) }
 
 // Check fails where what came is not what was sent.
-func (s *summedWriter) Check(sent string) error {
-	if s.left > 0 {
-		return fmt.Errorf("%d bytes are missing", s.left)
+func (s *summedWriter) Check(sent *Sent) error {
+	if s.left >= 0 && s.left != sent.Zeros {
+		return fmt.Errorf("%d bytes are missing, of which the sender says that %d are zeros", s.left, sent.Zeros)
 	}
-	if got := s.Sum(); got != sent {
-		return fmt.Errorf("the SHA-256 of what came is %s, and %q was sent", got, sent)
+	if got := s.Sum(); got != sent.Sum {
+		return fmt.Errorf("the SHA-256 of what came is %s, and %q was sent", got, sent.Sum)
 	}
 	return nil
 }

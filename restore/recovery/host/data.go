@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,9 +39,13 @@ func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, 
 		return nil, refused(BadRequest, fmt.Errorf("%s has %d bytes, and %d from %d on were asked for", a.File, size, a.Length, a.Offset))
 	}
 	sum := newSummedWriter(untilDone{ctx, out}, a.Length)
-	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, io.NewSectionReader(f, a.Offset, a.Length), make([]byte, copyBuffer))
-	if err == nil && n < a.Length {
-		err = io.ErrUnexpectedEOF
+	zeros, err := zerosAtEnd(f, a.Offset, a.Length)
+	if err == nil {
+		var n int64
+		n, err = io.CopyBuffer(struct{ io.Writer }{sum}, io.NewSectionReader(f, a.Offset, a.Length-zeros), make([]byte, copyBuffer))
+		if err == nil && n < a.Length-zeros {
+			err = io.ErrUnexpectedEOF
+		}
 	}
 	if err == nil && a.Of == Current {
 		err = h.idle() // it may have been started meanwhile
@@ -48,7 +53,23 @@ func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, 
 	if err != nil {
 		return nil, fmt.Errorf("%s could not be sent: %w", a.File, err)
 	}
-	return &Sent{Sum: sum.Sum()}, nil
+	return &Sent{Sum: sum.Sum(), Zeros: zeros}, nil
+}
+
+// zerosAtEnd counts the zeros that a piece of a file ends with, in blocks.
+func zerosAtEnd(f io.ReaderAt, offset, length int64) (zeros int64, err error) {
+	block, none := make([]byte, copyBuffer), make([]byte, copyBuffer)
+	for zeros < length {
+		n := min(copyBuffer, length-zeros)
+		if _, err := f.ReadAt(block[:n], offset+length-zeros-n); err != nil {
+			return 0, err
+		}
+		if !bytes.Equal(block[:n], none[:n]) {
+			break
+		}
+		zeros += n
+	}
+	return zeros, nil
 }
 
 // untilDone ends a stream that nobody waits for any more.

@@ -255,7 +255,7 @@ func TestMoreThanAsked(t *testing.T) {
 		var sent Sent
 		err := c.Call(t.Context(), Header{}, verbData, nil, &sent, sum)
 		if err == nil {
-			err = sum.Check(sent.Sum)
+			err = sum.Check(&sent)
 		}
 		if err == nil || int64(got.Len()) > limit {
 			t.Errorf("limit %d: %d bytes passed on, %v", limit, got.Len(), err)

@@ -220,10 +220,12 @@ type surveyArguments struct {
 }
 
 // Sent is the answer of Data, Survey and Fetch: the list, or the SHA-256 of what was
-// streamed.
+// streamed. Of a piece the last Zeros bytes were not: they are zeros, as most of a log's
+// file is that etcd has made and not filled yet.
 type Sent struct {
 	Files []File `json:"files,omitempty"`
 	Sum   string `json:"sha256,omitempty"`
+	Zeros int64  `json:"zeros,omitempty"`
 }
 
 // RebuildPlan is what every host of the new cluster
