@@ -46,11 +46,25 @@ var ErrNoExchange = errors.New("this file system cannot swap two folders in one 
 
 // at does something in the folder that path ends in, with its last name.
 func at(path string, last bool, do func(d *Dir, base string) error) error {
-	d, base, err := locate(path, last)
-	if err != nil {
-		return err
+	d, base, ok := direct(path, last)
+	if !ok {
+		var err error
+		if d, base, err = locate(path, last); err != nil {
+			return err
+		}
 	}
 	return errors.Join(do(d, base), d.Close())
+}
+
+// within does something in a folder.
+func within(path string, do func(*Dir) error) error {
+	return at(path, true, func(parent *Dir, base string) error {
+		d, err := parent.sub(base)
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(d), d.Close())
+	})
 }
 
 // OpenDir opens a directory. The caller closes it.
@@ -93,7 +107,7 @@ func Create(path string) (f *os.File, err error) {
 }
 
 func (d *Dir) create(name string) (*os.File, error) {
-	fd, err := openat(d.fd(), name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	fd, err := openat(d.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return nil, d.err("create", name, err)
 	}
@@ -117,7 +131,7 @@ func (d *Dir) open(name string, flags int) (*os.File, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file", filepath.Join(d.shown, name))
 	}
-	fd, err := openat(d.fd(), name, flags, 0)
+	fd, err := openat(d.fd, name, flags, 0)
 	if err != nil {
 		return nil, d.err("open", name, err)
 	}
@@ -189,7 +203,7 @@ func (d *Dir) below(f *os.File) (*Dir, error) {
 // File opens the directory itself, to be synced, or to change its owner or mode.
 // The caller closes it.
 func (d *Dir) File() (*os.File, error) {
-	fd, err := openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, d.err("open", "", err)
 	}
@@ -208,34 +222,31 @@ func (d *Dir) Names() ([]string, error) {
 }
 
 // Names are the names in a folder, in order.
-func Names(path string) ([]string, error) {
-	d, err := OpenDir(path)
-	if err != nil {
-		return nil, err
-	}
-	names, err := d.Names()
-	return names, errors.Join(err, d.Close())
+func Names(path string) (names []string, err error) {
+	err = within(path, func(d *Dir) error {
+		names, err = d.Names()
+		return err
+	})
+	return names, err
 }
 
 // ReadDir says what is in a folder, in the order of the names.
 func ReadDir(path string) (all []fs.DirEntry, err error) {
-	d, err := OpenDir(path)
-	if err != nil {
-		return nil, err
-	}
-	names, err := d.Names()
-	for _, name := range names {
-		info, lstatErr := d.lstat(name)
-		if errors.Is(lstatErr, fs.ErrNotExist) {
-			continue // it went just now
+	err = within(path, func(d *Dir) error {
+		names, err := d.Names()
+		for _, name := range names {
+			info, lstatErr := d.lstat(name)
+			if errors.Is(lstatErr, fs.ErrNotExist) {
+				continue // it went just now
+			}
+			if lstatErr != nil {
+				return lstatErr
+			}
+			all = append(all, fs.FileInfoToDirEntry(info))
 		}
-		if lstatErr != nil {
-			err = lstatErr
-			break
-		}
-		all = append(all, fs.FileInfoToDirEntry(info))
-	}
-	return all, errors.Join(err, d.Close())
+		return err
+	})
+	return all, err
 }
 
 // Mkdir makes a folder with mode 0700.
@@ -244,7 +255,7 @@ func Mkdir(path string) error {
 }
 
 func (d *Dir) mkdir(name string) error {
-	return d.err("mkdir", name, retry(func() error { return unix.Mkdirat(d.fd(), name, 0o700) }))
+	return d.err("mkdir", name, retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) }))
 }
 
 // MkdirAll makes a folder, and those above it, where they are not there. What is
@@ -274,11 +285,11 @@ func Remove(path string) error {
 
 // Remove removes a file in it, or an empty folder.
 func (d *Dir) Remove(name string) error {
-	err := retry(func() error { return unix.Unlinkat(d.fd(), name, 0) })
+	err := retry(func() error { return unix.Unlinkat(d.fd, name, 0) })
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return d.err("remove", name, err)
 	}
-	if dirErr := retry(func() error { return unix.Unlinkat(d.fd(), name, unix.AT_REMOVEDIR) }); !errors.Is(dirErr, unix.ENOTDIR) {
+	if dirErr := retry(func() error { return unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) }); !errors.Is(dirErr, unix.ENOTDIR) {
 		err = dirErr
 	}
 	return d.err("remove", name, err)
@@ -334,7 +345,7 @@ func Rename(from, to string) error { return rename("rename", from, to, 0) }
 func rename(op, from, to string, flags uint) error {
 	return at(from, false, func(a *Dir, x string) error {
 		return at(to, false, func(b *Dir, y string) error {
-			err := retry(func() error { return renameat(a.fd(), x, b.fd(), y, flags) })
+			err := retry(func() error { return renameat(a.fd, x, b.fd, y, flags) })
 			switch {
 			case err == nil:
 				return nil
@@ -375,7 +386,7 @@ func Replace(path string, data []byte) error {
 func Link(from, to string) error {
 	return at(from, false, func(a *Dir, x string) error {
 		return at(to, false, func(b *Dir, y string) error {
-			if err := retry(func() error { return unix.Linkat(a.fd(), x, b.fd(), y, 0) }); err != nil {
+			if err := retry(func() error { return unix.Linkat(a.fd, x, b.fd, y, 0) }); err != nil {
 				return &os.LinkError{Op: "link", Old: filepath.Join(a.shown, x), New: filepath.Join(b.shown, y), Err: err}
 			}
 			return nil
@@ -399,7 +410,7 @@ func (d *Dir) with(name string, do func(f *os.File, info fs.FileInfo) error) err
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is neither a folder nor a regular file", filepath.Join(d.shown, name))
 	}
-	fd, err := openat(d.fd(), name, unix.O_RDONLY, 0)
+	fd, err := openat(d.fd, name, unix.O_RDONLY, 0)
 	if err != nil {
 		return d.err("open", name, err)
 	}
@@ -444,7 +455,7 @@ func (d *Dir) walk(name string, do func(f *os.File, info fs.FileInfo) error) err
 // Symlink makes a link to target.
 func Symlink(target, path string) error {
 	return at(path, false, func(d *Dir, base string) error {
-		return d.err("symlink", base, retry(func() error { return unix.Symlinkat(target, d.fd(), base) }))
+		return d.err("symlink", base, retry(func() error { return unix.Symlinkat(target, d.fd, base) }))
 	})
 }
 

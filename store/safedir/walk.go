@@ -23,7 +23,7 @@ var privileged = os.Geteuid() == 0
 
 // Dir is an open directory. It stays the same one, whatever name it gets.
 type Dir struct {
-	f     *os.File
+	fd    int    // -1 when it is closed
 	path  string // as this process may use it
 	shown string // as errors name it
 	// stable says that nobody else can put another directory at path.
@@ -37,9 +37,11 @@ type Dir struct {
 func (d *Dir) Name() string { return d.shown }
 
 // Close ends it.
-func (d *Dir) Close() error { return d.f.Close() }
-
-func (d *Dir) fd() int { return int(d.f.Fd()) }
+func (d *Dir) Close() error {
+	fd := d.fd
+	d.fd = -1
+	return d.err("close", "", unix.Close(fd))
+}
 
 func (d *Dir) err(op, name string, err error) error {
 	if err == nil {
@@ -67,7 +69,7 @@ func openat(dir int, name string, flags int, perm uint32) (fd int, err error) {
 
 // newDir takes a descriptor over.
 func newDir(fd int, path, shown string) (*Dir, error) {
-	d := &Dir{f: os.NewFile(uintptr(fd), path), path: path, shown: shown}
+	d := &Dir{fd: fd, path: path, shown: shown}
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
 		return nil, errors.Join(d.err("stat", "", err), d.Close())
@@ -89,7 +91,7 @@ func onlyOwner(st unix.Stat_t) bool {
 
 // sub opens a folder in it, and never goes through a link.
 func (d *Dir) sub(name string) (*Dir, error) {
-	fd, err := openat(d.fd(), name, searchFlags|unix.O_DIRECTORY, 0)
+	fd, err := openat(d.fd, name, searchFlags|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, d.err("open", name, err)
 	}
@@ -110,7 +112,7 @@ func (d *Dir) follows(name string) (bool, error) {
 		return false, nil
 	}
 	var st unix.Stat_t
-	err := retry(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := retry(func() error { return unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return err == nil && ours(st.Uid), d.err("lstat", name, err)
 }
 
@@ -119,7 +121,7 @@ func (d *Dir) readlink(name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	var n int
 	err := retry(func() (err error) {
-		n, err = unix.Readlinkat(d.fd(), name, buf)
+		n, err = unix.Readlinkat(d.fd, name, buf)
 		return err
 	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -192,6 +194,10 @@ func locate(path string, last bool) (dir *Dir, base string, err error) {
 		}
 		if final && !last {
 			return w.end(name)
+		}
+		// Nearly all are folders, and what opens as one is no link.
+		if !final && w.enter(name) == nil {
+			continue
 		}
 		target, err := w.at().readlink(name)
 		if err != nil {
@@ -274,31 +280,31 @@ func Private(path string) (*Dir, error) {
 // OpenPrivate is Private for a folder that is there; else it fails with
 // os.ErrNotExist. It changes nothing.
 func OpenPrivate(path string) (d *Dir, err error) {
-	err = at(path, false, func(parent *Dir, base string) error {
-		info, err := parent.lstat(base)
-		if err != nil {
-			return err
-		}
-		if !info.IsDir() {
-			return fmt.Errorf("%s is no folder, and no restore made it: look at it, and move it away", filepath.Join(parent.shown, base))
-		}
-		if d, err = parent.sub(base); err != nil {
-			return err
-		}
-		if err := d.checkPrivate(); err != nil {
-			err = errors.Join(err, d.Close())
-			d = nil
-			return err
-		}
-		return nil
-	})
-	return d, err
+	parent, base, err := locate(path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, parent.Close()) }()
+	info, err := parent.lstat(base)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is no folder, and no restore made it: look at it, and move it away", filepath.Join(parent.shown, base))
+	}
+	if d, err = parent.sub(base); err != nil {
+		return nil, err
+	}
+	if err := d.checkPrivate(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 func (d *Dir) checkPrivate() error {
 	const next = "look at it, and move it away, or run as its owner"
 	var st unix.Stat_t
-	if err := retry(func() error { return unix.Fstat(d.fd(), &st) }); err != nil {
+	if err := retry(func() error { return unix.Fstat(d.fd, &st) }); err != nil {
 		return d.err("stat", "", err)
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
@@ -325,7 +331,7 @@ var ErrLocked = errors.New("is locked by another process")
 // file, or the end of the process, gives it up. gone says that the folder was
 // removed, or got another name, meanwhile: then the lock is worth nothing.
 func (d *Dir) Lock() (lock *os.File, gone bool, err error) {
-	fd, err := openat(d.fd(), LockName, unix.O_RDWR|unix.O_CREAT, 0o600)
+	fd, err := openat(d.fd, LockName, unix.O_RDWR|unix.O_CREAT, 0o600)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, true, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,6 +12,33 @@ import (
 // searchFlags open a folder that is only gone through: that needs no right to
 // list it.
 const searchFlags = unix.O_PATH
+
+// direct is locate in one call, for a path without any link, as nearly all are. Who could
+// rename what is on the way is not seen by it: the folder's name is not stable.
+func direct(path string, last bool) (dir *Dir, base string, ok bool) {
+	path, err := filepath.Abs(path)
+	if err != nil || path == "/" {
+		return nil, "", false
+	}
+	above, base := filepath.Dir(path), filepath.Base(path)
+	fd, err := unix.Openat2(unix.AT_FDCWD, above, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, "", false // a link is on the way, or the kernel is old; or the walk tells what is wrong
+	}
+	dir, err = newDir(fd, above, above)
+	if err != nil {
+		return nil, "", false
+	}
+	if last {
+		if target, err := dir.readlink(base); err != nil || target != "" {
+			_ = dir.Close() // nothing was done with it
+			return nil, "", false
+		}
+	}
+	return dir, base, true
+}
 
 // Path leads into the directory, for a library that takes a path. Where others
 // could put something else at its name, it is Pinned.
@@ -28,7 +56,7 @@ func (d *Dir) Pinned() string {
 	if !privileged {
 		return d.path
 	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.fd())
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.fd)
 }
 
 // enterMagic goes through a link of /proc/PID/fd, which leads to what is open and
@@ -36,7 +64,7 @@ func (d *Dir) Pinned() string {
 func (w *walk) enterMagic(name, target string) (bool, error) {
 	at := w.at()
 	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Fstatfs(at.fd(), &st) }); err != nil {
+	if err := retry(func() error { return unix.Fstatfs(at.fd, &st) }); err != nil {
 		return false, at.err("statfs", "", err)
 	}
 	if st.Type != unix.PROC_SUPER_MAGIC || name == "self" || name == "thread-self" {
@@ -44,7 +72,7 @@ func (w *walk) enterMagic(name, target string) (bool, error) {
 	}
 	var fd int
 	err := retry(func() (err error) {
-		fd, err = unix.Openat(at.fd(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(at.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
 	})
 	if err != nil {
@@ -61,7 +89,7 @@ func (w *walk) enterMagic(name, target string) (bool, error) {
 
 // lstat does not follow a link.
 func (d *Dir) lstat(name string) (fs.FileInfo, error) {
-	fd, err := openat(d.fd(), name, unix.O_PATH, 0)
+	fd, err := openat(d.fd, name, unix.O_PATH, 0)
 	if err != nil {
 		return nil, d.err("lstat", name, err)
 	}

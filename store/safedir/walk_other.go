@@ -12,6 +12,9 @@ import (
 
 const searchFlags = unix.O_RDONLY
 
+// direct is for Linux.
+func direct(string, bool) (dir *Dir, base string, ok bool) { return nil, "", false }
+
 // Path leads into the directory, for a library that takes a path. Elsewhere than
 // on Linux it is the name by which it was opened.
 func (d *Dir) Path() string { return d.path }

@@ -153,6 +153,12 @@ func (t *Tail) ends(s *segment, size int64, final bool, why error) error {
 	case final:
 		return &CorruptError{Dir: t.dir, Segment: s.name.String(), Offset: t.at.offset, Err: explain(why)}
 	}
+	// Where the member writes, reading ends at zeros each time, and elsewhere the next time:
+	// looking behind them each time would cost more than reading what is new.
+	if why == io.EOF && t.ended != t.at {
+		t.ended = t.at
+		return nil
+	}
 	// The member is writing, or was killed while it wrote. If records follow that
 	// can be read, though, then nobody will come back to this place.
 	found, err := examine(s.file, t.at.offset, min(size, t.at.offset+liveWindow), t.at.chain.sum)

@@ -64,6 +64,7 @@ type Tail struct {
 	watching bool
 
 	told        error // a hole that was told, and not gone on behind
+	ended       place // where zeros stood behind what was read at an earlier Poll
 	stuck       place // where good records stood behind bad ones at the last Poll
 	overwritten uint64
 }
