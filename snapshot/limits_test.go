@@ -74,7 +74,7 @@ func TestCatalogWithLargeManifests(t *testing.T) {
 	for i := range 60_000 {
 		labels[fmt.Sprint(i)] = strings.Repeat("x", 100)
 	}
-	const large = 20
+	const large = 8 // 56 MiB, and several times that once decoded
 	for i := range large {
 		p.backup(backupID(1+i), func(m *snapshot.Manifest) { m.Labels = labels })
 	}

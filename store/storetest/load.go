@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -210,7 +212,9 @@ func (l Load) value(i, generation int) string {
 	random := rand.New(rand.NewPCG(uint64(i), uint64(generation)))
 	out := make([]byte, 0, l.ValueSize+32)
 	for len(out) < l.ValueSize {
-		out = fmt.Appendf(out, `{"kind":"Pod","uid":"%016x"},`, random.Uint64())
+		out = append(out, `{"kind":"Pod","uid":"`...)
+		out = hex.AppendEncode(out, binary.BigEndian.AppendUint64(nil, random.Uint64()))
+		out = append(out, `"},`...)
 	}
 	return string(out[:l.ValueSize])
 }

@@ -73,7 +73,7 @@ func TestFlatMemory(t *testing.T) {
 	}
 	// Buffers of the workers, and rows on their way: whatever the size.
 	const buffers = 24 << 20
-	if took := measure(15_000*times, 100, 4000); took > buffers {
+	if took := measure(9_000*times, 100, 4000); took > buffers {
 		t.Errorf("%d bytes for large values", took)
 	}
 	if took := measure(100_000*times, 1000, 10); took > buffers {

@@ -275,7 +275,7 @@ func bump(t testing.TB, path string, revision int64, mark bool) {
 
 // logs is how many are replayed: set REQUORUM_LOGS for more, and REQUORUM_FIRST_LOG for others.
 func logs(t testing.TB) (first, n uint64) {
-	n = uint64(storetest.Amount(250, 2500, 12_000))
+	n = uint64(storetest.Amount(150, 2500, 12_000))
 	for name, into := range map[string]*uint64{"REQUORUM_LOGS": &n, "REQUORUM_FIRST_LOG": &first} {
 		if s := os.Getenv(name); s != "" {
 			var err error

@@ -10,14 +10,11 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-// logWriters are clients that write at the same time, each one put after the
-// other.
-const logWriters = 8
-
+// startWriters starts clients that write at the same time, each one put after the other.
 func startWriters(t *testing.T, c *storetest.Cluster) []*storetest.Writer {
 	t.Helper()
 	var all []*storetest.Writer
-	for i := range logWriters {
+	for i := range short(3, 8) {
 		all = append(all, storetest.StartWriter(t, c.Client(t), fmt.Sprintf("%s%d/", writerPrefix, i)))
 	}
 	for _, w := range all {
