@@ -18,7 +18,7 @@ import (
 // It returns what the server said.
 func startRefused(t *testing.T, version string, flags ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, storetest.Binary(t, version, "etcd"), flags...)
 	out, err := cmd.CombinedOutput()

@@ -79,7 +79,7 @@ func TestPromise8AnyEtcdFromTheSourceOnStarts(t *testing.T) {
 
 func lookAt(t *testing.T, cluster *storetest.Cluster, from *served, res *Result) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var voters []int
 	for i, m := range res.Members {

@@ -35,7 +35,7 @@ func TestDoctorDoesNotRetry(t *testing.T) {
 	for _, c := range []struct {
 		address string
 		most    time.Duration
-	}{{storetest.FreeAddress(t), 8 * time.Second}, {silent.Addr().String(), doctorPatience + 5*time.Second}} {
+	}{{storetest.FreeAddress(t), 30 * time.Second}, {silent.Addr().String(), doctorPatience + 25*time.Second}} {
 		address, most := c.address, c.most
 		url := "s3://bucket/p?region=r&endpoint=http://" + address + "&path-style=true"
 		file := filepath.Join(t.TempDir(), "agent.yaml")

@@ -112,7 +112,7 @@ func TestRetryForEnds(t *testing.T) {
 			}
 			// A put is looked for afterwards, for 2 s, and another part is on its way while
 			// the last one is refused; the machine may be busy.
-			if took < patience-patience/4 || took > 3*patience && !slices.Contains([]string{"Put", "Part", "Complete"}, name) {
+			if took < patience-patience/4 || took > patience+28*time.Second && !slices.Contains([]string{"Put", "Part", "Complete"}, name) {
 				t.Errorf("it took %s, want about %s", took, patience)
 			}
 			if n := len(proxy.Requests()); n < 5 {
@@ -132,7 +132,7 @@ func TestRetryForEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	_, err := sinks.Put(ctx, s, "object", nil, sinks.CreateOptions{})
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 30*time.Second {
 		t.Errorf("after %s: %v", took, err)
 	}
 	proxy.AllFired(t)
@@ -150,7 +150,7 @@ func TestRetryForNotTheHopeless(t *testing.T) {
 		s := open(t, server, url, func(c *s3.Config) { c.CAFile = "" })
 		began := time.Now()
 		_, err := s.Stat(context.Background(), "object")
-		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took > 10*time.Second {
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took > 30*time.Second {
 			t.Errorf("after %s: %v", took, err)
 		}
 	}

@@ -34,13 +34,13 @@ func becomes(t *testing.T, cli *client.Client, s client.Survey, i int, want stri
 	endpoint := cli.Endpoints()[i]
 	at := slices.IndexFunc(s.Members, func(m client.MemberStatus) bool { return m.Endpoint == endpoint })
 	why := ""
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		begun := time.Now()
 		var err error
 		if why, err = cli.Unfit(t.Context(), s.Members[at]); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took > 6*time.Second { // on a machine that is very busy
+		if took := time.Since(begun); took > 30*time.Second { // on a machine that is very busy
 			t.Errorf("asking took %s", took)
 		}
 		if regexp.MustCompile(want).MatchString(why) {

@@ -141,7 +141,7 @@ func TestSilentServer(t *testing.T) {
 	defer l.Close()
 	began := time.Now()
 	_, err = dial(t, client.Config{Endpoints: []string{"http://" + l.Addr().String()}, CommandTimeout: 300 * time.Millisecond}).Survey(t.Context())
-	if !errors.Is(err, client.ErrTimeout) || time.Since(began) > 5*time.Second {
+	if !errors.Is(err, client.ErrTimeout) || time.Since(began) > 30*time.Second {
 		t.Errorf("after %s: %v", time.Since(began), err)
 	}
 }

@@ -148,7 +148,7 @@ func TestPromise4MembersDown(t *testing.T) {
 	if !errors.As(err, &none) || len(none.Missing) != 3 || report.Quorum != 0 || len(report.Proved) > 0 {
 		t.Fatalf("%v; %+v", err, report)
 	}
-	if took := time.Since(began); took < request.Timeout || took > request.Timeout+10*time.Second {
+	if took := time.Since(began); took < request.Timeout || took > request.Timeout+50*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	for _, words := range []string{"m1: ", "m2: ", "m3: ", "connection refused"} {

@@ -87,6 +87,22 @@ func (a *agent) status(t testing.TB) (s web.Status, ok bool) {
 	return s, true
 }
 
+// missed is nil where the agent is not ready, and says that the recovery point is missed.
+func (a *agent) missed(t testing.TB) error {
+	t.Helper()
+	code, body := a.get(t, "/readyz")
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, "would be lost") && !strings.Contains(body, "s3://") {
+		return fmt.Errorf("the agent of %s is ready: %d %s", a.member.Name, code, body)
+	}
+	s, _ := a.status(t)
+	if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
+		return p.Kind == web.KindRecoveryPoint && p.Severity == web.Critical
+	}) {
+		return fmt.Errorf("the agent of %s does not say that the recovery point is missed: %+v", a.member.Name, s.Problems)
+	}
+	return nil
+}
+
 // metric is the value of a metric without labels; NaN-free, false where it is not
 // there.
 func (a *agent) metric(t testing.TB, name string) (float64, bool) {
@@ -314,15 +330,16 @@ func TestAgentRepositoryAway(t *testing.T) {
 	before := time.Now()
 	server.Kill()
 	var first []float64
-	time.Sleep(3 * time.Second) // what was under way has ended
 	for _, a := range agents {
+		// By then what was under way when the server was killed has ended.
+		eventually(t, "the agent of "+a.member.Name+" says that the recovery point is missed", func() error { return a.missed(t) })
 		v, ok := a.metric(t, until)
 		if !ok {
 			t.Fatalf("%s is not among the metrics of the agent of %s", until, a.member.Name)
 		}
 		first = append(first, v)
 	}
-	time.Sleep(away - time.Since(before))
+	time.Sleep(max(away-time.Since(before), 3*time.Second)) // in which nothing may go on
 	for i, a := range agents {
 		v, _ := a.metric(t, until)
 		if v != first[i] {
@@ -331,15 +348,8 @@ func TestAgentRepositoryAway(t *testing.T) {
 		if lost := float64(time.Now().UnixMilli())/1000 - v; lost < 0.8*away.Seconds() {
 			t.Errorf("the agent of %s: an alert on %s would see %.1f s after %s", a.member.Name, until, lost, away)
 		}
-		code, body := a.get(t, "/readyz")
-		if code != http.StatusServiceUnavailable || !strings.Contains(body, "would be lost") && !strings.Contains(body, "s3://") {
-			t.Errorf("the agent of %s is ready: %d %s", a.member.Name, code, body)
-		}
-		s, _ := a.status(t)
-		if !slices.ContainsFunc(s.Problems, func(p web.Problem) bool {
-			return p.Kind == web.KindRecoveryPoint && p.Severity == web.Critical
-		}) {
-			t.Errorf("the agent of %s does not say that the recovery point is missed: %+v", a.member.Name, s.Problems)
+		if err := a.missed(t); err != nil {
+			t.Errorf("after %s away: %v", away, err)
 		}
 	}
 	server.Restart(t)

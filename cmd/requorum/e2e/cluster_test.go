@@ -198,7 +198,7 @@ func firstWatch(t testing.TB, ctx context.Context, c *storetest.Cluster, revisio
 	t.Helper()
 	// Through one member: another may not know the login's token yet, and a watch
 	// does not try again.
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	w, ok := <-c.Client(t, 0).Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(revision))
 	if !ok || ctx.Err() != nil {

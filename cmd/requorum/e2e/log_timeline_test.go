@@ -228,8 +228,7 @@ func TestLogLateWriter(t *testing.T) {
 		late := writing(t, repo, u, c)
 		archivers[late].signal(t, syscall.SIGSTOP)
 		before := applied(t, c, 0)
-		time.Sleep(time.Duration(short(2500, 5000)) * time.Millisecond) // until it is late
-		u.awaitArchived(t, repo, before+100, archivers...)
+		u.awaitArchived(t, repo, before+100, archivers...) // by another: it is late
 		if now := writing(t, repo, u, c); now == late {
 			t.Errorf("round %d: the archiver of %s still writes, and sleeps", round, c.Member(late).Name)
 		}

@@ -97,7 +97,7 @@ func opened(t *testing.T, r recovery.Report) string {
 // of the old ones.
 func (s *Site) apart(t *testing.T, r recovery.Report, h *Host, l *Load) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := s.Client(t, h)
 	if _, err := c.Put(ctx, "/after", time.Now().String()); err != nil {

@@ -181,16 +181,18 @@ func (s *Site) waitStored(t *testing.T, l *Load) {
 // applied is what the members have applied that are reached, and their cluster.
 func (s *Site) applied(t *testing.T) (index, cluster uint64) {
 	t.Helper()
-	for _, h := range s.Hosts() {
-		c := s.Client(t, h)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
-			index, cluster = max(index, status.RaftAppliedIndex), status.Header.ClusterId
+	for deadline := time.Now().Add(2 * time.Minute); index == 0; {
+		for _, h := range s.Hosts() {
+			c := s.Client(t, h)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			if status, err := c.Status(ctx, c.Endpoints()[0]); err == nil {
+				index, cluster = max(index, status.RaftAppliedIndex), status.Header.ClusterId
+			}
+			cancel()
 		}
-		cancel()
-	}
-	if index == 0 {
-		t.Fatal("no member says what it has applied")
+		if time.Now().After(deadline) {
+			t.Fatal("no member says what it has applied")
+		}
 	}
 	return index, cluster
 }

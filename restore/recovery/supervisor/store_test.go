@@ -83,7 +83,7 @@ func TestStoreThatEnds(t *testing.T) {
 	s := storeOf(t, dir, state, "/bin/false")
 	began := time.Now()
 	err := s.Start(soon(t, time.Minute))
-	if err == nil || !strings.Contains(err.Error(), s.LogFile) || time.Since(began) > 20*time.Second {
+	if err == nil || !strings.Contains(err.Error(), s.LogFile) || time.Since(began) > 50*time.Second {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Stopped(t.Context()); err != nil {
