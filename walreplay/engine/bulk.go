@@ -131,7 +131,7 @@ func guard(do func() error) (err error) {
 func (b *Bulk) restPath() string { return b.out + ".rest" }
 
 func (b *Bulk) open(ctx context.Context, path string) (err error) {
-	if b.rows, err = openRows(path, b.out+".rows"); err != nil {
+	if b.rows, err = openRows(path, b.out+".rows", cmp.Or(b.options.spoolBuffer, spoolBuffer)); err != nil {
 		return err
 	}
 	b.index = newKeyIndex(b.rows)
@@ -360,8 +360,11 @@ func (b *Bulk) apply(d *decoded) (err error) {
 	if d.entry.Index != b.applied+1 {
 		return &OrderError{Applied: b.applied, Index: d.entry.Index}
 	}
+	err = b.rows.tidy(b.index, b.compacted)
 	b.changes, b.undo, b.undoMark, b.undoRevoked, b.undoIndex, b.undoTerm = 0, b.undo[:0], b.rows.mark(), nil, b.applied, b.term
-	if err = d.err; err != nil {
+	if err != nil {
+		// It could not write.
+	} else if err = d.err; err != nil {
 		err = notBulk("%w", err) // which will say the same
 	} else if err = b.execute(d); err == nil && b.changes > 0 && !d.moves() {
 		err = notBulk("it changed %d keys", b.changes)
@@ -597,6 +600,7 @@ func (b *Bulk) write(n uint32, kv *keyValue, deleted bool) error {
 	}
 	k := b.index.keys[n]
 	b.undo = append(b.undo, undone{n, k.at, k.size})
+	b.rows.supersede(k.at, kv.modified)
 	b.index.set(n, at, size)
 	b.changes++
 	return nil

@@ -141,6 +141,7 @@ func newRandomLog(t testing.TB, seed uint64) randomLog {
 	}
 	l.options.SourceVersion = []string{"", "3.5.9", "3.5.27", "3.5.29", "3.5.30", "3.5.33", "3.6.10", "3.7.0"}[r.IntN(8)]
 	l.options.PersistCheckpoints = r.IntN(4) == 0
+	l.options.spoolBuffer = []int{1, 500, 4_000, 20_000, 0}[seed%5]
 	if r.IntN(3) > 0 {
 		l.from = r.IntN(len(l.entries))
 	}
@@ -352,8 +353,9 @@ func TestBulkRaisedRevision(t *testing.T) {
 
 // A log that fills blocks of the spool and levels of pages, with values larger than those.
 func TestBulkLarge(t *testing.T) {
+	const spoolBuffer = 1 << 20
 	var what []any
-	for i, size := range []int{spoolBlock + 1, 1 << 20, 3 * spoolBlock, 0, firstBlock, firstBlock - 60, firstBlock - 40} {
+	for i, size := range []int{spoolBuffer + 1, 1 << 20, 3 * spoolBuffer, 0, firstBuffer, firstBuffer - 60, firstBuffer - 40} {
 		what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i), Value: make([]byte, size)}})
 		what = append(what, &pb.InternalRaftRequest{Put: &pb.PutRequest{Key: fmt.Appendf(nil, "key/%03d", i), IgnoreValue: true}})
 	}
@@ -366,7 +368,7 @@ func TestBulkLarge(t *testing.T) {
 	entries := logOf(t, 1, what...)
 	for _, tail := range [][]any{nil, {&pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: 7_000}}}} {
 		more := logOf(t, uint64(len(entries)+1), tail...)
-		l := randomLog{entries: slices.Concat(entries, more), from: len(entries) / 3}
+		l := randomLog{entries: slices.Concat(entries, more), from: len(entries) / 3, options: Options{spoolBuffer: spoolBuffer}}
 		require.NoError(t, l.compare(t))
 	}
 }
@@ -439,19 +441,47 @@ func TestBulkBaseOutOfOrder(t *testing.T) {
 
 // Of a long log the rows are in the spool's file, and not in memory.
 func TestBulkSpools(t *testing.T) {
-	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{})
+	const size, n, spoolBuffer = 100 << 10, 200, 4 << 20
+	b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{spoolBuffer: spoolBuffer})
 	require.NoError(t, err)
-	const size, n = 100 << 10, 200
 	entries := logOf(t, 1, slices.Repeat([]any{putOf("a", strings.Repeat("x", size))}, n)...)
 	applyAll(t, b, entries)
-	if inMemory := n*size - int(b.rows.size); inMemory > spoolBlock+size || cap(b.rows.buffer) > spoolBlock+size {
+	if inMemory := n*size - int(b.rows.size); inMemory > spoolBuffer+size || cap(b.rows.buffer) > spoolBuffer*17/16+size {
 		t.Errorf("%d of %d bytes are in memory, in a buffer of %d", inMemory, n*size, cap(b.rows.buffer))
 	}
 	require.NoError(t, b.Close())
 	if mapped := string(readFile(t, "/proc/self/maps")); strings.Contains(mapped, b.out) {
 		t.Errorf("after the end something is mapped: %s", mapped)
 	}
-	require.NoError(t, randomLog{entries: entries}.compare(t))
+	require.NoError(t, randomLog{entries: entries, options: Options{spoolBuffer: spoolBuffer}}.compare(t))
+}
+
+// What compactions drop soon is never written to the spool's file, what they leave is, once it is too much.
+func TestBulkDropsFromBuffer(t *testing.T) {
+	const size, rounds, spoolBuffer = 10 << 10, 60, 1 << 20
+	for name, test := range map[string]struct {
+		keys    int // of which each round puts all
+		written bool
+	}{"few keys": {20, false}, "as many as the buffer holds": {90, true}} {
+		b, err := OpenBulk(t.Context(), empty(t), filepath.Join(t.TempDir(), "out"), Options{spoolBuffer: spoolBuffer})
+		require.NoError(t, err)
+		var what []any
+		revision := int64(1)
+		for range rounds {
+			for k := range test.keys {
+				what = append(what, putOf(fmt.Sprint("key", k), strings.Repeat("x", size)))
+				revision++
+			}
+			what = append(what, &pb.InternalRaftRequest{Compaction: &pb.CompactionRequest{Revision: revision}})
+		}
+		entries := logOf(t, 1, what...)
+		applyAll(t, b, entries)
+		if written := b.rows.size > 0; written != test.written || cap(b.rows.buffer) > spoolBuffer*17/16 {
+			t.Errorf("%s: %d bytes are in the file, in a buffer of %d", name, b.rows.size, cap(b.rows.buffer))
+		}
+		require.NoError(t, b.Close())
+		require.NoError(t, randomLog{entries: entries, options: Options{spoolBuffer: spoolBuffer}}.compare(t))
+	}
 }
 
 // A spool that cannot be written to, as on a full disk, ends the replay at the entry, whatever that is.
@@ -465,18 +495,23 @@ func TestBulkSpoolFails(t *testing.T) {
 	}
 	base, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, before...), RunOptions{})
 	require.NoError(t, err)
+	const spoolBuffer = 64 << 10
 	for name, r := range map[string]*pb.InternalRaftRequest{
-		"a put":       putOf("a", strings.Repeat("x", 2*spoolBlock)),
+		"a put":       putOf("a", ""),
 		"a deletion":  {DeleteRange: all},
 		"a txn":       {Txn: txnOf(&pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: all}})},
 		"an expiry":   {LeaseRevoke: &pb.LeaseRevokeRequest{ID: 5}},
 		"a txn in it": {Txn: txnOf(txnOp(txnOf(&pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: all}})))},
 	} {
-		b, err := OpenBulk(t.Context(), base, filepath.Join(t.TempDir(), "out"), Options{})
+		b, err := OpenBulk(t.Context(), base, filepath.Join(t.TempDir(), "out"), Options{spoolBuffer: spoolBuffer})
 		require.NoError(t, err)
 		require.NoError(t, b.rows.file.Close())
-		es := logOf(t, keys+2, putOf("b", ""), r)
-		require.NoError(t, b.Apply(es[0])) // into the first block
+		before := ""
+		if r.Put != nil { // the others fill the buffer by themselves
+			before = strings.Repeat("x", spoolBuffer)
+		}
+		es := logOf(t, keys+2, putOf("b", before), r)
+		require.NoError(t, b.Apply(es[0])) // into the buffer
 		if err := b.Apply(es[1]); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
 		}

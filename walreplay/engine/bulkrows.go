@@ -34,33 +34,41 @@ const (
 const tombstoneSize = boltfile.RowSize + 1
 
 const (
-	// spoolBlock is how much of the spool is in the heap at most, but for larger rows. The first
-	// blocks are smaller: most logs are short.
-	spoolBlock = 4 << 20
-	firstBlock = 64 << 10 // of whole pages, as all
-	// spoolHeader stands before each row: the size of its value, and the number of its key.
-	spoolHeader = 8
-	// deletedMark is set in the header of a deletion.
+	// spoolBuffer is about how much of the spool is in the heap: what is written there between
+	// two compactions by many clusters, so that their rows never go to the file.
+	spoolBuffer = 16 << 20
+	// spoolSlack is the part of it by which the buffer is larger, for the rows of one entry.
+	spoolSlack = 16
+	// firstBuffer is the size that it begins with, as most logs are short, and bufferGrowth by
+	// how much it grows.
+	firstBuffer  = 64 << 10
+	bufferGrowth = 8
+	// spoolHeader stands before each row: the size of its value, the number of its key, and the
+	// revision of that key's next row, where that came while this one was in the buffer.
+	spoolHeader = 16
+	nextAt      = 8 // in it
+	// deletedMark is set in the header of a deletion, in the size.
 	deletedMark = 1 << 31
 )
 
 // rows are the rows of the base, which are left where they are, and those that the log led
-// to, in their order, in the spool: a file that is mapped as far as it is written.
+// to, in their order, in the spool: a buffer, and before that a file that is mapped as far as it
+// is written. What a compaction drops while it is in the buffer is not written.
 type rows struct {
 	base []byte    // the mapped file; empty without one
 	walk *pageWalk // through its pages
 
 	file   *os.File
-	size   int64    // of what is in the file
-	blocks [][]byte // the last one is buffer, as far as it is used
+	size   int64    // of what is in the file, in whole pages
+	blocks [][]byte // of the file, mapped
 	mapped [][]byte
-	buffer []byte
-	spare  []byte // what was the buffer before; rows in it may still be looked at
+	buffer []byte // what comes next: a block as soon as it is written
+	limit  int    // of the buffer, see spoolBuffer
 }
 
 // openRows maps the base, and makes the spool's file, which loses its name at once.
-func openRows(base, spool string) (_ *rows, err error) {
-	r := &rows{}
+func openRows(base, spool string, limit int) (_ *rows, err error) {
+	r := &rows{limit: limit}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -116,13 +124,17 @@ func (r *rows) close() error {
 	return err
 }
 
-// get is a row: its name, and its value of size bytes. They are not to be written to.
+// get is a row: its name, and its value of size bytes. They are not to be written to, and the buffer's
+// are valid until the next entry.
 func (r *rows) get(at rowAt, size uint32) (name, value []byte) {
 	var data []byte
-	if at&inSpool != 0 {
-		data = r.blocks[at&^(inSpool|isDeleted)>>blockBits][uint32(at):]
-	} else {
+	switch block := at.block(); {
+	case at&inSpool == 0:
 		data = r.base[at&^isDeleted:]
+	case block == len(r.blocks):
+		data = r.buffer[uint32(at):]
+	default:
+		data = r.blocks[block][uint32(at):]
 	}
 	n := boltfile.RowSize
 	if at&isDeleted != 0 {
@@ -131,54 +143,136 @@ func (r *rows) get(at rowAt, size uint32) (name, value []byte) {
 	return data[:n:n], data[n : n+int(size) : n+int(size)]
 }
 
+// block is the number of the block of a row in the spool.
+func (at rowAt) block() int { return int(at &^ (inSpool | isDeleted) >> blockBits) }
+
+// inBlock is the row whose header is at an offset in a block of the spool.
+func inBlock(block, offset int, deleted bool) rowAt {
+	at := inSpool | rowAt(block)<<blockBits | rowAt(offset+spoolHeader)
+	if deleted {
+		at |= isDeleted
+	}
+	return at
+}
+
 // add writes a row behind all others, of the key with number n in the index.
 func (r *rows) add(n uint32, sub int64, deleted bool, kv *keyValue) (at rowAt, size uint32, err error) {
 	length := kv.size(deleted)
 	if length >= deletedMark {
 		return noRow, 0, fmt.Errorf("a row of %d bytes is too large", length)
 	}
-	if need := spoolHeader + tombstoneSize + length; cap(r.buffer)-len(r.buffer) < need {
-		if err := r.flush(need); err != nil {
-			return noRow, 0, err
-		}
+	if err := r.makeRoom(spoolHeader + tombstoneSize + length); err != nil {
+		return noRow, 0, err
 	}
-	at, head := inSpool, uint32(length)
+	head := uint32(length)
 	if deleted {
-		at, head = at|isDeleted, head|deletedMark
+		head |= deletedMark
 	}
-	last := len(r.blocks) - 1
-	at |= rowAt(last)<<blockBits | rowAt(len(r.buffer)+spoolHeader)
+	at = inBlock(len(r.blocks), len(r.buffer), deleted)
 	b := binary.LittleEndian.AppendUint32(r.buffer, head)
 	b = binary.LittleEndian.AppendUint32(b, n)
+	b = binary.LittleEndian.AppendUint64(b, 0)
 	b = binary.BigEndian.AppendUint64(b, uint64(kv.modified))
 	b = binary.BigEndian.AppendUint64(append(b, '_'), uint64(sub))
 	if deleted {
 		b = append(b, 't')
 	}
 	r.buffer = kv.append(b, deleted)
-	r.blocks[last] = r.buffer
 	return at, uint32(length), nil
 }
 
-// flush writes the last block, and begins one that has room for so many bytes.
-func (r *rows) flush(need int) error {
-	if last := len(r.blocks) - 1; last >= 0 {
-		if _, err := r.file.WriteAt(r.buffer[:cap(r.buffer)], r.size); err != nil {
-			return fmt.Errorf("write the rows of the log: %w", err)
-		}
-		m, err := r.mapFile(r.file, r.size, int64(cap(r.buffer)))
-		if err != nil {
+// makeRoom makes room for so many bytes in the buffer. Rows that were got before stay readable: it never
+// writes over them.
+func (r *rows) makeRoom(need int) error {
+	if cap(r.buffer)-len(r.buffer) >= need {
+		return nil
+	}
+	if len(r.buffer) > r.limit { // an entry with more than the slack
+		if err := r.flush(); err != nil {
 			return err
 		}
-		r.blocks[last] = m[:len(r.buffer)]
-		r.size += int64(cap(r.buffer))
+		r.buffer = nil
 	}
-	r.buffer, r.spare = r.spare[:0], r.buffer
-	if want := min(spoolBlock, firstBlock<<min(len(r.blocks), 10)); cap(r.buffer) < max(need, want) {
-		r.buffer = make([]byte, 0, max(want, (need+firstBlock-1)/firstBlock*firstBlock))
+	size := max(bufferGrowth*cap(r.buffer), firstBuffer)
+	if size > r.limit/2 {
+		size = r.limit + r.limit/spoolSlack
 	}
-	r.blocks = append(r.blocks, r.buffer)
+	r.buffer = append(make([]byte, 0, max(size, len(r.buffer)+need)), r.buffer...)
 	return nil
+}
+
+// supersede notes that a key has a newer row, of a revision.
+func (r *rows) supersede(at rowAt, revision int64) {
+	if at&inSpool != 0 && at.block() == len(r.blocks) {
+		binary.LittleEndian.PutUint64(r.buffer[int(uint32(at))-spoolHeader+nextAt:], uint64(revision))
+	}
+}
+
+// tidy drops the rows that a compaction up to a revision drops from the buffer when that is full, and
+// writes it to the file where too much is left. It is for between two entries: rows move in it.
+func (r *rows) tidy(x *keyIndex, compacted int64) error {
+	if len(r.buffer) <= r.limit {
+		return nil
+	}
+	kept := r.buffer[:0]
+	for rest := r.buffer; len(rest) > 0; {
+		h := headerOf(rest)
+		row := rest[:h.length]
+		rest = rest[h.length:]
+		switch {
+		case h.next == 0: // the key's newest, which the index is about, deletions too
+			x.keys[h.n].at = inBlock(len(r.blocks), len(kept), h.deleted)
+		case h.next <= compacted:
+			continue
+		}
+		kept = append(kept, row...)
+	}
+	r.buffer = kept
+	if len(kept) <= r.limit*3/4 {
+		return nil
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	if r.buffer = r.buffer[:0]; cap(r.buffer) > r.limit+r.limit/spoolSlack {
+		r.buffer = nil
+	}
+	return nil
+}
+
+// flush makes the buffer a block of the file.
+func (r *rows) flush() error {
+	if _, err := r.file.WriteAt(r.buffer, r.size); err != nil {
+		return fmt.Errorf("write the rows of the log: %w", err)
+	}
+	m, err := r.mapFile(r.file, r.size, int64(len(r.buffer)))
+	if err != nil {
+		return err
+	}
+	r.blocks = append(r.blocks, m)
+	pages := (len(r.buffer) + os.Getpagesize() - 1) / os.Getpagesize()
+	r.size += int64(pages * os.Getpagesize())
+	return nil
+}
+
+// header is what stands before a row in the spool.
+type header struct {
+	size    uint32
+	deleted bool
+	n       uint32
+	next    int64 // 0: none, or it came later
+	length  int   // of all, the row too
+}
+
+func headerOf(b []byte) header {
+	le := binary.LittleEndian
+	head := le.Uint32(b)
+	h := header{size: head &^ deletedMark, deleted: head&deletedMark != 0, n: le.Uint32(b[4:]), next: int64(le.Uint64(b[nextAt:]))}
+	h.length = spoolHeader + boltfile.RowSize + int(h.size)
+	if h.deleted {
+		h.length += tombstoneSize - boltfile.RowSize
+	}
+	return h
 }
 
 // mark is a place in the spool to come back to.
@@ -188,10 +282,10 @@ func (r *rows) mark() mark { return mark{len(r.blocks), len(r.buffer)} }
 
 // cut drops the rows behind a mark. Nothing can be added afterwards.
 func (r *rows) cut(m mark) {
-	r.blocks = r.blocks[:m.blocks]
-	if m.blocks > 0 {
-		r.blocks[m.blocks-1] = r.blocks[m.blocks-1][:m.used]
+	if len(r.blocks) > m.blocks { // the buffer was written since
+		r.buffer, r.blocks = r.blocks[m.blocks], r.blocks[:m.blocks]
 	}
+	r.buffer = r.buffer[:m.used]
 }
 
 // row is one of the bucket key, in its file or the spool.
@@ -208,21 +302,20 @@ func (r *rows) each(visit func(bulkRow) error) error {
 	if err := r.eachOfBase(visit); err != nil {
 		return err
 	}
-	for i, b := range r.blocks {
+	for i := range len(r.blocks) + 1 {
+		b := r.buffer
+		if i < len(r.blocks) {
+			b = r.blocks[i]
+		}
 		for at := 0; at < len(b); {
-			head := binary.LittleEndian.Uint32(b[at:])
-			n := binary.LittleEndian.Uint32(b[at+4:])
-			at += spoolHeader
-			row := bulkRow{at: inSpool | rowAt(i)<<blockBits | rowAt(at), size: head &^ deletedMark, n: n}
-			if head&deletedMark != 0 {
-				row.at |= isDeleted
-			}
+			h := headerOf(b[at:])
+			row := bulkRow{at: inBlock(i, at, h.deleted), size: h.size, n: h.n}
 			row.name, row.value = r.get(row.at, row.size)
-			row.Row = boltfile.Row{Revision: boltfile.Revision{Main: int64(binary.BigEndian.Uint64(row.name))}, Deleted: head&deletedMark != 0}
+			row.Row = boltfile.Row{Revision: boltfile.Revision{Main: int64(binary.BigEndian.Uint64(row.name))}, Deleted: h.deleted}
 			if err := visit(row); err != nil {
 				return err
 			}
-			at += len(row.name) + len(row.value)
+			at += h.length
 		}
 	}
 	return nil

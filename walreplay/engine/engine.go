@@ -110,6 +110,9 @@ type Options struct {
 	// etcdBackend applies onto etcd's own backend, which is slower and cannot be
 	// rolled back: tests compare ours with it.
 	etcdBackend bool
+
+	// spoolBuffer is Bulk's; 0 is the constant: tests have few rows.
+	spoolBuffer int
 }
 
 // DefaultMinLeaseTTL is what etcd raises shorter leases to at its default
