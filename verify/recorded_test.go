@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -140,6 +141,7 @@ func (r *recorder) end(t testing.TB) *clusterHistory {
 	defer shut(t, log)
 	for e, err := range log.Entries(t.Context(), 0) {
 		must(t, err)
+		e.Data = bytes.Clone(e.Data)
 		r.history.Entries = append(r.history.Entries, e)
 	}
 	done := r.history

@@ -63,6 +63,7 @@ func logOf(t *testing.T, dataDir string, last uint64) (all []raftlog.Entry) {
 	for e, err := range log.Entries(t.Context(), 0) {
 		require.NoError(t, err)
 		if e.Index <= last {
+			e.Data = bytes.Clone(e.Data)
 			all = append(all, e)
 		}
 	}

@@ -78,6 +78,7 @@ func (l *loaded) readLog(t *testing.T, member int) {
 	require.NoError(t, err)
 	for e, err := range log.Entries(t.Context(), 0) {
 		require.NoError(t, err)
+		e.Data = bytes.Clone(e.Data)
 		l.entries = append(l.entries, e)
 	}
 	require.NoError(t, log.Close())

@@ -71,8 +71,8 @@ type Replayer interface {
 }
 
 // Run applies entries, which begin after the one applied last, until where the
-// options say. Entries are decoded ahead in other goroutines, so their data must
-// stay as it is; a bounded number of them is in memory.
+// options say. Their data need not stay as it is when the next one is asked for. They are
+// decoded ahead in other goroutines; a bounded number of them is in memory.
 //
 // What it applied may not be committed when it returns; Close does that. When
 // MaxRevision ended it, the engine was rolled back to there, and can only be
@@ -158,6 +158,8 @@ const (
 	// entries, or bytes.
 	batchEntries = 256
 	batchBytes   = 1 << 20
+	// firstData is about what a batch of small entries needs.
+	firstData = 64 << 10
 	// batchesAhead are read and decoded ahead, for each decoder.
 	batchesAhead = 2
 	// maxDecoders is more than one applier can be fed by.
@@ -167,8 +169,22 @@ const (
 // batch is a piece of the log on its way to the applier.
 type batch struct {
 	entries []decoded
+	data    []byte        // theirs
 	err     error         // what ended the log behind them
 	ready   chan struct{} // gets something when they are decoded
+}
+
+// add takes an entry, and copies its data.
+func (b *batch) add(e raftlog.Entry) {
+	if n := len(e.Data); n > 0 {
+		if n > cap(b.data)-len(b.data) { // what has the data so far stays with its entries
+			b.data = make([]byte, 0, max(2*cap(b.data), firstData, n))
+		}
+		at := len(b.data)
+		b.data = append(b.data, e.Data...)
+		e.Data = b.data[at : at+n : at+n]
+	}
+	b.entries = append(b.entries, decoded{entry: e})
 }
 
 // decodeAhead gives the entries in their order, decoded. A goroutine reads,
@@ -240,7 +256,7 @@ func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], u
 			b.err = err
 			break
 		}
-		b.entries = append(b.entries, decoded{entry: e})
+		b.add(e)
 		if size += len(e.Data); len(b.entries) < batchEntries && size < batchBytes {
 			continue
 		}
@@ -254,7 +270,9 @@ func readBatches(ctx context.Context, entries iter.Seq2[raftlog.Entry, error], u
 func newBatch(used <-chan *batch) *batch {
 	select {
 	case b := <-used:
-		b.entries = b.entries[:0]
+		if b.entries, b.data = b.entries[:0], b.data[:0]; cap(b.data) > 2*batchBytes {
+			b.data = nil
+		}
 		return b
 	default:
 		return &batch{entries: make([]decoded, 0, batchEntries), ready: make(chan struct{}, 1)}

@@ -24,8 +24,8 @@ import (
 // may have been overwritten in what cannot be read.
 //
 // The log is read twice, the first time only once for all calls: what overwrites
-// an entry stands behind it. An entry's data may be kept, but keeps a block of up
-// to 256 KiB with it; beside that, memory holds one block.
+// an entry stands behind it. An entry's data is valid until the next one is asked
+// for; memory holds one block.
 func (l *Log) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		if err := l.emit(ctx, first, yield); err != nil {
@@ -55,7 +55,7 @@ func (l *Log) emitRuns(ctx context.Context, p *plan, runs []run, next uint64, yi
 	segment := p.segmentOf(runs[0].ordinal)
 	ordinal := p.ordinals[segment-p.start]
 	end := errChanged
-	_, err := l.walk(ctx, segment, true, func(_ int, rec record) error {
+	_, err := l.walk(ctx, segment, func(_ int, rec record) error {
 		if rec.kind != wal.EntryType {
 			return nil
 		}
@@ -160,13 +160,13 @@ type TornTail struct {
 // walk reads the segments from the given one on, and calls visit with each
 // record and the number of its segment. It checks the chain of CRCs through all
 // of them, and that all are the same member's. It ends with an error, or with
-// nil, and what the torn tail is, if any. With keep the records' data stays as it
-// is; otherwise it is valid during the visit only.
-func (l *Log) walk(ctx context.Context, from int, keep bool, visit func(segment int, rec record) error) (*TornTail, error) {
+// nil, and what the torn tail is, if any. The records' data is valid during the
+// visit only.
+func (l *Log) walk(ctx context.Context, from int, visit func(segment int, rec record) error) (*TornTail, error) {
 	var c chain
 	var before int64 // where the segment before ended
 	for i := from; i < len(l.names); i++ {
-		end, torn, err := l.walkSegment(ctx, i, &c, keep, visit)
+		end, torn, err := l.walkSegment(ctx, i, &c, visit)
 		if errors.Is(err, errBroken) && i > from {
 			return nil, l.corrupt(i-1, before, fmt.Errorf("%s: %w", l.names[i], err))
 		}
@@ -178,14 +178,13 @@ func (l *Log) walk(ctx context.Context, from int, keep bool, visit func(segment 
 	return nil, nil
 }
 
-func (l *Log) walkSegment(ctx context.Context, i int, c *chain, keep bool, visit func(int, record) error) (end int64, torn *TornTail, err error) {
+func (l *Log) walkSegment(ctx context.Context, i int, c *chain, visit func(int, record) error) (end int64, torn *TornTail, err error) {
 	f, size, err := openSegment(l.dir, l.names[i])
 	if err != nil {
 		return 0, nil, err
 	}
 	defer f.Close()
 	r := newReader(f, 0, size, *c)
-	r.keep = keep
 	for n := 1; ; n++ {
 		if n%checkEvery == 0 && ctx.Err() != nil {
 			return 0, nil, context.Cause(ctx)

@@ -1,6 +1,7 @@
 package walfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -36,6 +37,7 @@ func readBoth(t *testing.T, dir string) {
 			if n := len(whole); n > 0 && e.Index <= whole[n-1].Index || first > 0 && e.Index < first {
 				t.Fatalf("%s after index %d, from %d on", e, whole[n-1].Index, first)
 			}
+			e.Data = bytes.Clone(e.Data)
 			whole = append(whole, e)
 		}
 		var gap *GapError

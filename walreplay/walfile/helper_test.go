@@ -116,6 +116,7 @@ func entriesIn(t testing.TB, dir string, first uint64) ([]raftlog.Entry, error) 
 		if err != nil {
 			return out, err
 		}
+		e.Data = bytes.Clone(e.Data)
 		out = append(out, e)
 	}
 	return out, nil

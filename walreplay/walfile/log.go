@@ -283,7 +283,7 @@ func (l *Log) planned(ctx context.Context, start int) (*plan, error) {
 	}
 	p := &planner{plan: plan{start: start, summary: Summary{Identity: l.identity, Segments: len(l.names)}}}
 	p.log.base.Index = max(1, l.names[start].index) - 1
-	torn, err := l.walk(ctx, start, false, p.visit)
+	torn, err := l.walk(ctx, start, p.visit)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -43,11 +43,8 @@ type reader struct {
 	at    int64 // behind the last good record
 	size  int64 // where the file ends
 	chain chain
-	// keep leaves what was given as it is; otherwise it is valid until the next
-	// record only.
-	keep  bool
 	ahead []byte // what was read of the file from at on
-	block []byte // ahead is a part of it
+	block []byte // ahead is a part of it, and what was given, which is valid until the next record only
 }
 
 // errBroken says that a segment does not begin with the CRC that the one before
@@ -130,7 +127,7 @@ func (r *reader) fill(n int) (int, error) {
 	if len(r.ahead) >= n {
 		return n, nil
 	}
-	if r.keep || len(r.block) < n {
+	if len(r.block) < n {
 		r.block = make([]byte, max(n, bufferSize))
 	}
 	have := copy(r.block, r.ahead)

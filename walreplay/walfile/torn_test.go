@@ -1,6 +1,7 @@
 package walfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -211,6 +212,7 @@ func TestEveryFlip(t *testing.T) {
 					err = entryErr
 					break
 				}
+				e.Data = bytes.Clone(e.Data)
 				got = append(got, e)
 			}
 			check(t, l.Close())
