@@ -15,26 +15,28 @@ type Field struct {
 // 0 it is none, and protowire.ParseError says why. Fields of other kinds than
 // VarintType and BytesType are passed over, with their length only.
 func ConsumeField(message []byte) (f Field, length int) {
-	// Nearly all have a tag of one byte, and a number, or a length, of up to three.
-	if len(message) > 3 && message[0] >= 1<<3 && message[0] < 1<<7 {
-		v, n := uint64(message[1]), 2
-		if v >= 1<<7 {
-			v, n = v&0x7f|uint64(message[2])<<7, 3
-			if v >= 1<<14 {
-				v, n = v&0x3fff|uint64(message[3])<<14, 4
-			}
+	// Nearly all have a tag of one byte, and a number, or a length, of less than 64 bits.
+	if len(message) < 2 || message[0] < 1<<3 || message[0] >= 1<<7 {
+		return consumeAnyField(message)
+	}
+	v, n := uint64(message[1]&0x7f), 2
+	for more, shift := message[1] >= 1<<7, 7; more; shift += 7 {
+		if n == len(message) || shift > 56 {
+			return consumeAnyField(message)
 		}
-		if v < 1<<21 {
-			f.Number, f.Kind = protowire.Number(message[0]>>3), protowire.Type(message[0]&7)
-			if f.Kind == protowire.VarintType {
-				f.Varint = v
-				return f, n
-			}
-			if end := n + int(v); f.Kind == protowire.BytesType && end <= len(message) {
-				f.Bytes = message[n:end]
-				return f, end
-			}
-		}
+		v |= uint64(message[n]&0x7f) << shift
+		more = message[n] >= 1<<7
+		n++
+	}
+	f.Number, f.Kind = protowire.Number(message[0]>>3), protowire.Type(message[0]&7)
+	switch {
+	case f.Kind == protowire.VarintType:
+		f.Varint = v
+		return f, n
+	case f.Kind == protowire.BytesType && v <= uint64(len(message)-n):
+		end := n + int(v)
+		f.Bytes = message[n:end]
+		return f, end
 	}
 	return consumeAnyField(message)
 }

@@ -356,6 +356,9 @@ func (p *planner) visit(segment int, rec record) error {
 
 // pass takes a gap into the plan. All other errors stay errors.
 func (p *planner) pass(err error) error {
+	if err == nil { // as nearly always, and without an allocation
+		return nil
+	}
 	var gap *GapError
 	if !errors.As(err, &gap) {
 		return err
