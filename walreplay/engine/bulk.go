@@ -42,8 +42,8 @@ func notBulk(format string, args ...any) error {
 // page and without free ones.
 //
 // Keys and leases, and what changes them, it knows by itself. Of a key it has 24 bytes in
-// memory, the rest lies in files that are mapped. All other requests go to an Engine
-// beside it, on a database that has no keys.
+// memory, the rest lies in files that are mapped, but for the newest rows, of 16 MiB. All other
+// requests go to an Engine beside it, on a database that has no keys.
 //
 // Whatever it does not know is an ErrNotBulk: members older or newer than those that it was
 // compared with, requests that no member lets into a log, rows that etcd did not write so. It
@@ -64,6 +64,7 @@ type Bulk struct {
 	noSpace       bool // the alarms that are raised
 	corrupt       bool
 
+	path        []bool   // of the last transaction, see compare
 	undo        []undone // of the last entry, the oldest first
 	undoMark    mark
 	undoRevoked *bulkLease
@@ -349,8 +350,7 @@ func (b *Bulk) Has(_ context.Context, key, end []byte) (has bool, err error) {
 // Apply applies the entry after the one applied last; any other is an *OrderError, and
 // changes nothing. After any other error it can only be closed, and writes nothing.
 func (b *Bulk) Apply(e raftlog.Entry) error {
-	d := decode(e)
-	return b.apply(&d)
+	return b.apply(decode(e))
 }
 
 func (b *Bulk) apply(d *decoded) (err error) {
@@ -419,22 +419,23 @@ func (b *Bulk) execute(d *decoded) (err error) {
 	if b.rest.auth.IsAuthEnabled() && !b.permitted(d) {
 		return nil // refused, on the member too
 	}
-	switch {
-	case d.plain:
-		return b.putUnlessFull(&pb.PutRequest{Key: d.put.key, Value: d.put.value, Lease: d.put.lease})
+	switch o := &d.operation; {
+	case o.kind == txnOperation:
+		if b.corrupt || b.noSpace && b.rest.rules.takesSpace(d.byProtobuf().Txn) {
+			return nil
+		}
+		return b.txn(o.txn)
+	case o.kind != noOperation:
+		if b.corrupt || o.kind == putOperation && (b.noSpace || !b.putAllowed(o)) {
+			return nil
+		}
+		return b.operate(o)
 	case d.change != nil:
 		return b.others(d)
 	case q == nil:
 		return nil
-	case q.Put != nil:
-		return b.putUnlessFull(q.Put)
-	case q.DeleteRange != nil:
-		if b.corrupt {
-			return nil
-		}
-		return b.deleteRange(q.DeleteRange)
-	case q.Txn != nil:
-		return b.txn(q.Txn)
+	case q.Put != nil || q.DeleteRange != nil || q.Txn != nil:
+		return notBulk("it is not encoded as members do it")
 	case q.Compaction != nil:
 		if rev := q.Compaction.Revision; !b.corrupt && rev > b.compacted && rev <= b.revision {
 			b.compacted, b.compacts = rev, true
@@ -465,10 +466,10 @@ var noLeases = &lease.FakeLessor{}
 // permitted tells whether the member permitted a request about keys or leases to the user who made it.
 // Other requests are checked by who applies them.
 func (b *Bulk) permitted(d *decoded) bool {
-	q := d.request
-	if d.plain {
-		return false // it names no user
+	if d.operation.kind == putOperation && !d.named {
+		return false
 	}
+	q := d.byProtobuf()
 	if q == nil || q.Put == nil && q.DeleteRange == nil && q.Txn == nil && q.LeaseRevoke == nil {
 		return true
 	}
@@ -519,13 +520,6 @@ func (b *Bulk) others(d *decoded) error {
 	return nil
 }
 
-func (b *Bulk) putUnlessFull(p *pb.PutRequest) error {
-	if b.noSpace || b.corrupt || !b.putAllowed(p) {
-		return nil
-	}
-	return b.put(p)
-}
-
 // live tells whether a key has a value.
 func (b *Bulk) live(key []byte) bool {
 	n, ok := b.index.find(key)
@@ -541,29 +535,30 @@ func (b *Bulk) read(n uint32) keyValue {
 
 // putAllowed tells whether the member took the put: its lease must be there, and its key
 // where that is to keep something.
-func (b *Bulk) putAllowed(p *pb.PutRequest) bool {
-	return (p.Lease == 0 || b.leases[p.Lease] != nil) && (!p.IgnoreValue && !p.IgnoreLease || b.live(p.Key))
+func (b *Bulk) putAllowed(o *operation) bool {
+	p := &o.put
+	return (p.lease == 0 || b.leases[p.lease] != nil) && (!p.ignoreValue && !p.ignoreLease || b.live(o.key))
 }
 
-func (b *Bulk) put(p *pb.PutRequest) error {
-	n, hash, known := b.index.lookup(p.Key)
+func (b *Bulk) put(key []byte, p *put) error {
+	n, hash, known := b.index.lookup(key)
 	if !known {
 		n = b.index.add(hash)
 	}
 	revision := b.revision + 1
-	kv := keyValue{key: p.Key, value: p.Value, created: revision, modified: revision, version: 1, leased: p.Lease}
+	kv := keyValue{key: key, value: p.value, created: revision, modified: revision, version: 1, leased: p.lease}
 	var attached *bulkLease
 	if b.index.keys[n].live() {
 		before := b.read(n)
 		kv.created, kv.version = before.created, before.version+1
-		if p.IgnoreValue {
+		if p.ignoreValue {
 			kv.value = before.value
 		}
-		if p.IgnoreLease {
+		if p.ignoreLease {
 			kv.leased = before.leased
 		}
 		attached = b.attached(n, before.leased)
-	} else if p.IgnoreValue || p.IgnoreLease {
+	} else if p.ignoreValue || p.ignoreLease {
 		return notBulk("a transaction deletes a key and keeps something of it") // a member ends
 	} else if k := b.index.keys[n]; k.at != noRow && b.changed(n) {
 		return notBulk("a transaction deletes a key and puts it") // members refuse that before it is logged
@@ -653,8 +648,8 @@ func (b *Bulk) inRange(key, end []byte) (all []uint32) {
 	return all
 }
 
-func (b *Bulk) deleteRange(q *pb.DeleteRangeRequest) error {
-	for _, n := range b.inRange(q.Key, q.RangeEnd) {
+func (b *Bulk) deleteRange(key, end []byte) error {
+	for _, n := range b.inRange(key, end) {
 		if err := b.gone(n); err != nil {
 			return err
 		}
@@ -696,76 +691,68 @@ func (b *Bulk) checkpoint(all []*pb.LeaseCheckpoint) error {
 
 // txn applies a transaction: first all its comparisons, then all that may be refused, then
 // what it does.
-func (b *Bulk) txn(t *pb.TxnRequest) error {
-	if b.corrupt || b.noSpace && b.rest.rules.takesSpace(t) {
+func (b *Bulk) txn(t *transaction) error {
+	b.path = b.compare(t, b.path[:0])
+	if _, ok := b.txnAllowed(t, b.path); !ok {
 		return nil
 	}
-	path := b.compare(t, nil)
-	if _, ok := b.txnAllowed(t, path); !ok {
-		return nil
-	}
-	_, err := b.executeTxn(t, path)
+	_, err := b.executeTxn(t, b.path)
 	return err
 }
 
-func chosen(t *pb.TxnRequest, ok bool) []*pb.RequestOp {
+func (t *transaction) chosen(ok bool) []operation {
 	if ok {
-		return t.Success
+		return t.success
 	}
-	return t.Failure
+	return t.failure
 }
 
 // compare appends the outcome of a transaction's comparisons, and of those in it, in the order
 // in which they are executed.
-func (b *Bulk) compare(t *pb.TxnRequest, path []bool) []bool {
-	ok := !slices.ContainsFunc(t.Compare, func(c *pb.Compare) bool { return !b.holds(c) })
+func (b *Bulk) compare(t *transaction, path []bool) []bool {
+	ok := true
+	for i := range t.compare {
+		ok = ok && b.holds(&t.compare[i])
+	}
 	path = append(path, ok)
-	for _, op := range chosen(t, ok) {
-		if inner := op.GetRequestTxn(); inner != nil {
-			path = b.compare(inner, path)
+	for _, o := range t.chosen(ok) {
+		if o.kind == txnOperation {
+			path = b.compare(o.txn, path)
 		}
 	}
 	return path
 }
 
 // holds tells whether a comparison does, for all keys that it is about.
-func (b *Bulk) holds(c *pb.Compare) bool {
-	all := b.inRange(c.Key, c.RangeEnd)
+func (b *Bulk) holds(c *comparison) bool {
+	all := b.inRange(c.key, c.end)
 	if len(all) == 0 {
-		return c.Target != pb.Compare_VALUE && compared(c, &keyValue{})
+		return c.target != pb.Compare_VALUE && c.compared(&keyValue{})
 	}
 	for _, n := range all {
 		kv := b.read(n)
-		if !compared(c, &kv) {
+		if !c.compared(&kv) {
 			return false
 		}
 	}
 	return true
 }
 
-func compared(c *pb.Compare, kv *keyValue) bool {
+func (c *comparison) compared(kv *keyValue) bool {
 	var order int
-	number := func(has, want int64) {
-		switch {
-		case has < want:
-			order = -1
-		case has > want:
-			order = 1
-		}
-	}
-	switch c.Target { // another one's operand counts as 0
+	switch c.target {
 	case pb.Compare_VALUE:
-		order = bytes.Compare(kv.value, c.GetValue())
+		order = bytes.Compare(kv.value, c.value)
 	case pb.Compare_CREATE:
-		number(kv.created, c.GetCreateRevision())
+		order = cmp.Compare(kv.created, c.number)
 	case pb.Compare_MOD:
-		number(kv.modified, c.GetModRevision())
+		order = cmp.Compare(kv.modified, c.number)
 	case pb.Compare_VERSION:
-		number(kv.version, c.GetVersion())
+		order = cmp.Compare(kv.version, c.number)
 	case pb.Compare_LEASE:
-		number(kv.leased, c.GetLease())
+		order = cmp.Compare(kv.leased, c.number)
 	}
-	switch c.Result {
+	switch c.result {
 	case pb.Compare_EQUAL:
 		return order == 0
 	case pb.Compare_NOT_EQUAL:
@@ -773,55 +760,66 @@ func compared(c *pb.Compare, kv *keyValue) bool {
 	case pb.Compare_GREATER:
 		return order > 0
 	default:
-		return order < 0 // decode lets no other through
+		return order < 0 // no other is read
 	}
 }
 
 // txnAllowed tells whether the member executed the transaction, and how many outcomes of path those in it took.
-func (b *Bulk) txnAllowed(t *pb.TxnRequest, path []bool) (inner int, ok bool) {
-	for _, op := range chosen(t, path[0]) {
-		switch {
-		case op.GetRequestRange() != nil:
-			if rev := op.GetRequestRange().Revision; rev != 0 && (rev > b.revision || rev < b.compacted) {
+func (b *Bulk) txnAllowed(t *transaction, path []bool) (inner int, ok bool) {
+	all := t.chosen(path[0])
+	for i := range all {
+		switch o := &all[i]; o.kind {
+		case rangeOperation:
+			if rev := o.revision; rev != 0 && (rev > b.revision || rev < b.compacted) {
 				return 0, false
 			}
-		case op.GetRequestPut() != nil:
-			if !b.putAllowed(op.GetRequestPut()) {
+		case putOperation:
+			if !b.putAllowed(o) {
 				return 0, false
 			}
-		case op.GetRequestTxn() != nil:
-			n, ok := b.txnAllowed(op.GetRequestTxn(), path[1:])
+		case txnOperation:
+			n, ok := b.txnAllowed(o.txn, path[1:])
 			if !ok {
 				return 0, false
 			}
 			path = path[n+1:]
 			inner += n + 1
+		case deleteOperation, noOperation:
 		}
 	}
 	return inner, true
 }
 
-func (b *Bulk) executeTxn(t *pb.TxnRequest, path []bool) (inner int, err error) {
-	for _, op := range chosen(t, path[0]) {
-		switch {
-		case op.GetRequestRange() != nil:
-		case op.GetRequestPut() != nil:
-			err = b.put(op.GetRequestPut())
-		case op.GetRequestDeleteRange() != nil:
-			err = b.deleteRange(op.GetRequestDeleteRange())
-		case op.GetRequestTxn() != nil:
+func (b *Bulk) executeTxn(t *transaction, path []bool) (inner int, err error) {
+	all := t.chosen(path[0])
+	for i := range all {
+		if o := &all[i]; o.kind == txnOperation {
 			var n int
-			n, err = b.executeTxn(op.GetRequestTxn(), path[1:])
+			n, err = b.executeTxn(o.txn, path[1:])
 			path = path[n+1:]
 			inner += n + 1
-		default:
-			err = notBulk("an operation of a transaction is nothing") // a member ends
+		} else {
+			err = b.operate(o)
 		}
 		if err != nil {
 			return 0, err
 		}
 	}
 	return inner, nil
+}
+
+// operate does what is no transaction.
+func (b *Bulk) operate(o *operation) error {
+	switch o.kind {
+	case rangeOperation:
+		return nil
+	case putOperation:
+		return b.put(o.key, &o.put)
+	case deleteOperation:
+		return b.deleteRange(o.key, o.end)
+	default:
+		return notBulk("an operation of a transaction is nothing") // a member ends
+	}
 }
 
 // Close writes the database that the entries led to, syncs it, and frees all else. After an error of Apply, or

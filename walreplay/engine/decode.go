@@ -22,25 +22,42 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-// decoded is an entry with what it asks for: of put, request and change one, or
+// decoded is an entry with what it asks for: of operation, request and change one, or
 // none when there is nothing to do to the database.
 type decoded struct {
-	entry   raftlog.Entry
-	kind    string
-	plain   bool // it is put
-	put     put
-	request *pb.InternalRaftRequest
-	change  *raftpb.ConfChange
-	err     error // why it cannot be applied
+	entry     raftlog.Entry
+	kind      string
+	operation operation
+	named     bool // it says which user asked for the operation
+	request   *pb.InternalRaftRequest
+	change    *raftpb.ConfChange
+	err       error // why it cannot be applied
 }
 
 // decode never fails: what is wrong is told when the entry is applied, after all
 // that come before it.
-func decode(e raftlog.Entry) decoded {
-	d := decoded{entry: e}
-	switch e.Type {
+func decode(e raftlog.Entry) *decoded {
+	d := &decoded{entry: e}
+	d.decode()
+	return d
+}
+
+// maxReused bounds what is kept of a transaction for the next one, in operations and comparisons.
+const maxReused = 32
+
+// decode reads the entry that is in d. Of what d was before it takes the memory, where that is little.
+func (d *decoded) decode() {
+	t := d.operation.txn
+	if t != nil {
+		if cap(t.compare)+cap(t.success)+cap(t.failure) > maxReused {
+			*t = transaction{}
+		}
+		t.compare, t.success, t.failure = t.compare[:0], t.success[:0], t.failure[:0]
+	}
+	*d = decoded{entry: d.entry, operation: operation{txn: t}}
+	switch d.entry.Type {
 	case raftpb.EntryNormal:
-		if len(e.Data) == 0 {
+		if len(d.entry.Data) == 0 {
 			d.kind = KindNoop
 		} else {
 			d.decodeRequest()
@@ -48,18 +65,18 @@ func decode(e raftlog.Entry) decoded {
 	case raftpb.EntryConfChange:
 		d.decodeChange()
 	default:
-		if d.kind, d.err = Kind(e); d.err == nil {
+		if d.kind, d.err = Kind(d.entry); d.err == nil {
 			d.err = newer("joint membership changes")
 		}
 	}
-	return d
 }
 
 func (d *decoded) decodeRequest() {
-	if d.put, d.plain = parsePut(d.entry.Data); d.plain {
-		d.kind = kindPut
+	if d.parseOperation() {
+		d.kind = operationKinds[d.operation.kind]
 		return
 	}
+	d.operation.kind = noOperation
 	o, err := lookAt(d.entry.Data)
 	if err != nil {
 		d.kind, d.err = KindUnknown, err
@@ -98,6 +115,16 @@ func (d *decoded) unmarshal() {
 	}
 }
 
+// byProtobuf is the request with what parseOperation leaves out.
+func (d *decoded) byProtobuf() *pb.InternalRaftRequest {
+	if d.operation.kind != noOperation && d.request == nil {
+		if d.unmarshal(); d.err != nil {
+			panic(d.err) // it was taken for a request
+		}
+	}
+	return d.request
+}
+
 // readsOnly tells requests that change nothing, as members know them when
 // nobody waits for the answer. Authenticate makes a token, which no database
 // holds, and takes the time of a password hash.
@@ -127,7 +154,7 @@ func (d *decoded) decodeChange() {
 // moves reports whether the entry may move the revision.
 func (d *decoded) moves() bool {
 	r := d.request
-	return d.plain || r != nil && (r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.LeaseRevoke != nil)
+	return d.operation.kind != noOperation || r != nil && (r.Put != nil || r.DeleteRange != nil || r.Txn != nil || r.LeaseRevoke != nil)
 }
 
 // known refuses a request with fields or values that this version's etcd does
@@ -235,8 +262,8 @@ const (
 	KindUnknown      = "unknown"
 )
 
-// kindPut is the one of v3 that is told without a look at requestKinds.
-const kindPut = "put"
+// operationKinds are those of v3 that are told without a look at requestKinds.
+var operationKinds = map[operationKind]string{putOperation: "put", deleteOperation: "delete-range", txnOperation: "txn"}
 
 // Kind says what an entry is, for messages and for counting. It looks at the
 // outside of the request only. The error says why it is KindUnknown.

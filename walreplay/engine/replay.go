@@ -209,8 +209,7 @@ func rescue(err *error) {
 // *OrderError, and changes nothing. What cannot be applied is an *EntryError: the
 // file then stays as the last commit left it, and the engine can only be closed.
 func (r *Engine) Apply(e raftlog.Entry) error {
-	d := decode(e)
-	return r.apply(&d)
+	return r.apply(decode(e))
 }
 
 func (r *Engine) apply(d *decoded) error {
@@ -261,7 +260,7 @@ func (r *Engine) execute(d *decoded) (err error) {
 	switch {
 	case d.change != nil:
 		err = r.changeMembers(d.change)
-	case d.plain || d.request != nil:
+	case d.operation.kind != noOperation || d.request != nil:
 		err = r.request(d)
 	}
 	if err != nil {

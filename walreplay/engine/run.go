@@ -159,7 +159,7 @@ const (
 	batchEntries = 256
 	batchBytes   = 1 << 20
 	// firstData is about what a batch of small entries needs.
-	firstData = 64 << 10
+	firstData = 128 << 10
 	// batchesAhead are read and decoded ahead, for each decoder.
 	batchesAhead = 2
 	// maxDecoders is more than one applier can be fed by.
@@ -184,7 +184,8 @@ func (b *batch) add(e raftlog.Entry) {
 		b.data = append(b.data, e.Data...)
 		e.Data = b.data[at : at+n : at+n]
 	}
-	b.entries = append(b.entries, decoded{entry: e})
+	b.entries = b.entries[:len(b.entries)+1]
+	b.entries[len(b.entries)-1].entry = e // the rest is as it was left, for decode
 }
 
 // decodeAhead gives the entries in their order, decoded. A goroutine reads,
@@ -209,7 +210,7 @@ func decodeAhead(ctx context.Context, entries iter.Seq2[raftlog.Entry, error]) i
 			all.Go(func() {
 				for b := range todo {
 					for i := range b.entries {
-						b.entries[i] = decode(b.entries[i].entry)
+						b.entries[i].decode()
 					}
 					b.ready <- struct{}{}
 				}
