@@ -116,7 +116,7 @@ func fits(path string) error {
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
 		switch {
-		case there(dir, repository.MarkerName):
+		case dir != path && there(dir, repository.MarkerName): // here another writer may just have made it
 			return urlError{fmt.Errorf("%s lies inside the repository %s: name that one, or a folder outside of it", path, dir)}
 		case there(dir, "member", "snap"), there(dir, "member", "wal"), there(dir, "snap", "db"):
 			return urlError{fmt.Errorf("%s: %s is the data directory of a member, and what is stored in it is lost with it: name a folder elsewhere", path, dir)}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type Kubelet struct {
 	Folder string
 	// Delay is how long the folder has to be as it is before the kubelet acts.
 	Delay time.Duration
+	// Held keeps it from acting while it is true.
+	Held atomic.Bool
 	// Grace is how long a process may take after SIGTERM before it is killed; 0 is a
 	// minute.
 	Grace time.Duration
@@ -94,7 +97,7 @@ func (k *Kubelet) Run(t testing.TB) {
 				k.changes++
 				k.mu.Unlock()
 			}
-			if time.Since(since) >= k.Delay {
+			if !k.Held.Load() && time.Since(since) >= k.Delay {
 				k.want(wanted)
 			}
 		}
