@@ -41,6 +41,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -167,17 +169,40 @@ func BackupTime(id string) (time.Time, error) {
 // interrupted, or a descriptor was lost. Of each kind it is MaxTimelines at most:
 // see ListTimelines.
 //
-// Where signatures are checked, those are left out that have no descriptor, or a
-// foreign one.
+// Where signatures are checked, those are left out that have neither a descriptor nor a
+// full snapshot that is not foreign: who removes or replaces one object of a timeline, its
+// descriptor, must not stop backups, nor keep what is there from being verified.
 func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	all, _, err := r.ListTimelines(ctx)
 	if err != nil || !r.Checks() {
 		return all, err
 	}
-	if all, err = dropForeign(ctx, r, all, TimelineName); err != nil {
+	if _, err := dropForeign(ctx, r, all, TimelineName); err != nil { // and remembers whose they are
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(id TimelineID) bool { return !r.isOwn(TimelineName(id)) }), nil
+	own := make([]bool, len(all))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(checkedAtOnce)
+	for i, id := range all {
+		if own[i] = r.isOwn(TimelineName(id)); own[i] {
+			continue
+		}
+		group.Go(func() error {
+			newest, err := r.NewestFulls(groupCtx, id, 1)
+			own[i] = len(newest) > 0
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var ids []TimelineID
+	for i, id := range all {
+		if own[i] {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // FreeTimeline is id, or the next number of which there is no foreign descriptor: the

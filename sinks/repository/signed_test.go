@@ -304,6 +304,29 @@ func TestForeignFlood(t *testing.T) {
 	require.Equal(t, backup(2+some), newest[0].ID)
 }
 
+// A timeline with a full snapshot of one's own is there, whoever wrote its descriptor, and
+// without one: else that one object stopped all backups of its cluster.
+func TestForeignDescriptor(t *testing.T) {
+	ctx := t.Context()
+	key, public := keyPair(t)
+	place := sinktest.NewMemory()
+	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
+	require.NoError(t, err)
+	other, err := repository.Open(ctx, place)
+	require.NoError(t, err)
+	require.NoError(t, own.WriteDocument(ctx, repository.ManifestName(signedTimeline, signedBackup), struct{}{}))
+	require.NoError(t, other.WriteDocument(ctx, repository.ManifestName(otherTimeline, signedBackup), struct{}{}))
+	want := []repository.TimelineID{signedTimeline}
+	ids, err := own.TimelineIDs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, ids, "without a descriptor")
+	require.NoError(t, other.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
+	require.NoError(t, other.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}))
+	ids, err = own.TimelineIDs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, ids, "with a foreign one")
+}
+
 // What nobody who is trusted wrote does not exist for what is made of names.
 func TestForeignNames(t *testing.T) {
 	ctx := t.Context()
