@@ -175,9 +175,16 @@ func (s *restoreSource) find(ctx context.Context, g *globals, o *restoreOptions,
 	default:
 		return err
 	}
+	compared := []repository.TimelineID{timeline}
+	if !named && o.timeline == "" {
+		compared = nil
+		for _, t := range s.catalog.Timelines { // one that was emptied is not the latest any more
+			compared = append(compared, t.ID)
+		}
+	}
 	fresh, err := g.freshness(s.repo.Checks(), o.allowRollback)
 	if err == nil {
-		err = fresh.Check(ctx, archives, s.catalog, timeline)
+		err = fresh.Check(ctx, archives, s.catalog, compared...)
 	}
 	if err != nil {
 		return orRollback(err)
