@@ -105,19 +105,21 @@ func TestCheck(t *testing.T) {
 func TestRefusedTrust(t *testing.T) {
 	_, public := newKey(t)
 	for text, want := range map[string]string{
-		"":                                      "names no key",
-		"# nothing":                             "names no key",
-		"ops":                                   "line 1: want a name",
-		"ops " + public + "\nops rsa x":         "line 2: want a name",
-		"ops cert-authority " + public:          "option cert-authority: it is not supported",
-		`"o ps" ` + public:                      "quoted name",
-		`ops valid-after="20260101" ` + public:  "want a time in UTC with a Z",
-		`ops valid-before="tomorrow" ` + public: "want a time in UTC with a Z",
-		`ops verify-required ` + public:         "it is not supported",
-		`ops namespaces="!git" ` + public:       "want namespaces such as",
-		`ops namespaces="" ` + public:           "want namespaces such as",
-		"ops ecdsa-sha2-nistp256 " + ecdsaKey:   "only Ed25519 keys sign",
-		"SSHKRL\n\x00":                          "revocation list",
+		"":                              "names no key",
+		"# nothing":                     "names no key",
+		"ops":                           "line 1: want a name",
+		"ops " + public + "\nops rsa x": "line 2: want a name",
+		"ops cert-authority " + public:  "option cert-authority: it is not supported",
+		`"o ps" ` + public:              "quoted name",
+		`namespaces="requorum-verdict" ` + public:                    "stands where a name belongs",
+		`ops namespaces="requorum-verdict",namespaces="*" ` + public: "given twice",
+		`ops valid-after="20260101" ` + public:                       "want a time in UTC with a Z",
+		`ops valid-before="tomorrow" ` + public:                      "want a time in UTC with a Z",
+		`ops verify-required ` + public:                              "it is not supported",
+		`ops namespaces="!git" ` + public:                            "want namespaces such as",
+		`ops namespaces="" ` + public:                                "want namespaces such as",
+		"ops ecdsa-sha2-nistp256 " + ecdsaKey:                        "only Ed25519 keys sign",
+		"SSHKRL\n\x00":                                               "revocation list",
 	} {
 		if _, err := signing.ReadTrust(file(t, text), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)

@@ -148,6 +148,9 @@ func parseAllowed(line string) (ssh.PublicKey, allowed, error) {
 	if strings.HasPrefix(who, `"`) {
 		return nil, allowed{}, errors.New("a quoted name in front is not supported: write it without quotes and spaces")
 	}
+	if strings.ContainsAny(who, `="`) { // ssh-keygen takes it for a name, and so for no restriction
+		return nil, allowed{}, fmt.Errorf("%s stands where a name belongs: options come after the name: backup@example.com %s ssh-ed25519 AAAA…", who, who)
+	}
 	key, _, options, more, err := ssh.ParseAuthorizedKey([]byte(rest))
 	if err != nil || len(more) > 0 {
 		return nil, allowed{}, errors.New("want a name, options if any, and a public key: backup@example.com ssh-ed25519 AAAA…")
@@ -156,8 +159,13 @@ func parseAllowed(line string) (ssh.PublicKey, allowed, error) {
 		return nil, allowed{}, fmt.Errorf("%s is a key of type %s: only Ed25519 keys sign", who, t)
 	}
 	one := allowed{who: who}
+	given := map[string]bool{}
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
+		if given[strings.ToLower(name)] {
+			return nil, allowed{}, fmt.Errorf("%s: option %s: it is given twice", who, name)
+		}
+		given[strings.ToLower(name)] = true
 		value = strings.Trim(value, `"`)
 		switch strings.ToLower(name) {
 		case "namespaces":
