@@ -284,7 +284,7 @@ type MustEncryptError struct {
 }
 
 func (e *MustEncryptError) Error() string {
-	return fmt.Sprintf("timeline %s has encrypted full snapshots, such as %s: what is stored there in the clear would be refused by restore, and would show what they hide: give the recipients (--recipient; encryption.recipients of an agent), or another repository", e.Timeline, e.Encrypted)
+	return fmt.Sprintf("timeline %s has encrypted full snapshots, such as %s: what is stored there in the clear would be refused by restore, and would show what they hide: give the recipients (--recipient; encryption.recipients of an agent), or another repository; where nobody of yours made that full snapshot, remove it, and say whom to trust (--trust)", e.Timeline, e.Encrypted)
 }
 
 // CheckPlain is a *MustEncryptError where one of the newest full snapshots of a timeline

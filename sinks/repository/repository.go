@@ -74,7 +74,7 @@ func Open(ctx context.Context, s sinks.Sink) (*Repository, error) {
 	case err != nil:
 		return nil, err
 	case r.marker.Format != Format:
-		return nil, fmt.Errorf("%s is a repository of format %d; this version of requorum reads format %d: use a newer one", s, r.marker.Format, Format)
+		return nil, fmt.Errorf("%s is a repository of format %d, by %s; this version of requorum reads format %d: use a newer one, or put %[3]s back from a copy where somebody replaced it", s, r.marker.Format, MarkerName, Format)
 	}
 	return r, nil
 }
