@@ -80,8 +80,12 @@ func (h *Host) KillControl(t testing.TB) {
 // keys are those of the host in the cluster file.
 func (h *Host) keys(t testing.TB) string {
 	t.Helper()
-	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: store, store: {command: %s, log-file: %q}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q}",
-		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), storetest.Requorum(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir())
+	clients := ""
+	if h.site.options.Clients {
+		clients = fmt.Sprintf(", clients: [{name: front, kind: command, process: %s, command: {start: [%q], stop: [%q]}}]", h.front(), filepath.Join(h.dir, "start-front"), filepath.Join(h.dir, "stop-front"))
+	}
+	return fmt.Sprintf("{member: %s, peer-urls: [%q], client-urls: [%q], run: %q, requorum: %q, data-dir: %q, kind: store, store: {command: %s, log-file: %q}, stop-timeout: 30s, start-timeout: 30s, state-dir: %q%s}",
+		h.Name, h.PeerURL, h.ClientURL, filepath.Join(h.dir, "reach"), storetest.Requorum(t), h.DataDir, quoted(t, h.etcdCommand()), h.EtcdLog(), h.StateDir(), clients)
 }
 
 // ControlClient asks the host for a run. It ends with the test.

@@ -45,6 +45,9 @@ func (s *Site) addHost(t testing.TB, n int) *Host {
 func (h *Host) configure(t testing.TB) {
 	t.Helper()
 	h.reachable(t)
+	if h.site.options.Clients {
+		h.writeFront(t)
+	}
 	if h.site.Repository != "" {
 		h.write(t, "agent.yaml", h.agentConfig())
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,11 +44,33 @@ func (h *Host) linesBehind(t testing.TB, offset int64) (lines int, size int64) {
 	return bytes.Count(data, []byte("\n")), offset + int64(len(data))
 }
 
-// JournalLines counts the lines of all hosts' journals.
-func (s *Site) JournalLines(t testing.TB) (n int) {
+// Steps counts what a recovery leaves for good, one after the other: the lines of all
+// hosts' journals, and the objects of a repository that nobody else writes to.
+func (s *Site) Steps(t testing.TB) (n int) {
 	t.Helper()
 	for _, h := range s.hosts {
 		n += bytes.Count(h.journal(t), []byte("\n"))
+	}
+	return n + s.objects(t)
+}
+
+// objects counts those of a repository that no agent writes to.
+func (s *Site) objects(t testing.TB) (n int) {
+	t.Helper()
+	if !s.options.NoAgents {
+		return 0
+	}
+	err := filepath.WalkDir(strings.TrimPrefix(s.Repository, "file://"), func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			n++
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // it was made for a moment
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return n
 }
@@ -97,9 +120,9 @@ func (s *Site) LastDecision(t testing.TB) stored {
 	return all[len(all)-1]
 }
 
-// AtLine calls do as soon as the hosts' journals have a number of lines; it gives
-// false where the command ended before.
-func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
+// AtStep calls do as soon as there are a number of Steps; it gives false where the command
+// ended before.
+func (s *Site) AtStep(t testing.TB, r *Running, step int, do func()) bool {
 	t.Helper()
 	// Journals only grow, and are long: what was read is not read again.
 	lines, read := 0, make([]int64, len(s.hosts))
@@ -108,7 +131,7 @@ func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
 			n, size := h.linesBehind(t, read[i])
 			lines, read[i] = lines+n, size
 		}
-		if lines >= line {
+		if lines+s.objects(t) >= step {
 			break
 		}
 		select {
@@ -121,9 +144,9 @@ func (s *Site) AtLine(t testing.TB, r *Running, line int, do func()) bool {
 	return true
 }
 
-// KillAtLine is kill -9 of the command once the journals have a number of lines.
-// False: it ended before.
-func (s *Site) KillAtLine(t testing.TB, r *Running, line int) bool {
+// KillAtStep is kill -9 of the command once there are a number of Steps. False: it ended
+// before.
+func (s *Site) KillAtStep(t testing.TB, r *Running, step int) bool {
 	t.Helper()
-	return s.AtLine(t, r, line, r.Kill) && r.cmd.ProcessState.ExitCode() < 0
+	return s.AtStep(t, r, step, r.Kill) && r.cmd.ProcessState.ExitCode() < 0
 }

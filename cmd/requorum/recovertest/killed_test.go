@@ -2,10 +2,13 @@ package recovertest
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
 )
@@ -22,9 +25,9 @@ func TestPoint4CoordinatorKilled(t *testing.T) {
 	kills := 0
 	// At first they only store what is decided, and do nothing.
 	for line := 1; ; line = min(line+short(3, 1), 8) {
-		before := s.JournalLines(t)
+		before := s.Steps(t)
 		r := s.Start(t, s.recovering(t, s.Hosts())...)
-		if s.KillAtLine(t, r, before+line) {
+		if s.KillAtStep(t, r, before+line) {
 			kills++
 			continue
 		}
@@ -42,22 +45,25 @@ func TestPoint4CoordinatorKilled(t *testing.T) {
 	figure(t, "kills", kills)
 }
 
-// TestPoint4KilledOnce is the same with a new recovery for each line of the
-// journals at which it is killed once: of the cluster that the one before made.
+// TestPoint4KilledOnce is the same with a new recovery for each step at which it is killed
+// once, of those on the hosts, on which clients are stopped and started, and of those in a
+// repository: of the cluster that the one before made.
 func TestPoint4KilledOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("TestPoint4CoordinatorKilled kills it, of one recovery")
 	}
 	t.Parallel()
-	s := Start(t, Options{Version: "3.6"})
+	s := Start(t, Options{Version: "3.6", Clients: true, Repository: OnDisk, NoAgents: true})
 	kills := 0
-	for line := 1; line < 500; line++ {
-		prefix := fmt.Sprintf("/load/%d/", line)
+	for step := 1; step < 500; step++ {
+		require.NoError(t, os.RemoveAll(strings.TrimPrefix(s.Repository, "file://")))
+		s.Must(t, exitOK, "backup", "--endpoints", s.Host(0).ClientURL, "--repo", s.Repository)
+		prefix := fmt.Sprintf("/load/%d/", step)
 		l := LightLoad(t, prefix, Writes(50), s.Strike(t), s.Client(t, s.Members()...))
 		end := s.Watch(t, s.Members()...)
-		before := s.JournalLines(t)
+		before := s.Steps(t)
 		r := s.Start(t, s.recovering(t, s.Hosts())...)
-		killed := s.KillAtLine(t, r, before+line)
+		killed := s.KillAtStep(t, r, before+step)
 		var e Ended
 		if killed {
 			kills++
@@ -72,12 +78,17 @@ func TestPoint4KilledOnce(t *testing.T) {
 			s.same(t, e, prefix, l)
 		}
 		end()
+		for _, h := range s.Members() {
+			if !h.FrontRuns(t) {
+				t.Errorf("step %d: the client of %s does not run", step, h.Name)
+			}
+		}
 		if !killed || done {
 			break
 		}
 	}
-	if kills < 25 {
-		t.Errorf("the command was killed %d times, want 25", kills)
+	if kills < 40 {
+		t.Errorf("the command was killed %d times, want 40", kills)
 	}
 	figure(t, "recoveries killed once", kills)
 }
@@ -123,7 +134,7 @@ func TestPoint4HostsFail(t *testing.T) {
 
 	// A host that is away, and was not declared dead, before anything is begun.
 	m3.LinkDown(t)
-	if e := s.Run(t, s.recovering(t, s.Hosts())...); e.Code == exitOK || s.JournalLines(t) > 0 {
+	if e := s.Run(t, s.recovering(t, s.Hosts())...); e.Code == exitOK || s.Steps(t) > 0 {
 		t.Errorf("with %s away: %s", m3.Name, e)
 	}
 	m3.LinkUp(t)
@@ -131,7 +142,7 @@ func TestPoint4HostsFail(t *testing.T) {
 	r := s.Start(t, s.recovering(t, s.Hosts())...)
 	failures := 0
 	for line := 6; ; line += 3 {
-		if !s.AtLine(t, r, line, func() {
+		if !s.AtStep(t, r, line, func() {
 			m2.KillControl(t)
 			m3.LinkDown(t)
 		}) {

@@ -145,9 +145,9 @@ func (s *Machines) disturbed(t *testing.T, i int, args []string, want int, what 
 		return s.Must(t, want, args...)
 	}
 	f, victim, line := faults[(i-1)%len(faults)], s.all[(i+1+i%2)%3], 4+i*5%20 // not who was given a new disk alone
-	before := s.JournalLines(t)
+	before := s.Steps(t)
 	r := s.Start(t, args...)
-	if !s.AtLine(t, r, before+line, func() { f.do(t, victim) }) {
+	if !s.AtStep(t, r, before+line, func() { f.do(t, victim) }) {
 		t.Fatalf("it ended before line %d: %s", line, r.Wait(t))
 	}
 	e := r.Wait(t)

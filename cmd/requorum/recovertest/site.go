@@ -26,7 +26,11 @@ type Options struct {
 	// Repository is for the agents, the hosts and the operator. Where
 	// there is one, an agent beside each member archives every second.
 	Repository RepositoryKind
-	EtcdArgs   []string
+	// NoAgents leaves the agents out: the repository, on disk, has what the test stores.
+	NoAgents bool
+	// Clients: on each host runs a client of the cluster.
+	Clients  bool
+	EtcdArgs []string
 }
 
 // Site is a cluster on hosts of its own, and the operator's machine.
@@ -55,11 +59,14 @@ func Start(t testing.TB, o Options) *Site {
 	}
 	s.WaitReady(t, s.Members()...)
 	for _, h := range s.Members() {
-		if s.Repository != "" {
+		if o.Clients {
+			h.StartFront(t)
+		}
+		if s.Repository != "" && !o.NoAgents {
 			h.StartAgent(t)
 		}
 	}
-	if s.Repository != "" {
+	if s.Repository != "" && !o.NoAgents {
 		s.waitArchived(t)
 	}
 	return s

@@ -39,9 +39,9 @@ func TestUndo(t *testing.T) {
 	undo = append(undo, "--accept-loss", s.Cluster)
 	kills := 0
 	for line := 3; ; line += short(6, 1) {
-		lines := s.JournalLines(t)
+		lines := s.Steps(t)
 		run := s.Start(t, undo...)
-		if s.KillAtLine(t, run, lines+line) {
+		if s.KillAtStep(t, run, lines+line) {
 			kills++
 			if s.LastDecision(t).Closed == "" {
 				continue
