@@ -18,8 +18,9 @@ import (
 const numbers = 250
 
 // locks has a file for each number that was ever used. Whoever has it locked
-// has the number; the lock of a process that was killed is free.
-func locks() string { return filepath.Join(os.TempDir(), "requorum-recovertest") }
+// has the number; the lock of a process that was killed is free. It is the machine's, as the
+// networks are, whatever TMPDIR says: tests with another one would remove networks in use.
+func locks() string { return filepath.Join(filepath.Dir(netnsDir), "requorum-recovertest") }
 
 // takeNumber gives a number that nobody has, with the lock: closing it gives the
 // number back. What an earlier owner left is gone.
