@@ -192,8 +192,9 @@ func (o *operation) parseTxn(data []byte, depth int) bool {
 		case 3:
 			t.failure = append(t.failure, operation{})
 			return t.failure[len(t.failure)-1].parse(f.Bytes, depth-1)
+		default:
+			return false
 		}
-		return false
 	})
 }
 
@@ -212,8 +213,9 @@ func (o *operation) parse(data []byte, depth int) bool {
 			return o.parseDelete(f.Bytes)
 		case 4:
 			return o.parseTxn(f.Bytes, depth)
+		default:
+			return false
 		}
-		return false
 	})
 }
 

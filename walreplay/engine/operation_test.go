@@ -161,6 +161,7 @@ func (o *operation) protobuf() *pb.RequestOp {
 			t.Failure = append(t.Failure, o.txn.failure[i].protobuf())
 		}
 		return txnOp(t)
+	case noOperation:
 	}
 	return &pb.RequestOp{}
 }
