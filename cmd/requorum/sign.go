@@ -282,7 +282,7 @@ func (c *signedCopy) copy(ctx context.Context, o sinks.Object) (isDocument bool,
 			data, err = c.into.Sign(o.Name, data)
 		}
 		if err == nil && !c.out.DryRun {
-			_, err = sinks.Put(ctx, c.into.Sink(), o.Name, data, sinks.CreateOptions{Lock: true, ContentType: "application/json"})
+			_, err = sinks.Put(ctx, c.into.Sink(), o.Name, data, sinks.CreateOptions{Lock: repository.Locked(o.Name), ContentType: "application/json"})
 		}
 		return true, err
 	}
@@ -299,7 +299,7 @@ func (c *signedCopy) write(ctx context.Context, o sinks.Object, head []byte) err
 		return err
 	}
 	defer r.Close()
-	w, err := c.into.Sink().Create(ctx, o.Name, sinks.CreateOptions{Lock: true})
+	w, err := c.into.Sink().Create(ctx, o.Name, sinks.CreateOptions{Lock: repository.Locked(o.Name)})
 	if err != nil {
 		return err
 	}

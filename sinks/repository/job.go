@@ -77,13 +77,13 @@ func ParseJobName(name string) (job, slot string, failed int, err error) {
 // has one: whoever wrote that was first.
 func (r *Repository) WriteJobResult(ctx context.Context, j JobResult) error {
 	j.Format = Format
-	return r.WriteUnlocked(ctx, JobResultName(j.Job, j.Slot), j)
+	return r.WriteDocument(ctx, JobResultName(j.Job, j.Slot), j)
 }
 
 // WriteJobFailed records that an attempt failed.
 func (r *Repository) WriteJobFailed(ctx context.Context, j JobResult) error {
 	j.Format = Format
-	return r.WriteUnlocked(ctx, JobFailedName(j.Job, j.Slot, j.Attempt), j)
+	return r.WriteDocument(ctx, JobFailedName(j.Job, j.Slot, j.Attempt), j)
 }
 
 // ReadJobResult reads the result, or the record of a failed attempt, called
@@ -223,7 +223,7 @@ type Claim struct {
 // made that attempt first.
 func (r *Repository) WriteClaim(ctx context.Context, c Claim) error {
 	c.Format = Format
-	if err := r.WriteUnlocked(ctx, ClaimName(c.Job, c.Slot, c.Attempt), c); err != nil {
+	if err := r.WriteDocument(ctx, ClaimName(c.Job, c.Slot, c.Attempt), c); err != nil {
 		return fmt.Errorf("claim %s of job %s: %w", c.Slot, c.Job, err)
 	}
 	return nil
@@ -289,7 +289,7 @@ func ParseLeaseName(name string) (number uint64, err error) {
 // wrote that number first.
 func (r *Repository) WriteLease(ctx context.Context, l Lease) error {
 	l.Format = Format
-	return r.WriteUnlocked(ctx, LeaseName(l.Number), l)
+	return r.WriteDocument(ctx, LeaseName(l.Number), l)
 }
 
 // ReadLease reads a heartbeat. Damage, and one that belongs elsewhere, is

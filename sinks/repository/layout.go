@@ -64,6 +64,24 @@ const (
 	backupTimeLayout = "20060102T150405Z"
 )
 
+// Locked reports whether the object called name is locked where the sink is configured to
+// lock: all but what may be deleted before that time is over, which are pins, what jobs
+// leave, and of the log marks, records of gaps, and segments that merged ones replace.
+func Locked(name string) bool {
+	for _, prefix := range []string{pinsPrefix, jobsPrefix, claimsPrefix, leasePrefix} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	_, below, _ := strings.Cut(name, "/") // a timeline
+	for _, folder := range []string{marksFolder, gapsFolder, levelFolder + "0/"} {
+		if strings.HasPrefix("/"+below, folder) {
+			return false
+		}
+	}
+	return true
+}
+
 // TimelineID names one history of one cluster.
 type TimelineID struct {
 	ClusterID uint64

@@ -153,23 +153,13 @@ func (r *Repository) ReadBytes(ctx context.Context, name string) ([]byte, error)
 }
 
 // WriteDocument writes v as the document called name, locked where the sink is
-// configured to lock, and signed where there is a key.
+// configured to lock and Locked says so, and signed where there is a key.
 func (r *Repository) WriteDocument(ctx context.Context, name string, v any) error {
-	return r.write(ctx, name, v, true)
-}
-
-// WriteUnlocked is WriteDocument without object lock: for documents that may be
-// deleted once their job is done, and pins.
-func (r *Repository) WriteUnlocked(ctx context.Context, name string, v any) error {
-	return r.write(ctx, name, v, false)
-}
-
-func (r *Repository) write(ctx context.Context, name string, v any, lock bool) error {
 	data, err := r.Seal(name, v)
 	if err != nil {
 		return fmt.Errorf("write %s in %s: %w", name, r, err)
 	}
-	_, err = sinks.Put(ctx, r.sink, name, data, sinks.CreateOptions{Lock: lock, ContentType: "application/json"})
+	_, err = sinks.Put(ctx, r.sink, name, data, sinks.CreateOptions{Lock: Locked(name), ContentType: "application/json"})
 	return err
 }
 

@@ -132,7 +132,7 @@ func (r *Repository) WritePin(ctx context.Context, p Pin) error {
 		return err
 	}
 	p.Format = Format
-	return r.WriteUnlocked(ctx, PinName(p.Timeline, p.Backup), p)
+	return r.WriteDocument(ctx, PinName(p.Timeline, p.Backup), p)
 }
 
 // RemovePin takes a backup's pin away. One that is not there is no error.

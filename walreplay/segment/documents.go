@@ -11,10 +11,9 @@ import (
 	"github.com/requorum/requorum/snapshot"
 )
 
-// putDocument stores a small document that need not be locked: there are many,
-// and they are pruned with the segments. One that is there already stays.
+// putDocument stores a small document. One that is there already stays.
 func putDocument(ctx context.Context, repo *repository.Repository, name string, v any) error {
-	err := repo.WriteUnlocked(ctx, name, v)
+	err := repo.WriteDocument(ctx, name, v)
 	if errors.Is(err, sinks.ErrExists) {
 		return nil
 	}

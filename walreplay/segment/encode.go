@@ -122,6 +122,6 @@ func Put(ctx context.Context, repo *repository.Repository, h Header, object []by
 		return fmt.Errorf("sign segment %s: %w", h.Name(), err)
 	}
 	object = append(block, object[HeaderSize:]...)
-	_, err = sinks.Put(ctx, repo.Sink(), h.Name(), object, sinks.CreateOptions{Lock: h.Level > 0, ContentType: "application/octet-stream"})
+	_, err = sinks.Put(ctx, repo.Sink(), h.Name(), object, sinks.CreateOptions{Lock: repository.Locked(h.Name()), ContentType: "application/octet-stream"})
 	return err
 }
