@@ -113,7 +113,7 @@ func (t *taking) storeAttachment(ctx context.Context, up *upload, source Attachm
 		}
 		name := repository.AttachmentName(target.timeline.ID, id, attempt, source.Name())
 		targets = append(targets, target)
-		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: true}})
+		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: repository.Locked(name)}})
 	}
 	if len(to) == 0 {
 		return nil

@@ -53,7 +53,7 @@ func (t *taking) startUpload(ctx context.Context, id string) (*upload, error) {
 		name := repository.SnapshotName(target.timeline.ID, id, attempts[i], encrypted)
 		u.targets = append(u.targets, target)
 		u.names = append(u.names, name)
-		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: true}})
+		to = append(to, sinks.Target{Sink: target.sink, Name: name, Options: sinks.CreateOptions{Lock: repository.Locked(name)}})
 	}
 	var err error
 	if u.fan, err = sinks.NewFanOut(ctx, to); err != nil {

@@ -105,7 +105,7 @@ func newestSequence(ctx context.Context, repo *repository.Repository) (uint64, e
 }
 
 func put(ctx context.Context, repo *repository.Repository, name string, data []byte) error {
-	_, err := sinks.Put(ctx, repo.Sink(), name, data, sinks.CreateOptions{Lock: true, ContentType: "application/json"})
+	_, err := sinks.Put(ctx, repo.Sink(), name, data, sinks.CreateOptions{Lock: repository.Locked(name), ContentType: "application/json"})
 	if !errors.Is(err, sinks.ErrExists) && !errors.Is(err, sinks.ErrUncertain) {
 		return err
 	}
