@@ -7,8 +7,9 @@ BIN     := .cache/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-# As the binary is built: what is compiled for one is there for the others.
+# What is compiled for the binary is there for tests and linters too, and in another folder.
 export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 # Forty test binaries to link, without the tables of debuggers; make lint vets. Tests wait for
 # servers more than they compute: three packages with six tests each at once, on two cores.
 TEST    := $(GO) test -p 3 -parallel 6 -vet=off -ldflags='-s -w'
@@ -29,7 +30,7 @@ help:
 	@echo 'make fuzz    a minute for each parser of bytes that come from outside; keeps docs/soak.md'
 
 build:
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/requorum ./cmd/requorum
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/requorum ./cmd/requorum
 
 demo: build
 	$(BIN)/requorum demo

@@ -55,18 +55,20 @@ func Binary(t testing.TB, version, name string) string {
 	return path
 }
 
+// started is the folder that the tests of a package begin in: the package's own.
+var started, errStarted = os.Getwd()
+
 // Root is the top of the repository.
 func Root(t testing.TB) string {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("the place of this source file is unknown")
+	if errStarted != nil {
+		t.Fatal(errStarted)
 	}
-	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+	for dir := started; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, ".tools", "build")); err == nil {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
-			t.Fatalf("no .tools/build above %s", file)
+			t.Fatalf("no .tools/build in or above %s", started)
 		}
 	}
 }
