@@ -35,9 +35,9 @@ const (
 	jobDivergence = "divergence"
 )
 
-// entries are all jobs as the configuration has them.
-func (t *session) entries() []job.Entry {
-	work := map[string]func(context.Context, *job.Task) (job.Result, error){
+// work is what each job does, by its name.
+func (t *session) work() map[string]func(context.Context, *job.Task) (job.Result, error) {
+	return map[string]func(context.Context, *job.Task) (job.Result, error){
 		jobFull:       t.full,
 		jobSynthetic:  t.synthetic,
 		jobChecksum:   t.checksum,
@@ -48,6 +48,11 @@ func (t *session) entries() []job.Entry {
 		jobMerge:      t.merge,
 		jobDivergence: t.divergence,
 	}
+}
+
+// entries are all jobs as the configuration has them.
+func (t *session) entries() []job.Entry {
+	work := t.work()
 	var all []job.Entry
 	for _, j := range t.cfg.Jobs.All() {
 		e := job.Entry{

@@ -105,3 +105,13 @@ func TestPlannedJobs(t *testing.T) {
 	}
 	noNull(t, s)
 }
+
+// Each job of the configuration has something to do.
+func TestJobsHaveWork(t *testing.T) {
+	session := termOn(t, beside, memory())
+	for _, j := range session.cfg.Jobs.All() {
+		if session.work()[j.Name] == nil {
+			t.Errorf("the job %s does nothing", j.Name)
+		}
+	}
+}

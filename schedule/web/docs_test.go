@@ -3,6 +3,8 @@ package web
 import (
 	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +49,23 @@ func TestStatusIsDocumented(t *testing.T) {
 	}
 	if fields < 60 {
 		t.Errorf("only %d fields were looked at", fields)
+	}
+}
+
+// TestKindsAreComplete: each alarm and each kind of problem that has a name is in the
+// lists: one that is not has no severity, no next step and no metric.
+func TestKindsAreComplete(t *testing.T) {
+	names := regexp.MustCompile(`(?m)^\t(?:Alarm|Kind)[A-Z]\w* *(?:Alarm )?= "([a-z-]+)"`)
+	for file, atLeast := range map[string]int{"../../walreplay/archive/alarm.go": 15, "status.go": 18} {
+		found := names.FindAllStringSubmatch(string(readFile(t, file)), -1)
+		if len(found) < atLeast {
+			t.Errorf("%s: only %d names were found", file, len(found))
+		}
+		for _, name := range found {
+			if !slices.Contains(kinds(), name[1]) {
+				t.Errorf("%s names %q, which is in no list: add it to archive.Alarms or to kinds", file, name[1])
+			}
+		}
 	}
 }
 

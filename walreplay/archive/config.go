@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/walreplay/raftlog"
+	"github.com/requorum/requorum/walreplay/segment"
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
@@ -30,6 +31,7 @@ const (
 	// MaxSize bounds Size, and a segment when there is more to archive than that: larger
 	// ones catch up faster, and have to fit into memory twice.
 	MaxSize = 8 << 20
+	_       = uint(segment.MaxRaw - MaxSize) // does not compile where a segment of MaxSize could not be stored
 	// DefaultAlive is how often a quiet cluster is told from a dead archiver.
 	DefaultAlive = time.Minute
 	// DefaultSpoolLimit is a day of a Kubernetes cluster, or an hour of a very

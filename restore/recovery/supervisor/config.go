@@ -53,6 +53,10 @@ const (
 	Command   Kind = "command"
 )
 
+// kinds are all of them. Each has a section of its name in the cluster file; a new one
+// stands here, in kindFaults, and in newService.
+var kinds = []Kind{Store, Systemd, StaticPod, Command}
+
 // MemberConfig is the one of the host.
 type MemberConfig struct {
 	// Name in the cluster.
@@ -248,7 +252,7 @@ func (s *Setup) Faults(at string, places *yamlfile.Places) (all []ConfigFault) {
 	if m.Owner != "" && strings.Count(m.Owner, ":") != 1 {
 		add("owner", "%q: want user:group, such as etcd:etcd", m.Owner)
 	}
-	for _, kind := range []Kind{Store, Systemd, StaticPod, Command} { // whose sections are called as they are
+	for _, kind := range kinds {
 		if kind != m.Kind && places.Given(at+string(kind)) {
 			add(string(kind), "is for kind %s, and the member is of kind %s: remove it", kind, m.Kind)
 		}
@@ -313,7 +317,7 @@ func (s *Setup) clientFaults(at string, places *yamlfile.Places) (all []ConfigFa
 			add("name", "%q stands there twice: each client needs a name of its own", cl.Name)
 		}
 		names[cl.Name] = true
-		for _, kind := range []Kind{Systemd, StaticPod, Command} { // whose sections are called as they are
+		for _, kind := range kinds {
 			if kind != cl.Kind && places.Given(at+string(kind)) {
 				add(string(kind), "is for kind %s, and the client is of kind %s: remove it", kind, cl.Kind)
 			}
