@@ -24,11 +24,18 @@ func spreadOf[T int64 | float64 | time.Duration](values []T) spread[T] {
 }
 
 func seconds(s spread[time.Duration]) string {
-	return fmt.Sprintf("%.2f s (%.2f–%.2f)", s.median.Seconds(), s.least.Seconds(), s.most.Seconds())
+	return between(s.median.Seconds(), s.least.Seconds(), s.most.Seconds(), " s")
 }
 
-func times(s spread[float64]) string {
-	return fmt.Sprintf("%.2f× (%.2f–%.2f)", s.median, s.least, s.most)
+func times(s spread[float64]) string { return between(s.median, s.least, s.most, "×") }
+
+// between leaves out the least and the most where they are the same.
+func between(median, least, most float64, unit string) string {
+	text := fmt.Sprintf("%.2f%s", median, unit)
+	if from, to := fmt.Sprintf("%.2f", least), fmt.Sprintf("%.2f", most); from != to {
+		text += " (" + from + "–" + to + ")"
+	}
+	return text
 }
 
 // mebibytes writes bytes to whole MiB.
