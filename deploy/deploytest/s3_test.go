@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -47,34 +45,6 @@ func policy(t testing.TB, name, bucket, prefix string) []statement {
 		}
 	}
 	return p.Statement
-}
-
-var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n```")
-
-// The policies that stand in the documents are those of the files.
-func TestPoliciesInDocs(t *testing.T) {
-	for path, name := range map[string]string{"docs/s3.md": "agent", "docs/archive.md": "merger"} {
-		var inDocs []statement
-		for _, block := range jsonBlock.FindAllStringSubmatch(page(t, path), -1) {
-			var p struct {
-				Statement []statement
-				Effect    string
-			}
-			var one statement
-			require.NoError(t, errors.Join(json.Unmarshal([]byte(block[1]), &p), json.Unmarshal([]byte(block[1]), &one)))
-			if p.Effect != "" {
-				p.Statement = append(p.Statement, one)
-			}
-			inDocs = append(inDocs, p.Statement...)
-		}
-		inFile := policy(t, name, "BUCKET", "PREFIX")
-		for _, s := range inFile {
-			delete(s, "Sid")
-		}
-		if !reflect.DeepEqual(inDocs, inFile) {
-			t.Errorf("%s and deploy/s3/%s.json differ:\n%v\n%v", path, name, inDocs, inFile)
-		}
-	}
 }
 
 // bucketPolicy gives each user of a server the policies that it names.

@@ -132,7 +132,7 @@ func TestEncryptionOnMinio(t *testing.T) {
 }
 
 // TestLeastPrivilege: a user without the right to delete, with no more than
-// docs/s3.md lists, can do all that a backup and a restore need.
+// deploy/s3/agent.json allows, can do all that a backup and a restore need.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := versity(t)

@@ -40,7 +40,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 	}
 	allow := func(names ...string) {
 		t.Helper()
-		allowDocumented(t, server, bucket, bucket, deployedPolicies(t, bucket, "p", names...))
+		allow(t, server, bucket, bucket, deployedPolicies(t, bucket, "p", names...))
 	}
 	// examine gives what is found of the key, each as "verdict: text".
 	examine := func(args ...string) []string {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,34 +22,6 @@ import (
 
 // statement is one of a policy.
 type statement map[string]any
-
-var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n```")
-
-// documented are the statements of the policies in a page of docs/, with the
-// bucket and the prefix filled in.
-func documented(t *testing.T, page, bucket, prefix string) []statement {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(storetest.Root(t), "docs", page))
-	require.NoError(t, err)
-	var all []statement
-	for _, block := range jsonBlock.FindAllStringSubmatch(string(text), -1) {
-		filled := strings.NewReplacer("BUCKET", bucket, "PREFIX", prefix).Replace(block[1])
-		var policy struct {
-			Statement []statement
-			Effect    string
-		}
-		if err := json.Unmarshal([]byte(filled), &policy); err != nil {
-			t.Fatalf("docs/%s: %v in %s", page, err, filled)
-		}
-		if policy.Effect != "" { // a statement alone
-			var one statement
-			require.NoError(t, json.Unmarshal([]byte(filled), &one))
-			policy.Statement = append(policy.Statement, one)
-		}
-		all = append(all, policy.Statement...)
-	}
-	return withoutConditions(all)
-}
 
 // deployedPolicies are the statements of policies in deploy/s3.
 func deployedPolicies(t *testing.T, bucket, prefix string, names ...string) []statement {
@@ -74,11 +45,11 @@ func withoutConditions(statements []statement) []statement {
 	return slices.DeleteFunc(statements, func(s statement) bool { return s["Condition"] != nil })
 }
 
-// TestDocumentedRights: with the rights that docs/s3.md gives, and none besides,
+// TestDeployedRights: with the rights of deploy/s3/agent.json, and none besides,
 // backups are taken and restored and the log is archived, in a bucket with
-// versions and in one without; nothing that was stored can be deleted. With those
-// that docs/archive.md adds, what merging removes can be, and nothing else.
-func TestDocumentedRights(t *testing.T) {
+// versions and in one without; nothing that was stored can be deleted. With those of
+// merger.json added, what merging removes can be, and nothing else.
+func TestDeployedRights(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "plain"}, {Name: "versioned", Versioned: true}}})
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	putSome(t, c, "/some/", 20)
@@ -91,18 +62,15 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	const prefix = "teams/etcd"
 	name, secret := "backup-"+bucket, "backup-secret"
 	server.AddUser(t, name, secret, bucket, "s3:GetBucketLocation")
-	backup := documented(t, "s3.md", bucket, prefix)
-	merging := documented(t, "archive.md", bucket, prefix)
-	if len(backup) != 3 || len(merging) != 1 {
-		t.Fatalf("the documents give %d and %d statements: want 3 and 1", len(backup), len(merging))
-	}
+	backup := deployedPolicies(t, bucket, prefix, "agent")
+	merging := deployedPolicies(t, bucket, prefix, "merger")
 	repo := server.URL(bucket, prefix)
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+name, "AWS_SECRET_ACCESS_KEY="+secret)
 	if e := u.run(t, backupArgs(c.Endpoints(), []string{repo})...); e.code == exitOK || !strings.Contains(e.stderr, "lack the right") {
 		t.Fatalf("without any right: %s", e)
 	}
 
-	allowDocumented(t, server, name, bucket, backup)
+	allow(t, server, name, bucket, backup)
 	u.backup(t, c.Endpoints(), []string{repo}, "--read-back")
 	acks := putSome(t, c, "/"+bucket+"/", 20)
 	archive := []string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", repo, "--spool-dir", u.path("spool")}
@@ -157,7 +125,7 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	}
 	removable := func(kind string) bool { return kind != "/full/" && kind != "timelines/" && kind != "other" }
 	expectDeletes(t, sink, stored, func(string) bool { return false })
-	allowDocumented(t, server, name, bucket, append(backup, merging...))
+	allow(t, server, name, bucket, append(backup, merging...))
 	expectDeletes(t, sink, stored, removable)
 	if bucket == "versioned" {
 		// Nobody has the right to delete a version: what is deleted is hidden.
@@ -167,8 +135,8 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	}
 }
 
-// allowDocumented makes statements of the documents the policy of a bucket, for one user.
-func allowDocumented(t *testing.T, server *sinktest.S3Server, user, bucket string, statements []statement) {
+// allow makes statements the policy of a bucket, for one user.
+func allow(t *testing.T, server *sinktest.S3Server, user, bucket string, statements []statement) {
 	t.Helper()
 	for _, s := range statements {
 		s["Principal"] = map[string]any{"AWS": []string{user}} // in a policy of the user's own it is left out
