@@ -328,7 +328,7 @@ func (a *archiving) newKeeper() *schedule.Keeper {
 func (a *archiving) takeSnapshot(ctx context.Context, timeline repository.TimelineID) error {
 	local, err := walreplay.LocalMember(a.config.DataDir, a.config.WALDir)
 	if err != nil {
-		a.report.note(fmt.Sprintf("the full snapshot is streamed, since whose directory %s is cannot be read: %v", a.config.DataDir, err))
+		a.report.note(fmt.Sprintf("the full snapshot is streamed, since %s does not tell which member it belongs to: %v", a.config.DataDir, err))
 	}
 	result, err := snapshot.Take(ctx, snapshot.Request{
 		Client: a.config.Client, Local: local, Sinks: []sinks.Sink{a.config.Sink}, Codec: a.config.Codec, Tool: a.config.Tool,

@@ -50,7 +50,7 @@ func (o *backupOptions) addFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.timeout, "timeout", snapshot.DefaultTimeout, time.Millisecond, "give up after this time: a long stream makes the member's database grow")
 	durationVar(f, &o.stall, "stall-timeout", 30*time.Second, time.Millisecond, "give up on a member that sends nothing, or hardly anything, for this time")
 	parsedVar(f, &o.parent, "parent", "", "the `timeline` that this cluster was restored from, for its first backup where no agent recorded that", repository.ParseTimelineID)
-	f.BoolVar(&o.newLineage, "new-lineage", false, "store the backup though the repository holds another cluster's, which this one does not go on from")
+	f.BoolVar(&o.newLineage, "new-lineage", false, "store the backup although the repository's backups are of another cluster, which this one was not restored from")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only say which member would be read and where the backup would go")
 }
 
@@ -120,7 +120,7 @@ func (g *globals) backup(ctx context.Context, o *backupOptions) (err error) {
 	defer req.Client.Close() //nolint:errcheck // nothing is under way any more
 	if o.dataDir != "" {
 		if req.Local, err = walreplay.LocalMember(o.dataDir, o.walDir); err != nil {
-			g.note("the snapshot is streamed, since whose directory %s is cannot be read: %v", o.dataDir, err)
+			g.note("the snapshot is streamed, since %s does not tell which member it belongs to: %v", o.dataDir, err)
 		}
 	}
 	if o.dryRun {

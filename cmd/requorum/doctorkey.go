@@ -138,7 +138,7 @@ func (e *examination) examineKey(ctx context.Context, bucket *s3.Sink, name stri
 		return slices.ContainsFunc(r.of, func(p string) bool { return slices.Contains(policies, p) })
 	})
 	if len(beyond) > 0 {
-		e.add(checkWarn, place, "without need its key may "+namesOfRights(beyond)+": whoever takes it could hide or destroy backups, or have nobody miss them",
+		e.add(checkWarn, place, "its key may also "+namesOfRights(beyond)+": no job here needs that, and whoever steals the key could hide or destroy backups unnoticed",
 			"give it the rights of "+namesOfPolicies(policies)+" alone")
 	}
 }

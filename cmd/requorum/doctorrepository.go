@@ -44,7 +44,7 @@ func (e *examination) nextOfPlace(err error) string {
 	case errors.Is(err, repository.ErrAltered):
 		return "look at what is damaged with requorum verify"
 	}
-	return "mend " + e.orKey("--repo", "repository.url") + ", or see that the place is there, works, and can be reached from this host"
+	return "correct " + e.orKey("--repo", "repository.url") + ", or make sure that the folder or bucket exists and can be reached from this host"
 }
 
 // examineRepository does each operation once, on a scratch object. It is false

@@ -128,7 +128,7 @@ func (k *keyFlags) parse(g *globals) (signing.Keys, error) {
 // mayWrite refuses a command that would write what it would not believe itself.
 func (k *keyFlags) mayWrite() error {
 	if k.trust != "" && !k.insecure && k.signingKey == "" {
-		return usageError{errors.New("--trust without --signing-key: what this command writes into the repository would be foreign to whoever checks signatures: give the key that signs as well")}
+		return usageError{errors.New("--trust without --signing-key: what this command writes would not be signed, and ignored by all that check signatures: give --signing-key too")}
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func forgetTimeline(f *pflag.FlagSet, forget bool, timeline string) (repository.
 	case timeline == "":
 		return repository.TimelineID{}, errors.New("--forget removes one timeline whole: name it with --timeline ID, as 'requorum list' shows it")
 	case !forget:
-		return repository.TimelineID{}, errors.New("--timeline is of use with --forget only, which removes that timeline whole; --keep options are for all timelines")
+		return repository.TimelineID{}, errors.New("--timeline needs --forget, which removes that timeline; --keep options are for all timelines")
 	case rule != "":
 		return repository.TimelineID{}, fmt.Errorf("--%s is of no use with --forget, which keeps nothing of the timeline", rule)
 	}

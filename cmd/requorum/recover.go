@@ -51,7 +51,7 @@ func (o *recoverOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.members, "members", "", "build only so many members, or only those named: a `number`, or name,… (default: all that the cluster had)")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.StringVar(&o.acceptLoss, "accept-loss", "", "for scripts, where the outcome is unproven: the `name` that would have to be typed")
-	f.BoolVar(&o.force, "force", false, "with --config: although the cluster still serves, or although that cannot be told")
+	f.BoolVar(&o.force, "force", false, "with --config: recover even if the cluster serves, or if that is not known")
 	addRollbackFlag(f, &o.allowRollback)
 	f.BoolVar(&o.undo, "undo", false, "with --config: put back the old members as they were")
 	for name, usage := range map[string]string{

@@ -140,7 +140,7 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 	}
 	var incomplete error
 	if len(failed) > 0 {
-		incomplete = partlyError{fmt.Sprintf("the new members are built; %s does not know that they go on in the place of the old cluster: %s. Run the same command again when it can be written", failed[0].Repository, failed[0].Reason)}
+		incomplete = partlyError{fmt.Sprintf("the new members are built, but %s does not record that they replace the old cluster: %s. Run the same command again when it can be written", failed[0].Repository, failed[0].Reason)}
 	}
 	if !l.o.start.start {
 		return orUnproven(l.plan, l.g.printRecovered(report), incomplete)

@@ -200,7 +200,7 @@ func (g *globals) confirm(ctx context.Context, o *recoverOptions, q question) er
 		if o.acceptLoss == q.typed {
 			return nil
 		}
-		return usageError{fmt.Errorf("--accept-loss %s: acknowledged writes may be lost, and they are those of %s: read what is said of them, and give that name if it is to be accepted", o.acceptLoss, q.typed)}
+		return usageError{fmt.Errorf("--accept-loss %s: acknowledged writes may be lost, those of %s: read the plan, and give that name to accept it", o.acceptLoss, q.typed)}
 	}
 	if q.typed == "" && (o.yes || o.acceptLoss != "") {
 		return nil
@@ -208,7 +208,7 @@ func (g *globals) confirm(ctx context.Context, o *recoverOptions, q question) er
 	file, ok := g.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || g.output == "json" {
 		if q.typed != "" {
-			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read what is said of them, and accept it with --accept-loss %s", q.typed)}
+			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read the plan, and accept it with --accept-loss %s", q.typed)}
 		}
 		return usageError{errors.New("nobody is there to ask: give --yes")}
 	}

@@ -614,13 +614,13 @@ func (g *globals) printLineage(all []recovery.TimelinesDone) {
 		}
 		switch {
 		case d.Failed != "":
-			g.printf("%s: not told: %s\n", d.Repository, d.Failed)
+			g.printf("%s: not recorded: %s\n", d.Repository, d.Failed)
 		case len(d.Reinstated) > 0:
-			g.printf("%s: timeline %s lives again, %s has ended\n", d.Repository, joined(d.Reinstated), d.Timeline)
+			g.printf("%s: timeline %s is current again, %s has ended\n", d.Repository, joined(d.Reinstated), d.Timeline)
 		case len(d.Superseded) > 0:
-			g.printf("%s: timeline %s goes on in the place of %s\n", d.Repository, d.Timeline, joined(d.Superseded))
+			g.printf("%s: timeline %s replaces %s\n", d.Repository, d.Timeline, joined(d.Superseded))
 		default:
-			g.printf("%s: timeline %s goes on; no living timeline of the old cluster was there to end\n", d.Repository, d.Timeline)
+			g.printf("%s: timeline %s is current; no timeline of the old cluster was left to end\n", d.Repository, d.Timeline)
 		}
 	}
 }

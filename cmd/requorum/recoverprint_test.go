@@ -127,9 +127,9 @@ func TestPrintRescued(t *testing.T) {
 	}
 	text := printed(t, func(g *globals) error { return g.printRescued(r) })
 	expectLines(t, text, "had been begun before", "raised to 1000000070", "the old data is in /var/lib/etcd/member.set-aside-1", "m3: declared dead", "proved: all members", "not proved: leases",
-		"goes on in the place of "+old.String(), "s3://b: not told: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
+		"replaces "+old.String(), "s3://b: not recorded: no route", "full snapshot 20260102", "RTO 12s", "Proven: all three", "Lost: nothing", "INCOMPLETE: s3://b", "Next:\n  - change")
 	u := &recovery.UndoReport{Cluster: "production", Run: "r1", Hosts: []recovery.HostUndo{{Member: "m1", PutBack: "/var/lib/etcd", Kept: []string{"/var/lib/etcd/member.set-aside-2"}}},
 		Lineage: []recovery.TimelinesDone{{Repository: "file:///r", Reinstated: []repository.TimelineID{old}}}}
 	text = printed(t, func(g *globals) error { return g.printUndone(u) })
-	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "lives again", "is undone")
+	expectLines(t, text, "/var/lib/etcd is as it was", "kept in /var/lib/etcd/member.set-aside-2", "m1: not started", "is current again", "is undone")
 }

@@ -117,7 +117,7 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 	case err != nil && len(hosts) == 0:
 		return err
 	case len(hosts) == 0 && of == nil:
-		return usageError{errors.New("which hosts there are is not known: give --host member=address,…, or --repo URL of a repository that holds a backup of the cluster")}
+		return usageError{errors.New("no host is known: give --host member=address,…, or --repo URL of a repository that holds a backup of the cluster")}
 	case len(hosts) == 0:
 		hosts = of.hosts(g)
 	case of != nil: // which knows their URLs better
@@ -133,7 +133,7 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 		w.cluster = of.id.String()
 	}
 	if w.cluster == "" {
-		return usageError{errors.New("what the cluster is called is not known without a backup: give --cluster NAME")}
+		return usageError{errors.New("without a backup the cluster's name is not known: give --cluster NAME")}
 	}
 	path, err := filepath.Abs(w.file)
 	if err != nil {

@@ -248,7 +248,7 @@ func (o *restoreOptions) checkAlone(src *restoreSource) error {
 	if o.name == "" || o.plan != "" || src.repo == nil || src.point.AsIs || src.point.Target.Kind == walreplay.AtIndex || !strings.Contains(o.req.InitialCluster, ",") {
 		return nil
 	}
-	return usageError{fmt.Errorf("building only member %s without a shared plan needs a point that is the same on every host, and %s need not be, as the archive grows: give its raft index (--index; --dry-run prints it) on every host alike, or write a plan (--plan) on one host and read it on all",
+	return usageError{fmt.Errorf("--name %s without --plan: %s can be another point on the next host, as the archive grows: give its raft index (--index; --dry-run prints it) on every host, or write a plan (--plan) on one host and read it on all",
 		o.name, src.point.Target)}
 }
 

@@ -363,7 +363,7 @@ func (s *restoreSource) recordTimeline(ctx context.Context, p *restore.Plan, rep
 		err = fmt.Errorf("another history has that name there: %s", found.Reason)
 	}
 	if err != nil {
-		return fmt.Errorf("the restore is done; --record: %s does not know of the new timeline %s: %w", s.repo, t.ID, err)
+		return fmt.Errorf("the restore is done, but --record could not write the new timeline %s into %s: %w", t.ID, s.repo, err)
 	}
 	report.Timeline = t.ID.String()
 	return nil
@@ -419,7 +419,7 @@ func (s *restoreSource) branch(of repository.TimelineID) *repository.Branch {
 func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child repository.TimelineID, branch *repository.Branch, nearest bool) (hint string, has bool) {
 	parent := branch.Timeline
 	if t.Searches() {
-		return fmt.Sprintf("%s goes on from timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
+		return fmt.Sprintf("%s branches off timeline %s, and an earlier change may be there: --timeline %s looks for it", child, parent, parent), true
 	}
 	h, err := walreplay.NewArchives(s.repo, s.identities...).History(ctx, s.catalog, parent)
 	if err != nil {
@@ -432,9 +432,9 @@ func (s *restoreSource) inParent(ctx context.Context, t walreplay.Target, child 
 	case err == nil && pastBranch(point, branch):
 		return fmt.Sprintf("Timeline %s has that point, but after raft index %d, which is where %s left it: that is another history (--timeline %s restores it)", parent, branch.RaftIndex, child, parent), true
 	case err == nil:
-		return fmt.Sprintf("Timeline %s, which %s goes on from, has that point: --timeline %s restores it", parent, child, parent), true
+		return fmt.Sprintf("Timeline %s, which %s branches off, has that point: --timeline %s restores it", parent, child, parent), true
 	case nearest && errors.As(err, &not) && not.Before != nil:
-		return fmt.Sprintf("Timeline %s, which %s goes on from, has the nearest point before it: %s (--timeline %s --index %d)", parent, child, not.Before, parent, not.Before.Index), true
+		return fmt.Sprintf("Timeline %s, which %s branches off, has the nearest point before it: %s (--timeline %s --index %d)", parent, child, not.Before, parent, not.Before.Index), true
 	}
 	return "", false
 }

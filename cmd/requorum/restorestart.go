@@ -123,7 +123,7 @@ func (o *startOptions) configs(p *restore.Plan, only string) ([]store.MemberConf
 			return nil, usageError{fmt.Errorf("--client-urls %s: want name=url", one)}
 		}
 		if !strings.HasPrefix(u, "https://") {
-			return nil, usageError{fmt.Errorf("--client-urls %s: what --start serves takes certificates made for the run, since every user of this machine reaches it: write https://", one)}
+			return nil, usageError{fmt.Errorf("--client-urls %s: --start serves over TLS only, since every user of this machine can reach it: write https://", one)}
 		}
 		urls[name] = u
 	}
@@ -166,7 +166,7 @@ func peersToListen(peers []string, alone bool) (listen []string, err error) {
 	for _, raw := range peers {
 		rest, plain := strings.CutPrefix(raw, "http://")
 		if plain && !alone {
-			return nil, usageError{fmt.Errorf("--start: peer URL %s: members started here talk to each other with certificates made for the run, since every user of this machine reaches them: give the new members https:// URLs with --initial-cluster, or leave --start out and use etcd or 'requorum store'", raw)}
+			return nil, usageError{fmt.Errorf("--start: peer URL %s: members started here talk over TLS only, since every user of this machine can reach them: give the new members https:// URLs with --initial-cluster, or leave --start out and use etcd or 'requorum store'", raw)}
 		}
 		if plain {
 			raw = "https://" + rest

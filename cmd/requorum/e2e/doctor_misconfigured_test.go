@@ -159,7 +159,7 @@ func (w *agentWorld) misconfigurations(t *testing.T) []misconfiguration {
 		{"bucket that is not there", keys{"repository.url": w.s3.URL("nowhere", "p")}, "", checkFail, "s3://nowhere", "bucket", "", false},
 		{"no right to write", keys{"repository.url": w.s3.URL("readonly", "p")}, "reading", checkFail, "s3://readonly", "", "right", false},
 		{"a right to delete that no job needs", keys{"repository.url": w.s3.URL("good", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "", checkWarn, "s3://good", "delete below <timeline>/l0/, ", "deploy/s3/agent.json alone", false},
-		{"a right to record what is pruned that no job needs", keys{"repository.url": w.s3.URL("keep", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "keeping", checkWarn, "s3://keep", "without need its key may put below pruned/", "deploy/s3/agent.json alone", false},
+		{"a right to record what is pruned that no job needs", keys{"repository.url": w.s3.URL("keep", "r"), "jobs.prune.run": "off", "jobs.merge.run": "off"}, "keeping", checkWarn, "s3://keep", "its key may also put below pruned/", "deploy/s3/agent.json alone", false},
 		{"an agent's rights for who prunes", keys{"repository.url": w.s3.URL("policy", "p")}, "agent", checkFail, "s3://policy", "its key may not put below pruned/; delete below <timeline>/l0/, ", "deploy/s3/pruner.json", false},
 		{"a right to delete versions", keys{"repository.url": w.s3.URL("good", "r")}, "", checkWarn, "s3://good", "delete versions", "deploy/s3/pruner.json alone", false},
 		{"no right to delete", keys{"repository.url": w.s3.URL("keep", "p")}, "keeping", checkFail, "s3://keep", "its key may not delete below <timeline>/l0/, ", "deploy/s3/pruner.json", false},
