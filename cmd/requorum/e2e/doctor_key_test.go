@@ -66,7 +66,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 	}{
 		{verifier, []string{"verifier"}, nil},
 		{pruner, []string{"pruner"}, nil},
-		{verifier, []string{"agent"}, []string{"warning: its key may also put below timelines/, <timeline>/full/, <timeline>/l0/, <timeline>/l1/, <timeline>/marks/, <timeline>/gaps/, runner/: whoever takes it could hide or destroy backups"}},
+		{verifier, []string{"agent"}, []string{"warning: its key may also put below timelines/, <timeline>/full/, <timeline>/l0/, <timeline>/l1/, <timeline>/marks/, <timeline>/gaps/, runner/: no job here needs that, and whoever steals the key could hide or destroy backups unnoticed"}},
 		{verifier, []string{"pruner"}, []string{"failed: its key may not put below verdicts/, which the jobs of this agent need → give it the rights of deploy/s3/verifier.json", "warning: its key may also put below pruned/; delete below <timeline>/l0/, <timeline>/marks/, <timeline>/full/"}},
 		{verifier, []string{"verifier", "operator"}, []string{"warning: its key may also put below pins/, <timeline>/superseded-; delete below pins/: "}},
 		{pruner, []string{"agent", "merger"}, []string{"failed: its key may not put below pruned/; delete below <timeline>/full/, <timeline>/l3/, <timeline>/gaps/, pruned/, verdicts/, claims/, jobs/, runner/, which", "warning: its key may also put below timelines/, "}},
