@@ -41,8 +41,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -195,40 +193,22 @@ func (r *Repository) TimelineIDs(ctx context.Context) ([]TimelineID, error) {
 	if err != nil || !r.Checks() {
 		return all, err
 	}
-	if _, err := dropForeign(ctx, r, all, TimelineName); err != nil { // and remembers whose they are
-		return nil, err
-	}
-	own := make([]bool, len(all))
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(checkedAtOnce)
-	for i, id := range all {
-		if own[i] = r.isOwn(TimelineName(id)); own[i] {
-			continue
+	return filter(ctx, all, func(ctx context.Context, id TimelineID) (bool, error) {
+		// One that is gone counts as well, and is nobody's.
+		if _, err := r.Counts(ctx, TimelineName(id)); err != nil || r.isOwn(TimelineName(id)) {
+			return true, err
 		}
-		group.Go(func() error {
-			newest, err := r.NewestFulls(groupCtx, id, 1)
-			own[i] = len(newest) > 0
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	var ids []TimelineID
-	for i, id := range all {
-		if own[i] {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
+		newest, err := r.NewestFulls(ctx, id, 1)
+		return len(newest) > 0, err
+	})
 }
 
 // FreeTimeline is id, or the next number of which there is no foreign descriptor: the
 // name of a foreign one is taken for good.
 func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineID, error) {
 	for range maxForeign {
-		foreign, err := r.isForeign(ctx, TimelineName(id))
-		if err != nil || !foreign {
+		counts, err := r.Counts(ctx, TimelineName(id))
+		if err != nil || counts {
 			return id, err
 		}
 		id.N++

@@ -215,16 +215,16 @@ func (r *Repository) Marks(ctx context.Context, t TimelineID) ([]MarkName, error
 		group.Go(func() error {
 			first, last := 0, len(marks)
 			for ; first < last; first++ {
-				if foreign, err := r.isForeign(groupCtx, marks[first].String()); err != nil {
+				if counts, err := r.Counts(groupCtx, marks[first].String()); err != nil {
 					return err
-				} else if !foreign {
+				} else if counts {
 					break
 				}
 			}
 			for ; last > first; last-- {
-				if foreign, err := r.isForeign(groupCtx, marks[last-1].String()); err != nil {
+				if counts, err := r.Counts(groupCtx, marks[last-1].String()); err != nil {
 					return err
-				} else if !foreign {
+				} else if counts {
 					break
 				}
 			}

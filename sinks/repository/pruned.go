@@ -62,8 +62,8 @@ func (r *Repository) record(ctx context.Context, name string, v any) error {
 	if !errors.Is(err, sinks.ErrExists) {
 		return err
 	}
-	foreign, errRead := r.isForeign(ctx, name)
-	if foreign {
+	counts, errRead := r.Counts(ctx, name)
+	if errRead == nil && !counts {
 		return fmt.Errorf("a foreign object has the name of the record: %w", err)
 	}
 	return errRead

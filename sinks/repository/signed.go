@@ -278,25 +278,30 @@ func dropForeign[N any](ctx context.Context, r *Repository, all []N, nameOf func
 	if !r.Checks() {
 		return all, nil
 	}
-	foreign := make([]bool, len(all))
+	return filter(ctx, all, func(ctx context.Context, n N) (bool, error) { return r.Counts(ctx, nameOf(n)) })
+}
+
+// filter leaves out what keep refuses, which is asked of many at once.
+func filter[N any](ctx context.Context, all []N, keep func(context.Context, N) (bool, error)) ([]N, error) {
+	keeps := make([]bool, len(all))
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(checkedAtOnce)
 	for i, n := range all {
 		group.Go(func() (err error) {
-			foreign[i], err = r.isForeign(groupCtx, nameOf(n))
+			keeps[i], err = keep(groupCtx, n)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var own []N
+	var kept []N
 	for i, n := range all {
-		if !foreign[i] {
-			own = append(own, n)
+		if keeps[i] {
+			kept = append(kept, n)
 		}
 	}
-	return own, nil
+	return kept, nil
 }
 
 // ownAtOnce is how many of a listing are held until their documents are looked at.
@@ -337,11 +342,11 @@ func Own[N any](ctx context.Context, r *Repository, listed iter.Seq2[N, error], 
 	}
 }
 
-// isForeign reports whether the document called name is foreign, or cannot be read as one
-// of anybody. One that is gone is not.
-func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
+// Counts reports whether the document called name is neither foreign nor something that
+// cannot be read as one of anybody. One that is gone counts.
+func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
 	if !r.Checks() || r.isOwn(name) {
-		return false, nil
+		return true, nil
 	}
 	data, err := r.ReadBytes(ctx, name)
 	if err == nil {
@@ -349,25 +354,19 @@ func (r *Repository) isForeign(ctx context.Context, name string) (bool, error) {
 	}
 	switch {
 	case errors.Is(err, sinks.ErrNotFound):
-		return false, nil
-	case errors.Is(err, ErrForeign):
 		return true, nil
+	case errors.Is(err, ErrForeign):
+		return false, nil
 	case errors.Is(err, ErrAltered):
 		_ = r.Refuse(name, err) // remembers it
-		return true, nil
+		return false, nil
 	case err != nil:
 		return false, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own[name] = true // for good: names are written once
-	return false, nil
-}
-
-// Counts reports whether the document called name is not foreign.
-func (r *Repository) Counts(ctx context.Context, name string) (bool, error) {
-	foreign, err := r.isForeign(ctx, name)
-	return !foreign, err
+	return true, nil
 }
 
 // isOwn reports whether a listing found the document to be a trusted one's.
