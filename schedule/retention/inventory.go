@@ -72,10 +72,10 @@ type Backup struct {
 	Index    uint64 // 0 where the manifest is damaged
 	Revision int64
 	Bytes    int64
-	// Damaged says why it counts for nothing, such as what is wrong with it; empty where
-	// nothing is known to be.
-	Damaged string
-	// InClear says that it is not encrypted though an older one is, which Damaged tells:
+	// Unusable says why it counts for nothing, such as what is damaged; empty where it
+	// counts, as far as is known.
+	Unusable string
+	// InClear says that it is not encrypted though an older one is, which Unusable tells:
 	// one of the two may be somebody else's, so that it neither counts nor goes.
 	InClear bool
 	// Late was stored long after its manifest says: the repository is a copy, or somebody
@@ -95,7 +95,7 @@ type Backup struct {
 	Recorded bool
 }
 
-func (b Backup) good() bool   { return b.Damaged == "" }
+func (b Backup) good() bool   { return b.Unusable == "" }
 func (b Backup) known() bool  { return b.Index > 0 }
 func (b Backup) timely() bool { return b.good() && !b.Late }
 

@@ -190,7 +190,7 @@ func (d *decision) uncounted() {
 		}
 	}
 	if n > 0 {
-		d.note(fmt.Sprintf("%s for nothing, the first, %s of timeline %s, because: %s", report.Counted(n, "full snapshot counts", "full snapshots count"), first.ID, first.Timeline, first.Damaged))
+		d.note(fmt.Sprintf("%s for nothing, the first, %s of timeline %s, because: %s", report.Counted(n, "full snapshot counts", "full snapshots count"), first.ID, first.Timeline, first.Unusable))
 	}
 }
 
@@ -215,7 +215,7 @@ func (d *decision) confirm() {
 
 func (d *decision) why(b *Backup) string {
 	if !b.good() {
-		return "no rule keeps it, and it counts for nothing: " + b.Damaged
+		return "no rule keeps it, and it counts for nothing: " + b.Unusable
 	}
 	return "no rule keeps it"
 }

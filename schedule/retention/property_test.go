@@ -30,7 +30,7 @@ func has(t *Timeline, index uint64) bool {
 // is before it and the log holds every entry between.
 func restorable(t *Timeline, index uint64) bool {
 	for at := index; at > 0; at-- {
-		if slices.ContainsFunc(t.Backups, func(b Backup) bool { return b.Damaged == "" && b.Index == at }) {
+		if slices.ContainsFunc(t.Backups, func(b Backup) bool { return b.good() && b.Index == at }) {
 			return true
 		}
 		if !has(t, at) {
@@ -65,10 +65,10 @@ func (m *model) day() {
 	for _, t := range m.inv.Timelines {
 		for i := range t.Backups {
 			switch b := &t.Backups[i]; {
-			case m.IntN(4) == 0 && b.Damaged == "":
+			case m.IntN(4) == 0 && b.good():
 				b.Proved = true
 			case m.IntN(60) == 0:
-				b.Damaged, b.Proved = "verdict", false
+				b.Unusable, b.Proved = "verdict", false
 			case m.IntN(80) == 0:
 				b.Pin = !b.Pin
 			case m.IntN(50) == 0:
@@ -98,7 +98,7 @@ func (m *model) backup(t *Timeline, index uint64) {
 	m.ids++
 	b := Backup{Timeline: t.ID, ID: fmt.Sprint(m.ids), Taken: m.now.Add(-time.Minute), Finished: m.now, Index: index, Synthetic: m.IntN(3) == 0}
 	if m.IntN(30) == 0 {
-		b.Index, b.Damaged = 0, "manifest"
+		b.Index, b.Unusable = 0, "manifest"
 	}
 	t.Backups = append(t.Backups, b)
 	sortBackups(t.Backups)
@@ -237,10 +237,10 @@ func (m *model) lost(before *Inventory, p Policy) string {
 				return "a pinned or locked backup went: " + b.ID
 			}
 			newest = b
-			if b.Damaged == "" {
+			if b.good() {
 				good = b
 			}
-			if b.Damaged == "" && b.Proved {
+			if b.good() && b.Proved {
 				proved = b
 			}
 		}
@@ -271,7 +271,7 @@ func (m *model) lostByRules(old *Timeline, left func(Backup) bool, p Policy) str
 		}
 		have := map[string]bool{} // period: one is left
 		for _, b := range old.Backups {
-			if b.Damaged == "" {
+			if b.good() {
 				have[name(b)] = have[name(b)] || left(b)
 			}
 		}
@@ -288,7 +288,7 @@ func (m *model) lostByRules(old *Timeline, left func(Backup) bool, p Policy) str
 	}
 	var good []Backup
 	for _, b := range old.Backups {
-		if b.Damaged != "" {
+		if !b.good() {
 			continue
 		}
 		good = append(good, b)

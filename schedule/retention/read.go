@@ -211,17 +211,17 @@ func (r *reading) backup(m *snapshot.Manifest) Backup {
 	}
 	r.named(&b)
 	if word, is := r.verdicts.Damaged(m); is {
-		b.Damaged = fmt.Sprintf("verdict %d found it damaged", word.Verdict.Sequence)
+		b.Unusable = fmt.Sprintf("verdict %d found it damaged", word.Verdict.Sequence)
 	}
 	if err := r.catalog.CheckEncrypted(m); err != nil {
-		b.Damaged, b.InClear = err.Error(), true
+		b.Unusable, b.InClear = err.Error(), true
 	}
 	_, b.Proved = r.verdicts.Newest(m, report.Structure)
 	return b
 }
 
 func (r *reading) damaged(d snapshot.DamagedBackup) Backup {
-	b := Backup{Timeline: d.Timeline, ID: d.ID, Damaged: d.Err.Error()}
+	b := Backup{Timeline: d.Timeline, ID: d.ID, Unusable: d.Err.Error()}
 	b.Taken, _ = repository.BackupTime(d.ID) // a listed ID is valid
 	b.Finished = b.Taken
 	r.named(&b)
