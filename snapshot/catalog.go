@@ -21,6 +21,9 @@ type Catalog struct {
 	// Manifests that could be read, in the order of timelines and, within one,
 	// from the oldest state of the log to the newest.
 	Manifests []*Manifest
+	// EncryptedSince is the first encrypted one of each timeline that has any: it is asked
+	// for with each manifest, of which there may be very many.
+	EncryptedSince map[repository.TimelineID]*Manifest
 	// Damaged are the backups whose manifest cannot be used, or whose object is
 	// gone or has another size, with the reason.
 	Damaged []DamagedBackup
@@ -82,7 +85,7 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 	if err != nil {
 		return nil, err
 	}
-	c := &Catalog{}
+	c := newCatalog()
 	if more {
 		c.Unread = append(c.Unread, UnreadBackups{Err: &DamagedError{Object: repo.String(), Offset: -1,
 			Err: fmt.Errorf("it has more timelines than the %d that are read, and of those without a descriptor as many: remove what nobody made", repository.MaxTimelines)}})
@@ -98,6 +101,8 @@ func ReadCatalog(ctx context.Context, repo *repository.Repository) (*Catalog, er
 	slices.SortStableFunc(c.Timelines, func(a, b repository.Timeline) int { return a.Created.Compare(b.Created) })
 	return c, nil
 }
+
+func newCatalog() *Catalog { return &Catalog{EncryptedSince: map[repository.TimelineID]*Manifest{}} }
 
 // describeTimeline reads a timeline's descriptor. Without that and a backup it is
 // what an interrupted first backup left.
@@ -126,7 +131,7 @@ func (c *Catalog) describeTimeline(ctx context.Context, repo *repository.Reposit
 // ReadBackups reads the manifests of one timeline: the Manifests, Damaged, Incomplete
 // and Unread of a Catalog, as they are now.
 func ReadBackups(ctx context.Context, repo *repository.Repository, t repository.TimelineID) (*Catalog, error) {
-	c := &Catalog{}
+	c := newCatalog()
 	if err := c.addBackups(ctx, repo, []repository.TimelineID{t}); err != nil {
 		return nil, err
 	}
@@ -209,6 +214,9 @@ func (c *Catalog) addTimeline(ctx context.Context, repo *repository.Repository, 
 	// By the log, not by the clocks of those who wrote.
 	slices.SortStableFunc(found, olderState)
 	c.Manifests = append(c.Manifests, found...)
+	if i := slices.IndexFunc(found, func(m *Manifest) bool { return m.Object.Encrypted() }); i >= 0 {
+		c.EncryptedSince[t] = found[i]
+	}
 	return nil
 }
 

@@ -290,7 +290,7 @@ func (e *MustEncryptError) Error() string {
 // CheckPlain is a *MustEncryptError where one of the newest full snapshots of a timeline
 // is encrypted: for who is about to store something in the clear there.
 func CheckPlain(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
-	recent, err := recentStates(ctx, repo, t)
+	recent, err := RecentStates(ctx, repo, t)
 	if err != nil {
 		return err
 	}
@@ -306,24 +306,13 @@ func checkPlain(t repository.TimelineID, recent []*Manifest) error {
 	return nil
 }
 
-// EncryptedSince is the first encrypted full snapshot of a timeline, by what its log had
-// reached; nil where none is encrypted.
-func (c *Catalog) EncryptedSince(t repository.TimelineID) *Manifest {
-	for _, m := range c.Manifests { // the oldest state first
-		if m.Timeline == t && m.Object.Encrypted() {
-			return m
-		}
-	}
-	return nil
-}
-
 // CheckEncrypted is a *PlainError for a full snapshot that is not encrypted though an
 // older one of its timeline is. It is for what nobody named.
 func (c *Catalog) CheckEncrypted(m *Manifest) error {
 	if m.Object.Encrypted() {
 		return nil
 	}
-	first := c.EncryptedSince(m.Timeline)
+	first := c.EncryptedSince[m.Timeline]
 	if first == nil || m.Facts.RaftIndex < first.Facts.RaftIndex {
 		return nil
 	}

@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -28,18 +29,16 @@ type planted struct {
 func newPlanted(t testing.TB) *planted {
 	p := &planted{TB: t, sink: sinktest.NewMemory(), timeline: repository.TimelineID{ClusterID: 1, N: 1}}
 	var err error
-	if p.repo, err = repository.Init(t.Context(), p.sink, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	p.repo, err = repository.Init(t.Context(), p.sink, time.Now())
+	require.NoError(t, err)
 	require.NoError(t, p.repo.OpenTimeline(t.Context(), repository.Timeline{ID: p.timeline, Reason: "test"}))
 	return p
 }
 
 func (p *planted) put(name string, data []byte) {
 	p.Helper()
-	if _, err := sinks.Put(p.Context(), p.sink, name, data, sinks.CreateOptions{}); err != nil {
-		p.Fatal(err)
-	}
+	_, err := sinks.Put(p.Context(), p.sink, name, data, sinks.CreateOptions{})
+	require.NoError(p, err)
 }
 
 // backup plants one; change alters its manifest.
@@ -140,6 +139,56 @@ func TestCatalogBudgetOfForeign(t *testing.T) {
 	if err != nil || len(c.Manifests) != 1 || c.Manifests[0].ID != own || len(c.Unread) > 0 {
 		t.Fatalf("%d manifests, %+v, %v", len(c.Manifests), c.Unread, err)
 	}
+}
+
+// A catalogue is read with as many requests a timeline, however many there are; and what
+// is encrypted is found then: asking it of a full snapshot goes through no others.
+func TestEncryptedAmongMany(t *testing.T) {
+	requests := func(timelines int) int {
+		p := newPlanted(t)
+		for n := range timelines {
+			p.timeline.N = 1 + n
+			p.backup(backupID(1), func(m *snapshot.Manifest) { m.Facts.RaftIndex = 1 })
+			p.backup(backupID(2), func(m *snapshot.Manifest) {
+				m.Facts.RaftIndex, m.Object.Codecs = 2, []string{codec.Zstd, codec.Age}
+				m.Object.Name = repository.SnapshotName(p.timeline, m.ID, 1, true)
+				p.put(m.Object.Name, []byte("x"))
+			})
+			p.backup(backupID(3), func(m *snapshot.Manifest) { m.Facts.RaftIndex = 3 })
+		}
+		counted := sinktest.NewFaulty(p.sink)
+		repo, err := repository.Open(t.Context(), counted)
+		require.NoError(t, err)
+		c, err := snapshot.ReadCatalog(t.Context(), repo)
+		require.NoError(t, err)
+		require.Len(t, c.Manifests, 3*timelines)
+		took := counted.Calls(sinktest.Open) + counted.Calls(sinktest.List)
+		all := c.Manifests
+		c.Manifests = nil
+		for i, m := range all {
+			var plain *snapshot.PlainError
+			require.Equal(t, i%3 == 2, errors.As(c.CheckEncrypted(m), &plain), m.ID)
+		}
+		require.Equal(t, took, counted.Calls(sinktest.Open)+counted.Calls(sinktest.List))
+		return took
+	}
+	require.Equal(t, 10*(requests(11)-requests(1)), requests(101)-requests(1))
+}
+
+// A full snapshot whose object is gone or cut short is no state that was reached, nor one
+// whose manifest is damaged.
+func TestRecentStates(t *testing.T) {
+	p := newPlanted(t)
+	for n := range 4 {
+		p.backup(backupID(n), func(m *snapshot.Manifest) { m.Facts.RaftIndex = 10 - uint64(n) })
+	}
+	p.backup(backupID(4), func(m *snapshot.Manifest) { m.Object.Name = repository.SnapshotName(p.timeline, m.ID, 2, false) })
+	p.backup(backupID(5), func(m *snapshot.Manifest) { m.Object.StoredSize = 2 })
+	p.put(repository.ManifestName(p.timeline, backupID(6)), []byte("damaged"))
+	recent, err := snapshot.RecentStates(t.Context(), p.repo, p.timeline)
+	require.NoError(t, err)
+	require.Len(t, recent, 4)
+	require.Equal(t, backupID(3), recent[0].ID)
 }
 
 // What a manifest lists and says is bounded, when it is read as well.

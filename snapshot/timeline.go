@@ -56,7 +56,7 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 		if id.ClusterID != clusterID {
 			continue
 		}
-		recent, err := recentStates(ctx, t.repo, id)
+		recent, err := RecentStates(ctx, t.repo, id)
 		if err != nil {
 			return err
 		}
@@ -111,27 +111,19 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 	return nil
 }
 
-// recentStates are the manifests of the last full snapshots of a timeline by ID, ordered
-// by what the log had reached.
-func recentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
+// RecentStates are the manifests of the last full snapshots of a timeline by ID, ordered
+// by what the log had reached. Those count that a catalogue counts. One whose manifest is
+// damaged is for list and verify to report, and must not keep new backups from being taken.
+// One whose object is gone or has another size is no state that anybody can restore: an
+// archive that began, or looked for gaps, behind it would miss the entries that led to it.
+func RecentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
 	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
 	if err != nil {
 		return nil, err
 	}
-	read, err := readManifests(ctx, repo, fulls)
-	if err != nil {
-		return nil, err
-	}
-	var recent []*Manifest
-	for _, r := range read {
-		// A damaged manifest is for list and verify to report; it must not
-		// keep new backups from being taken.
-		if r.manifest != nil {
-			recent = append(recent, r.manifest)
-		}
-	}
-	slices.SortStableFunc(recent, olderState)
-	return recent, nil
+	c := newCatalog()
+	err = c.addTimeline(ctx, repo, id, fulls)
+	return c.Manifests, err
 }
 
 // branchTimelines chooses each repository's timeline: of those of this cluster

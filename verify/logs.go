@@ -50,7 +50,7 @@ type logCheck struct {
 
 // checkLog looks at a timeline's log, where it has one.
 func (h *history) checkLog(ctx context.Context, part logPart) error {
-	encrypted := h.catalog.EncryptedSince(part.timeline)
+	encrypted := h.catalog.EncryptedSince[part.timeline]
 	log, err := segment.OpenNames(ctx, h.repo, part.timeline, encrypted, h.Identities...) // all headers are read with their segments
 	if err == nil && log.HidesReplaced() {
 		log, err = segment.OpenLog(ctx, h.repo, part.timeline, encrypted, h.Identities...)
@@ -95,7 +95,7 @@ func (l *logCheck) do(ctx context.Context) error {
 			}
 			break
 		}
-		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.catalog.EncryptedSince(l.part.timeline), l.Identities...)
+		again, err := segment.OpenLog(ctx, l.repo, l.part.timeline, l.catalog.EncryptedSince[l.part.timeline], l.Identities...)
 		if err != nil {
 			unchecked(l.check, fmt.Errorf("the log could not be listed anew: %w", err))
 			break

@@ -83,7 +83,8 @@ func TestFreshness(t *testing.T) {
 	encrypted := &snapshot.Manifest{Timeline: w.id, ID: "encrypted", Facts: snapshot.Facts{RaftIndex: 7}}
 	encrypted.Object.Codecs = []string{codec.Age}
 	plain := &snapshot.Manifest{Timeline: w.id, ID: "plain", Facts: snapshot.Facts{RaftIndex: 8}}
-	end, err := NewArchives(repo).end(t.Context(), &snapshot.Catalog{Manifests: []*snapshot.Manifest{encrypted, plain}}, w.id)
+	catalog := &snapshot.Catalog{Manifests: []*snapshot.Manifest{encrypted, plain}, EncryptedSince: map[repository.TimelineID]*snapshot.Manifest{w.id: encrypted}}
+	end, err := NewArchives(repo).end(t.Context(), catalog, w.id)
 	require.NoError(t, err)
 	require.Equal(t, uint64(7), end)
 	// What comes after a gap does not make up for what is missing there.

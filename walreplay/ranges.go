@@ -98,7 +98,7 @@ func (a *Archives) Since(t repository.TimelineID, index uint64) (bytes int64, en
 func (a *Archives) Log(t repository.TimelineID) *segment.Log { return a.logs[t] }
 
 func (a *Archives) open(ctx context.Context, c *snapshot.Catalog, t repository.TimelineID) (*segment.Log, error) {
-	encrypted := c.EncryptedSince(t)
+	encrypted := c.EncryptedSince[t]
 	if log := a.logs[t]; log != nil {
 		return log, log.RefusePlain(ctx, encrypted)
 	}

@@ -289,7 +289,7 @@ func (e *examination) examineStored(ctx context.Context, s sinks.Sink) {
 	if newest.Object.Encrypted() {
 		e.examineKeys(ctx, repo, newest)
 	}
-	if first := catalog.EncryptedSince(newest.Timeline); first != nil && e.agent.HasCluster() && !e.agent.Encrypted() {
+	if first := catalog.EncryptedSince[newest.Timeline]; first != nil && e.agent.HasCluster() && !e.agent.Encrypted() {
 		e.add(checkFail, "encryption.recipients", (&snapshot.MustEncryptError{Timeline: newest.Timeline, Encrypted: first.ID}).Error(),
 			"set encryption.recipients as the other writers have it")
 	}

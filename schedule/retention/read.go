@@ -410,7 +410,7 @@ func mentions(v any, text string) bool {
 
 // readLog adds what a timeline's log holds, as far as headers tell.
 func (r *reading) readLog(ctx context.Context, t *Timeline) error {
-	log, err := segment.OpenLog(ctx, r.repo, t.ID, r.catalog.EncryptedSince(t.ID))
+	log, err := segment.OpenLog(ctx, r.repo, t.ID, r.catalog.EncryptedSince[t.ID])
 	if err != nil {
 		return err
 	}

@@ -59,11 +59,13 @@ func takeInventory(ctx context.Context, repo *repository.Repository, id reposito
 	ctx, cancel := context.WithTimeout(ctx, branchLimit)
 	defer cancel()
 	v.end = end
-	if v.full, _, v.some, v.err = newestFull(ctx, repo, id); v.err != nil {
+	m, err := newestFull(ctx, repo, id)
+	if v.err = err; err != nil {
 		return v
 	}
 	from := uint64(0)
-	if v.some {
+	if v.some = m != nil; v.some {
+		v.full = m.Facts.RaftIndex
 		from = v.full + 1
 	}
 	if v.log = log; log != nil {

@@ -136,11 +136,12 @@ func (s *session) lastOf(ctx context.Context, id repository.TimelineID) (*matchC
 	if spooled := s.spool.following(id, s.archived); len(spooled) > 0 {
 		return &matchCheck{timeline: id, end: spooled[len(spooled)-1]}, nil
 	}
-	index, term, _, err := newestFull(ctx, s.repo, id)
-	if err != nil || index == 0 {
+	m, err := newestFull(ctx, s.repo, id)
+	if err != nil || m == nil {
 		return nil, err
 	}
-	return &matchCheck{timeline: id, end: segment.Header{Timeline: id, FirstIndex: index, LastIndex: index, LastTerm: term}}, nil
+	index := m.Facts.RaftIndex
+	return &matchCheck{timeline: id, end: segment.Header{Timeline: id, FirstIndex: index, LastIndex: index, LastTerm: m.Facts.RaftTerm}}, nil
 }
 
 // adopt goes on in a timeline, behind its end.
@@ -360,35 +361,17 @@ func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, rea
 	return errAgain
 }
 
-// recentFulls is how many of the newest full snapshots by name are read: names
-// follow the clocks of several writers.
-const recentFulls = 8
-
-// newestFull is the furthest state that a full snapshot of a timeline holds, and
-// whether there is one at all. One without its entry's term, as etcd 3.4 writes it
+// newestFull is the manifest of the furthest state that a full snapshot of a timeline
+// holds; nil where there is none. One without its entry's term, as etcd 3.4 writes it
 // before an upgrade, is none: no log is replayed onto it.
-func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (index, term uint64, is bool, err error) {
-	fulls, err := repo.NewestFulls(ctx, id, recentFulls)
-	if err != nil {
-		return 0, 0, false, err
-	}
-	for _, f := range fulls {
-		m, err := snapshot.ReadManifest(ctx, repo, id, f.ID)
-		var damaged *snapshot.DamagedError
-		switch {
-		case errors.As(err, &damaged), errors.Is(err, snapshot.ErrNewerFormat), errors.Is(err, sinks.ErrNotFound):
-		case err != nil:
-			return 0, 0, false, err
-		case f.More == 0 && !slices.ContainsFunc(f.Objects, func(o sinks.Object) bool { return o.Name == m.Object.Name && o.Size == m.Object.StoredSize }):
-			// It was lost, or cut short.
-		case m.Facts.RaftTerm == 0:
-		default:
-			if is = true; m.Facts.RaftIndex > index {
-				index, term = m.Facts.RaftIndex, m.Facts.RaftTerm
-			}
+func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (*snapshot.Manifest, error) {
+	recent, err := snapshot.RecentStates(ctx, repo, id)
+	for _, m := range slices.Backward(recent) {
+		if m.Facts.RaftTerm > 0 {
+			return m, err
 		}
 	}
-	return index, term, is, nil
+	return nil, err
 }
 
 // Reached is how far the archived log of a timeline goes: the last entry's

@@ -51,7 +51,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	}
 	var all []*archived
 	for _, t := range catalog.Timelines {
-		log, err := segment.OpenLog(ctx, repo, t.ID, catalog.EncryptedSince(t.ID), identities...)
+		log, err := segment.OpenLog(ctx, repo, t.ID, catalog.EncryptedSince[t.ID], identities...)
 		if err != nil {
 			return nil, err
 		}
