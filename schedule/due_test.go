@@ -16,6 +16,7 @@ import (
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/archive"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -38,9 +39,7 @@ func storeRuns(t *testing.T, repo *repository.Repository, id repository.Timeline
 		for i := r[0]; i <= r[1]; i++ {
 			b.Entries = append(b.Entries, entry(i))
 		}
-		h, object, err := segment.Encode(t.Context(), id, sums[r[0]-1], r[0] == 1, b, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
-		require.NoError(t, err)
-		require.NoError(t, segment.Put(t.Context(), repo, h, object))
+		logtest.Archive(t, repo, id, sums[r[0]-1], b, time.Now(), codec.Options{})
 	}
 }
 
@@ -117,9 +116,8 @@ func TestBegunElsewhere(t *testing.T) {
 		began := time.Now()
 		const backup = "20260101T000000Z-aaaaaa"
 		object := repository.SnapshotName(id, backup, 1, false)
-		if _, err := sinks.Put(t.Context(), sink, object, []byte("x"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), sink, object, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: backup, Timeline: id, Started: began, Finished: began,
 			Object: snapshot.StoredObject{Name: object, Encoding: codec.Encoding{StoredSize: 1}}, Facts: snapshot.Facts{RaftIndex: 50, RaftTerm: 2, Revision: 50}}
 		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(id, backup), m))

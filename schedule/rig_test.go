@@ -22,6 +22,7 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -167,10 +168,7 @@ func (s *shelf) log(id repository.TimelineID, n int, mark time.Time) {
 	}
 	last := first + uint64(n) - 1
 	b.Marks = []raftlog.Mark{{Index: last, Term: 2, Time: mark, Member: 1, Revision: int64(last)}}
-	h, data, err := segment.Encode(s.Context(), id, s.sums[id], s.sums[id] == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: mark}, segment.Options{Tool: "test"})
-	must(s, err)
-	must(s, segment.Put(s.Context(), s.repo, h, data))
-	s.sums[id], s.ends[id] = h.After, last
+	s.sums[id], s.ends[id] = logtest.Archive(s, s.repo, id, s.sums[id], b, mark, codec.Options{}).After, last
 }
 
 // verdict says that a backup reached a level, or was found damaged at it.

@@ -11,19 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/membershippb"
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/schedule/job"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
-	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -87,9 +85,8 @@ func TestChosen(t *testing.T) {
 	expect("checksum is no structure", chosen(jobStructure, ""), at(third))
 	s.verdict(third, report.Structure, report.Passed)
 	expect("proved", chosen(jobStructure, ""), noneNew)
-	if _, _, err := session.chosen(t.Context(), &job.Task{Job: jobDrill, Arg: json.RawMessage(`{"reason": "x"}`)}, due); err == nil {
-		t.Error("wrong arguments")
-	}
+	_, _, err := session.chosen(t.Context(), &job.Task{Job: jobDrill, Arg: json.RawMessage(`{"reason": "x"}`)}, due)
+	require.Error(t, err, "wrong arguments")
 }
 
 // What a report comes to: damage before all, then what could not be looked at; and
@@ -142,45 +139,21 @@ func newLibrary(t *testing.T, dir string) *library {
 	must(t, err)
 	l := &library{T: t, repo: repo}
 	must(t, repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: timelineA, Created: time.Now(), Reason: "test"}))
-	member := uint64(1)
-	urls, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
-	must(t, err)
-	data, err := proto.Marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: urls})
-	must(t, err)
-	l.entries = append(l.entries, raftlog.Entry{Index: 1, Term: 2, Type: raftpb.EntryConfChange, Data: data})
-	l.request(&etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
+	l.entries = logtest.Begin(t)
 	return l
-}
-
-func (l *library) request(q *etcdserverpb.InternalRaftRequest) {
-	l.Helper()
-	index := uint64(len(l.entries) + 1)
-	q.Header = &etcdserverpb.RequestHeader{ID: index}
-	data, err := proto.Marshal(q)
-	must(l, err)
-	l.entries = append(l.entries, raftlog.Entry{Index: index, Term: 2, Type: raftpb.EntryNormal, Data: data})
 }
 
 func (l *library) puts(n int) {
 	l.Helper()
 	for range n {
-		l.request(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte("/k"), Value: fmt.Append(nil, len(l.entries))}})
+		l.entries = append(l.entries, logtest.Entry(l, uint64(len(l.entries)+1), logtest.Put("/k", fmt.Sprint(len(l.entries)))))
 	}
 }
 
 // full stores the state at the log's end as if a member had sent it.
 func (l *library) full() *snapshot.Manifest {
 	l.Helper()
-	path := filepath.Join(l.TempDir(), "db")
-	must(l, os.WriteFile(path, nil, 0o600))
-	e, err := engine.Open(l.Context(), path, engine.Options{})
-	must(l, err)
-	for _, one := range l.entries {
-		must(l, e.Apply(one))
-	}
-	must(l, e.Close())
-	image, err := snapshot.OpenFile(path)
-	must(l, err)
+	image, _ := logtest.Database(l, l.entries)
 	m, err := snapshot.Store(l.Context(), snapshot.StoreRequest{Repo: l.repo, Timeline: timelineA, Image: image, Started: time.Now(), Version: "3.6.0", Tool: "test"})
 	must(l, err)
 	time.Sleep(time.Millisecond) // clocks that stand still would leave it open which is the newest
@@ -197,11 +170,8 @@ func (l *library) archive(skip int) {
 		l.sum = l.sum.Next(l.entries[l.stored])
 		l.stored++
 	}
-	b := segment.Batch{Entries: l.entries[l.stored:]}
-	h, data, err := segment.Encode(l.Context(), timelineA, l.sum, l.sum == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
-	must(l, err)
-	must(l, segment.Put(l.Context(), l.repo, h, data))
-	l.sum, l.stored = h.After, len(l.entries)
+	l.sum = logtest.Archive(l, l.repo, timelineA, l.sum, segment.Batch{Entries: l.entries[l.stored:]}, time.Now(), codec.Options{}).After
+	l.stored = len(l.entries)
 }
 
 // Jobs that verify, in processes of their own: what has nothing to be compared with

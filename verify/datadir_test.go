@@ -20,6 +20,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -42,9 +43,8 @@ func newMember(t *testing.T) *member {
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	m := &member{T: t, cluster: c, dir: c.Members()[0].Config().DataDir}
-	if m.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()}); err != nil {
-		t.Fatal(err)
-	}
+	m.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints()})
+	require.NoError(t, err)
 	t.Cleanup(func() { m.kv.Close() })
 	m.load(200)
 	return m
@@ -53,37 +53,9 @@ func newMember(t *testing.T) *member {
 func (m *member) load(n int) {
 	m.Helper()
 	for i := range n {
-		if _, err := m.kv.Put(m.Context(), fmt.Sprintf("key%03d", i%50), strings.Repeat("v", 500)); err != nil {
-			m.Fatal(err)
-		}
+		_, err := m.kv.Put(m.Context(), fmt.Sprintf("key%03d", i%50), strings.Repeat("v", 500))
+		require.NoError(m, err)
 	}
-}
-
-// fingerprint is each file's mode, size, time and content.
-func (m *member) fingerprint() map[string]string {
-	m.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		var sum [sha256.Size]byte
-		if info.Mode().IsRegular() {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			sum = sha256.Sum256(data)
-		}
-		all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sum)
-		return nil
-	})
-	require.NoError(m, err)
-	return all
 }
 
 func (m *member) verify(level report.Level) *report.Report {
@@ -105,9 +77,9 @@ func statuses(r *report.Report) string {
 func TestPromise3StoppedMemberIsOnlyRead(t *testing.T) {
 	m := newMember(t)
 	m.cluster.Kill()
-	before := m.fingerprint()
+	before := storetest.Files(m, m.dir)
 	r := m.verify(report.Replay)
-	if after := m.fingerprint(); !maps.Equal(before, after) {
+	if after := storetest.Files(m, m.dir); !maps.Equal(before, after) {
 		t.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
 	if got := statuses(r); !strings.HasPrefix(got, "checksum passed, checksum passed, structure passed, replay passed") || len(r.Findings()) > 0 {
@@ -265,7 +237,6 @@ func TestFile(t *testing.T) {
 		t.Errorf("%+v", r.Findings())
 	}
 	check([]byte("nothing"), report.Checksum, "checksum damaged")
-	if _, err := verify.File(t.Context(), path+"x", verify.Request{}); err == nil {
-		t.Error("a file that is not there")
-	}
+	_, err = verify.File(t.Context(), path+"x", verify.Request{})
+	require.Error(t, err, "a file that is not there")
 }

@@ -3,23 +3,15 @@ package verify_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/membershippb"
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -28,9 +20,8 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
-	"github.com/requorum/requorum/walreplay/engine"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
-	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // logged is a repository of a log that was made by hand, and of backups that are
@@ -69,11 +60,7 @@ func newLoggedOn(t *testing.T, s sinks.Sink) *logged {
 	l.repo, err = repository.Init(t.Context(), l.sink, time.Now())
 	l.must(err)
 	l.must(l.repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: l.id, Created: time.Now(), Reason: "test"}))
-	who, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
-	l.must(err)
-	member := uint64(1)
-	l.entry(raftpb.EntryConfChange, &raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: who})
-	l.request(&etcdserverpb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
+	l.entries = logtest.Begin(t)
 	return l
 }
 
@@ -82,74 +69,32 @@ func (l *logged) must(err error) {
 	require.NoError(l, err)
 }
 
-func (l *logged) entry(kind raftpb.EntryType, m proto.Message) {
-	l.Helper()
-	data, err := proto.Marshal(m)
-	l.must(err)
-	l.entries = append(l.entries, raftlog.Entry{Index: uint64(len(l.entries) + 1), Term: 2, Type: kind, Data: data})
-}
-
-func (l *logged) request(r *etcdserverpb.InternalRaftRequest) {
-	r.Header = &etcdserverpb.RequestHeader{ID: uint64(len(l.entries) + 1)}
-	l.entry(raftpb.EntryNormal, r)
-}
-
 // puts appends writes of n keys.
 func (l *logged) puts(n int) {
 	for i := range n {
-		key := fmt.Sprintf("/key/%d", i)
-		l.request(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte(key), Value: fmt.Appendf(nil, "%d", len(l.entries))}})
+		l.put(fmt.Sprintf("/key/%d", i), fmt.Sprint(len(l.entries)))
 	}
+}
+
+func (l *logged) put(key, value string) {
+	l.entries = append(l.entries, logtest.Entry(l, uint64(len(l.entries)+1), logtest.Put(key, value)))
 }
 
 // backup stores the state after the last entry so far; its ID is given back.
 func (l *logged) backup() string {
 	l.Helper()
-	path := filepath.Join(l.TempDir(), "db")
-	l.must(os.WriteFile(path, nil, 0o600))
-	eng, err := engine.Open(l.Context(), path, engine.Options{})
-	l.must(err)
-	for _, e := range l.entries {
-		l.must(eng.Apply(e))
-	}
-	l.must(eng.Close())
-	image, err := snapshot.OpenFile(path)
-	l.must(err)
-	facts, err := image.Facts(l.Context())
-	l.must(err)
-	raw, err := os.ReadFile(path)
-	l.must(err)
-	sum := sha256.Sum256(raw)
-	var stored bytes.Buffer
-	w, err := codec.NewWriter(l.Context(), &stored, codec.Options{})
-	l.must(err)
-	_, err = w.Write(append(raw, sum[:]...))
-	l.must(err)
-	l.must(w.Close())
+	image, _ := logtest.Database(l, l.entries)
 	at := time.Date(2026, 1, 2, 3, 0, len(l.entries), 0, time.UTC)
 	id := fmt.Sprintf("%s-%06x", at.Format("20060102T150405Z"), len(l.entries))
-	m := snapshot.Manifest{
-		Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: l.id, Tool: "test", Started: at, Finished: at,
-		Object:         snapshot.StoredObject{Name: repository.SnapshotName(l.id, id, 1, false), Encoding: w.Description()},
-		DatabaseSHA256: hex.EncodeToString(sum[:]), Facts: facts, Source: snapshot.Source{MemberID: 1, Version: "3.6.11"},
-	}
-	_, err = sinks.Put(l.Context(), l.sink, m.Object.Name, stored.Bytes(), sinks.CreateOptions{})
+	_, err := snapshot.Store(l.Context(), snapshot.StoreRequest{Repo: l.repo, Timeline: l.id, ID: id, Image: image, Started: at, Version: "3.6.11", Tool: "test"})
 	l.must(err)
-	l.must(l.repo.WriteDocument(l.Context(), repository.ManifestName(l.id, id), m))
 	return id
 }
 
 // archive stores all entries, in segments of ten.
 func (l *logged) archive() {
 	l.Helper()
-	var sum raftlog.Sum
-	for from := 0; from < len(l.entries); from += 10 {
-		part := l.entries[from:min(from+10, len(l.entries))]
-		h, data, err := segment.Encode(l.Context(), l.id, sum, from == 0, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test"})
-		l.must(err)
-		l.must(segment.Put(l.Context(), l.repo, h, data))
-		sum = h.After
-	}
+	logtest.ArchiveAll(l, l.repo, l.id, l.entries, 10, codec.Options{})
 }
 
 // last is the name of the log's newest segment.

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
@@ -78,7 +77,7 @@ func TestPromise4FlatMemory(t *testing.T) {
 		for i := range size / value {
 			v := make([]byte, value)
 			random.Read(v)
-			l.request(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte(strconv.Itoa(i % 100)), Value: v}})
+			l.put(strconv.Itoa(i%100), string(v))
 		}
 		id := l.backup()
 		l.archive()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
 )
 
@@ -46,9 +47,9 @@ func TestPromise3SnapFiles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(c.path, c.data, 0o600))
-			before := m.fingerprint()
+			before := storetest.Files(m, m.dir)
 			r := m.verify(report.Checksum)
-			if !maps.Equal(before, m.fingerprint()) {
+			if !maps.Equal(before, storetest.Files(m, m.dir)) {
 				t.Error("files were changed")
 			}
 			notes, found := strings.Join(r.Notes, "\n"), r.Findings()

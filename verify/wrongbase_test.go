@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/requorum/requorum/verify"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -17,10 +15,10 @@ func TestWrongBaseIsDamage(t *testing.T) {
 	l.puts(10)
 	l.backup()
 	l.puts(4)
-	l.request(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte("/key/x"), Value: []byte("wrong")}})
+	l.put("/key/x", "wrong")
 	wrong := l.backup()
 	l.entries = l.entries[:len(l.entries)-1]
-	l.request(&etcdserverpb.InternalRaftRequest{Put: &etcdserverpb.PutRequest{Key: []byte("/key/x"), Value: []byte("right")}})
+	l.put("/key/x", "right")
 	l.puts(5)
 	newest := l.backup()
 	l.archive()

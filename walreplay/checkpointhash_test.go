@@ -1,7 +1,6 @@
 package walreplay
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,15 +17,9 @@ import (
 // hash is the HashKV of the state after an entry, made in one go.
 func (w *world) hash(index uint64) segment.CheckpointHash {
 	w.t.Helper()
-	path, _ := w.at(index)
-	db, err := os.ReadFile(path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	h, err := snapshot.ReadHashKV(w.t.Context(), bytes.NewReader(db), int64(len(db)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	image, _ := w.at(index)
+	h, err := image.HashKV(w.t.Context(), 0)
+	require.NoError(w.t, err)
 	return segment.CheckpointHash{Hash: h.Hash, HashRevision: h.Revision, CompactedRevision: h.CompactedRevision}
 }
 
@@ -34,9 +27,7 @@ func (w *world) hash(index uint64) segment.CheckpointHash {
 func (w *world) stamp(index, member uint64, s segment.CheckpointHash) {
 	w.t.Helper()
 	m := raftlog.Mark{Index: index, Term: 2, Time: timeOf(index), Member: member, Revision: w.rev[index]}
-	if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, &s); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, segment.WriteMark(w.t.Context(), w.repo, w.id, m, &s))
 }
 
 // stamped is a world with a full snapshot at entry 4 and the log after it:
@@ -69,9 +60,7 @@ func (w *world) compare(index uint64, check HashCheck, version string) (*Rebuilt
 	h, o := w.history(), w.options()
 	o.CheckpointHashes, o.SourceVersion = check, version
 	p, err := h.Resolve(w.t.Context(), Target{Kind: AtIndex, Index: index}, "", o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	r, err := h.Rebuild(w.t.Context(), p, o)
 	if err == nil {
 		w.t.Cleanup(func() { r.Close() })
@@ -142,13 +131,11 @@ func TestWrongStamp(t *testing.T) {
 			}
 		}
 		if check == EveryCheckpointHash {
-			if _, err := w.compare(end, CheckpointHashesAtEnd, ""); err != nil {
-				t.Errorf("it is not of the end: %v", err)
-			}
+			_, err = w.compare(end, CheckpointHashesAtEnd, "")
+			require.NoError(t, err, "it is not of the end")
 		}
-		if _, err := w.compare(end, NoCheckpointHashes, ""); err != nil {
-			t.Errorf("none are compared: %v", err)
-		}
+		_, err = w.compare(end, NoCheckpointHashes, "")
+		require.NoError(t, err, "none are compared")
 	}
 }
 

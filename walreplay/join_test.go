@@ -46,11 +46,9 @@ func (w *world) someones(name string, first, last uint64) *History {
 // file is the database after an entry as a member's file.
 func (w *world) file(index uint64) *Base {
 	w.t.Helper()
-	path, _ := w.at(index)
-	b, err := OpenBase(w.t.Context(), path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	image, _ := w.at(index)
+	b, err := OpenBase(w.t.Context(), image.Name())
+	require.NoError(w.t, err)
 	return b
 }
 
@@ -78,9 +76,7 @@ func joinedWorld(t *testing.T) (w *world, base *Base, mid, end uint64) {
 func (w *world) joined(base *Base, parts ...Part) *History {
 	w.t.Helper()
 	h, err := Join(w.t.Context(), "the joined", base, parts)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return h
 }
 
@@ -152,14 +148,12 @@ func TestJoinedRecipe(t *testing.T) {
 		again, err := h.Repeat(t.Context(), recipe, w.options())
 		require.NoError(t, err)
 		again.Close()
-		if _, err := w.history().Repeat(t.Context(), recipe, w.options()); err == nil || !strings.Contains(err.Error(), "put together") {
-			t.Errorf("the archive alone repeats a joined recipe: %v", err)
-		}
+		_, err = w.history().Repeat(t.Context(), recipe, w.options())
+		require.ErrorContains(t, err, "put together", "the archive alone repeats a joined recipe")
 	}
 	parts[1].Owner = "m2"
-	if _, err := w.joined(base, parts...).Repeat(t.Context(), whole.Recipe, w.options()); err == nil || !strings.Contains(err.Error(), "other parts") {
-		t.Errorf("other parts repeat it: %v", err)
-	}
+	_, err = w.joined(base, parts...).Repeat(t.Context(), whole.Recipe, w.options())
+	require.ErrorContains(t, err, "other parts", "other parts repeat it")
 }
 
 // An image without a log is the state itself. A member's file is copied first,
@@ -236,9 +230,8 @@ func TestPromise6JoinRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want a JoinError with %q", c.name, err, c.reason)
 		}
 	}
-	if _, err := Join(t.Context(), "the joined", nil, nil); err == nil {
-		t.Error("nothing to begin from")
-	}
+	_, err := Join(t.Context(), "the joined", nil, nil)
+	require.Error(t, err, "nothing to begin from")
 }
 
 // What an archive saw behind the end of its part is of no known history.
@@ -264,9 +257,8 @@ func TestJoinedClockEndsWithThePart(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	h = w.joined(w.file(base.Index()), Part{"m1", w.someones("m1", 2, end), base.Index() + 1, end})
-	if _, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: base.Taken}, "", o); err == nil || !strings.Contains(err.Error(), "has none") {
-		t.Error(err)
-	}
+	_, err = h.Resolve(t.Context(), Target{Kind: AtTime, Time: base.Taken}, "", o)
+	require.ErrorContains(t, err, "has none")
 }
 
 // Promise 7 of the design: the live hashes that archives kept are compared, each
@@ -292,9 +284,7 @@ func TestPromise7JoinedStamps(t *testing.T) {
 		p, err := h.Resolve(t.Context(), Target{}, "", o)
 		require.NoError(t, err)
 		r, err := h.Rebuild(t.Context(), p, o)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
+		require.NoError(t, err, c.name)
 		r.Close()
 		if r.CheckpointHashes != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, r.CheckpointHashes, c.want)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // fed is the data directory of a member that was behind: its database is of one
@@ -32,9 +33,7 @@ func (w *world) memberDir(f fed) string {
 	snap := filepath.Join(dir, "member", "snap")
 	must := func(err error) {
 		w.t.Helper()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 	}
 	must(os.MkdirAll(snap, 0o700))
 	meta, err := proto.Marshal(&etcdserverpb.Metadata{NodeID: proto.Uint64(1), ClusterID: proto.Uint64(7)})
@@ -56,8 +55,8 @@ func (w *world) memberDir(f fed) string {
 	}
 	must(log.Close())
 	for name, index := range map[string]uint64{"db": f.database, fmt.Sprintf("%016x.snap.db", f.sent): f.sent} {
-		path, _ := w.at(index)
-		data, err := os.ReadFile(path)
+		image, _ := w.at(index)
+		data, err := os.ReadFile(image.Name())
 		must(err)
 		must(os.WriteFile(filepath.Join(snap, name), data, 0o600))
 	}
@@ -76,7 +75,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 				w.put(fmt.Sprint("k", n%3), fmt.Sprint(n))
 			}
 			dir := w.memberDir(f)
-			before := sums(t, dir)
+			before := storetest.Files(t, dir)
 			h, err := OpenDataDir(t.Context(), dir, "")
 			require.NoError(t, err)
 			defer h.Close()
@@ -101,7 +100,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 					t.Errorf("between the log and the leader's snapshot: %v", err)
 				}
 			}
-			if !maps.Equal(before, sums(t, dir)) {
+			if !maps.Equal(before, storetest.Files(t, dir)) {
 				t.Error("the survivor's files were changed")
 			}
 		})

@@ -2,11 +2,7 @@ package walreplay
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/walreplay/engine"
 )
 
@@ -86,34 +83,12 @@ func startAndKill(t *testing.T, members int) survivor {
 	return s
 }
 
-// sums are the checksums of all files of a folder.
-func sums(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		h := sha256.New()
-		_, err = io.Copy(h, f)
-		all[path] = hex.EncodeToString(h.Sum(nil))
-		return err
-	})
-	require.NoError(t, err)
-	return all
-}
-
 // Promises 2 and 3 of the design: a survivor's log is replayed to its very end,
 // and its files are only read. One of three is unproven, the only voter is not.
 func TestPromise2And3DataDir(t *testing.T) {
 	for _, members := range []int{1, 3} {
 		s := startAndKill(t, members)
-		before := sums(t, s.dir)
+		before := storetest.Files(t, s.dir)
 		h, err := OpenDataDir(t.Context(), s.dir, "")
 		require.NoError(t, err)
 		o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
@@ -141,13 +116,10 @@ func TestPromise2And3DataDir(t *testing.T) {
 		if err != nil || p.Found.Burst.DeletedKeys != 1 {
 			t.Errorf("before the deletion of ka: %+v, %v", p, err)
 		}
-		if _, err := h.Resolve(t.Context(), Target{Kind: AtTime, Time: time.Now()}, "", o); err == nil || !strings.Contains(err.Error(), "give an index") {
-			t.Errorf("a time: %v", err)
-		}
-		if err := errors.Join(r.Close(), h.Close()); err != nil {
-			t.Error(err)
-		}
-		if after := sums(t, s.dir); !maps.Equal(before, after) {
+		_, err = h.Resolve(t.Context(), Target{Kind: AtTime, Time: time.Now()}, "", o)
+		require.ErrorContains(t, err, "give an index", "a time")
+		require.NoError(t, errors.Join(r.Close(), h.Close()))
+		if after := storetest.Files(t, s.dir); !maps.Equal(before, after) {
 			t.Error("the survivor's files were changed")
 		}
 	}
@@ -157,7 +129,7 @@ func TestPromise2And3DataDir(t *testing.T) {
 // copied only for etcd's applier; both come to the same.
 func TestMemberInPlace(t *testing.T) {
 	s := startAndKill(t, 1)
-	before := sums(t, s.dir)
+	before := storetest.Files(t, s.dir)
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)
 	defer h.Close()
@@ -187,7 +159,7 @@ func TestMemberInPlace(t *testing.T) {
 		}
 		require.NoError(t, out.Close())
 	}
-	if after := sums(t, s.dir); !maps.Equal(before, after) {
+	if after := storetest.Files(t, s.dir); !maps.Equal(before, after) {
 		t.Error("the survivor's files were changed")
 	}
 }
@@ -208,9 +180,7 @@ func TestDataDirFromNothing(t *testing.T) {
 	if got := r.Recipe.HashKV; got.Hash != s.hash.Hash || got.Revision != s.hash.Revision || got.CompactedRevision != s.hash.CompactedRevision {
 		t.Errorf("HashKV %+v, the member served %+v", got, s.hash)
 	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, r.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "member", "snap", "0000000000000001-0000000000000003.snap"), nil, 0o600))
 	if _, err := OpenDataDir(t.Context(), s.dir, ""); !errors.Is(err, snapshot.ErrNoBackup) || !strings.Contains(err.Error(), "itself restored") {
 		t.Errorf("the log of a restored cluster: %v", err)
@@ -248,7 +218,5 @@ func TestDataDirDamaged(t *testing.T) {
 	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
 	require.NoError(t, err)
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, r.Close())
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -149,12 +151,10 @@ func TestNotCovered(t *testing.T) {
 		}
 	}
 	// A backup that is named is the one to begin from.
-	if _, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: 10}, "b3", w.options()); !errors.Is(err, snapshot.ErrNoBackup) {
-		t.Errorf("index 10 from b3: %v", err)
-	}
-	if _, err := h.Resolve(t.Context(), Target{}, "b9", w.options()); !errors.Is(err, snapshot.ErrNoBackup) {
-		t.Errorf("a backup that is not there: %v", err)
-	}
+	_, err := h.Resolve(t.Context(), Target{Kind: AtIndex, Index: 10}, "b3", w.options())
+	require.ErrorIs(t, err, snapshot.ErrNoBackup, "index 10 from b3")
+	_, err = h.Resolve(t.Context(), Target{}, "b9", w.options())
+	require.ErrorIs(t, err, snapshot.ErrNoBackup, "a backup that is not there")
 }
 
 func index(n *Near) uint64 {
@@ -222,9 +222,8 @@ func flip(t *testing.T, w *world, name string, at int64) {
 	require.NoError(t, err)
 	data[at] ^= 1
 	require.NoError(t, w.repo.Sink().Delete(t.Context(), name))
-	if _, err := sinks.Put(t.Context(), w.repo.Sink(), name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), w.repo.Sink(), name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // Promise 5: a log whose entry at the backup's index has another term is of
@@ -238,9 +237,7 @@ func TestPromise6OtherHistory(t *testing.T) {
 	if err == nil {
 		_, err = h.Rebuild(t.Context(), p, w.options())
 	}
-	if err == nil || !strings.Contains(err.Error(), "two histories") {
-		t.Errorf("another term: %v", err)
-	}
+	require.ErrorContains(t, err, "two histories", "another term")
 }
 
 // Promise 6: scratch folders go, those of a killed run with the next one.
@@ -256,9 +253,8 @@ func TestScratchIsRemoved(t *testing.T) {
 	}
 	living, err := NewScratchFolder(o.ScratchDir)
 	require.NoError(t, err)
-	if _, err := os.Stat(dead.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the dead run's scratch is there: %v", err)
-	}
+	_, err = os.Stat(dead.path)
+	require.ErrorIs(t, err, os.ErrNotExist, "the dead run's scratch is there")
 	p, err := h.Resolve(t.Context(), Target{Kind: BeforeKey, Key: "a"}, "", o)
 	require.NoError(t, err)
 	r, err := h.Rebuild(t.Context(), p, o)
@@ -275,9 +271,7 @@ func TestScratchIsRemoved(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v; only the living run's may be there", left, err)
 	}
-	if err := living.Remove(); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, living.Remove())
 }
 
 // Promise 7: a recipe gives the same again, and another log does not pass.
@@ -289,14 +283,11 @@ func TestRecipeRepeats(t *testing.T) {
 	again, err := h.Repeat(t.Context(), r.Recipe, w.options())
 	require.NoError(t, err)
 	t.Logf("two replays gave files of %d and %d bytes", r.Size(), again.Size())
-	if err := again.Close(); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, again.Close())
 	altered := *r.Recipe
 	altered.HashKV.Hash++
-	if _, err := h.Repeat(t.Context(), &altered, w.options()); err == nil || !strings.Contains(err.Error(), "another state") {
-		t.Errorf("another hash: %v", err)
-	}
+	_, err = h.Repeat(t.Context(), &altered, w.options())
+	require.ErrorContains(t, err, "another state", "another hash")
 }
 
 // The ranges that can be restored, and the gaps with their reasons.
@@ -390,11 +381,7 @@ func TestPromise4AtATimeThatCameTwice(t *testing.T) {
 		for i, s := range c.times {
 			b.Marks = append(b.Marks, raftlog.Mark{Index: uint64(4 + i), Term: 2, Time: clockStart.Add(time.Duration(s*1000) * time.Millisecond), Member: 1})
 		}
-		h, data, err := segment.Encode(t.Context(), w.id, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: clockStart}, segment.Options{Tool: "test"})
-		if err == nil {
-			err = segment.Put(t.Context(), w.repo, h, data)
-		}
-		require.NoError(t, err)
+		logtest.Archive(t, w.repo, w.id, raftlog.Sum{}, b, clockStart, codec.Options{})
 		target := Target{Kind: AtTime, Time: clockStart.Add(time.Duration(c.at*1000) * time.Millisecond)}
 		p, err := w.history().Resolve(t.Context(), target, "", w.options())
 		var refused *NotCoveredError

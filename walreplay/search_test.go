@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -76,21 +79,13 @@ func (w *world) archiveAt(samples []sample) {
 	for _, s := range samples {
 		b.Marks = append(b.Marks, raftlog.Mark{Index: s.index, Term: 2, Time: clockStart.Add(time.Duration(s.seconds * float64(time.Second))), Member: 1})
 	}
-	h, data, err := segment.Encode(w.t.Context(), w.id, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: clockStart}, segment.Options{Tool: "test"})
-	if err == nil {
-		err = segment.Put(w.t.Context(), w.repo, h, data)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	logtest.Archive(w.t, w.repo, w.id, raftlog.Sum{}, b, clockStart, codec.Options{})
 }
 
 func (w *world) before(target Target) *Point {
 	w.t.Helper()
 	p, err := w.history().Resolve(w.t.Context(), target, "", w.options())
-	if err != nil {
-		w.t.Fatalf("%s: %v", target, err)
-	}
+	require.NoError(w.t, err, target)
 	return p
 }
 

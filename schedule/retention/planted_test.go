@@ -13,6 +13,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -130,11 +131,9 @@ func TestPlantedInTheClear(t *testing.T) {
 	for i := range uint64(2000) {
 		b.Entries = append(b.Entries, raftlog.Entry{Index: 2 + i, Term: 2, Data: []byte("x")})
 	}
-	h, data, err := segment.Encode(t.Context(), timelineA, raftlog.Sum{}, true, b, segment.Meta{Member: 1, Cut: r.place.now}, segment.Options{Tool: "test"})
-	require.NoError(t, err)
 	unsigned, err := repository.Open(t.Context(), r.place)
 	require.NoError(t, err)
-	require.NoError(t, segment.Put(t.Context(), unsigned, h, data))
+	logtest.Archive(t, unsigned, timelineA, raftlog.Sum{}, b, r.place.now, codec.Options{})
 
 	inv := r.read()
 	require.Empty(t, inv.Timelines[0].Coverage)

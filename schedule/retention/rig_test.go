@@ -17,6 +17,7 @@ import (
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/verify/verdict"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -119,10 +120,7 @@ func (r *rig) log(t repository.TimelineID, n int) {
 	}
 	last := first + uint64(n) - 1
 	b.Marks = []raftlog.Mark{{Index: last, Term: 2, Time: r.place.now, Member: 1, Revision: int64(last)}}
-	h, data, err := segment.Encode(r.Context(), t, r.sums[t], r.sums[t] == raftlog.Sum{}, b, segment.Meta{Member: 1, Cut: r.place.now}, segment.Options{Tool: "test"})
-	r.must(err)
-	r.must(segment.Put(r.Context(), r.repo, h, data))
-	r.sums[t], r.ends[t] = h.After, last
+	r.sums[t], r.ends[t] = logtest.Archive(r, r.repo, t, r.sums[t], b, r.place.now, codec.Options{}).After, last
 }
 
 // gap loses n entries.

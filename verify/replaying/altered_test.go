@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/logtest"
 )
 
 // A value that was altered in a snapshot is found, whatever sums were made to fit
@@ -47,12 +48,12 @@ func TestAlteredSnapshot(t *testing.T) {
 	// With the hash that a live member served in the manifest, the check knows which.
 	c := healthy.clone(t)
 	m := *c.manifest(healthy.ids[2])
-	path, _ := healthy.database(healthy.indexes[2])
-	h, err := openFile(t, "", path).HashKV(t.Context(), 0)
+	image, _ := healthy.database(healthy.indexes[2])
+	h, err := image.HashKV(t.Context(), 0)
 	require.NoError(t, err)
 	m.HashKV = h
 	m.HashKV.Obtained = "from member m1 after the snapshot"
-	c.store(m, path)
+	c.store(m, image.Name())
 	c.alter(m.ID, func(tx *bbolt.Tx) error { return alterValue(tx, "/k1", "s3cond") })
 	if check := c.check(m.ID); !strings.Contains(check.Compared, "so it is backup "+m.ID+" that is wrong") {
 		t.Errorf("compared %q", check.Compared)
@@ -119,7 +120,7 @@ func TestAlteredEntry(t *testing.T) {
 	healthy := newChain(t)
 	altered := func(t *testing.T, index uint64, key string) *world {
 		c := &world{rig: healthy.clone(t), entries: append(healthy.entries[:0:0], healthy.entries...)}
-		c.entries[index-1] = entryOf(t, index, putOf(key, "altered"))
+		c.entries[index-1] = logtest.Entry(t, index, logtest.Put(key, "altered"))
 		c.archive(c.entries, 4)
 		return c
 	}

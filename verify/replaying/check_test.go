@@ -39,8 +39,8 @@ func TestUpgraded(t *testing.T) {
 	c := healthy.clone(t)
 	m := *c.manifest(healthy.ids[1])
 	m.Source.Version = "3.5.9"
-	path, _ := healthy.database(healthy.indexes[1])
-	c.store(m, path)
+	image, _ := healthy.database(healthy.indexes[1])
+	c.store(m, image.Name())
 	expectPassed(t, c.check(m.ID), "3 entries")
 	c.alter(m.ID, func(tx *bbolt.Tx) error { return alterValue(tx, "/k1", "s3cond") })
 	check := c.check(m.ID)
@@ -133,9 +133,7 @@ func (r *rig) flip(name string) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, filepath.FromSlash(name))
 	data, err := os.ReadFile(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	at := len(data) / 2
 	if strings.Contains(name, "/l0/") {
 		at = 2048 + (len(data)-2048)/2
@@ -151,9 +149,9 @@ func TestSameIndex(t *testing.T) {
 	c.archive(nil, 4)
 	require.NoError(t, os.RemoveAll(filepath.Join(c.dir, c.id.String(), "full", healthy.ids[0])))
 	twin := *c.manifest(healthy.ids[1])
-	path, _ := healthy.database(healthy.indexes[1])
+	image, _ := healthy.database(healthy.indexes[1])
 	twin.ID = twin.ID[:len(twin.ID)-6] + "ffffff"
-	c.store(twin, path)
+	c.store(twin, image.Name())
 	check := c.check(twin.ID)
 	expectUnchecked(t, check, "not yet: a replay needs two full snapshots")
 	if !check.NotYet {

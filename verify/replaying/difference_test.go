@@ -296,7 +296,6 @@ func TestErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Compare(ctx, good, good, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
+	_, err := Compare(ctx, good, good, nil)
+	require.ErrorIs(t, err, context.Canceled, "cancelled")
 }

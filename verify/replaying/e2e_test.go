@@ -2,11 +2,7 @@ package replaying
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,16 +94,14 @@ func load(t *testing.T, version string) *loaded {
 	// The last value of a key of ours, to be altered.
 	client := l.cluster.Client(t)
 	for i := range 3 {
-		if _, err := client.Put(t.Context(), "/ours", fmt.Sprint("value ", i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Put(t.Context(), "/ours", fmt.Sprint("value ", i))
+		require.NoError(t, err)
 	}
 	l.backups = append(l.backups, l.take(t))
 	l.id = l.backups[0].Timeline
 	// One member dies with entries that its database does not have yet.
-	if _, err := l.cluster.Client(t, 2).Put(t.Context(), "/tail", "acknowledged"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.cluster.Client(t, 2).Put(t.Context(), "/tail", "acknowledged")
+	require.NoError(t, err)
 	l.cluster.Kill(2)
 	for i := range 2 { // a quorum may have done without one of them so far
 		l.cluster.WriteOut(t, i)
@@ -169,7 +163,7 @@ func (l *loaded) alteredEntry(t *testing.T) {
 // dataDir: a stopped member's own database and log, which are not touched.
 func (l *loaded) dataDir(t *testing.T, member int) {
 	dir := l.cluster.Member(member).DataDir
-	before := sums(t, dir)
+	before := storetest.Files(t, dir)
 	checks, err := CheckDataDir(t.Context(), dir, "", l.o)
 	if err != nil || len(checks) != 2 {
 		t.Fatalf("%v, %v", checks, err)
@@ -178,7 +172,7 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 		expectPassed(t, c)
 	}
 	t.Log(checks[0].Compared)
-	if after := sums(t, dir); fmt.Sprint(before) != fmt.Sprint(after) {
+	if after := storetest.Files(t, dir); fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Error("the member's files were changed")
 	}
 	if member == 2 { // its database may not have the key to be altered yet
@@ -193,30 +187,6 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 	}
 	expectPassed(t, checks[0])
 	expect(t, checks[1], report.KindDifference, `key "/ours"`, "it is another one")
-}
-
-// sums are the checksums of all files of a folder.
-func sums(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		h := sha256.New()
-		_, err = io.Copy(h, f)
-		all[path] = hex.EncodeToString(h.Sum(nil))
-		return err
-	})
-	if err != nil || len(all) == 0 {
-		t.Fatal(len(all), err)
-	}
-	return all
 }
 
 // A member whose database has become another one than the others', and which the
@@ -249,9 +219,8 @@ func TestDivergentMember(t *testing.T) {
 			l.cluster.Restart(t, 2)
 			l.cluster.WaitReady(t)
 			put("/b", "2")
-			if _, err := l.cluster.Client(t, 2).Get(t.Context(), "/a"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := l.cluster.Client(t, 2).Get(t.Context(), "/a")
+			require.NoError(t, err)
 			second := l.take(t, 2)
 			good := l.take(t, 0)
 			if second.Source.MemberID == good.Source.MemberID || first.Timeline != second.Timeline {
@@ -287,17 +256,15 @@ func TestUpgradedMembers(t *testing.T) {
 				l.cluster.Stop(m)
 				l.cluster.RestartAs(t, m, all[i+1])
 				l.cluster.WaitReady(t)
-				if _, err := l.cluster.Client(t).Put(t.Context(), "/upgraded", fmt.Sprint(m)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := l.cluster.Client(t).Put(t.Context(), "/upgraded", fmt.Sprint(m))
+				require.NoError(t, err)
 				taken := l.take(t)
 				ids = append(ids, taken.ID)
 				l.id = taken.Timeline
 			}
 			filled := l.cluster.Fill(t, storetest.Load{Keys: 50, Overwrites: 10, Deletes: 5, Leases: 3})
-			if _, err := l.cluster.Client(t).Compact(t.Context(), filled.Revision-5); err != nil {
-				t.Fatal(err)
-			}
+			_, err := l.cluster.Client(t).Compact(t.Context(), filled.Revision-5)
+			require.NoError(t, err)
 			ids = append(ids, l.take(t).ID)
 			l.readLog(t, 0)
 			for _, id := range ids {

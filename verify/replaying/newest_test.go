@@ -13,6 +13,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -21,9 +22,7 @@ import (
 func (r *rig) checkNewest() Newest {
 	r.t.Helper()
 	n, err := CheckNewest(r.t.Context(), r.repo, r.catalog(), r.id, r.o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	if n.LogAfter != (n.Check.Object == r.id.String()+"/log") || (n.Rebuilt != nil) != (n.Check.Status == report.Passed) {
 		r.t.Errorf("%+v", n)
 	}
@@ -53,7 +52,7 @@ func TestNewestIsReplayed(t *testing.T) {
 	if got.RaftIndex != last || got.Revision != facts.Revision || n.Rebuilt.Base.ID != c.ids[2] {
 		t.Errorf("%+v from %s, want %+v", got, n.Rebuilt.Base.ID, facts)
 	}
-	h, err := openFile(t, "", want).HashKV(t.Context(), 0)
+	h, err := want.HashKV(t.Context(), 0)
 	if err != nil || h.Hash != n.Rebuilt.Recipe.HashKV.Hash {
 		t.Errorf("HashKV %+v, want %+v (%v)", n.Rebuilt.Recipe.HashKV, h, err)
 	}
@@ -102,9 +101,9 @@ func TestNewestFaults(t *testing.T) {
 		expect(t, c.checkNewest().Check, report.KindApply, fmt.Sprintf("index %d", after+1), "cannot be applied")
 	})
 	t.Run("an altered entry under a stamp", func(t *testing.T) {
-		c := &world{rig: healthy.clone(t), entries: append(entries[:after:after], entryOf(t, after+1, putOf("/k5", "true")))}
+		c := &world{rig: healthy.clone(t), entries: append(entries[:after:after], logtest.Entry(t, after+1, logtest.Put("/k5", "true")))}
 		c.stamp(after + 1)
-		c.entries[after] = entryOf(t, after+1, putOf("/k5", "fals"))
+		c.entries[after] = logtest.Entry(t, after+1, logtest.Put("/k5", "fals"))
 		c.archive(c.entries, 4)
 		expect(t, c.checkNewest().Check, report.KindCheckpointHash, fmt.Sprintf("index %d", after+1), "not what the cluster held")
 	})
@@ -146,12 +145,12 @@ func TestUnpackedCopies(t *testing.T) {
 // replay, and that is no damage.
 func TestPromise3SnapshotOfEtcd34(t *testing.T) {
 	w := newWorld(t)
-	path, _ := w.database(uint64(len(w.entries)))
-	changeFile(t, path, func(tx *bbolt.Tx) error {
+	image, _ := w.database(uint64(len(w.entries)))
+	changeFile(t, image.Name(), func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte("meta"))
 		return errors.Join(meta.Delete([]byte("consistent_index")), meta.Delete([]byte("term")))
 	})
-	id := w.backupOf(path)
+	id := w.backupOf(image.Name())
 	if index := w.manifest(id).Facts.RaftIndex; index != 0 {
 		t.Fatalf("raft index %d", index)
 	}

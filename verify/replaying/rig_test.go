@@ -21,8 +21,8 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/verify/report"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/logtest"
 	"github.com/requorum/requorum/walreplay/raftlog"
-	"github.com/requorum/requorum/walreplay/segment"
 )
 
 // rig is a repository on disk that tests may alter.
@@ -41,9 +41,8 @@ func openRig(t testing.TB, dir string, id repository.TimelineID) *rig {
 	require.NoError(t, err)
 	t.Cleanup(func() { sink.Close() })
 	if _, err := os.Stat(filepath.Join(dir, "requorum.json")); err != nil {
-		if _, err := repository.Init(t.Context(), sink, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		_, err = repository.Init(t.Context(), sink, time.Now())
+		require.NoError(t, err)
 	}
 	repo, err := repository.Open(t.Context(), sink)
 	require.NoError(t, err)
@@ -64,9 +63,7 @@ func (r *rig) clone(t testing.TB) *rig {
 func (r *rig) catalog() *snapshot.Catalog {
 	r.t.Helper()
 	c, err := snapshot.ReadCatalog(r.t.Context(), r.repo)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return c
 }
 
@@ -92,9 +89,7 @@ func (r *rig) check(id string) report.Check {
 func (r *rig) checkAll(id string) (report.Check, []report.Check) {
 	r.t.Helper()
 	c, others, err := Check(r.t.Context(), r.repo, r.catalog(), r.manifest(id), r.with(id))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	if c.Level != report.Replay || c.Object != r.id.String()+"/full/"+id || c.Status == report.Passed && c.Compared == "" || (c.Status == report.Unchecked) != (c.Reason != "") {
 		r.t.Errorf("check %+v", c)
 	}
@@ -112,14 +107,10 @@ func (r *rig) with(ids ...string) Options {
 			continue
 		}
 		raw, err := io.ReadAll(r.image(id))
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		sum := sha256.Sum256(raw)
 		path := filepath.Join(r.t.TempDir(), "db")
-		if err := os.WriteFile(path, append(raw, sum[:]...), 0o600); err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, os.WriteFile(path, append(raw, sum[:]...), 0o600))
 		if o.Unpacked == nil {
 			o.Unpacked = map[string]*snapshot.File{}
 		}
@@ -141,28 +132,19 @@ func (r *rig) empty() {
 func (r *rig) store(m snapshot.Manifest, path string, recipients ...age.Recipient) {
 	r.t.Helper()
 	raw, err := os.ReadFile(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	sum := sha256.Sum256(raw)
 	var object bytes.Buffer
 	w, err := codec.NewWriter(r.t.Context(), &object, codec.Options{Recipients: recipients})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := w.Write(append(raw, sum[:]...)); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
+	_, err = w.Write(append(raw, sum[:]...))
+	require.NoError(r.t, err)
+	require.NoError(r.t, w.Close())
 	m.Format, m.Kind, m.Timeline, m.DatabaseSHA256 = 1, snapshot.KindFull, r.id, hex.EncodeToString(sum[:])
 	m.Object = snapshot.StoredObject{Name: repository.SnapshotName(r.id, m.ID, 1, len(recipients) > 0), Encoding: w.Description()}
 	r.write(m.Object.Name, object.Bytes())
 	sealed, err := repository.Seal(m)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	r.write(repository.ManifestName(r.id, m.ID), sealed)
 }
 
@@ -170,12 +152,8 @@ func (r *rig) store(m snapshot.Manifest, path string, recipients ...age.Recipien
 func (r *rig) write(name string, data []byte) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(r.t, os.WriteFile(path, data, 0o600))
 }
 
 // alter changes a backup's database and makes all sums fit again.
@@ -184,32 +162,21 @@ func (r *rig) alter(id string, change func(*bbolt.Tx) error) {
 	m := r.manifest(id)
 	path := filepath.Join(r.t.TempDir(), "db")
 	in, err := snapshot.OpenStored(r.repo, m).Open(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	raw, err := io.ReadAll(in)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := in.Close(); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
+	require.NoError(r.t, in.Close())
+	require.NoError(r.t, os.WriteFile(path, raw, 0o600))
 	changeFile(r.t, path, change)
 	r.store(*m, path)
-	if _, err := io.Copy(io.Discard, r.image(id)); err != nil {
-		r.t.Fatalf("the altered backup does not pass its own checks: %v", err)
-	}
+	_, err = io.Copy(io.Discard, r.image(id))
+	require.NoError(r.t, err, "the altered backup does not pass its own checks")
 }
 
 func (r *rig) image(id string) io.Reader {
 	r.t.Helper()
 	in, err := snapshot.OpenStored(r.repo, r.manifest(id), r.o.Identities...).Open(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	r.t.Cleanup(func() { in.Close() })
 	return in
 }
@@ -227,21 +194,7 @@ func changeFile(t testing.TB, path string, change func(*bbolt.Tx) error) {
 func (r *rig) archive(entries []raftlog.Entry, n int, recipients ...age.Recipient) {
 	r.t.Helper()
 	for _, folder := range []string{"l0", "l1"} {
-		if err := os.RemoveAll(filepath.Join(r.dir, r.id.String(), folder)); err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, os.RemoveAll(filepath.Join(r.dir, r.id.String(), folder)))
 	}
-	var sum raftlog.Sum
-	for chainStart := true; len(entries) > 0; chainStart = false {
-		part := entries[:min(n, len(entries))]
-		entries = entries[len(part):]
-		h, data, err := segment.Encode(r.t.Context(), r.id, sum, chainStart, segment.Batch{Entries: part}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: codec.Options{Recipients: recipients}})
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if err := segment.Put(r.t.Context(), r.repo, h, data); err != nil {
-			r.t.Fatal(err)
-		}
-		sum = h.After
-	}
+	logtest.ArchiveAll(r.t, r.repo, r.id, entries, n, codec.Options{Recipients: recipients})
 }

@@ -17,15 +17,13 @@ import (
 func (c *chain) synthesise(i int) {
 	c.t.Helper()
 	m := *c.manifest(c.ids[i])
-	path, _ := c.database(c.indexes[i])
+	image, _ := c.database(c.indexes[i])
 	m.Synthesis = &snapshot.Synthesis{Base: c.ids[i-1], BaseIndex: c.indexes[i-1], Origin: c.ids[0], Generation: 1}
 	m.Source = snapshot.Source{Version: "3.6.0"}
-	hash, err := openFile(c.t, "", path).HashKV(c.t.Context(), 0)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hash, err := image.HashKV(c.t.Context(), 0)
+	require.NoError(c.t, err)
 	m.HashKV = hash
-	c.store(m, path)
+	c.store(m, image.Name())
 }
 
 // Promise 1: a proof begins from what a member sent, as long as the log leads on

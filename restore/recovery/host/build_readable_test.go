@@ -1,7 +1,6 @@
 package host
 
 import (
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,10 +10,6 @@ import (
 
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/membershippb"
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks"
@@ -24,9 +19,7 @@ import (
 	"github.com/requorum/requorum/sinks/signing"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/snapshot"
-	"github.com/requorum/requorum/walreplay/engine"
-	"github.com/requorum/requorum/walreplay/raftlog"
-	"github.com/requorum/requorum/walreplay/segment"
+	"github.com/requorum/requorum/walreplay/logtest"
 )
 
 // keptIn makes a repository with a full snapshot and its log, encrypted to a key, and
@@ -43,31 +36,12 @@ func keptIn(t *testing.T, dir string, key age.Recipient, signs signing.Keys) (fu
 	must(err)
 	id := repository.TimelineID{ClusterID: 7, N: 1}
 	must(repo.OpenTimeline(t.Context(), repository.Timeline{Format: 1, ID: id, Created: time.Now(), Reason: "test"}))
-	member := uint64(1)
-	urls, err := json.Marshal(map[string]any{"id": 1, "peerURLs": []string{"http://127.0.0.1:1"}})
-	must(err)
-	joins, err := proto.Marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &member, Context: urls})
-	must(err)
-	version, err := proto.Marshal(&etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: 2}, ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.6.0"}})
-	must(err)
-	entries := []raftlog.Entry{{Index: 1, Term: 2, Type: raftpb.EntryConfChange, Data: joins}, {Index: 2, Term: 2, Type: raftpb.EntryNormal, Data: version}}
+	entries := logtest.Begin(t)
 	options := codec.Options{Recipients: []age.Recipient{key}}
-
-	path := filepath.Join(t.TempDir(), "db")
-	must(os.WriteFile(path, nil, 0o600))
-	eng, err := engine.Open(t.Context(), path, engine.Options{})
-	must(err)
-	for _, e := range entries {
-		must(eng.Apply(e))
-	}
-	must(eng.Close())
-	image, err := snapshot.OpenFile(path)
-	must(err)
+	image, _ := logtest.Database(t, entries)
 	m, err := snapshot.Store(t.Context(), snapshot.StoreRequest{Repo: repo, Timeline: id, Image: image, Started: time.Now(), Version: "3.6.0", Codec: options, Tool: "test"})
 	must(err)
-	h, data, err := segment.Encode(t.Context(), id, raftlog.Sum{}, true, segment.Batch{Entries: entries}, segment.Meta{Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Codec: options})
-	must(err)
-	must(segment.Put(t.Context(), repo, h, data))
+	logtest.ArchiveAll(t, repo, id, entries, 2, options)
 	return Stored{Timeline: id, Backup: m.ID}, Stored{Timeline: id}
 }
 
@@ -179,7 +153,5 @@ func TestStored(t *testing.T) {
 	if err != nil || found.name != "file://"+link || len(found.log) != 1 || found.base.Size == 0 || len(s.keys) != 1 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if err := closeAll(s.repositories); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, closeAll(s.repositories))
 }
