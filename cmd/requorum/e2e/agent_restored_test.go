@@ -31,11 +31,11 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 	u := newUser(t)
 	key, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
-	identity := u.path("identity.txt")
+	identity := u.Path("identity.txt")
 	require.NoError(t, os.WriteFile(identity, []byte(key.String()+"\n"), 0o600))
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	backups := func() []string {
-		all, err := filepath.Glob(u.path("repo", "*", "full", "*", "manifest.json"))
+		all, err := filepath.Glob(u.Path("repo", "*", "full", "*", "manifest.json"))
 		require.NoError(t, err)
 		return all
 	}
@@ -89,7 +89,7 @@ func TestAgentsFromTheFirstBackupOn(t *testing.T) {
 	c.StopAll()
 
 	initialCluster := storetest.InitialCluster(t, names(3)...)
-	e := u.must(t, exitOK, "restore", "--repo", repo, "--identity", identity, "--initial-cluster", initialCluster, "--data-dir", dataDirs(u.path("new")), "--output", "json")
+	e := u.Must(t, exitOK, "restore", "--repo", repo, "--identity", identity, "--initial-cluster", initialCluster, "--data-dir", dataDirs(u.Path("new")), "--output", "json")
 	restored := startRestored(t, "3.7", decode[restoreReport](t, e))
 	again := start(restored)
 	began := time.Now()

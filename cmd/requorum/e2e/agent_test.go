@@ -42,7 +42,7 @@ func (u *user) agent(t testing.TB, c *storetest.Cluster, member int, repo, more 
 	t.Helper()
 	m := c.Member(member)
 	address := storetest.FreeAddress(t)
-	spool := u.path("spool-" + m.Name)
+	spool := u.Path("spool-" + m.Name)
 	text := fmt.Sprintf(`
 name: %s
 etcd: {endpoints: [%s]}
@@ -51,8 +51,8 @@ repository: {url: %q, retry-for: 2s%s}
 archive: {interval: 500ms, takeover: 2s, spool-dir: %s}
 resources: {scratch-dir: %s}
 listen: {address: %s}
-%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, spool, u.path("scratch-"+m.Name), address, more)
-	file := u.path("agent-" + m.Name + ".yaml")
+%s`, m.Name, m.ClientURL, m.DataDir, repo, u.keys, spool, u.Path("scratch-"+m.Name), address, more)
+	file := u.Path("agent-" + m.Name + ".yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	a := &agent{&archiver{user: u, member: m, output: &storetest.Output{}, spool: spool, args: []string{"agent", "--config", file}}, "http://" + address}
 	a.start(t)
@@ -81,9 +81,7 @@ func (a *agent) status(t testing.TB) (s web.Status, ok bool) {
 	if code != http.StatusOK {
 		return s, false
 	}
-	if err := json.Unmarshal([]byte(body), &s); err != nil {
-		t.Fatalf("status of the agent of %s: %v", a.member.Name, err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(body), &s), "status of the agent of %s", a.member.Name)
 	return s, true
 }
 
@@ -234,7 +232,7 @@ func agentsAmongKills(t *testing.T, version string) {
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	expectNoSlotTwice(t, u, repo)
 	u.backup(t, c.Endpoints(), []string{repo}) // so that there is one before it to replay from, however short the run was
-	u.must(t, exitOK, "verify", "--repo", repo, "--level", "replay")
+	u.Must(t, exitOK, "verify", "--repo", repo, "--level", "replay")
 	expectPruned(t, u, server, repo)
 	for _, a := range agents {
 		a.stop(t)
@@ -246,8 +244,8 @@ func agentsAmongKills(t *testing.T, version string) {
 func expectPruned(t testing.TB, u *user, server *sinktest.S3Server, repo string) {
 	t.Helper()
 	var plan retention.Plan
-	e := u.must(t, exitOK, "prune", "--repo", repo, "--dry-run", "--keep-any-point", "2m", "--keep-last", "3", "--keep-minimum", "2", "--output", "json")
-	if err := json.Unmarshal([]byte(e.stdout), &plan); err != nil {
+	e := u.Must(t, exitOK, "prune", "--repo", repo, "--dry-run", "--keep-any-point", "2m", "--keep-last", "3", "--keep-minimum", "2", "--output", "json")
+	if err := json.Unmarshal([]byte(e.Stdout), &plan); err != nil {
 		t.Fatalf("%v: %s", err, e)
 	}
 	var backups, pruned int
@@ -348,9 +346,7 @@ func TestAgentRepositoryAway(t *testing.T) {
 		if lost := float64(time.Now().UnixMilli())/1000 - v; lost < 0.8*away.Seconds() {
 			t.Errorf("the agent of %s: an alert on %s would see %.1f s after %s", a.member.Name, until, lost, away)
 		}
-		if err := a.missed(t); err != nil {
-			t.Errorf("after %s away: %v", away, err)
-		}
+		require.NoError(t, a.missed(t), "after %s away", away)
 	}
 	server.Restart(t)
 	back := time.Now()

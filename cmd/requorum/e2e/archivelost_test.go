@@ -20,7 +20,7 @@ func TestArchiveLostSegment(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	a := u.archive(t, c, 0, repo)
 	var acks []storetest.Ack
 	for _, name := range []string{"/a/", "/b/", "/c/", "/d/"} { // what was awaited is in a segment of its own
@@ -28,7 +28,7 @@ func TestArchiveLostSegment(t *testing.T) {
 		u.awaitArchived(t, repo, applied(t, c, 0), a)
 	}
 	a.stop(t)
-	small, err := filepath.Glob(filepath.Join(u.path("repo"), "*", "l0", "*"))
+	small, err := filepath.Glob(filepath.Join(u.Path("repo"), "*", "l0", "*"))
 	if err != nil || len(small) < 3 {
 		t.Fatalf("%d segments, %v: one in the middle is to be lost", len(small), err)
 	}

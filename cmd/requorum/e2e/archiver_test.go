@@ -32,7 +32,7 @@ type archiver struct {
 func (u *user) archive(t testing.TB, c *storetest.Cluster, member int, repo string, more ...string) *archiver {
 	t.Helper()
 	m := c.Member(member)
-	a := &archiver{user: u, member: m, output: &storetest.Output{}, spool: u.path("spool-" + m.Name)}
+	a := &archiver{user: u, member: m, output: &storetest.Output{}, spool: u.Path("spool-" + m.Name)}
 	a.args = append([]string{"archive", "--data-dir", m.DataDir, "--endpoints", m.ClientURL, "--repo", repo,
 		"--interval", "200ms", "--takeover", "2s", "--spool-dir", a.spool, "--status", "1s"}, more...)
 	a.start(t)
@@ -53,8 +53,8 @@ func (u *user) archiveAll(t testing.TB, c *storetest.Cluster, repo string, more 
 func (a *archiver) start(t testing.TB) {
 	t.Helper()
 	fmt.Fprintf(a.output, "--- started\n")
-	a.cmd, a.ended = exec.Command(a.user.binary, a.args...), make(chan struct{})
-	a.cmd.Dir, a.cmd.Env = a.user.dir, a.user.env
+	a.cmd, a.ended = exec.Command(a.user.Binary, a.args...), make(chan struct{})
+	a.cmd.Dir, a.cmd.Env = a.user.Dir, a.user.Env
 	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
 	a.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	require.NoError(t, a.cmd.Start())
@@ -72,9 +72,7 @@ func (a *archiver) signal(t testing.TB, sig syscall.Signal) {
 		t.Fatalf("the archiver of %s had ended: %v\n%s", a.member.Name, a.err, a.output)
 	default:
 	}
-	if err := a.cmd.Process.Signal(sig); err != nil {
-		t.Fatalf("the archiver of %s: %v", a.member.Name, err)
-	}
+	require.NoError(t, a.cmd.Process.Signal(sig), "the archiver of %s", a.member.Name)
 }
 
 // kill is kill -9. It returns when the process is gone.

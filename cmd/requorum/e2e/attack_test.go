@@ -34,13 +34,13 @@ func TestAgentAttacked(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	other := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
-	u.must(t, exitOK, "keys", "new", u.path("key"))
-	u.must(t, exitOK, "keys", "new", u.path("stranger"))
+	u.Must(t, exitOK, "keys", "new", u.Path("key"))
+	u.Must(t, exitOK, "keys", "new", u.Path("stranger"))
 	// Without a lease, which TestForeignLease attacks, and which takes minutes to take.
-	u.keys = fmt.Sprintf(", writer: m1, signing-key-file: %s, trust-file: %s", u.path("key"), u.path("key.trust"))
+	u.keys = fmt.Sprintf(", writer: m1, signing-key-file: %s, trust-file: %s", u.Path("key"), u.Path("key.trust"))
 	trusting := *u
-	trusting.env = append(slices.Clone(u.env), "REQUORUM_TRUST="+u.path("key.trust"), "REQUORUM_SIGNING_KEY="+u.path("key"))
-	dir, repo := u.path("repo"), "file://"+u.path("repo")
+	trusting.Env = append(slices.Clone(u.Env), "REQUORUM_TRUST="+u.Path("key.trust"), "REQUORUM_SIGNING_KEY="+u.Path("key"))
+	dir, repo := u.Path("repo"), "file://"+u.Path("repo")
 	put := func(c *storetest.Cluster, key string) {
 		t.Helper()
 		_, err := c.Client(t).Put(t.Context(), key, "x")
@@ -120,7 +120,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 	if code, body := a.get(t, "/readyz"); code != http.StatusOK {
 		t.Errorf("the agent is not ready: %d %s", code, body)
 	}
-	trusting.must(t, exitOK, "host", "may-start", "--data-dir", c.Member(0).DataDir, "--repo", dir, "--state-dir", u.path("host"))
+	trusting.Must(t, exitOK, "host", "may-start", "--data-dir", c.Member(0).DataDir, "--repo", dir, "--state-dir", u.Path("host"))
 
 	// The newest objects are deleted while it does not look. It looks when it starts.
 	a.restart(t)
@@ -144,7 +144,7 @@ retention: {any-point: 1m, last: 2, daily: 0, weekly: 0, monthly: 0, minimum: 1}
 		}
 		return nil
 	})
-	if e := trusting.run(t, "restore", "--repo", repo, "--to-snapshot", u.path("no.db")); e.code != exitFailed || !strings.Contains(e.stderr, "holds less than before") {
+	if e := trusting.Run(t, "restore", "--repo", repo, "--to-snapshot", u.Path("no.db")); e.Code != exitFailed || !strings.Contains(e.Stderr, "holds less than before") {
 		t.Errorf("a restore: %+v", e)
 	}
 }
@@ -176,11 +176,11 @@ func newAttack(t *testing.T, dir, url string, u *user, c, other *storetest.Clust
 func (a *attack) everything(t *testing.T) {
 	t.Helper()
 	ctx, now := t.Context(), time.Now()
-	stranger := []string{"--signing-key", a.user.path("stranger")}
+	stranger := []string{"--signing-key", a.user.Path("stranger")}
 	for _, more := range [][]string{nil, stranger} {
 		a.user.backup(t, a.c.Endpoints(), []string{a.url}, more...)
 		a.user.backup(t, a.other.Endpoints(), []string{a.url}, append(more, "--new-lineage")...)
-		a.user.must(t, exitOK, append([]string{"verify", "all", "--level", "structure", "--repo", a.url}, more...)...)
+		a.user.Must(t, exitOK, append([]string{"verify", "all", "--level", "structure", "--repo", a.url}, more...)...)
 	}
 	own, err := a.repo.Fulls(ctx, a.timeline)
 	require.NoError(t, err)

@@ -43,11 +43,11 @@ func TestSignaturesByHand(t *testing.T) {
 	place, key := filepath.Join(dir, "repo"), filepath.Join(dir, "key")
 	must := func(args ...string) {
 		t.Helper()
-		if e := run(t, append(args, "--repo", "file://"+place, "--trust", filepath.Join(dir, "trust"), "--signing-key", key)...); e.code != exitOK {
+		if e := run(t, append(args, "--repo", "file://"+place, "--trust", filepath.Join(dir, "trust"), "--signing-key", key)...); e.Code != exitOK {
 			t.Fatal(e)
 		}
 	}
-	if e := run(t, "keys", "new", key); e.code != exitOK {
+	if e := run(t, "keys", "new", key); e.Code != exitOK {
 		t.Fatal(e)
 	}
 	public, err := os.ReadFile(key + ".trust")

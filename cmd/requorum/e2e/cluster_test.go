@@ -43,9 +43,8 @@ func startSource(t *testing.T, version string) *source {
 	// compacted revision differs from what later ones do.
 	marker, err := client.Put(t.Context(), "/compacted-here", "x")
 	require.NoError(t, err)
-	if _, err := client.Compact(t.Context(), marker.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Compact(t.Context(), marker.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
 	s.first = marker.Header.Revision + 1
 	s.writer = storetest.StartWriter(t, client, writerPrefix)
 	s.writer.WaitFor(t, 20)
@@ -65,9 +64,7 @@ func hashAt(t testing.TB, c *storetest.Cluster, member int, revision int64) snap
 		t.Fatal(err)
 	}
 	h, err := client.HashKV(t.Context(), c.Member(member).ClientURL, revision)
-	if err != nil {
-		t.Fatalf("HashKV of %s at revision %d: %v", c.Member(member).Name, revision, err)
-	}
+	require.NoError(t, err, "HashKV of %s at revision %d", c.Member(member).Name, revision)
 	return snapshot.HashKV{Hash: h.Hash, Revision: revision, CompactedRevision: h.CompactRevision}
 }
 
@@ -138,25 +135,21 @@ func expectRoles(t testing.TB, ctx context.Context, c *storetest.Cluster) {
 	login := func(user, password string) *clientv3.Client {
 		client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints()[:1], Username: user, Password: password, DialTimeout: 10 * time.Second,
 			DialOptions: []grpc.DialOption{storetest.AskAgain()}})
-		if err != nil {
-			t.Fatalf("log in as %q: %v", user, err)
-		}
+		require.NoError(t, err, "log in as %q", user)
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
 	one := login("user1", "password-of-user1")
-	if _, err := one.Put(ctx, "/user1/key", "mine"); err != nil {
-		t.Errorf("user1 in its own prefix: %v", err)
-	}
+	_, err := one.Put(ctx, "/user1/key", "mine")
+	require.NoError(t, err, "user1 in its own prefix")
 	if _, err := one.Put(ctx, "/user2/key", "not mine"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		t.Errorf("user1 in another prefix: %v, want permission denied", err)
 	}
 	if _, err := login("", "").Get(ctx, "/user1/key"); !errors.Is(err, rpctypes.ErrUserEmpty) {
 		t.Errorf("without a login: %v, want user name is empty", err)
 	}
-	if _, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "user1", Password: "wrong", DialTimeout: 10 * time.Second}); !errors.Is(err, rpctypes.ErrAuthFailed) {
-		t.Errorf("with a wrong password: %v", err)
-	}
+	_, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Username: "user1", Password: "wrong", DialTimeout: 10 * time.Second})
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed, "with a wrong password")
 }
 
 // expectSwap wants optimistic locking as Kubernetes does it to go on: by mod

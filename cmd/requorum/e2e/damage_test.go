@@ -33,7 +33,7 @@ func startDamaged(t *testing.T) *damaged {
 	d := &damaged{u: newUser(t), cluster: storetest.Start(t, storetest.Options{Version: "3.7"})}
 	key, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
-	d.identity = d.u.path("identity.txt")
+	d.identity = d.u.Path("identity.txt")
 	require.NoError(t, os.WriteFile(d.identity, []byte(key.String()+"\n"), 0o600))
 	d.age = []string{"--recipient", key.Recipient().String()}
 	return d
@@ -42,12 +42,11 @@ func startDamaged(t *testing.T) *damaged {
 // repo makes a repository with two backups.
 func (d *damaged) repo(t *testing.T, name string, more ...string) (path string, older, newer *snapshot.Manifest) {
 	t.Helper()
-	path = d.u.path(name)
+	path = d.u.Path(name)
 	var two [2]*snapshot.Manifest
 	for i := range two {
-		if _, err := d.cluster.Client(t).Put(t.Context(), "/key", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.cluster.Client(t).Put(t.Context(), "/key", fmt.Sprint(i))
+		require.NoError(t, err)
 		two[i] = d.u.backup(t, d.cluster.Endpoints(), []string{path}, more...)[0]
 	}
 	return path, two[0], two[1]
@@ -75,13 +74,13 @@ func (d *damaged) expectFound(t *testing.T, repo, what, older string, more ...st
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "new")
 	e := d.restore(t, repo, dir, more...)
-	if e.code != exitDamaged {
-		t.Errorf("%s: exit code %d, want %d: %s", what, e.code, exitDamaged, e)
+	if e.Code != exitDamaged {
+		t.Errorf("%s: exit code %d, want %d: %s", what, e.Code, exitDamaged, e)
 	}
 	if left := tree(t, dir); len(left) != 0 {
 		t.Errorf("%s: left %v", what, left)
 	}
-	if older != "" && !strings.Contains(e.stderr, older) {
+	if older != "" && !strings.Contains(e.Stderr, older) {
 		t.Errorf("%s: the next older backup %s is not named: %s", what, older, e)
 	}
 }
@@ -90,7 +89,7 @@ func (d *damaged) expectFound(t *testing.T, repo, what, older string, more ...st
 // has to put it right.
 func (d *damaged) expectGood(t *testing.T, repo string) {
 	t.Helper()
-	if e := d.restore(t, repo, filepath.Join(t.TempDir(), "new")); e.code != exitOK {
+	if e := d.restore(t, repo, filepath.Join(t.TempDir(), "new")); e.Code != exitOK {
 		t.Fatalf("undamaged, and it does not restore: %s", e)
 	}
 }
@@ -249,10 +248,10 @@ func TestDamagedRepository(t *testing.T) {
 				d.expectFound(t, repo, name, good)
 				d.expectFound(t, repo, name, good, newer.ID)
 				if strings.HasPrefix(name, "manifest") {
-					if e := d.u.run(t, "list", "--repo", repo); e.code != exitDamaged || !strings.Contains(e.stdout, newer.ID+"  damaged") {
+					if e := d.u.Run(t, "list", "--repo", repo); e.Code != exitDamaged || !strings.Contains(e.Stdout, newer.ID+"  damaged") {
 						t.Errorf("not listed as damaged: %s", e)
 					}
-					if e := d.u.run(t, "show", newer.ID, "--repo", repo); e.code != exitDamaged {
+					if e := d.u.Run(t, "show", newer.ID, "--repo", repo); e.Code != exitDamaged {
 						t.Errorf("shown: %s", e)
 					}
 				}
@@ -260,7 +259,7 @@ func TestDamagedRepository(t *testing.T) {
 					return
 				}
 				// What was named can be restored.
-				if e := d.restore(t, repo, filepath.Join(t.TempDir(), "older"), older.ID); e.code != exitOK {
+				if e := d.restore(t, repo, filepath.Join(t.TempDir(), "older"), older.ID); e.Code != exitOK {
 					t.Errorf("the older backup: %s", e)
 				}
 			})
@@ -275,7 +274,7 @@ func TestDamagedRepository(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repo, _, newer := d.repo(t, name)
 			spoil(filepath.Join(repo, "timelines", newer.Timeline.String()+".json"))
-			if e := d.u.run(t, "list", "--repo", repo); e.code != exitDamaged || !strings.Contains(e.stdout, newer.ID) {
+			if e := d.u.Run(t, "list", "--repo", repo); e.Code != exitDamaged || !strings.Contains(e.Stdout, newer.ID) {
 				t.Errorf("not listed with exit code %d: %s", exitDamaged, e)
 			}
 			d.expectGood(t, repo)
@@ -284,8 +283,8 @@ func TestDamagedRepository(t *testing.T) {
 	t.Run("marker gone", func(t *testing.T) {
 		repo, _, _ := d.repo(t, "marker gone")
 		remove(t, filepath.Join(repo, "requorum.json"))
-		if e := d.u.run(t, "list", "--repo", repo); e.code == exitOK {
-			t.Errorf("exit code %d: %s", e.code, e)
+		if e := d.u.Run(t, "list", "--repo", repo); e.Code == exitOK {
+			t.Errorf("exit code %d: %s", e.Code, e)
 		}
 	})
 }
@@ -302,10 +301,10 @@ func TestReadBackFindsDamage(t *testing.T) {
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
 				Name: "a flipped bit", Match: sinktest.IsGet("snapshot.zst"), Times: -1, Do: sinktest.FlipResponse(at)})
 			prefix := strings.ReplaceAll(name, " ", "-")
-			e := u.run(t, append(backupArgs(c.Endpoints(), []string{server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--read-back", "--retry-for", "2s")...)
+			e := u.Run(t, append(backupArgs(c.Endpoints(), []string{server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--read-back", "--retry-for", "2s")...)
 			proxy.AllFired(t)
-			if e.code != exitDamaged {
-				t.Errorf("exit code %d, want %d: %s", e.code, exitDamaged, e)
+			if e.Code != exitDamaged {
+				t.Errorf("exit code %d, want %d: %s", e.Code, exitDamaged, e)
 			}
 			if r := u.list(t, server.URL("backups", prefix)); len(r.Backups)+len(r.Incomplete) != 0 {
 				t.Errorf("left: %+v", r)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -49,9 +50,8 @@ func newAgentWorld(t *testing.T) *agentWorld {
 	w.minority.Kill(2)
 	putSome(t, w.plain, "/some/", 50)
 	admin := w.aut.Client(t)
-	if _, err := admin.UserAdd(t.Context(), "reader", "reader-password"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = admin.UserAdd(t.Context(), "reader", "reader-password")
+	require.NoError(t, err)
 
 	w.s3 = sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "good"}, {Name: "readonly"}, {Name: "keep"}, {Name: "policy"}, {Name: "all"}}})
 	w.s3.AddUser(t, "reading", "reading-secret", "readonly", "s3:GetObject", "s3:ListBucket")
@@ -105,7 +105,7 @@ func (w *agentWorld) write(t *testing.T, name, text string, mode os.FileMode) st
 func (w *agentWorld) backup(t *testing.T, repo string, more ...string) {
 	t.Helper()
 	args := append([]string{"backup", "--endpoints", w.plain.Endpoints()[0], "--repo", repo}, more...)
-	if e := run(t, args...); e.code != exitOK {
+	if e := run(t, args...); e.Code != exitOK {
 		t.Fatal(e)
 	}
 }
@@ -151,13 +151,13 @@ func (w *agentWorld) config(t *testing.T, change keys) string {
 // doctor examines a configuration, as the test's user or as one who owns no file.
 func (w *agentWorld) doctor(t *testing.T, file string, nobody bool) (doctorReport, ended) {
 	t.Helper()
-	e := (&user{binary: storetest.Requorum(t), nobody: nobody}).run(t, "doctor", "--agent-config", file, "--output", "json")
+	e := (&recovertest.Operator{Binary: storetest.Requorum(t), Nobody: nobody}).Run(t, "doctor", "--agent-config", file, "--output", "json")
 	var r doctorReport
-	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
 		t.Fatalf("%v: %s", err, e)
 	}
-	if want := map[bool]int{true: exitOK, false: exitFailed}[r.OK]; e.code != want {
-		t.Errorf("exit code %d, want %d: %s", e.code, want, e)
+	if want := map[bool]int{true: exitOK, false: exitFailed}[r.OK]; e.Code != want {
+		t.Errorf("exit code %d, want %d: %s", e.Code, want, e)
 	}
 	return r, e
 }

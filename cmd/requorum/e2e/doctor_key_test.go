@@ -47,7 +47,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 		t.Helper()
 		e := run(t, append([]string{"doctor", "--output", "json"}, args...)...)
 		var r doctorReport
-		require.NoError(t, json.Unmarshal([]byte(e.stdout), &r), e)
+		require.NoError(t, json.Unmarshal([]byte(e.Stdout), &r), e)
 		var all []string
 		for _, c := range r.Checks {
 			if strings.HasPrefix(c.Check, "s3://") && strings.Contains(c.Text, "its key") {
@@ -97,7 +97,7 @@ func expectDoctorKey(t *testing.T, server *sinktest.S3Server, bucket string) {
 		}
 	}
 	server.Allow(t, bucket, bucket, "s3:ListBucket", "s3:GetObject")
-	if e := run(t, append([]string{"doctor"}, here...)...); !strings.Contains(e.stdout, "who restores alone needs no more than to read") {
+	if e := run(t, append([]string{"doctor"}, here...)...); !strings.Contains(e.Stdout, "who restores alone needs no more than to read") {
 		t.Errorf("reading alone: %s", e)
 	}
 

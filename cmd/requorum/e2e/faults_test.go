@@ -111,12 +111,12 @@ func TestBackupS3Trouble(t *testing.T) {
 			// An upload whose ID was never learnt cannot be aborted: another writer's
 			// of the same name looks the same. The bucket's lifecycle rule removes it.
 			lostID := strings.Contains(c.name, "the start of the upload")
-			e := f.u.run(t, append(backupArgs(f.cluster.Endpoints(), []string{f.server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--retry-for", retryFor(c.code))...)
+			e := f.u.Run(t, append(backupArgs(f.cluster.Endpoints(), []string{f.server.URLThrough(proxy.Endpoint, "backups", prefix)}), "--retry-for", retryFor(c.code))...)
 			proxy.AllFired(t)
-			if e.code != c.code || !strings.Contains(e.stderr, c.says) {
-				t.Errorf("exit code %d, want %d, with %q: %s", e.code, c.code, c.says, e)
+			if e.Code != c.code || !strings.Contains(e.Stderr, c.says) {
+				t.Errorf("exit code %d, want %d, with %q: %s", e.Code, c.code, c.says, e)
 			}
-			if strings.Contains(e.stderr, f.server.SecretKey) {
+			if strings.Contains(e.Stderr, f.server.SecretKey) {
 				t.Errorf("it tells the secret key: %s", e)
 			}
 			if c.code != exitOK {
@@ -162,10 +162,10 @@ func TestRestoreS3Trouble(t *testing.T) {
 			dir := t.TempDir()
 			args := []string{"restore", "--repo", f.server.URLThrough(proxy.Endpoint, "backups", "etcd"), "--retry-for", retryFor(c.code),
 				"--initial-cluster", storetest.InitialCluster(t, "m1", "m2"), "--data-dir", dataDirs(dir)}
-			e := f.u.run(t, args...)
+			e := f.u.Run(t, args...)
 			proxy.AllFired(t)
-			if e.code != c.code {
-				t.Errorf("exit code %d, want %d: %s", e.code, c.code, e)
+			if e.Code != c.code {
+				t.Errorf("exit code %d, want %d: %s", e.Code, c.code, e)
 			}
 			if left := tree(t, dir); c.code != exitOK && len(left) != 0 {
 				t.Errorf("left %v: %s", left, e)
@@ -174,7 +174,7 @@ func TestRestoreS3Trouble(t *testing.T) {
 				return
 			}
 			proxy.Clear()
-			f.u.must(t, exitOK, args...)
+			f.u.Must(t, exitOK, args...)
 		})
 	}
 }
@@ -196,9 +196,9 @@ func TestOneRepositoryOfTwoFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.fault.Name = c.name
 			proxy := sinktest.NewFaultProxy(t, f.server.Endpoint, c.fault)
-			prefix, good := "two-"+strings.ReplaceAll(c.name, " ", "-"), "file://"+f.u.path("good-"+strings.ReplaceAll(c.name, " ", "-"))
+			prefix, good := "two-"+strings.ReplaceAll(c.name, " ", "-"), "file://"+f.u.Path("good-"+strings.ReplaceAll(c.name, " ", "-"))
 			bad := f.server.URLThrough(proxy.Endpoint, "backups", prefix)
-			e := f.u.must(t, exitIncomplete, append(backupArgs(f.cluster.Endpoints(), []string{bad, good}), "--retry-for", "2s", "--read-back")...)
+			e := f.u.Must(t, exitIncomplete, append(backupArgs(f.cluster.Endpoints(), []string{bad, good}), "--retry-for", "2s", "--read-back")...)
 			proxy.AllFired(t)
 			r := decode[backupReport](t, e)
 			if r.Repositories[0].OK || r.Repositories[0].Error == "" || !r.Repositories[1].OK {
@@ -222,8 +222,8 @@ func TestBackupDiskFull(t *testing.T) {
 	u := newUser(t)
 	disk := storetest.SmallDisk(t, "16m")
 	repo := filepath.Join(disk, "repo")
-	e := u.must(t, exitFailed, append(backupArgs(c.Endpoints(), []string{repo}), "--retry-for", "2s")...)
-	if !strings.Contains(e.stderr, "no space left") || !strings.Contains(e.stderr, disk) {
+	e := u.Must(t, exitFailed, append(backupArgs(c.Endpoints(), []string{repo}), "--retry-for", "2s")...)
+	if !strings.Contains(e.Stderr, "no space left") || !strings.Contains(e.Stderr, disk) {
 		t.Errorf("the reason or the place is not named: %s", e)
 	}
 	if left := slices.DeleteFunc(tree(t, repo), func(s string) bool { return strings.HasSuffix(s, "requorum.json") }); len(left) != 0 {
@@ -233,8 +233,8 @@ func TestBackupDiskFull(t *testing.T) {
 		t.Errorf("listed: %+v", r)
 	}
 	// Beside a disk with room the backup is kept there.
-	good := u.path("good")
-	u.must(t, exitIncomplete, append(backupArgs(c.Endpoints(), []string{repo, good}), "--retry-for", "2s")...)
+	good := u.Path("good")
+	u.Must(t, exitIncomplete, append(backupArgs(c.Endpoints(), []string{repo, good}), "--retry-for", "2s")...)
 	expectListedRestore(t, u, good, map[string]bool{}, "beside a full disk")
 	// With room again, the next one needs no cleaning.
 	storetest.GrowDisk(t, disk, "200m")
@@ -247,37 +247,37 @@ func TestRestoreDiskFull(t *testing.T) {
 	t.Parallel()
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	u := newUser(t)
-	repo := u.path("repo")
+	repo := u.Path("repo")
 	u.backup(t, c.Endpoints(), []string{repo})
 	args := func(dir string) []string {
 		return []string{"restore", "--repo", repo, "--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", dataDirs(dir)}
 	}
 
 	tight := storetest.SmallDisk(t, "60m")
-	e := u.must(t, exitFailed, args(tight)...)
-	if !strings.Contains(e.stderr, "not enough space") || len(tree(t, tight)) != 0 {
+	e := u.Must(t, exitFailed, args(tight)...)
+	if !strings.Contains(e.Stderr, "not enough space") || len(tree(t, tight)) != 0 {
 		t.Errorf("left %v: %s", tree(t, tight), e)
 	}
 
 	wide := storetest.SmallDisk(t, "400m")
 	dir := filepath.Join(wide, "etcd")
-	slow := u.start(t, append(args(dir), "--limit-download", "2MiB")...) // there is time to fill the disk meanwhile
+	slow := u.Start(t, append(args(dir), "--limit-download", "2MiB")...) // there is time to fill the disk meanwhile
 	filler := filepath.Join(wide, "filler")
 	for deadline := time.Now().Add(2 * time.Minute); len(tree(t, dir)) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is being built: %s", slow.wait(t))
+			t.Fatalf("nothing is being built: %s", slow.Wait(t))
 		}
 	}
 	fill(t, filler, 390<<20)
-	e = slow.wait(t)
-	if e.code != exitFailed || !strings.Contains(e.stderr, "no space left") {
-		t.Errorf("exit code %d: %s", e.code, e)
+	e = slow.Wait(t)
+	if e.Code != exitFailed || !strings.Contains(e.Stderr, "no space left") {
+		t.Errorf("exit code %d: %s", e.Code, e)
 	}
 	if left := tree(t, dir); len(left) != 0 {
 		t.Errorf("left %v: %s", left, e)
 	}
 	require.NoError(t, os.Remove(filler))
-	u.must(t, exitOK, args(dir)...)
+	u.Must(t, exitOK, args(dir)...)
 }
 
 // fill takes all the room there is, up to size bytes.

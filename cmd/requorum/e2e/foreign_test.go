@@ -27,8 +27,8 @@ func TestForeignIsShown(t *testing.T) {
 	must := func(code int, args ...string) string {
 		t.Helper()
 		e := run(t, args...)
-		require.Equal(t, code, e.code, e)
-		return e.stdout
+		require.Equal(t, code, e.Code, e)
+		return e.Stdout
 	}
 	must(exitOK, "keys", "new", key)
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})

@@ -39,15 +39,15 @@ func TestHostileRepository(t *testing.T) {
 	d := startDamaged(t)
 	repo, older, newer := d.repo(t, "repo")
 	good := []*snapshot.Manifest{older, newer}
-	if e := run(t, "verify", older.ID, "--repo", repo, "--level", "checksum"); e.code != exitOK { // so that there is a verdict
+	if e := run(t, "verify", older.ID, "--repo", repo, "--level", "checksum"); e.Code != exitOK { // so that there is a verdict
 		t.Fatal(e)
 	}
-	if e := run(t, "pin", older.ID, "--repo", repo); e.code != exitOK {
+	if e := run(t, "pin", older.ID, "--repo", repo); e.Code != exitOK {
 		t.Fatal(e)
 	}
 	planted, memory := 0, int64(0)
 	plant := func(round, n int) (string, *planter) {
-		copied := d.u.path(fmt.Sprintf("copy-%d", round))
+		copied := d.u.Path(fmt.Sprintf("copy-%d", round))
 		require.NoError(t, os.CopyFS(copied, os.DirFS(repo)))
 		h := &planter{TB: t, repo: copied, timeline: newer.Timeline, rnd: rand.New(rand.NewPCG(12, uint64(round)))}
 		h.learn()
@@ -115,7 +115,7 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) (memory 
 	t.Helper()
 	run := func(t testing.TB, args ...string) ended {
 		e := run(t, args...)
-		memory = max(memory, e.memory)
+		memory = max(memory, e.Memory)
 		return e
 	}
 	e := run(t, "list", "--output", "json", "--repo", repo)
@@ -123,27 +123,27 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) (memory 
 	for _, m := range good {
 		i := slices.IndexFunc(listed.Backups, func(b listedBackup) bool { return b.ID == m.ID && b.Timeline == m.Timeline })
 		if i < 0 {
-			t.Errorf("backup %s is not listed: %s", m.ID, e.stderr)
+			t.Errorf("backup %s is not listed: %s", m.ID, e.Stderr)
 			continue
 		}
 		v := run(t, "verify", m.ID, "--level", "structure", "--no-verdict", "--repo", repo, "--output", "json")
 		// What is wrong with verdicts and documents beside it is found as well: 3.
-		if passed := strings.Count(v.stdout, `"passed"`); v.code != exitOK && v.code != exitDamaged || passed < 2 {
+		if passed := strings.Count(v.Stdout, `"passed"`); v.Code != exitOK && v.Code != exitDamaged || passed < 2 {
 			t.Errorf("backup %s is not verified: %s", m.ID, v)
 		}
 		r := run(t, "restore", m.ID, "--dry-run", "--repo", repo, "--initial-cluster", "m1=http://127.0.0.1:2380", "--data-dir", dataDirs(filepath.Join(t.TempDir(), "new")))
-		if r.code != exitOK {
+		if r.Code != exitOK {
 			t.Errorf("backup %s cannot be planned: %s", m.ID, r)
 		}
 	}
 	p := run(t, "prune", "--dry-run", "--keep-within", "10000d", "--repo", repo, "--output", "json")
-	if p.code != exitOK {
+	if p.Code != exitOK {
 		t.Fatalf("nothing can be pruned: %s", p)
 	}
 	plan := decode[pruneReport](t, p).Plan
 	for _, m := range good {
 		if slices.ContainsFunc(plan.Delete, func(l retention.Deletion) bool { return l.Backup == m.ID }) {
-			t.Errorf("backup %s would go: %s", m.ID, p.stdout)
+			t.Errorf("backup %s would go: %s", m.ID, p.Stdout)
 		}
 	}
 	// What an agent reads every few minutes.
@@ -154,15 +154,12 @@ func expectUsable(t *testing.T, repo string, good []*snapshot.Manifest) (memory 
 	require.NoError(t, err)
 	catalog, err := snapshot.ReadCatalog(t.Context(), r)
 	require.NoError(t, err)
-	if _, err := verdict.ReadAll(t.Context(), r); err != nil {
-		t.Error(err)
-	}
-	if _, err := r.Pins(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := walreplay.NewArchives(r).Ranges(t.Context(), catalog); err != nil {
-		t.Error(err)
-	}
+	_, err = verdict.ReadAll(t.Context(), r)
+	require.NoError(t, err)
+	_, err = r.Pins(t.Context())
+	require.NoError(t, err)
+	_, err = walreplay.NewArchives(r).Ranges(t.Context(), catalog)
+	require.NoError(t, err)
 	return memory
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -38,14 +39,14 @@ func silent(t *testing.T) (address string, connected <-chan struct{}) {
 
 // interrupt is Ctrl-C once something is under way. It wants 130, this sentence alone
 // on standard error, and nothing left in the user's folder.
-func interrupt(t *testing.T, u *user, underway func(r *running), want string, args ...string) {
+func interrupt(t *testing.T, u *user, underway func(r *recovertest.Running), want string, args ...string) {
 	t.Helper()
-	r := u.start(t, args...)
+	r := u.Start(t, args...)
 	underway(r)
-	require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
-	e := r.wait(t)
-	lines := strings.Split(strings.TrimSpace(e.stderr), "\n")
-	if e.code != exitInterrupted || lines[len(lines)-1] != want || strings.Contains(e.stdout+e.stderr, "context canceled") {
+	r.Signal(syscall.SIGINT)
+	e := r.Wait(t)
+	lines := strings.Split(strings.TrimSpace(e.Stderr), "\n")
+	if e.Code != exitInterrupted || lines[len(lines)-1] != want || strings.Contains(e.Stdout+e.Stderr, "context canceled") {
 		t.Errorf("want %q: %s", want, e)
 	}
 }
@@ -60,7 +61,7 @@ func TestInterruptedSaysWhatWasChanged(t *testing.T) {
 		args func(at string) []string
 	}{
 		{"requorum: interrupted; no backup was stored", func(at string) []string {
-			return []string{"backup", "--endpoints", "http://" + at, "--repo", "file://" + u.path("repo"), "--dial-timeout", "10m", "--command-timeout", "10m"}
+			return []string{"backup", "--endpoints", "http://" + at, "--repo", "file://" + u.Path("repo"), "--dial-timeout", "10m", "--command-timeout", "10m"}
 		}},
 		{"requorum: interrupted; nothing was changed", func(at string) []string {
 			return []string{"restore", "--repo", silentBucket + at, "--to-snapshot", "never.db"}
@@ -68,7 +69,7 @@ func TestInterruptedSaysWhatWasChanged(t *testing.T) {
 		{"requorum: interrupted; nothing was changed", func(at string) []string { return []string{"verify", "--repo", silentBucket + at} }},
 	} {
 		at, connected := silent(t) // its own: a connection of the one before is no sign
-		interrupt(t, u, func(*running) {
+		interrupt(t, u, func(*recovertest.Running) {
 			select {
 			case <-connected:
 			case <-time.After(5 * time.Minute):
@@ -84,22 +85,22 @@ func TestInterruptedRestoreLeavesNothing(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	putSome(t, c, "/some/", 200)
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
-	u.must(t, exitOK, "backup", "--endpoints", c.Endpoints()[0], "--repo", repo)
-	require.NoError(t, os.Mkdir(u.path("new"), 0o700))
-	begun := func(r *running) {
+	repo := "file://" + u.Path("repo")
+	u.Must(t, exitOK, "backup", "--endpoints", c.Endpoints()[0], "--repo", repo)
+	require.NoError(t, os.Mkdir(u.Path("new"), 0o700))
+	begun := func(r *recovertest.Running) {
 		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
-			if there, err := os.ReadDir(u.path("new")); err == nil && len(there) > 0 {
+			if there, err := os.ReadDir(u.Path("new")); err == nil && len(there) > 0 {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("nothing is built after five minutes: %s", r.wait(t))
+				t.Fatalf("nothing is built after five minutes: %s", r.Wait(t))
 			}
 		}
 	}
 	interrupt(t, u, begun, "requorum: interrupted; nothing was changed",
-		"restore", "--repo", repo, "--limit-download", "1KiB", "--initial-cluster", "m1=http://127.0.0.1:1", "--data-dir", u.path("new", "{name}"))
-	if left, err := os.ReadDir(u.path("new")); err != nil || len(left) > 0 {
+		"restore", "--repo", repo, "--limit-download", "1KiB", "--initial-cluster", "m1=http://127.0.0.1:1", "--data-dir", u.Path("new", "{name}"))
+	if left, err := os.ReadDir(u.Path("new")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -35,7 +35,7 @@ func TestKilledBackup(t *testing.T) {
 	c := startPlain(t, "3.7", 1, killKeys, killValueSize)
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
-	repos := []string{"file://" + u.path("repo"), server.URL("backups", "etcd")}
+	repos := []string{"file://" + u.Path("repo"), server.URL("backups", "etcd")}
 	storetest.StartWriter(t, c.Client(t), writerPrefix).WaitFor(t, 5)
 
 	start := time.Now()
@@ -47,17 +47,17 @@ func TestKilledBackup(t *testing.T) {
 		if round > 4*rounds {
 			t.Fatalf("only %d of %d runs were killed before their end: the times are wrong", kills, round)
 		}
-		command := u.start(t, backupArgs(c.Endpoints(), repos)...)
+		command := u.Start(t, backupArgs(c.Endpoints(), repos)...)
 		var killed bool
 		var when string
 		if round%2 == 0 {
 			after := rand.N(whole)
 			when = fmt.Sprintf("killed after %s of %s", after, whole)
-			killed = command.killAfter(t, after)
+			killed = command.KillAfter(t, after)
 		} else { // when the object is there, and the manifest perhaps not yet
-			before, after := objects(t, u.path("repo")), rand.N(20*time.Millisecond)
+			before, after := objects(t, u.Path("repo")), rand.N(20*time.Millisecond)
 			when = fmt.Sprintf("killed %s after its object had come", after)
-			killed = command.killOnce(t, func() bool { return objects(t, u.path("repo")) > before }, after)
+			killed = command.KillOnce(t, func() bool { return objects(t, u.Path("repo")) > before }, after)
 		}
 		if killed {
 			kills++
@@ -84,9 +84,7 @@ func TestKilledBackup(t *testing.T) {
 // objects counts the stored snapshots that can be seen in a repository on disk.
 func objects(t testing.TB, repo string) int {
 	found, err := filepath.Glob(filepath.Join(repo, "*", "full", "*", "snapshot.zst"))
-	if err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
 	return len(found)
 }
 
@@ -103,15 +101,13 @@ func expectListedRestore(t *testing.T, u *user, repo string, checked map[string]
 		checked[repo+m.ID] = true
 		dir := t.TempDir()
 		plain := filepath.Join(dir, "plain.db")
-		if e := u.run(t, "restore", m.ID, "--repo", repo, "--to-snapshot", plain, "--bump-revision", "off"); e.code != exitOK {
+		if e := u.Run(t, "restore", m.ID, "--repo", repo, "--to-snapshot", plain, "--bump-revision", "off"); e.Code != exitOK {
 			t.Errorf("%s: a backup is listed that does not restore: %s", when, e)
 			continue
 		}
 		storetest.Etcdutl(t, "3.7", "snapshot", "status", plain)
 		storetest.Etcdutl(t, "3.7", "snapshot", "restore", plain, "--data-dir", filepath.Join(dir, "data"))
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, os.RemoveAll(dir))
 	}
 	return len(r.Incomplete)
 }
@@ -125,12 +121,11 @@ func TestKilledRestore(t *testing.T) {
 	t.Parallel()
 	versions := []string{"3.6", "3.7"}
 	u := newUser(t)
-	old, repo := "file://"+u.path("old"), "file://"+u.path("repo")
+	old, repo := "file://"+u.Path("old"), "file://"+u.Path("repo")
 	c := startPlain(t, "3.6", 1, killKeys, killValueSize)
 	mark := func(value string) {
-		if _, err := c.Client(t).Put(t.Context(), markKey, value); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Client(t).Put(t.Context(), markKey, value)
+		require.NoError(t, err)
 	}
 	mark("old")
 	u.backup(t, c.Endpoints(), []string{old})
@@ -144,7 +139,7 @@ func TestKilledRestore(t *testing.T) {
 		return []string{"restore", "--repo", from, "--initial-cluster", cluster, "--data-dir", dataDirs(dir), "--set-aside"}
 	}
 	start := time.Now()
-	u.must(t, exitOK, restore(repo, dir)...)
+	u.Must(t, exitOK, restore(repo, dir)...)
 	whole := time.Since(start)
 
 	var seen tally
@@ -156,19 +151,19 @@ func TestKilledRestore(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "data")
 		over, late := round%2 == 1, round%4 >= 2
 		if over {
-			u.must(t, exitOK, restore(old, dir)...)
+			u.Must(t, exitOK, restore(old, dir)...)
 		}
-		command := u.start(t, restore(repo, dir)...)
+		command := u.Start(t, restore(repo, dir)...)
 		var killed bool
 		var when string
 		if late { // when the first member is in its place
 			after := rand.N(6 * time.Millisecond)
 			when = fmt.Sprintf("killed %s after the first member had come", after)
-			killed = command.killOnce(t, func() bool { return inPlace(t, dir) }, after)
+			killed = command.KillOnce(t, func() bool { return inPlace(t, dir) }, after)
 		} else {
 			after := rand.N(whole)
 			when = fmt.Sprintf("killed after %s of %s", after, whole)
-			killed = command.killAfter(t, after)
+			killed = command.KillAfter(t, after)
 		}
 		if killed {
 			kills++
@@ -180,7 +175,7 @@ func TestKilledRestore(t *testing.T) {
 			t.Errorf("%s: it succeeded, and %s", when, result)
 		}
 		if result != servesNew {
-			u.must(t, exitOK, restore(repo, dir)...)
+			u.Must(t, exitOK, restore(repo, dir)...)
 			if again := expectNoHalf(t, versions[round%len(versions)], dir, cluster, over, "after the second run"); again != servesNew {
 				t.Errorf("%s, and run again: %s", when, again)
 			}
@@ -200,9 +195,7 @@ func TestKilledRestore(t *testing.T) {
 // segments have lower numbers.
 func inPlace(t testing.TB, dir string) bool {
 	found, err := filepath.Glob(filepath.Join(dir, "*", "member", "wal", "ffffffffffffffff-*.wal"))
-	if err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
 	return len(found) > 0
 }
 

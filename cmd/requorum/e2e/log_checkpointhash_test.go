@@ -30,7 +30,7 @@ func TestLogStamps(t *testing.T) {
 func stampedLog(t *testing.T, version string) {
 	c := storetest.Start(t, storetest.Options{Version: version})
 	u := newUser(t)
-	repo := u.path("repo")
+	repo := u.Path("repo")
 	a := u.archive(t, c, 0, "file://"+repo)
 	u.awaitArchived(t, "file://"+repo, 1, a)
 	acks := putSome(t, c, "/some/", 20)
@@ -58,15 +58,15 @@ func stampedLog(t *testing.T, version string) {
 	wrong := live
 	wrong.Hash++
 	stamp(9, now.Add(time.Millisecond), wrong)
-	args := []string{"restore", "--repo", "file://" + repo, "--latest", "--to-snapshot", u.path("never.db")}
-	e := u.must(t, exitDamaged, args...)
+	args := []string{"restore", "--repo", "file://" + repo, "--latest", "--to-snapshot", u.Path("never.db")}
+	e := u.Must(t, exitDamaged, args...)
 	for _, part := range []string{"member 0000000000000009", now.Add(time.Millisecond).Format("2006-01-02T15:04:05"), fmt.Sprintf("raft index %d", index), "Nothing was restored"} {
-		if !strings.Contains(e.stderr, part) {
+		if !strings.Contains(e.Stderr, part) {
 			t.Errorf("%q is not named: %s", part, e)
 		}
 	}
-	if left := tree(t, u.dir); strings.Contains(strings.Join(left, " "), "never.db") {
+	if left := tree(t, u.Dir); strings.Contains(strings.Join(left, " "), "never.db") {
 		t.Errorf("left: %v", left)
 	}
-	u.must(t, exitOK, append(args, "--ignore-checkpoint-hashes")...)
+	u.Must(t, exitOK, append(args, "--ignore-checkpoint-hashes")...)
 }

@@ -34,11 +34,11 @@ func TestLogInAContainer(t *testing.T) {
 	}
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	u := newUser(t)
-	root, out := u.path("root"), u.path("out")
+	root, out := u.Path("root"), u.Path("out")
 	for _, dir := range []string{out, filepath.Join(root, "data"), filepath.Join(root, "out")} {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 	}
-	data, err := os.ReadFile(u.binary)
+	data, err := os.ReadFile(u.Binary)
 	require.NoError(t, err)
 	require.NoError(t, storetest.WriteProgram(filepath.Join(root, "requorum"), data, 0o700))
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -32,7 +34,7 @@ func TestLogGap(t *testing.T) {
 func leaveGap(t *testing.T, helped bool) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3, ExtraArgs: []string{"--snapshot-count=200", "--snapshot-catchup-entries=20"}})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	away := 2
 	archivers := []*archiver{u.archive(t, c, away, repo)}
 	first := putSome(t, c, "/first/", 50)
@@ -65,7 +67,7 @@ func leaveGap(t *testing.T, helped bool) {
 		if !gap || len(report.Timelines) != 1 {
 			t.Errorf("index %d is in no gap that is shown: %+v", middle, report.Ranges)
 		}
-		u.must(t, exitNothing, "restore", "--repo", repo, "--index", fmt.Sprint(middle), "--to-snapshot", u.path("never.db"))
+		u.Must(t, exitNothing, "restore", "--repo", repo, "--index", fmt.Sprint(middle), "--to-snapshot", u.Path("never.db"))
 		archivers[0].says(t, "alarm gap")
 	}
 	for _, a := range archivers {
@@ -94,12 +96,10 @@ func TestLogSpoolOverflow(t *testing.T) {
 	wal := filepath.Join(c.Member(0).DataDir, "member", "wal", "*.wal")
 	client, value, random := c.Client(t), make([]byte, 1<<20), rand.NewChaCha8([32]byte{})
 	for range 300 {
-		if _, err := random.Read(value); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Put(t.Context(), "/large", string(value)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := random.Read(value)
+		require.NoError(t, err)
+		_, err = client.Put(t.Context(), "/large", string(value))
+		require.NoError(t, err)
 	}
 	a.says(t, "alarm spool-full")
 	eventually(t, "the member has purged its log", func() error {

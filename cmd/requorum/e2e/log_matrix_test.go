@@ -79,7 +79,7 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 	u := newUser(t, rootUser(), "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 	identity, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(u.path("identity.txt"), []byte(identity.String()+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(u.Path("identity.txt"), []byte(identity.String()+"\n"), 0o600))
 	type running struct {
 		logCase
 		repo     string
@@ -90,11 +90,11 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 		if one.version != version {
 			continue
 		}
-		r := running{logCase: one, repo: "file://" + u.path("repo")}
+		r := running{logCase: one, repo: "file://" + u.Path("repo")}
 		if one.place == "s3" {
 			r.repo = server.URL("backups", "etcd-"+version)
 		}
-		more := []string{"--spool-dir", u.path("spool-" + one.place)}
+		more := []string{"--spool-dir", u.Path("spool-" + one.place)}
 		if one.codec == "age" {
 			more = append(more, "--recipient", identity.Recipient().String())
 		}
@@ -126,8 +126,8 @@ func logMatrix(t *testing.T, server *sinktest.S3Server, version string) {
 			case r.from == "member":
 				source = []string{"--from-data-dir", c.Member(0).DataDir, "--source-version", u.sourceVersion(t, r.repo)}
 			case r.codec == "age":
-				u.must(t, exitFailed, "restore", "--to-snapshot", u.path("never.db"), "--repo", r.repo)
-				source = append(source, "--identity", u.path("identity.txt"))
+				u.Must(t, exitFailed, "restore", "--to-snapshot", u.Path("never.db"), "--repo", r.repo)
+				source = append(source, "--identity", u.Path("identity.txt"))
 			}
 			for _, o := range result.Observed {
 				args := append([]string{"--revision", strconv.FormatInt(o.Revision, 10)}, source...)

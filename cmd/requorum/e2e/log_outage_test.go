@@ -113,7 +113,7 @@ func TestLogKilled(t *testing.T) {
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
 	killed := map[string]int{}

@@ -52,7 +52,7 @@ func TestLogPoints(t *testing.T) {
 			t.Parallel() // much of it waits
 			c := storetest.Start(t, storetest.Options{Version: version})
 			u := newUser(t)
-			repo := "file://" + u.path("repo")
+			repo := "file://" + u.Path("repo")
 			h := writeHistory(t, u, c, repo)
 			restores := 0
 			for n, way := range ways {
@@ -104,7 +104,7 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 			}
 		}
 		u.awaitArchived(t, repo, applied(t, c, 0), a)
-		if e := u.run(t, "restore", "--repo", repo, "--at", h.between.Format(time.RFC3339Nano), "--to-snapshot", u.path("never.db"), "--dry-run"); e.code != exitOK {
+		if e := u.Run(t, "restore", "--repo", repo, "--at", h.between.Format(time.RFC3339Nano), "--to-snapshot", u.Path("never.db"), "--dry-run"); e.Code != exitOK {
 			return errors.New(e.String())
 		}
 		return nil
@@ -113,13 +113,11 @@ func writeHistory(t *testing.T, u *user, c *storetest.Cluster, repo string) (h h
 	hash := hashAt(t, c, 0, three)
 	h.observed = storetest.Observation{Revision: three, CompactedRevision: hash.CompactedRevision, Hash: hash.Hash}
 	put("/other", "y")
-	if _, err := client.Delete(t.Context(), "/key"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.Delete(t.Context(), "/key")
+	require.NoError(t, err)
 	h.compact = put("/other", "z")
-	if _, err := client.Compact(t.Context(), h.compact, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Compact(t.Context(), h.compact, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
 	for range 3 { // marks stand 200 ms apart, and the last of these entries may get none
 		time.Sleep(250 * time.Millisecond)
 		put("/other", "after the compaction")
@@ -135,7 +133,7 @@ func expectPoint(t *testing.T, u *user, repo, version string, args []string, val
 	t.Helper()
 	cluster := storetest.InitialCluster(t, names(3)...)
 	full := append([]string{"restore", "--output", "json", "--repo", repo, "--initial-cluster", cluster, "--data-dir", dataDirs(t.TempDir())}, args...)
-	r := decode[restoreReport](t, u.must(t, exitOK, full...))
+	r := decode[restoreReport](t, u.Must(t, exitOK, full...))
 	restored := startRestored(t, version, r)
 	for i := range restored.Size() {
 		resp, err := restored.Client(t, i).Get(t.Context(), "/key")
@@ -148,9 +146,8 @@ func expectPoint(t *testing.T, u *user, repo, version string, args []string, val
 			t.Errorf("%s of %s: /key is %q, want %q", restored.Member(i).Name, strings.Join(args, " "), got, value)
 		}
 	}
-	if _, err := restored.Client(t).Put(t.Context(), "/key", "goes on"); err != nil {
-		t.Error(err)
-	}
+	_, err := restored.Client(t).Put(t.Context(), "/key", "goes on")
+	require.NoError(t, err)
 	expectEqual(t, t.Context(), restored)
 }
 
@@ -165,8 +162,8 @@ func expectRefused(t *testing.T, u *user, repo string) {
 		{"--at", "2020-01-02T15:04:05Z"},
 		{"--before", "/never-written"},
 	} {
-		e := u.must(t, exitNothing, append([]string{"restore", "--repo", repo, "--to-snapshot", filepath.Join(dir, "none.db")}, args...)...)
-		if args[0] != "--before" && !strings.Contains(e.stderr, "nearest recoverable point") {
+		e := u.Must(t, exitNothing, append([]string{"restore", "--repo", repo, "--to-snapshot", filepath.Join(dir, "none.db")}, args...)...)
+		if args[0] != "--before" && !strings.Contains(e.Stderr, "nearest recoverable point") {
 			t.Errorf("the nearest point is not named: %s", e)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -183,7 +180,7 @@ func TestLogFlippedBytes(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	u := newUser(t)
-	dir := u.path("repo")
+	dir := u.Path("repo")
 	a := u.archive(t, c, 0, "file://"+dir, "--merge=false")
 	base := u.awaitArchived(t, "file://"+dir, 1, a)
 	for range 3 {
@@ -193,7 +190,7 @@ func TestLogFlippedBytes(t *testing.T) {
 	a.stop(t)
 	c.Kill(0)
 	restore := []string{"restore", "--repo", "file://" + dir, "--latest", "--to-snapshot"}
-	u.must(t, exitOK, append(restore, u.path("whole.db"))...)
+	u.Must(t, exitOK, append(restore, u.Path("whole.db"))...)
 
 	log := openLog(t, dir, base.Timeline)
 	if n := len(log.Headers()); n < 3 {
@@ -204,7 +201,7 @@ func TestLogFlippedBytes(t *testing.T) {
 	defer sink.Close()
 	repo, err := repository.Open(t.Context(), sink)
 	require.NoError(t, err)
-	out, flips := u.path("never.db"), 0
+	out, flips := u.Path("never.db"), 0
 	for _, h := range log.Headers() {
 		path := filepath.Join(dir, filepath.FromSlash(h.Name()))
 		whole, err := os.ReadFile(path)
@@ -218,20 +215,19 @@ func TestLogFlippedBytes(t *testing.T) {
 			flipped := slices.Clone(whole)
 			flipped[at] ^= 1 << (at % 8)
 			require.NoError(t, os.WriteFile(path, flipped, 0o600))
-			if _, _, err := segment.Read(t.Context(), repo, h.Name()); err == nil {
-				t.Fatalf("byte %d of %d of %s is flipped, and it is read", at, len(whole), path)
-			}
+			_, _, err = segment.Read(t.Context(), repo, h.Name())
+			require.Error(t, err, "byte %d of %d of %s is flipped, and it is read", at, len(whole), path)
 			if h.LastIndex <= base.FirstIndex || flips%short(20, 7) != 0 {
 				continue // a restore does not read it, or there were enough
 			}
 			e := run(t, append(restore, out)...)
-			if _, err := os.Stat(out); err == nil || e.code != exitDamaged {
-				t.Fatalf("byte %d of %d of %s is flipped, and the restore ended with %d, want %d: %s", at, len(whole), path, e.code, exitDamaged, e)
+			if _, err := os.Stat(out); err == nil || e.Code != exitDamaged {
+				t.Fatalf("byte %d of %d of %s is flipped, and the restore ended with %d, want %d: %s", at, len(whole), path, e.Code, exitDamaged, e)
 			}
 		}
 		require.NoError(t, os.WriteFile(path, whole, 0o600))
 	}
-	u.must(t, exitOK, append(restore, out)...)
+	u.Must(t, exitOK, append(restore, out)...)
 	figure(t, "flips found", flips)
 	figure(t, "segments", len(log.Headers()))
 }

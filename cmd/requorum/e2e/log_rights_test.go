@@ -66,18 +66,18 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	merging := deployedPolicies(t, bucket, prefix, "merger")
 	repo := server.URL(bucket, prefix)
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+name, "AWS_SECRET_ACCESS_KEY="+secret)
-	if e := u.run(t, backupArgs(c.Endpoints(), []string{repo})...); e.code == exitOK || !strings.Contains(e.stderr, "lack the right") {
+	if e := u.Run(t, backupArgs(c.Endpoints(), []string{repo})...); e.Code == exitOK || !strings.Contains(e.Stderr, "lack the right") {
 		t.Fatalf("without any right: %s", e)
 	}
 
 	allow(t, server, name, bucket, backup)
 	u.backup(t, c.Endpoints(), []string{repo}, "--read-back")
 	acks := putSome(t, c, "/"+bucket+"/", 20)
-	archive := []string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", repo, "--spool-dir", u.path("spool")}
-	u.must(t, exitOK, archive...)
+	archive := []string{"archive", "--once", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", repo, "--spool-dir", u.Path("spool")}
+	u.Must(t, exitOK, archive...)
 	expectAcks(t, u.rebuild(t, "--repo", repo, "--latest"), "the archive", acks)
 	outside := server.URL(bucket, "teams/other")
-	if e := u.run(t, backupArgs(c.Endpoints(), []string{outside})...); e.code == exitOK {
+	if e := u.Run(t, backupArgs(c.Endpoints(), []string{outside})...); e.Code == exitOK {
 		t.Errorf("a backup beside the prefix: %s", e)
 	}
 
@@ -90,17 +90,13 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	defer sink.Close()
 	// In parts, to the end and given up: rights of their own.
 	large := make([]byte, 40<<20)
-	if _, err := sinks.Put(t.Context(), sink, "zz/full/large", large, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), sink, "zz/full/large", large, sinks.CreateOptions{})
+	require.NoError(t, err)
 	w, err := sink.Create(t.Context(), "zz/full/given-up", sinks.CreateOptions{})
 	require.NoError(t, err)
-	if _, err := w.Write(large); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Abort(); err != nil {
-		t.Errorf("give an upload up: %v", err)
-	}
+	_, err = w.Write(large)
+	require.NoError(t, err)
+	require.NoError(t, w.Abort(), "give an upload up")
 	if left := server.Uploads(t, bucket); len(left) > 0 {
 		t.Errorf("uploads are left: %v", left)
 	}
@@ -118,9 +114,8 @@ func expectRights(t *testing.T, server *sinktest.S3Server, c *storetest.Cluster,
 	}
 	timeline, _, _ := strings.Cut(stored["/l0/"], "/")
 	for _, made := range []string{timeline + "/l1/x", timeline + "/l2/x", timeline + "/marks/x", "scratch/x"} {
-		if _, err := sinks.Put(t.Context(), sink, made, []byte("x"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), sink, made, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		stored[made] = made
 	}
 	removable := func(kind string) bool { return kind != "/full/" && kind != "timelines/" && kind != "other" }

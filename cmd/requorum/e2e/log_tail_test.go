@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -35,22 +37,20 @@ func TestLogOverwrittenTail(t *testing.T) {
 func overwriteTail(t *testing.T, version string, slow bool) {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	cut := c.Leader(t)
 	rest := without(3, cut)
 	archivers := []*archiver{u.archive(t, c, cut, repo)}
-	if _, err := c.Client(t).Put(t.Context(), "/before", "the cut"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Client(t).Put(t.Context(), "/before", "the cut")
+	require.NoError(t, err)
 	u.awaitArchived(t, repo, applied(t, c, cut), archivers...)
 
 	lost := c.CutOffWriting(t, cut)
 	survivors := c.Client(t, rest...)
 	eventually(t, "the others have a leader", func() error { _, err := survivors.Put(t.Context(), "/after/first", "x"); return err })
 	for i := range 200 {
-		if _, err := survivors.Put(t.Context(), fmt.Sprintf("/after/%03d", i), "the cut"); err != nil {
-			t.Fatal(err)
-		}
+		_, err = survivors.Put(t.Context(), fmt.Sprintf("/after/%03d", i), "the cut")
+		require.NoError(t, err)
 	}
 	if !slow { // otherwise the one beside the cut-off member stays alone
 		for _, i := range rest {

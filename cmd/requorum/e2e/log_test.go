@@ -52,9 +52,7 @@ func eventually(t testing.TB, what string, holds func() error) {
 func applied(t testing.TB, c *storetest.Cluster, member int) uint64 {
 	t.Helper()
 	s, err := c.Client(t, member).Status(t.Context(), c.Member(member).ClientURL)
-	if err != nil {
-		t.Fatalf("status of %s: %v", c.Member(member).Name, err)
-	}
+	require.NoError(t, err, "status of %s", c.Member(member).Name)
 	return s.RaftAppliedIndex
 }
 
@@ -120,7 +118,7 @@ func expectOneRange(t testing.TB, r catalogReport) {
 func (u *user) rebuild(t testing.TB, source ...string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "rebuilt.db")
-	u.must(t, exitOK, slices.Concat([]string{"restore", "--to-snapshot", to, "--bump-revision", "off"}, source)...)
+	u.Must(t, exitOK, slices.Concat([]string{"restore", "--to-snapshot", to, "--bump-revision", "off"}, source)...)
 	return to
 }
 
@@ -134,9 +132,7 @@ func hashOf(t testing.TB, path string) snapshot.HashKV {
 	require.NoError(t, err)
 	// What follows the last page is the file's SHA-256.
 	h, err := snapshot.ReadHashKV(t.Context(), f, info.Size()/4096*4096)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+	require.NoError(t, err, path)
 	return h
 }
 
@@ -214,9 +210,7 @@ func archivedEntries(t testing.TB, repo string, timeline repository.TimelineID) 
 	var all []raftlog.Entry
 	for _, s := range log.Coverage() {
 		for e, err := range log.Entries(t.Context(), s.FirstIndex, s.LastIndex) {
-			if err != nil {
-				t.Fatalf("timeline %s, after %d entries: %v", timeline, len(all), err)
-			}
+			require.NoError(t, err, "timeline %s, after %d entries", timeline, len(all))
 			all = append(all, e)
 		}
 	}

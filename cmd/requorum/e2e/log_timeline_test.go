@@ -82,7 +82,7 @@ func TestLogRolledBackMember(t *testing.T) {
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	c.MoveLeader(t, 1)
 	// The only one: the others' logs cannot help. All endpoints: the member alone
 	// could not tell that the cluster is further.
@@ -132,7 +132,7 @@ func TestLogSameToken(t *testing.T) {
 func sameToken(t *testing.T, version string) {
 	c := storetest.Start(t, storetest.Options{Version: version, Token: "the-same"})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	a := u.archive(t, c, 0, repo)
 	first := putSome(t, c, "/first/", 60)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
@@ -186,7 +186,7 @@ func TestLogForceNewCluster(t *testing.T) {
 func forceNewCluster(t *testing.T, version string) {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	common := putSome(t, c, "/common/", 60)
 	u.awaitArchived(t, repo, applied(t, c, 0), archivers...)
@@ -220,7 +220,7 @@ func TestLogLateWriter(t *testing.T) {
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
 	for round := range short(1, 10) {
@@ -274,7 +274,7 @@ func TestLogRollingUpgrade(t *testing.T) {
 	t.Parallel() // much of it waits
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Members: 3})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	archivers := u.archiveAll(t, c, repo)
 	writers := startWriters(t, c)
 	u.awaitArchived(t, repo, 1, archivers...) // with the first full snapshot

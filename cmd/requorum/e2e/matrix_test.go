@@ -71,7 +71,7 @@ func TestMatrix(t *testing.T) {
 func matrixFrom(t *testing.T, server *sinktest.S3Server, version string) {
 	src := startSource(t, version)
 	u := newUser(t, rootUser(), "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
-	repos := map[string]string{"disk": "file://" + u.path("repo"), "s3": server.URL("backups", "etcd-"+version)}
+	repos := map[string]string{"disk": "file://" + u.Path("repo"), "s3": server.URL("backups", "etcd-"+version)}
 
 	acks := src.writer.Acknowledged()
 	manifests := u.backup(t, src.Endpoints(), []string{repos["disk"], repos["s3"]}, "--label", "from="+version)
@@ -89,7 +89,7 @@ func matrixFrom(t *testing.T, server *sinktest.S3Server, version string) {
 	}
 
 	stored := map[string]string{
-		"disk": u.path("repo", m.Object.Name),
+		"disk": u.Path("repo", m.Object.Name),
 		"s3":   filepath.Join(server.Dir, "backups", "etcd-"+version, m.Object.Name),
 	}
 	for _, place := range []string{"disk", "s3"} {
@@ -113,9 +113,8 @@ func expectByHand(t *testing.T, version, stored string, m *snapshot.Manifest) {
 	unpack(t, stored, plain)
 	dir := filepath.Join(t.TempDir(), "data")
 	storetest.Etcdutl(t, version, "snapshot", "restore", plain, "--data-dir", dir)
-	if _, err := os.Stat(filepath.Join(dir, "member", "snap", "db")); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(filepath.Join(dir, "member", "snap", "db"))
+	require.NoError(t, err)
 	// That the tool does compare the hash: a byte less, and it refuses.
 	data, err := os.ReadFile(plain)
 	require.NoError(t, err)
@@ -138,7 +137,7 @@ func expectByHand(t *testing.T, version, stored string, m *snapshot.Manifest) {
 // expectUnbumped wants the restored file, before any bump, to be the source at
 // the backup's revision, and a watch from then on to go on with the events.
 func expectUnbumped(t *testing.T, u *user, repo string, src *source, version string, m *snapshot.Manifest, want snapshot.HashKV) {
-	r := decode[restoreReport](t, u.must(t, exitOK, "restore", "--output", "json", "--repo", repo, m.ID, "--bump-revision", "off",
+	r := decode[restoreReport](t, u.Must(t, exitOK, "restore", "--output", "json", "--repo", repo, m.ID, "--bump-revision", "off",
 		"--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", filepath.Join(t.TempDir(), "{name}")))
 	c := startRestored(t, version, r)
 	if got := hashAt(t, c, 0, m.Facts.Revision); got != want {
@@ -154,7 +153,7 @@ func expectUnbumped(t *testing.T, u *user, repo string, src *source, version str
 // expectRestored restores and looks at the result as clients do. ended is the
 // last revision that any client of the source saw.
 func expectRestored(t *testing.T, u *user, repo string, src *source, to target, acks []storetest.Ack, ended int64) {
-	r := decode[restoreReport](t, u.must(t, exitOK, "restore", "--output", "json", "--repo", repo, "--target-version", to.version,
+	r := decode[restoreReport](t, u.Must(t, exitOK, "restore", "--output", "json", "--repo", repo, "--target-version", to.version,
 		"--initial-cluster", storetest.InitialCluster(t, names(to.members)...), "--data-dir", filepath.Join(t.TempDir(), "{name}")))
 	if r.Restore.RevisionAfter <= ended || len(r.Restore.Members) != to.members {
 		t.Errorf("%d members at revision %d; the source went on to %d", len(r.Restore.Members), r.Restore.RevisionAfter, ended)
@@ -163,9 +162,7 @@ func expectRestored(t *testing.T, u *user, repo string, src *source, to target, 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(short(60, 300))*time.Second)
 	defer cancel()
 	client := c.Client(t)
-	if err := src.filled.Compare(ctx, client); err != nil {
-		t.Errorf("keys, leases, users, roles: %v", err)
-	}
+	require.NoError(t, src.filled.Compare(ctx, client), "keys, leases, users, roles")
 	expectWrites(t, ctx, client, acks)
 	expectLeases(t, ctx, client, src.filled)
 	expectCompacted(t, ctx, c, src.filled.Revision, ended, ended+5)
@@ -188,14 +185,14 @@ func expectOlderRefused(t *testing.T, u *user, repo, version string) {
 	older := map[string]string{"3.4": "3.4", "3.5": "3.4", "3.6": "3.5", "3.7": "3.6"}[version]
 	dir := t.TempDir()
 	args := []string{"restore", "--output", "json", "--repo", repo, "--initial-cluster", storetest.InitialCluster(t, "m1"), "--data-dir", filepath.Join(dir, "{name}")}
-	e := u.must(t, exitFailed, append(args, "--target-version", older)...)
-	if !strings.Contains(e.stderr, restore.ErrTooOld.Error()) || len(tree(t, dir)) != 0 {
+	e := u.Must(t, exitFailed, append(args, "--target-version", older)...)
+	if !strings.Contains(e.Stderr, restore.ErrTooOld.Error()) || len(tree(t, dir)) != 0 {
 		t.Errorf("left %v: %s", tree(t, dir), e)
 	}
 	if version != "3.7" {
 		return // 3.5 boots what is too new for it, and 3.4 has no directories of ours
 	}
-	r := decode[restoreReport](t, u.must(t, exitOK, args...))
+	r := decode[restoreReport](t, u.Must(t, exitOK, args...))
 	one := startOnce(t, older, r.Restore.Members[0].Name, r.Restore.Members[0].DataDir, r.Restore.InitialCluster, "existing")
 	defer one.kill()
 	if !one.endsWithin(20 * time.Second) {

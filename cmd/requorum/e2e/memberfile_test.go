@@ -22,13 +22,13 @@ func TestMemberFileReplays(t *testing.T) {
 			c := storetest.Start(t, storetest.Options{Version: version, Members: members, ExtraArgs: []string{"--unsafe-no-fsync"}})
 			c.Fill(t, storetest.Load{Keys: 4200, ValueSize: 8 << 10})
 			u := newUser(t)
-			repo := "file://" + u.path("repo")
+			repo := "file://" + u.Path("repo")
 			a := u.archive(t, c, 0, repo)
 			u.awaitArchived(t, repo, applied(t, c, 0), a)
 
-			plan := decode[backupPlanReport](t, u.must(t, exitOK, "backup", "--output", "json", "--dry-run", "--repo", repo, "--endpoints", c.Endpoints()[0], "--data-dir", c.Member(0).DataDir))
+			plan := decode[backupPlanReport](t, u.Must(t, exitOK, "backup", "--output", "json", "--dry-run", "--repo", repo, "--endpoints", c.Endpoints()[0], "--data-dir", c.Member(0).DataDir))
 			require.True(t, strings.HasSuffix(plan.File, "/member/snap/db"), "%+v", plan)
-			u.must(t, exitUsage, "backup", "--repo", repo, "--wal-dir", "x")
+			u.Must(t, exitUsage, "backup", "--repo", repo, "--wal-dir", "x")
 
 			client := c.Client(t)
 			w := storetest.StartWriter(t, client, "/more/")
@@ -50,19 +50,19 @@ func TestMemberFileReplays(t *testing.T) {
 				w.WaitFor(t, len(w.Acknowledged())+20)
 				// As slow as that the fault comes while it is read.
 				sent := c.AwaitLog(t, i, "sending database snapshot to client")
-				b := u.start(t, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
+				b := u.Start(t, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", c.Member(i).DataDir, "--limit-upload", "16MiB")...)
 				over := make(chan struct{})
 				var e ended
-				go func() { defer close(over); e = b.wait(t) }()
+				go func() { defer close(over); e = b.Wait(t) }()
 				sent(over)
 				c.Inject(t, client, fault, i, upgraded)
 				<-over
 				if fault == storetest.Killed {
 					c.Revive(t, i)
 				}
-				if e.code != exitOK {
+				if e.Code != exitOK {
 					refused++
-					t.Logf("%d: refused: %s", n, e.stderr)
+					t.Logf("%d: refused: %s", n, e.Stderr)
 					continue
 				}
 				if made := decode[backupReport](t, e); made.Streamed == "" {
@@ -73,8 +73,8 @@ func TestMemberFileReplays(t *testing.T) {
 					t.Logf("%d: %s", n, made.Streamed)
 				}
 			}
-			e := u.must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
-			require.Contains(t, e.stderr, "the snapshot is streamed")
+			e := u.Must(t, exitOK, append(backupArgs(c.Endpoints(), []string{repo}), "--data-dir", t.TempDir())...)
+			require.Contains(t, e.Stderr, "the snapshot is streamed")
 			w.Stop()
 			u.awaitArchived(t, repo, applied(t, c, 0), a)
 			a.stop(t)

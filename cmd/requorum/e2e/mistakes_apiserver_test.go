@@ -277,7 +277,7 @@ func (k *kubernetes) start(t *testing.T) {
 	t.Helper()
 	dirs := map[string]string{}
 	for _, name := range names(3) {
-		dirs[name] = k.user.path(name)
+		dirs[name] = k.user.Path(name)
 	}
 	k.etcd = storetest.StartFromDataDirs(t, "3.7", dirs, k.initialCluster)
 	k.api = startAPIServer(t, k.etcd, k.encryption)
@@ -331,10 +331,10 @@ func (k *kubernetes) undo(t *testing.T, mistake, look func()) {
 	k.api.stop(t)
 	k.etcd.StopAll()
 	for _, name := range names(3) { // each on its host
-		require.NoError(t, os.Rename(k.user.path(name), k.user.path("etcd")))
+		require.NoError(t, os.Rename(k.user.Path(name), k.user.Path("etcd")))
 		k.env = append(k.env, "NAME="+name)
 		k.run(t, "Back to the point", 0, "set aside", "--name="+name)
-		require.NoError(t, os.Rename(k.user.path("etcd"), k.user.path(name)))
+		require.NoError(t, os.Rename(k.user.Path("etcd"), k.user.Path(name)))
 	}
 	k.start(t)
 	eventually(t, "every object is as it was", func() error {
@@ -362,8 +362,8 @@ func TestKubernetesMistakesAtAnAPIServer(t *testing.T) {
 	apiServerBinary(t)
 	t.Parallel() // much of it waits
 	u := newUser(t)
-	repo, initialCluster := "file://"+u.path("repo"), storetest.InitialCluster(t, names(3)...)
-	k := &kubernetes{page: openPage(t, u, repo, initialCluster), repo: repo, initialCluster: initialCluster, encryption: u.path("encryption.yaml")}
+	repo, initialCluster := "file://"+u.Path("repo"), storetest.InitialCluster(t, names(3)...)
+	k := &kubernetes{page: openPage(t, u, repo, initialCluster), repo: repo, initialCluster: initialCluster, encryption: u.Path("encryption.yaml")}
 	k.start(t)
 	k.api.create(t)
 
@@ -400,7 +400,7 @@ func TestKubernetesMistakesAtAnAPIServer(t *testing.T) {
 		k.run(t, section, 0, "encryption ", "1 file")
 		k.backup(t, k.look(t, section, 1, fmt.Sprintf("%d keys were changed", each)))
 		k.run(t, section, 2, "1 file")
-		k.encryption = u.path("before", "encryption.yaml")
+		k.encryption = u.Path("before", "encryption.yaml")
 	})
 	k.fill(t)
 	k.ranAll(t)

@@ -54,17 +54,17 @@ func openPage(t *testing.T, u *user, repo, initialCluster string) *page {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
-	for path, text := range map[string]string{u.path("identity.txt"): identity.String(), u.path("encryption.yaml"): encryptionConfiguration("before")} {
+	for path, text := range map[string]string{u.Path("identity.txt"): identity.String(), u.Path("encryption.yaml"): encryptionConfiguration("before")} {
 		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 	}
-	bin := u.path("bin")
+	bin := u.Path("bin")
 	require.NoError(t, os.Mkdir(bin, 0o700))
-	for name, path := range map[string]string{"requorum": u.binary, "etcdctl": storetest.Binary(t, "3.7", "etcdctl")} {
+	for name, path := range map[string]string{"requorum": u.Binary, "etcdctl": storetest.Binary(t, "3.7", "etcdctl")} {
 		require.NoError(t, os.Symlink(path, filepath.Join(bin, name)))
 	}
 	return &page{user: u, lines: mistakes(t), ran: map[string]bool{}, recipient: identity.Recipient().String(), env: []string{
-		"PATH=" + bin + ":" + os.Getenv("PATH"), "REQUORUM_REPO=" + repo, "REQUORUM_IDENTITY=" + u.path("identity.txt"),
-		"CLUSTER=" + initialCluster, "DATA=" + u.path("etcd"), "NAME=m1",
+		"PATH=" + bin + ":" + os.Getenv("PATH"), "REQUORUM_REPO=" + repo, "REQUORUM_IDENTITY=" + u.Path("identity.txt"),
+		"CLUSTER=" + initialCluster, "DATA=" + u.Path("etcd"), "NAME=m1",
 	}}
 }
 
@@ -75,7 +75,7 @@ func (p *page) agent(t *testing.T, c *storetest.Cluster, repo string) *agent {
 encryption: {recipients: [%s]}
 attachments: [{name: encryption, path: %s}]
 jobs: {structure: {run: off}, merge: {run: off}}
-`, p.recipient, p.user.path("encryption.yaml")))
+`, p.recipient, p.user.Path("encryption.yaml")))
 }
 
 // backup is the one that a look said the restore would begin from.
@@ -96,7 +96,7 @@ func (p *page) run(t *testing.T, section string, n int, says ...string) (out str
 		t.Fatalf("%q has %d blocks of commands", section, len(p.lines[section]))
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", p.lines[section][n])
-	cmd.Dir, cmd.Env = p.user.dir, append(append([]string{}, p.user.env...), p.env...)
+	cmd.Dir, cmd.Env = p.user.Dir, append(append([]string{}, p.user.Env...), p.env...)
 	data, err := cmd.CombinedOutput()
 	if out = string(data); err != nil {
 		t.Fatalf("%s: %v\n%s\n%s", section, err, p.lines[section][n], out)
@@ -113,7 +113,7 @@ func (p *page) run(t *testing.T, section string, n int, says ...string) (out str
 // look runs a block that writes a new plan, and changes nothing else.
 func (p *page) look(t *testing.T, section string, n int, says ...string) (out string) {
 	t.Helper()
-	require.NoError(t, os.RemoveAll(p.user.path("plan.json")))
+	require.NoError(t, os.RemoveAll(p.user.Path("plan.json")))
 	return p.run(t, section, n, append(says, "Nothing was changed.")...)
 }
 
@@ -135,12 +135,11 @@ func (p *page) ranAll(t *testing.T) {
 func TestKubernetesMistakes(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.7"})
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	p := openPage(t, u, repo, storetest.InitialCluster(t, names(3)...))
 	put := func(key, value string) {
-		if _, err := c.Client(t).Put(t.Context(), key, value); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Client(t).Put(t.Context(), key, value)
+		require.NoError(t, err)
 	}
 	remove := func(prefix string) {
 		all, err := c.Client(t).Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -148,9 +147,8 @@ func TestKubernetesMistakes(t *testing.T) {
 			t.Fatalf("%d keys below %s, %v", len(all.Kvs), prefix, err)
 		}
 		for _, kv := range all.Kvs {
-			if _, err := c.Client(t).Delete(t.Context(), string(kv.Key)); err != nil {
-				t.Fatal(err)
-			}
+			_, err = c.Client(t).Delete(t.Context(), string(kv.Key))
+			require.NoError(t, err)
 		}
 	}
 	const (
@@ -195,11 +193,11 @@ func TestKubernetesMistakes(t *testing.T) {
 	p.run(t, secrets, 2, "1 file")
 	p.look(t, "Somebody deleted a namespace", 0, "31 keys were deleted", "given up as well: 2 other changes", "not yet the key compact_rev_key")
 	p.run(t, "Back to the point", 0, "--data-dir", "not yet the key compact_rev_key")
-	latest := u.run(t, "restore", "--repo", repo, "--identity", u.path("identity.txt"), "--latest", "--to-snapshot", u.path("latest.db"))
-	if latest.code != exitOK || strings.Contains(latest.stdout+latest.stderr, "compact_rev_key") {
+	latest := u.Run(t, "restore", "--repo", repo, "--identity", u.Path("identity.txt"), "--latest", "--to-snapshot", u.Path("latest.db"))
+	if latest.Code != exitOK || strings.Contains(latest.Stdout+latest.Stderr, "compact_rev_key") {
 		t.Errorf("at the end of the log the key is there: %s", latest)
 	}
-	keys, err := liveKeys(u.path("etcd", "member", "snap", "db"))
+	keys, err := liveKeys(u.Path("etcd", "member", "snap", "db"))
 	require.NoError(t, err)
 	pods := 0
 	for key := range keys {
@@ -227,8 +225,7 @@ func TestKubernetesMistakes(t *testing.T) {
 	}
 	p.run(t, "etcd is full", 0, "NOSPACE", "Finished defragmenting")
 	p.run(t, "etcd is full", 1, "1 events")
-	if _, err := full.Client(t).Put(t.Context(), "/registry/events/default/e", "x"); err != nil {
-		t.Errorf("it is still full: %v", err)
-	}
+	_, err = full.Client(t).Put(t.Context(), "/registry/events/default/e", "x")
+	require.NoError(t, err, "it is still full")
 	p.ranAll(t)
 }

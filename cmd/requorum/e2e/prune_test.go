@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -20,14 +22,13 @@ func TestPruneWindow(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	client := c.Client(t)
 	u := newUser(t)
-	repo := "file://" + u.path("repo")
+	repo := "file://" + u.Path("repo")
 	round := 0
 	put := func(times int) {
 		round++
 		for range times {
-			if _, err := client.Put(t.Context(), "/key", fmt.Sprint(round)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Put(t.Context(), "/key", fmt.Sprint(round))
+			require.NoError(t, err)
 			time.Sleep(250 * time.Millisecond)
 		}
 	}
@@ -57,12 +58,12 @@ func TestPruneWindow(t *testing.T) {
 	base := u.backup(t, c.Endpoints(), []string{repo})[0]
 	within, value := write(9 * time.Second)
 	u.awaitArchived(t, repo, settled(t, c, 0), a)
-	u.must(t, exitOK, "restore", "--at", before.Format(time.RFC3339Nano), "--at-nearest", "--repo", repo, "--to-snapshot", u.path("before.db"))
-	u.must(t, exitOK, "pin", old.ID, "--repo", repo)
+	u.Must(t, exitOK, "restore", "--at", before.Format(time.RFC3339Nano), "--at-nearest", "--repo", repo, "--to-snapshot", u.Path("before.db"))
+	u.Must(t, exitOK, "pin", old.ID, "--repo", repo)
 
 	keep := []string{"prune", "--repo", repo, "--keep-any-point", "7s", "--keep-last", "1", "--grace", "0s"}
-	u.must(t, exitOK, append(keep, "--dry-run")...)
-	pruned := decode[struct{ Result retention.Result }](t, u.must(t, exitOK, append(keep, "--output", "json")...)).Result
+	u.Must(t, exitOK, append(keep, "--dry-run")...)
+	pruned := decode[struct{ Result retention.Result }](t, u.Must(t, exitOK, append(keep, "--output", "json")...)).Result
 	if pruned.Backups == 0 || pruned.Segments == 0 {
 		t.Errorf("%+v", pruned)
 	}
@@ -70,12 +71,12 @@ func TestPruneWindow(t *testing.T) {
 	if len(list.Backups) != 2 || list.Backups[0].ID != old.ID || list.Backups[0].Pinned == nil || list.Backups[1].ID != base.ID {
 		t.Errorf("left are %+v", list.Backups)
 	}
-	refused := u.must(t, exitNothing, "restore", "--at", before.Format(time.RFC3339Nano), "--repo", repo, "--to-snapshot", u.path("no.db"))
-	if !strings.Contains(refused.stderr, "nearest recoverable") && !strings.Contains(refused.stderr, "first observation") {
-		t.Errorf("no nearest point is named: %s", refused.stderr)
+	refused := u.Must(t, exitNothing, "restore", "--at", before.Format(time.RFC3339Nano), "--repo", repo, "--to-snapshot", u.Path("no.db"))
+	if !strings.Contains(refused.Stderr, "nearest recoverable") && !strings.Contains(refused.Stderr, "first observation") {
+		t.Errorf("no nearest point is named: %s", refused.Stderr)
 	}
-	u.must(t, exitOK, "restore", old.ID, "--repo", repo, "--to-snapshot", u.path("pinned.db"))
-	u.must(t, exitOK, "verify", "all", "--level", "structure", "--repo", repo)
+	u.Must(t, exitOK, "restore", old.ID, "--repo", repo, "--to-snapshot", u.Path("pinned.db"))
+	u.Must(t, exitOK, "verify", "all", "--level", "structure", "--repo", repo)
 	expectPoint(t, u, repo, "3.6", []string{"--at", within.Format(time.RFC3339Nano), "--at-nearest"}, value)
 
 	// The archiver goes on over what was pruned, without a gap.
@@ -85,7 +86,7 @@ func TestPruneWindow(t *testing.T) {
 		t.Errorf("the range that goes on is %+v", reached)
 	}
 	a.stop(t)
-	if left, err := filepath.Glob(u.path("repo", "*", "gaps", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(u.Path("repo", "*", "gaps", "*")); err != nil || len(left) > 0 {
 		t.Errorf("gaps: %v, %v", left, err)
 	}
 }

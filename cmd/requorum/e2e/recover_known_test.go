@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/cmd/requorum/recovertest"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -50,18 +51,17 @@ func loseMember(t *testing.T) *lostMember {
 	l := &lostMember{user: u, cluster: storetest.Start(t, storetest.Options{Version: "3.6"}), dir: t.TempDir()}
 	m := l.cluster.Member(0)
 	put := func(key string) {
-		if _, err := l.cluster.Client(t).Put(t.Context(), key, "value"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := l.cluster.Client(t).Put(t.Context(), key, "value")
+		require.NoError(t, err)
 	}
 	put("a")
-	repo := u.path("repo")
-	u.must(t, exitOK, "backup", "--repo", repo, "--endpoints", m.ClientURL)
+	repo := u.Path("repo")
+	u.Must(t, exitOK, "backup", "--repo", repo, "--endpoints", m.ClientURL)
 	put("b")
 	l.cluster.Kill(0)
 
 	l.env = filepath.Join(l.dir, "env")
-	systemctl, file := filepath.Join(l.dir, "systemctl"), u.path("production.yaml")
+	systemctl, file := filepath.Join(l.dir, "systemctl"), u.Path("production.yaml")
 	write := func(path, text string, mode os.FileMode) {
 		if err := storetest.WriteProgram(path, []byte(text), mode); err != nil { // one of them is
 			t.Fatal(err)
@@ -78,10 +78,10 @@ hosts:
     client-urls: [%q]
     data-dir: %q
     systemd: {unit: etcd.service, systemctl: %q}
-`, "file://"+repo, u.binary, filepath.Join(l.dir, "state"), m.Name, m.ClientURL, m.DataDir, systemctl), 0o600)
+`, "file://"+repo, u.Binary, filepath.Join(l.dir, "state"), m.Name, m.ClientURL, m.DataDir, systemctl), 0o600)
 	t.Cleanup(func() {
-		stop := &user{binary: systemctl, dir: l.dir, env: u.env}
-		stop.run(t, "stop")
+		stop := &recovertest.Operator{Binary: systemctl, Dir: l.dir, Env: u.Env}
+		stop.Run(t, "stop")
 	})
 	l.known = []string{"recover", "--config", file}
 	return l
@@ -104,15 +104,15 @@ func TestRecoverThroughACommand(t *testing.T) {
 	l := loseMember(t)
 	before, err := os.ReadFile(l.env)
 	require.NoError(t, err)
-	e := l.must(t, exitOK, append(l.known, "--dry-run")...)
-	if !strings.Contains(e.stdout, "PROVEN") {
+	e := l.Must(t, exitOK, append(l.known, "--dry-run")...)
+	if !strings.Contains(e.Stdout, "PROVEN") {
 		t.Errorf("it would not be proven: %s", e)
 	}
 
 	// One is written from the repository, and from nothing but addresses.
-	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.path("repo"), "--kind", "systemd", "--run", "env", "--data-dir", l.cluster.Member(0).DataDir, "--cluster", "production"}
-	l.must(t, exitOK, write...)
-	path := l.path("cluster.yaml")
+	write := []string{"recover", "--write-config", "cluster.yaml", "--repo", l.Path("repo"), "--kind", "systemd", "--run", "env", "--data-dir", l.cluster.Member(0).DataDir, "--cluster", "production"}
+	l.Must(t, exitOK, write...)
+	path := l.Path("cluster.yaml")
 	cfg, err := recovery.ReadConfig(path)
 	if err != nil || cfg.Cluster != "production" || len(cfg.Hosts) != 1 || cfg.Hosts[0].Run != "env" || len(cfg.Hosts[0].ClientURLs) != 1 || len(cfg.Hosts[0].PeerURLs) != 1 || len(cfg.Repositories) != 1 {
 		t.Errorf("%+v %v", cfg, err)
@@ -120,27 +120,27 @@ func TestRecoverThroughACommand(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if e := l.must(t, exitUsage, write...); !strings.Contains(e.stderr, "is there already") {
+	if e := l.Must(t, exitUsage, write...); !strings.Contains(e.Stderr, "is there already") {
 		t.Errorf("written over: %s", e)
 	}
-	e = l.must(t, exitOK, "recover", "--write-config", "away.yaml", "--host", "m1=127.0.0.9", "--kind", "static-pod", "--cluster", "production", "--run", "false {host}")
-	if cfg, err := recovery.ReadConfig(l.path("away.yaml")); err != nil || cfg.Hosts[0].Run != "false 127.0.0.9" || !strings.Contains(e.stderr, "exit status 1") {
+	e = l.Must(t, exitOK, "recover", "--write-config", "away.yaml", "--host", "m1=127.0.0.9", "--kind", "static-pod", "--cluster", "production", "--run", "false {host}")
+	if cfg, err := recovery.ReadConfig(l.Path("away.yaml")); err != nil || cfg.Hosts[0].Run != "false 127.0.0.9" || !strings.Contains(e.Stderr, "exit status 1") {
 		t.Errorf("%+v %v: %s", cfg, err, e)
 	}
-	l.must(t, exitFailed, "recover", "--write-config", "none.yaml", "--repo", l.path("nothing"), "--kind", "systemd")
+	l.Must(t, exitFailed, "recover", "--write-config", "none.yaml", "--repo", l.Path("nothing"), "--kind", "systemd")
 
 	// The unit does not come up: the run stops when its timeline is open already.
 	broken := filepath.Join(l.dir, "broken")
 	require.NoError(t, os.WriteFile(broken, nil, 0o600))
-	l.must(t, exitFailed, append(l.known, "--yes")...)
+	l.Must(t, exitFailed, append(l.known, "--yes")...)
 	require.NoError(t, os.Remove(broken))
-	e = l.must(t, exitOK, append(l.known, "--yes")...)
-	if !strings.Contains(e.stdout, "had been begun before") {
+	e = l.Must(t, exitOK, append(l.known, "--yes")...)
+	if !strings.Contains(e.Stdout, "had been begun before") {
 		t.Errorf("gone on with: %s", e)
 	}
 	l.has(t, "a", "b")
 
-	l.must(t, exitOK, append(l.known, "--undo", "--yes")...)
+	l.Must(t, exitOK, append(l.known, "--undo", "--yes")...)
 	if after, err := os.ReadFile(l.env); err != nil || string(after) != string(before) {
 		t.Errorf("%v, the flags are\n%s", err, after)
 	}

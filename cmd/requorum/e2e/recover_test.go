@@ -42,7 +42,7 @@ func survivors(c *storetest.Cluster, members ...int) string {
 func recovered(t *testing.T, e ended) recoveryReport {
 	t.Helper()
 	var r recoveryReport
-	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
 		t.Fatalf("%v: %s", err, e)
 	}
 	return r
@@ -69,60 +69,59 @@ func TestPromise2RecoverLocal(t *testing.T) {
 			u := newUser(t)
 			before := filesBelow(t, dataDirsOf(c)...)
 
-			plan := recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--dry-run", "--output", "json"))
+			plan := recovered(t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--dry-run", "--output", "json"))
 			if !plan.Proven || plan.Plan.Bump.Raise || len(plan.Members) != 3 {
 				t.Errorf("from two of three: proven %v, raise %v, members %+v", plan.Proven, plan.Plan.Bump.Raise, plan.Members)
 			}
-			one := []string{"recover", "--local", survivors(c, 1), "--data-dir", dataDirs(u.path("one"))}
-			e := u.must(t, exitUsage, append(one, "--yes")...)
-			if !strings.Contains(e.stderr, "--declare-dead") {
+			one := []string{"recover", "--local", survivors(c, 1), "--data-dir", dataDirs(u.Path("one"))}
+			e := u.Must(t, exitUsage, append(one, "--yes")...)
+			if !strings.Contains(e.Stderr, "--declare-dead") {
 				t.Errorf("two members that may come back: %s", e)
 			}
 			one = append(one, "--declare-dead", "m1,m3", "--yes")
-			e = u.must(t, exitUsage, one...)
+			e = u.Must(t, exitUsage, one...)
 			id := plan.Plan.ClusterID.String()
-			if !strings.Contains(e.stderr, "--accept-loss "+id) || !strings.Contains(e.stdout, "UNPROVEN") {
+			if !strings.Contains(e.Stderr, "--accept-loss "+id) || !strings.Contains(e.Stdout, "UNPROVEN") {
 				t.Errorf("unproven, and nobody there: %s", e)
 			}
-			if _, err := os.Stat(u.path("one")); err == nil {
-				t.Error("something was built that nobody agreed to")
-			}
-			r := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			_, err := os.Stat(u.Path("one"))
+			require.Error(t, err, "something was built that nobody agreed to")
+			r := recovered(t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
 			if r.Proven || r.Restore.RevisionAfter < r.Restore.RevisionBefore+1_000_000_000 {
 				t.Errorf("from one of three: proven %v, revision %d to %d", r.Proven, r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
-			again := recovered(t, u.must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
+			again := recovered(t, u.Must(t, exitUnproven, append(one, "--accept-loss", id, "--output", "json")...))
 			// Whoever has the data directories says there that all was built elsewhere.
-			forged := u.path("forged")
-			require.NoError(t, os.CopyFS(forged, os.DirFS(u.path("one"))))
+			forged := u.Path("forged")
+			require.NoError(t, os.CopyFS(forged, os.DirFS(u.Path("one"))))
 			rename := func(from, to string) {
 				for _, name := range []string{"m1", "m2", "m3"} {
-					path := filepath.Join(u.path("one"), name, "member", "requorum-restored.json")
+					path := filepath.Join(u.Path("one"), name, "member", "requorum-restored.json")
 					record, err := os.ReadFile(path)
 					require.NoError(t, err)
 					require.Contains(t, string(record), from+"/")
 					require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(record), from+"/", to+"/")), 0o600))
 				}
 			}
-			rename(u.path("one"), forged)
-			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); strings.Contains(e.String(), forged) {
+			rename(u.Path("one"), forged)
+			if e := u.Must(t, exitFailed, append(one, "--accept-loss", id)...); strings.Contains(e.String(), forged) {
 				t.Errorf("records that name other directories: %s", e)
 			}
-			rename(forged, u.path("one"))
-			require.NoError(t, os.Chmod(u.path("one"), 0o777))
-			if e := u.must(t, exitFailed, append(one, "--accept-loss", id)...); !strings.Contains(e.stderr, "could have been put there by others") {
+			rename(forged, u.Path("one"))
+			require.NoError(t, os.Chmod(u.Path("one"), 0o777))
+			if e := u.Must(t, exitFailed, append(one, "--accept-loss", id)...); !strings.Contains(e.Stderr, "could have been put there by others") {
 				t.Errorf("in a folder that others may write to: %s", e)
 			}
 			if again.Proven || !again.Restore.CompletedEarlier || again.Restore.Plan.ID != r.Restore.Plan.ID {
 				t.Errorf("the same from one of three, done already: proven %v, %+v", again.Proven, again.Restore)
 			}
 
-			r = recovered(t, u.must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
+			r = recovered(t, u.Must(t, exitOK, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("new")), "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"))
 			if r.Restore.RevisionAfter != r.Restore.RevisionBefore {
 				t.Errorf("nothing was lost, and the revision went from %d to %d", r.Restore.RevisionBefore, r.Restore.RevisionAfter)
 			}
 			last := acks[len(acks)-1]
-			past := recovered(t, u.must(t, exitUnproven, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.path("past")), "--before", last.Key, "--accept-loss", id, "--output", "json"))
+			past := recovered(t, u.Must(t, exitUnproven, "recover", "--local", survivors(c, 0, 2), "--data-dir", dataDirs(u.Path("past")), "--before", last.Key, "--accept-loss", id, "--output", "json"))
 			if past.Restore.RevisionBefore != last.Revision-1 || past.Restore.RevisionAfter < last.Revision {
 				t.Errorf("before the last write, of revision %d: revision %d, raised to %d", last.Revision, past.Restore.RevisionBefore, past.Restore.RevisionAfter)
 			}
@@ -214,22 +213,22 @@ var killPoints = []string{
 func recoverKilled(t *testing.T, version string, wal bool) {
 	c, acks := lost(t, version)
 	u := newUser(t)
-	temporary := u.path("tmp")
+	temporary := u.Path("tmp")
 	require.NoError(t, os.Mkdir(temporary, 0o700))
-	u.env = append(u.env, "TMPDIR="+temporary)
+	u.Env = append(u.Env, "TMPDIR="+temporary)
 	args := []string{"recover", "--initial-cluster", storetest.InitialCluster(t, "m1", "m2", "m3"), "--yes", "--output", "json"}
 	old := dataDirsOf(c)
 	for i, dir := range old {
 		survivor := c.Member(i).Name + "=" + dir
 		if wal {
-			log := u.path("wal", c.Member(i).Name)
+			log := u.Path("wal", c.Member(i).Name)
 			require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.Rename(filepath.Join(dir, "member", "wal"), log)))
 			survivor += ":" + log
 		}
 		args = append(args, "--local", survivor)
 	}
 	if wal {
-		old = append(old, u.path("wal"))
+		old = append(old, u.Path("wal"))
 	}
 	before := filesBelow(t, old...)
 	points := killPoints
@@ -242,7 +241,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 		if testing.Short() && i%2 == 1 {
 			continue
 		}
-		dir := u.path(fmt.Sprint("new", i))
+		dir := u.Path(fmt.Sprint("new", i))
 		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
 		if wal {
 			same = append(same, "--wal-dir", dataDirs(filepath.Join(dir, "log")))
@@ -251,7 +250,7 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 			now, _ := filepath.Glob(filepath.Join(dir, point)) // the pattern is right
 			return len(now) > 0
 		}
-		if u.start(t, same...).killOnce(t, there, 0) {
+		if u.Start(t, same...).KillOnce(t, there, 0) {
 			killed++
 		} else {
 			t.Logf("it had ended before it was killed at %s", point)
@@ -261,14 +260,12 @@ func recoverKilled(t *testing.T, version string, wal bool) {
 		// by then: those folders stay.
 		_, late, err := restore.Restored(filepath.Join(dir, "m1"))
 		require.NoError(t, err)
-		last = recovered(t, u.must(t, exitOK, same...))
+		last = recovered(t, u.Must(t, exitOK, same...))
 		expectAllOrNone(t, dir, wal, "killed at "+point+", and run again")
 		for _, m := range last.Restore.Members {
-			if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
-				t.Errorf("killed at %s, and run again: %v", point, err)
-			}
+			require.NoError(t, restore.CheckStartable(m.DataDir, m.WALDir), "killed at %s, and run again", point)
 		}
-		again := recovered(t, u.must(t, exitOK, same...))
+		again := recovered(t, u.Must(t, exitOK, same...))
 		if !again.Proven || !again.Restore.CompletedEarlier || len(again.Restore.Members) != 3 || again.Restore.Plan.ID != last.Restore.Plan.ID {
 			t.Errorf("killed at %s, done, and run again: %+v", point, again.Restore)
 		}

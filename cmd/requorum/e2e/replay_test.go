@@ -48,28 +48,25 @@ func TestKilledReplay(t *testing.T) {
 	t.Parallel()
 	c := storetest.Start(t, storetest.Options{Version: "3.7", Members: 1})
 	u := newUser(t)
-	repo := u.path("repo")
+	repo := u.Path("repo")
 	client := c.Client(t)
 	base := u.backup(t, c.Endpoints(), []string{"file://" + repo})[0]
 	putMany(t, client, replayPuts)
 	undo, err := client.Put(t.Context(), "/web", "up")
 	require.NoError(t, err)
 	want := hashAt(t, c, 0, undo.Header.Revision)
-	if _, err := client.Delete(t.Context(), "/web"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Delete(t.Context(), "/web")
+	require.NoError(t, err)
 	for range 10 {
-		if _, err := client.Put(t.Context(), "/later", "x"); err != nil {
-			t.Fatal(err)
-		}
+		_, err = client.Put(t.Context(), "/later", "x")
+		require.NoError(t, err)
 	}
 	entries, err := readWAL(filepath.Join(c.Member(0).DataDir, "member", "wal"))
 	require.NoError(t, err)
-	if _, _, err := archiveByHand(t.Context(), repo, entries, base.Facts.RaftIndex, undo.Header.Revision+11); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = archiveByHand(t.Context(), repo, entries, base.Facts.RaftIndex, undo.Header.Revision+11)
+	require.NoError(t, err)
 
-	dir := u.path("data")
+	dir := u.Path("data")
 	args := []string{
 		"restore", "--output", "json", "--repo", "file://" + repo, "--before", "/web",
 		"--initial-cluster", storetest.InitialCluster(t, names(3)...), "--data-dir", dataDirs(dir),
@@ -91,8 +88,8 @@ func TestKilledReplay(t *testing.T) {
 		fresh := func() bool {
 			return slices.ContainsFunc(scratch(), func(s string) bool { return !slices.Contains(before, s) })
 		}
-		command := u.start(t, args...)
-		if !command.killOnce(t, fresh, rand.N(150*time.Millisecond)) {
+		command := u.Start(t, args...)
+		if !command.KillOnce(t, fresh, rand.N(150*time.Millisecond)) {
 			t.Fatal("it ended before it was killed: the replay is too short")
 		}
 		if len(scratch()) > 1 {
@@ -118,12 +115,12 @@ func TestKilledReplay(t *testing.T) {
 			t.Errorf("after %s scratch is left: %s, %v", after, strings.Join(left, ", "), err)
 		}
 	}
-	u.must(t, exitOK, "restore", base.ID, "--repo", "file://"+repo, "--to-snapshot", filepath.Join(dir, "base.db"))
+	u.Must(t, exitOK, "restore", base.ID, "--repo", "file://"+repo, "--to-snapshot", filepath.Join(dir, "base.db"))
 	nothingLeft("a restore that replays nothing")
-	if !u.start(t, args...).killOnce(t, func() bool { return len(scratch()) > 0 }, 0) {
+	if !u.Start(t, args...).KillOnce(t, func() bool { return len(scratch()) > 0 }, 0) {
 		t.Fatal("it ended before it was killed: the replay is too short")
 	}
-	r := decode[restoreReport](t, u.must(t, exitOK, append(args, "--record")...))
+	r := decode[restoreReport](t, u.Must(t, exitOK, append(args, "--record")...))
 	nothingLeft("the restore")
 	if r.Restore.RevisionBefore != undo.Header.Revision {
 		t.Errorf("restored revision %d, want %d", r.Restore.RevisionBefore, undo.Header.Revision)
@@ -171,15 +168,15 @@ func TestPromise2DataDirOnly(t *testing.T) {
 	putMany(t, c.Client(t), 500)
 	args := []string{
 		"restore", "--output", "json", "--from-data-dir", c.Member(0).DataDir,
-		"--initial-cluster", storetest.InitialCluster(t, names(3)...), "--data-dir", dataDirs(u.path("data")),
+		"--initial-cluster", storetest.InitialCluster(t, names(3)...), "--data-dir", dataDirs(u.Path("data")),
 	}
-	if e := u.run(t, args...); e.code != exitFailed || !strings.Contains(e.stderr, "is in use") {
+	if e := u.Run(t, args...); e.Code != exitFailed || !strings.Contains(e.Stderr, "is in use") {
 		t.Errorf("a running member: %s", e)
 	}
 	last, err := c.Client(t).Put(t.Context(), "/last", "acknowledged")
 	require.NoError(t, err)
 	c.Kill(0)
-	r := decode[restoreReport](t, u.must(t, exitOK, args...))
+	r := decode[restoreReport](t, u.Must(t, exitOK, args...))
 	if r.Restore.RevisionBefore != last.Header.Revision {
 		t.Errorf("restored revision %d, acknowledged was %d", r.Restore.RevisionBefore, last.Header.Revision)
 	}
@@ -199,9 +196,8 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 	u := newUser(t)
 	client := c.Client(t)
 	for i := range 20 {
-		if _, err := client.Put(t.Context(), fmt.Sprintf("/key/%02d", i), "x"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Put(t.Context(), fmt.Sprintf("/key/%02d", i), "x")
+		require.NoError(t, err)
 	}
 	c.StopAll()
 	args := []string{
@@ -209,13 +205,13 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 		"--initial-cluster", storetest.InitialCluster(t, names(3)...),
 	}
 	for round := range 30 {
-		dir := u.path(fmt.Sprint("data", round))
+		dir := u.Path(fmt.Sprint("data", round))
 		same := append(slices.Clone(args), "--data-dir", dataDirs(dir))
 		sealed := func() bool {
 			all, _ := filepath.Glob(filepath.Join(dir, "m1", "member", "requorum-restored.json")) // the pattern is right
 			return len(all) > 0
 		}
-		if !u.start(t, same...).killOnce(t, sealed, 0) {
+		if !u.Start(t, same...).KillOnce(t, sealed, 0) {
 			continue // it was faster
 		}
 		blocked, err := restore.Incomplete(filepath.Join(dir, "m3"))
@@ -224,10 +220,10 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 			continue
 		}
 		other := append(slices.Clone(same), "--initial-cluster", storetest.InitialCluster(t, names(3)...)) // at other ports
-		if e := u.must(t, exitFailed, other...); !strings.Contains(e.stderr, "was restored there") {
+		if e := u.Must(t, exitFailed, other...); !strings.Contains(e.Stderr, "was restored there") {
 			t.Errorf("another request: %s", e)
 		}
-		r := decode[restoreReport](t, u.must(t, exitOK, same...))
+		r := decode[restoreReport](t, u.Must(t, exitOK, same...))
 		if !r.Restore.CompletedEarlier || r.Restore.Plan.ID != blocked.ID {
 			t.Errorf("the same request: %+v", r.Restore)
 		}
@@ -235,9 +231,7 @@ func TestPromise1KilledAfterTheReplay(t *testing.T) {
 			t.Errorf("it leaves %q", left)
 		}
 		for _, m := range r.Restore.Members {
-			if err := restore.CheckStartable(m.DataDir, m.WALDir); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, restore.CheckStartable(m.DataDir, m.WALDir))
 		}
 		return
 	}

@@ -75,9 +75,7 @@ func (l *longLog) entry(index uint64) raftlog.Entry {
 	e := raftlog.Entry{Index: index, Term: 2}
 	marshal := func(m proto.Message) {
 		data, err := proto.Marshal(m)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		require.NoError(l.t, err)
 		e.Data = data
 	}
 	request := &etcdserverpb.InternalRaftRequest{Header: &etcdserverpb.RequestHeader{ID: index}}
@@ -85,9 +83,7 @@ func (l *longLog) entry(index uint64) raftlog.Entry {
 	case index == 1:
 		id := uint64(1)
 		member, err := json.Marshal(map[string]any{"id": id, "peerURLs": []string{"http://127.0.0.1:1"}})
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		require.NoError(l.t, err)
 		e.Type = raftpb.EntryConfChange
 		marshal(&raftpb.ConfChange{Type: raftpb.ConfChangeAddNode.Enum(), NodeId: &id, Context: member})
 		return e
@@ -115,9 +111,7 @@ func (l *longLog) make(sink sinks.Sink) {
 	l.timeline = repository.TimelineID{ClusterID: 7, N: 1}
 	must := func(err error) {
 		l.t.Helper()
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		require.NoError(l.t, err)
 	}
 	var err error
 	l.repo, err = repository.Init(ctx, sink, l.begin)
@@ -191,9 +185,7 @@ func (l *longLog) makeMember(database string, index uint64) {
 	l.t.Helper()
 	must := func(err error) {
 		l.t.Helper()
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		require.NoError(l.t, err)
 	}
 	l.member = l.t.TempDir()
 	folder := filepath.Join(l.member, "member", "snap")
@@ -229,9 +221,7 @@ func (l *longLog) full(path string, index uint64) {
 			Now: func() time.Time { return l.timeOf(index) },
 		})
 	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	require.NoError(l.t, err)
 	l.fulls++
 }
 
@@ -250,9 +240,9 @@ func TestRequestsOfALongLog(t *testing.T) {
 	require.NoError(t, err)
 	defer sink.Close()
 	u := newUser(t, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
-	u.must(t, exitOK, "keys", "new", u.path("key"))
-	u.keys = fmt.Sprintf(", signing-key-file: %s, trust-file: %s", u.path("key"), u.path("key.trust"))
-	keys, err := signing.Read(u.path("key"), u.path("key.trust"), nil)
+	u.Must(t, exitOK, "keys", "new", u.Path("key"))
+	u.keys = fmt.Sprintf(", signing-key-file: %s, trust-file: %s", u.Path("key"), u.Path("key.trust"))
+	keys, err := signing.Read(u.Path("key"), u.Path("key.trust"), nil)
 	require.NoError(t, err)
 	l.make(repository.WithKeys(sink, keys))
 	t.Logf("%d entries, %d merged and %d small segments, %d full snapshots in %s", l.last, l.merged, l.small, l.fulls, time.Since(started))
@@ -269,28 +259,28 @@ func TestRequestsOfALongLog(t *testing.T) {
 		count := func(what string, limit int, args ...string) {
 			t.Helper()
 			before := len(proxy.Requests())
-			took := u.must(t, 0, args...).took
+			took := u.Must(t, 0, args...).Took
 			l.counted(what, proxy.Requests()[before:], delay, took, limit)
 		}
 		if delay == 0 {
 			count("list, no signature checked", 100, "list", "--repo", repo)
-			u.env = append(u.env, "REQUORUM_SIGNING_KEY="+u.path("key"), "REQUORUM_TRUST="+u.path("key.trust"))
+			u.Env = append(u.Env, "REQUORUM_SIGNING_KEY="+u.Path("key"), "REQUORUM_TRUST="+u.Path("key.trust"))
 		}
 		count("list", 100, "list", "--repo", repo)
 		if delay == 0 {
 			// What list asks, the key's rights one by one, and no cluster.
 			before := len(proxy.Requests())
-			took := u.must(t, exitFailed, "doctor", "--repo", repo, "--endpoints", storetest.FreeAddress(t)).took
+			took := u.Must(t, exitFailed, "doctor", "--repo", repo, "--endpoints", storetest.FreeAddress(t)).Took
 			l.counted("doctor", proxy.Requests()[before:], delay, took, 200)
 		}
-		target := []string{"restore", "--repo", repo, "--to-snapshot", u.path("new.db"), "--dry-run"}
+		target := []string{"restore", "--repo", repo, "--to-snapshot", u.Path("new.db"), "--dry-run"}
 		count("restore --dry-run", 100, target...)
 		count("restore --dry-run --at", 200, append(target, "--at", l.timeOf(l.last-3*uint64(time.Hour/l.interval)).Add(l.interval/4).Format(time.RFC3339Nano), "--at-nearest")...)
 		if delay == 0 {
 			// What is replayed, to look for the key and then to rebuild: the last hour, of
 			// small segments, each of which is fetched once.
 			replayed := int(time.Hour / l.interval)
-			count("restore --before", replayed+l.fulls+100, "restore", "--repo", repo, "--to-snapshot", u.path("before.db"), "--before", "gone")
+			count("restore --before", replayed+l.fulls+100, "restore", "--repo", repo, "--to-snapshot", u.Path("before.db"), "--before", "gone")
 			// Each segment that no other replaces, each full snapshot, their verdicts, which
 			// are written and looked at, and all names.
 			count("verify", l.merged+int(3*time.Hour/2/l.interval)+6*l.fulls+l.small/1000+100, "verify", "all", "--repo", repo, "--level", "checksum")

@@ -152,7 +152,7 @@ func (u *user) bash(t *testing.T, dir, script string, env map[string]string) (lo
 	path, err := exec.LookPath("bash")
 	needs(t, err == nil, "bash is not installed")
 	cmd := exec.Command(path, "--noprofile", "--norc", "-eo", "pipefail", "-c", script)
-	cmd.Dir, cmd.Env = dir, append([]string{}, u.env...)
+	cmd.Dir, cmd.Env = dir, append([]string{}, u.Env...)
 	for _, e := range os.Environ() { // the build needs its caches, which HOME does not name here
 		if name, _, _ := strings.Cut(e, "="); name == "HOME" {
 			cmd.Env = append(cmd.Env, e)

@@ -108,9 +108,8 @@ func fillRandom(t testing.TB, client *clientv3.Client, keys, valueSize int) {
 			}
 			ops = append(ops, clientv3.OpPut(fmt.Sprintf("%s%07d", randomPrefix, i), string(value)))
 		}
-		if _, err := client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Txn(t.Context()).Then(ops...).Commit()
+		require.NoError(t, err)
 	}
 }
 

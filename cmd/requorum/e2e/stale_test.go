@@ -82,11 +82,11 @@ func TestIsolatedMember(t *testing.T) {
 			t.Parallel() // elections and timeouts take the time
 			c := startCutOff(t, version)
 			u := newUser(t)
-			repo := "file://" + u.path("repo")
+			repo := "file://" + u.Path("repo")
 
 			alone := backupArgs([]string{c.Member(c.isolated).ClientURL}, []string{repo})
-			e := u.must(t, exitFailed, append(alone, "--command-timeout", "2s")...)
-			if !strings.Contains(e.stderr, "up to date") || !strings.Contains(e.stderr, c.Member(c.isolated).ClientURL) {
+			e := u.Must(t, exitFailed, append(alone, "--command-timeout", "2s")...)
+			if !strings.Contains(e.Stderr, "up to date") || !strings.Contains(e.Stderr, c.Member(c.isolated).ClientURL) {
 				t.Errorf("the reason or the endpoint is not named: %s", e)
 			}
 			expectNone(t, u, repo, e)
@@ -104,7 +104,7 @@ func TestIsolatedMember(t *testing.T) {
 			// Without a quorum nobody can tell what was acknowledged.
 			c.Kill(c.leader)
 			before := len(u.list(t, repo).Backups)
-			e = u.must(t, exitFailed, append(backupArgs([]string{endpoints[0], endpoints[2]}, []string{repo}), "--command-timeout", "2s")...)
+			e = u.Must(t, exitFailed, append(backupArgs([]string{endpoints[0], endpoints[2]}, []string{repo}), "--command-timeout", "2s")...)
 			if r := u.list(t, repo); len(r.Backups) != before || len(r.Incomplete) != 0 {
 				t.Errorf("listed after %s: %+v", e, r)
 			}
@@ -115,7 +115,7 @@ func TestIsolatedMember(t *testing.T) {
 // expectLiarFound: it is refused where it is the only one; another member is read
 // where there is one.
 func expectLiarFound(t *testing.T, c *cutOff, u *user) {
-	repo := "file://" + u.path("repo-of-the-liar")
+	repo := "file://" + u.Path("repo-of-the-liar")
 	c.findLeader(t) // a follower is read first
 	liar := startSwitch(t, func(method string) string {
 		if strings.HasSuffix(method, "/Snapshot") {
@@ -123,8 +123,8 @@ func expectLiarFound(t *testing.T, c *cutOff, u *user) {
 		}
 		return c.Member(c.follower).ClientURL
 	})
-	e := u.must(t, exitFailed, backupArgs([]string{liar.url}, []string{repo})...)
-	if !strings.Contains(e.stderr, snapshot.ErrStale.Error()) {
+	e := u.Must(t, exitFailed, backupArgs([]string{liar.url}, []string{repo})...)
+	if !strings.Contains(e.Stderr, snapshot.ErrStale.Error()) {
 		t.Errorf("the reason is not named: %s", e)
 	}
 	if liar.count("/Snapshot") == 0 {
@@ -133,7 +133,7 @@ func expectLiarFound(t *testing.T, c *cutOff, u *user) {
 	expectNone(t, u, repo, e)
 
 	before := liar.count("/Snapshot")
-	e = u.must(t, exitOK, backupArgs([]string{liar.url, c.Member(c.leader).ClientURL}, []string{repo})...)
+	e = u.Must(t, exitOK, backupArgs([]string{liar.url, c.Member(c.leader).ClientURL}, []string{repo})...)
 	r := decode[backupReport](t, e)
 	c.expectMissed(t, u, repo, r.Repositories[0].Backup)
 	if liar.count("/Snapshot") == before || len(r.Skipped) != 1 || r.Skipped[0].Endpoint != liar.url {
@@ -155,9 +155,9 @@ func TestSwitchingEndpoint(t *testing.T) {
 		n++
 		return c.Member(n % 3).ClientURL
 	})
-	e := u.must(t, exitFailed, backupArgs([]string{balancer.url}, []string{u.path("repo")})...)
-	if !strings.Contains(e.stderr, "load balancer") {
+	e := u.Must(t, exitFailed, backupArgs([]string{balancer.url}, []string{u.Path("repo")})...)
+	if !strings.Contains(e.Stderr, "load balancer") {
 		t.Errorf("the reason is not named: %s", e)
 	}
-	expectNone(t, u, u.path("repo"), e)
+	expectNone(t, u, u.Path("repo"), e)
 }

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/requorum/requorum/cmd/requorum/recovertest"
 )
 
 // TestBrokenStream: what comes of a snapshot stream that breaks, ends early,
@@ -77,12 +79,12 @@ func TestBrokenStream(t *testing.T) {
 			broken := startSwitch(t, func(string) string { return c.Member(follower).ClientURL })
 			broken.tamper = snapshotFrom(x.do)
 			repo := filepath.Join(t.TempDir(), "repo")
-			e := u.must(t, exitFailed, append(backupArgs([]string{broken.url}, []string{repo}), "--stall-timeout", "8s")...)
-			if broken.count("/Snapshot") == 0 || !strings.Contains(e.stderr, x.says) || !strings.Contains(e.stderr, broken.url) {
+			e := u.Must(t, exitFailed, append(backupArgs([]string{broken.url}, []string{repo}), "--stall-timeout", "8s")...)
+			if broken.count("/Snapshot") == 0 || !strings.Contains(e.Stderr, x.says) || !strings.Contains(e.Stderr, broken.url) {
 				t.Errorf("want the endpoint and %q: %s", x.says, e)
 			}
 			expectNone(t, u, repo, e)
-			e = u.must(t, exitOK, append(backupArgs([]string{broken.url, c.Member(1 - follower).ClientURL}, []string{repo}), "--stall-timeout", "8s")...)
+			e = u.Must(t, exitOK, append(backupArgs([]string{broken.url, c.Member(1 - follower).ClientURL}, []string{repo}), "--stall-timeout", "8s")...)
 			// A follower is read first: it may lead by now, as elections come with a busy machine.
 			if r := decode[backupReport](t, e); c.Leader(t) != follower && (len(r.Skipped) != 1 || r.Skipped[0].Endpoint != broken.url) {
 				t.Errorf("the broken one is not named: %s", e)
@@ -100,9 +102,9 @@ func TestBrokenStream(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	f := startFaults(t)
-	disk := f.u.path("repo")
+	disk := f.u.Path("repo")
 	repos := []string{disk, f.server.URL("backups", "etcd")}
-	first := f.u.must(t, exitOK, backupArgs(f.cluster.Endpoints(), repos)...)
+	first := f.u.Must(t, exitOK, backupArgs(f.cluster.Endpoints(), repos)...)
 	interrupted := 0
 	for i, rounds := 0, short(4, 20); i < rounds; i++ {
 		sig := []os.Signal{os.Interrupt, syscall.SIGTERM}[i%2]
@@ -110,10 +112,10 @@ func TestInterrupted(t *testing.T) {
 		for _, repo := range repos {
 			before[repo] = len(f.u.list(t, repo).Backups)
 		}
-		command := f.u.start(t, backupArgs(f.cluster.Endpoints(), repos)...)
-		e := command.interruptAfter(t, sig, first.took*time.Duration(i+1)/time.Duration(rounds+1))
+		command := f.u.Start(t, backupArgs(f.cluster.Endpoints(), repos)...)
+		e := interruptAfter(t, command, sig, first.Took*time.Duration(i+1)/time.Duration(rounds+1))
 		least := 0
-		if e.code == exitInterrupted {
+		if e.Code == exitInterrupted {
 			interrupted++
 		} else {
 			least = 1
@@ -131,14 +133,14 @@ func TestInterrupted(t *testing.T) {
 
 		dir := t.TempDir()
 		args := []string{"restore", "--repo", disk, "--initial-cluster", "m1=http://127.0.0.1:2380,m2=http://127.0.0.1:2382", "--data-dir", dataDirs(dir)}
-		command = f.u.start(t, args...)
-		e = command.interruptAfter(t, sig, first.took*time.Duration(i+1)/time.Duration(2*rounds))
-		if e.code == exitInterrupted {
+		command = f.u.Start(t, args...)
+		e = interruptAfter(t, command, sig, first.Took*time.Duration(i+1)/time.Duration(2*rounds))
+		if e.Code == exitInterrupted {
 			interrupted++
 			if left := tree(t, dir); len(left) != 0 {
 				t.Errorf("left %v: %s", left, e)
 			}
-			f.u.must(t, exitOK, args...)
+			f.u.Must(t, exitOK, args...)
 		}
 	}
 	if interrupted == 0 {
@@ -151,17 +153,15 @@ func TestInterrupted(t *testing.T) {
 }
 
 // interruptAfter sends a signal after a while.
-func (r *running) interruptAfter(t testing.TB, sig os.Signal, after time.Duration) ended {
+func interruptAfter(t testing.TB, r *recovertest.Running, sig os.Signal, after time.Duration) ended {
 	t.Helper()
-	timer := time.AfterFunc(after, func() { _ = r.cmd.Process.Signal(sig) }) // it may have ended
-	defer timer.Stop()
-	e := r.wait(t)
+	e := r.WaitSignalled(t, sig, after)
 	// A signal before the program listens for one ends it at once.
-	if e.code == -1 {
-		e.code = exitInterrupted
+	if e.Code == -1 {
+		e.Code = exitInterrupted
 	}
-	if e.code != exitOK && e.code != exitInterrupted {
-		t.Errorf("exit code %d after a signal: %s", e.code, e)
+	if e.Code != exitOK && e.Code != exitInterrupted {
+		t.Errorf("exit code %d after a signal: %s", e.Code, e)
 	}
 	return e
 }

@@ -17,12 +17,12 @@ import (
 func TestProvedIsListed(t *testing.T) {
 	t.Parallel()
 	u, cluster := newUser(t), storetest.Start(t, storetest.Options{Version: "3.7"})
-	repo := u.path("repo")
+	repo := u.Path("repo")
 	older := u.backup(t, cluster.Endpoints(), []string{repo})[0]
 	newer := u.backup(t, cluster.Endpoints(), []string{repo})[0]
 	proof := func(id string, more ...string) string {
 		t.Helper()
-		e := u.must(t, exitOK, append([]string{"list", "--output", "json", "--repo", repo}, more...)...)
+		e := u.Must(t, exitOK, append([]string{"list", "--output", "json", "--repo", repo}, more...)...)
 		for _, b := range decode[catalogReport](t, e).Backups {
 			if b.ID == id && b.Proved != nil {
 				return fmt.Sprintf("%s %s %d", b.Proved.Status, b.Proved.Level, b.Proved.Verdict)
@@ -38,22 +38,22 @@ func TestProvedIsListed(t *testing.T) {
 	}
 	expect(newer.ID, "none")
 
-	u.must(t, exitOK, "verify", "--repo", repo)
+	u.Must(t, exitOK, "verify", "--repo", repo)
 	expect(newer.ID, "passed structure 1")
 	expect(older.ID, "none")
-	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "PROVED") || !strings.Contains(e.stdout, "structure, now") && !strings.Contains(e.stdout, " ago") {
+	if e := u.Must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.Stdout, "PROVED") || !strings.Contains(e.Stdout, "structure, now") && !strings.Contains(e.Stdout, " ago") {
 		t.Error(e)
 	}
-	if e := u.must(t, exitOK, "show", "--repo", repo); !strings.Contains(e.stdout, "by verdict 1 of") {
+	if e := u.Must(t, exitOK, "show", "--repo", repo); !strings.Contains(e.Stdout, "by verdict 1 of") {
 		t.Error(e)
 	}
-	if e := u.must(t, exitOK, "show", older.ID, "--repo", repo); !strings.Contains(e.stdout, "requorum verify") {
+	if e := u.Must(t, exitOK, "show", older.ID, "--repo", repo); !strings.Contains(e.Stdout, "requorum verify") {
 		t.Error(e)
 	}
-	u.must(t, exitOK, "verify", "--repo", repo, "--level", "checksum", "--no-verdict")
+	u.Must(t, exitOK, "verify", "--repo", repo, "--level", "checksum", "--no-verdict")
 	expect(newer.ID, "passed structure 1")
 
-	u.must(t, exitOK, "verify", "all", "--repo", repo, "--level", "checksum")
+	u.Must(t, exitOK, "verify", "all", "--repo", repo, "--level", "checksum")
 	expect(older.ID, "passed checksum 2")
 	expect(newer.ID, "passed structure 1")
 
@@ -61,9 +61,9 @@ func TestProvedIsListed(t *testing.T) {
 	object := filepath.Join(repo, newer.Object.Name)
 	require.NoError(t, os.Chmod(object, 0o600))
 	require.NoError(t, flip(object, newer.Object.StoredSize/2, 1))
-	u.must(t, exitDamaged, "verify", "--repo", repo)
+	u.Must(t, exitDamaged, "verify", "--repo", repo)
 	expect(newer.ID, "damaged  3")
-	if e := u.must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.stdout, "DAMAGED, ") {
+	if e := u.Must(t, exitOK, "list", "--repo", repo); !strings.Contains(e.Stdout, "DAMAGED, ") {
 		t.Error(e)
 	}
 
@@ -81,10 +81,10 @@ func TestProvedIsListed(t *testing.T) {
 	}
 	require.NoError(t, os.Chmod(name, 0o600))
 	require.NoError(t, os.WriteFile(name, altered, 0o600))
-	e := u.must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
+	e := u.Must(t, exitDamaged, "list", "--output", "json", "--repo", repo)
 	listed := decode[catalogReport](t, e)
 	if len(listed.DamagedVerdicts) != 1 || listed.DamagedVerdicts[0].Object != "verdicts/"+filepath.Base(name) || len(listed.Backups) != 2 {
 		t.Errorf("%+v", listed.DamagedVerdicts)
 	}
-	u.must(t, exitOK, "show", older.ID, "--repo", repo)
+	u.Must(t, exitOK, "show", older.ID, "--repo", repo)
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 	"github.com/requorum/requorum/verify/report"
 )
@@ -16,14 +18,14 @@ import (
 // nothing but the document is printed where it passed.
 func (u *user) verify(t testing.TB, code int, args ...string) verifyReport {
 	t.Helper()
-	e := u.must(t, code, append([]string{"verify", "--output", "json"}, args...)...)
+	e := u.Must(t, code, append([]string{"verify", "--output", "json"}, args...)...)
 	var r verifyReport
-	if err := json.Unmarshal([]byte(e.stdout), &r); err != nil {
+	if err := json.Unmarshal([]byte(e.Stdout), &r); err != nil {
 		t.Fatalf("%v: %s", err, e)
 	}
 	const note = "note: nobody's signature was checked: who can write to the repository decides what is read; --trust FILE names whom to believe\n"
-	if code == exitOK && e.stderr != "" && e.stderr != note {
-		t.Errorf("on standard error: %s", e.stderr)
+	if code == exitOK && e.Stderr != "" && e.Stderr != note {
+		t.Errorf("on standard error: %s", e.Stderr)
 	}
 	return r
 }
@@ -45,24 +47,22 @@ func TestVerifyEveryVersion(t *testing.T) {
 func verifyVersion(t *testing.T, version string) {
 	c := storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: storetest.MixedArgs()})
 	u := newUser(t, rootUser(), "XDG_STATE_HOME="+t.TempDir())
-	repo, endpoints := u.path("repo"), strings.Join(c.Endpoints(), ",")
+	repo, endpoints := u.Path("repo"), strings.Join(c.Endpoints(), ",")
 	member := c.Member(0)
 	archive := func() {
-		u.must(t, exitOK, "archive", "--once", "--data-dir", member.DataDir, "--endpoints", member.ClientURL, "--repo", repo)
+		u.Must(t, exitOK, "archive", "--once", "--data-dir", member.DataDir, "--endpoints", member.ClientURL, "--repo", repo)
 	}
-	if _, err := c.Client(t).Put(t.Context(), "/first", "x"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Client(t).Put(t.Context(), "/first", "x")
+	require.NoError(t, err)
 	archive() // takes the first full snapshot
 	for seed := range uint64(short(1, 3)) {
 		storetest.RunMixed(t, c, storetest.MixedOptions{Seed: seed + 1, Ops: storetest.Amount(600, 1500, 20_000), Rounds: 1})
 		archive()
-		u.must(t, exitOK, "backup", "--endpoints", endpoints, "--repo", repo, "--hashkv")
+		u.Must(t, exitOK, "backup", "--endpoints", endpoints, "--repo", repo, "--hashkv")
 	}
 	for i := range 20 {
-		if _, err := c.Client(t).Put(t.Context(), fmt.Sprintf("/tail/%d", i), "x"); err != nil {
-			t.Fatal(err)
-		}
+		_, err = c.Client(t).Put(t.Context(), fmt.Sprintf("/tail/%d", i), "x")
+		require.NoError(t, err)
 	}
 	archive()
 

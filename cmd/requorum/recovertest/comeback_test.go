@@ -100,9 +100,8 @@ func (s *Site) apart(t *testing.T, r recovery.Report, h *Host, l *Load) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := s.Client(t, h)
-	if _, err := c.Put(ctx, "/after", time.Now().String()); err != nil {
-		t.Errorf("the new cluster does not take a write: %v", err)
-	}
+	_, err := c.Put(ctx, "/after", time.Now().String())
+	require.NoError(t, err, "the new cluster does not take a write")
 	members, err := c.MemberList(ctx, clientv3.WithSerializable())
 	require.NoError(t, err)
 	if len(members.Members) != 1 || members.Members[0].Name != h.Name || members.Header.ClusterId != uint64(r.NewClusterID) {

@@ -88,13 +88,11 @@ func flipPage(t *testing.T, db string) {
 	require.NoError(t, err)
 	defer f.Close()
 	flags := make([]byte, 1)
-	if _, err := f.ReadAt(flags, at+8); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.ReadAt(flags, at+8)
+	require.NoError(t, err)
 	flags[0] ^= 1
-	if _, err := f.WriteAt(flags, at+8); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.WriteAt(flags, at+8)
+	require.NoError(t, err)
 }
 
 // inOrder are the keys that were acknowledged, by their revision.
@@ -187,9 +185,8 @@ func TestPoint3Damaged(t *testing.T) {
 			t.Fatalf("what is damaged, and what to do, is not said: %s", e)
 		}
 		for _, dir := range dirs {
-			if _, err := os.Stat(dir); err == nil {
-				t.Errorf("%s was built", dir)
-			}
+			_, err := os.Stat(dir)
+			require.Error(t, err, "%s was built", dir)
 		}
 		// Named, it is what was asked for, and said loudly.
 		snapshot := filepath.Join(t.TempDir(), "state.db")

@@ -26,7 +26,7 @@ func (h *Host) etcdCommand() []string {
 // hostEnv is the environment of a host's processes.
 func (h *Host) hostEnv() []string {
 	// Go on arm64: 3.4 wants to be told that this is meant.
-	return append(slices.Clone(h.site.env), "HOME="+h.dir, "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
+	return append(slices.Clone(h.site.Env), "HOME="+h.dir, "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
 }
 
 // StartEtcd starts the member as a unit does at boot, whatever lies in its data

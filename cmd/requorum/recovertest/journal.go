@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // journal is the host's, as far as it is written.
@@ -33,14 +35,10 @@ func (h *Host) linesBehind(t testing.TB, offset int64) (lines int, size int64) {
 		return 0, offset // none is there yet, or nothing new in it
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	data, err := io.ReadAll(io.NewSectionReader(f, offset, math.MaxInt64-offset))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return bytes.Count(data, []byte("\n")), offset + int64(len(data))
 }
 
@@ -69,9 +67,7 @@ func (s *Site) objects(t testing.TB) (n int) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
@@ -98,9 +94,7 @@ func (s *Site) Decisions(t testing.TB) (all []stored) {
 			if !bytes.HasSuffix(line, []byte("\n")) { // it is being written
 				continue
 			}
-			if err := json.Unmarshal(line, &e); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, json.Unmarshal(line, &e))
 			if d := e.Decision; d != nil {
 				all = append(all, stored{d.Run, d.Epoch, d.Data.Finished, d.Data.Closed})
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -99,9 +100,7 @@ func (l *Load) Missing(t testing.TB, prefix string, c *clientv3.Client) map[stri
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	resp, err := c.Get(ctx, prefix, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	missing := map[string]string{}
 	acks := l.Acks()
 	for key := range acks {

@@ -86,9 +86,9 @@ func (s *Machines) shell(t testing.TB) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	program(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "id_ed25519"))
 	wrapper := filepath.Join(s.Dir, "requorum")
-	text := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c 'mount --bind %s /root && exec %s \"$@\"' requorum \"$@\"\n", s.Dir, s.binary)
+	text := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c 'mount --bind %s /root && exec %s \"$@\"' requorum \"$@\"\n", s.Dir, s.Binary)
 	require.NoError(t, storetest.WriteProgram(wrapper, []byte(text), 0o700))
-	s.binary = wrapper
+	s.Binary = wrapper
 }
 
 // etcdUnit is that of Debian's etcd-server, but for the folder of its program.
@@ -125,7 +125,7 @@ func (m *Machine) install(t testing.TB) {
 	key, err := os.ReadFile(filepath.Join(m.site.Dir, ".ssh", "id_ed25519.pub"))
 	require.NoError(t, err)
 	env := func(name string) string {
-		for _, e := range m.site.env {
+		for _, e := range m.site.Env {
 			if v, ok := strings.CutPrefix(e, name+"="); ok {
 				return v
 			}

@@ -215,9 +215,8 @@ func (m *Machine) damage(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(m.DataDir, "member", "snap", "db"), os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer f.Close()
-	if _, err := f.Write([]byte(strings.Repeat("damaged ", 8<<10))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.Write([]byte(strings.Repeat("damaged ", 8<<10)))
+	require.NoError(t, err)
 }
 
 // newDisk sets a machine up anew that is off: etcd is installed, and not enabled yet.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -70,9 +72,7 @@ func cable(number, n int) string { return fmt.Sprintf("rq%dh%d", number, n) }
 
 func ip(t testing.TB, args ...string) {
 	t.Helper()
-	if err := tryIP(args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, tryIP(args...))
 }
 
 func tryIP(args ...string) error {

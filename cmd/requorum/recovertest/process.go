@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -25,16 +27,12 @@ type process struct {
 func (n namespace) start(t testing.TB, log string, env []string, program string, args ...string) *process {
 	t.Helper()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer out.Close() // the process has its own
 	p := &process{cmd: n.command(program, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = out, out, env
 	p.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("%s on host %s: %v", program, n, err)
-	}
+	require.NoError(t, p.cmd.Start(), "%s on host %s", program, n)
 	go func() {
 		_ = p.cmd.Wait() // how it ended stands in its log
 		close(p.done)

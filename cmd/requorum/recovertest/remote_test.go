@@ -68,9 +68,8 @@ func TestBucketAndSurvivor(t *testing.T) {
 		h.StartAgent(t)
 	}
 	c := s.Client(t, s.Members()...)
-	if _, err := c.Delete(t.Context(), "/first/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Delete(t.Context(), "/first/", clientv3.WithPrefix())
+	require.NoError(t, err)
 	third := LightLoad(t, "/third/", Writes(50), func() {}, c)
 	s.waitStored(t, third)
 	s.Must(t, exitOK, "verify", "latest", "--level", "structure", "--repo", s.Repository)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/sinktest"
 )
 
@@ -32,7 +34,7 @@ func (s *Site) openRepository(t testing.TB) {
 		s.Repository = "file://" + filepath.Join(s.dir, "repository")
 	case OnS3:
 		server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{Buckets: []sinktest.S3Bucket{{Name: "backups"}}})
-		s.env = append(s.env, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+		s.Env = append(s.Env, "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
 		at := forward(t, s.Address(), server.Endpoint[len("http://"):])
 		s.Repository = server.URLThrough("http://"+at, "backups", "etcd", "insecure=true")
 	}
@@ -43,9 +45,7 @@ func (s *Site) openRepository(t testing.TB) {
 func forward(t testing.TB, address, to string) (listens string) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	go func() {
 		for {
 			in, err := l.Accept()

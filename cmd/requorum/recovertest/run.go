@@ -4,27 +4,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/store/storetest"
 )
 
 // Operator runs requorum as somebody at a shell would.
 type Operator struct {
-	binary string
+	Binary string
 	Dir    string // the working folder and home
-	env    []string
+	Env    []string
+	Nobody bool // with the rights of a user who owns no file, where the tester is root
 }
 
 // NewOperator has an environment and a folder of their own; env is added.
 func NewOperator(t testing.TB, env ...string) *Operator {
 	t.Helper()
 	dir := t.TempDir()
-	return &Operator{binary: storetest.Requorum(t), Dir: dir, env: storetest.Environment(dir, env...)}
+	return &Operator{Binary: storetest.Requorum(t), Dir: dir, Env: storetest.Environment(dir, env...)}
+}
+
+// Path is one below its folder.
+func (o *Operator) Path(elem ...string) string {
+	return filepath.Join(append([]string{o.Dir}, elem...)...)
 }
 
 // Ended is how a command ended.
@@ -33,6 +43,7 @@ type Ended struct {
 	Code           int // -1: killed
 	Stdout, Stderr string
 	Took           time.Duration
+	Memory         int64 // bytes in memory at most
 }
 
 func (e Ended) String() string {
@@ -69,21 +80,24 @@ type Running struct {
 	stdout, stderr storetest.Output
 	started        time.Time
 	done           chan struct{}
-	err            error // read after done
+	took           time.Duration // this and err are read after done
+	err            error
 }
 
 // Start starts a command. It is killed with the test.
 func (o *Operator) Start(t testing.TB, args ...string) *Running {
 	t.Helper()
-	r := &Running{cmd: exec.Command(o.binary, args...), started: time.Now(), done: make(chan struct{})}
-	r.cmd.Dir, r.cmd.Env = o.Dir, o.env
+	r := &Running{cmd: exec.Command(o.Binary, args...), started: time.Now(), done: make(chan struct{})}
+	r.cmd.Dir, r.cmd.Env = o.Dir, o.Env
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	r.cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
+	if o.Nobody && os.Getuid() == 0 {
+		r.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 	}
+	require.NoError(t, r.cmd.Start())
 	go func() {
 		r.err = r.cmd.Wait()
+		r.took = time.Since(r.started)
 		close(r.done)
 	}()
 	t.Cleanup(r.Kill)
@@ -92,9 +106,12 @@ func (o *Operator) Start(t testing.TB, args ...string) *Running {
 
 // Kill is kill -9, and returns when the process is gone.
 func (r *Running) Kill() {
-	_ = r.cmd.Process.Kill() // it may have ended
+	r.Signal(syscall.SIGKILL)
 	<-r.done
 }
+
+// Signal sends a signal; the process may have ended.
+func (r *Running) Signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
 
 // Done is closed when the process has ended.
 func (r *Running) Done() <-chan struct{} { return r.done }
@@ -107,9 +124,48 @@ func (r *Running) Wait(t testing.TB) Ended {
 	if r.err != nil && !errors.As(r.err, &exit) {
 		t.Fatal(r.err)
 	}
-	e := Ended{r.cmd.Args[1:], r.cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String(), time.Since(r.started)}
+	e := Ended{r.cmd.Args[1:], r.cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String(), r.took, 0}
+	if usage, ok := r.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		e.Memory = usage.Maxrss << 10
+	}
 	if strings.Contains(e.Stderr, "goroutine ") {
 		t.Errorf("it panicked: %s", e)
 	}
 	return e
+}
+
+// WaitSignalled is Wait, and sends a signal after a while.
+func (r *Running) WaitSignalled(t testing.TB, sig os.Signal, after time.Duration) Ended {
+	t.Helper()
+	timer := time.AfterFunc(after, func() { r.Signal(sig) })
+	defer timer.Stop()
+	return r.Wait(t)
+}
+
+// KillAfter is kill -9 after a while; true when that came before the end.
+func (r *Running) KillAfter(t testing.TB, after time.Duration) bool {
+	t.Helper()
+	e := r.WaitSignalled(t, syscall.SIGKILL, after)
+	if e.Code > 0 {
+		t.Fatalf("it failed before it was killed: %s", e)
+	}
+	return e.Code < 0
+}
+
+// KillOnce is kill -9 a while after something has come to be: a moment that random times
+// seldom hit.
+func (r *Running) KillOnce(t testing.TB, there func() bool, after time.Duration) bool {
+	t.Helper()
+	go func() {
+		for !there() {
+			select {
+			case <-r.done:
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+		}
+		time.Sleep(after)
+		r.Kill()
+	}()
+	return r.KillAfter(t, time.Minute)
 }

@@ -83,9 +83,8 @@ func newSite(t testing.TB, o Options) *Site {
 	s.Operator = NewOperator(t)
 	var err error
 	// As the kernel names a process's program.
-	if s.etcd, err = filepath.EvalSymlinks(storetest.Binary(t, o.Version, "etcd")); err != nil {
-		t.Fatal(err)
-	}
+	s.etcd, err = filepath.EvalSymlinks(storetest.Binary(t, o.Version, "etcd"))
+	require.NoError(t, err)
 	number, lock := takeNumber(t)
 	s.number = number
 	t.Cleanup(func() {

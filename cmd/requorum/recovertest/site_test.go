@@ -26,12 +26,10 @@ func TestLightLoad(t *testing.T) {
 		t.Errorf("missing: %v", missing)
 	}
 	keys := slices.Collect(maps.Keys(l.Acks())) // one client may have written them all
-	if _, err := client.Put(t.Context(), keys[0], "other"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Delete(t.Context(), keys[1]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.Put(t.Context(), keys[0], "other")
+	require.NoError(t, err)
+	_, err = client.Delete(t.Context(), keys[1])
+	require.NoError(t, err)
 	if missing := l.Missing(t, "/a/", client); len(missing) != 2 {
 		t.Errorf("two keys were changed, and %d are told: %v", len(missing), missing)
 	}

@@ -27,9 +27,8 @@ func TestUndo(t *testing.T) {
 	if uint64(r.NewClusterID) == before.Header.ClusterId {
 		t.Fatal("the new cluster has the old one's ID")
 	}
-	if _, err := s.Client(t, s.Host(0)).Put(t.Context(), "/new", "x"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Client(t, s.Host(0)).Put(t.Context(), "/new", "x")
+	require.NoError(t, err)
 
 	undo := []string{"recover", "--config", s.ClusterFile(t, s.Hosts()...), "--output", "json", "--undo", "--yes"}
 	s.Must(t, exitUsage, undo...)
