@@ -73,9 +73,8 @@ func TestRecoveredTwice(t *testing.T) {
 	}
 	s.waitReady(t, s.hosts[0])
 	s.check(t, want, s.hosts[0])
-	if _, err := Undo(t.Context(), s.onMachine(t, e, "fourth")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), s.onMachine(t, e, "fourth"))
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts...)
 	s.check(t, map[string]string{"a/0000": want["a/0000"]}, s.hosts...)
 	if now := s.clusterID(t, s.hosts[2]); now != old {
@@ -90,9 +89,7 @@ func TestLostBeforeAllWasDone(t *testing.T) {
 		t.Skip("TestRecoverAll recovers once; this takes a recovery more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	e := &heard{t: t}
 	e.begun = func(p Phase, host string) {
 		if p == PhaseResume && host == "m3" {
@@ -128,9 +125,7 @@ func TestLostBeforeAllWasDone(t *testing.T) {
 // Promise 2: while the operator thinks, a host comes back, and the cluster serves.
 func TestQuorumComesBackAtThePrompt(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	e := &heard{t: t, answer: func(Question) (bool, error) {
 		for _, h := range s.hosts[:2] {
 			h.run(t)
@@ -154,9 +149,7 @@ func TestDeclaredDeadAfterTheRebuild(t *testing.T) {
 		t.Skip("TestHostGone has a host that is gone; this takes a recovery more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	e := &heard{t: t}
 	e.begun = func(p Phase, host string) {
 		if p == PhaseRebuild && host == "m2" {
@@ -172,9 +165,8 @@ func TestDeclaredDeadAfterTheRebuild(t *testing.T) {
 	}
 	e.begun = nil
 	s.hosts[1].control(t)
-	if _, err := Run(t.Context(), req); err == nil || !strings.Contains(err.Error(), "--declare-dead m3") {
-		t.Fatalf("%v", err)
-	}
+	_, err := Run(t.Context(), req)
+	require.ErrorContains(t, err, "--declare-dead m3")
 	req.DeclareDead = []string{"m3"}
 	r, err := Run(t.Context(), req)
 	require.NoError(t, err)
@@ -312,9 +304,7 @@ func TestUndoPassesByWhatItIsToldNow(t *testing.T) {
 		t.Skip("TestUndoFromTheMiddle takes a recovery back; this takes a recovery more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	lost := s.hosts[2]
 	lost.end()
 	h := s.newHost(t, "m3", 2) // another one of the same name
@@ -328,14 +318,12 @@ func TestUndoPassesByWhatItIsToldNow(t *testing.T) {
 	}
 	s.check(t, want, s.hosts[0], s.hosts[1], h)
 	h.end()
-	if _, err := Undo(t.Context(), s.request(e)); err == nil || !strings.Contains(err.Error(), "--declare-dead m3") {
-		t.Fatalf("%v", err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.ErrorContains(t, err, "--declare-dead m3")
 	s.check(t, want, s.hosts[0], s.hosts[1], h) // nothing was touched
 	h.control(t)
-	if _, err := Undo(t.Context(), s.request(e)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts[:2]...)
 	s.check(t, want, s.hosts[:2]...)
 }
@@ -345,9 +333,7 @@ func TestUndoPassesByWhatItIsToldNow(t *testing.T) {
 // of them, and the run keeps them.
 func TestRebootBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	e := &heard{t: t}
@@ -368,9 +354,8 @@ func TestRebootBeforeTheStart(t *testing.T) {
 		want[k] = v
 	}
 	e.answer = func(Question) (bool, error) { return false, nil }
-	if _, err := Undo(t.Context(), s.request(e)); !errors.Is(err, ErrDeclined) {
-		t.Fatal(err)
-	}
+	_, err := Undo(t.Context(), s.request(e))
+	require.ErrorIs(t, err, ErrDeclined)
 	if q := e.questions[len(e.questions)-1]; q.Kind != AskUndo || q.Type != "production" || len(q.Reasons) != 1 {
 		t.Errorf("asked %+v", q)
 	}
@@ -385,13 +370,10 @@ func TestRebootBeforeTheStart(t *testing.T) {
 // others from being put back no more.
 func TestUndoWithALostDisk(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	e := &heard{t: t}
-	if _, err := Run(t.Context(), s.request(e)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Run(t.Context(), s.request(e))
+	require.NoError(t, err)
 	s.killAll(s.hosts[2])
 	require.NoError(t, os.RemoveAll(s.hosts[2].dataDir()))
 	req := s.request(e)
@@ -413,9 +395,7 @@ func TestUndoWithALostDisk(t *testing.T) {
 // an empty cluster there.
 func TestEmptyDirectoryIsBlocked(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	empty := s.hosts[2]
 	require.NoError(t, errors.Join(os.RemoveAll(empty.dataDir()), os.Mkdir(empty.dataDir(), 0o700)))
 	req := s.request(&heard{t: t})
@@ -428,9 +408,8 @@ func TestEmptyDirectoryIsBlocked(t *testing.T) {
 		t.Error("a member runs of an empty directory")
 	}
 	s.check(t, want, s.hosts[:2]...)
-	if _, err := Undo(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Undo(t.Context(), req)
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts[:2]...)
 	s.check(t, want, s.hosts[:2]...)
 }
@@ -447,17 +426,14 @@ func TestUndoTwice(t *testing.T) {
 	e := &heard{t: t}
 	for range 2 {
 		s.killAll()
-		if _, err := Run(t.Context(), s.request(e)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := Run(t.Context(), s.request(e))
+		require.NoError(t, err)
 	}
-	if _, err := Undo(t.Context(), s.request(e)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Undo(t.Context(), s.request(e))
+	require.NoError(t, err)
 	e.answer = func(Question) (bool, error) { return false, nil }
-	if _, err := Undo(t.Context(), s.request(e)); !errors.Is(err, ErrDeclined) {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.ErrorIs(t, err, ErrDeclined)
 	for i, q := range e.questions[2:] {
 		if again := strings.Contains(strings.Join(q.Reasons, "\n"), "is undone already"); q.Kind != AskUndo || again != (i == 1) || (q.Type != "") != again {
 			t.Errorf("%d: %+v", i, q)

@@ -72,13 +72,11 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"m1_a.example-x.org", "[fe80::1%25eth0]", "[::1]"} {
-		if _, err := ParseConfig([]byte(strings.Replace(good, "https://10.0.0.1", "https://"+host, 1)), "c.yaml"); err != nil {
-			t.Error(err)
-		}
+		_, err := ParseConfig([]byte(strings.Replace(good, "https://10.0.0.1", "https://"+host, 1)), "c.yaml")
+		require.NoError(t, err)
 	}
-	if _, err := ParseConfig([]byte("cluster: x\n"), "c.yaml"); err == nil || !strings.Contains(err.Error(), "hosts") {
-		t.Errorf("%v", err)
-	}
+	_, err := ParseConfig([]byte("cluster: x\n"), "c.yaml")
+	require.ErrorContains(t, err, "hosts")
 }
 
 // The example of docs/quorum-loss.md is right and has every key, and so has the table

@@ -32,9 +32,7 @@ func TestContinuedElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	s.backup(t, url, key.Recipient())
 	s.config.Recipients = []string{key.Recipient().String()}
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
+	s.addClients(t)
 	lease := s.lease(t, 8) // longer than it takes from here to the next line
 	s.killAll()
 	e := &heard{t: t}
@@ -73,18 +71,16 @@ func TestContinuedElsewhere(t *testing.T) {
 	}
 	s.check(t, want, s.hosts...)
 	s.clientsRun(t)
-	if _, err := Undo(t.Context(), s.onMachine(t, e, "undoes")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), s.onMachine(t, e, "undoes"))
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts...)
 	s.check(t, want, s.hosts...)
 	s.clientsRun(t)
 	if now := s.clusterID(t, s.hosts[1]); now != old {
 		t.Errorf("cluster %x after the undo, was %x", now, old)
 	}
-	if _, err := Undo(t.Context(), s.request(e)); !errors.Is(err, ErrNothingToUndo) {
-		t.Errorf("undone twice: %v", err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.ErrorIs(t, err, ErrNothingToUndo, "undone twice")
 }
 
 func (s *site) clientsRun(t *testing.T) {
@@ -135,12 +131,8 @@ func refusedAs(t *testing.T, err error, phase Phase) {
 // another one goes on, in the middle and at the question, and does no harm.
 func TestTwoCoordinators(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
-	s.killAll()
+	s, want := deadSite(t, 3)
+	s.addClients(t)
 	first, other := &heard{t: t}, &heard{t: t}
 	// While it asks, another one decides, and is ended before it did anything.
 	first.answer = func(Question) (bool, error) {
@@ -183,16 +175,14 @@ func TestTwoCoordinators(t *testing.T) {
 	// The cluster file does not name m3: what was built there would serve on.
 	without := s.onMachine(t, first, "other")
 	without.Config.Hosts = without.Config.Hosts[:2]
-	if _, err := Undo(t.Context(), without); err == nil || !strings.Contains(err.Error(), "--declare-dead m3") {
-		t.Fatalf("undone without a host: %v", err)
-	}
+	_, err = Undo(t.Context(), without)
+	require.ErrorContains(t, err, "--declare-dead m3", "undone without a host")
 	// The journal of m3 is lost: nobody would stop what was built there.
 	s.hosts[2].end()
 	require.NoError(t, os.RemoveAll(s.hosts[2].cfg.StateDir))
 	s.hosts[2].control(t)
-	if _, err := Undo(t.Context(), s.request(first)); err == nil || !strings.Contains(err.Error(), "built on m3") {
-		t.Fatalf("undone with a lost journal: %v", err)
-	}
+	_, err = Undo(t.Context(), s.request(first))
+	require.ErrorContains(t, err, "built on m3", "undone with a lost journal")
 	s.check(t, want, s.hosts...)
 	s.killAll(s.hosts[2])
 	u, err := Undo(t.Context(), s.request(first))
@@ -211,12 +201,8 @@ func TestServesAgain(t *testing.T) {
 		t.Skip("TestContinuedElsewhere is ended later; this takes a cluster more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
-	s.killAll()
+	s, want := deadSite(t, 3)
+	s.addClients(t)
 	e := &heard{t: t}
 	s.endAt(t, e, "lost", PhaseFence, "m1")
 	for _, h := range s.hosts { // a stop that is under way would end what is started now
@@ -269,9 +255,8 @@ func (s *site) asRun(t *testing.T, h *testHost, do func(*coordinator, *participa
 	at := d.host(h.name)
 	d.id = at.decisions[len(at.decisions)-1].By
 	d.setRun(d.newest().Run, d.newest())
-	if _, err := act(t.Context(), d, PhaseResume, at, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(d, at) }); err != nil {
-		t.Fatal(err)
-	}
+	_, err = act(t.Context(), d, PhaseResume, at, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(d, at) })
+	require.NoError(t, err)
 }
 
 // untouchedData fails the test where a host's data was set aside.

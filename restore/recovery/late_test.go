@@ -29,12 +29,8 @@ func (h *testHost) startFirst(t *testing.T, text string) {
 // starts later is compared although they write, and its host's clients start after it.
 func TestLateMember(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
-	s.killAll()
+	s, want := deadSite(t, 3)
+	s.addClients(t)
 	late, mayStart := s.hosts[2], filepath.Join(s.dir, "may-start")
 	late.startFirst(t, "until [ -e "+mayStart+" ]; do sleep 0.02; done")
 	e := &heard{t: t}
@@ -82,12 +78,8 @@ func TestLateMember(t *testing.T) {
 // names it, and the same command starts it once that is mended.
 func TestMemberIsNotStarted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
-	s.killAll()
+	s, want := deadSite(t, 3)
+	s.addClients(t)
 	mended := filepath.Join(s.dir, "mended")
 	s.hosts[2].startFirst(t, "[ -e "+mended+" ] || exit 7")
 	e := &heard{t: t}
@@ -111,12 +103,8 @@ func TestMemberIsNotStarted(t *testing.T) {
 // once, and clients stay stopped.
 func TestTooFewMembersStart(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 5)
-	for _, h := range s.hosts {
-		h.quickClient(t)
-	}
-	s.killAll()
+	s, want := deadSite(t, 3)
+	s.addClients(t)
 	mended := filepath.Join(s.dir, "mended")
 	for _, h := range s.hosts[1:] {
 		h.startFirst(t, "[ -e "+mended+" ] || exit 7")

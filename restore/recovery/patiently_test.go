@@ -62,6 +62,14 @@ func (h *testHost) quickClient(t *testing.T) {
 	}
 }
 
+// addClients gives each host a quick client.
+func (s *site) addClients(t *testing.T) {
+	t.Helper()
+	for _, h := range s.hosts {
+		h.quickClient(t)
+	}
+}
+
 // clientRuns reports whether the client's process runs.
 func (h *testHost) clientRuns() bool {
 	return exec.Command("sh", "-c", "kill -0 $(cat "+filepath.Join(h.dir, "front.pid")+")").Run() == nil
@@ -75,9 +83,7 @@ func TestTellsWhoIsWaitedFor(t *testing.T) {
 		t.Skip("it waits for clients that take their time")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 1)
-	want := s.fill(t, "a", 5)
-	s.killAll()
+	s, want := deadSite(t, 1)
 	mayStop, mayStart := s.hosts[0].slowClient(t)
 	lets := map[string]string{
 		"m1: client front is stopping, for which it gets 20s at most: it runs": mayStop,
@@ -97,9 +103,8 @@ func TestTellsWhoIsWaitedFor(t *testing.T) {
 	}}
 	req := s.request(e)
 	req.watchAfter = 10 * time.Millisecond
-	if _, err := Run(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Run(t.Context(), req)
+	require.NoError(t, err)
 	if len(said) != len(lets) {
 		t.Errorf("said was %v", said)
 	}

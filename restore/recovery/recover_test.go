@@ -82,7 +82,6 @@ func recoverAll(t *testing.T, s *site) {
 	if q := e.questions[1]; q.Kind != AskUndo || q.Type != "" {
 		t.Errorf("asked %+v", q)
 	}
-	if _, err := Undo(t.Context(), s.request(e)); !errors.Is(err, ErrNothingToUndo) {
-		t.Errorf("again: %v", err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.ErrorIs(t, err, ErrNothingToUndo, "again")
 }

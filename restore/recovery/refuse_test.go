@@ -22,9 +22,8 @@ func (s *site) untouched(t *testing.T) {
 		if entries, err := os.ReadDir(h.dataDir()); err == nil && len(entries) != 1 {
 			t.Errorf("%s: %v", h.name, entries)
 		}
-		if _, err := os.Stat(filepath.Join(h.dir, "state", "journal.jsonl")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s has a journal: %v", h.name, err)
-		}
+		_, err := os.Stat(filepath.Join(h.dir, "state", "journal.jsonl"))
+		require.ErrorIs(t, err, os.ErrNotExist, "%s has a journal", h.name)
 	}
 }
 
@@ -80,9 +79,8 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	req.DeclareDead = []string{"m1", "m2"}
 	e := &heard{t: t, answer: func(q Question) (bool, error) { return q.Kind == AskBegin, nil }}
 	req.Events = e
-	if _, err := Run(t.Context(), req); !errors.Is(err, ErrDeclined) {
-		t.Fatal(err)
-	}
+	_, err := Run(t.Context(), req)
+	require.ErrorIs(t, err, ErrDeclined)
 	if len(e.questions) != 2 || e.questions[0].Type != "" || e.questions[1].Kind != AskChanged || e.questions[1].Type != "production" {
 		t.Fatalf("asked %+v", e.questions)
 	}
@@ -101,9 +99,8 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	// The new cluster takes a write: an undo warns of it.
 	s.fill(t, "b", 1)
 	e.answer = func(q Question) (bool, error) { return false, nil }
-	if _, err := Undo(t.Context(), req); !errors.Is(err, ErrDeclined) {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), req)
+	require.ErrorIs(t, err, ErrDeclined)
 	if q := e.questions[len(e.questions)-1]; q.Kind != AskUndo || q.Type != "production" || len(q.Reasons) != 1 {
 		t.Errorf("asked %+v", q)
 	}
@@ -115,9 +112,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 // are refused in the middle.
 func TestHostGone(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	gone := s.hosts[2]
 	gone.end()
 	e := &heard{t: t}
@@ -169,9 +164,7 @@ func TestReplaced(t *testing.T) {
 		t.Skip("cmd/requorum/recovertest replaces hosts")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	s.hosts[2].end()
 	m4 := s.newHost(t, "m4", 2)
 	e := &heard{t: t}
@@ -218,9 +211,8 @@ func TestFenceOpen(t *testing.T) {
 	if e.did("set-aside m1") {
 		t.Error("data was set aside")
 	}
-	if _, err := Undo(t.Context(), s.request(e)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Undo(t.Context(), s.request(e))
+	require.NoError(t, err)
 	if p, err := Preflight(t.Context(), s.request(nil)); p == nil || !p.Hosts[0].Runs {
 		t.Fatalf("after the undo: %s, %v", shown(p), err)
 	}
@@ -256,12 +248,10 @@ func TestLocked(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	req := Request{Config: &Config{file: path}, Events: &heard{t: t}}
-	if _, err := Run(t.Context(), req); !errors.Is(err, host.ErrBusy) {
-		t.Error(err)
-	}
-	if _, err := Undo(t.Context(), req); !errors.Is(err, host.ErrBusy) {
-		t.Error(err)
-	}
+	_, err = Run(t.Context(), req)
+	require.ErrorIs(t, err, host.ErrBusy)
+	_, err = Undo(t.Context(), req)
+	require.ErrorIs(t, err, host.ErrBusy)
 }
 
 // A cluster file names a repository of another cluster: nothing is begun, unless the source is
@@ -297,8 +287,7 @@ func TestRepositoryOfAnotherCluster(t *testing.T) {
 		t.Errorf("with a repository of its own: %v, %q", err, p.Blockers)
 	}
 	s.config.Repositories = s.config.Repositories[1:]
-	if _, err := Run(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Run(t.Context(), req)
+	require.NoError(t, err)
 	s.check(t, want, s.hosts...)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,9 +74,8 @@ func TestRepositories(t *testing.T) {
 	if now == nil || now.ID.ClusterID != uint64(r.NewClusterID) || now.Parent == nil || now.Parent.Timeline != old || now.Parent.RaftIndex == 0 {
 		t.Errorf("%+v", now)
 	}
-	if _, err := Undo(t.Context(), s.request(e)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Undo(t.Context(), s.request(e))
+	require.NoError(t, err)
 	s.waitReady(t, s.hosts...)
 	s.check(t, want, s.hosts...)
 	if m, ended, err := repo.Superseded(t.Context(), old); err != nil || ended {
@@ -171,12 +169,8 @@ func TestRecoverTrusted(t *testing.T) {
 		_, err := host.MayStart(t.Context(), &host.Config{Member: setup.MemberConfig, StateDir: t.TempDir(), Repositories: []string{url}, Trust: keys.Trust.Files()})
 		return err
 	}
-	if err := mayStart(s.hosts[0].dataDir()); err != nil {
-		t.Errorf("a member of the new cluster: %v", err)
-	}
-	if err := mayStart(old); err == nil || !strings.Contains(err.Error(), "was superseded by") {
-		t.Errorf("a member of the old cluster: %v", err)
-	}
+	require.NoError(t, mayStart(s.hosts[0].dataDir()), "a member of the new cluster")
+	require.ErrorContains(t, mayStart(old), "was superseded by", "a member of the old cluster")
 }
 
 // backup takes a full snapshot, encrypted to keys where some are given, which makes
@@ -190,7 +184,6 @@ func (s *site) backup(t *testing.T, url string, keys ...age.Recipient) {
 	require.NoError(t, err)
 	defer sink.Close()
 	signed := repository.WithKeys(sink, s.config.Keys())
-	if _, err := snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{signed}, Tool: "test", Codec: codec.Options{Recipients: keys}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = snapshot.Take(t.Context(), snapshot.Request{Client: c, Sinks: []sinks.Sink{signed}, Tool: "test", Codec: codec.Options{Recipients: keys}})
+	require.NoError(t, err)
 }

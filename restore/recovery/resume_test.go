@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -18,9 +20,7 @@ func TestHostGoesAwayAtEachStep(t *testing.T) {
 		t.Skip("TestHostGone has a host that is gone; this takes a recovery more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	victim := s.hosts[1]
 	e := &heard{t: t}
 	for _, phase := range []Phase{PhaseQuiesce, PhaseFence, PhaseSetAside, PhaseRebuild, PhaseStart, PhaseResume} {
@@ -135,9 +135,7 @@ func TestUndoFromTheMiddle(t *testing.T) {
 		}
 		e.begun = nil
 		u, err := Undo(t.Context(), s.request(e))
-		if err != nil {
-			t.Fatalf("%s: %v", phase, err)
-		}
+		require.NoError(t, err, phase)
 		if len(e.questions) != 2*i+2 || e.questions[2*i+1].Type != "" {
 			t.Errorf("%s: asked %+v", phase, e.questions)
 		}

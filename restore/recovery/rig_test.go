@@ -69,9 +69,8 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 		fmt.Fprintf(&yaml, "  - {member: %s, client-urls: [%q], data-dir: %q, kind: command, command: {start: [a], stop: [b]}}\n", h.name, h.clientURL, h.dataDir())
 	}
 	var err error
-	if s.config, err = ParseConfig(yaml.Bytes(), filepath.Join(s.dir, "cluster.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	s.config, err = ParseConfig(yaml.Bytes(), filepath.Join(s.dir, "cluster.yaml"))
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(s.config.file, yaml.Bytes(), 0o600))
 	for i, h := range s.hosts {
 		s.addHost(t, h, i)
@@ -79,6 +78,15 @@ func newSite(t *testing.T, version string, n int, repositories ...string) *site 
 	}
 	s.waitReady(t, s.hosts...)
 	return s
+}
+
+// deadSite is one of hosts m1 and on that took the keys which are given back, and died.
+func deadSite(t *testing.T, n int) (s *site, want map[string]string) {
+	t.Helper()
+	s = newSite(t, "3.6", n)
+	want = s.fill(t, "a", 20)
+	s.killAll()
+	return s, want
 }
 
 // testHost is one whose ports are no other test's while its member is down.

@@ -36,9 +36,8 @@ func newTimelinesSite(t *testing.T, timelines int) *timelinesSite {
 	t.Helper()
 	s := &timelinesSite{T: t, faulty: sinktest.NewFaulty(sinktest.NewMemory())}
 	var err error
-	if s.repo, err = repository.Init(t.Context(), s.faulty, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	s.repo, err = repository.Init(t.Context(), s.faulty, time.Now())
+	require.NoError(t, err)
 	s.open(timelineID(foreign, 1))
 	for n := range timelines {
 		s.open(timelineID(oldCluster, n+1))
@@ -218,9 +217,8 @@ func copyOf(t *testing.T, from, to sinks.Sink) sinks.Sink {
 		require.NoError(t, err)
 		data, err := sinks.Get(t.Context(), from, o.Name, o.Size)
 		require.NoError(t, err)
-		if _, err := sinks.Put(t.Context(), to, o.Name, data, sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), to, o.Name, data, sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 	return to
 }

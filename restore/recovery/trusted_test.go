@@ -16,11 +16,9 @@ import (
 func TestFilesOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)))
-	if _, err := codecOf(&Config{RecipientsFiles: []string{path}}); !errors.Is(err, safedir.ErrOthers) {
-		t.Errorf("recipients-files: %v", err)
-	}
+	_, err := codecOf(&Config{RecipientsFiles: []string{path}})
+	require.ErrorIs(t, err, safedir.ErrOthers, "recipients-files")
 	d := &coordinator{cfg: &Config{IdentityFiles: []string{path}}}
-	if _, err := d.repositories(t.Context()); !errors.Is(err, safedir.ErrOthers) {
-		t.Errorf("identity-files: %v", err)
-	}
+	_, err = d.repositories(t.Context())
+	require.ErrorIs(t, err, safedir.ErrOthers, "identity-files")
 }

@@ -21,9 +21,7 @@ func TestUndoneMemberCrashes(t *testing.T) {
 		t.Skip("TestUndoFromTheMiddle takes a recovery back; this takes a recovery more")
 	}
 	t.Parallel()
-	s := newSite(t, "3.6", 3)
-	want := s.fill(t, "a", 20)
-	s.killAll()
+	s, want := deadSite(t, 3)
 	h := s.hosts[0]
 	s.hosts[1].quickClient(t)
 	wanted := filepath.Join(h.dir, "wanted")
@@ -43,9 +41,8 @@ func TestUndoneMemberCrashes(t *testing.T) {
 	h.end()
 	h.control(t)
 	e := &heard{t: t}
-	if _, err := Run(t.Context(), s.request(e)); err == nil {
-		t.Fatal("it started")
-	}
+	_, err := Run(t.Context(), s.request(e))
+	require.Error(t, err, "it started")
 	var failed *HostsError
 	if _, err := Undo(t.Context(), s.request(e)); !errors.As(err, &failed) || failed.Phase != PhaseUndoStart {
 		t.Fatalf("the undo: %v", err)

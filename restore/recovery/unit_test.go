@@ -164,9 +164,7 @@ func TestFound(t *testing.T) {
 		t.Errorf("found %s, %+v, epoch %d", got, d.newest(), d.epoch)
 	}
 	d.hosts[0] = on(host.Decision{Run: "d", Epoch: 5, Data: []byte(`{"run":"d"}`)})
-	if err := d.found(); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-		t.Errorf("one without a plan: %v", err)
-	}
+	require.ErrorContains(t, d.found(), "cannot be read", "one without a plan")
 }
 
 // TestFoundStale: what a host holds that was away, or that others had not heard of, is not
@@ -209,9 +207,8 @@ func TestFoundStale(t *testing.T) {
 	// Nobody knew of the other.
 	later.Earlier = nil
 	m1, m2 := on("m1", aside("a"), stored(9, decision{Run: "a", Built: built})), on("m2", aside("b"), stored(5, later))
-	if _, err := find(m1, m2); err == nil || !strings.Contains(err.Error(), "run b (data is set aside on m2), and run a (on m1)") {
-		t.Errorf("two that knew nothing of each other: %v", err)
-	}
+	_, err = find(m1, m2)
+	require.ErrorContains(t, err, "run b (data is set aside on m2), and run a (on m1)", "two that knew nothing of each other")
 	later.Began = time.Now()
 	m2.decisions = []host.Decision{stored(5, later)}
 	if d, err := find(m1, m2); err != nil || d.newest().Run != "b" {
@@ -220,9 +217,8 @@ func TestFoundStale(t *testing.T) {
 	later.Began = time.Time{}
 	m2.decisions = []host.Decision{stored(5, later)}
 	m1.decisions = []host.Decision{stored(9, finished)}
-	if _, err := find(m1, m2); err != nil {
-		t.Errorf("both are over: %v", err)
-	}
+	_, err = find(m1, m2)
+	require.NoError(t, err, "both are over")
 	// What only was decided is no obstacle.
 	if d, err = find(on("m1", nil, stored(1, decision{Run: "a"})), on("m2", nil, stored(1, decision{Run: "b"}))); err != nil || d.newest() == nil {
 		t.Errorf("two that did nothing: %v", err)
@@ -233,9 +229,8 @@ func TestFoundStale(t *testing.T) {
 // with beside a cluster that serves.
 func TestOtherClusterServes(t *testing.T) {
 	d := &coordinator{cfg: &Config{}, reporter: &reporter{}, run: "a", decision: &decision{Run: "a", Plan: &sources.Plan{}, NewClusterID: 8, Built: map[string]*host.Rebuilt{"m1": {}}}}
-	if _, err := d.goOn(t.Context(), &Preview{Quorum: Quorum{Serves: true, ClusterID: 9}}); err == nil || !strings.Contains(err.Error(), "beside it") {
-		t.Error(err)
-	}
+	_, err := d.goOn(t.Context(), &Preview{Quorum: Quorum{Serves: true, ClusterID: 9}})
+	require.ErrorContains(t, err, "beside it")
 }
 
 // Of an undo that failed nobody is told to undo.
