@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -14,9 +16,7 @@ func TestAttachmentName(t *testing.T) {
 	for _, name := range []string{"pki", "2", "k3s-token", "a-2", strings.Repeat("x", 40)} {
 		for _, attempt := range []int{1, 2, 13} {
 			object := repository.AttachmentName(timeline, id, attempt, name)
-			if err := sinks.ValidName(object); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, sinks.ValidName(object))
 			gotTimeline, gotID, gotAttempt, gotName, err := repository.ParseAttachmentName(object)
 			if err != nil || gotTimeline != timeline || gotID != id || gotAttempt != attempt || gotName != name {
 				t.Errorf("%s: %v %s %d %q, %v", object, gotTimeline, gotID, gotAttempt, gotName, err)

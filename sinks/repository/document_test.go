@@ -56,9 +56,7 @@ func TestDocumentEdited(t *testing.T) {
 	if bytes.Equal(edited, data) {
 		t.Fatal("the edit did not happen")
 	}
-	if err := Unseal(edited, &sample{}); !errors.Is(err, ErrAltered) {
-		t.Fatalf("got %v, want ErrAltered", err)
-	}
+	require.ErrorIs(t, Unseal(edited, &sample{}), ErrAltered)
 }
 
 func FuzzUnseal(f *testing.F) {

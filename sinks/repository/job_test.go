@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -33,9 +32,8 @@ func TestSlotNames(t *testing.T) {
 		t.Error("two demands have one slot")
 	}
 	for _, bad := range []string{"", "x", "20260102T010000", slot + "-", slot + "-demand-", slot + "-demand-12345", slot + "-demand-12345G", "20261302T010000Z", slot + "/", slot + ".json"} {
-		if _, _, err := repository.ParseSlot(bad); err == nil {
-			t.Errorf("%q is taken for a slot", bad)
-		}
+		_, _, err := repository.ParseSlot(bad)
+		require.Error(t, err, "%q is taken for a slot", bad)
 	}
 }
 
@@ -57,9 +55,8 @@ func TestSlotBackupID(t *testing.T) {
 	if id, err := repository.SlotBackupID("full", slot); err != nil || id != "20260102T010000Z-24cfaf" {
 		t.Error("the ID changed, which the format does not allow:", id, err)
 	}
-	if _, err := repository.SlotBackupID("full", "x"); err == nil {
-		t.Error("no slot, and yet a backup")
-	}
+	_, err := repository.SlotBackupID("full", "x")
+	require.Error(t, err, "no slot, and yet a backup")
 }
 
 func TestJobNames(t *testing.T) {
@@ -75,17 +72,15 @@ func TestJobNames(t *testing.T) {
 	}
 	for _, bad := range []string{"jobs/full/x.json", "jobs/full/" + slot, "jobs/full/" + slot + ".failed-0.json", "jobs/full/" + slot + ".failed-01.json", "jobs/full/" + slot + ".failed-.json",
 		"jobs/FULL/" + slot + ".json", "jobs/" + slot + ".json", "jobs/a/b/" + slot + ".json", "full/" + slot + ".json", "xjobs/full/" + slot + ".json"} {
-		if _, _, _, err := repository.ParseJobName(bad); err == nil {
-			t.Errorf("%q is taken for a result", bad)
-		}
+		_, _, _, err := repository.ParseJobName(bad)
+		require.Error(t, err, "%q is taken for a result", bad)
 	}
 	if n, err := repository.ParseLeaseName(repository.LeaseName(0x1f)); n != 0x1f || err != nil {
 		t.Error(n, err)
 	}
 	for _, bad := range []string{"runner/1f.json", "runner/0000000000000000.json", "runner/000000000000001F.json", "x/000000000000001f.json"} {
-		if _, err := repository.ParseLeaseName(bad); err == nil {
-			t.Errorf("%q is taken for a lease", bad)
-		}
+		_, err := repository.ParseLeaseName(bad)
+		require.Error(t, err, "%q is taken for a lease", bad)
 	}
 }
 
@@ -113,9 +108,7 @@ func TestNewestLease(t *testing.T) {
 				}
 			}
 		}
-		if err := r.WriteLease(t.Context(), repository.Lease{Number: 5 + removed}); !errors.Is(err, sinks.ErrExists) {
-			t.Errorf("got %v, want ErrExists", err)
-		}
+		require.ErrorIs(t, r.WriteLease(t.Context(), repository.Lease{Number: 5 + removed}), sinks.ErrExists)
 		if l, err := r.ReadLease(t.Context(), 5+removed); err != nil || l.Holder != "a" || l.Process != "p" {
 			t.Errorf("%+v, %v", l, err)
 		}
@@ -174,9 +167,7 @@ func TestJobResult(t *testing.T) {
 	r := claimRepo(t, s)
 	want := repository.JobResult{Job: "full", Slot: slot, Attempt: 2, Holder: "m1", OK: true, Text: "done", Bytes: 5, Verdict: 9, Detail: json.RawMessage(`{"a":1}`)}
 	require.NoError(t, r.WriteJobResult(t.Context(), want))
-	if err := r.WriteJobResult(t.Context(), want); !errors.Is(err, sinks.ErrExists) {
-		t.Fatalf("got %v, want ErrExists", err)
-	}
+	require.ErrorIs(t, r.WriteJobResult(t.Context(), want), sinks.ErrExists)
 	name := repository.JobResultName("full", slot)
 	got, err := r.ReadJobResult(t.Context(), name)
 	if err != nil || got.Format != repository.Format || got.Text != want.Text || got.Verdict != 9 {
@@ -185,11 +176,9 @@ func TestJobResult(t *testing.T) {
 	data, err := sinks.Get(t.Context(), s, name, 1<<20)
 	require.NoError(t, err)
 	for _, elsewhere := range []string{repository.JobResultName("prune", slot), repository.JobFailedName("full", slot, 1)} {
-		if _, err := sinks.Put(t.Context(), s, elsewhere, data, sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.ReadJobResult(t.Context(), elsewhere); !errors.Is(err, repository.ErrAltered) {
-			t.Errorf("%s: got %v, want ErrAltered", elsewhere, err)
-		}
+		_, err = sinks.Put(t.Context(), s, elsewhere, data, sinks.CreateOptions{})
+		require.NoError(t, err)
+		_, err = r.ReadJobResult(t.Context(), elsewhere)
+		require.ErrorIs(t, err, repository.ErrAltered, elsewhere)
 	}
 }

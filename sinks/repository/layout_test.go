@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -27,9 +29,7 @@ func TestBackupID(t *testing.T) {
 	if !strings.HasPrefix(id, "20260102T140405Z-") {
 		t.Errorf("%s does not start with the time in UTC", id)
 	}
-	if err := ValidBackupID(id); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, ValidBackupID(id))
 	for _, bad := range []string{"", "latest", "20260102T140405Z", "20260102T140405Z-", "20260102T140405Z-3F9A2C", "20260102T140405Z-3f9a2", "20261302T140405Z-3f9a2c"} {
 		if ValidBackupID(bad) == nil {
 			t.Errorf("%q is taken for an ID", bad)
@@ -47,9 +47,7 @@ func TestNamesAreValidAndNotNested(t *testing.T) {
 		VerdictName{Sequence: 1, Level: "none", Outcome: "passed"}.String(), VerdictName{Sequence: 1, Level: "none", Outcome: "passed", Timeline: timeline, Log: true}.String(),
 	}
 	for _, a := range names {
-		if err := sinks.ValidName(a); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, sinks.ValidName(a))
 		for _, b := range names {
 			if strings.HasPrefix(b, a+"/") {
 				t.Errorf("%s is a folder of %s", a, b)
@@ -87,9 +85,8 @@ func TestSnapshotNames(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"snapshot.zst", "x/full/" + id + "/snapshot.zst", timeline.String() + "/full/today/snapshot.zst", timeline.String() + "/l0/" + id + "/snapshot.zst"} {
-		if _, _, _, _, err := ParseSnapshotName(bad); err == nil {
-			t.Errorf("%q is taken for a snapshot's object", bad)
-		}
+		_, _, _, _, err := ParseSnapshotName(bad)
+		require.Error(t, err, "%q is taken for a snapshot's object", bad)
 	}
 }
 

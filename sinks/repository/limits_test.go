@@ -73,9 +73,8 @@ func TestHostileDocuments(t *testing.T) {
 	}
 	for i, data := range hostile {
 		name := repository.PinName(timeline, "20260102T150406Z-00000"+string(rune('1'+i)))
-		if _, err := sinks.Put(t.Context(), memory, name, data, sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sinks.Put(t.Context(), memory, name, data, sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 	counted := &mostRead{Sink: memory}
 	r, err := repository.Open(t.Context(), counted)

@@ -1,7 +1,6 @@
 package repository_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -118,9 +117,8 @@ func TestLogLists(t *testing.T) {
 		names = append(names, n.String())
 	}
 	for i, name := range names {
-		if _, err := sinks.Put(t.Context(), s, name, make([]byte, i), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), s, name, make([]byte, i), sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 	gotSegments, err := r.Segments(t.Context(), logTimeline)
 	if err != nil || len(gotSegments) != len(segments) {
@@ -155,35 +153,27 @@ func TestPromise6Superseded(t *testing.T) {
 	require.NoError(t, r.Supersede(t.Context(), want))
 	second := want
 	second.By.N = 2
-	if err := r.Supersede(t.Context(), second); !errors.Is(err, sinks.ErrExists) {
-		t.Errorf("a second time: %v", err)
-	}
+	require.ErrorIs(t, r.Supersede(t.Context(), second), sinks.ErrExists, "a second time")
 	got, ended, err := r.Superseded(t.Context(), logTimeline)
 	want.Format = repository.Format
 	if !ended || err != nil || got != want {
 		t.Errorf("%+v, %v, %v", got, ended, err)
 	}
-	if err := r.Supersede(t.Context(), repository.Superseded{Timeline: next, By: next}); err == nil {
-		t.Error("a timeline was superseded by itself")
-	}
+	require.Error(t, r.Supersede(t.Context(), repository.Superseded{Timeline: next, By: next}), "a timeline was superseded by itself")
 	// A copy under another timeline's name ends nothing, and is no silence either.
 	data, err := sinks.Get(t.Context(), s, repository.SupersededName(logTimeline, 1), 1<<20)
 	require.NoError(t, err)
-	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(next, 1), data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := r.Superseded(t.Context(), next); !errors.Is(err, repository.ErrAltered) {
-		t.Errorf("a copy: %v", err)
-	}
+	_, err = sinks.Put(t.Context(), s, repository.SupersededName(next, 1), data, sinks.CreateOptions{})
+	require.NoError(t, err)
+	_, _, err = r.Superseded(t.Context(), next)
+	require.ErrorIs(t, err, repository.ErrAltered, "a copy")
 	newer := repository.TimelineID{ClusterID: 6, N: 1}
 	data, err = repository.Seal(repository.Superseded{Format: 9, Timeline: newer, By: next})
 	require.NoError(t, err)
-	if _, err := sinks.Put(t.Context(), s, repository.SupersededName(newer, 1), data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := r.Superseded(t.Context(), newer); err == nil || !strings.Contains(err.Error(), "format 9") {
-		t.Errorf("a newer format: %v", err)
-	}
+	_, err = sinks.Put(t.Context(), s, repository.SupersededName(newer, 1), data, sinks.CreateOptions{})
+	require.NoError(t, err)
+	_, _, err = r.Superseded(t.Context(), newer)
+	require.ErrorContains(t, err, "format 9", "a newer format")
 }
 
 // FuzzLogNames reads arbitrary names. What is read has no second spelling.

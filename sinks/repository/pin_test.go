@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -24,33 +23,26 @@ func TestPins(t *testing.T) {
 	require.NoError(t, err)
 	p := Pin{Timeline: pinned, Backup: pinnedBackup, Reason: "before the upgrade", By: "m1"}
 	require.NoError(t, r.WritePin(t.Context(), p))
-	if err := r.WritePin(t.Context(), p); !errors.Is(err, sinks.ErrExists) {
-		t.Errorf("again: %v", err)
-	}
+	require.ErrorIs(t, r.WritePin(t.Context(), p), sinks.ErrExists, "again")
 	moved := PinName(pinned, "20260102T150405Z-000000")
 	data, err := sinks.Get(t.Context(), s, PinName(pinned, pinnedBackup), 1<<20)
 	if err == nil {
 		_, err = sinks.Put(t.Context(), s, moved, data, sinks.CreateOptions{})
 	}
 	require.NoError(t, err)
-	if _, err := r.ReadPin(t.Context(), moved); !errors.Is(err, ErrAltered) {
-		t.Errorf("moved: %v", err)
-	}
+	_, err = r.ReadPin(t.Context(), moved)
+	require.ErrorIs(t, err, ErrAltered, "moved")
 	all, err := r.Pins(t.Context())
 	if err != nil || len(all) != 2 || all[0].Backup != "20260102T150405Z-000000" || all[1].Reason != p.Reason {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for range 2 {
-		if err := r.RemovePin(t.Context(), pinned, pinnedBackup); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, r.RemovePin(t.Context(), pinned, pinnedBackup))
 	}
 	if names, err := r.PinNames(t.Context()); err != nil || len(names) != 1 {
 		t.Error(names, err)
 	}
-	if err := r.WritePin(t.Context(), Pin{Timeline: pinned, Backup: "latest"}); err == nil {
-		t.Error("a pin of nothing")
-	}
+	require.Error(t, r.WritePin(t.Context(), Pin{Timeline: pinned, Backup: "latest"}), "a pin of nothing")
 }
 
 // Of several records that a log was pruned the highest comes first.
@@ -88,9 +80,8 @@ func TestRetentionNames(t *testing.T) {
 			t.Errorf("%q is taken for a record", name)
 		}
 	}
-	if _, _, err := ParsePrunedName(PrunedLogName(pinned, 5)); err == nil {
-		t.Error("a log's record is taken for a backup's")
-	}
+	_, _, err := ParsePrunedName(PrunedLogName(pinned, 5))
+	require.Error(t, err, "a log's record is taken for a backup's")
 	if at, err := BackupTime(pinnedBackup); err != nil || !at.Equal(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)) {
 		t.Error(at, err)
 	}

@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -20,9 +19,8 @@ func TestPruned(t *testing.T) {
 	line := TimelineID{ClusterID: 0xcdf818194e3a8c32, N: 2}
 	p := Pruned{Timeline: line, Backup: "20260102T150405Z-3f9a2c", Reason: "older than 30 days", Created: time.Unix(1, 0).UTC()}
 	name := PrunedName(p.Timeline, p.Backup)
-	if _, err := r.ReadPruned(t.Context(), name); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("before: %v", err)
-	}
+	_, err = r.ReadPruned(t.Context(), name)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "before")
 	for _, reason := range []string{p.Reason, "another one"} {
 		again := p
 		again.Reason = reason
@@ -32,9 +30,8 @@ func TestPruned(t *testing.T) {
 	if got, err := r.ReadPruned(t.Context(), name); err != nil || got != p {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := sinks.Put(t.Context(), r.Sink(), prunedPrefix+line.String()+"/other.json", nil, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), r.Sink(), prunedPrefix+line.String()+"/other.json", nil, sinks.CreateOptions{})
+	require.NoError(t, err)
 	if names, err := r.PrunedNames(t.Context()); err != nil || !slices.Equal(names, []string{name}) {
 		t.Errorf("%q, %v", names, err)
 	}
@@ -42,13 +39,10 @@ func TestPruned(t *testing.T) {
 		t.Errorf("%v, %q, %v", got, backup, err)
 	}
 	for _, bad := range []string{"", "pruned/", name + "x", name[len("pruned/"):], "pruned/" + line.String() + "/" + p.Backup, PrunedName(line, "20260102")} {
-		if _, _, err := ParsePrunedName(bad); err == nil {
-			t.Errorf("%q passes", bad)
-		}
+		_, _, err = ParsePrunedName(bad)
+		require.Error(t, err, "%q passes", bad)
 	}
-	if err := r.RecordPruned(t.Context(), Pruned{Timeline: line, Backup: "../x"}); err == nil {
-		t.Error("what is no backup's ID was recorded")
-	}
+	require.Error(t, r.RecordPruned(t.Context(), Pruned{Timeline: line, Backup: "../x"}), "what is no backup's ID was recorded")
 	if ids, err := r.TimelineIDs(t.Context()); err != nil || len(ids) > 0 {
 		t.Errorf("a record alone makes timelines %v, %v", ids, err)
 	}

@@ -30,12 +30,10 @@ func newSink(t *testing.T) (sinks.Sink, string) {
 
 func TestOpenWhereThereIsNone(t *testing.T) {
 	s, dir := newSink(t)
-	if _, err := repository.Open(t.Context(), s); !errors.Is(err, repository.ErrNoRepository) {
-		t.Fatalf("got %v, want ErrNoRepository", err)
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("opening for reading left a folder: %v", err)
-	}
+	_, err := repository.Open(t.Context(), s)
+	require.ErrorIs(t, err, repository.ErrNoRepository)
+	_, err = os.Stat(dir)
+	require.ErrorIs(t, err, os.ErrNotExist, "opening for reading left a folder")
 }
 
 // Of several first writers all work in one repository.
@@ -65,9 +63,8 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 	s, _ := newSink(t)
 	data, err := repository.Seal(repository.Marker{Format: 99, ID: "x"})
 	require.NoError(t, err)
-	if _, err := sinks.Put(t.Context(), s, "requorum.json", data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), s, "requorum.json", data, sinks.CreateOptions{})
+	require.NoError(t, err)
 	if _, err := repository.Init(t.Context(), s, time.Now()); err == nil || !strings.Contains(err.Error(), "99") {
 		t.Fatalf("got %v, want an error that names format 99", err)
 	}
@@ -87,9 +84,7 @@ func TestPromise6TimelineIsOpenedOnce(t *testing.T) {
 	if err != nil || second.Reason != "first" {
 		t.Fatalf("got %+v, %v; want the first one's", second, err)
 	}
-	if err := r.OpenTimeline(t.Context(), repository.Timeline{ID: id}); !errors.Is(err, sinks.ErrExists) {
-		t.Fatalf("got %v, want ErrExists", err)
-	}
+	require.ErrorIs(t, r.OpenTimeline(t.Context(), repository.Timeline{ID: id}), sinks.ErrExists)
 }
 
 func TestTimelinesAreOrderedByNumber(t *testing.T) {
@@ -115,12 +110,10 @@ func TestMovedTimelineDescriptor(t *testing.T) {
 	data, err := sinks.Get(t.Context(), s, "timelines/"+one.String()+".json", 1<<20)
 	require.NoError(t, err)
 	other := repository.TimelineID{ClusterID: 7, N: 2}
-	if _, err := sinks.Put(t.Context(), s, "timelines/"+other.String()+".json", data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Timeline(t.Context(), other); !errors.Is(err, repository.ErrAltered) {
-		t.Fatalf("got %v, want ErrAltered", err)
-	}
+	_, err = sinks.Put(t.Context(), s, "timelines/"+other.String()+".json", data, sinks.CreateOptions{})
+	require.NoError(t, err)
+	_, err = r.Timeline(t.Context(), other)
+	require.ErrorIs(t, err, repository.ErrAltered)
 }
 
 // Promise 1: without a manifest it is no backup, and said to be none.
@@ -134,9 +127,8 @@ func TestPromise1FullsTellIncompleteOnes(t *testing.T) {
 		repository.SnapshotName(timeline, whole, 1, false), repository.ManifestName(timeline, whole),
 		repository.SnapshotName(timeline, half, 1, true), timeline.String() + "/full/notes.txt",
 	} {
-		if _, err := sinks.Put(t.Context(), s, name, []byte("x"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), s, name, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 	fulls, err := r.Fulls(t.Context(), timeline)
 	if err != nil || len(fulls) != 2 {

@@ -48,6 +48,17 @@ func readKeys(t *testing.T, key, trust string, revoked ...string) signing.Keys {
 	return keys
 }
 
+// ownAndForeign are one repository, opened by who signs and checks, and by somebody else.
+func ownAndForeign(t *testing.T, keys signing.Keys) (place sinks.Sink, own, other *repository.Repository) {
+	t.Helper()
+	place = sinktest.NewMemory()
+	own, err := repository.Init(t.Context(), repository.WithKeys(place, keys), time.Now())
+	require.NoError(t, err)
+	other, err = repository.Open(t.Context(), place)
+	require.NoError(t, err)
+	return place, own, other
+}
+
 var (
 	signedTimeline = repository.TimelineID{ClusterID: 0xab, N: 1}
 	otherTimeline  = repository.TimelineID{ClusterID: 0xab, N: 2}
@@ -108,9 +119,8 @@ func TestForeign(t *testing.T) {
 			unsigned := write("unsigned", "")
 			copied := func(to string, place string, data []byte) string {
 				open(place, signing.Keys{})
-				if _, err := sinks.Put(ctx, places[place], to, data, sinks.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := sinks.Put(ctx, places[place], to, data, sinks.CreateOptions{})
+				require.NoError(t, err)
 				return place
 			}
 			write("stranger", strangerKey)
@@ -231,13 +241,8 @@ func resealed(t *testing.T, signed, unsigned []byte, from, to string) []byte {
 // each index, and what foreign ones lie outside of these.
 func TestMarksOfAnIdleCluster(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	keys := readKeys(t, key, textFile(t, "ops "+public))
-	place := sinktest.NewMemory()
-	own, err := repository.Init(ctx, repository.WithKeys(place, keys), time.Now())
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, place)
-	require.NoError(t, err)
+	keys := sinktest.NewKeys(t)
+	place, own, other := ownAndForeign(t, keys)
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	mark := func(r *repository.Repository, index, member uint64, minute int) repository.MarkName {
 		n := repository.MarkName{Timeline: signedTimeline, Index: index, Time: start.Add(time.Duration(minute) * time.Minute), Member: member}
@@ -274,12 +279,7 @@ func TestMarksOfAnIdleCluster(t *testing.T) {
 // checks signatures finds those that count.
 func TestForeignFlood(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	place := sinktest.NewMemory()
-	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, place)
-	require.NoError(t, err)
+	_, own, other := ownAndForeign(t, sinktest.NewKeys(t))
 	backup := func(n int) string { return fmt.Sprintf("20260102T150405Z-%06x", n) }
 	write := func(r *repository.Repository, n int) {
 		id := repository.TimelineID{ClusterID: 0xab, N: n}
@@ -308,12 +308,7 @@ func TestForeignFlood(t *testing.T) {
 // without one: else that one object stopped all backups of its cluster.
 func TestForeignDescriptor(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	place := sinktest.NewMemory()
-	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, place)
-	require.NoError(t, err)
+	_, own, other := ownAndForeign(t, sinktest.NewKeys(t))
 	require.NoError(t, own.WriteDocument(ctx, repository.ManifestName(signedTimeline, signedBackup), struct{}{}))
 	require.NoError(t, other.WriteDocument(ctx, repository.ManifestName(otherTimeline, signedBackup), struct{}{}))
 	want := []repository.TimelineID{signedTimeline}
@@ -330,12 +325,7 @@ func TestForeignDescriptor(t *testing.T) {
 // What nobody who is trusted wrote does not exist for what is made of names.
 func TestForeignNames(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	place := sinktest.NewMemory()
-	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, place)
-	require.NoError(t, err)
+	place, own, other := ownAndForeign(t, sinktest.NewKeys(t))
 	must := func(err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -346,7 +336,7 @@ func TestForeignNames(t *testing.T) {
 	for n := range 3 {
 		must(other.WriteDocument(ctx, repository.SupersededName(signedTimeline, n+1), repository.Superseded{Format: 1, Timeline: signedTimeline, By: otherTimeline}))
 	}
-	_, err = sinks.Put(ctx, place, repository.SupersededName(signedTimeline, 4), []byte("junk"), sinks.CreateOptions{})
+	_, err := sinks.Put(ctx, place, repository.SupersededName(signedTimeline, 4), []byte("junk"), sinks.CreateOptions{})
 	must(err)
 	must(other.RecordPruned(ctx, repository.Pruned{Timeline: signedTimeline, Backup: signedBackup}))
 	must(other.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 1 << 40}))
@@ -394,20 +384,13 @@ func TestForeignNames(t *testing.T) {
 	if _, ended, err := own.Superseded(ctx, otherTimeline); ended || err != nil {
 		t.Errorf("ended: %v, %v", ended, err)
 	}
-	if err := own.Supersede(ctx, repository.Superseded{Timeline: otherTimeline, By: signedTimeline}); err == nil || !strings.Contains(err.Error(), "more than 64 marks") {
-		t.Errorf("error %v", err)
-	}
+	require.ErrorContains(t, own.Supersede(ctx, repository.Superseded{Timeline: otherTimeline, By: signedTimeline}), "more than 64 marks")
 }
 
 // Forged full snapshots with the newest IDs do not stand for the newest state.
 func TestNewestFullsAreOwn(t *testing.T) {
 	ctx := t.Context()
-	key, public := keyPair(t)
-	place := sinktest.NewMemory()
-	own, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, textFile(t, "ops "+public))), time.Now())
-	require.NoError(t, err)
-	other, err := repository.Open(ctx, place)
-	require.NoError(t, err)
+	_, own, other := ownAndForeign(t, sinktest.NewKeys(t))
 	for n := range 20 {
 		by := other
 		if n == 3 || n == 5 {
@@ -433,13 +416,9 @@ func TestNotWrittenForOthers(t *testing.T) {
 	trust := textFile(t, `ops namespaces="requorum-repository,requorum-timeline" `+public)
 	own, err := repository.Init(ctx, repository.WithKeys(sinktest.NewMemory(), readKeys(t, key, trust)), time.Now())
 	require.NoError(t, err)
-	if err := own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, own.OpenTimeline(ctx, repository.Timeline{ID: signedTimeline}))
 	err = own.RecordPrunedLog(ctx, repository.PrunedLog{Timeline: signedTimeline, Index: 7})
-	if err == nil || !strings.Contains(err.Error(), "may not sign requorum-pruned") {
-		t.Errorf("error %v", err)
-	}
+	require.ErrorContains(t, err, "may not sign requorum-pruned")
 	if names, err := own.PrunedLogs(ctx, signedTimeline); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
 	}
@@ -460,16 +439,12 @@ func TestKeysNeedARepository(t *testing.T) {
 	reader := repository.WithKeys(place, readKeys(t, "", trust))
 	r, err := repository.Open(ctx, reader)
 	require.NoError(t, err)
-	if err := r.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}); err == nil || !strings.Contains(err.Error(), "--signing-key") {
-		t.Errorf("error %v", err)
-	}
+	require.ErrorContains(t, r.OpenTimeline(ctx, repository.Timeline{ID: otherTimeline}), "--signing-key")
 	require.NoError(t, place.Delete(context.Background(), repository.MarkerName))
-	if _, err := repository.Open(ctx, reader); err == nil || !strings.Contains(err.Error(), "--insecure-unsigned") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, "")), time.Now()); err == nil || !strings.Contains(err.Error(), "put it back from a copy") {
-		t.Errorf("error %v", err)
-	}
+	_, err = repository.Open(ctx, reader)
+	require.ErrorContains(t, err, "--insecure-unsigned")
+	_, err = repository.Init(ctx, repository.WithKeys(place, readKeys(t, key, "")), time.Now())
+	require.ErrorContains(t, err, "put it back from a copy")
 	if r, err := repository.Open(ctx, place); err != nil || r.Damage() == nil {
 		t.Errorf("without keys it is not opened: %v", err)
 	}

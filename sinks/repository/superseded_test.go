@@ -1,7 +1,6 @@
 package repository_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -74,14 +73,10 @@ func TestPromise6ReinstateAndRecoverAgain(t *testing.T) {
 	m.must(m.reinstate(9, 1))
 	m.must(m.reinstate(9, 1))
 	m.want(map[uint64]uint64{1: 0, 2: 0, 9: 1})
-	if err := m.supersede(9, 3); !errors.Is(err, sinks.ErrExists) {
-		t.Errorf("what was taken back goes on elsewhere: %v", err)
-	}
+	require.ErrorIs(t, m.supersede(9, 3), sinks.ErrExists, "what was taken back goes on elsewhere")
 	for round := uint64(10); round < 13; round++ {
 		m.must(m.supersede(1, round))
-		if err := m.supersede(1, 99); !errors.Is(err, sinks.ErrExists) {
-			t.Errorf("ended twice: %v", err)
-		}
+		require.ErrorIs(t, m.supersede(1, 99), sinks.ErrExists, "ended twice")
 		m.want(map[uint64]uint64{1: round, round: 0, 2: 0, 9: 1})
 		m.must(m.reinstate(round, 1))
 		m.want(map[uint64]uint64{1: 0, round: 1, 9: 1})
@@ -104,9 +99,7 @@ func TestPromise6ReinstateInTurn(t *testing.T) {
 	m := newMarks(t)
 	m.must(m.supersede(1, 2))
 	m.must(m.supersede(2, 3))
-	if err := m.reinstate(2, 1); !errors.Is(err, sinks.ErrExists) {
-		t.Errorf("taken back in the middle: %v", err)
-	}
+	require.ErrorIs(t, m.reinstate(2, 1), sinks.ErrExists, "taken back in the middle")
 	m.want(map[uint64]uint64{1: 2, 2: 3, 3: 0})
 	m.must(m.reinstate(3, 2))
 	m.want(map[uint64]uint64{1: 2, 2: 0, 3: 2})
@@ -120,12 +113,9 @@ func TestPromise6DamagedReinstatement(t *testing.T) {
 	m.must(m.supersede(1, 2))
 	_, err := sinks.Put(t.Context(), m.repo.Sink(), repository.SupersededName(m.id(2), 1), []byte("x"), sinks.CreateOptions{})
 	m.must(err)
-	if _, _, err := m.repo.Superseded(t.Context(), m.id(1)); !errors.Is(err, repository.ErrAltered) {
-		t.Errorf("%v", err)
-	}
-	if err := m.supersede(1, 5); !errors.Is(err, repository.ErrAltered) {
-		t.Errorf("ended anew: %v", err)
-	}
+	_, _, err = m.repo.Superseded(t.Context(), m.id(1))
+	require.ErrorIs(t, err, repository.ErrAltered)
+	require.ErrorIs(t, m.supersede(1, 5), repository.ErrAltered, "ended anew")
 }
 
 func TestSupersededNames(t *testing.T) {

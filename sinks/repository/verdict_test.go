@@ -24,9 +24,8 @@ func TestVerdictName(t *testing.T) {
 		}
 	}
 	const good = "verdicts/0000000000000001_00000002_drill_passed_00000000000000ab-2_" + "20260102T150405Z-3f9a2c"
-	if _, err := repository.ParseVerdictName(good + ".json"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := repository.ParseVerdictName(good + ".json")
+	require.NoError(t, err)
 	for _, bad := range []string{
 		"", "verdicts/", good, good + ".json.json", good + "_x.json", good + "x.json",
 		"verdicts/0000000000000001.json", "verdicts/0000000000000000_00000002_drill_passed.json", "verdicts/1_00000002_drill_passed.json",
@@ -45,9 +44,8 @@ func TestVerdicts(t *testing.T) {
 	s := sinktest.NewMemory()
 	r := claimRepo(t, s)
 	for _, name := range []string{"verdicts/0000000000000010_00000000_none_passed.json", "verdicts/0000000000000009_00000000_none_passed.json", "verdicts/readme.txt"} {
-		if _, err := sinks.Put(t.Context(), s, name, []byte("{}"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sinks.Put(t.Context(), s, name, []byte("{}"), sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 	var got []uint64
 	for v, err := range r.Verdicts(t.Context()) {
