@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -33,9 +35,8 @@ func newFan(ctx context.Context, t *testing.T, scripts ...[]sinktest.Fault) *fan
 		targets = append(targets, sinks.Target{Sink: place, Name: "object"})
 	}
 	var err error
-	if f.FanOut, err = sinks.NewFanOut(ctx, targets); err != nil {
-		t.Fatal(err)
-	}
+	f.FanOut, err = sinks.NewFanOut(ctx, targets)
+	require.NoError(t, err)
 	return f
 }
 
@@ -77,12 +78,9 @@ func TestFanOutSizes(t *testing.T) {
 			data := sinktest.Random(1, size)
 			f.pieces(t, data)
 			f.outcome(t, f.Commit(t.Context()), data, nil, nil, nil)
-			if err := f.Abort(); err != nil {
-				t.Errorf("abort after commit: %v", err)
-			}
-			if _, err := f.Write(nil); !errors.Is(err, sinks.ErrClosed) {
-				t.Errorf("write after commit: %v", err)
-			}
+			require.NoError(t, f.Abort(), "abort after commit")
+			_, err := f.Write(nil)
+			require.ErrorIs(t, err, sinks.ErrClosed, "write after commit")
 			for _, result := range f.Commit(t.Context()) {
 				if !errors.Is(result.Err, sinks.ErrClosed) {
 					t.Errorf("second commit: %v", result.Err)
@@ -145,12 +143,10 @@ func TestFanOutNoneLeft(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		place := sinktest.NewFaulty(sinktest.NewMemory(), sinktest.Fail(sinktest.Create, 1, errBroken))
-		if _, err := sinks.NewFanOut(t.Context(), []sinks.Target{{Sink: place, Name: "a"}}); !errors.Is(err, errBroken) {
-			t.Errorf("none could start: %v", err)
-		}
-		if _, err := sinks.NewFanOut(t.Context(), nil); err == nil {
-			t.Error("no target at all is accepted")
-		}
+		_, err := sinks.NewFanOut(t.Context(), []sinks.Target{{Sink: place, Name: "a"}})
+		require.ErrorIs(t, err, errBroken, "none could start")
+		_, err = sinks.NewFanOut(t.Context(), nil)
+		require.Error(t, err, "no target at all is accepted")
 	})
 }
 
@@ -194,12 +190,8 @@ func TestFanOutIsBounded(t *testing.T) {
 			t.Errorf("%d pieces of 256 KiB were taken", taken)
 		}
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("write: %v", err)
-		}
-		if err := f.Abort(); err != nil {
-			t.Error(err)
-		}
+		require.ErrorIs(t, <-done, context.Canceled, "write")
+		require.NoError(t, f.Abort())
 	})
 }
 
@@ -211,9 +203,8 @@ func TestFanOutCancelled(t *testing.T) {
 		f := newFan(ctx, t, nil, []sinktest.Fault{sinktest.Delay(sinktest.Write, 2, time.Hour)}, nil)
 		f.pieces(t, make([]byte, 600<<10))
 		cancel()
-		if _, err := f.Write([]byte("more")); !errors.Is(err, context.Canceled) {
-			t.Errorf("write: %v", err)
-		}
+		_, err := f.Write([]byte("more"))
+		require.ErrorIs(t, err, context.Canceled, "write")
 		for i, place := range f.places {
 			if n := place.Calls(sinktest.Abort); n != 1 {
 				t.Errorf("target %d: aborted %d times", i, n)
@@ -247,12 +238,8 @@ func TestFanOutAbort(t *testing.T) {
 		f.pieces(t, make([]byte, 1<<20))
 		synctest.Wait()
 		began := time.Now()
-		if err := f.Abort(); !errors.Is(err, errBroken) {
-			t.Errorf("abort: %v", err)
-		}
-		if err := f.Abort(); err != nil {
-			t.Errorf("second abort: %v", err)
-		}
+		require.ErrorIs(t, f.Abort(), errBroken, "abort")
+		require.NoError(t, f.Abort(), "second abort")
 		if took := time.Since(began); took > 0 {
 			t.Errorf("took %s", took)
 		}
@@ -273,9 +260,7 @@ func TestFanOutLeaksNothing(t *testing.T) {
 		case 0:
 			f.Commit(ctx)
 		case 1:
-			if err := f.Abort(); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, f.Abort())
 		case 2:
 			cancel()
 		case 3:

@@ -23,7 +23,6 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", large, len(data), err)
 		}
 	}
-	if _, err := sinks.ReadFile(path+"x", 8); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	_, err := sinks.ReadFile(path+"x", 8)
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

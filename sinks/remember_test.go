@@ -71,9 +71,8 @@ func TestRemember(t *testing.T) {
 	put := func(name string, size int) []byte {
 		t.Helper()
 		data := bytes.Repeat([]byte(name[:1]), size)
-		if _, err := sinks.Put(t.Context(), counted, name, data, sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sinks.Put(t.Context(), counted, name, data, sinks.CreateOptions{})
+		require.NoError(t, err)
 		return data
 	}
 	// get reads an object, and says how many requests that took.
@@ -121,23 +120,20 @@ func TestRemember(t *testing.T) {
 
 	// What is deleted through here is gone here.
 	require.NoError(t, s.Delete(t.Context(), "a.json"))
-	if _, err := sinks.Get(t.Context(), s, "a.json", 100); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("after Delete: %v", err)
-	}
+	_, err = sinks.Get(t.Context(), s, "a.json", 100)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "after Delete")
 }
 
 // A read that broke off is no object.
 func TestRememberBrokenRead(t *testing.T) {
 	memory := sinktest.NewMemory()
 	data := bytes.Repeat([]byte("x"), 1000)
-	if _, err := sinks.Put(t.Context(), memory, "a.json", data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), memory, "a.json", data, sinks.CreateOptions{})
+	require.NoError(t, err)
 	faulty := sinktest.NewFaulty(memory, sinktest.CutRead(1, 500, errors.New("broken")))
 	s := sinks.Remember(faulty, 1<<20, func(string) bool { return true })
-	if _, err := sinks.Get(t.Context(), s, "a.json", 2000); err == nil {
-		t.Error("no error from a broken read")
-	}
+	_, err = sinks.Get(t.Context(), s, "a.json", 2000)
+	require.Error(t, err, "no error from a broken read")
 	faulty.AllFired(t)
 	if got, err := sinks.Get(t.Context(), s, "a.json", 2000); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("after a broken read: %d bytes, %v", len(got), err)

@@ -55,9 +55,8 @@ func benchmarkWriter(b *testing.B, data []byte, opts Options) {
 		require.NoError(b, err)
 		// As it comes from etcd: in messages of 32 KiB.
 		for p := data; len(p) > 0; p = p[min(len(p), 32<<10):] {
-			if _, err := w.Write(p[:min(len(p), 32<<10)]); err != nil {
-				b.Fatal(err)
-			}
+			_, err = w.Write(p[:min(len(p), 32<<10)])
+			require.NoError(b, err)
 		}
 		require.NoError(b, w.Close())
 		e = w.Description()
@@ -74,9 +73,8 @@ func BenchmarkReader(b *testing.B) {
 		var stored bytes.Buffer
 		w, err := NewWriter(b.Context(), &stored, opts)
 		require.NoError(b, err)
-		if _, err := w.Write(data); err != nil {
-			b.Fatal(err)
-		}
+		_, err = w.Write(data)
+		require.NoError(b, err)
 		require.NoError(b, w.Close())
 		runtime.GC()
 		b.Run(name, func(b *testing.B) {
@@ -84,9 +82,8 @@ func BenchmarkReader(b *testing.B) {
 			for b.Loop() {
 				r, err := NewReader(b.Context(), bytes.NewReader(stored.Bytes()), w.Description(), identity)
 				require.NoError(b, err)
-				if _, err := io.Copy(io.Discard, struct{ io.Reader }{r}); err != nil {
-					b.Fatal(err)
-				}
+				_, err = io.Copy(io.Discard, struct{ io.Reader }{r})
+				require.NoError(b, err)
 				require.NoError(b, r.Close())
 			}
 		})

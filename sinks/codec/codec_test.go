@@ -33,9 +33,7 @@ func store(t testing.TB, raw []byte, opts Options) ([]byte, Encoding) {
 	}
 	require.NoError(t, w.Close())
 	e := w.Description()
-	if err := e.Validate(); err != nil {
-		t.Fatalf("description of what was just written: %v", err)
-	}
+	require.NoError(t, e.Validate(), "description of what was just written")
 	return stored.Bytes(), e
 }
 

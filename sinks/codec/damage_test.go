@@ -140,9 +140,8 @@ func TestFramesDroppedDoubledSwapped(t *testing.T) {
 	e2 := e
 	other := build(fitting(1, 0, 2, 3), 0, 1, 2, 3)
 	e2.StoredSHA256 = sha256Hex(other)
-	if _, err := readAll(t, bytes.NewReader(other), e2); err == nil {
-		t.Error("a seek table that does not fit was not noticed")
-	}
+	_, err = readAll(t, bytes.NewReader(other), e2)
+	require.Error(t, err, "a seek table that does not fit was not noticed")
 }
 
 // A description that was edited, field by field.

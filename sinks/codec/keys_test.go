@@ -43,9 +43,8 @@ func TestKeys(t *testing.T) {
 	passphrase, err := PassphraseRecipient("correct horse")
 	require.NoError(t, err)
 	for _, mixed := range [][]age.Recipient{recipients, {recipients[0], passphrase}, {passphrase, passphrase}} {
-		if _, err := NewWriter(t.Context(), io.Discard, Options{Recipients: mixed}); err == nil {
-			t.Errorf("%q were accepted together", recipientNames(mixed))
-		}
+		_, err = NewWriter(t.Context(), io.Discard, Options{Recipients: mixed})
+		require.Error(t, err, "%q were accepted together", recipientNames(mixed))
 	}
 }
 
@@ -87,14 +86,12 @@ func TestPromise4KeysStayOutOfErrors(t *testing.T) {
 	if tried < 40 {
 		t.Errorf("only %d errors were looked at", tried)
 	}
-	if _, err := ParseIdentitiesFile(filepath.Join(dir, "nothing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	_, err = ParseIdentitiesFile(filepath.Join(dir, "nothing"))
+	require.ErrorIs(t, err, os.ErrNotExist)
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("# none\n\n"), 0o600))
-	if _, err := ParseRecipientsFile(empty); err == nil {
-		t.Error("a file without recipients would have meant: no encryption")
-	}
+	_, err = ParseRecipientsFile(empty)
+	require.Error(t, err, "a file without recipients would have meant: no encryption")
 }
 
 // A wrong identity is told from damage, and the error says what to give.
@@ -136,7 +133,6 @@ func TestPassphrase(t *testing.T) {
 	if !errors.As(err, &identity) || strings.Contains(err.Error(), "staple") || !strings.Contains(err.Error(), "passphrase") {
 		t.Errorf("%v", err)
 	}
-	if _, err := PassphraseRecipient(""); err == nil {
-		t.Error("an empty passphrase was accepted")
-	}
+	_, err = PassphraseRecipient("")
+	require.Error(t, err, "an empty passphrase was accepted")
 }

@@ -67,9 +67,7 @@ func TestDestinationFails(t *testing.T) {
 				}
 				if err != nil {
 					failed++
-					if !errors.Is(err, full) {
-						t.Errorf("write %d: %v", n, err)
-					}
+					require.ErrorIs(t, err, full, "write %d", n)
 				}
 			})
 		}
@@ -87,28 +85,21 @@ func TestWriterStops(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			w, err := NewWriter(ctx, io.Discard, Options{FrameSize: 1 << 10})
 			require.NoError(t, err)
-			if _, err := w.Write(objects(after)); err != nil {
-				t.Fatal(err)
-			}
+			_, err = w.Write(objects(after))
+			require.NoError(t, err)
 			cancel(why)
-			if _, err := w.Write(objects(100 << 10)); !errors.Is(err, why) {
-				t.Errorf("Write: %v", err)
-			}
-			if err := w.Close(); !errors.Is(err, why) {
-				t.Errorf("Close: %v", err)
-			}
+			_, err = w.Write(objects(100 << 10))
+			require.ErrorIs(t, err, why, "Write")
+			require.ErrorIs(t, w.Close(), why, "Close")
 		})
 		synctest.Test(t, func(t *testing.T) {
 			w, err := NewWriter(context.Background(), io.Discard, Options{FrameSize: 1 << 10})
 			require.NoError(t, err)
-			if _, err := w.Write(objects(after)); err != nil {
-				t.Fatal(err)
-			}
+			_, err = w.Write(objects(after))
+			require.NoError(t, err)
 			w.Abort()
 			w.Abort()
-			if err := w.Close(); !errors.Is(err, ErrAborted) {
-				t.Errorf("Close: %v", err)
-			}
+			require.ErrorIs(t, w.Close(), ErrAborted, "Close")
 		})
 	}
 }
@@ -119,9 +110,8 @@ func TestWriterAbandoned(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w, err := NewWriter(ctx, io.Discard, Options{FrameSize: 1 << 10})
 		require.NoError(t, err)
-		if _, err := w.Write(objects(9000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.Write(objects(9000))
+		require.NoError(t, err)
 		cancel()
 	})
 }
@@ -134,9 +124,8 @@ func TestReaderStops(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, err := NewReader(context.Background(), bytes.NewReader(stored), e)
 			require.NoError(t, err)
-			if _, err := io.CopyN(io.Discard, r, after); err != nil {
-				t.Fatal(err)
-			}
+			_, err = io.CopyN(io.Discard, r, after)
+			require.NoError(t, err)
 			require.NoError(t, r.Close())
 			if n, err := r.Read(make([]byte, 10)); n != 0 || err == nil || errors.Is(err, io.EOF) {
 				t.Errorf("Read after Close: %d, %v", n, err)
@@ -147,13 +136,11 @@ func TestReaderStops(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			r, err := NewReader(ctx, bytes.NewReader(stored), e)
 			require.NoError(t, err)
-			if _, err := io.CopyN(io.Discard, r, after); err != nil {
-				t.Fatal(err)
-			}
+			_, err = io.CopyN(io.Discard, r, after)
+			require.NoError(t, err)
 			cancel(why)
-			if _, err := io.Copy(io.Discard, r); !errors.Is(err, why) {
-				t.Errorf("Read: %v", err)
-			}
+			_, err = io.Copy(io.Discard, r)
+			require.ErrorIs(t, err, why, "Read")
 			require.NoError(t, r.Close())
 		})
 	}
@@ -165,9 +152,8 @@ func TestMemoryIsFlat(t *testing.T) {
 		before := allocated()
 		w, err := NewWriter(t.Context(), io.Discard, Options{FrameSize: 256 << 10})
 		require.NoError(t, err)
-		if _, err := io.CopyN(w, endlessZeros{}, int64(n)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.CopyN(w, endlessZeros{}, int64(n))
+		require.NoError(t, err)
 		require.NoError(t, w.Close())
 		return allocated() - before, w.Description()
 	}

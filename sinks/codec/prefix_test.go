@@ -37,7 +37,5 @@ func TestPrefix(t *testing.T) {
 	}
 	damaged := e
 	damaged.RawSHA256 = e.StoredSHA256
-	if err := read(stored, damaged, &Prefix{Size: int64(len(raw) - 32)}); err == nil {
-		t.Error("a sum that is not the object's went unnoticed")
-	}
+	require.Error(t, read(stored, damaged, &Prefix{Size: int64(len(raw) - 32)}), "a sum that is not the object's went unnoticed")
 }

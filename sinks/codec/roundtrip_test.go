@@ -72,9 +72,8 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	require.NoError(t, err)
 	for p := raw; len(p) > 0; {
 		n := min(len(p), 1+rand.IntN(9000))
-		if _, err := w.Write(p[:n]); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.Write(p[:n])
+		require.NoError(t, err)
 		p = p[n:]
 	}
 	require.NoError(t, w.Close())
@@ -86,12 +85,10 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close()
 	var got bytes.Buffer
-	if _, err := io.CopyN(&got, struct{ io.Reader }{r}, 777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.(io.WriterTo).WriteTo(&got); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.CopyN(&got, struct{ io.Reader }{r}, 777)
+	require.NoError(t, err)
+	_, err = r.(io.WriterTo).WriteTo(&got)
+	require.NoError(t, err)
 	if !bytes.Equal(got.Bytes(), raw) {
 		t.Fatal("Read and then WriteTo gave other bytes")
 	}
@@ -108,9 +105,8 @@ func TestFileKeyIdentity(t *testing.T) {
 		var stored bytes.Buffer
 		w, err := NewWriter(t.Context(), &stored, Options{Recipients: recipients})
 		require.NoError(t, err)
-		if _, err := w.Write([]byte("secret")); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.Write([]byte("secret"))
+		require.NoError(t, err)
 		require.NoError(t, w.Close())
 		return stored.Bytes(), w.Description(), w.FileKeyIdentity()
 	}

@@ -31,9 +31,8 @@ func newSink(t testing.TB, root string, named bool) *Sink {
 
 func mustPut(t testing.TB, s *Sink, name string, data []byte) {
 	t.Helper()
-	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // tree is every path below root, drafts and foreign files included, except
@@ -108,12 +107,9 @@ func TestReadingMakesNothing(t *testing.T) {
 		for _, err := range s.List(t.Context(), "", "") {
 			t.Error(err)
 		}
-		if err := s.Delete(t.Context(), "a/b"); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Abilities(t.Context()); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), "a/b"))
+		_, err := s.Abilities(t.Context())
+		require.NoError(t, err)
 		if _, err := os.Lstat(s.path); !os.IsNotExist(err) {
 			t.Errorf("the root is there: %v", err)
 		}
@@ -140,7 +136,6 @@ func TestStringIsURL(t *testing.T) {
 	if got := newSink(t, "/var/back ups", false).String(); got != "file:///var/back%20ups" {
 		t.Error(got)
 	}
-	if _, err := New(""); err == nil {
-		t.Error("an empty path is accepted")
-	}
+	_, err := New("")
+	require.Error(t, err, "an empty path is accepted")
 }

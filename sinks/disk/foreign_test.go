@@ -43,16 +43,12 @@ func TestForeignFiles(t *testing.T) {
 		}
 		for _, name := range []string{"empty", "latest", "dangling", "pipe"} {
 			_, err := s.Open(t.Context(), name, 0, -1) // would wait for ever on the pipe
-			if !errors.Is(err, sinks.ErrNotFound) {
-				t.Errorf("open %s: %v", name, err)
-			}
+			require.ErrorIs(t, err, sinks.ErrNotFound, "open %s", name)
 			_, err = sinks.Put(t.Context(), s, name, nil, sinks.CreateOptions{})
 			if err == nil || errors.Is(err, sinks.ErrExists) || !strings.Contains(err.Error(), "not an object") {
 				t.Errorf("put %s: %v", name, err)
 			}
-			if err := s.Delete(t.Context(), name); err != nil {
-				t.Errorf("delete %s: %v", name, err)
-			}
+			require.NoError(t, s.Delete(t.Context(), name), "delete %s", name)
 		}
 		if after := tree(t, s.path); !slices.Equal(after, before) {
 			t.Errorf("the folder holds %q, before %q", after, before)
@@ -73,12 +69,9 @@ func TestLinksLeadNowhere(t *testing.T) {
 			r.Close() // the test has failed
 			t.Error("read through a link that leads out")
 		}
-		if _, err := sinks.Put(t.Context(), s, "y/out/new", nil, sinks.CreateOptions{}); err == nil {
-			t.Error("wrote through a link that leads out")
-		}
-		if err := s.Delete(t.Context(), "y/out/secret"); err == nil {
-			t.Error("deleted through a link that leads out")
-		}
+		_, err := sinks.Put(t.Context(), s, "y/out/new", nil, sinks.CreateOptions{})
+		require.Error(t, err, "wrote through a link that leads out")
+		require.Error(t, s.Delete(t.Context(), "y/out/secret"), "deleted through a link that leads out")
 		if got := tree(t, outside); !slices.Equal(got, []string{"secret"}) {
 			t.Errorf("outside: %q", got)
 		}
@@ -88,9 +81,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 			}
 			return n, err
 		}
-		if _, err := count("", ""); err == nil || !strings.Contains(err.Error(), "y/out is a symbolic link") {
-			t.Errorf("list: %v", err)
-		}
+		_, err = count("", "")
+		require.ErrorContains(t, err, "y/out is a symbolic link", "list")
 		// Folders that cannot hold a name in range are not even read: they
 		// would fail like that.
 		for _, args := range [][2]string{{"z", ""}, {"z/", ""}, {"", "y0"}, {"", "y/out0"}, {"y/ob", ""}} {

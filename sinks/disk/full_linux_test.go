@@ -23,9 +23,7 @@ func mount(t *testing.T, size string) string {
 		skip(t, "mounting a small file system takes root: "+err.Error())
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, unix.Unmount(folder, unix.MNT_DETACH))
 	})
 	return folder
 }
@@ -64,13 +62,10 @@ func TestPromise1DiskFull(t *testing.T) {
 					t.Errorf("write: %v", err)
 				}
 				if end == "commit" {
-					if _, err := w.Commit(t.Context()); !errors.Is(err, syscall.ENOSPC) {
-						t.Errorf("commit after a failed write: %v", err)
-					}
+					_, err = w.Commit(t.Context())
+					require.ErrorIs(t, err, syscall.ENOSPC, "commit after a failed write")
 				}
-				if err := w.Abort(); err != nil {
-					t.Errorf("abort: %v", err)
-				}
+				require.NoError(t, w.Abort(), "abort")
 				if after := tree(t, folder); len(after) != len(before) {
 					t.Errorf("left after %s: %q, before %q", end, after, before)
 				}
@@ -110,9 +105,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 			if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "mount the file system for writing") {
 				t.Errorf("put: %v", err)
 			}
-			if err := s.Delete(t.Context(), "a/b"); !errors.Is(err, syscall.EROFS) {
-				t.Errorf("delete: %v", err)
-			}
+			require.ErrorIs(t, s.Delete(t.Context(), "a/b"), syscall.EROFS, "delete")
 			if data, err := sinks.Get(t.Context(), s, "a/b", 10); err != nil || string(data) != "data" {
 				t.Errorf("get: %q, %v", data, err)
 			}

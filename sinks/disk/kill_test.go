@@ -106,9 +106,8 @@ func TestPromise1Killed(t *testing.T) {
 		for round := range kills {
 			acknowledged := killOne(t, s, round)
 			for _, name := range acknowledged {
-				if _, err := s.Stat(t.Context(), name); err != nil {
-					t.Errorf("round %d: acknowledged, and then: %v", round, err)
-				}
+				_, err := s.Stat(t.Context(), name)
+				require.NoError(t, err, "round %d: acknowledged, and then", round)
 			}
 			listed := checkWhole(t, s)
 			if len(leftovers(t, s, listed)) > 0 {

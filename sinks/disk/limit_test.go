@@ -16,13 +16,11 @@ func TestLimitHolds(t *testing.T) {
 	require.NoError(t, err)
 	s.Set(sinks.Options{Limits: sinks.Limits{Up: 1 << 20, Down: 2 << 20}})
 	began := time.Now()
-	if _, err := sinks.Put(t.Context(), s, "a", sinktest.Random(1, 1<<20), sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), s, "a", sinktest.Random(1, 1<<20), sinks.CreateOptions{})
+	require.NoError(t, err)
 	up := time.Since(began)
-	if _, err := sinks.Get(t.Context(), s, "a", 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Get(t.Context(), s, "a", 1<<30)
+	require.NoError(t, err)
 	if down := time.Since(began) - up; up < 900*time.Millisecond || down < 450*time.Millisecond {
 		t.Errorf("a MiB was written in %s and read in %s", up, down)
 	}

@@ -14,15 +14,9 @@ func TestRenameWhereLinksAreMissing(t *testing.T) {
 	require.NoError(t, err)
 	defer root.Close() // a folder
 	require.NoError(t, errors.Join(root.WriteFile("from", []byte("new"), 0o600), root.Mkdir("a", 0o700), root.WriteFile("a/taken", []byte("old"), 0o600)))
-	if err := renameNew(root, "from", "a/taken"); !errors.Is(err, os.ErrExist) {
-		t.Errorf("over an object: %v", err)
-	}
-	if err := renameNew(root, "from", "gone/to"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("into a folder that is gone: %v", err)
-	}
-	if err := renameNew(root, "from", "a/to"); err != nil {
-		t.Error(err)
-	}
+	require.ErrorIs(t, renameNew(root, "from", "a/taken"), os.ErrExist, "over an object")
+	require.ErrorIs(t, renameNew(root, "from", "gone/to"), os.ErrNotExist, "into a folder that is gone")
+	require.NoError(t, renameNew(root, "from", "a/to"))
 	if data, err := root.ReadFile("a/taken"); err != nil || string(data) != "old" {
 		t.Errorf("%q, %v", data, err)
 	}

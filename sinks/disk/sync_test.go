@@ -180,9 +180,8 @@ func TestPromise1SyncAndWithdrawFail(t *testing.T) {
 			if !errors.Is(err, sinks.ErrUncertain) || !errors.Is(err, syscall.EIO) {
 				t.Errorf("put: %v", err)
 			}
-			if _, err := os.Stat(filepath.Join(root, "moved", "object")); err != nil {
-				t.Errorf("the object was to stay: %v", err)
-			}
+			_, err = os.Stat(filepath.Join(root, "moved", "object"))
+			require.NoError(t, err, "the object was to stay")
 		})
 	}
 }

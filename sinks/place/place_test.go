@@ -25,9 +25,7 @@ func TestOpen(t *testing.T) {
 		"s3://bucket/?region=eu-north-1&endpoint=https%3A%2F%2F10.0.0.1": "s3://bucket?endpoint=https%3A%2F%2F10.0.0.1&region=eu-north-1",
 	} {
 		s, err := Open(t.Context(), raw, sinks.Options{})
-		if err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
+		require.NoError(t, err, raw)
 		defer s.Close()
 		if s.String() != want {
 			t.Errorf("%s: %s, want %s", raw, s, want)

@@ -64,12 +64,10 @@ func TestPromise4WhatRcloneLacksIsSaid(t *testing.T) {
 	for _, size := range []int64{10, 17 << 20} {
 		name := map[bool]string{true: "small", false: "large"}[size == 10]
 		first := sinktest.Random(1, size)
-		if _, err := store(s, name, first); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := store(s, name, sinktest.Random(2, size)); !errors.Is(err, sinks.ErrExists) {
-			t.Errorf("%s again: %v, want ErrExists", name, err)
-		}
+		_, err := store(s, name, first)
+		require.NoError(t, err)
+		_, err = store(s, name, sinktest.Random(2, size))
+		require.ErrorIs(t, err, sinks.ErrExists, "%s again", name)
 		holds(t, s, name, first)
 	}
 }
@@ -82,9 +80,7 @@ func TestPromise4EncryptionThatIsIgnored(t *testing.T) {
 	for _, sse := range []string{"AES256", "aws:kms"} {
 		s := open(t, server, server.URL("plain", "p", "sse="+sse))
 		_, err := store(s, "object", []byte("secret"))
-		if err == nil || !strings.Contains(err.Error(), "does not encrypt") {
-			t.Errorf("sse=%s: %v", sse, err)
-		}
+		require.ErrorContains(t, err, "does not encrypt", "sse=%s", sse)
 		nothing(t, server, "p", s, "object")
 	}
 }
@@ -96,9 +92,7 @@ func TestPromise4StorageClassThatIsIgnored(t *testing.T) {
 	s := open(t, server, server.URL("plain", "p", "storage-class=STANDARD_IA"))
 	for name, size := range map[string]int64{"small": 10, "large": 17 << 20} {
 		_, err := store(s, name, sinktest.Random(1, size))
-		if err == nil || !strings.Contains(err.Error(), "storage class") {
-			t.Errorf("%s: %v", name, err)
-		}
+		require.ErrorContains(t, err, "storage class", name)
 		nothing(t, server, "p", s, name)
 	}
 }
@@ -113,9 +107,8 @@ func TestEncryptionOnMinio(t *testing.T) {
 		s := open(t, server, server.URL("plain", prefix, more...))
 		for name, size := range map[string]int64{"small": 10, "large": 17 << 20} {
 			data := sinktest.Random(1, size)
-			if _, err := store(s, name, data); err != nil {
-				t.Fatalf("%q: %v", more, err)
-			}
+			_, err := store(s, name, data)
+			require.NoError(t, err, "%q", more)
 			holds(t, s, name, data)
 			head, err := server.Client().HeadObject(context.Background(), &awss3.HeadObjectInput{Bucket: aws.String("plain"), Key: aws.String(prefix + "/" + name)})
 			if err != nil || "sse="+string(head.ServerSideEncryption) != more[0] {
@@ -142,12 +135,10 @@ func TestLeastPrivilege(t *testing.T) {
 	ctx := context.Background()
 	data := sinktest.Random(1, big)
 	for name, size := range map[string]int{"small": 10, "large": big} {
-		if _, err := store(s, name, data[:size]); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := store(s, name, data[:size]); !errors.Is(err, sinks.ErrExists) {
-			t.Errorf("%s again: %v, want ErrExists", name, err)
-		}
+		_, err := store(s, name, data[:size])
+		require.NoError(t, err)
+		_, err = store(s, name, data[:size])
+		require.ErrorIs(t, err, sinks.ErrExists, "%s again", name)
 		holds(t, s, name, data[:size])
 		if err := s.Delete(ctx, name); !errors.Is(err, sinks.ErrDenied) || !strings.Contains(err.Error(), "s3:DeleteObject") {
 			t.Errorf("delete: %v, want ErrDenied", err)
@@ -155,12 +146,9 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	w, err := s.Create(ctx, "aborted", sinks.CreateOptions{})
 	require.NoError(t, err)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Abort(); err != nil {
-		t.Error(err)
-	}
+	_, err = w.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, w.Abort())
 	nothing(t, server, "p", s, "aborted")
 	n := 0
 	for _, err := range s.List(ctx, "", "") {

@@ -167,9 +167,8 @@ func TestClockOfThisMachineIsWrong(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "skew", Do: sinktest.Skew(3 * time.Hour)})
-	if _, err := store(proxied(t, server, proxy, "p"), "object", []byte("x")); err != nil {
-		t.Error(err)
-	}
+	_, err := store(proxied(t, server, proxy, "p"), "object", []byte("x"))
+	require.NoError(t, err)
 	proxy.AllFired(t)
 }
 
@@ -191,22 +190,19 @@ func TestOpenRefuses(t *testing.T) {
 // TestAuthorities: ca= and AWS_CA_BUNDLE both work.
 func TestAuthorities(t *testing.T) {
 	server := sinktest.StartVersityGW(t, sinktest.VersityGWOptions{TLS: true, Buckets: []sinktest.S3Bucket{{Name: "plain"}}})
-	if _, err := store(open(t, server, server.URL("plain", "by-parameter")), "object", nil); err != nil {
-		t.Error(err)
-	}
+	_, err := store(open(t, server, server.URL("plain", "by-parameter")), "object", nil)
+	require.NoError(t, err)
 	t.Setenv("AWS_CA_BUNDLE", server.CAFile)
-	if _, err := store(open(t, server, server.URL("plain", "by-environment"), func(c *s3.Config) { c.CAFile = "" }), "object", nil); err != nil {
-		t.Error(err)
-	}
+	_, err = store(open(t, server, server.URL("plain", "by-environment"), func(c *s3.Config) { c.CAFile = "" }), "object", nil)
+	require.NoError(t, err)
 }
 
 // TestCredentialsOfTheEnvironment: the SDK's ordinary sources are used.
 func TestCredentialsOfTheEnvironment(t *testing.T) {
 	server := versity(t)
 	server.Setenv(t)
-	if _, err := store(open(t, server, server.URL("plain", "p"), func(c *s3.Config) { c.Credentials = nil }), "object", nil); err != nil {
-		t.Error(err)
-	}
+	_, err := store(open(t, server, server.URL("plain", "p"), func(c *s3.Config) { c.Credentials = nil }), "object", nil)
+	require.NoError(t, err)
 }
 
 // TestForeignObjectsAreNotListed: what other tools put there has no name here.
@@ -243,7 +239,5 @@ func TestUnorderedListIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	for _, err = range s.List(context.Background(), "", "") {
 	}
-	if err == nil || !strings.Contains(err.Error(), "order") {
-		t.Errorf("got %v", err)
-	}
+	require.ErrorContains(t, err, "order")
 }

@@ -3,7 +3,6 @@ package s3_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -51,14 +50,12 @@ func TestPassingFaultsAreOvercome(t *testing.T) {
 			proxy := sinktest.NewFaultProxy(t, server.Endpoint, fault)
 			s := proxied(t, server, proxy, name)
 			if !strings.HasPrefix(name, "Small") {
-				if _, err := store(s, "big", data); err != nil {
-					t.Fatal(err)
-				}
+				_, err := store(s, "big", data)
+				require.NoError(t, err)
 				holds(t, s, "big", data)
 			}
-			if _, err := store(s, "small", small); err != nil {
-				t.Fatal(err)
-			}
+			_, err := store(s, "small", small)
+			require.NoError(t, err)
 			holds(t, s, "small", small)
 			proxy.AllFired(t)
 		})
@@ -101,9 +98,8 @@ func TestPromise1LastingFaultsLeaveNothing(t *testing.T) {
 			if strings.HasPrefix(name, "Put") {
 				content = data[:1000]
 			}
-			if _, err := store(s, "object", content); err == nil {
-				t.Fatal("it succeeded")
-			}
+			_, err := store(s, "object", content)
+			require.Error(t, err, "it succeeded")
 			proxy.AllFired(t)
 			nothing(t, server, name, s, "object")
 		})
@@ -170,15 +166,12 @@ func TestPromise1LostAnswerOfALoser(t *testing.T) {
 			s := proxied(t, server, proxy, kind, briefly)
 			w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 			require.NoError(t, err)
-			if _, err := w.Write(data[:size]); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store(direct, "object", theirs); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.Commit(context.Background()); !errors.Is(err, sinks.ErrExists) {
-				t.Errorf("commit: %v, want ErrExists", err)
-			}
+			_, err = w.Write(data[:size])
+			require.NoError(t, err)
+			_, err = store(direct, "object", theirs)
+			require.NoError(t, err)
+			_, err = w.Commit(context.Background())
+			require.ErrorIs(t, err, sinks.ErrExists, "commit")
 			proxy.AllFired(t)
 			holds(t, direct, "object", theirs)
 			if left := server.Uploads(t, "plain"); len(left) > 0 {
@@ -207,12 +200,10 @@ func TestPromise1ServerKilledMidway(t *testing.T) {
 	t.Log(writeErr, commitErr)
 	proxy.AllFired(t)
 	server.Restart(t)
-	if _, err := s.Stat(context.Background(), "object"); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("stat: %v", err)
-	}
-	if _, err := store(s, "object", []byte("again")); err != nil {
-		t.Errorf("a second try: %v", err)
-	}
+	_, err = s.Stat(context.Background(), "object")
+	require.ErrorIs(t, err, sinks.ErrNotFound, "stat")
+	_, err = store(s, "object", []byte("again"))
+	require.NoError(t, err, "a second try")
 }
 
 // TestReadOfAReplacedObject: half of one object and half of another is never
@@ -221,9 +212,8 @@ func TestReadOfAReplacedObject(t *testing.T) {
 	t.Parallel()
 	server := versity(t)
 	direct := open(t, server, server.URL("plain", "p"))
-	if _, err := store(direct, "object", sinktest.Random(7, big)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := store(direct, "object", sinktest.Random(7, big))
+	require.NoError(t, err)
 	proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{
 		Name: "replaced", Match: sinktest.IsGet("object"), Skip: 2,
 		Do: sinktest.After(func() {
@@ -235,10 +225,8 @@ func TestReadOfAReplacedObject(t *testing.T) {
 		}),
 	})
 	s := proxied(t, server, proxy, "p")
-	_, err := sinks.Get(context.Background(), s, "object", big)
-	if err == nil || !strings.Contains(err.Error(), "replaced") {
-		t.Errorf("got %v, want an error that says that it was replaced", err)
-	}
+	_, err = sinks.Get(context.Background(), s, "object", big)
+	require.ErrorContains(t, err, "replaced")
 	proxy.AllFired(t)
 }
 
@@ -248,14 +236,11 @@ func TestReadThatAlwaysBreaks(t *testing.T) {
 	server := versity(t)
 	direct := open(t, server, server.URL("plain", "p"))
 	for name, size := range map[string]int64{"short": 1 << 20, "long": 20 << 20} {
-		if _, err := store(direct, name, sinktest.Random(9, size)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := store(direct, name, sinktest.Random(9, size))
+		require.NoError(t, err)
 		proxy := sinktest.NewFaultProxy(t, server.Endpoint, sinktest.ProxyFault{Name: "cut", Match: sinktest.IsGet(name), Times: -1, Do: sinktest.CutResponse(100)})
-		_, err := sinks.Get(context.Background(), proxied(t, server, proxy, "p", briefly), name, size)
-		if !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%s: %v, want an unexpected end", name, err)
-		}
+		_, err = sinks.Get(context.Background(), proxied(t, server, proxy, "p", briefly), name, size)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF, name)
 		proxy.AllFired(t)
 	}
 }

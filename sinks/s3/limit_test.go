@@ -111,9 +111,8 @@ func TestLimitsHoldAtTheConnection(t *testing.T) {
 			stalled := stalls(t)
 			m, endpoint := newMeter(t, server.Endpoint)
 			s := open(t, server, server.URLThrough(endpoint, "plain", name), func(c *s3.Config) { c.Limits = limits })
-			if _, err := store(s, "object", data); err != nil {
-				t.Fatal(err)
-			}
+			_, err := store(s, "object", data)
+			require.NoError(t, err)
 			holds(t, s, "object", data)
 			m.mu.Lock()
 			defer m.mu.Unlock()

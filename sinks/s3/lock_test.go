@@ -57,9 +57,7 @@ func lockedObjectsStay(t *testing.T, server *sinktest.S3Server) {
 		if err != nil || !o.LockedUntil.IsZero() {
 			t.Errorf("unlocked: %+v, %v", o, err)
 		}
-		if err := s.Delete(ctx, "unlocked"); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, s.Delete(ctx, "unlocked"))
 	}
 }
 
@@ -67,9 +65,8 @@ func TestLegalHoldIsALock(t *testing.T) {
 	t.Parallel()
 	server := versity(t, sinktest.S3Bucket{Name: "lockable", ObjectLock: true})
 	s := open(t, server, server.URL("lockable", "p"))
-	if _, err := store(s, "held", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := store(s, "held", []byte("x"))
+	require.NoError(t, err)
 	if _, err := server.Client().PutObjectLegalHold(context.Background(), &awss3.PutObjectLegalHoldInput{
 		Bucket: aws.String("lockable"), Key: aws.String("p/held"), LegalHold: &types.ObjectLockLegalHold{Status: types.ObjectLockLegalHoldStatusOn},
 	}); err != nil {
@@ -86,9 +83,8 @@ func TestDeleteInAVersionedBucket(t *testing.T) {
 	server := versity(t, sinktest.S3Bucket{Name: "versioned", Versioned: true})
 	s := open(t, server, server.URL("versioned", "p"))
 	for range 2 { // a name that was freed can be used again
-		if _, err := store(s, "object", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := store(s, "object", []byte("x"))
+		require.NoError(t, err)
 		require.NoError(t, s.Delete(context.Background(), "object"))
 		if left := server.Versions(t, "versioned", "p/object"); len(left) > 0 {
 			t.Errorf("left: %q", left)
@@ -102,13 +98,11 @@ func TestHiddenObject(t *testing.T) {
 	server := sinktest.StartMinio(t) // versitygw's 404 does not tell of the marker
 	server.MakeBucket(t, sinktest.S3Bucket{Name: "versioned", Versioned: true})
 	s := open(t, server, server.URL("versioned", "p"))
-	if _, err := store(s, "object", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Client().DeleteObject(context.Background(), &awss3.DeleteObjectInput{Bucket: aws.String("versioned"), Key: aws.String("p/object")}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Stat(context.Background(), "object")
+	_, err := store(s, "object", []byte("x"))
+	require.NoError(t, err)
+	_, err = server.Client().DeleteObject(context.Background(), &awss3.DeleteObjectInput{Bucket: aws.String("versioned"), Key: aws.String("p/object")})
+	require.NoError(t, err)
+	_, err = s.Stat(context.Background(), "object")
 	if !errors.Is(err, sinks.ErrNotFound) || !strings.Contains(err.Error(), "delete marker hides it") {
 		t.Errorf("stat: %v", err)
 	}
@@ -121,9 +115,7 @@ func TestPromise4NoLockInTheBucket(t *testing.T) {
 	server := versity(t)
 	s := open(t, server, server.URL("plain", "p", "object-lock=GOVERNANCE", "retention=1h"))
 	_, err := store(s, "object", []byte("x"))
-	if err == nil || !strings.Contains(err.Error(), "has no object lock") {
-		t.Errorf("put: %v", err)
-	}
+	require.ErrorContains(t, err, "has no object lock", "put")
 	nothing(t, server, "p", s, "object")
 }
 
@@ -137,9 +129,7 @@ func TestPromise4LockThatIsIgnored(t *testing.T) {
 	})
 	s := open(t, server, server.URLThrough(proxy.Endpoint, "lockable", "p", "object-lock=GOVERNANCE", "retention=1h"))
 	_, err := sinks.Put(context.Background(), s, "object", []byte("x"), sinks.CreateOptions{Lock: true})
-	if err == nil || !strings.Contains(err.Error(), "s3:GetObjectRetention") {
-		t.Errorf("put: %v", err)
-	}
+	require.ErrorContains(t, err, "s3:GetObjectRetention", "put")
 	proxy.AllFired(t)
 }
 

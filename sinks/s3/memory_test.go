@@ -28,9 +28,8 @@ func TestMemoryIsFlat(t *testing.T) {
 		w, err := s.Create(context.Background(), "object", sinks.CreateOptions{})
 		require.NoError(t, err)
 		for range total / int64(len(block)) {
-			if _, err := w.Write(block); err != nil {
-				t.Fatal(err)
-			}
+			_, err = w.Write(block)
+			require.NoError(t, err)
 		}
 		if o, err := w.Commit(context.Background()); err != nil || o.Size != total {
 			t.Fatalf("%+v, %v", o, err)

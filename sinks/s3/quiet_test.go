@@ -32,9 +32,8 @@ func TestSDKIsQuiet(t *testing.T) {
 	t.Cleanup(func() { os.Stderr = stderr })
 	s, err := s3.Open(t.Context(), s3.Config{Bucket: "bucket", Region: "x", Endpoint: metadata.URL, PathStyle: true})
 	require.NoError(t, err)
-	if _, err := s.Stat(t.Context(), "a"); err == nil {
-		t.Error("there are no credentials, and Stat succeeds")
-	}
+	_, err = s.Stat(t.Context(), "a")
+	require.Error(t, err, "there are no credentials, and Stat succeeds")
 	s.Close()
 	write.Close()
 	said, err := io.ReadAll(read)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/s3"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -35,21 +37,15 @@ func TestRetryForOutlastsManyFailures(t *testing.T) {
 		if !slices.Contains([]string{"Part", "Start", "Complete", "Get"}, name) {
 			content = data[:10]
 		}
-		if _, err := store(s, "big", content); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if _, err := store(s, "small", data[:10]); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		_, err := store(s, "big", content)
+		require.NoError(t, err, name)
+		_, err = store(s, "small", data[:10])
+		require.NoError(t, err, name)
 		holds(t, s, "big", content)
 		for _, err := range s.List(context.Background(), "", "") {
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			require.NoError(t, err, name)
 		}
-		if err := s.Delete(context.Background(), "small"); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoError(t, s.Delete(context.Background(), "small"), name)
 		proxy.AllFired(t)
 	}
 }
@@ -59,9 +55,8 @@ func TestRetryForEnds(t *testing.T) {
 	t.Parallel()
 	const patience = 2 * time.Second
 	server := versity(t)
-	if _, err := store(open(t, server, server.URL("plain", "p")), "big", sinktest.Random(1, big)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := store(open(t, server, server.URL("plain", "p")), "big", sinktest.Random(1, big))
+	require.NoError(t, err)
 	read := func(s sinks.Sink) error {
 		r, err := s.Open(context.Background(), "big", 0, -1)
 		if err != nil {

@@ -64,9 +64,8 @@ func TestPromise1Uncertain(t *testing.T) {
 			good := sinktest.NewMemory()
 			f, err := sinks.NewFanOut(context.Background(), []sinks.Target{{Sink: s, Name: "object"}, {Sink: good, Name: "object"}})
 			require.NoError(t, err)
-			if _, err := f.Write(data[:test.size]); err != nil {
-				t.Fatal(err)
-			}
+			_, err = f.Write(data[:test.size])
+			require.NoError(t, err)
 			results := f.Commit(context.Background())
 			proxy.AllFired(t)
 			if err := results[0].Err; !errors.Is(err, sinks.ErrUncertain) || !strings.Contains(err.Error(), sinks.ErrUncertain.Error()) {

@@ -81,9 +81,8 @@ func TestPromise4ParseURLRefuses(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"s3://bucket/p?endpoint=http://127.0.0.1:9000", "s3://bucket/p?endpoint=http://[::1]:9000", "s3://bucket/p?endpoint=http://s3.example&insecure=true"} {
-		if _, err := s3.ParseURL(url); err != nil {
-			t.Errorf("%s: %v", url, err)
-		}
+		_, err := s3.ParseURL(url)
+		require.NoError(t, err, url)
 	}
 }
 

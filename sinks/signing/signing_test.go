@@ -126,9 +126,8 @@ func TestRefusedTrust(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"SSHKRL\n\x00": "one a line", "SHA256:abc": "want a public key"} {
-		if _, err := signing.ReadTrust(file(t, "ops "+public), []string{file(t, text)}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("revoked %q: error %v, want %q", text, err, want)
-		}
+		_, err := signing.ReadTrust(file(t, "ops "+public), []string{file(t, text)})
+		require.ErrorContains(t, err, want, "revoked %q", text)
 	}
 }
 
@@ -139,22 +138,17 @@ func TestRefusedSigner(t *testing.T) {
 	key, public := newKey(t)
 	_, stranger := newKey(t)
 	require.NoError(t, os.Chmod(key, 0o640))
-	if _, err := signing.ReadSigner(key); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("error %v", err)
-	}
+	_, err := signing.ReadSigner(key)
+	require.ErrorContains(t, err, "chmod 600")
 	require.NoError(t, os.Chmod(key, 0o600))
-	if _, err := signing.ReadSigner(file(t, public)); err == nil || !strings.Contains(err.Error(), "holds no private key") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := signing.Read(key, file(t, "x "+stranger), nil); err == nil || !strings.Contains(err.Error(), "would not be believed") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := signing.Read(key, "", []string{"revoked"}); err == nil {
-		t.Error("revoked keys without trusted ones were taken")
-	}
-	if _, err := signing.Read(key, file(t, "ops "+public), nil); err != nil {
-		t.Error(err)
-	}
+	_, err = signing.ReadSigner(file(t, public))
+	require.ErrorContains(t, err, "holds no private key")
+	_, err = signing.Read(key, file(t, "x "+stranger), nil)
+	require.ErrorContains(t, err, "would not be believed")
+	_, err = signing.Read(key, "", []string{"revoked"})
+	require.Error(t, err, "revoked keys without trusted ones were taken")
+	_, err = signing.Read(key, file(t, "ops "+public), nil)
+	require.NoError(t, err)
 }
 
 // ssh-keygen's keys sign, and it checks what they signed.
@@ -179,9 +173,8 @@ func TestOpenSSH(t *testing.T) {
 	if out, err := run("", "-q", "-t", "ed25519", "-N", "secret", "-f", "locked"); err != nil {
 		t.Fatal(err, out)
 	}
-	if _, err := signing.ReadSigner(filepath.Join(dir, "locked")); err == nil || !strings.Contains(err.Error(), "passphrase") {
-		t.Errorf("error %v", err)
-	}
+	_, err = signing.ReadSigner(filepath.Join(dir, "locked"))
+	require.ErrorContains(t, err, "passphrase")
 	public, err := os.ReadFile(filepath.Join(dir, "key.pub"))
 	require.NoError(t, err)
 	trust := "ops@example.com " + `valid-after="20260101Z" ` + string(public)
@@ -195,9 +188,7 @@ func TestOpenSSH(t *testing.T) {
 		_, err := run(line, "-Y", "verify", "-f", "trust", "-I", "ops@example.com", "-n", namespace, "-s", "sig")
 		return err
 	}
-	if err := verify(line, "requorum-manifest"); err != nil {
-		t.Errorf("ssh-keygen refuses ours: %v", err)
-	}
+	require.NoError(t, verify(line, "requorum-manifest"), "ssh-keygen refuses ours")
 	if verify(line, "requorum-pin") == nil || verify(strings.Replace(line, "0123", "4567", 1), "requorum-manifest") == nil {
 		t.Error("ssh-keygen takes what was moved")
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 )
@@ -85,18 +86,14 @@ func Random(seed uint64, size int64) []byte {
 func put(t *testing.T, s sinks.Sink, name string, data []byte) sinks.Object {
 	t.Helper()
 	object, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{})
-	if err != nil {
-		t.Fatalf("put %s: %v", name, err)
-	}
+	require.NoError(t, err, "put %s", name)
 	return object
 }
 
 func create(ctx context.Context, t *testing.T, s sinks.Sink, name string) sinks.Writer {
 	t.Helper()
 	w, err := s.Create(ctx, name, sinks.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create %s: %v", name, err)
-	}
+	require.NoError(t, err, "create %s", name)
 	return w
 }
 
@@ -155,9 +152,7 @@ func list(t *testing.T, s sinks.Sink, prefix, after string) []string {
 	t.Helper()
 	var names []string
 	for object, err := range s.List(t.Context(), prefix, after) {
-		if err != nil {
-			t.Fatalf("list %q after %q: %v", prefix, after, err)
-		}
+		require.NoError(t, err, "list %q after %q", prefix, after)
 		names = append(names, object.Name)
 	}
 	return names
@@ -173,17 +168,13 @@ func abridge(data []byte) string {
 // is fails the test unless err is want.
 func is(t testing.TB, what string, err, want error) {
 	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: error %v, want %v", what, err, want)
-	}
+	require.ErrorIs(t, err, want, what)
 }
 
 // refused fails the test when there is no error.
 func refused(t testing.TB, what string, err error) {
 	t.Helper()
-	if err == nil {
-		t.Errorf("%s: no error", what)
-	}
+	require.Error(t, err, "%s: no error", what)
 }
 
 // soon is how long a call may take to notice that its context has ended.
@@ -211,9 +202,7 @@ func cancelledCalls(t *testing.T, s sinks.Sink, _ Options) {
 	write(t, w, []byte("data"))
 	_, err = w.Commit(ctx)
 	is(t, "commit", err, context.Canceled)
-	if err := w.Abort(); err != nil {
-		t.Errorf("abort after a cancelled commit: %v", err)
-	}
+	require.NoError(t, w.Abort(), "abort after a cancelled commit")
 	absent(t, s, "new")
 	holds(t, s, "there", []byte("data"))
 }
@@ -237,9 +226,7 @@ func cancelledWrite(t *testing.T, s sinks.Sink, opts Options) {
 		_, err = w.Write(data)
 	}
 	is(t, "write", err, context.Canceled)
-	if err := w.Abort(); err != nil {
-		t.Errorf("abort: %v", err)
-	}
+	require.NoError(t, w.Abort(), "abort")
 	absent(t, s, "cancelled")
 }
 
@@ -249,12 +236,9 @@ func cancelledRead(t *testing.T, s sinks.Sink, opts Options) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, err := s.Open(ctx, "big", 0, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	_, err = io.ReadFull(r, make([]byte, 1000))
+	require.NoError(t, err)
 	cancel()
 	began := time.Now()
 	_, err = io.Copy(io.Discard, r)
@@ -262,9 +246,7 @@ func cancelledRead(t *testing.T, s sinks.Sink, opts Options) {
 	if took := time.Since(began); took > soon {
 		t.Errorf("the reader took %s to notice", took)
 	}
-	if err := r.Close(); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	require.NoError(t, r.Close(), "close")
 }
 
 // tricky are names whose order by bytes is not the order in which folders are
@@ -285,9 +267,7 @@ func listOrder(t *testing.T, s sinks.Sink, _ Options) {
 		t.Errorf("list:\n%q, want\n%q", got, want)
 	}
 	for object, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		stat, err := s.Stat(t.Context(), object.Name)
 		if err != nil || stat.Size != object.Size || stat.ModTime.Unix() != object.ModTime.Unix() {
 			t.Errorf("listed %+v, stat %+v, %v", object, stat, err)
@@ -377,21 +357,15 @@ func listStopsEarly(t *testing.T, s sinks.Sink, _ Options) {
 	for range 2 {
 		count := 0
 		for _, err := range objects {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if count++; count == 2 {
 				break
 			}
 		}
 	}
 	for object, err := range s.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Delete(t.Context(), object.Name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, s.Delete(t.Context(), object.Name))
 	}
 	if names := list(t, s, "", ""); len(names) != 0 {
 		t.Errorf("deleted while listing, left: %q", names)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -82,9 +84,7 @@ func concurrentReaders(t *testing.T, s sinks.Sink, opts Options) {
 func stat(t *testing.T, s sinks.Sink, _ Options) {
 	committed := put(t, s, "a/b", []byte("12345"))
 	got, err := s.Stat(t.Context(), "a/b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got.Name != "a/b" || got.Size != 5 {
 		t.Errorf("stat: %+v", got)
 	}
@@ -104,22 +104,16 @@ func stat(t *testing.T, s sinks.Sink, _ Options) {
 
 func deletes(t *testing.T, s sinks.Sink, _ Options) {
 	for _, name := range []string{"nothing", "no/such/folder"} {
-		if err := s.Delete(t.Context(), name); err != nil {
-			t.Errorf("delete of what is not there: %v", err)
-		}
+		require.NoError(t, s.Delete(t.Context(), name), "delete of what is not there")
 	}
 	put(t, s, "a/b/c", []byte("first"))
 	put(t, s, "a/d", []byte("stays"))
 	for _, folder := range []string{"a", "a/b"} {
-		if err := s.Delete(t.Context(), folder); err != nil {
-			t.Errorf("delete of what is only a folder: %v", err)
-		}
+		require.NoError(t, s.Delete(t.Context(), folder), "delete of what is only a folder")
 	}
 	holds(t, s, "a/b/c", []byte("first"))
 	for range 2 {
-		if err := s.Delete(t.Context(), "a/b/c"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Delete(t.Context(), "a/b/c"))
 		absent(t, s, "a/b/c")
 	}
 	holds(t, s, "a/d", []byte("stays"))
@@ -129,9 +123,7 @@ func deletes(t *testing.T, s sinks.Sink, _ Options) {
 
 func abilities(t *testing.T, s sinks.Sink, _ Options) {
 	first, err := s.Abilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, note := range first.Notes {
 		if note == "" {
 			t.Error("a note is empty")
@@ -151,9 +143,7 @@ func abilities(t *testing.T, s sinks.Sink, _ Options) {
 
 func closes(t *testing.T, s sinks.Sink, _ Options) {
 	put(t, s, "a", []byte("data"))
-	if err := s.Close(); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	require.NoError(t, s.Close(), "close")
 }
 
 // wholeOrAbsent: no call shows an object before Commit, and all do after.
@@ -167,9 +157,7 @@ func wholeOrAbsent(t *testing.T, s sinks.Sink, opts Options) {
 	absent(t, s, "folder/object")
 	before := time.Now()
 	object, err := w.Commit(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if object.Name != "folder/object" || object.Size != int64(len(data)) {
 		t.Errorf("Commit: %+v", object)
 	}
@@ -194,9 +182,7 @@ func writtenOnce(t *testing.T, s sinks.Sink, _ Options) {
 	put(t, s, "a/late", []byte("won"))
 	_, err = early.Commit(t.Context())
 	is(t, "commit to a name taken meanwhile", err, sinks.ErrExists)
-	if err := early.Abort(); err != nil {
-		t.Errorf("abort after a failed commit: %v", err)
-	}
+	require.NoError(t, early.Abort(), "abort after a failed commit")
 	holds(t, s, "a/late", []byte("won"))
 }
 
@@ -239,9 +225,7 @@ func oneWinner(t *testing.T, s sinks.Sink, opts Options) {
 func needsExclusiveCreate(t *testing.T, s sinks.Sink) {
 	t.Helper()
 	able, err := s.Abilities(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !able.ExclusiveCreate {
 		t.Skip("this sink says that it cannot create exclusively: not tested")
 	}
@@ -268,9 +252,8 @@ func bigObject(t *testing.T, s sinks.Sink, opts Options) {
 		clear(piece) // a Writer must not keep what it was given
 		rest = rest[n:]
 	}
-	if _, err := w.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Commit(t.Context())
+	require.NoError(t, err)
 	holds(t, s, "big", data)
 }
 
@@ -293,21 +276,15 @@ func abortLeavesNothing(t *testing.T, s sinks.Sink, opts Options) {
 	for _, size := range []int64{0, 10, opts.Big / 2} {
 		w := create(t.Context(), t, s, "aborted")
 		write(t, w, Random(3, size))
-		if err := w.Abort(); err != nil {
-			t.Errorf("abort after %d bytes: %v", size, err)
-		}
+		require.NoError(t, w.Abort(), "abort after %d bytes", size)
 		absent(t, s, "aborted")
-		if err := w.Abort(); err != nil {
-			t.Errorf("second abort: %v", err)
-		}
+		require.NoError(t, w.Abort(), "second abort")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w := create(ctx, t, s, "aborted")
 	write(t, w, []byte("something"))
 	cancel()
-	if err := w.Abort(); err != nil {
-		t.Errorf("abort after the end of the context: %v", err)
-	}
+	require.NoError(t, w.Abort(), "abort after the end of the context")
 	absent(t, s, "aborted")
 	put(t, s, "aborted", []byte("the name is still free"))
 	if names := list(t, s, "", ""); len(names) != 1 {
@@ -320,9 +297,8 @@ func closedWriter(t *testing.T, s sinks.Sink, _ Options) {
 		w := create(t.Context(), t, s, how)
 		write(t, w, []byte("once"))
 		if how == "commit" {
-			if _, err := w.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.Commit(t.Context())
+			require.NoError(t, err)
 		} else if err := w.Abort(); err != nil {
 			t.Fatal(err)
 		}
@@ -330,9 +306,7 @@ func closedWriter(t *testing.T, s sinks.Sink, _ Options) {
 		is(t, "write after "+how, err, sinks.ErrClosed)
 		_, err = w.Commit(t.Context())
 		is(t, "commit after "+how, err, sinks.ErrClosed)
-		if err := w.Abort(); err != nil {
-			t.Errorf("abort after %s: %v", how, err)
-		}
+		require.NoError(t, w.Abort(), "abort after %s", how)
 	}
 	holds(t, s, "commit", []byte("once"))
 	absent(t, s, "abort")
@@ -365,8 +339,6 @@ func longName(t *testing.T, s sinks.Sink, _ Options) {
 	}
 	put(t, s, name, []byte("deep"))
 	holds(t, s, name, []byte("deep"))
-	if err := s.Delete(t.Context(), name); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, s.Delete(t.Context(), name))
 	absent(t, s, name)
 }

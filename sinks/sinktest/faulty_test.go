@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 )
 
@@ -92,12 +94,10 @@ func TestFaultyStrikes(t *testing.T) {
 func TestFaultyCommitLeavesNothing(t *testing.T) {
 	f := NewFaulty(NewMemory(), Fail(Commit, 1, nil))
 	w := create(t.Context(), t, f, "a")
-	if _, err := w.Commit(t.Context()); !errors.Is(err, ErrInjected) {
-		t.Error(err)
-	}
-	if _, err := w.Write(nil); !errors.Is(err, sinks.ErrClosed) {
-		t.Error(err)
-	}
+	_, err := w.Commit(t.Context())
+	require.ErrorIs(t, err, ErrInjected)
+	_, err = w.Write(nil)
+	require.ErrorIs(t, err, sinks.ErrClosed)
 	f.AllFired(t)
 }
 

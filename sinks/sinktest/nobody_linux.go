@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,9 +24,7 @@ func AsNobody(t testing.TB, do func()) {
 	// started from it (PR_SET_PDEATHSIG counts a thread as the parent).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.Setfsuid(nobody); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Setfsuid(nobody))
 	defer func() {
 		if err := unix.Setfsuid(0); err != nil {
 			t.Error(err)

@@ -31,16 +31,13 @@ func TestAsNobody(t *testing.T) {
 			t.Error("nobody reads a folder of root's")
 		}
 	})
-	if _, err := os.ReadDir(dir); err != nil {
-		t.Error(err)
-	}
+	_, err := os.ReadDir(dir)
+	require.NoError(t, err)
 	select {
 	case err := <-ended:
 		t.Fatalf("the child has ended: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	if err := child.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, child.Process.Kill())
 	<-ended
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // FaultProxy is a real HTTP proxy before an S3 server that does to requests
@@ -40,9 +42,7 @@ type armedProxyFault struct {
 func NewFaultProxy(t testing.TB, target string, script ...ProxyFault) *FaultProxy {
 	t.Helper()
 	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &FaultProxy{proxy: &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
@@ -145,9 +145,7 @@ func (p *FaultProxy) strike(r *http.Request) ProxyAction {
 func Black(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var mu sync.Mutex
 	var held []net.Conn
 	go func() {

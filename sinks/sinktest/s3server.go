@@ -29,6 +29,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/stretchr/testify/require"
 )
 
 // S3Server is a real S3 server on this machine, in a folder of the test's own.
@@ -136,9 +137,7 @@ func (s *S3Server) Uploads(t testing.TB, bucket string) []string {
 	pages := s3.NewListMultipartUploadsPaginator(s.Client(), &s3.ListMultipartUploadsInput{Bucket: &bucket})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(context.Background())
-		if err != nil {
-			t.Fatalf("list the uploads of %s: %v", bucket, err)
-		}
+		require.NoError(t, err, "list the uploads of %s", bucket)
 		for _, u := range page.Uploads {
 			found = append(found, aws.ToString(u.Key)+" "+aws.ToString(u.UploadId))
 		}
@@ -154,9 +153,7 @@ func (s *S3Server) Versions(t testing.TB, bucket, prefix string) []string {
 	pages := s3.NewListObjectVersionsPaginator(s.Client(), &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &prefix})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(context.Background())
-		if err != nil {
-			t.Fatalf("list the versions of %s: %v", bucket, err)
-		}
+		require.NoError(t, err, "list the versions of %s", bucket)
 		for _, v := range page.Versions {
 			found = append(found, aws.ToString(v.Key)+" "+aws.ToString(v.VersionId))
 		}
@@ -189,15 +186,11 @@ func (p *process) start(t testing.TB) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer log.Close()
 	cmd := p.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start %s: %v", cmd.Path, err)
-	}
+	require.NoError(t, cmd.Start(), "start %s", cmd.Path)
 	p.cmd = cmd
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -282,9 +275,7 @@ func tool(t testing.TB, name string) string {
 func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, ".tools", "build")); err == nil {
 			return dir
@@ -314,9 +305,7 @@ func certificates(t testing.TB) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	authority := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -329,26 +318,16 @@ func certificates(t testing.TB) (ca, cert, key string) {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 	}
 	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &caKey.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	serverDER, err := x509.CreateCertificate(rand.Reader, server, authority, &serverKey.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(serverKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", serverDER), write("key.pem", "PRIVATE KEY", keyDER)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -33,9 +34,7 @@ func StartVersityGW(t testing.TB, opts VersityGWOptions) *S3Server {
 	// The two folders must not share a beginning of their names.
 	objects, versions, iam := filepath.Join(dir, "objects"), filepath.Join(dir, "versions"), filepath.Join(dir, "iam")
 	for _, d := range []string{objects, versions, iam} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(d, 0o700))
 	}
 	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: objects, binary: binary}
 	address := storetest.FreeAddress(t)
@@ -121,9 +120,7 @@ func StartRclone(t testing.TB) *S3Server {
 	binary := slowTool(t, "rclone")
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(data, 0o700))
 	s := &S3Server{Region: "us-east-1", AccessKey: "root", SecretKey: "root-secret", Dir: data, binary: binary}
 	address := storetest.FreeAddress(t)
 	s.Endpoint = "http://" + address
@@ -146,9 +143,7 @@ func StartMinio(t testing.TB) *S3Server {
 	binary := slowTool(t, "minio")
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(data, 0o700))
 	s := &S3Server{Region: "us-east-1", AccessKey: "minio-root", SecretKey: "minio-root-secret", Dir: data, binary: binary}
 	address := storetest.FreeAddress(t)
 	s.Endpoint = "http://" + address
