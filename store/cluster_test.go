@@ -61,9 +61,8 @@ func TestClusterRestarts(t *testing.T) {
 	config := store.ClusterConfig{DataDir: dir, Members: 3, FreePorts: true, Settings: quiet()}
 	cluster := startCluster(t, config)
 	client := etcdClient(t, cluster.Endpoints()...)
-	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.Put(t.Context(), "key", "value")
+	require.NoError(t, err)
 	watch := client.Watch(t.Context(), "key", clientv3.WithRev(1))
 	if resp := <-watch; resp.Err() != nil {
 		t.Fatal(resp.Err())
@@ -81,9 +80,8 @@ func TestClusterRestarts(t *testing.T) {
 	}
 
 	config.Members = 5
-	if _, err := store.StartCluster(t.Context(), config); err == nil || !strings.Contains(err.Error(), "holds a cluster of 3 members, and 5 were asked for") {
-		t.Errorf("five members asked for where three are: %v", err)
-	}
+	_, err = store.StartCluster(t.Context(), config)
+	require.ErrorContains(t, err, "holds a cluster of 3 members, and 5 were asked for", "five members asked for where three are")
 	config.Members = 0
 	cluster = startCluster(t, config)
 	if got := strings.Join(cluster.Endpoints(), ","); got != endpoints {
@@ -153,14 +151,10 @@ func TestClusterMixedFolders(t *testing.T) {
 	}
 	require.NoError(t, os.Rename(filepath.Join(dir, "b", "m1"), filepath.Join(dir, "a", "m2")))
 	_, err := store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
-	if err == nil || !strings.Contains(err.Error(), "not of one cluster") {
-		t.Errorf("folders of two clusters: %v", err)
-	}
+	require.ErrorContains(t, err, "not of one cluster", "folders of two clusters")
 	require.NoError(t, os.Rename(filepath.Join(dir, "a", "m1"), filepath.Join(dir, "a", "away")))
 	_, err = store.StartCluster(t.Context(), store.ClusterConfig{DataDir: filepath.Join(dir, "a"), FreePorts: true, Settings: quiet()})
-	if err == nil || !strings.Contains(err.Error(), "a member's data is missing") {
-		t.Errorf("m2 without m1: %v", err)
-	}
+	require.ErrorContains(t, err, "a member's data is missing", "m2 without m1")
 }
 
 // Promise 2, on our side of it: members that are killed under load, as the

@@ -30,9 +30,8 @@ func TestGate(t *testing.T) {
 		if !g.close(time.Second) {
 			t.Error("somebody is left inside")
 		}
-		if _, _, err := g.enter(t.Context(), g.unary); err == nil {
-			t.Error("a call was let in after closing")
-		}
+		_, _, err := g.enter(t.Context(), g.unary)
+		require.Error(t, err, "a call was let in after closing")
 	})
 }
 

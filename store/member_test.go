@@ -43,15 +43,13 @@ func TestMemberExistingDataDir(t *testing.T) {
 	config.QuotaBytes, config.SnapshotCount, config.InitialCorruptCheck = 64<<20, 100, true
 	config.AutoCompactionMode, config.AutoCompactionRetention = "revision", "1000"
 	member := startMember(t, config)
-	if _, err := store.StartMember(t.Context(), config); !errors.Is(err, store.ErrDataDirInUse) {
-		t.Errorf("starting a second time on the same directory: %v", err)
-	}
+	_, err := store.StartMember(t.Context(), config)
+	require.ErrorIs(t, err, store.ErrDataDirInUse, "starting a second time on the same directory")
 	require.NoError(t, member.Close(t.Context()))
 	wrong := config
 	wrong.Name = "two"
-	if _, err := store.StartMember(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), `belongs to member "one"`) {
-		t.Errorf("another name: %v", err)
-	}
+	_, err = store.StartMember(t.Context(), wrong)
+	require.ErrorContains(t, err, `belongs to member "one"`, "another name")
 	again := startMember(t, member.Config())
 	if again.ID() != member.ID() {
 		t.Errorf("started again as %x, was %x", again.ID(), member.ID())
@@ -91,9 +89,7 @@ func TestMemberRemovedFromCluster(t *testing.T) {
 	}, rpctypes.ErrMemberNotFound)
 	select {
 	case err := <-cluster.Err():
-		if err == nil || !strings.Contains(err.Error(), "member m3") {
-			t.Errorf("got %v", err)
-		}
+		require.ErrorContains(t, err, "member m3")
 	case <-time.After(time.Minute):
 		t.Error("the removal went unnoticed")
 	}

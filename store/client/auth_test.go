@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/client"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -37,21 +39,17 @@ func TestAuthAndLearner(t *testing.T) {
 			if len(list) != 2 || !list[0].IsLearner || list[0].Endpoint != c.Member(learner).ClientURL {
 				t.Fatalf("candidates %v", list)
 			}
-			if err := cli.WaitApplied(t.Context(), list[0], b); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, cli.WaitApplied(t.Context(), list[0], b))
 			if version != "3.4" {
 				readAll(t, cli, list[0])
 			}
-			if _, err := cli.HashKV(t.Context(), list[1], 0); err != nil {
-				t.Error(err)
-			}
+			_, err := cli.HashKV(t.Context(), list[1], 0)
+			require.NoError(t, err)
 
 			only := config
 			only.Endpoints = []string{c.Member(learner).ClientURL}
-			if _, err := client.Dial(t.Context(), only); err == nil || !strings.Contains(err.Error(), "learner") {
-				t.Errorf("logging in to a learner alone: %v", err)
-			}
+			_, err = client.Dial(t.Context(), only)
+			require.ErrorContains(t, err, "learner", "logging in to a learner alone")
 
 			// A restarted member has forgotten the token.
 			c.Kill(0)
@@ -95,9 +93,8 @@ func checkLogin(t *testing.T, c *storetest.Cluster) {
 	if _, err := cli.Stream(t.Context(), s.Members[0]); !errors.Is(err, client.ErrPermission) || !strings.Contains(err.Error(), "root role") {
 		t.Errorf("a snapshot without the root role: %v", err)
 	}
-	if _, err := cli.HashKV(t.Context(), s.Members[0], 0); !errors.Is(err, client.ErrPermission) {
-		t.Errorf("HashKV without the root role: %v", err)
-	}
+	_, err = cli.HashKV(t.Context(), s.Members[0], 0)
+	require.ErrorIs(t, err, client.ErrPermission, "HashKV without the root role")
 }
 
 // Credentials for a cluster without authentication are no error, as in etcdctl.

@@ -157,9 +157,7 @@ func checkRead(t *testing.T, c *storetest.Cluster, filled *storetest.Filled) {
 		t.Errorf("candidates %v", list)
 	}
 	for _, m := range list {
-		if err := cli.WaitApplied(t.Context(), m, b); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, cli.WaitApplied(t.Context(), m, b))
 	}
 	database := readAll(t, cli, list[0])
 	if key := []byte(before[len(before)-1].Key); !bytes.Contains(database, key) {
@@ -227,9 +225,7 @@ func checkIsolated(t *testing.T, c *storetest.Cluster) {
 		if len(list) == 0 || list[len(list)-1].MemberID != s.Members[cut].MemberID {
 			t.Errorf("the isolated %s is not the last candidate: %v", what, list)
 		}
-		if err := cli.WaitApplied(t.Context(), s.Members[cut], b); !errors.Is(err, client.ErrBehind) {
-			t.Errorf("the isolated %s: %v", what, err)
-		}
+		require.ErrorIs(t, cli.WaitApplied(t.Context(), s.Members[cut], b), client.ErrBehind, "the isolated %s", what)
 		c.Rejoin(cut)
 		c.WaitReady(t)
 	}
@@ -256,9 +252,7 @@ func TestBarrierEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := cli.Barrier(ctx, client.Survey{Members: []client.MemberStatus{{Endpoint: "http://127.0.0.1:1", MemberID: 1}}})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestMixedClusters(t *testing.T) {

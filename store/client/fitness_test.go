@@ -37,9 +37,8 @@ func becomes(t *testing.T, cli *client.Client, s client.Survey, i int, want stri
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		begun := time.Now()
 		var err error
-		if why, err = cli.Unfit(t.Context(), s.Members[at]); err != nil {
-			t.Fatal(err)
-		}
+		why, err = cli.Unfit(t.Context(), s.Members[at])
+		require.NoError(t, err)
 		if took := time.Since(begun); took > 30*time.Second { // on a machine that is very busy
 			t.Errorf("asking took %s", took)
 		}
@@ -146,9 +145,7 @@ func checkDefragmenting(t *testing.T, c *storetest.Cluster, cli *client.Client, 
 		})
 		select {
 		case err := <-defragmented:
-			if err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, err)
 			done = true
 		case <-time.After(20 * time.Millisecond):
 		}

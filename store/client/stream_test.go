@@ -76,9 +76,8 @@ func streamStalls(t *testing.T, proxy *storetest.Proxy, config client.Config) {
 		t.Errorf("noticing took %s", took)
 	}
 	// A stall before the first byte is noticed too.
-	if _, err := cli.Stream(t.Context(), s.Members[0]); !errors.Is(err, client.ErrStalled) {
-		t.Errorf("stalled from the start: %v", err)
-	}
+	_, err = cli.Stream(t.Context(), s.Members[0])
+	require.ErrorIs(t, err, client.ErrStalled, "stalled from the start")
 }
 
 // A member that sends a little all the time holds its read transaction as one does
@@ -113,13 +112,10 @@ func streamSlowReader(t *testing.T, _ *storetest.Proxy, config client.Config) {
 	config.StallTimeout = time.Second
 	cli := dial(t, config)
 	stream := begin(t, cli, survey(t, cli).Members[0])
-	if _, err := stream.Next(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := stream.Next()
+	require.NoError(t, err)
 	time.Sleep(config.StallTimeout * 3 / 2)
-	if err := drain(stream); !errors.Is(err, io.EOF) {
-		t.Errorf("got %v", err)
-	}
+	require.ErrorIs(t, drain(stream), io.EOF)
 }
 
 func streamCut(t *testing.T, proxy *storetest.Proxy, config client.Config) {
@@ -139,20 +135,13 @@ func streamCancelled(t *testing.T, _ *storetest.Proxy, config client.Config) {
 	stream, err := cli.Stream(ctx, member)
 	require.NoError(t, err)
 	cancel(why)
-	if err := drain(stream); !errors.Is(err, why) {
-		t.Errorf("got %v", err)
-	}
-	if stream, err = cli.Stream(t.Context(), member); err != nil {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, drain(stream), why)
+	stream, err = cli.Stream(t.Context(), member)
+	require.NoError(t, err)
 	for range 2 {
-		if err := stream.Close(); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, stream.Close())
 	}
-	if err := drain(stream); !errors.Is(err, context.Canceled) {
-		t.Errorf("after Close: %v", err)
-	}
+	require.ErrorIs(t, drain(stream), context.Canceled, "after Close")
 }
 
 // While nobody calls Next, no more than the flow control windows is taken from
@@ -171,9 +160,7 @@ func streamReadsAheadWithinBounds(t *testing.T, proxy *storetest.Proxy, config c
 	if before > 10<<20 {
 		t.Errorf("%d bytes were read ahead", before)
 	}
-	if err := drain(stream); !errors.Is(err, io.EOF) {
-		t.Error(err)
-	}
+	require.ErrorIs(t, drain(stream), io.EOF)
 	if after := proxy.Forwarded(); after < 20<<20 {
 		t.Errorf("%d bytes in all", after)
 	}

@@ -99,14 +99,12 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	must(t, os.Symlink("a", filepath.Join(root, "b")), os.Symlink("b", filepath.Join(root, "a")))
-	if _, err := Stat(filepath.Join(root, "a")); err == nil {
-		t.Error("links in a circle: no error")
-	}
+	_, err = Stat(filepath.Join(root, "a"))
+	require.Error(t, err, "links in a circle: no error")
 	// Removing takes the link, and not what it leads to.
 	must(t, RemoveAll(theirs))
-	if _, err := os.Stat(secret); err != nil {
-		t.Error(err)
-	}
+	_, err = os.Stat(secret)
+	require.NoError(t, err)
 }
 
 func errOf[T any](_ T, err error) error { return err }
@@ -124,9 +122,7 @@ func TestNoFiles(t *testing.T) {
 	for _, path := range paths {
 		refused(t, path)
 	}
-	if err := Walk(theirs, func(*os.File, fs.FileInfo) error { return nil }); err == nil {
-		t.Error("walked")
-	}
+	require.Error(t, Walk(theirs, func(*os.File, fs.FileInfo) error { return nil }), "walked")
 	must(t, RemoveAll(theirs))
 }
 
@@ -139,14 +135,12 @@ func TestHardLinks(t *testing.T) {
 	own := filepath.Join(theirs, "own")
 	put(t, own)
 	must(t, os.Lchown(own, other, other), os.Link(own, own+"2"))
-	if _, err := ReadFile(own, 10); err != nil {
-		t.Errorf("the folder's owner's file with two names: %v", err)
-	}
+	_, err := ReadFile(own, 10)
+	require.NoError(t, err, "the folder's owner's file with two names")
 	put(t, filepath.Join(root, "ours", "a"))
 	must(t, os.Link(filepath.Join(root, "ours", "a"), filepath.Join(root, "ours", "b")))
-	if _, err := ReadFile(filepath.Join(root, "ours", "b"), 10); err != nil {
-		t.Errorf("in a folder of root's: %v", err)
-	}
+	_, err = ReadFile(filepath.Join(root, "ours", "b"), 10)
+	require.NoError(t, err, "in a folder of root's")
 }
 
 func TestPrivate(t *testing.T) {
@@ -162,18 +156,15 @@ func TestPrivate(t *testing.T) {
 	must(t, os.Rename(path, path+".away"), os.Mkdir(path, 0o777), os.Lchown(path, other, other))
 	f, err := Create(filepath.Join(d.Path(), "db"))
 	must(t, err, f.Close())
-	if _, err := os.Stat(filepath.Join(path+".away", "db")); err != nil {
-		t.Error(err)
-	}
-	if _, err := Private(path); err == nil {
-		t.Error("another user's folder was accepted")
-	}
+	_, err = os.Stat(filepath.Join(path+".away", "db"))
+	require.NoError(t, err)
+	_, err = Private(path)
+	require.Error(t, err, "another user's folder was accepted")
 	must(t, os.Remove(path), os.Rename(path+".away", path))
 	again, err := Private(path)
 	must(t, err)
-	if _, _, err := again.Lock(); !errors.Is(err, ErrLocked) {
-		t.Errorf("%v, want ErrLocked", err)
-	}
+	_, _, err = again.Lock()
+	require.ErrorIs(t, err, ErrLocked)
 	must(t, lock.Close())
 	if lock, gone, err = again.Lock(); err != nil || gone {
 		t.Errorf("the lock was not given up: %v", err)
@@ -190,13 +181,11 @@ func TestPrivate(t *testing.T) {
 	// A folder of root's that the other user gave that name.
 	must(t, os.Mkdir(path, 0o700))
 	put(t, filepath.Join(path, "backup"))
-	if _, err := Private(path); err == nil {
-		t.Error("a folder of root's with something in it was accepted")
-	}
+	_, err = Private(path)
+	require.Error(t, err, "a folder of root's with something in it was accepted")
 	must(t, os.RemoveAll(path), os.Mkdir(path, 0o700), os.Chmod(path, 0o777))
-	if _, err := Private(path); err == nil {
-		t.Error("a folder that others may write to was accepted")
-	}
+	_, err = Private(path)
+	require.Error(t, err, "a folder that others may write to was accepted")
 	if d, err := OpenDir(filepath.Join(root, "ours")); err != nil || d.Path() != filepath.Join(root, "ours") || !strings.HasPrefix(d.Pinned(), "/proc/") {
 		t.Errorf("%v %v", d, err)
 	}
@@ -220,7 +209,6 @@ func TestWalkGoesUp(t *testing.T) {
 func TestReadFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	put(t, path)
-	if _, err := ReadFile(path, 0); err == nil {
-		t.Error("a file that is too long was read")
-	}
+	_, err := ReadFile(path, 0)
+	require.Error(t, err, "a file that is too long was read")
 }

@@ -108,9 +108,7 @@ func TestReadOnly(t *testing.T) {
 		t.Skipf("%v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir+"/volume", 0); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, syscall.Unmount(dir+"/volume", 0))
 	})
 	says(t, "File", TrustedFile(path), "")
 }

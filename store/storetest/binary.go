@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Versions are those that requorum archives, replays and recovers, oldest first.
@@ -49,9 +51,8 @@ func Binary(t testing.TB, version, name string) string {
 	default:
 		t.Fatalf("etcd %s: want one of %v", version, SnapshotVersions())
 	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("etcd %s has no %s: %v", version, name, err)
-	}
+	_, err := os.Stat(path)
+	require.NoError(t, err, "etcd %s has no %s", version, name)
 	return path
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -73,15 +74,11 @@ func newClient(t testing.TB, config client.Config) *clientv3.Client {
 		Auth:   &clientv3.AuthConfig{Username: config.User, Password: config.Password},
 	}
 	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Logger = zap.NewNop()
 	cfg.DialOptions = append(cfg.DialOptions, AskAgain())
 	client, err := clientv3.New(*cfg)
-	if err != nil {
-		t.Fatalf("client of %v: %v", config.Endpoints, err)
-	}
+	require.NoError(t, err, "client of %v", config.Endpoints)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -133,15 +130,12 @@ func (c *Cluster) enableAuth(t testing.TB) {
 func turnAuthOn(t testing.TB, client *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := client.UserAdd(ctx, RootUser, RootPassword); err != nil {
-		t.Fatalf("user add root: %v", err)
-	}
-	if _, err := client.UserGrantRole(ctx, RootUser, "root"); err != nil {
-		t.Fatalf("user grant-role root: %v", err)
-	}
-	if _, err := client.AuthEnable(ctx); err != nil {
-		t.Fatalf("auth enable: %v", err)
-	}
+	_, err := client.UserAdd(ctx, RootUser, RootPassword)
+	require.NoError(t, err, "user add root")
+	_, err = client.UserGrantRole(ctx, RootUser, "root")
+	require.NoError(t, err, "user grant-role root")
+	_, err = client.AuthEnable(ctx)
+	require.NoError(t, err, "auth enable")
 }
 
 // Authority signs certificates for tests. Its own is in the file CA.
@@ -164,13 +158,10 @@ func NewAuthority(t testing.TB, words ...string) *Authority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := &Authority{CA: filepath.Join(dir, "ca.pem"), dir: dir, key: key}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	a.cert, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
 	writePEM(t, a.CA, "CERTIFICATE", der)
 	return a
 }
@@ -189,13 +180,9 @@ func (a *Authority) Issue(t testing.TB, name string, valid time.Duration) (cert,
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
 	writePEM(t, cert, "CERTIFICATE", der)
 	writePEM(t, key, "EC PRIVATE KEY", keyDER)
@@ -204,22 +191,16 @@ func (a *Authority) Issue(t testing.TB, name string, valid time.Duration) (cert,
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return key
 }
 
 func serial(t testing.TB) *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
 func writePEM(t testing.TB, path, kind string, der []byte) {
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }

@@ -27,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
@@ -165,9 +166,7 @@ func (c *Cluster) drop(t testing.TB) {
 	c.killAll()
 	for _, m := range c.members {
 		if len(c.options.DataDirs) == 0 {
-			if err := os.RemoveAll(m.DataDir); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.RemoveAll(m.DataDir))
 		}
 		if err := os.Remove(m.Log); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
@@ -246,9 +245,7 @@ func (c *Cluster) Restart(t testing.TB, i int) {
 	if c.members[i].process.running() {
 		t.Fatalf("member %s still runs", c.members[i].Name)
 	}
-	if err := c.launch(i); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.launch(i))
 }
 
 // process is one run of an etcd binary.
@@ -320,9 +317,7 @@ func tail(log string, lines int) string {
 // a quorum.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
-	if err := c.waitHealthy(60 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.waitHealthy(60*time.Second))
 }
 
 func (c *Cluster) waitHealthy(timeout time.Duration) error {
@@ -404,9 +399,7 @@ func (c *Cluster) RestartWith(t testing.TB, i int, args ...string) {
 	if c.members[i].process.running() {
 		t.Fatalf("member %s still runs", c.members[i].Name)
 	}
-	if err := c.launch(i, args...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.launch(i, args...))
 }
 
 // WriteOut makes a member apply all that was acknowledged, and write it to its
@@ -431,9 +424,7 @@ func (c *Cluster) WriteOut(t testing.TB, i int) {
 		_, err = io.Copy(io.Discard, stream)
 		err = errors.Join(err, stream.Close())
 	}
-	if err != nil {
-		t.Fatalf("member %s: %v", c.members[i].Name, err)
-	}
+	require.NoError(t, err, "member %s", c.members[i].Name)
 }
 
 // CopyData copies a member's data directory as it lies there: of a stopped
@@ -475,18 +466,14 @@ func Reconfigure(t testing.TB, change func(context.Context) error, done ...error
 func (c *Cluster) AddLearner(t testing.TB) int {
 	t.Helper()
 	client := c.Client(t)
-	if err := c.addMember("learner", filepath.Join(c.options.Dir, "learner"), "existing"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.addMember("learner", filepath.Join(c.options.Dir, "learner"), "existing"))
 	i := len(c.members) - 1
 	Reconfigure(t, func(ctx context.Context) error {
 		_, err := client.MemberAddAsLearner(ctx, []string{c.members[i].PeerURL})
 		return err
 	}, rpctypes.ErrPeerURLExist)
 	c.waitListed(t, i)
-	if err := c.launch(i); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.launch(i))
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		leader, err := client.Status(t.Context(), c.members[0].ClientURL)
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
 
@@ -17,9 +18,7 @@ type Contents map[string]map[string][]byte
 func ReadContents(t testing.TB, path string) Contents {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o400, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -39,9 +38,7 @@ func ReadContents(t testing.TB, path string) Contents {
 			})
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -94,9 +95,7 @@ func (c *Cluster) AwaitLog(t testing.TB, member int, what string) func(over <-ch
 	t.Helper()
 	read := func() string {
 		data, err := os.ReadFile(c.Member(member).Log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(data)
 	}
 	before := len(read())

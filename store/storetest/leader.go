@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Leader is the member that leads, of those named, or of all; it waits until one
@@ -101,9 +103,7 @@ func (c *Cluster) inWAL(t testing.TB, i int, text string) bool {
 	}
 	for _, path := range segments {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if bytes.Contains(data, []byte(text)) {
 			return true
 		}

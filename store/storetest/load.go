@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -83,9 +84,7 @@ func fill(t testing.TB, client *clientv3.Client, config client.Config, load Load
 	}
 	steps := []func(context.Context, *clientv3.Client, Load) error{putKeys, overwrite, deleteKeys, grantLeases, compact}
 	for _, step := range steps {
-		if err := step(t.Context(), client, load); err != nil {
-			t.Fatalf("filling %v: %v", client.Endpoints(), err)
-		}
+		require.NoError(t, step(t.Context(), client, load), "filling %v", client.Endpoints())
 	}
 	if load.Users > 0 {
 		addUsers(t, client, load.Users)
@@ -96,9 +95,7 @@ func fill(t testing.TB, client *clientv3.Client, config client.Config, load Load
 		}
 	}
 	filled, err := readFilled(t.Context(), client, load)
-	if err != nil {
-		t.Fatalf("reading the load back: %v", err)
-	}
+	require.NoError(t, err, "reading the load back")
 	return filled
 }
 
@@ -167,19 +164,15 @@ func addUsers(t testing.TB, client *clientv3.Client, n int) {
 	ctx := t.Context()
 	for i := range n {
 		user, role := fmt.Sprintf("user%d", i), fmt.Sprintf("role%d", i)
-		if _, err := client.RoleAdd(ctx, role); err != nil {
-			t.Fatalf("adding %s: %v", role, err)
-		}
+		_, err := client.RoleAdd(ctx, role)
+		require.NoError(t, err, "adding %s", role)
 		prefix := fmt.Sprintf("/%s/", user)
-		if _, err := client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
-			t.Fatalf("granting to %s: %v", role, err)
-		}
-		if _, err := client.UserAdd(ctx, user, "password-of-"+user); err != nil {
-			t.Fatalf("adding %s: %v", user, err)
-		}
-		if _, err := client.UserGrantRole(ctx, user, role); err != nil {
-			t.Fatalf("granting %s to %s: %v", role, user, err)
-		}
+		_, err = client.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err, "granting to %s", role)
+		_, err = client.UserAdd(ctx, user, "password-of-"+user)
+		require.NoError(t, err, "adding %s", user)
+		_, err = client.UserGrantRole(ctx, user, role)
+		require.NoError(t, err, "granting %s to %s", role, user)
 	}
 }
 
@@ -363,9 +356,7 @@ func Fingerprint(t testing.TB, dirs ...string) map[string]string {
 			all[path] = fmt.Sprintf("%s %d %s %x", info.Mode(), info.Size(), info.ModTime(), sha256.Sum256(data))
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/requorum/requorum/store/client"
@@ -212,9 +213,7 @@ func (m *Mixed) Wait(t testing.TB) *MixedResult {
 	var last map[Kind]error
 	r.Done, last = m.counts.copy()
 	r.kinds = slices.DeleteFunc(Kinds(m.cluster.Version()), func(k Kind) bool { return slices.Contains(m.options.Without, k) })
-	if err := errors.Join(m.failures...); err != nil {
-		t.Errorf("mixed load: %v", err)
-	}
+	require.NoError(t, errors.Join(m.failures...), "mixed load")
 	for _, k := range r.missing() {
 		t.Errorf("mixed load: %q never succeeded: %v", k, last[k])
 	}
@@ -455,18 +454,13 @@ func (m *Mixed) final(t testing.TB) Observation {
 		}
 		if !written { // behind requests that clients gave up, which may still be on their way
 			written = true
-			if _, err := client.Put(ctx, MixedPrefix+"observed", "for the last time"); err != nil {
-				t.Fatalf("after the mixed load, member %s: %v", m.cluster.members[i].Name, err)
-			}
+			_, err := client.Put(ctx, MixedPrefix+"observed", "for the last time")
+			require.NoError(t, err, "after the mixed load, member %s", m.cluster.members[i].Name)
 		}
 		head, err := client.Get(ctx, MixedPrefix+"observed") // waits until it has caught up
-		if err != nil {
-			t.Fatalf("after the mixed load, member %s: %v", m.cluster.members[i].Name, err)
-		}
+		require.NoError(t, err, "after the mixed load, member %s", m.cluster.members[i].Name)
 		o := Observation{Time: time.Now(), Member: i, Revision: head.Header.Revision}
-		if err := hash(ctx, client, m.cluster.members[i].ClientURL, &o); err != nil {
-			t.Fatalf("after the mixed load, HashKV of %s: %v", m.cluster.members[i].Name, err)
-		}
+		require.NoError(t, hash(ctx, client, m.cluster.members[i].ClientURL, &o), "after the mixed load, HashKV of %s", m.cluster.members[i].Name)
 		if final.Revision == o.Revision && (final.Hash != o.Hash || final.CompactedRevision != o.CompactedRevision) {
 			t.Errorf("after the mixed load the members disagree: %+v and %+v", final, o)
 		}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Isolate cuts a member off from its peers, in both directions, and leaves its
@@ -120,9 +122,7 @@ type Proxy struct {
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := serveProxy(l, target, nil)
 	t.Cleanup(p.close)
 	return p
@@ -282,9 +282,7 @@ func (c *Cluster) SlowDisk(t testing.TB, i int, delay time.Duration) *SlowDisk {
 	var said bytes.Buffer
 	s.tracer.Stderr = &said
 	s.tracer.SysProcAttr = WithParent(syscall.SIGTERM)
-	if err := s.tracer.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.tracer.Start())
 	t.Cleanup(func() { s.end() })
 	for deadline := time.Now().Add(2 * time.Minute); !traced(c.members[i].process.pid()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -375,7 +373,5 @@ func (c *Cluster) Thaw(t testing.TB, i int) {
 
 func (c *Cluster) signal(t testing.TB, i int, s syscall.Signal) {
 	t.Helper()
-	if err := c.members[i].process.cmd.Process.Signal(s); err != nil {
-		t.Fatalf("member %s: %s: %v", c.members[i].Name, s, err)
-	}
+	require.NoError(t, c.members[i].process.cmd.Process.Signal(s), "member %s: %s", c.members[i].Name, s)
 }

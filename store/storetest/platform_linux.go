@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +22,7 @@ func SmallDisk(t testing.TB, size string) (dir string) {
 		Unavailable(t, "mounting a small file system takes root: "+err.Error())
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 	})
 	return dir
 }
@@ -31,9 +30,7 @@ func SmallDisk(t testing.TB, size string) (dir string) {
 // GrowDisk gives a SmallDisk another size.
 func GrowDisk(t testing.TB, dir, size string) {
 	t.Helper()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size="+size); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size="+size))
 }
 
 // WithParent sends a process that a test starts a signal when the test's own

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/client"
 )
 
@@ -81,9 +83,7 @@ func releasePorts(ports []int) {
 func portsUntilEnd(t testing.TB, n int) []int {
 	t.Helper()
 	free, err := freePorts(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { releasePorts(free) })
 	return free
 }

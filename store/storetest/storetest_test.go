@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -25,9 +27,7 @@ func TestServersOfEachVersion(t *testing.T) {
 			c.Kill(0)
 			c.Restart(t, 0)
 			c.WaitReady(t)
-			if err := filled.Compare(t.Context(), c.Client(t)); err != nil {
-				t.Errorf("after a kill: %v", err)
-			}
+			require.NoError(t, filled.Compare(t.Context(), c.Client(t)), "after a kill")
 			if version == "3.6" { // a copy without TLS is another test's
 				return
 			}
@@ -41,22 +41,16 @@ func TestServersOfEachVersion(t *testing.T) {
 					"--initial-advertise-peer-urls", peer(initial, name), "--data-dir", dirs[name])
 			}
 			copied := storetest.Start(t, storetest.Options{Version: version, DataDirs: dirs, InitialCluster: initial, Auth: true})
-			if err := filled.Compare(t.Context(), copied.Client(t)); err != nil {
-				t.Errorf("restored: %v", err)
-			}
+			require.NoError(t, filled.Compare(t.Context(), copied.Client(t)), "restored")
 			client := copied.Client(t)
-			if _, err := client.Delete(t.Context(), c.Member(0).Name+"-none"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Delete(t.Context(), c.Member(0).Name+"-none")
+			require.NoError(t, err)
 			for key := range filled.Keys {
-				if _, err := client.Delete(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				_, err = client.Delete(t.Context(), key)
+				require.NoError(t, err)
 				break
 			}
-			if err := filled.Compare(t.Context(), client); err == nil {
-				t.Error("a deleted key went unnoticed")
-			}
+			require.Error(t, filled.Compare(t.Context(), client), "a deleted key went unnoticed")
 		})
 	}
 }
