@@ -125,20 +125,17 @@ func TestAttemptAfterACrash(t *testing.T) {
 	require.NoError(t, err)
 	timeline := r.Outcomes[0].Manifest.Timeline
 	left := repository.SnapshotName(timeline, slotID, 1, false)
-	if _, err := sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if r, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID, Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), d, left, []byte("half a day's work"), sinks.CreateOptions{})
+	require.NoError(t, err)
+	r, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: slotID, Attempt: 1})
+	require.NoError(t, err)
 	m := r.Outcomes[0].Manifest
 	if m.ID != slotID || path.Base(m.Object.Name) != "snapshot-2.zst" {
 		t.Errorf("made %s", m.Object.Name)
 	}
 	restorable(t, d, m)
-	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: "yesterday"}); err == nil || !strings.Contains(err.Error(), "yesterday") {
-		t.Errorf("an ID that is none: %v", err)
-	}
+	_, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, ID: "yesterday"})
+	require.ErrorContains(t, err, "yesterday", "an ID that is none")
 }
 
 // An object that was taken for abandoned, and removed, gets no manifest.
@@ -161,9 +158,7 @@ func TestObjectGoneBeforeTheManifest(t *testing.T) {
 	if removed != 1 {
 		t.Fatalf("%d objects were removed", removed)
 	}
-	if !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("the backup: %v", err)
-	}
+	require.ErrorIs(t, err, sinks.ErrNotFound, "the backup")
 	if n := snapshotObjects(t, d); n != 0 {
 		t.Errorf("%d objects are left", n)
 	}

@@ -44,16 +44,13 @@ func TestFactsOfEveryVersion(t *testing.T) {
 			client := cluster.Client(t)
 			ctx := t.Context()
 			for i := range 300 {
-				if _, err := client.Put(ctx, "key-"+strconv.Itoa(i%40), fmt.Sprint("value ", i)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := client.Put(ctx, "key-"+strconv.Itoa(i%40), fmt.Sprint("value ", i))
+				require.NoError(t, err)
 			}
-			if _, err := client.Delete(ctx, "key-3"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.Compact(ctx, 150, clientv3.WithCompactPhysical()); err != nil {
-				t.Fatal(err)
-			}
+			_, err := client.Delete(ctx, "key-3")
+			require.NoError(t, err)
+			_, err = client.Compact(ctx, 150, clientv3.WithCompactPhysical())
+			require.NoError(t, err)
 			member := func() *pb.Member {
 				list, err := client.MemberList(ctx)
 				if err != nil || len(list.Members) != 1 {
@@ -61,15 +58,13 @@ func TestFactsOfEveryVersion(t *testing.T) {
 				}
 				return list.Members[0]
 			}()
-			if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: member.ID, Alarm: pb.AlarmType_NOSPACE}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+			require.NoError(t, err)
+			_, err = pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: member.ID, Alarm: pb.AlarmType_NOSPACE})
+			require.NoError(t, err)
 			enableAuth(t, client)
 			authed := cluster.ClientConfig()
-			client, err := clientv3.New(clientv3.Config{Endpoints: authed.Endpoints, Username: "root", Password: "secret", Logger: zap.NewNop()})
+			client, err = clientv3.New(clientv3.Config{Endpoints: authed.Endpoints, Username: "root", Password: "secret", Logger: zap.NewNop()})
 			require.NoError(t, err)
 			defer client.Close()
 			status, err := client.Status(ctx, authed.Endpoints[0])
@@ -163,18 +158,14 @@ func compareWithBbolt(t *testing.T, db []byte) {
 func enableAuth(t *testing.T, client *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := client.UserAdd(ctx, "root", "secret"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.RoleAdd(ctx, "root"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.UserGrantRole(ctx, "root", "root"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.AuthEnable(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.UserAdd(ctx, "root", "secret")
+	require.NoError(t, err)
+	_, err = client.RoleAdd(ctx, "root")
+	require.NoError(t, err)
+	_, err = client.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = client.AuthEnable(ctx)
+	require.NoError(t, err)
 }
 
 // The revision is the one that etcd itself finds in the same bytes, whatever a
@@ -262,9 +253,8 @@ func TestFactsErrors(t *testing.T) {
 	m := newMadeStore(t)
 	m.put("a", "1")
 	good := m.close()
-	if _, err := ReadFacts(t.Context(), bytes.NewReader(good), int64(len(good))); err != nil {
-		t.Fatal(err)
-	}
+	_, err := ReadFacts(t.Context(), bytes.NewReader(good), int64(len(good)))
+	require.NoError(t, err)
 	edited := func(do func(*bolt.Tx) error) []byte {
 		m := newMadeStore(t)
 		m.close()
@@ -321,9 +311,8 @@ func TestFactsErrors(t *testing.T) {
 	why := errors.New("no longer wanted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := ReadFacts(ctx, bytes.NewReader(good), int64(len(good))); !errors.Is(err, why) {
-		t.Errorf("%v", err)
-	}
+	_, err = ReadFacts(ctx, bytes.NewReader(good), int64(len(good)))
+	require.ErrorIs(t, err, why)
 }
 
 type failingReaderAt struct {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/store/client"
 )
@@ -103,9 +105,7 @@ func TestFind(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := c.catalog.Find(c.ref, c.timeline)
-			if !errors.Is(err, c.err) {
-				t.Fatalf("got %v, want %v", err, c.err)
-			}
+			require.ErrorIs(t, err, c.err)
 			if c.want != "" && m.ID != c.want {
 				t.Fatalf("got %s, want %s", m.ID, c.want)
 			}

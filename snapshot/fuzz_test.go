@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 )
@@ -36,9 +38,7 @@ func FuzzManifest(f *testing.F) {
 		p.put(repository.SnapshotName(p.timeline, id, 1, false), []byte("x"))
 		p.put(repository.ManifestName(p.timeline, id), sealed)
 		c, err := snapshot.ReadCatalog(t.Context(), p.repo)
-		if err != nil {
-			t.Fatalf("one document makes the whole catalogue unreadable: %v", err)
-		}
+		require.NoError(t, err, "one document makes the whole catalogue unreadable")
 		if len(c.Manifests)+len(c.Damaged) != 2 {
 			t.Fatalf("%d backups and %d damaged ones, want two together", len(c.Manifests), len(c.Damaged))
 		}

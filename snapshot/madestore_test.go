@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/lease"
@@ -53,9 +54,7 @@ func (m *madeStore) delete(key string) {
 func (m *madeStore) compact(rev int64) {
 	m.t.Helper()
 	done, err := m.kv.Compact(traceutil.TODO(), rev)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, err)
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
@@ -66,13 +65,9 @@ func (m *madeStore) compact(rev int64) {
 // close ends the store and returns its database.
 func (m *madeStore) close() []byte {
 	m.t.Helper()
-	if err := errors.Join(m.kv.Close(), m.be.Close()); err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, errors.Join(m.kv.Close(), m.be.Close()))
 	b, err := os.ReadFile(m.path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, err)
 	return b
 }
 
@@ -83,7 +78,5 @@ func (m *madeStore) edit(do func(*bolt.Tx) error) {
 	if err == nil {
 		err = errors.Join(db.Update(do), db.Close())
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, err)
 }

@@ -23,9 +23,8 @@ func TestPromise6TimelineOfAnotherCluster(t *testing.T) {
 	other := repository.TimelineID{ClusterID: s.cluster.Members()[0].ClusterID() + 1, N: 1}
 	require.NoError(t, repo.OpenTimeline(t.Context(), repository.Timeline{ID: other}))
 	before := len(objects(t, d))
-	if _, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, Timeline: other}); err == nil || !strings.Contains(err.Error(), "name the endpoints of that cluster") {
-		t.Errorf("got %v", err)
-	}
+	_, err = s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}, Timeline: other})
+	require.ErrorContains(t, err, "name the endpoints of that cluster")
 	if after := objects(t, d); len(after) != before {
 		t.Errorf("stored: %q", after)
 	}
@@ -46,9 +45,8 @@ func TestPromise6BackupOfAnotherCluster(t *testing.T) {
 	require.NoError(t, err)
 	for id, cluster := range map[string]snapshot.ID{"20990102T020000Z-000001": 0, "20990102T020000Z-000002": m.Source.ClusterID + 1} {
 		m.ID, m.Source.ClusterID, m.Object.Name = id, cluster, repository.SnapshotName(m.Timeline, id, 1, false)
-		if _, err := sinks.Put(t.Context(), d, m.Object.Name, make([]byte, m.Object.StoredSize), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), d, m.Object.Name, make([]byte, m.Object.StoredSize), sinks.CreateOptions{})
+		require.NoError(t, err)
 		require.NoError(t, repo.WriteDocument(t.Context(), repository.ManifestName(m.Timeline, id), m))
 	}
 	c := catalogOf(t, d)

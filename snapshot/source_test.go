@@ -40,13 +40,11 @@ func newSource(t *testing.T, members int) *source {
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	s := &source{cluster: c}
-	if s.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()}); err != nil {
-		t.Fatal(err)
-	}
+	s.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()})
+	require.NoError(t, err)
 	t.Cleanup(func() { s.client.Close() })
-	if s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialOptions: []grpc.DialOption{storetest.AskAgain()}}); err != nil {
-		t.Fatal(err)
-	}
+	s.kv, err = clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), DialOptions: []grpc.DialOption{storetest.AskAgain()}})
+	require.NoError(t, err)
 	t.Cleanup(func() { s.kv.Close() })
 	s.put(t, 10)
 	return s
@@ -55,9 +53,8 @@ func newSource(t *testing.T, members int) *source {
 func (s *source) put(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := s.kv.Put(t.Context(), fmt.Sprintf("key%03d", i), strings.Repeat("v", 1000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.kv.Put(t.Context(), fmt.Sprintf("key%03d", i), strings.Repeat("v", 1000))
+		require.NoError(t, err)
 	}
 }
 

@@ -79,9 +79,8 @@ func TestTakeEncrypted(t *testing.T) {
 	restorable(t, d, m, identity)
 	repo, err := repository.Open(t.Context(), d)
 	require.NoError(t, err)
-	if _, err := snapshot.OpenStored(repo, m).Open(t.Context()); err == nil {
-		t.Fatal("it was opened without an identity")
-	}
+	_, err = snapshot.OpenStored(repo, m).Open(t.Context())
+	require.Error(t, err, "it was opened without an identity")
 }
 
 // Promise 1: whatever call of one repository fails, that one has nothing of
@@ -105,16 +104,13 @@ func TestPromise1OneRepositoryFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			good, bad := newDisk(t), newDisk(t)
 			both := []sinks.Sink{good, bad}
-			if _, err := s.take(t, snapshot.Request{Sinks: both}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.take(t, snapshot.Request{Sinks: both})
+			require.NoError(t, err)
 			before := snapshotObjects(t, bad)
 			faulty := sinktest.NewFaulty(bad, c.fault)
 			result, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{good, faulty}})
 			faulty.AllFired(t)
-			if !errors.Is(err, snapshot.ErrIncomplete) {
-				t.Fatalf("got %v, want ErrIncomplete", err)
-			}
+			require.ErrorIs(t, err, snapshot.ErrIncomplete)
 			if result.Outcomes[0].Err != nil || result.Outcomes[1].Err == nil || result.Outcomes[1].Manifest != nil {
 				t.Fatalf("outcomes: %+v", result.Outcomes)
 			}
@@ -181,9 +177,8 @@ func TestPromise6RestartedClusterGetsItsOwnTimeline(t *testing.T) {
 		require.NoError(t, err)
 		defer kv.Close()
 		for i := range puts {
-			if _, err := kv.Put(ctx, "k", fmt.Sprint(i)); err != nil {
-				t.Fatal(err)
-			}
+			_, err = kv.Put(ctx, "k", fmt.Sprint(i))
+			require.NoError(t, err)
 		}
 		c, err := client.Dial(ctx, client.Config{Endpoints: []string{endpoint}})
 		require.NoError(t, err)
@@ -282,9 +277,7 @@ func TestDamagedDocumentsStopNobody(t *testing.T) {
 		}
 		require.NoError(t, os.Truncate(path, 0))
 		second, err := s.take(t, snapshot.Request{Sinks: []sinks.Sink{d}})
-		if err != nil {
-			t.Fatalf("%s is damaged, and the next backup fails: %v", name, err)
-		}
+		require.NoError(t, err, "%s is damaged, and the next backup fails", name)
 		if a, b := first.Outcomes[0].Manifest.Timeline, second.Outcomes[0].Manifest.Timeline; a != b {
 			t.Errorf("%s is damaged, and the timeline changed from %s to %s", name, a, b)
 		}

@@ -110,9 +110,7 @@ func TestBodyReader(t *testing.T) {
 			ended := false
 			r := &bodyReader{src: bytes.NewBufferString(c.data), left: c.left, end: func() error { ended = true; return c.end }}
 			got, err := io.ReadAll(r)
-			if !errors.Is(err, c.want) {
-				t.Fatalf("got %v, want %v", err, c.want)
-			}
+			require.ErrorIs(t, err, c.want)
 			if c.want == nil && (string(got) != "database" || !ended) {
 				t.Fatalf("got %q, ended %v", got, ended)
 			}

@@ -107,9 +107,8 @@ func TestCutOff(t *testing.T) {
 	f, err := Open(t.Context(), bytes.NewReader(db), int64(len(db)))
 	require.NoError(t, err)
 	for n := range f.Size() {
-		if _, err := Open(t.Context(), bytes.NewReader(db[:n]), n); err == nil {
-			t.Fatalf("%d bytes of %d were opened", n, f.Size())
-		}
+		_, err = Open(t.Context(), bytes.NewReader(db[:n]), n)
+		require.Error(t, err, "%d bytes of %d were opened", n, f.Size())
 	}
 }
 
@@ -217,9 +216,7 @@ func TestHostile(t *testing.T) {
 func TestBigEndian(t *testing.T) {
 	db := newCrafted(4)
 	binary.BigEndian.PutUint32(db[headerSize:], magic)
-	if err := walkDB(db); !errors.Is(err, ErrBigEndian) {
-		t.Errorf("%v", err)
-	}
+	require.ErrorIs(t, walkDB(db), ErrBigEndian)
 }
 
 // FuzzWalk reads databases in which anything may be anything, with meta pages

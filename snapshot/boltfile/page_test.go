@@ -66,9 +66,7 @@ func TestParsePageTakesWhatBoltWrites(t *testing.T) {
 		b := db[id*4096:]
 		h := ParseHeader(b)
 		p, err := ParsePage(b[:(h.More+1)*4096])
-		if err != nil {
-			t.Fatalf("page %d: %v", id, err)
-		}
+		require.NoError(t, err, "page %d", id)
 		var all []byte
 		for i := range p.Len() {
 			e := p.Element(i)
