@@ -19,9 +19,8 @@ func TestArchivesLookAgain(t *testing.T) {
 	w.archive(2, 5, true)
 	w.archive(8, 11, true, 11)
 	const backup = "20260101T000000Z-aaaaaa"
-	if _, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"})
+	require.NoError(t, err)
 	w.store(w.id, backup, 3)
 	catalog, err := snapshot.ReadCatalog(t.Context(), w.repo)
 	if err != nil || len(catalog.Manifests) != 1 {
@@ -63,9 +62,8 @@ func TestArchivesSince(t *testing.T) {
 	w.archive(2, 5, true)
 	w.archive(6, 9, false)
 	w.archive(10, 12, false)
-	if _, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.repo.EnsureTimeline(t.Context(), repository.Timeline{ID: w.id, Created: clockStart, Reason: "first"})
+	require.NoError(t, err)
 	w.store(w.id, "20260101T000000Z-aaaaaa", 3)
 	a := NewArchives(w.repo)
 	if bytes, entries := a.Since(w.id, 3); bytes != 0 || entries != 0 {
@@ -75,9 +73,8 @@ func TestArchivesSince(t *testing.T) {
 		t.Helper()
 		catalog, err := snapshot.ReadCatalog(t.Context(), w.repo)
 		require.NoError(t, err)
-		if _, err := a.Ranges(t.Context(), catalog); err != nil {
-			t.Fatal(err)
-		}
+		_, err = a.Ranges(t.Context(), catalog)
+		require.NoError(t, err)
 	}
 	look()
 	var before int64

@@ -3,6 +3,8 @@ package walreplay
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
@@ -15,14 +17,11 @@ import (
 func (w *world) store(t repository.TimelineID, id string, index uint64) {
 	w.t.Helper()
 	object := repository.SnapshotName(t, id, 1, false)
-	if _, err := sinks.Put(w.t.Context(), w.repo.Sink(), object, []byte("x"), sinks.CreateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	_, err := sinks.Put(w.t.Context(), w.repo.Sink(), object, []byte("x"), sinks.CreateOptions{})
+	require.NoError(w.t, err)
 	m := &snapshot.Manifest{Format: 1, Kind: "full", ID: id, Timeline: t, Started: timeOf(index), Finished: timeOf(index),
 		Object: snapshot.StoredObject{Name: object, Encoding: codec.Encoding{StoredSize: 1}}, Facts: snapshot.Facts{RaftIndex: index, Revision: int64(index)}}
-	if err := w.repo.WriteDocument(w.t.Context(), repository.ManifestName(t, id), m); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, w.repo.WriteDocument(w.t.Context(), repository.ManifestName(t, id), m))
 }
 
 // Promise 6 of the design: a test cluster, restored from a backup and backed up
@@ -43,23 +42,15 @@ func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
 		{"cut after it, without a mark", func(w *world, branch uint64) { w.archive(1, branch+4, true) }, old},
 		{"quiet, but there", func(w *world, branch uint64) {
 			m := raftlog.Mark{Index: branch, Term: 2, Time: timeOf(branch + 3), Member: 1}
-			if err := segment.WriteMark(w.t.Context(), w.repo, w.id, m, nil); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, segment.WriteMark(w.t.Context(), w.repo, w.id, m, nil))
 		}, old},
 		{"ended by a recovery", func(w *world, branch uint64) {
 			w.archive(1, branch+4, true, branch+4)
-			if err := w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}))
 		}, young},
 		{"ended by a recovery that was taken back", func(w *world, branch uint64) {
-			if err := w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}); err != nil {
-				w.t.Fatal(err)
-			}
-			if err := w.repo.Reinstate(w.t.Context(), repository.Superseded{Timeline: child, By: w.id, Reason: "taken back", Created: timeOf(branch + 6)}); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, w.repo.Supersede(w.t.Context(), repository.Superseded{Timeline: w.id, By: child, Reason: "recovered", Created: timeOf(branch + 5)}))
+			require.NoError(w.t, w.repo.Reinstate(w.t.Context(), repository.Superseded{Timeline: child, By: w.id, Reason: "taken back", Created: timeOf(branch + 6)}))
 		}, old},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,9 +63,8 @@ func TestPromise6FindLatestBesideAnArchive(t *testing.T) {
 				{ID: w.id, Created: clockStart, Reason: "first"},
 				{ID: child, Created: timeOf(branch + 2), Reason: "restored", Parent: &repository.Branch{Timeline: w.id, Backup: old, RaftIndex: branch}},
 			} {
-				if _, err := w.repo.EnsureTimeline(t.Context(), line); err != nil {
-					t.Fatal(err)
-				}
+				_, err := w.repo.EnsureTimeline(t.Context(), line)
+				require.NoError(t, err)
 			}
 			w.store(w.id, old, branch)
 			w.store(child, young, 5)

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +27,7 @@ func TestArchive(t *testing.T) {
 		if s := a.State(); s.Role != Writer || s.Behind != 0 || len(s.Alarms) > 0 || s.LastError != "" {
 			t.Errorf("state: %+v", s)
 		}
-		if err := a.stop(); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, a.stop())
 	})
 }
 
@@ -93,9 +90,7 @@ func TestOnce(t *testing.T) {
 		r.gone.away.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := a.Once(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
+		require.ErrorIs(t, a.Once(ctx), context.DeadlineExceeded)
 	})
 }
 

@@ -34,9 +34,8 @@ func (r *rig) full(index, term uint64) {
 	id := repository.NewBackupID(time.Now())
 	m := snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: id, Timeline: timelineN(1), Started: time.Now(), Finished: time.Now()}
 	m.Object.Name, m.Object.StoredSize = repository.SnapshotName(timelineN(1), id, 1, false), 2
-	if _, err := sinks.Put(ctx, r.memory, m.Object.Name, []byte("db"), sinks.CreateOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	_, err := sinks.Put(ctx, r.memory, m.Object.Name, []byte("db"), sinks.CreateOptions{})
+	require.NoError(r, err)
 	m.Facts.RaftIndex, m.Facts.RaftTerm = index, term
 	require.NoError(r, r.repo().WriteDocument(ctx, repository.ManifestName(timelineN(1), id), m))
 }
@@ -84,9 +83,8 @@ func (r *rig) cutShort(name string) {
 	data, err := sinks.Get(r.Context(), r.memory, name, o.Size)
 	require.NoError(r, err)
 	require.NoError(r, r.memory.Delete(r.Context(), name))
-	if _, err := sinks.Put(r.Context(), r.memory, name, data[:len(data)-10], sinks.CreateOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	_, err = sinks.Put(r.Context(), r.memory, name, data[:len(data)-10], sinks.CreateOptions{})
+	require.NoError(r, err)
 }
 
 // lose takes a stored segment away that holds an entry, and says what it held.
@@ -503,9 +501,8 @@ func TestSpoolOverflow(t *testing.T) {
 		for range 60 {
 			e := testEntry(m.last()+1, 2, "large")
 			e.Data = make([]byte, 1<<20)
-			if _, err := random.Read(e.Data); err != nil {
-				t.Fatal(err)
-			}
+			_, err := random.Read(e.Data)
+			require.NoError(t, err)
 			r.cluster.mu.Lock()
 			m.save(e)
 			m.apply(e)

@@ -41,9 +41,8 @@ func TestPromise5ProposesNothing(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Kill)
 	client := etcdClient(t, cluster.Endpoints()...)
-	if _, err := client.Put(t.Context(), "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Put(t.Context(), "key", "value")
+	require.NoError(t, err)
 	index := func() (raft uint64, storage string) {
 		t.Helper()
 		status, err := client.Status(t.Context(), cluster.Endpoints()[0])

@@ -192,9 +192,8 @@ func TestPromise2SpoolBehindADamagedOne(t *testing.T) {
 			require.NoError(t, err)
 			object[len(object)-20] ^= 1
 			require.NoError(t, p.remove(hit.Name()))
-			if _, err := sinks.Put(t.Context(), p.repo.Sink(), hit.Name(), object, sinks.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = sinks.Put(t.Context(), p.repo.Sink(), hit.Name(), object, sinks.CreateOptions{})
+			require.NoError(t, err)
 			kept := uint64(0)
 			if quiet {
 				kept = 2 // of what is spooled last
@@ -451,9 +450,8 @@ func TestPromise2SpoolWhereTheNameIsTaken(t *testing.T) {
 		a.stop()
 		r.gone.away.Store(false)
 		first := a.spooled().segments[0]
-		if _, err := sinks.Put(t.Context(), r.memory, first.Name(), []byte("no segment"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sinks.Put(t.Context(), r.memory, first.Name(), []byte("no segment"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		r.cluster.members[0].down = true
 		b := r.startWith(a.config)
 		r.waitArchived(b, 60, time.Minute)

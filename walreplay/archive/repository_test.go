@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
@@ -33,9 +35,8 @@ func TestPromise4NoNewRepositoryForALostOne(t *testing.T) {
 		b.stop()
 
 		// Another repository in its place is not taken for it either.
-		if _, err := repository.Init(t.Context(), empty, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := repository.Init(t.Context(), empty, time.Now())
+		require.NoError(t, err)
 		b = r.startWith(a.config)
 		r.load(10)
 		if !b.has(AlarmRepository) || b.State().Spooled == 0 {

@@ -106,9 +106,8 @@ func (r *rig) startWith(config Config) *running {
 		a.events = append(a.events, e)
 	}
 	var err error
-	if a.Archiver, err = New(config); err != nil {
-		r.Fatal(err)
-	}
+	a.Archiver, err = New(config)
+	require.NoError(r, err)
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
 	go func() { a.done <- a.Run(ctx) }()
@@ -168,6 +167,13 @@ func (r *rig) waitArchived(a *running, index uint64, limit time.Duration) {
 		}
 	}()
 	r.waitFor("archived", limit, func() bool { return a.State().Archived >= index })
+}
+
+func (r *rig) waitAll(all [3]*running, index uint64, limit time.Duration) {
+	r.Helper()
+	for _, a := range all {
+		r.waitArchived(a, index, limit)
+	}
 }
 
 func timelineN(n int) repository.TimelineID {

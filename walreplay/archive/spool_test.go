@@ -40,13 +40,9 @@ func (f fullDisk) Create(ctx context.Context, name string, opts sinks.CreateOpti
 func (a *running) spooled() *spool {
 	a.rig.Helper()
 	place, err := a.config.place(filepath.Join(a.config.SpoolDir, "objects"))
-	if err != nil {
-		a.rig.Fatal(err)
-	}
+	require.NoError(a.rig, err)
 	p, err := openSpool(context.Background(), place, time.Now())
-	if err != nil {
-		a.rig.Fatal(err)
-	}
+	require.NoError(a.rig, err)
 	return p
 }
 
@@ -172,9 +168,7 @@ func TestPromise2RepositoryAway(t *testing.T) {
 		r.gone.away.Store(false)
 		r.load(20)
 		last := r.cluster.members[0].last()
-		for _, a := range all {
-			r.waitArchived(a, last, 30*time.Second)
-		}
+		r.waitAll(all, last, 30*time.Second)
 		time.Sleep(time.Minute)
 		r.load(5)
 		time.Sleep(20 * time.Second)
@@ -444,9 +438,7 @@ func TestSpoolIsOfOne(t *testing.T) {
 		a := r.start(0)
 		time.Sleep(time.Second)
 		b := r.start(1, func(c *Config) { c.SpoolDir = a.config.SpoolDir })
-		if err := b.ended(time.Minute); err == nil || !strings.Contains(err.Error(), "another archiver") {
-			t.Errorf("got %v", err)
-		}
+		require.ErrorContains(t, b.ended(time.Minute), "another archiver")
 	})
 }
 

@@ -98,9 +98,8 @@ func TestLogBeginsBehindTheFullSnapshot(t *testing.T) {
 				ctx := context.Background()
 				repo, err := repository.Init(ctx, r.memory, time.Now())
 				require.NoError(t, err)
-				if _, err := repo.EnsureTimeline(ctx, repository.Timeline{ID: timelineN(1)}); err != nil {
-					t.Fatal(err)
-				}
+				_, err = repo.EnsureTimeline(ctx, repository.Timeline{ID: timelineN(1)})
+				require.NoError(t, err)
 				r.full(30, c.term)
 				a := r.start(0)
 				r.waitArchived(a, 50, 20*time.Second)
@@ -141,9 +140,7 @@ func TestDifferentBeginnings(t *testing.T) {
 		}
 		r.load(40)
 		last := r.cluster.members[0].last()
-		for _, a := range all {
-			r.waitArchived(a, last, 30*time.Second)
-		}
+		r.waitAll(all, last, 30*time.Second)
 		if n, _ := writers(all); n != 1 {
 			t.Errorf("%d writers", n)
 		}

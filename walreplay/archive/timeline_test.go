@@ -45,9 +45,7 @@ func TestPromise6ClusterBehindTheArchive(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.load(10)
-		for _, a := range all {
-			r.waitArchived(a, 40, 10*time.Second)
-		}
+		r.waitAll(all, 40, 10*time.Second)
 		old := r.cluster.members[0].entries
 		for _, a := range all {
 			a.stop()

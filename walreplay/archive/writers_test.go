@@ -37,9 +37,7 @@ func TestPromise4OneWriterNoLists(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		n, w := writers(all)
 		if n != 1 {
 			t.Fatalf("%d writers", n)
@@ -49,9 +47,7 @@ func TestPromise4OneWriterNoLists(t *testing.T) {
 			r.cluster.commit(10, "x")
 			time.Sleep(time.Second)
 		}
-		for _, a := range all {
-			r.waitArchived(a, 610, 4*time.Second)
-		}
+		r.waitAll(all, 610, 4*time.Second)
 		if got := r.sink.Calls(sinktest.List); got != lists {
 			t.Errorf("%d listings in steady state", got-lists)
 		}
@@ -77,9 +73,7 @@ func TestIdleIsCheap(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		opens, creates, lists := r.sink.Calls(sinktest.Open), r.sink.Calls(sinktest.Create), r.sink.Calls(sinktest.List)
 		asked := r.askedFirst()
 		time.Sleep(10*time.Minute - time.Second)
@@ -104,9 +98,7 @@ func TestPromise4Takeover(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		_, w := writers(all)
 		all[w].stop()
 		began := time.Now()
@@ -137,17 +129,13 @@ func TestPromise4RaceForOneName(t *testing.T) {
 		r.cluster.commit(10, "x")
 		r.sink.Add(sinktest.Delay(sinktest.Commit, 1, 700*time.Millisecond).Of("/l0/"))
 		all := r.three() // all see an empty archive, and put l0/1
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		for i := range 30 {
 			r.cluster.commit(1+i%3, "x")
 			time.Sleep(200 * time.Millisecond)
 		}
 		want := r.cluster.members[0].entries
-		for _, a := range all {
-			r.waitArchived(a, want[len(want)-1].Index, 10*time.Second)
-		}
+		r.waitAll(all, want[len(want)-1].Index, 10*time.Second)
 		if n, _ := writers(all); n != 1 {
 			t.Errorf("%d writers", n)
 		}
@@ -264,9 +252,7 @@ func TestLateWriter(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		var n, w int
 		r.waitFor("one writes", 10*time.Second, func() bool { n, w = writers(all); return n == 1 })
 		name := repository.SegmentName{Timeline: timelineN(1), First: 11}.String()
@@ -275,9 +261,7 @@ func TestLateWriter(t *testing.T) {
 			r.cluster.commit(1, "y")
 			time.Sleep(time.Second)
 		}
-		for _, a := range all {
-			r.waitArchived(a, 70, 10*time.Second)
-		}
+		r.waitAll(all, 70, 10*time.Second)
 		if n, v := writers(all); n != 1 || v == w {
 			t.Errorf("%d writers, %d was late and %d writes", n, w, v)
 		}
@@ -294,9 +278,7 @@ func TestLaggingMemberFollows(t *testing.T) {
 	inFakeTime(t, 3, func(t *testing.T, r *rig) {
 		all := r.three()
 		r.cluster.commit(10, "x")
-		for _, a := range all {
-			r.waitArchived(a, 10, 10*time.Second)
-		}
+		r.waitAll(all, 10, 10*time.Second)
 		_, w := writers(all)
 		lag := (w + 1) % 3
 		r.cluster.members[lag].down = true
@@ -309,9 +291,7 @@ func TestLaggingMemberFollows(t *testing.T) {
 		}
 		r.cluster.members[lag].down = false
 		r.cluster.catchUp(lag, w)
-		for _, a := range all {
-			r.waitArchived(a, 100, 10*time.Second)
-		}
+		r.waitAll(all, 100, 10*time.Second)
 		if all[lag].has(AlarmMember) || all[lag].raised(AlarmTimeline) {
 			t.Errorf("alarms: %+v", all[lag].State().Alarms)
 		}
@@ -395,9 +375,8 @@ func (r *rig) spoil(name string, offset int) {
 	data = bytes.Clone(data)
 	data[offset] ^= 1
 	require.NoError(r, r.memory.Delete(ctx, name))
-	if _, err := sinks.Put(ctx, r.memory, name, data, sinks.CreateOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	_, err = sinks.Put(ctx, r.memory, name, data, sinks.CreateOptions{})
+	require.NoError(r, err)
 }
 
 // A damaged segment holds nobody up: what it held is archived again beside it,
@@ -557,8 +536,7 @@ func TestPromise5WritersWithoutIdentity(t *testing.T) {
 		if spans := r.openLog(1).Coverage(); len(spans) != 1 || spans[0].LastIndex != last {
 			t.Errorf("spans %+v", spans)
 		}
-		if _, err := r.repo().Timeline(context.Background(), timelineN(2)); err == nil {
-			t.Error("a second timeline was opened")
-		}
+		_, err := r.repo().Timeline(context.Background(), timelineN(2))
+		require.Error(t, err, "a second timeline was opened")
 	})
 }

@@ -79,9 +79,8 @@ func BenchmarkReplay(b *testing.B) {
 				for b.Loop() {
 					e, err := open(empty(b))
 					require.NoError(b, err)
-					if _, err := Run(b.Context(), e, seq(entries), RunOptions{}); err != nil {
-						b.Fatal(err)
-					}
+					_, err = Run(b.Context(), e, seq(entries), RunOptions{})
+					require.NoError(b, err)
 					require.NoError(b, e.Close())
 				}
 				b.ReportMetric(float64(b.N)*float64(len(entries))/b.Elapsed().Seconds(), "entries/s")

@@ -69,9 +69,7 @@ func expectSound(t testing.TB, path string) {
 	defer f.Close()
 	info, err := f.Stat()
 	require.NoError(t, err)
-	if err := snapshot.CheckStructure(t.Context(), path, f, info.Size()); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, snapshot.CheckStructure(t.Context(), path, f, info.Size()))
 }
 
 // expectHash reads the hash of a database again.
@@ -191,9 +189,7 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 		return expectNotBulk(t, err)
 	}
 	wanted, want, err := etcds(t, base, l.options, l.entries[l.from:], l.run)
-	if err != nil {
-		t.Fatalf("seed %d: Bulk applies what etcd does not: %v", l.seed, err)
-	}
+	require.NoError(t, err, "seed %d: Bulk applies what etcd does not", l.seed)
 	if got != want {
 		t.Errorf("stopped at %+v, want %+v", got, want)
 	}
@@ -206,9 +202,7 @@ func (l randomLog) compare(t testing.TB) (refused error) {
 
 func expectNotBulk(t testing.TB, err error) error {
 	t.Helper()
-	if !errors.Is(err, ErrNotBulk) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, err, ErrNotBulk)
 	return err
 }
 
@@ -666,14 +660,12 @@ func TestBulkLeaves(t *testing.T) {
 		require.NoError(t, err)
 		_, err = f.WriteAt([]byte{0xff, 0xff}, at+8) // the kind of page
 		require.NoError(t, errors.Join(err, f.Close()))
-		if _, _, err := bulked(t, path, Options{}, nil, RunOptions{}); !errors.Is(err, ErrNotBulk) {
-			t.Errorf("error %v", err)
-		}
+		_, _, err = bulked(t, path, Options{}, nil, RunOptions{})
+		require.ErrorIs(t, err, ErrNotBulk)
 	})
 	for version, want := range map[string]error{"3.8.0": ErrNotBulk, "3.7.99": nil} {
-		if _, _, err := bulked(t, base, Options{SourceVersion: version}, nil, RunOptions{}); !errors.Is(err, want) {
-			t.Errorf("%s: %v", version, err)
-		}
+		_, _, err = bulked(t, base, Options{SourceVersion: version}, nil, RunOptions{})
+		require.ErrorIs(t, err, want, version)
 	}
 	if _, _, err := bulked(t, base, Options{SourceVersion: "x"}, nil, RunOptions{}); err == nil || errors.Is(err, ErrNotBulk) {
 		t.Errorf("a version that is none: %v", err)
@@ -689,9 +681,8 @@ func TestBulkLeaves(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := bulked(t, base, Options{}, logOf(t, first, putOf("k", "v")), RunOptions{Watch: func(Change) error { return nil }}); !errors.Is(err, ErrNotBulk) {
-		t.Errorf("a replay that is watched: %v", err)
-	}
+	_, _, err = bulked(t, base, Options{}, logOf(t, first, putOf("k", "v")), RunOptions{Watch: func(Change) error { return nil }})
+	require.ErrorIs(t, err, ErrNotBulk, "a replay that is watched")
 	ctx, cancel := context.WithCancel(t.Context())
 	out := filepath.Join(t.TempDir(), "out")
 	b, err := OpenBulk(ctx, base, out, Options{})
@@ -710,13 +701,10 @@ func TestBulkLeaves(t *testing.T) {
 		require.NoError(t, b.Apply(e))
 	}
 	cancel()
-	if err := b.Close(); !errors.Is(err, context.Canceled) {
-		t.Errorf("a run that is given up: %v", err)
-	}
+	require.ErrorIs(t, b.Close(), context.Canceled, "a run that is given up")
 	expectFiles(t, filepath.Dir(out))
-	if _, err := OpenBulk(ctx, base, out, Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("opened after the end: %v", err)
-	}
+	_, err = OpenBulk(ctx, base, out, Options{})
+	require.ErrorIs(t, err, context.Canceled, "opened after the end")
 }
 
 // compactions has those that were scheduled and finished last be up to a revision.
@@ -878,9 +866,7 @@ func TestBulkEdges(t *testing.T) {
 func TestSame(t *testing.T) {
 	path, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, putOf("a", "1")), RunOptions{})
 	require.NoError(t, err)
-	if err := Same(path, path); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, Same(path, path))
 	for name, what := range map[string][]any{"another value": {putOf("a", "2")}, "another row": {putOf("a", "1"), putOf("b", "1")}, "none": {nil}} {
 		other, _, err := etcds(t, empty(t), Options{}, logOf(t, 1, what...), RunOptions{})
 		require.NoError(t, err)
@@ -920,9 +906,8 @@ func TestBulkHas(t *testing.T) {
 		}
 	}
 	require.NoError(t, b.Close())
-	if _, err := b.Has(t.Context(), []byte("d"), nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	_, err = b.Has(t.Context(), []byte("d"), nil)
+	require.ErrorIs(t, err, ErrClosed, "after Close")
 }
 
 // FuzzBulk gives both engines an entry that comes from anywhere, after a random log: what Bulk applies

@@ -83,9 +83,8 @@ func applyAll(t testing.TB, e Replayer, entries []raftlog.Entry) {
 func replayed(t testing.TB, path string, o Options, entries []raftlog.Entry) contents {
 	t.Helper()
 	e := open(t, path, o)
-	if _, err := Run(t.Context(), e, seq(entries), RunOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Run(t.Context(), e, seq(entries), RunOptions{})
+	require.NoError(t, err)
 	require.NoError(t, e.Close())
 	return storetest.ReadContents(t, path)
 }

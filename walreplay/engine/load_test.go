@@ -34,9 +34,7 @@ type mixed struct {
 
 func (m *mixed) must(err error) {
 	m.t.Helper()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, err)
 }
 
 // refused wants an error that the applier gives.
@@ -171,9 +169,7 @@ func (m *mixed) alarms() {
 		_, err = raw.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: alarm})
 		m.must(err)
 		_, err = m.client.Put(ctx, m.key(1), "refused")
-		if err == nil {
-			m.t.Fatalf("%s: a put was taken", alarm)
-		}
+		require.Error(m.t, err, "%s: a put was taken", alarm)
 		if alarm == pb.AlarmType_NOSPACE {
 			_, err = m.client.Delete(ctx, m.key(3))
 			m.must(err)

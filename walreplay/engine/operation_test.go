@@ -206,9 +206,7 @@ func compareOperation(t *testing.T, data []byte) bool {
 		return false
 	}
 	r := &pb.InternalRaftRequest{}
-	if err := proto.Unmarshal(data, r); err != nil {
-		t.Fatalf("%x is taken for an operation: %v", data, err)
-	}
+	require.NoError(t, proto.Unmarshal(data, r), "%x is taken for an operation", data)
 	if r.Header == nil && r.ID == 0 || known(r) != nil {
 		t.Errorf("%x is taken for an operation", data)
 	}

@@ -114,9 +114,7 @@ func TestPromise2RefusesWhatItDoesNotKnow(t *testing.T) {
 		if !errors.As(err, &entry) || entry.Kind != KindConfChangeV2 || !errors.Is(err, ErrNewer) {
 			t.Error(err)
 		}
-		if err := e.Apply(raftlog.Entry{Index: 1, Term: 1, Type: math.MaxInt32}); err == nil {
-			t.Error("a type from nowhere is taken")
-		}
+		require.Error(t, e.Apply(raftlog.Entry{Index: 1, Term: 1, Type: math.MaxInt32}), "a type from nowhere is taken")
 	})
 }
 
@@ -130,9 +128,7 @@ func TestPanicOfACompaction(t *testing.T) {
 	go func() { done <- r.wait(make(chan struct{})) }()
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "a page is damaged") {
-			t.Errorf("error %v", err)
-		}
+		require.ErrorContains(t, err, "a page is damaged")
 	case <-time.After(time.Minute):
 		t.Fatal("nobody was told")
 	}
@@ -173,9 +169,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 	e = open(t, empty(t), Options{})
 	e.direct.err = broken
-	if err := e.Close(); !errors.Is(err, broken) {
-		t.Errorf("closing: %v", err)
-	}
+	require.ErrorIs(t, e.Close(), broken, "closing")
 }
 
 // Promise 5: after a commit that failed, the file holds what the one before put
@@ -197,9 +191,7 @@ func TestPromise5CommitFails(t *testing.T) {
 	if index, _ := e.Applied(); index != 300 || e.Revision() != revision {
 		t.Errorf("the engine is at %d, revision %d; want 300, %d", index, e.Revision(), revision)
 	}
-	if err := e.Apply(entries[600]); !errors.Is(err, bolterrors.ErrTxClosed) {
-		t.Errorf("an entry after that: %v", err)
-	}
+	require.ErrorIs(t, e.Apply(entries[600]), bolterrors.ErrTxClosed, "an entry after that")
 	_ = e.Close()
 	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 }

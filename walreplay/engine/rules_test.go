@@ -96,9 +96,8 @@ func TestRulesOfVersions(t *testing.T) {
 				permits := test.permits != nil
 				check(first, permits)
 				var minor, patch int
-				if _, err := fmt.Sscanf(first, "3.%d.%d", &minor, &patch); err != nil {
-					t.Fatal(err)
-				}
+				_, err := fmt.Sscanf(first, "3.%d.%d", &minor, &patch)
+				require.NoError(t, err)
 				if patch > 0 {
 					check(fmt.Sprintf("3.%d.%d", minor, patch-1), !permits)
 				}
@@ -109,8 +108,7 @@ func TestRulesOfVersions(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"new", "4.0.0", "3.4.44"} {
-		if _, err := Open(t.Context(), empty(t), Options{SourceVersion: bad}); err == nil {
-			t.Errorf("source version %q was taken", bad)
-		}
+		_, err := Open(t.Context(), empty(t), Options{SourceVersion: bad})
+		require.Error(t, err, "source version %q was taken", bad)
 	}
 }

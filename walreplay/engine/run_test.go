@@ -84,12 +84,10 @@ func TestRunToIndexAndPast(t *testing.T) {
 	if _, err := Run(t.Context(), e, seq(entries), RunOptions{}); !errors.As(err, &order) {
 		t.Errorf("from the beginning again: %v", err)
 	}
-	if _, err := Run(t.Context(), e, seq(nil), RunOptions{Last: 199}); err == nil || !strings.Contains(err.Error(), "at index 200, past 199") {
-		t.Errorf("to an index that lies behind: %v", err)
-	}
-	if _, err := Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1}); err == nil || !strings.Contains(err.Error(), "at revision") {
-		t.Errorf("to a revision that lies behind: %v", err)
-	}
+	_, err = Run(t.Context(), e, seq(nil), RunOptions{Last: 199})
+	require.ErrorContains(t, err, "at index 200, past 199", "to an index that lies behind")
+	_, err = Run(t.Context(), e, seq(nil), RunOptions{MaxRevision: e.Revision() - 1})
+	require.ErrorContains(t, err, "at revision", "to a revision that lies behind")
 	if stopped, err = Run(t.Context(), e, seq(entries[200:]), RunOptions{Last: 1000}); err != nil || stopped.Index != uint64(len(entries)) {
 		t.Errorf("to an index that does not come: %+v, %v", stopped, err)
 	}
@@ -273,19 +271,13 @@ func TestRollback(t *testing.T) {
 	if i, _ := e.Applied(); i != index || e.Revision() != revision || e.CompactedRevision() != compacted {
 		t.Errorf("rolled back to index %d and revisions %d, %d; want %d, %d, %d", i, e.Revision(), e.CompactedRevision(), index, revision, compacted)
 	}
-	if err := e.Apply(entries[300]); !errors.Is(err, ErrClosed) {
-		t.Errorf("applying after that: %v", err)
-	}
+	require.ErrorIs(t, e.Apply(entries[300]), ErrClosed, "applying after that")
 	require.NoError(t, e.Close())
-	if err := e.Close(); !errors.Is(err, ErrClosed) {
-		t.Errorf("closing again: %v", err)
-	}
+	require.ErrorIs(t, e.Close(), ErrClosed, "closing again")
 	expectEqual(t, storetest.ReadContents(t, path), replayed(t, empty(t), Options{}, entries[:300]))
 
 	e = open(t, empty(t), Options{etcdBackend: true})
-	if err := e.Rollback(); err == nil {
-		t.Error("etcd's own backend was rolled back")
-	}
+	require.Error(t, e.Rollback(), "etcd's own backend was rolled back")
 }
 
 // One entry that fills more than a transaction may can still be taken back.
@@ -331,7 +323,6 @@ func TestOpenErrors(t *testing.T) {
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "nothing")); err == nil {
-		t.Error("a missing database was made")
-	}
+	_, err := os.Stat(filepath.Join(dir, "nothing"))
+	require.Error(t, err, "a missing database was made")
 }

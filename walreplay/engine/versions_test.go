@@ -51,9 +51,7 @@ func TestPromise1EqualsMembers(t *testing.T) {
 				_, err = client.AuthEnable(t.Context())
 				second.must(err)
 				_, err = second.login("usersecond/0000", "second").Put(t.Context(), "elsewhere", "v")
-				if err == nil {
-					t.Error("a user may do what he must not")
-				}
+				require.Error(t, err, "a user may do what he must not")
 			})
 		})
 	}
@@ -84,9 +82,7 @@ func replayLog(t *testing.T, path, dataDir string, o Options) contents {
 		t.Errorf("in bulk it stopped at %+v, want %+v", bulkStopped, stopped)
 	}
 	expectEqual(t, storetest.ReadContents(t, bulk), storetest.ReadContents(t, path))
-	if err := Same(bulk, path); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, Same(bulk, path))
 	require.NoError(t, os.Rename(bulk, path))
 	return storetest.ReadContents(t, path)
 }

@@ -86,9 +86,7 @@ func TestChain(t *testing.T) {
 	if err := back.UnmarshalText(text); err != nil || back != s || string(text) != hex.EncodeToString(want) {
 		t.Errorf("text %s reads as %s, %v", text, back, err)
 	}
-	if err := back.UnmarshalText(text[1:]); err == nil {
-		t.Error("a short sum was read")
-	}
+	require.Error(t, back.UnmarshalText(text[1:]), "a short sum was read")
 }
 
 func FuzzParse(f *testing.F) {

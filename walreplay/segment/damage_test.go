@@ -30,9 +30,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, data := c.p.encode(t, c.recipients...)
 			n := h.Name()
-			if _, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n, identity); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n, identity)
+			require.NoError(t, err)
 			for i := range data {
 				bits := []byte{1 << (i % 8)}
 				if i < HeaderSize {
@@ -113,9 +112,8 @@ func TestPromise6SwappedParts(t *testing.T) {
 	}
 	// The control: each is good where it belongs.
 	for n, data := range map[string][]byte{a.Name(): dataA, b.Name(): dataB, other.Name(): dataOther, merged.Name(): dataMerged} {
-		if _, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n); err != nil {
-			t.Error(err)
-		}
+		_, _, err := Read(t.Context(), newRepo(t, memory(t, n, data)), n)
+		require.NoError(t, err)
 	}
 }
 
@@ -194,9 +192,8 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 	block, err := h.block()
 	require.NoError(t, err)
 	repo := newRepo(t, memory(t, h.Name(), append(block, data[HeaderSize:]...)))
-	if _, err := ReadHeader(t.Context(), repo, h.Name()); err != nil {
-		t.Fatalf("the claims should pass the header's own checks: %v", err)
-	}
+	_, err = ReadHeader(t.Context(), repo, h.Name())
+	require.NoError(t, err, "the claims should pass the header's own checks")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, _, err = Read(t.Context(), repo, h.Name())
@@ -228,9 +225,8 @@ func TestReadIsOneRequest(t *testing.T) {
 	s := sinktest.NewFaulty(memory(t, h.Name(), data))
 	repo := newRepo(t, s)
 	before := s.Calls(sinktest.Open) + s.Calls(sinktest.Stat)
-	if _, _, err := Read(t.Context(), repo, h.Name()); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := Read(t.Context(), repo, h.Name())
+	require.NoError(t, err)
 	if n := s.Calls(sinktest.Open) + s.Calls(sinktest.Stat) - before; n != 1 {
 		t.Errorf("%d requests", n)
 	}

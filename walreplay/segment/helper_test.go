@@ -154,9 +154,7 @@ func collect(t testing.TB, l *Log, first, last uint64) ([]raftlog.Entry, error) 
 func wantEntries(t testing.TB, l *Log, history string, first, last uint64) {
 	t.Helper()
 	got, err := collect(t, l, first, last)
-	if err != nil {
-		t.Errorf("entries %d to %d: %v", first, last, err)
-	}
+	require.NoError(t, err, "entries %d to %d", first, last)
 	if !slices.EqualFunc(got, entriesOf(history, first, last), raftlog.Entry.Equal) {
 		t.Errorf("entries %d to %d: got %d others", first, last, len(got))
 	}
@@ -174,9 +172,8 @@ func wantDamaged(t testing.TB, what string, err error) {
 func overwrite(t testing.TB, s sinks.Sink, name string, data []byte) {
 	t.Helper()
 	require.NoError(t, s.Delete(t.Context(), name))
-	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 }
 
 func newIdentity(t testing.TB) *age.X25519Identity {
@@ -190,9 +187,8 @@ func newIdentity(t testing.TB) *age.X25519Identity {
 func memory(t testing.TB, name string, data []byte) sinks.Sink {
 	t.Helper()
 	s := sinktest.NewMemory()
-	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 	return s
 }
 

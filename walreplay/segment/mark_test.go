@@ -43,9 +43,7 @@ func TestAliveMarks(t *testing.T) {
 			require.NoError(t, WriteMark(t.Context(), repo, testTimeline, m, a.CheckpointHash))
 			want = append(want, a)
 		}
-		if err := WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp); err != nil {
-			t.Errorf("a second time: %v", err)
-		}
+		require.NoError(t, WriteMark(t.Context(), repo, testTimeline, want[0].Mark, stamp), "a second time")
 		var got []Heartbeat
 		for a, err := range openLog(t, repo).Heartbeats(t.Context(), 0, math.MaxUint64, 0) {
 			require.NoError(t, err)

@@ -56,12 +56,8 @@ func (a *archive) write(entries ...raftlog.Entry) segment.Header {
 		before = raftlog.Sum{}
 	}
 	h, object, err := segment.Encode(a.t.Context(), timeline, before, a.chainStart, b, segment.Meta{Revision: int64(last.Index), Member: 1, Cut: time.Now()}, segment.Options{Codec: a.codec, Tool: "test"})
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if err := segment.Put(a.t.Context(), a.repo, h, object); err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
+	require.NoError(a.t, segment.Put(a.t.Context(), a.repo, h, object))
 	a.sum, a.chainStart = h.After, false
 	a.entries = append(a.entries, entries...)
 	a.marks = append(a.marks, mark)
@@ -94,9 +90,7 @@ func (a *archive) merger() *segment.Merger {
 func (a *archive) merge(m *segment.Merger) segment.MergeReport {
 	a.t.Helper()
 	r, err := m.Merge(a.t.Context())
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	return r
 }
 
@@ -106,9 +100,7 @@ func (a *archive) level(n int) []string {
 	var names []string
 	prefix := fmt.Sprintf("%s/l%d/", timeline, n)
 	for obj, err := range a.sink.List(a.t.Context(), prefix, "") {
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, err)
 		names = append(names, obj.Name[len(prefix):])
 	}
 	return names
@@ -119,15 +111,11 @@ func (a *archive) level(n int) []string {
 func (a *archive) check(identities ...age.Identity) {
 	a.t.Helper()
 	l, err := segment.OpenLog(a.t.Context(), a.repo, timeline, nil, identities...)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	var got []raftlog.Entry
 	for _, span := range l.Coverage() {
 		for e, err := range l.Entries(a.t.Context(), span.FirstIndex, span.LastIndex) {
-			if err != nil {
-				a.t.Fatal(err)
-			}
+			require.NoError(a.t, err)
 			got = append(got, e)
 		}
 	}
@@ -136,18 +124,14 @@ func (a *archive) check(identities ...age.Identity) {
 	}
 	var marks []raftlog.Mark
 	all, err := segment.Headers(a.t.Context(), a.repo, timeline, 0, math.MaxUint64)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	for _, h := range all {
 		if _, b, err := segment.Read(a.t.Context(), a.repo, h.Name(), identities...); err == nil { // or another one holds them
 			marks = append(marks, b.Marks...)
 		}
 	}
 	for m, err := range l.Heartbeats(a.t.Context(), 0, math.MaxUint64, 0) {
-		if err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, err)
 		marks = append(marks, m.Mark)
 	}
 	for _, want := range a.marks {

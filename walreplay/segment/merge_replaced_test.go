@@ -21,17 +21,14 @@ func (a *archive) merged(level int, before raftlog.Sum, b segment.Batch) (segmen
 	a.t.Helper()
 	last := b.Entries[len(b.Entries)-1].Index
 	h, object, err := segment.Encode(a.t.Context(), timeline, before, before == raftlog.Sum{}, b, segment.Meta{Revision: int64(last), Member: 1, Cut: time.Now()}, segment.Options{Tool: "test", Level: level})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	return h, object
 }
 
 func (a *archive) put(name string, object []byte) {
 	a.t.Helper()
-	if _, err := sinks.Put(a.t.Context(), a.sink.Sink, name, object, sinks.CreateOptions{}); err != nil {
-		a.t.Fatal(err)
-	}
+	_, err := sinks.Put(a.t.Context(), a.sink.Sink, name, object, sinks.CreateOptions{})
+	require.NoError(a.t, err)
 }
 
 // batch is what was written from index first to last, with its marks.
@@ -281,9 +278,7 @@ func (a *archive) renew(first, last uint64) {
 		if h.FirstIndex == first {
 			before = h.Before
 		}
-		if err := a.sink.Sink.Delete(a.t.Context(), h.Name()); err != nil {
-			a.t.Fatal(err)
-		}
+		require.NoError(a.t, a.sink.Sink.Delete(a.t.Context(), h.Name()))
 	}
 	h, object := a.merged(0, before, a.batch(first, last))
 	a.put(h.Name(), object)

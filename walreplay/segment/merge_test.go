@@ -152,9 +152,8 @@ func flip(t *testing.T, a *archive, name string) {
 	data = bytes.Clone(data)
 	data[len(data)-10] ^= 1
 	require.NoError(t, a.sink.Sink.Delete(t.Context(), name))
-	if _, err := sinks.Put(t.Context(), a.sink.Sink, name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = sinks.Put(t.Context(), a.sink.Sink, name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 	// The object is as old as it was, as far as the tests go.
 	time.Sleep(time.Hour)
 	a.run(a.entries[len(a.entries)-1].Index+1, 1, 0)
@@ -299,9 +298,8 @@ func TestMergeEncrypted(t *testing.T) {
 			t.Fatal("merged without an identity")
 		}
 		c := segment.MergeConfig{Repo: a.repo, Timeline: timeline, Identities: []age.Identity{id}}
-		if _, err := segment.NewMerger(c).Merge(t.Context()); err == nil || !strings.Contains(err.Error(), "recipients") {
-			t.Fatalf("encrypted entries were to be stored in plain text: %v", err)
-		}
+		_, err := segment.NewMerger(c).Merge(t.Context())
+		require.ErrorContains(t, err, "recipients", "encrypted entries were to be stored in plain text")
 		c.Codec = a.codec
 		r, err := segment.NewMerger(c).Merge(t.Context())
 		if err != nil || len(r.Merged) != 1 || !r.Merged[0].Object.Encrypted() {
@@ -397,9 +395,8 @@ func TestPromise5Marks(t *testing.T) {
 		}
 		a.merge(m)
 		for _, want := range []segment.Heartbeat{left[1][2], left[2][1]} {
-			if _, err := segment.ReadMark(t.Context(), a.repo, repository.MarkName{Timeline: timeline, Index: 20, Time: want.Time, Member: want.Member}); err != nil {
-				t.Errorf("the last mark of member %d: %v", want.Member, err)
-			}
+			_, err = segment.ReadMark(t.Context(), a.repo, repository.MarkName{Timeline: timeline, Index: 20, Time: want.Time, Member: want.Member})
+			require.NoError(t, err, "the last mark of member %d", want.Member)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package segment
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,9 +46,8 @@ func TestNewest(t *testing.T) {
 	faulty.AllFired(t)
 
 	faulty.Add(sinktest.Fail(sinktest.Open, 1, sinks.ErrDenied).Of("l0/"))
-	if _, _, err := Newest(t.Context(), repo, testTimeline); !errors.Is(err, sinks.ErrDenied) {
-		t.Errorf("a sink that fails: %v", err)
-	}
+	_, _, err := Newest(t.Context(), repo, testTimeline)
+	require.ErrorIs(t, err, sinks.ErrDenied, "a sink that fails")
 	faulty.AllFired(t)
 
 	// Who does not understand the newest must not go on from another.
@@ -58,7 +56,6 @@ func TestNewest(t *testing.T) {
 	block, err := h.block()
 	require.NoError(t, err)
 	overwrite(t, s, h.Name(), append(block, data[HeaderSize:]...))
-	if _, _, err := Newest(t.Context(), repo, testTimeline); !errors.Is(err, snapshot.ErrNewerFormat) {
-		t.Errorf("a newer format: %v", err)
-	}
+	_, _, err = Newest(t.Context(), repo, testTimeline)
+	require.ErrorIs(t, err, snapshot.ErrNewerFormat, "a newer format")
 }

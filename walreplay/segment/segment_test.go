@@ -69,9 +69,7 @@ func TestOneNameDecides(t *testing.T) {
 	p.store(t, s)
 	p.last = 50
 	h, data := p.encode(t, newIdentity(t).Recipient())
-	if err := Put(t.Context(), newRepo(t, s), h, data); !errors.Is(err, sinks.ErrExists) {
-		t.Fatalf("got %v, want ErrExists", err)
-	}
+	require.ErrorIs(t, Put(t.Context(), newRepo(t, s), h, data), sinks.ErrExists)
 }
 
 // Locks are for what lives long: merged segments.
@@ -151,19 +149,16 @@ func TestNewerFormat(t *testing.T) {
 	if _, err := ReadHeader(t.Context(), newRepo(t, s), h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) || !strings.Contains(err.Error(), h.Name()) {
 		t.Errorf("ReadHeader: %v", err)
 	}
-	if _, _, err := Read(t.Context(), newRepo(t, s), h.Name()); !errors.Is(err, snapshot.ErrNewerFormat) {
-		t.Errorf("Read: %v", err)
-	}
+	_, _, err = Read(t.Context(), newRepo(t, s), h.Name())
+	require.ErrorIs(t, err, snapshot.ErrNewerFormat, "Read")
 }
 
 func TestReadWhatIsNotThere(t *testing.T) {
 	name := repository.SegmentName{Timeline: testTimeline, First: 1}.String()
-	if _, err := ReadHeader(t.Context(), newRepo(t, sinktest.NewMemory()), name); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("ReadHeader: %v", err)
-	}
-	if _, _, err := Read(t.Context(), newRepo(t, sinktest.NewMemory()), name); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("Read: %v", err)
-	}
+	_, err := ReadHeader(t.Context(), newRepo(t, sinktest.NewMemory()), name)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "ReadHeader")
+	_, _, err = Read(t.Context(), newRepo(t, sinktest.NewMemory()), name)
+	require.ErrorIs(t, err, sinks.ErrNotFound, "Read")
 }
 
 // Without a fitting identity the error says so, and is no damage.

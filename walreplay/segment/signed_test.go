@@ -99,18 +99,16 @@ func TestSignedHeader(t *testing.T) {
 	}
 	h, data := piece{"a", 1, 1, 10, 0, nil, 0}.encode(t)
 	require.NoError(t, Put(t.Context(), own, h, data))
-	if _, _, err := Read(t.Context(), own, h.Name()); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := Read(t.Context(), own, h.Name())
+	require.NoError(t, err)
 	signed, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
 	require.NoError(t, err)
 	// To another repository of the same owner.
 	elsewhere := sinktest.NewMemory()
 	another := newRepo(t, repository.WithKeys(elsewhere, keys))
 	overwrite(t, elsewhere, h.Name(), signed)
-	if _, _, err := Read(t.Context(), another, h.Name()); !errors.Is(err, repository.ErrForeign) {
-		t.Errorf("moved: %v", err)
-	}
+	_, _, err = Read(t.Context(), another, h.Name())
+	require.ErrorIs(t, err, repository.ErrForeign, "moved")
 	// Another header before the same body, with the old signature.
 	changed, unsigned, err := Rename(h, signed, 1, 0)
 	require.NoError(t, err)
@@ -130,12 +128,10 @@ func TestGarbageAboveLog(t *testing.T) {
 	}
 	last := pieces[len(pieces)-1].last
 	garbage := repository.SegmentName{Timeline: testTimeline, Level: 3, First: 1, Last: math.MaxUint64, Start: true}
-	if _, err := sinks.Put(t.Context(), place, garbage.String(), make([]byte, HeaderSize+100), sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := repository.ParseSegmentName(garbage.String()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), place, garbage.String(), make([]byte, HeaderSize+100), sinks.CreateOptions{})
+	require.NoError(t, err)
+	_, err = repository.ParseSegmentName(garbage.String())
+	require.NoError(t, err)
 	if h, ok, err := Newest(t.Context(), own, testTimeline); err != nil || !ok || h.LastIndex != last {
 		t.Errorf("the newest ends at %d, not %d: %v, %v", h.LastIndex, last, ok, err)
 	}
@@ -154,10 +150,7 @@ func TestForeignMergedStays(t *testing.T) {
 	h, data := piece{"a", 1, 1, 10, 1, nil, 0}.encode(t)
 	require.NoError(t, Put(t.Context(), newRepo(t, repository.WithKeys(place, sinktest.NewKeys(t))), h, data))
 	m := NewMerger(MergeConfig{Repo: own, Timeline: testTimeline})
-	if err := m.readBack(t.Context(), h); !errors.Is(err, repository.ErrForeign) {
-		t.Errorf("it is believed: %v", err)
-	}
-	if _, err := sinks.Get(t.Context(), place, h.Name(), 1<<20); err != nil {
-		t.Errorf("it was removed: %v", err)
-	}
+	require.ErrorIs(t, m.readBack(t.Context(), h), repository.ErrForeign, "it is believed")
+	_, err := sinks.Get(t.Context(), place, h.Name(), 1<<20)
+	require.NoError(t, err, "it was removed")
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -118,15 +120,12 @@ func TestForeignFiles(t *testing.T) {
 
 func TestNoLog(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(dir); !errors.Is(err, ErrNoLog) {
-		t.Errorf("Open of an empty directory: %v", err)
-	}
-	if _, err := OpenTail(dir, TailOptions{}); !errors.Is(err, ErrNoLog) {
-		t.Errorf("OpenTail of an empty directory: %v", err)
-	}
-	if _, err := Open(filepath.Join(dir, "not there")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Open of no directory: %v", err)
-	}
+	_, err := Open(dir)
+	require.ErrorIs(t, err, ErrNoLog, "Open of an empty directory")
+	_, err = OpenTail(dir, TailOptions{})
+	require.ErrorIs(t, err, ErrNoLog, "OpenTail of an empty directory")
+	_, err = Open(filepath.Join(dir, "not there"))
+	require.ErrorIs(t, err, fs.ErrNotExist, "Open of no directory")
 }
 
 // TestMissingSegment: a hole between the files is never jumped over, and what is
@@ -171,9 +170,7 @@ func TestChainAcrossSegments(t *testing.T) {
 	check(t, os.Truncate(all[1], cut))
 	_, err := entriesIn(t, dir, 1)
 	wantCorrupt(t, err, all[1], cut)
-	if !errors.Is(err, errBroken) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, err, errBroken)
 }
 
 // TestOtherIdentity: segments of two members are not one log, even where their
@@ -194,9 +191,7 @@ func TestOtherIdentity(t *testing.T) {
 	defer tail.Close()
 	check(t, tail.Poll(t.Context()))
 	write(t, dir, 1, 2, next.bytes)
-	if err := tail.Poll(t.Context()); !errors.Is(err, ErrReplaced) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, tail.Poll(t.Context()), ErrReplaced)
 }
 
 func TestCancel(t *testing.T) {
@@ -206,10 +201,8 @@ func TestCancel(t *testing.T) {
 	check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Summary(ctx); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	if _, err := l.Summary(t.Context()); err != nil {
-		t.Fatalf("a cancelled pass stays: %v", err)
-	}
+	_, err = l.Summary(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = l.Summary(t.Context())
+	require.NoError(t, err, "a cancelled pass stays")
 }

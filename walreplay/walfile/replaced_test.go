@@ -1,10 +1,11 @@
 package walfile
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestReplaced: a log that another one took the place of is an error at each
@@ -71,9 +72,7 @@ func TestReplaced(t *testing.T) {
 			all := segments(t, dir)
 			replace(t, dir, all)
 			for range 2 {
-				if err := tail.Poll(t.Context()); !errors.Is(err, ErrReplaced) {
-					t.Fatal(err)
-				}
+				require.ErrorIs(t, tail.Poll(t.Context()), ErrReplaced)
 			}
 			if tail.Last() != 100 {
 				t.Fatal("what was read is gone")
@@ -92,9 +91,7 @@ func TestDirectoryAway(t *testing.T) {
 	tail := openTail(t, dir, TailOptions{})
 	poll(t, tail)
 	check(t, os.Rename(dir, dir+".away"))
-	if err := tail.Poll(t.Context()); !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, tail.Poll(t.Context()), os.ErrNotExist)
 	check(t, os.Rename(dir+".away", dir))
 	w.save(2, entriesOf(2, 2, 1, 10)...)
 	poll(t, tail)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -102,9 +103,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return fmt.Sprintf("recorded %d\n", s.tail.Recorded()) + s.describe(s.tail.pending, err)
 	case "release":
 		var through uint64
-		if _, err := fmt.Sscan(d.CmdArgs[0].Key, &through); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(d.CmdArgs[0].Key, &through)
+		require.NoError(t, err)
 		out := s.describe(s.tail.Release(through), nil)
 		if o := s.tail.Overwritten(); o > 0 {
 			out += fmt.Sprintf("overwritten from %d on\n", o)
