@@ -25,9 +25,7 @@ func startRefused(t *testing.T, version string, flags ...string) string {
 	if ctx.Err() != nil {
 		t.Fatalf("etcd %s %s runs:\n%s", version, flags, last(out))
 	}
-	if err == nil {
-		t.Fatalf("etcd %s %s ended without an error:\n%s", version, flags, last(out))
-	}
+	require.Error(t, err, "etcd %s %s ended without an error:\n%s", version, flags, last(out))
 	return string(out)
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -39,9 +41,8 @@ func TestPromise8Bump(t *testing.T) {
 	if b, notes, err := planBump(BumpRequest{Mode: BumpNone}, snapshot.Facts{Revision: 5}, 9); b != nil || err != nil || len(notes) > 0 {
 		t.Errorf("none: %v %q %v", b, notes, err)
 	}
-	if _, _, err := planBump(BumpRequest{}, snapshot.Facts{Revision: math.MaxInt64 - 5}, 0); err == nil {
-		t.Error("a bump that overflows is planned")
-	}
+	_, _, err := planBump(BumpRequest{}, snapshot.Facts{Revision: math.MaxInt64 - 5}, 0)
+	require.Error(t, err, "a bump that overflows is planned")
 	// What would leave clients silent is refused, with what to give instead.
 	for req, want := range map[BumpRequest]string{
 		{Mode: BumpOff}:           "--bump-revision auto",

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,9 +23,7 @@ func TestParentsThatAreMissing(t *testing.T) {
 			write(t, filepath.Join(dir, "a", "b", "m3", "x"), "x")
 		}
 	}})
-	if err == nil {
-		t.Fatal("no error")
-	}
+	require.Error(t, err, "no error")
 	if got := names(t, dir); got != "a" {
 		t.Errorf("left %s", got)
 	}
@@ -48,12 +45,10 @@ func TestParentsThatAreMissing(t *testing.T) {
 func TestCompletedPlanIsNotRepeated(t *testing.T) {
 	req := three(small(t), t.TempDir())
 	p := plan(t, req)
-	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); !errors.Is(err, ErrExists) {
-		t.Errorf("%v, want ErrExists", err)
-	}
+	_, err := Execute(t.Context(), p, req.Image, ExecOptions{})
+	require.NoError(t, err)
+	_, err = Execute(t.Context(), p, req.Image, ExecOptions{})
+	require.ErrorIs(t, err, ErrExists)
 }
 
 // TestEarlierRunIsCompleted: a run that was ended while blockers were removed
@@ -72,9 +67,7 @@ func TestEarlierRunIsCompleted(t *testing.T) {
 		p := plan(t, req)
 		ready, err := p.Check(t.Context(), ExecOptions{})
 		if known > DefaultBump {
-			if !errors.Is(err, ErrExists) {
-				t.Errorf("known %d: %v, want ErrExists", known, err)
-			}
+			require.ErrorIs(t, err, ErrExists, "known %d", known)
 			continue
 		}
 		if err != nil || ready.Completes == nil || ready.Completes.ID == p.ID {
@@ -107,9 +100,7 @@ func TestStrangerBesideAWALDirectory(t *testing.T) {
 			write(t, stranger, "x")
 		}
 	}})
-	if err == nil || !strings.Contains(err.Error(), own+" holds x") {
-		t.Errorf("%v", err)
-	}
+	require.ErrorContains(t, err, own+" holds x")
 	if b, err := readBlocker(own); err != nil || b == nil {
 		t.Errorf("the blocker is gone: %v", err)
 	}
@@ -130,9 +121,8 @@ func TestStrangerWithTheBlockersName(t *testing.T) {
 	write(t, path, "something else")
 	req := three(small(t), dir)
 	req.SetAside = true
-	if _, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{}); err == nil {
-		t.Error("no error")
-	}
+	_, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{})
+	require.Error(t, err, "no error")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		t.Error("it is gone")
 	}

@@ -92,7 +92,6 @@ func TestEditOfGarbage(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "cut")
 	require.NoError(t, os.WriteFile(path, good[:3*page], 0o600))
-	if _, err := (edit{}).apply(path); err == nil {
-		t.Error("a database that is cut short is edited")
-	}
+	_, err = (edit{}).apply(path)
+	require.Error(t, err, "a database that is cut short is edited")
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -29,9 +31,8 @@ func (b bytesImage) Open(context.Context) (io.ReadCloser, error) { return io.Nop
 func TestFetch(t *testing.T) {
 	data := make([]byte, 3*chunkSize+12345)
 	rng := rand.NewChaCha8([32]byte{1})
-	if _, err := rng.Read(data); err != nil {
-		t.Fatal(err)
-	}
+	_, err := rng.Read(data)
+	require.NoError(t, err)
 	sum := sha256.Sum256(data)
 	errDisk := errors.New("disk broke")
 	for _, c := range []struct {
@@ -73,9 +74,7 @@ func TestFetch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := fetch(ctx, bytesImage{data, func() io.Reader { return bytes.NewReader(data) }}, Source{Size: int64(len(data))}, nil, func(int64) {}); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
+	require.ErrorIs(t, fetch(ctx, bytesImage{data, func() io.Reader { return bytes.NewReader(data) }}, Source{Size: int64(len(data))}, nil, func(int64) {}), context.Canceled, "canceled")
 }
 
 type failingWriter struct{ err error }

@@ -35,9 +35,8 @@ func TestPromise3ExistingIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		sameTree(t, file, tree(t, dir), before)
-		if _, err := os.Stat(filepath.Join(dir, "data", "m1")); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: another member was built: %v", file, err)
-		}
+		_, err := os.Stat(filepath.Join(dir, "data", "m1"))
+		require.ErrorIs(t, err, fs.ErrNotExist, "%s: another member was built", file)
 		if got := names(t, filepath.Join(dir, "data")); got != "m3" && got != "" {
 			t.Errorf("%s: left %s", file, got)
 		}
@@ -102,17 +101,15 @@ func TestPromise3RunningMemberIsRefused(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
 	req := Request{Image: small(t), InitialCluster: "m1=http://127.0.0.1:1", DataDir: c.Member(0).DataDir, SetAside: true}
 	p := plan(t, req)
-	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); !errors.Is(err, ErrInUse) {
-		t.Errorf("%v, want ErrInUse", err)
-	}
+	_, err := Execute(t.Context(), p, req.Image, ExecOptions{})
+	require.ErrorIs(t, err, ErrInUse)
 	c.WaitReady(t)
 	if got := names(t, c.Member(0).DataDir); got != "member" {
 		t.Errorf("left %s", got)
 	}
 	c.StopAll()
-	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{}); err != nil {
-		t.Errorf("after it was stopped: %v", err)
-	}
+	_, err = Execute(t.Context(), p, req.Image, ExecOptions{})
+	require.NoError(t, err, "after it was stopped")
 }
 
 // TestOneRestoreAtATime: a directory that another run has locked is refused.
@@ -125,9 +122,8 @@ func TestOneRestoreAtATime(t *testing.T) {
 		other, err := openSite(filepath.Join(dir, "m2"))
 		require.NoError(t, err)
 		req := three(small(t), dir)
-		if _, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{}); !errors.Is(err, ErrInUse) {
-			t.Errorf("%v, want ErrInUse", err)
-		}
+		_, err = Execute(t.Context(), plan(t, req), req.Image, ExecOptions{})
+		require.ErrorIs(t, err, ErrInUse)
 		require.NoError(t, other.close(true))
 		execute(t, req, ExecOptions{})
 	}
@@ -179,9 +175,7 @@ func TestCanceled(t *testing.T) {
 				cancel()
 			}
 		}})
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", phase, err)
-		}
+		require.ErrorIs(t, err, context.Canceled, phase)
 		if got := names(t, dir); got != "" {
 			t.Errorf("%s: left %s", phase, got)
 		}
@@ -302,9 +296,8 @@ func TestParseOwner(t *testing.T) {
 		t.Errorf("root:0: %v %v", o, err)
 	}
 	for _, bad := range []string{"", "root", ":", "root:", "nobody-has-this-name:root", "0:nobody-has-this-group"} {
-		if _, err := ParseOwner(bad); err == nil {
-			t.Errorf("%q is an owner", bad)
-		}
+		_, err := ParseOwner(bad)
+		require.Error(t, err, "%q is an owner", bad)
 	}
 }
 
@@ -331,13 +324,11 @@ func TestCheckRefusesPaths(t *testing.T) {
 	// One member on each host may have the same path everywhere.
 	req := three(image, dir)
 	req.DataDir = filepath.Join(dir, "etcd")
-	if _, err := plan(t, req).Check(t.Context(), ExecOptions{Only: "m2"}); err != nil {
-		t.Errorf("one member of three with one path: %v", err)
-	}
+	_, err := plan(t, req).Check(t.Context(), ExecOptions{Only: "m2"})
+	require.NoError(t, err, "one member of three with one path")
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), link))
 	req.DataDir = link
-	if _, err := plan(t, req).Check(t.Context(), ExecOptions{Only: "m2"}); !errors.Is(err, ErrExists) {
-		t.Errorf("a dangling link: %v", err)
-	}
+	_, err = plan(t, req).Check(t.Context(), ExecOptions{Only: "m2"})
+	require.ErrorIs(t, err, ErrExists, "a dangling link")
 }

@@ -162,17 +162,14 @@ func startAttacker(t *testing.T, dir string) *hostile {
 	h := &hostile{cmd: exec.Command(program, attackerArgument)}
 	h.cmd.Dir, h.cmd.Stderr = "/", os.Stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: etcdUser, Gid: etcdUser}}
-	if h.in, err = h.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
+	h.in, err = h.cmd.StdinPipe()
+	require.NoError(t, err)
 	out, err := h.cmd.StdoutPipe()
 	require.NoError(t, err)
 	h.out = bufio.NewScanner(out)
 	require.NoError(t, h.cmd.Start())
 	t.Cleanup(func() {
-		if err := errors.Join(h.in.Close(), h.cmd.Wait()); err != nil {
-			t.Errorf("the attacker: %v", err)
-		}
+		require.NoError(t, errors.Join(h.in.Close(), h.cmd.Wait()), "the attacker")
 	})
 	return h
 }

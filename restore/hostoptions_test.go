@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,9 +17,8 @@ func TestPromise3SetAsideOnOneHost(t *testing.T) {
 	write(t, filepath.Join(dir, "m1", "member", "snap", "db"), oldContent)
 	write(t, filepath.Join(dir, "m1", "member", "wal", firstSegment), oldContent)
 	p := plan(t, req)
-	if _, err := p.Check(t.Context(), ExecOptions{Only: "m1"}); !errors.Is(err, ErrExists) {
-		t.Errorf("without leave: %v, want ErrExists", err)
-	}
+	_, err := p.Check(t.Context(), ExecOptions{Only: "m1"})
+	require.ErrorIs(t, err, ErrExists, "without leave")
 	leave := ExecOptions{Only: "m1", SetAside: true}
 	if ready, err := p.Check(t.Context(), leave); err != nil || len(ready.Members[0].SetAside) != 1 {
 		t.Errorf("with leave: %+v %v", ready, err)
@@ -43,9 +41,8 @@ func TestPromise3SetAsideOnOneHost(t *testing.T) {
 		t.Error("the plan itself changed")
 	}
 	write(t, filepath.Join(dir, "m2", "member", "x"), oldContent)
-	if _, err := Execute(t.Context(), p, req.Image, ExecOptions{Only: "m2"}); !errors.Is(err, ErrExists) {
-		t.Errorf("another host, without leave: %v, want ErrExists", err)
-	}
+	_, err = Execute(t.Context(), p, req.Image, ExecOptions{Only: "m2"})
+	require.ErrorIs(t, err, ErrExists, "another host, without leave")
 }
 
 // TestEarlierRunForAnotherOwner: members that are in place are not completed
@@ -61,9 +58,8 @@ func TestEarlierRunForAnotherOwner(t *testing.T) {
 	req := l.prepareAgain(dir)
 	req.Image = open(t, image)
 	p := plan(t, req)
-	if _, err := p.Check(t.Context(), ExecOptions{Owner: &Owner{4000, 4001}}); !errors.Is(err, ErrExists) {
-		t.Errorf("for another owner: %v, want ErrExists", err)
-	}
+	_, err := p.Check(t.Context(), ExecOptions{Owner: &Owner{4000, 4001}})
+	require.ErrorIs(t, err, ErrExists, "for another owner")
 	// Leave to set aside is no other request: nothing is left to be set aside.
 	if ready, err := p.Check(t.Context(), ExecOptions{SetAside: true}); err != nil || ready.Completes == nil {
 		t.Errorf("%+v %v", ready, err)

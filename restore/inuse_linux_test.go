@@ -38,9 +38,7 @@ func TestCheckFileIdle(t *testing.T) {
 	c.StopAll()
 	stopped := tree(t, member)
 	for _, path := range []string{db, link} {
-		if err := CheckFileIdle(path); err != nil {
-			t.Errorf("%s of a stopped member: %v", path, err)
-		}
+		require.NoError(t, CheckFileIdle(path), "%s of a stopped member", path)
 	}
 	sameTree(t, "stopped", tree(t, member), stopped)
 }
@@ -53,9 +51,7 @@ func TestCheckFileIdleByTheLog(t *testing.T) {
 	segment := filepath.Join(dir, "member", "wal", firstSegment)
 	write(t, db, "x")
 	write(t, segment, "x")
-	if err := CheckFileIdle(db); err != nil {
-		t.Errorf("idle: %v", err)
-	}
+	require.NoError(t, CheckFileIdle(db), "idle")
 	f, err := os.OpenFile(segment, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
@@ -63,19 +59,13 @@ func TestCheckFileIdleByTheLog(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(db, link))
 	for _, path := range []string{db, link} {
-		if err := CheckFileIdle(path); !errors.Is(err, ErrInUse) {
-			t.Errorf("%s: %v, want ErrInUse", path, err)
-		}
+		require.ErrorIs(t, CheckFileIdle(path), ErrInUse, path)
 	}
 	// A plain file, whatever lies around it, and what is no file.
 	plain := filepath.Join(dir, "member", "backup.db")
 	write(t, plain, "x")
-	if err := errors.Join(CheckFileIdle(plain), CheckFileIdle(dir)); err != nil {
-		t.Errorf("idle: %v", err)
-	}
-	if err := CheckFileIdle(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing: %v", err)
-	}
+	require.NoError(t, errors.Join(CheckFileIdle(plain), CheckFileIdle(dir)), "idle")
+	require.ErrorIs(t, CheckFileIdle(filepath.Join(dir, "missing")), os.ErrNotExist, "missing")
 }
 
 // TestLockThatLingers: the lock of an etcd that has ended is waited for while somebody

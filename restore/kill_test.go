@@ -99,9 +99,7 @@ func fastDir(t testing.TB) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, os.RemoveAll(dir))
 	})
 	return dir
 }
@@ -321,14 +319,10 @@ func (l layout) checkKilled(t *testing.T, dir, image, when string) {
 		if err == nil && res.CompletedEarlier {
 			return
 		}
-		if !errors.Is(err, ErrExists) {
-			t.Errorf("%s: the restore was complete, another one: %v", when, err)
-		}
+		require.ErrorIs(t, err, ErrExists, "%s: the restore was complete, another one", when)
 		return
 	}
-	if err != nil {
-		t.Fatalf("%s: the second run: %v", when, err)
-	}
+	require.NoError(t, err, "%s: the second run", when)
 	for _, name := range members {
 		if c, why := l.judge(t, dir, name, p); c != complete {
 			t.Errorf("%s: after the second run member %s is %s %s", when, name, c, why)

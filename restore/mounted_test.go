@@ -5,9 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -46,16 +47,14 @@ func TestDiskFull(t *testing.T) {
 	if !errors.Is(err, ErrNoSpace) || len(fs.FileSystems) != 1 || fs.FileSystems[0].Need < 3*image.Size() {
 		t.Errorf("the check says %v, %+v", err, fs)
 	}
-	if _, err := Execute(t.Context(), p, image, ExecOptions{}); !errors.Is(err, ErrNoSpace) {
-		t.Errorf("%v, want ErrNoSpace", err)
-	}
+	_, err = Execute(t.Context(), p, image, ExecOptions{})
+	require.ErrorIs(t, err, ErrNoSpace)
 	if got := names(t, dir); got != "" {
 		t.Errorf("left %s", got)
 	}
 	p.BytesDB, p.BytesWAL = 1, 1 // so that the check passes and the disk decides
-	if _, err := Execute(t.Context(), p, image, ExecOptions{}); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("%v, want ENOSPC", err)
-	}
+	_, err = Execute(t.Context(), p, image, ExecOptions{})
+	require.ErrorIs(t, err, syscall.ENOSPC)
 	if got := names(t, dir); got != "" {
 		t.Errorf("left %s", got)
 	}
@@ -98,9 +97,8 @@ func TestMountedDataDirectory(t *testing.T) {
 			member := filepath.Join(dir, "data", "m1", "member")
 			mount(t, "-t", "tmpfs", "tmpfs", member)
 			write(t, filepath.Join(member, "snap", "db"), "x")
-			if _, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{Only: "m1"}); err == nil || !strings.Contains(err.Error(), "mount of its own") {
-				t.Errorf("a member folder that is a mount: %v", err)
-			}
+			_, err := Execute(t.Context(), plan(t, req), req.Image, ExecOptions{Only: "m1"})
+			require.ErrorContains(t, err, "mount of its own", "a member folder that is a mount")
 		})
 	}
 }

@@ -156,9 +156,8 @@ func TestPlanForAnotherImage(t *testing.T) {
 		}
 	}
 	// An image whose reader does not know its sum is hashed.
-	if _, err := Execute(t.Context(), p, fakeImage{Image: open(t, otherContent(t, path))}, ExecOptions{}); err == nil || !strings.Contains(err.Error(), "SHA-256") {
-		t.Errorf("another content: %v", err)
-	}
+	_, err := Execute(t.Context(), p, fakeImage{Image: open(t, otherContent(t, path))}, ExecOptions{})
+	require.ErrorContains(t, err, "SHA-256", "another content")
 	if got := names(t, filepath.Dir(p.Members[0].DataDir)); got != "" {
 		t.Errorf("left %s", got)
 	}
@@ -223,18 +222,15 @@ func TestRequestRefuses(t *testing.T) {
 	}
 	learner := req
 	learner.Engine, learner.Learners = EngineEtcdutl, []string{"m1"}
-	if _, err := NewPlan(t.Context(), learner); !errors.Is(err, ErrCannot) {
-		t.Errorf("etcdutl and a learner: %v, want ErrCannot", err)
-	}
+	_, err := NewPlan(t.Context(), learner)
+	require.ErrorIs(t, err, ErrCannot, "etcdutl and a learner")
 	req.Only, req.ClusterToken, req.Bump = "m1", "t", BumpRequest{Mode: BumpBy, Amount: 1000}
-	if _, err := NewPlan(t.Context(), req); err != nil {
-		t.Errorf("one member with token and bump: %v", err)
-	}
+	_, err = NewPlan(t.Context(), req)
+	require.NoError(t, err, "one member with token and bump")
 	alarmed := three(open(t, makeDB(t, dbOptions{keys: 1, alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}}})), t.TempDir())
 	alarmed.Engine = EngineEtcdutl
-	if _, err := NewPlan(t.Context(), alarmed); !errors.Is(err, ErrCannot) {
-		t.Errorf("etcdutl and an alarm: %v, want ErrCannot", err)
-	}
+	_, err = NewPlan(t.Context(), alarmed)
+	require.ErrorIs(t, err, ErrCannot, "etcdutl and an alarm")
 }
 
 func TestNotes(t *testing.T) {

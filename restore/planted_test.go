@@ -84,9 +84,7 @@ func TestPlantedStagingLink(t *testing.T) {
 	before := p.kept(t)
 	require.NoError(t, errors.Join(os.Symlink(p.canary, p.staging), os.Lchown(p.staging, etcdUser, etcdUser)))
 	_, err := Execute(t.Context(), plan(t, p.req), p.req.Image, ExecOptions{Only: "m1"})
-	if err == nil {
-		t.Error("it was restored by way of the link")
-	}
+	require.Error(t, err, "it was restored by way of the link")
 	if got := p.kept(t); got != before {
 		t.Errorf("%s was\n%s and is\n%s", p.canary, before, got)
 	}
@@ -124,9 +122,7 @@ func TestPlantedStagingFolder(t *testing.T) {
 	req := p.req
 	req.Image = image
 	_, err := Execute(t.Context(), plan(t, req), image, ExecOptions{Only: "m1"})
-	if err == nil {
-		t.Error("it was built in a folder of another user")
-	}
+	require.Error(t, err, "it was built in a folder of another user")
 	if got := p.kept(t); got != before {
 		t.Errorf("%s was\n%s and is\n%s", p.canary, before, got)
 	}
@@ -138,9 +134,8 @@ func TestPlantedBlockerLink(t *testing.T) {
 	p := plantedHost(t)
 	before := p.kept(t)
 	require.NoError(t, errors.Join(os.Symlink(filepath.Join(p.canary, "secret"), p.log), os.Lchown(p.log, etcdUser, etcdUser)))
-	if _, err := Execute(t.Context(), plan(t, p.req), p.req.Image, ExecOptions{Only: "m1"}); err != nil {
-		t.Error(err)
-	}
+	_, err := Execute(t.Context(), plan(t, p.req), p.req.Image, ExecOptions{Only: "m1"})
+	require.NoError(t, err)
 	if got := p.kept(t); got != before {
 		t.Errorf("%s was\n%s and is\n%s", p.canary, before, got)
 	}

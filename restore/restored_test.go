@@ -42,9 +42,8 @@ func TestPromise1Restored(t *testing.T) {
 					if !killed || free {
 						t.Errorf("step %d, killed %t: nothing is restored", step, killed)
 					}
-					if _, err := Execute(t.Context(), plan(t, l.request(t, dir, image)), nil, ExecOptions{}); err == nil {
-						t.Errorf("step %d: it is built without an image", step)
-					}
+					_, err = Execute(t.Context(), plan(t, l.request(t, dir, image)), nil, ExecOptions{})
+					require.Error(t, err, "step %d: it is built without an image", step)
 					continue
 				}
 				if len(r.Members) != 3 || !r.CompletedEarlier || !reflect.DeepEqual(r.Plan.Recovery, recovery) {
@@ -62,9 +61,7 @@ func TestPromise1Restored(t *testing.T) {
 					if _, free, err := Restored(m.DataDir); err != nil || !free {
 						t.Errorf("killed at step %d, and run again: %s is free %t, %v", step, m.Name, free, err)
 					}
-					if err := CheckStartable(m.DataDir, m.WALDir); err != nil {
-						t.Errorf("killed at step %d, and run again: %v", step, err)
-					}
+					require.NoError(t, CheckStartable(m.DataDir, m.WALDir), "killed at step %d, and run again", step)
 				}
 			}
 			if begun == 0 || inPlace < 3 {

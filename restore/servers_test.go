@@ -88,9 +88,7 @@ func lookAt(t *testing.T, cluster *storetest.Cluster, from *served, res *Result)
 		}
 	}
 	client := cluster.Client(t, voters...)
-	if err := from.filled.Compare(ctx, client); err != nil {
-		t.Errorf("keys, leases, users: %v", err)
-	}
+	require.NoError(t, from.filled.Compare(ctx, client), "keys, leases, users")
 	members, err := client.MemberList(ctx)
 	require.NoError(t, err)
 	if members.Header.ClusterId != uint64(res.Plan.ClusterID) || len(members.Members) != len(res.Members) {

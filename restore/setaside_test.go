@@ -158,9 +158,7 @@ func TestAsideInBetween(t *testing.T) {
 			write(t, filepath.Join(req.WALDir, "0000000000000001-0000000000000009.wal"), "more of it")
 			before := fileSet(t, req.DataDir, req.WALDir)
 			a := planAside(t, req)
-			if err := step(a); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			require.NoError(t, step(a), name)
 			if err := CheckStartable(req.DataDir, req.WALDir); (err == nil) != (name == "nothing done") {
 				t.Errorf("%s: could be started: %v", name, err)
 			}
@@ -168,9 +166,7 @@ func TestAsideInBetween(t *testing.T) {
 				continue // an undo is finished, not turned round
 			}
 			if !undo {
-				if err := a.Do(t.Context()); err != nil {
-					t.Fatalf("%s: do: %v", name, err)
-				}
+				require.NoError(t, a.Do(t.Context()), "%s: do", name)
 				if at, err := inodeOf(a.Folder); err != nil || at != a.Inode {
 					t.Errorf("%s: the data is not where it was to go: %v", name, err)
 				}
@@ -205,25 +201,21 @@ func TestAsideOfARunningMember(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			c := storetest.Start(t, storetest.Options{Version: version})
 			req := SetAsideRequest{Member: "m1", Run: "run-00000001", DataDir: c.Member(0).DataDir, Now: time.Now()}
-			if _, err := PlanAside(req); !errors.Is(err, ErrInUse) {
-				t.Errorf("plan: %v", err)
-			}
+			_, err := PlanAside(req)
+			require.ErrorIs(t, err, ErrInUse, "plan")
 			c.Kill(0)
 			a := planAside(t, req)
 			c.Restart(t, 0)
 			c.WaitReady(t)
-			if err := a.Do(t.Context()); !errors.Is(err, ErrInUse) {
-				t.Errorf("do: %v", err)
-			}
+			require.ErrorIs(t, a.Do(t.Context()), ErrInUse, "do")
 			c.Kill(0)
 			require.NoError(t, a.Do(t.Context()))
 			startRefused(t, version, "--data-dir="+req.DataDir, "--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")
 			if _, r, err := memberStateOf(filepath.Join(req.DataDir, "member")); err != nil || r == nil || r.Plan.ID != a.planID() {
 				t.Errorf("what was left is no longer ours: %v %v", r, err)
 			}
-			if _, err := a.Undo(t.Context(), time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			_, err = a.Undo(t.Context(), time.Now())
+			require.NoError(t, err)
 			c.Restart(t, 0)
 			c.WaitReady(t)
 		})
@@ -237,10 +229,7 @@ func TestAsideOfAnotherFolder(t *testing.T) {
 	a := planAside(t, req)
 	live := filepath.Join(req.DataDir, "member")
 	require.NoError(t, errors.Join(os.Rename(live, live+".x"), os.MkdirAll(filepath.Join(live, "wal"), 0o700)))
-	if err := a.Do(t.Context()); err == nil {
-		t.Error("done")
-	}
-	if _, err := a.Undo(t.Context(), req.Now); err == nil {
-		t.Error("undone")
-	}
+	require.Error(t, a.Do(t.Context()), "done")
+	_, err := a.Undo(t.Context(), req.Now)
+	require.Error(t, err, "undone")
 }

@@ -46,9 +46,7 @@ func TestSnapshotFile(t *testing.T) {
 				"--initial-cluster="+cluster, "--initial-advertise-peer-urls="+strings.TrimPrefix(cluster, "m1="))
 			c := storetest.Start(t, storetest.Options{Version: version, DataDirs: map[string]string{"m1": data}, InitialCluster: cluster, Auth: true})
 			client := c.Client(t)
-			if err := from.filled.Compare(t.Context(), client); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, from.filled.Compare(t.Context(), client))
 			if got, err := client.Get(t.Context(), "x"); err != nil || got.Header.Revision < res.RevisionAfter || res.RevisionAfter < DefaultBump {
 				t.Errorf("revision %v %v, want %d", got, err, res.RevisionAfter)
 			}
@@ -56,9 +54,8 @@ func TestSnapshotFile(t *testing.T) {
 			if w.CompactRevision == 0 {
 				t.Errorf("a watch from revision %d: %+v", from.filled.Revision, w)
 			}
-			if _, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path}); !errors.Is(err, ErrExists) {
-				t.Errorf("over an existing file: %v", err)
-			}
+			_, err = writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path})
+			require.ErrorIs(t, err, ErrExists, "over an existing file")
 		})
 	}
 }
@@ -152,9 +149,7 @@ func TestSnapshotFileAppears(t *testing.T) {
 	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: path})
 	require.NoError(t, err)
 	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{step: func(string) { write(t, path, "the user's") }})
-	if !errors.Is(err, ErrExists) {
-		t.Errorf("%v, want ErrExists", err)
-	}
+	require.ErrorIs(t, err, ErrExists)
 	if b, err := os.ReadFile(path); err != nil || string(b) != "the user's" {
 		t.Errorf("%q %v", b, err)
 	}
@@ -170,13 +165,11 @@ func TestSnapshotFileDiskFull(t *testing.T) {
 	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))
 	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "s")})
 	require.NoError(t, err)
-	if _, err := WriteSnapshotFile(t.Context(), p, image, ExecOptions{}); !errors.Is(err, ErrNoSpace) {
-		t.Errorf("%v, want ErrNoSpace", err)
-	}
+	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{})
+	require.ErrorIs(t, err, ErrNoSpace)
 	p.Bytes = 1
-	if _, err := WriteSnapshotFile(t.Context(), p, image, ExecOptions{}); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("%v, want ENOSPC", err)
-	}
+	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{})
+	require.ErrorIs(t, err, syscall.ENOSPC)
 	if got := names(t, dir); got != "" {
 		t.Errorf("left %s", got)
 	}

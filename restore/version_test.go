@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -48,9 +50,8 @@ func TestOlderServersRefuse(t *testing.T) {
 			req := three(open(t, realImage(t, c.source).path), t.TempDir())
 			res := execute(t, req, ExecOptions{})
 			req.TargetVersion = c.target
-			if _, err := NewPlan(t.Context(), req); !errors.Is(err, ErrTooOld) {
-				t.Errorf("a plan for etcd %s: %v, want ErrTooOld", c.target, err)
-			}
+			_, err := NewPlan(t.Context(), req)
+			require.ErrorIs(t, err, ErrTooOld, "a plan for etcd %s", c.target)
 			out := startRefused(t, c.target, append(res.Members[0].Flags,
 				"--listen-client-urls=http://127.0.0.1:0", "--advertise-client-urls=http://127.0.0.1:1", "--listen-peer-urls=http://127.0.0.1:0")...)
 			if !strings.Contains(out, "invalid downgrade") && !strings.Contains(out, "cannot create migration plan") && !strings.Contains(out, "is not supported") {

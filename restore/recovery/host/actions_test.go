@@ -37,9 +37,8 @@ func etcdHost(t *testing.T, version string) (*Config, *clientv3.Client) {
 func killedMember(t *testing.T, version string) (*storetest.Member, *clientv3.Client) {
 	t.Helper()
 	c := storetest.Start(t, storetest.Options{Version: version})
-	if _, err := c.Client(t).Put(t.Context(), "key", "value"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Client(t).Put(t.Context(), "key", "value")
+	require.NoError(t, err)
 	c.Kill(0)
 	return c.Member(0), c.Client(t)
 }
@@ -106,9 +105,8 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			cfg, etcd := etcdHost(t, version)
 			line := lineTo(t, cfg, "test")
 			c := line.As(run1)
-			if _, err := c.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.Start(t.Context())
+			require.NoError(t, err)
 			servesKey(t, etcd)
 			state, err := c.Member(t.Context())
 			if err != nil || !state.Runs || state.Stopped != nil || state.NotStopped == "" {
@@ -158,23 +156,19 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if _, err := line.As(run2).Undo(t.Context()); codeOf(err) != Conflict {
 				t.Errorf("undone by another run: %v", err)
 			}
-			if _, err := c.Undo(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err = c.Undo(t.Context())
+			require.NoError(t, err)
 			if _, err := c.Undo(t.Context()); codeOf(err) != NotFound {
 				t.Errorf("undone twice: %v", err)
 			}
-			if _, err := c.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			_, err = c.Start(t.Context())
+			require.NoError(t, err)
 			servesKey(t, etcd)
-			if _, err := c.Start(t.Context()); err != nil {
-				t.Errorf("started twice: %v", err)
-			}
+			_, err = c.Start(t.Context())
+			require.NoError(t, err, "started twice")
 			servesKey(t, etcd)
-			if _, err := c.Stop(t.Context()); err != nil {
-				t.Error(err)
-			}
+			_, err = c.Stop(t.Context())
+			require.NoError(t, err)
 		})
 	}
 }
@@ -319,9 +313,8 @@ func TestCopy(t *testing.T) {
 	if _, err := c.Files(t.Context(), Aside); codeOf(err) != NotFound {
 		t.Errorf("nothing was set aside: %v", err)
 	}
-	if _, err := c.SetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.SetAside(t.Context())
+	require.NoError(t, err)
 	check(Aside)
 	if files, err := c.Files(t.Context(), Current); err != nil || len(files) > 0 { // a placeholder is no data
 		t.Errorf("in its place: %v %v", files, err)
@@ -333,9 +326,8 @@ func TestCopy(t *testing.T) {
 func TestDirectoriesThatChanged(t *testing.T) {
 	t.Parallel()
 	cfg := quietHost(t)
-	if _, err := lineTo(t, cfg, "test").As(run1).SetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := lineTo(t, cfg, "test").As(run1).SetAside(t.Context())
+	require.NoError(t, err)
 	old := cfg.Member.DataDir
 	changed := *cfg
 	changed.Member.DataDir = quietHost(t).Member.DataDir
@@ -343,9 +335,8 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	if _, err := c.Undo(t.Context()); codeOf(err) != BadRequest || !strings.Contains(err.Error(), old) {
 		t.Errorf("%v", err)
 	}
-	if _, err := os.Stat(filepath.Join(old, "member", "snap", "db")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was moved: %v", err)
-	}
+	_, err = os.Stat(filepath.Join(old, "member", "snap", "db"))
+	require.ErrorIs(t, err, os.ErrNotExist, "it was moved")
 	if _, err := c.Files(t.Context(), Aside); codeOf(err) != BadRequest {
 		t.Errorf("its files: %v", err)
 	}
@@ -355,9 +346,8 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(changed.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
 		t.Errorf("%q %v", data, err)
 	}
-	if _, err := lineTo(t, cfg, "test").As(run1).Undo(t.Context()); err != nil {
-		t.Errorf("with the old one: %v", err)
-	}
+	_, err = lineTo(t, cfg, "test").As(run1).Undo(t.Context())
+	require.NoError(t, err, "with the old one")
 	if data, err := os.ReadFile(filepath.Join(old, "member", "snap", "db")); err != nil || string(data) != "database" {
 		t.Errorf("%q %v", data, err)
 	}
@@ -380,9 +370,8 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(cfg.Member.DataDir, "member", "snap", "db")); err != nil || string(data) != "database" {
 		t.Errorf("%q %v", data, err)
 	}
-	if _, err := line.As(run1).SetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := line.As(run1).SetAside(t.Context())
+	require.NoError(t, err)
 	refused(run2) // what another one set aside is not its own
 }
 

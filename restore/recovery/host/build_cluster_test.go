@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"reflect"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,9 +65,8 @@ func testCluster(t *testing.T, version string) {
 	plan := l.planned(t, *l.plan.Candidate(l.plan.Chosen).Source)
 	var err error
 	plan.InitialCluster = members
-	if plan.New, err = restore.ClusterID(members, token); err != nil {
-		t.Fatal(err)
-	}
+	plan.New, err = restore.ClusterID(members, token)
+	require.NoError(t, err)
 	chosen := plan.Source.Base.Owner
 	results := rebuildAll(t, operators, plan, sourceAt(hosts...))
 	for h, r := range results {
@@ -84,19 +82,16 @@ func testCluster(t *testing.T, version string) {
 		}
 	}
 	for _, h := range hosts {
-		if _, err := operators[h].Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		_, err = operators[h].Start(ctx)
+		require.NoError(t, err)
 	}
 	serves(t, l, results[hosts[0]])
 
 	// Done again: not while it runs, and what was built afterwards.
-	if _, err := operators[hosts[0]].Rebuild(ctx, plan, sourceAt(hosts...)); err == nil || !strings.Contains(err.Error(), "running") {
-		t.Errorf("a member that runs: %v", err)
-	}
-	if _, err := operators[hosts[0]].Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err = operators[hosts[0]].Rebuild(ctx, plan, sourceAt(hosts...))
+	require.ErrorContains(t, err, "running", "a member that runs")
+	_, err = operators[hosts[0]].Stop(ctx)
+	require.NoError(t, err)
 	again, err := operators[hosts[0]].Rebuild(ctx, plan, sourceAt(hosts...))
 	if err != nil || !again.Earlier || !reflect.DeepEqual(state(again), state(results[hosts[0]])) || again.Restore.Members == nil {
 		t.Errorf("again: %+v %v", again, err)
@@ -157,12 +152,8 @@ func serves(t *testing.T, l *lost, built *Rebuilt) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if err != nil {
-			t.Fatalf("%s does not serve: %v", l.c.Member(i).Name, err)
-		}
-		if err := l.fill.Compare(ctx, c); err != nil {
-			t.Errorf("%s: %v", l.c.Member(i).Name, err)
-		}
+		require.NoError(t, err, "%s does not serve", l.c.Member(i).Name)
+		require.NoError(t, l.fill.Compare(ctx, c), l.c.Member(i).Name)
 		h, err := c.HashKV(ctx, l.c.Member(i).ClientURL, built.Revision)
 		if err != nil || h.Hash != built.HashKV.Hash {
 			t.Errorf("%s: hash %v at %d, want %+v (%v)", l.c.Member(i).Name, h, built.Revision, built.HashKV, err)

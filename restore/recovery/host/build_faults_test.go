@@ -82,9 +82,7 @@ func nothingBuilt(t *testing.T, h *testHost) {
 func failsWith(t *testing.T, h *testHost, err error, want ...string) {
 	t.Helper()
 	for _, w := range want {
-		if err == nil || !strings.Contains(err.Error(), w) {
-			t.Errorf("%v, want %q", err, w)
-		}
+		require.ErrorContains(t, err, w)
 	}
 	nothingBuilt(t, h)
 }
@@ -143,9 +141,7 @@ func testSeparateLog(t *testing.T, f *faults) {
 	if !reflect.DeepEqual(state(a), state(b)) {
 		t.Errorf("%v and %v", state(a), state(b))
 	}
-	if err := restore.CheckStartable(dir, wal); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, restore.CheckStartable(dir, wal))
 	again, err := h.rebuild(plan, h)
 	if err != nil || !again.Earlier {
 		t.Errorf("again: %+v %v", again, err)
@@ -198,9 +194,8 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 	again := f.empty(t)
 	peer, died = dying(t)
 	source := sourceAt(peer, other)
-	if _, err := again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name)), source); err == nil {
-		t.Fatal("it did not fail")
-	}
+	_, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name)), source)
+	require.Error(t, err, "it did not fail")
 	died()
 	r, err = again.operator(run1, peer, other).Rebuild(t.Context(), f.planned(t, f.from(t, peer.name), f.from(t, other.name)), source)
 	if err != nil || r.Brought[0].From != other.name || r.Brought[0].Bytes != all || !strings.Contains(r.Brought[0].Why, "its line was cut") {
@@ -321,9 +316,8 @@ func testNoRepositoryNeeded(t *testing.T, f *faults) {
 	h := f.empty(t)
 	h.cfg.Repositories = []string{"s3://bucket/prefix?region=x&endpoint=http://" + silent.Addr().String()}
 	h.cfg.Identities = []string{"no key"}
-	if _, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer); err != nil {
-		t.Error(err)
-	}
+	_, err = h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	require.NoError(t, err)
 	select {
 	case <-asked:
 		t.Error("the repository was asked")
@@ -386,9 +380,8 @@ func testOthersLeftovers(t *testing.T, f *faults) {
 	before := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run1+"-another0@"+h.name)
 	others := filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+run2+"@other")
 	require.NoError(t, errors.Join(os.MkdirAll(mine, 0o700), os.MkdirAll(before, 0o700), os.MkdirAll(others, 0o700)))
-	if _, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
+	require.NoError(t, err)
 	if left := h.leftovers(); len(left) != 1 || left[0] != others {
 		t.Errorf("%v is left", left)
 	}

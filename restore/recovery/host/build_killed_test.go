@@ -130,9 +130,7 @@ func testKilled(t *testing.T, f *faults) {
 	if !reflect.DeepEqual(state(r), state(want)) {
 		t.Errorf("%v, want %v", state(r), state(want))
 	}
-	if err := restore.CheckStartable(h.cfg.Member.DataDir, ""); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, restore.CheckStartable(h.cfg.Member.DataDir, ""))
 	if left := h.leftovers(); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}

@@ -24,9 +24,8 @@ func testMayStartJournal(t *testing.T, f *faults) {
 	h.cfg.Repositories = nil
 	h.setAside(run1)
 	plan := f.planned(t, f.from(t, f.peer.name))
-	if _, err := h.rebuild(plan, f.peer); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.rebuild(plan, f.peer)
+	require.NoError(t, err)
 	dir := h.cfg.Member.DataDir
 	state, err := h.operator(run1).Member(t.Context())
 	require.NoError(t, err)
@@ -39,9 +38,8 @@ func testMayStartJournal(t *testing.T, f *faults) {
 	}
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "member")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "elsewhere"), filepath.Join(dir, "member")))
-	if _, err := h.operator(run1).Undo(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = h.operator(run1).Undo(t.Context())
+	require.NoError(t, err)
 	h.cfg.Member.Command.Start = []string{"/bin/false"}
 	if _, err = h.operator(run1).Start(t.Context()); codeOf(err) != Failed || !strings.Contains(err.Error(), "false: exit status 1") {
 		t.Errorf("after the undo: %v", err)
@@ -84,16 +82,13 @@ func TestMayStartRepository(t *testing.T) {
 		t.Errorf("a timeline that lives: %v %v", warnings, err)
 	}
 	require.NoError(t, repo.Supersede(t.Context(), repository.Superseded{Timeline: old, By: newer, Reason: "recovered", Created: time.Now()}))
-	if _, err := ask(); err == nil || !strings.Contains(err.Error(), old.String()+" was superseded by "+newer.String()) {
-		t.Errorf("superseded: %v", err)
-	}
-	if _, err := ask(snapshot.ID(newer.ClusterID)); err != nil {
-		t.Errorf("taken back here: %v", err)
-	}
+	_, err = ask()
+	require.ErrorContains(t, err, old.String()+" was superseded by "+newer.String(), "superseded")
+	_, err = ask(snapshot.ID(newer.ClusterID))
+	require.NoError(t, err, "taken back here")
 	open(t, repository.TimelineID{ClusterID: old.ClusterID, N: 2})
-	if _, err := ask(); err != nil {
-		t.Errorf("another timeline of the cluster lives: %v", err)
-	}
+	_, err = ask()
+	require.NoError(t, err, "another timeline of the cluster lives")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	require.NoError(t, err)

@@ -51,9 +51,8 @@ func lose(t *testing.T, version string) *lost {
 	l := &lost{c: storetest.Start(t, storetest.Options{Version: version, Members: 3, ExtraArgs: args}), repository: t.TempDir()}
 	l.c.WaitReady(t)
 	client := l.c.Client(t)
-	if _, err := client.Put(t.Context(), "before", "the snapshot"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := client.Put(t.Context(), "before", "the snapshot")
+	require.NoError(t, err)
 	place, err := disk.New(l.repository)
 	require.NoError(t, err)
 	defer place.Close()
@@ -61,14 +60,12 @@ func lose(t *testing.T, version string) *lost {
 	require.NoError(t, err)
 	l.fill = l.c.Fill(t, storetest.Load{Keys: 1500, ValueSize: 700, Overwrites: 100, Deletes: 50})
 	for i := range l.c.Size() { // all of them have all of it
-		if _, err := l.c.Client(t, i).Put(t.Context(), "last", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = l.c.Client(t, i).Put(t.Context(), "last", fmt.Sprint(i))
+		require.NoError(t, err)
 	}
 	for i := range l.c.Size() {
-		if _, err := l.c.Client(t, i).Get(t.Context(), "last"); err != nil {
-			t.Fatal(err)
-		}
+		_, err = l.c.Client(t, i).Get(t.Context(), "last")
+		require.NoError(t, err)
 	}
 	var all sync.WaitGroup
 	for i := range l.c.Size() {
@@ -235,9 +232,8 @@ func hostCommand(stall time.Duration, piece int64, held bool) []string {
 
 func (h *testHost) setAside(run string) *testHost {
 	h.t.Helper()
-	if _, err := h.operator(run).SetAside(h.t.Context()); err != nil {
-		h.t.Fatal(err)
-	}
+	_, err := h.operator(run).SetAside(h.t.Context())
+	require.NoError(h.t, err)
 	return h
 }
 
@@ -256,9 +252,7 @@ func sourceAt(owners ...*testHost) RebuildSource {
 // leftovers are what a rebuild gathered and did not remove.
 func (h *testHost) leftovers() []string {
 	found, err := filepath.Glob(filepath.Join(h.cfg.Member.DataDir, restore.BringPrefix+"*"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	require.NoError(h.t, err)
 	return found
 }
 
@@ -275,12 +269,10 @@ func (l *lost) survey(t *testing.T, run string, hosts ...*testHost) {
 	}
 	repo := l.open(t)
 	var err error
-	if l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Summaries: summaries, Repos: []*repository.Repository{repo}}); err != nil {
-		t.Fatal(err)
-	}
-	if l.plan, err = sources.Decide(l.findings, sources.DecideRequest{}); err != nil {
-		t.Fatal(err)
-	}
+	l.findings, err = sources.Survey(t.Context(), sources.SurveyRequest{Summaries: summaries, Repos: []*repository.Repository{repo}})
+	require.NoError(t, err)
+	l.plan, err = sources.Decide(l.findings, sources.DecideRequest{})
+	require.NoError(t, err)
 }
 
 func (l *lost) open(t *testing.T) *repository.Repository {

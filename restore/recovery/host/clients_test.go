@@ -179,9 +179,8 @@ func TestQuiesceAndResume(t *testing.T) {
 	}
 	expectClients(t, done.Clients, "first runs ", "second runs ", "off gone ", "apiserver runs ", "manager runs ")
 	for range 2 {
-		if done, err = c.Quiesce(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		done, err = c.Quiesce(t.Context())
+		require.NoError(t, err)
 		quiesced := []string{"first gone stopped", "second gone stopped", "off gone stopped", "apiserver gone stopped", "manager runs "}
 		expectClients(t, done.Clients, quiesced...)
 		line.Close()
@@ -250,9 +249,8 @@ func TestQuiesceThatFails(t *testing.T) {
 	// One that left the configuration meanwhile is not forgotten. This stop is to
 	// succeed, however busy the machine is.
 	cfg.Clients[1].StopTimeout = yamlfile.Duration(time.Minute)
-	if _, err := lineTo(t, cfg, "test").As(run1).Quiesce(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = lineTo(t, cfg, "test").As(run1).Quiesce(t.Context())
+	require.NoError(t, err)
 	without := *cfg
 	without.Clients = n.clients[1:]
 	if _, err := lineTo(t, &without, "test").As(run1).Resume(t.Context()); codeOf(err) != BadRequest || !strings.Contains(err.Error(), "client one was quiesced") {
@@ -261,12 +259,10 @@ func TestQuiesceThatFails(t *testing.T) {
 	// A run that is begun then knows of the clients.
 	line := lineTo(t, cfg, "test")
 	decide(t, line, run2, 1)
-	if _, err := line.As(run2).Quiesce(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if done, err = line.As(run2).Resume(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = line.As(run2).Quiesce(t.Context())
+	require.NoError(t, err)
+	done, err = line.As(run2).Resume(t.Context())
+	require.NoError(t, err)
 	expectClients(t, done.Clients, "one runs started", "stubborn runs started", "untouched runs started")
 }
 
@@ -317,15 +313,12 @@ func TestKilledInQuiesceAndResume(t *testing.T) {
 			for attempt := 0; ; attempt++ {
 				line := lineTo(t, cfg, "test")
 				c := line.As(run1)
-				if _, err := c.Member(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				_, err := c.Member(t.Context())
+				require.NoError(t, err)
 				ended := make(chan error, 1)
 				go func() { _, err := v.ask(c, t.Context()); ended <- err }()
 				if attempt == 6 {
-					if err := <-ended; err != nil {
-						t.Fatalf("%s, after %d kills: %v", v.name, attempt, err)
-					}
+					require.NoError(t, <-ended, "%s, after %d kills", v.name, attempt)
 					line.Close()
 					break
 				}

@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,9 +44,8 @@ func TestGoesOn(t *testing.T) {
 	addHost(t, j, decided("run-1"))
 	addHost(t, j, record{Run: "run-1", Step: stepSetAside, Aside: &restore.Aside{Run: "run-1", Folder: "/x"}})
 	addHost(t, j, record{Run: "run-1", Step: stepSetAsideDone})
-	if _, err := openJournal(dir); err == nil || !strings.Contains(err.Error(), "another recovery") {
-		t.Errorf("opened twice: %v", err)
-	}
+	_, err := openJournal(dir)
+	require.ErrorContains(t, err, "another recovery", "opened twice")
 	j.Close()
 	path := filepath.Join(dir, "journal.jsonl")
 	data, err := os.ReadFile(path)
@@ -58,9 +56,7 @@ func TestGoesOn(t *testing.T) {
 	for cut := range len(data) + 1 {
 		require.NoError(t, os.WriteFile(path, data[:cut], 0o600))
 		j, err := openJournal(dir)
-		if err != nil {
-			t.Fatalf("cut at %d: %v", cut, err)
-		}
+		require.NoError(t, err, "cut at %d", cut)
 		lines := strings.Count(string(data[:cut]), "\n")
 		a := j.Aside("run-1")
 		if (newest(j) == "run-1") != (lines > 0) || (a != nil) != (lines > 1) || a != nil && a.Done != (lines > 2) {
@@ -94,9 +90,8 @@ func TestUndo(t *testing.T) {
 		t.Errorf("%+v", again.Asides())
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), []byte("{\"step\":1}\n"), 0o600))
-	if _, err := openJournal(dir); err == nil {
-		t.Error("a damaged line was read over")
-	}
+	_, err := openJournal(dir)
+	require.Error(t, err, "a damaged line was read over")
 }
 
 // TestSuperseded: a rebuild that was begun supersedes nothing, one that was done
@@ -210,9 +205,8 @@ func TestLock(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o400))
 	f, err := Lock(path)
 	require.NoError(t, err)
-	if _, err := Lock(path); !errors.Is(err, ErrBusy) {
-		t.Errorf("locked twice: %v", err)
-	}
+	_, err = Lock(path)
+	require.ErrorIs(t, err, ErrBusy, "locked twice")
 	require.NoError(t, f.Close())
 	if f, err := Lock(path); err != nil || f.Close() != nil {
 		t.Error(err)

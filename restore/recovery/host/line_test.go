@@ -86,9 +86,8 @@ func TestLineDrops(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	hold()
-	if _, err := second.As(run1).Stop(t.Context()); err != nil {
-		t.Errorf("the next one goes on: %v", err)
-	}
+	_, err := second.As(run1).Stop(t.Context())
+	require.NoError(t, err, "the next one goes on")
 	if _, err := second.As(run2).SetAside(t.Context()); codeOf(err) != Conflict || !strings.Contains(err.Error(), run1) {
 		t.Errorf("another run: %v", err)
 	}
@@ -105,9 +104,8 @@ func TestLineDrops(t *testing.T) {
 	}
 	// Cut, not killed: the action is still done.
 	cut := lineTo(t, cfg, "test")
-	if _, err := cut.As(run1).Member(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = cut.As(run1).Member(t.Context())
+	require.NoError(t, err)
 	j, err := readJournal(cfg.StateDir)
 	if err != nil || j.Epoch() < 2 {
 		t.Errorf("epoch %d, %v", j.Epoch(), err)
@@ -117,9 +115,8 @@ func TestLineDrops(t *testing.T) {
 		t.Errorf("with nothing of its own: %v", err)
 	}
 	decide(t, cut, run1, 3)
-	if _, err := cut.As(run1).Undo(t.Context()); err != nil {
-		t.Errorf("undone: %v", err)
-	}
+	_, err = cut.As(run1).Undo(t.Context())
+	require.NoError(t, err, "undone")
 }
 
 // holdOpen has a process keep a file open until another one is there; the caller waits
@@ -191,9 +188,7 @@ func TestStrangeCoordinator(t *testing.T) {
 	}
 	// Nothing is done before it is configured, and the end of its input is no error.
 	var out bytes.Buffer
-	if err := Serve(t.Context(), strings.NewReader(`{"id":1,"action":"stop","value":{}}`+"\n"+`{"id":2,"action":"dance","value":{}}`+"\n"), &out, Options{Version: "test", CheckBase: replaying.CheckBase}); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"id":1,"action":"stop","value":{}}`+"\n"+`{"id":2,"action":"dance","value":{}}`+"\n"), &out, Options{Version: "test", CheckBase: replaying.CheckBase}))
 	for _, want := range []string{`{"requorum":"test"}`, "it is not configured yet", "nothing that a host does"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it says %s, want %q", out.String(), want)

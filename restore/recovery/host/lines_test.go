@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -45,9 +44,7 @@ func TestUnreadable(t *testing.T) {
 		again := &journal{path: path}
 		err = takeUp(&bad{f, left}, again.take)
 		f.Close()
-		if err == nil || !strings.Contains(err.Error(), syscall.EIO.Error()) {
-			t.Fatalf("after %d bytes: %v", left, err)
-		}
+		require.ErrorContains(t, err, syscall.EIO.Error(), "after %d bytes", left)
 		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 			t.Fatalf("after %d bytes the journal is changed (%v):\n%s", left, err, after)
 		}

@@ -123,9 +123,7 @@ func TestGatherReplaced(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
 	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1", "m1", run1))
 	must(t, err)
-	if err := s.addOwn(&route{}, &owned{name: "m1", place: own}, sources.Need{Base: true, File: "db"}); err == nil {
-		t.Error("a file of root's was taken for the member's")
-	}
+	require.Error(t, s.addOwn(&route{}, &owned{name: "m1", place: own}, sources.Need{Base: true, File: "db"}), "a file of root's was taken for the member's")
 	must(t, g.remove(), g.close())
 	if names, err := os.ReadDir(filepath.Join(victim, "snap")); err != nil || len(names) != 1 {
 		t.Errorf("%v, %v", names, err)
@@ -141,17 +139,15 @@ func TestGatherAgain(t *testing.T) {
 	for range 2 {
 		g, err := openGather(path)
 		must(t, err)
-		if _, err := openGather(path); err == nil {
-			t.Error("two processes gather in one folder")
-		}
+		_, err = openGather(path)
+		require.Error(t, err, "two processes gather in one folder")
 		must(t, os.WriteFile(filepath.Join(g.dir.Path(), "file"), nil, 0o600), g.close())
 	}
 	g, err := openGather(path)
 	must(t, err)
 	must(t, g.remove(), g.close())
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	_, err = os.Lstat(path)
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // TestFilesPlanted: files and folders of root's that etcd's user puts among the member's,
@@ -168,10 +164,8 @@ func TestFilesPlanted(t *testing.T) {
 	f := folders{"member": filepath.Join(q.DataDir, "member"), "wal": filepath.Join(q.DataDir, "logs", "wal")}
 	must(t, os.Mkdir(filepath.Join(victim, "wal"), 0o700), os.WriteFile(filepath.Join(victim, "wal", "0.wal"), nil, 0o600))
 	for _, name := range []string{"member/snap/linked.db", "member/snap/db", "wal/0.wal"} {
-		file, _, err := f.open(name)
-		if err == nil {
-			t.Errorf("%s was opened: %v", name, file.Close())
-		}
+		_, _, err := f.open(name)
+		require.Error(t, err, "%s was opened", name)
 	}
 	if files, err := f.list(); err == nil {
 		t.Errorf("%v", files)
@@ -186,9 +180,7 @@ func TestFilesPlanted(t *testing.T) {
 	}()
 	select {
 	case err := <-read:
-		if err == nil {
-			t.Error("a pipe was read as an image")
-		}
+		require.Error(t, err, "a pipe was read as an image")
 	case <-time.After(time.Minute):
 		t.Error("a pipe is waited for")
 	}
@@ -214,9 +206,7 @@ func TestFilesPlanted(t *testing.T) {
 // the folder of its copy.
 func TestFilesOfAPeer(t *testing.T) {
 	t.Parallel()
-	if err := checkFiles([]File{{Name: "member/snap/db", Size: maxFiles - 1}, {Name: "member/wal/0-0.wal", Size: 1}}); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, checkFiles([]File{{Name: "member/snap/db", Size: maxFiles - 1}, {Name: "member/wal/0-0.wal", Size: 1}}))
 	for _, files := range [][]File{
 		slices.Repeat([]File{{Name: "wal/0-0.wal", Size: maxFiles / 2}}, 3),
 		{{Name: "member/../../x"}}, {{Name: "/etc/passwd"}}, {{Name: "."}}, {{Name: ""}}, {{Name: "wal/x", Size: -1}},
@@ -239,9 +229,8 @@ func TestStateFolderOfAnother(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "var")
 		cfg.StateDir = filepath.Join(folder, below)
 		require.NoError(t, errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "journal.jsonl")), os.Chown(folder, etcdUser, etcdUser)))
-		if _, err := lineTo(t, cfg, "test").As(run1).Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "state-dir: other users of this machine") {
-			t.Errorf("%q: %v", below, err)
-		}
+		_, err := lineTo(t, cfg, "test").As(run1).Stop(t.Context())
+		require.ErrorContains(t, err, "state-dir: other users of this machine", "%q", below)
 		if data, err := os.ReadFile(secret); err != nil || string(data) != "one line of root's" {
 			t.Fatalf("%q: root's file holds %q, %v", below, data, err)
 		}

@@ -53,15 +53,13 @@ func TestSupersededOverTheLine(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := os.Stat(started); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was started: %v", err)
-	}
+	_, err = os.Stat(started)
+	require.ErrorIs(t, err, os.ErrNotExist, "it was started")
 	away := *cfg
 	away.Repositories = []string{filepath.Join(t.TempDir(), "none")}
 	if _, err := lineTo(t, &away, "test").As(run1).Start(t.Context()); codeOf(err) != Failed {
 		t.Errorf("its command fails: %v", err)
 	}
-	if _, err := os.Stat(started); err != nil {
-		t.Errorf("it was not started: %v", err)
-	}
+	_, err = os.Stat(started)
+	require.NoError(t, err, "it was not started")
 }

@@ -28,22 +28,19 @@ func TestSurvey(t *testing.T) {
 	if err != nil || there == 0 {
 		t.Fatalf("%d bytes, %v", there, err)
 	}
-	if _, err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Start(t.Context())
+	require.NoError(t, err)
 	servesKey(t, etcd)
 	if n, err := survey(""); codeOf(err) != Running || n > 0 {
 		t.Errorf("while it runs: %d bytes, %v", n, err)
 	}
-	if _, err := c.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Stop(t.Context())
+	require.NoError(t, err)
 	if _, err := survey(run1); codeOf(err) != NotFound {
 		t.Errorf("before the set-aside: %v", err)
 	}
-	if _, err := c.SetAside(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.SetAside(t.Context())
+	require.NoError(t, err)
 	if _, err := survey(""); err != nil || !strings.Contains(out.String(), `"kind":"no-database"`) {
 		t.Errorf("what was set aside was surveyed as what is there: %v", err)
 	}

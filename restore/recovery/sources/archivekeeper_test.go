@@ -50,9 +50,7 @@ func newKeeper(t *testing.T, cluster snapshot.ID, version string, recipients ...
 // open opens a timeline and goes on with it.
 func (k *keeper) open(id repository.TimelineID, parent *repository.Branch) {
 	k.t.Helper()
-	if err := k.repo.OpenTimeline(k.t.Context(), repository.Timeline{ID: id, Created: begun, Reason: "a test", Parent: parent}); err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, k.repo.OpenTimeline(k.t.Context(), repository.Timeline{ID: id, Created: begun, Reason: "a test", Parent: parent}))
 	k.id, k.sum = id, raftlog.Sum{}
 }
 
@@ -63,21 +61,15 @@ func (k *keeper) owner() string { return ArchivePrefix + k.id.String() }
 func (k *keeper) full(s Survivor) Base {
 	k.t.Helper()
 	image, err := snapshot.OpenFile(filepath.Join(s.DataDir, "member", "snap", "db"))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
 	facts, err := image.Facts(k.t.Context())
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
 	k.made++
 	m, err := snapshot.Store(k.t.Context(), snapshot.StoreRequest{
 		Repo: k.repo, Timeline: k.id, ID: fmt.Sprintf("20260102T0304%02dZ-%06x", k.made, k.made), Image: image,
 		Started: timeOf(facts.RaftIndex), Now: func() time.Time { return timeOf(facts.RaftIndex) }, Version: k.etcd, Tool: "test", Codec: k.codec,
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
 	return Base{Owner: k.owner(), Backup: m.ID, Timeline: k.id, Repository: k.repo.String(), Index: facts.RaftIndex, Term: facts.RaftTerm, Revision: facts.Revision}
 }
 
@@ -86,15 +78,11 @@ func (k *keeper) full(s Survivor) Base {
 func (k *keeper) archive(s Survivor, first, last uint64, change func(*raftlog.Entry)) {
 	k.t.Helper()
 	log, err := walfile.Open(filepath.Join(s.DataDir, "member", "wal"))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
 	defer log.Close()
 	b := segment.Batch{}
 	for e, err := range log.Entries(k.t.Context(), first) {
-		if err != nil {
-			k.t.Fatal(err)
-		}
+		require.NoError(k.t, err)
 		if e.Index > last {
 			break
 		}
@@ -108,12 +96,8 @@ func (k *keeper) archive(s Survivor, first, last uint64, change func(*raftlog.En
 		k.t.Fatalf("the log does not have %d to %d", first, last)
 	}
 	h, data, err := segment.Encode(k.t.Context(), k.id, k.sum, k.sum == raftlog.Sum{}, b, segment.Meta{Member: snapshot.ID(log.Identity().MemberID), Cut: k.seen(last)}, segment.Options{Tool: "test", Codec: k.codec})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	if err := segment.Put(k.t.Context(), k.repo, h, data); err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
+	require.NoError(k.t, segment.Put(k.t.Context(), k.repo, h, data))
 	k.sum = h.After
 }
 

@@ -56,9 +56,8 @@ func TestCompare(t *testing.T) {
 	r := start(t, "3.6")
 	r.put("k", 20)
 	needle := strings.Repeat("w", 64)
-	if _, err := r.c.Client(t).Put(t.Context(), "needle", needle); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.c.Client(t).Put(t.Context(), "needle", needle)
+	require.NoError(t, err)
 	r.writeOut()
 	r.put("k", 5)
 	r.writeOut()

@@ -23,9 +23,8 @@ func put(t *testing.T, c *storetest.Cluster, n int, members ...int) {
 	t.Helper()
 	client := c.Client(t, members...)
 	for range n {
-		if _, err := client.Put(t.Context(), "k", strings.Repeat("v", 100)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.Put(t.Context(), "k", strings.Repeat("v", 100))
+		require.NoError(t, err)
 	}
 }
 
@@ -272,9 +271,8 @@ func TestRemovedMemberAndLearner(t *testing.T) {
 	if p.Chosen != gone.Name || p.Proven || !p.Fence.Enough || p.Loss.Entries == 0 || !strings.Contains(strings.Join(p.Warnings, "\n"), "removed") {
 		t.Errorf("named: %+v", p)
 	}
-	if _, err := Decide(surveyed(t, all...), DecideRequest{DeclareDead: []string{"nobody"}}); err == nil {
-		t.Error("a member that is not known was declared dead")
-	}
+	_, err = Decide(surveyed(t, all...), DecideRequest{DeclareDead: []string{"nobody"}})
+	require.Error(t, err, "a member that is not known was declared dead")
 }
 
 func remove(t *testing.T, client *clientv3.Client, id uint64) {
@@ -338,7 +336,6 @@ func TestTooOldEtcdIsRefused(t *testing.T) {
 		return meta.Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 9})
 	})
 	require.NoError(t, errors.Join(err, db.Close()))
-	if _, err := Survey(t.Context(), SurveyRequest{Summaries: summaries(t, Survivor{Name: "m1", DataDir: dir})}); !errors.Is(err, ErrTooOld) {
-		t.Errorf("got %v, want ErrTooOld", err)
-	}
+	_, err = Survey(t.Context(), SurveyRequest{Summaries: summaries(t, Survivor{Name: "m1", DataDir: dir})})
+	require.ErrorIs(t, err, ErrTooOld)
 }

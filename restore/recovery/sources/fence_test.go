@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -34,9 +36,8 @@ func TestFenceNames(t *testing.T) {
 			t.Errorf("%s: %+v %v", c.name, f, err)
 		}
 	}
-	if _, err := newFence(&Findings{}, steps, &DecideRequest{DeclareDead: []string{"m9"}, Hosts: []string{"m1"}}); err == nil {
-		t.Error("a member that is not known was declared dead")
-	}
+	_, err := newFence(&Findings{}, steps, &DecideRequest{DeclareDead: []string{"m9"}, Hosts: []string{"m1"}})
+	require.Error(t, err, "a member that is not known was declared dead")
 }
 
 // TestFenceNamesWhoCannotBeStopped: what is to be declared dead are those members that

@@ -27,9 +27,7 @@ type log struct {
 func (l *log) apply(kind raftpb.EntryType, m proto.Message) {
 	l.t.Helper()
 	data, err := proto.Marshal(m)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	require.NoError(l.t, err)
 	l.raw(kind, data)
 }
 
@@ -38,9 +36,8 @@ func (l *log) raw(kind raftpb.EntryType, data []byte) {
 	l.index++
 	var err error
 	before, e := fmt.Sprint(l.state), raftlog.Entry{Index: l.index, Term: 1, Type: kind, Data: data}
-	if l.last, err = l.state.Apply(e); err != nil {
-		l.t.Fatal(err)
-	}
+	l.last, err = l.state.Apply(e)
+	require.NoError(l.t, err)
 	if !concernsMembership(e) && (fmt.Sprint(l.state) != before || l.last != MembershipChange{}) {
 		l.t.Errorf("%s changed the members, and is said not to concern them", e)
 	}
@@ -50,9 +47,7 @@ func (l *log) raw(kind raftpb.EntryType, data []byte) {
 func (l *log) change(kind raftpb.ConfChangeType, id, request uint64, promote bool) {
 	l.t.Helper()
 	about, err := json.Marshal(map[string]any{"id": id, "peerURLs": []string{fmt.Sprint("http://h", id, ":2380")}, "isPromote": promote})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	require.NoError(l.t, err)
 	l.apply(raftpb.EntryConfChange, &raftpb.ConfChange{Id: &request, Type: kind.Enum(), NodeId: &id, Context: about})
 }
 

@@ -297,9 +297,7 @@ func (m *leftoverCase) options(t *testing.T) {
 	}
 	refuse := errors.New("this database makes no sense")
 	_, err := open(t, RebuildRequest{Source: s, Places: places, Replay: walreplay.Options{CheckBase: func(context.Context, string, io.ReaderAt, int64) error { return refuse }}})
-	if !errors.Is(err, refuse) {
-		t.Error(err)
-	}
+	require.ErrorIs(t, err, refuse)
 }
 
 // A database without a log is copied, as it is.

@@ -40,9 +40,8 @@ func (r *rig) put(prefix string, n int) {
 	r.t.Helper()
 	client := r.c.Client(r.t)
 	for i := range n {
-		if _, err := client.Put(r.t.Context(), fmt.Sprint(prefix, i%9), strings.Repeat("v", 100+i)); err != nil {
-			r.t.Fatal(err)
-		}
+		_, err := client.Put(r.t.Context(), fmt.Sprint(prefix, i%9), strings.Repeat("v", 100+i))
+		require.NoError(r.t, err)
 	}
 }
 
@@ -172,9 +171,7 @@ func state(t *testing.T, r RebuildRequest) *walreplay.Rebuilt {
 	out, err := Rebuild(t.Context(), r)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := out.Close(); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, out.Close())
 	})
 	return out
 }

@@ -94,9 +94,8 @@ func (s *scenario) entriesOf(t *testing.T, d *datadriven.TestData, name string) 
 	var all []raftlog.Entry
 	for _, part := range values(d, "log") {
 		var term, first, last uint64
-		if _, err := fmt.Sscanf(part, "%d:%d-%d", &term, &first, &last); err != nil {
-			t.Fatalf("%s: %q: %v", d.Pos, part, err)
-		}
+		_, err := fmt.Sscanf(part, "%d:%d-%d", &term, &first, &last)
+		require.NoError(t, err, "%s: %q", d.Pos, part)
 		for i := first; i <= last; i++ {
 			data := fmt.Appendf(nil, "\xff%d of %d", i, term)
 			if i >= alt {
@@ -108,9 +107,8 @@ func (s *scenario) entriesOf(t *testing.T, d *datadriven.TestData, name string) 
 	for _, part := range values(d, "conf") {
 		what, rest, _ := strings.Cut(part, ":")
 		var id, at uint64
-		if _, err := fmt.Sscanf(rest, "%d@%d", &id, &at); err != nil {
-			t.Fatalf("%s: %q: %v", d.Pos, part, err)
-		}
+		_, err := fmt.Sscanf(rest, "%d@%d", &id, &at)
+		require.NoError(t, err, "%s: %q", d.Pos, part)
 		c := &raftpb.ConfChange{NodeId: &id, Id: proto.Uint64(4711)}
 		switch what {
 		case "add":
@@ -233,9 +231,8 @@ func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 func timeline(t *testing.T, text string) repository.TimelineID {
 	t.Helper()
 	var id repository.TimelineID
-	if _, err := fmt.Sscanf(text, "%d-%d", &id.ClusterID, &id.N); err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
+	_, err := fmt.Sscanf(text, "%d-%d", &id.ClusterID, &id.N)
+	require.NoError(t, err, "%q", text)
 	return id
 }
 
@@ -304,9 +301,7 @@ func (s *scenario) others(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	p, err := Decide(s.findings(t), request(t, d))
 	checkPlan(t, d, p, err)
-	if err != nil {
-		t.Fatalf("%s: %v", d.Pos, err)
-	}
+	require.NoError(t, err, d.Pos)
 	c := p.Candidate(p.Chosen)
 	b := strings.Builder{}
 	fmt.Fprintf(&b, "%s, to %d of term %d: %s\n", c.Name, c.LastIndex, c.LastTerm, c.Source.describe())
@@ -377,9 +372,7 @@ func checkPlan(t *testing.T, d *datadriven.TestData, p *Plan, err error) {
 	if err == nil {
 		err = json.Unmarshal(data, &back)
 	}
-	if err != nil {
-		t.Errorf("%s: JSON: %v", d.Pos, err)
-	}
+	require.NoError(t, err, "%s: JSON", d.Pos)
 	for _, c := range p.Candidates {
 		if c.Why == "" {
 			t.Errorf("%s: %s has no reason", d.Pos, c.Name)

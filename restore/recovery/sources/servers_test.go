@@ -168,17 +168,13 @@ func TestRunningIsRefused(t *testing.T) {
 	require.NoError(t, reader.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
-		if err := reader.Wait(); err != nil {
-			t.Errorf("the reader: %v", err)
-		}
+		require.NoError(t, reader.Wait(), "the reader")
 	})
 	c := storetest.Start(t, storetest.Options{Version: "3.6"})
-	if _, err := fmt.Fprintln(in, filepath.Join(survivorsOf(c, 0)[0].DataDir, "member", "snap", "db")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(out, make([]byte, len("open\n"))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fprintln(in, filepath.Join(survivorsOf(c, 0)[0].DataDir, "member", "snap", "db"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(out, make([]byte, len("open\n")))
+	require.NoError(t, err)
 	_, err = Summarize(t.Context(), survivorsOf(c, 0)[0], SummaryOptions{})
 	var running *RunningError
 	if !errors.As(err, &running) || !errors.Is(err, restore.ErrInUse) || !strings.Contains(running.Process, "etcd") {

@@ -44,9 +44,8 @@ func TestSummaryOfRestoredAndTorn(t *testing.T) {
 	dir := t.TempDir()
 	plan, err := restore.NewPlan(t.Context(), restore.Request{Image: image, InitialCluster: storetest.InitialCluster(t, "n1"), DataDir: filepath.Join(dir, "{name}")})
 	require.NoError(t, err)
-	if _, err := restore.Execute(t.Context(), plan, image, restore.ExecOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = restore.Execute(t.Context(), plan, image, restore.ExecOptions{})
+	require.NoError(t, err)
 	fresh := Survivor{Name: "n1", DataDir: filepath.Join(dir, "n1")}
 	if f := surveyed(t, fresh); !f.Survivors[0].Log.Restored {
 		t.Errorf("freshly restored: %+v", f.Survivors[0])
@@ -149,9 +148,8 @@ func TestSummaryStartedMeanwhile(t *testing.T) {
 		t.Fatalf("started meanwhile: %v", err)
 	}
 	require.NoError(t, db.Close())
-	if _, err := Survey(t.Context(), SurveyRequest{Summaries: []Summary{summarized("m1", b.Bytes())}}); !errors.Is(err, ErrInvalidSummary) {
-		t.Errorf("what was written of it: %v", err)
-	}
+	_, err = Survey(t.Context(), SurveyRequest{Summaries: []Summary{summarized("m1", b.Bytes())}})
+	require.ErrorIs(t, err, ErrInvalidSummary, "what was written of it")
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err = WriteSummary(ctx, &b, s, SummaryOptions{Progress: func(phase string, _, _ int64) {

@@ -93,9 +93,8 @@ func TestRoundTrip(t *testing.T) {
 func TestPromise2NothingButTheWhole(t *testing.T) {
 	whole := made(t, some())
 	for n := range whole {
-		if _, _, _, err := parsed(bytes.NewReader(whole[:n])); !errors.Is(err, ErrInvalidSummary) {
-			t.Errorf("cut after %d of %d bytes: %v", n, len(whole), err)
-		}
+		_, _, _, err := parsed(bytes.NewReader(whole[:n]))
+		require.ErrorIs(t, err, ErrInvalidSummary, "cut after %d of %d bytes", n, len(whole))
 		for bit := range 8 {
 			altered := bytes.Clone(whole)
 			altered[n] ^= 1 << bit
@@ -114,9 +113,7 @@ func TestPromise2NothingButTheWhole(t *testing.T) {
 	for range d.Entries() {
 		break
 	}
-	if err := d.End(&document{}); err == nil {
-		t.Error("the end of a summary that was not read")
-	}
+	require.Error(t, d.End(&document{}), "the end of a summary that was not read")
 	broken := errors.New("broken")
 	if _, _, _, err := parsed(io.MultiReader(bytes.NewReader(whole[:60]), failing{broken})); err != broken {
 		t.Errorf("a reader that fails: %v", err)
@@ -140,9 +137,8 @@ func TestOtherFormat(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, _, _, err := parsed(strings.NewReader("<html>a proxy answered this</html>")); !errors.Is(err, ErrInvalidSummary) {
-		t.Error(err)
-	}
+	_, _, _, err := parsed(strings.NewReader("<html>a proxy answered this</html>"))
+	require.ErrorIs(t, err, ErrInvalidSummary)
 }
 
 // What cannot be told is not written.
@@ -153,14 +149,11 @@ func TestWriterRefuses(t *testing.T) {
 	change := outline(6, 1, false)
 	change.Type = raftpb.EntryConfChange
 	for _, e := range []logEntry{outline(5, 1, true), outline(4, 1, true), change, wholeEntry(raftlog.Entry{Index: 6, Type: 3}), wholeEntry(raftlog.Entry{Index: 6, Data: make([]byte, maxSummaryPart+1)})} {
-		if err := w.Add(e); err == nil {
-			t.Errorf("%s was taken", e)
-		}
+		require.Error(t, w.Add(e), "%s was taken", e)
 	}
 	broken := errors.New("broken")
-	if w, err = newSummaryWriter(failing{broken}, document{}); err != nil {
-		t.Fatal(err)
-	}
+	w, err = newSummaryWriter(failing{broken}, document{})
+	require.NoError(t, err)
 	if err := w.Flush(); err != broken {
 		t.Errorf("nobody takes it: %v", err)
 	}
@@ -233,9 +226,7 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if err := w.Add(e); err != nil {
-				t.Fatalf("%s was read and cannot be written: %v", e, err)
-			}
+			require.NoError(t, w.Add(e), "%s was read and cannot be written", e)
 		}
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 2<<20+100*uint64(len(data)) {

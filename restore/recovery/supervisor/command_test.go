@@ -65,19 +65,15 @@ func TestCommand(t *testing.T) {
 		require.NoError(t, c.Start(soon(t, 10*time.Second)))
 	}
 	ready(t, exe)
-	if err := c.Check(t.Context()); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, c.Check(t.Context()))
 	if wanted, err := c.Wanted(t.Context()); err != nil || !wanted {
 		t.Error(wanted, err)
 	}
-	if _, err := c.Stopped(t.Context()); !errors.Is(err, ErrRuns) {
-		t.Errorf("%v", err)
-	}
+	_, err := c.Stopped(t.Context())
+	require.ErrorIs(t, err, ErrRuns)
 	for range 2 {
-		if _, err := c.Stop(soon(t, 10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Stop(soon(t, 10*time.Second))
+		require.NoError(t, err)
 	}
 	if found, err := c.Stopped(t.Context()); err != nil || len(found.Found) != 2 {
 		t.Errorf("%+v %v", found, err)
@@ -102,9 +98,8 @@ func TestCommandThatIsDeaf(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	kill(t, filepath.Dir(c.CommandMember.Stop[0]))
-	if _, err := c.Stop(soon(t, 10*time.Second)); err != nil {
-		t.Error(err)
-	}
+	_, err = c.Stop(soon(t, 10*time.Second))
+	require.NoError(t, err)
 }
 
 // TestProcessNameThatIsWrong (promise 1): a name that no process has would prove
@@ -114,7 +109,5 @@ func TestProcessNameThatIsWrong(t *testing.T) {
 	c, _, _ := newCommand(t, "quick")
 	require.NoError(t, c.Start(soon(t, 10*time.Second)))
 	c.process = "no-such-program"
-	if err := c.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "correct process:") {
-		t.Errorf("%v", err)
-	}
+	require.ErrorContains(t, c.Check(t.Context()), "correct process:")
 }

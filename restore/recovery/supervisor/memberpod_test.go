@@ -79,23 +79,19 @@ func TestMemberPodInBetween(t *testing.T) {
 	require.NoError(t, errors.Join(os.Mkdir(filepath.Dir(aside), 0o700), os.Link(manifest, aside)))
 	m := StaticPodMember{Manifest: manifest, AsideDir: filepath.Dir(aside), Container: "etcd"}
 	s := newStaticPod(m, evidence{dataDir: filepath.Join(base, "data")})
-	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
-		t.Error(err)
-	}
+	_, err := s.Stop(soon(t, 10*time.Second))
+	require.NoError(t, err)
 	if inPlace, away, err := s.manifest.Where(); inPlace || !away || err != nil {
 		t.Errorf("%t %t %v", inPlace, away, err)
 	}
 	require.NoError(t, os.Link(aside, manifest))
-	if err := s.Start(soon(t, 100*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "is in place") {
-		t.Errorf("nothing runs the manifest: %v", err)
-	}
+	require.ErrorContains(t, s.Start(soon(t, 100*time.Millisecond)), "is in place", "nothing runs the manifest")
 	if inPlace, away, err := s.manifest.Where(); !inPlace || away || err != nil {
 		t.Errorf("%t %t %v", inPlace, away, err)
 	}
 	write(t, aside, "another", 0o600)
-	if _, err := s.Stop(soon(t, time.Second)); err == nil || !strings.Contains(err.Error(), "another one") {
-		t.Errorf("%v", err)
-	}
+	_, err = s.Stop(soon(t, time.Second))
+	require.ErrorContains(t, err, "another one")
 	if text, err := os.ReadFile(aside); err != nil || string(text) != "another" {
 		t.Errorf("%q %v", text, err)
 	}

@@ -67,9 +67,8 @@ func TestWhoCounts(t *testing.T) {
 		out, err := c.cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.cmd.Start())
-		if _, err := out.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = out.Read(make([]byte, 1))
+		require.NoError(t, err)
 		table, err := readProcesses(dir, "")
 		if err != nil || (len(table.Using) == 1) != c.want {
 			t.Errorf("%s: %+v %v", c.name, table, err)
@@ -106,9 +105,8 @@ func TestOtherUsersArguments(t *testing.T) {
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		if _, err := out.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = out.Read(make([]byte, 1))
+		require.NoError(t, err)
 		if table, err := readProcesses(dir, ""); err != nil || (len(table.Using) == 1) != want {
 			t.Errorf("user %d: %+v %v", uid, table, err)
 		}
@@ -141,9 +139,8 @@ func TestLinksToOthersFiles(t *testing.T) {
 		in, err := cmd.StdinPipe()
 		out, errOut := cmd.StdoutPipe()
 		require.NoError(t, errors.Join(err, errOut, cmd.Start(), f.Close()))
-		if _, err := out.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = out.Read(make([]byte, 1))
+		require.NoError(t, err)
 		if table, err := readProcesses(dir, ""); err != nil || len(table.Using) != want {
 			t.Errorf("a file of user %d: %+v %v", uid, table, err)
 		}
@@ -168,9 +165,8 @@ func copied(t *testing.T, name string) string {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
-	if sleep, err = filepath.EvalSymlinks(sleep); err != nil {
-		t.Fatal(err)
-	}
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
 	data, err := os.ReadFile(sleep)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
@@ -239,9 +235,7 @@ func TestNamedInATableThatHides(t *testing.T) {
 			unable("unshare, mount or setpriv: " + err.Error())
 		}
 		var table ProcessTable
-		if err := json.Unmarshal(out, &table); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
+		require.NoError(t, json.Unmarshal(out, &table), out)
 		if hides := table.Hidden > 0 || table.Incomplete != ""; hides != c.hides || (table.Incomplete != "") != c.incomplete || len(table.Using) != c.found {
 			t.Errorf("hidepid=%s, as %q: %+v", c.option, c.as, table)
 		}

@@ -87,16 +87,14 @@ func TestStaticPod(t *testing.T) {
 				write(t, hold, "", 0o600)
 				looks := p.looks
 				p.looks = time.Hour // without a runtime time alone is the proof: it has not passed, however slow the machine is
-				if _, err := p.Stop(soon(t, 300*time.Millisecond)); err == nil || !strings.Contains(err.Error(), "run again") {
-					t.Fatalf("it was not waited for: %v", err)
-				}
+				_, err := p.Stop(soon(t, 300*time.Millisecond))
+				require.ErrorContains(t, err, "run again", "it was not waited for")
 				p.looks = looks
 				require.NoError(t, os.Remove(hold))
 			}
 			for range 3 {
-				if _, err := p.Stop(soon(t, 20*time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := p.Stop(soon(t, 20*time.Second))
+				require.NoError(t, err)
 			}
 			found, err := p.Stopped(t.Context())
 			if err != nil || len(found.Found) != 3 || !strings.Contains(strings.Join(found.Found, "; "), "none of ") {
@@ -134,13 +132,11 @@ func TestStaticPodThatCrashes(t *testing.T) {
 			}
 			// Also where it does not run this very moment.
 			for range 100 {
-				if _, err := p.Stopped(t.Context()); !errors.Is(err, ErrRuns) {
-					t.Fatalf("%v", err)
-				}
+				_, err := p.Stopped(t.Context())
+				require.ErrorIs(t, err, ErrRuns)
 			}
-			if _, err := p.Stop(soon(t, 20*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := p.Stop(soon(t, 20*time.Second))
+			require.NoError(t, err)
 			before, _, _ := k.Told()
 			time.Sleep(700 * time.Millisecond)
 			if after, _, _ := k.Told(); after[p.process] != before[p.process] {
@@ -165,9 +161,7 @@ func TestStaticPodCopies(t *testing.T) {
 	write(t, filepath.Join(folder, ".kube-apiserver.yaml.swp"), text, 0o600)
 	write(t, filepath.Join(folder, "notes"), "no manifest\n\tat all", 0o600)
 	write(t, filepath.Join(folder, "sub", "kube-apiserver.yaml"), text, 0o600)
-	if err := p.Check(t.Context()); err != nil {
-		t.Fatalf("what the kubelet does not run: %v", err)
-	}
+	require.NoError(t, p.Check(t.Context()), "what the kubelet does not run")
 	for _, name := range []string{"kube-apiserver.yaml.bak", "kube-apiserver", "old.2024"} {
 		path := filepath.Join(folder, name)
 		write(t, path, text, 0o600)
@@ -181,9 +175,8 @@ func TestStaticPodCopies(t *testing.T) {
 		}
 		require.NoError(t, os.Remove(path))
 	}
-	if _, err := p.Stop(soon(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Stop(soon(t, 5*time.Second))
+	require.NoError(t, err)
 	write(t, filepath.Join(folder, "restored"), text, 0o600)
 	if _, err := p.Stopped(t.Context()); !errors.Is(err, ErrRuns) || !strings.Contains(err.Error(), "restored") {
 		t.Errorf("%v", err)
@@ -209,18 +202,14 @@ func TestStaticPodThatIsNotThere(t *testing.T) {
 	if _, err := p.Stopped(t.Context()); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "cri-socket") {
 		t.Errorf("at once: %v", err)
 	}
-	if _, err := p.Stop(soon(t, 5*time.Second)); err != nil {
-		t.Error(err)
-	}
-	if err := p.Start(soon(t, time.Second)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	_, err := p.Stop(soon(t, 5*time.Second))
+	require.NoError(t, err)
+	require.ErrorIs(t, p.Start(soon(t, time.Second)), os.ErrNotExist)
 	// A clock that was set back does not make the proof wait for it.
 	future := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(filepath.Dir(c.Manifest), future, future))
-	if _, err := p.Stopped(t.Context()); err != nil {
-		t.Errorf("%v", err)
-	}
+	_, err = p.Stopped(t.Context())
+	require.NoError(t, err)
 	// A runtime that cannot be asked is no proof.
 	p.runtime.Socket, p.runtime.Crictl = "unix:///x", filepath.Join(base, "crictl")
 	write(t, p.runtime.Crictl, "#!/bin/sh\necho no runtime >&2; exit 1\n", 0o700)
@@ -264,9 +253,8 @@ func TestAlive(t *testing.T) {
 	}
 	for _, text := range []string{"exit 1", "echo no JSON"} {
 		require.NoError(t, storetest.WriteProgram(r.Crictl, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
-		if _, _, err := r.Alive(t.Context()); err == nil {
-			t.Errorf("%s: no error", text)
-		}
+		_, _, err := r.Alive(t.Context())
+		require.Error(t, err, "%s: no error", text)
 	}
 	if ids, err := (containerRuntime{}).Running(t.Context()); err != nil || len(ids) > 0 {
 		t.Errorf("without a runtime: %q %v", ids, err)

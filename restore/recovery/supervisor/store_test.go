@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,9 +29,8 @@ func TestStore(t *testing.T) {
 	command := []string{os.Args[0], "store", dir}
 	s := storeOf(t, dir, state, command...)
 	require.NoError(t, s.Check(t.Context()))
-	if _, err := s.Stopped(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Stopped(t.Context())
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.signal(syscall.SIGKILL) })
 	var first *pid
 	for range 2 {
@@ -47,9 +45,8 @@ func TestStore(t *testing.T) {
 		}
 		s = storeOf(t, dir, state, command...) // a host process started anew
 	}
-	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrRuns) {
-		t.Errorf("%v", err)
-	}
+	_, err = s.Stopped(t.Context())
+	require.ErrorIs(t, err, ErrRuns)
 	proof, err := s.Stop(soon(t, 30*time.Second))
 	if err != nil || len(proof.Found) < 3 {
 		t.Fatalf("%+v %v", proof, err)
@@ -64,17 +61,15 @@ func TestStore(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(p.PID, syscall.SIGSTOP))
 	s.killAfter = 300 * time.Millisecond
-	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
-		t.Error(err)
-	}
+	_, err = s.Stop(soon(t, 30*time.Second))
+	require.NoError(t, err)
 
 	// One that was started by hand is found as well.
 	require.NoError(t, s.Start(soon(t, 30*time.Second)))
 	require.NoError(t, os.Remove(s.pidFile))
 	s.killAfter = 20 * time.Second
-	if _, err := s.Stop(soon(t, 30*time.Second)); err != nil {
-		t.Error(err)
-	}
+	_, err = s.Stop(soon(t, 30*time.Second))
+	require.NoError(t, err)
 }
 
 // TestStoreThatEnds is told at once, and where to read why.
@@ -86,9 +81,8 @@ func TestStoreThatEnds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), s.LogFile) || time.Since(began) > 50*time.Second {
 		t.Errorf("%v", err)
 	}
-	if _, err := s.Stopped(t.Context()); err != nil {
-		t.Error(err)
-	}
+	_, err = s.Stopped(t.Context())
+	require.NoError(t, err)
 }
 
 // TestPIDOfAnother: a process that got the number of one that has ended is not
@@ -105,12 +99,9 @@ func TestPIDOfAnother(t *testing.T) {
 	started, err := processStarted(other.Process.Pid)
 	require.NoError(t, err)
 	require.NoError(t, s.remember(pid{other.Process.Pid, started - 1}))
-	if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
-		t.Error(err)
-	}
-	if err := (pid{other.Process.Pid, started - 1}).signal(syscall.SIGKILL); err != nil {
-		t.Error(err)
-	}
+	_, err = s.Stop(soon(t, 10*time.Second))
+	require.NoError(t, err)
+	require.NoError(t, (pid{other.Process.Pid, started - 1}).signal(syscall.SIGKILL))
 	if now, err := processStarted(other.Process.Pid); err != nil || now != started {
 		t.Errorf("it was killed: %v", err)
 	}

@@ -62,9 +62,8 @@ func TestSystemd(t *testing.T) {
 		t.Errorf("process %s, then %s: %v", before.MainPID, after.MainPID, err)
 	}
 	for range 2 {
-		if _, err := s.Stop(soon(t, 10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Stop(soon(t, 10*time.Second))
+		require.NoError(t, err)
 	}
 	if found, err := s.Stopped(t.Context()); err != nil || len(found.Found) != 2 {
 		t.Errorf("%+v %v", found, err)
@@ -74,9 +73,7 @@ func TestSystemd(t *testing.T) {
 		t.Errorf("%v:\n%s", err, calls)
 	}
 	write(t, filepath.Join(dir, "broken"), "", 0o600)
-	if err := s.Start(soon(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), "journalctl -u kube-apiserver.service") {
-		t.Errorf("%v", err)
-	}
+	require.ErrorContains(t, s.Start(soon(t, 10*time.Second)), "journalctl -u kube-apiserver.service")
 	if wanted, err := s.Wanted(t.Context()); err != nil || wanted {
 		t.Error(wanted, err)
 	}

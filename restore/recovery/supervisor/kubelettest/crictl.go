@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -17,9 +19,7 @@ func (k *Kubelet) Crictl(t testing.TB) string {
 	// Arguments: --runtime-endpoint SOCKET ps|pods …
 	program := filepath.Join(k.CRI, "crictl")
 	text := fmt.Sprintf("#!/bin/sh\ncd %q\ncase \"$3 $4 $5\" in\n'ps --state running') cat running ;;\nps*) cat all ;;\npods*) cat pods ;;\n*) exit 1 ;;\nesac\n", k.CRI)
-	if err := storetest.WriteProgram(program, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, storetest.WriteProgram(program, []byte(text), 0o700))
 	return program
 }
 
