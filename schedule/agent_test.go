@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/disk"
 	"github.com/requorum/requorum/sinks/repository"
@@ -253,9 +255,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("it did not answer %d times", away)
 	}
 
-	if err := stop(); err != nil {
-		t.Errorf("its end: %v", err)
-	}
+	require.NoError(t, stop(), "its end")
 	if n := log.count("configuration read again"); n != 3 {
 		t.Errorf("%d configurations were taken up", n)
 	}
@@ -270,12 +270,9 @@ func TestRunRefused(t *testing.T) {
 	defer taken.Close()
 	_, stop := start(t, onDisk(dir, taken.Addr().String(), ""), &lines{})
 	time.Sleep(50 * time.Millisecond)
-	if err := stop(); err == nil || !strings.Contains(err.Error(), "listen.address") {
-		t.Errorf("%v", err)
-	}
-	if _, err := New(t.Context(), parse(t, onDisk(dir, "127.0.0.1:0", "encryption: {identity-files: [/nowhere/key]}\n")), Options{}); err == nil || !strings.Contains(err.Error(), "/nowhere/key") {
-		t.Errorf("%v", err)
-	}
+	require.ErrorContains(t, stop(), "listen.address")
+	_, err = New(t.Context(), parse(t, onDisk(dir, "127.0.0.1:0", "encryption: {identity-files: [/nowhere/key]}\n")), Options{})
+	require.ErrorContains(t, err, "/nowhere/key")
 }
 
 // The end of the context while a configuration is being taken up is a clean end.
@@ -287,9 +284,7 @@ func TestEndWhileReloading(t *testing.T) {
 		next := parse(t, onDisk(dir, address, "retention: {last: 7}\n"))
 		go a.Reload(ctx, next)
 		time.Sleep(5 * time.Millisecond)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, stop())
 		cancel()
 	}
 }

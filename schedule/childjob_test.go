@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -29,12 +31,10 @@ func TestChildRefuses(t *testing.T) {
 	expect("nothing asked for", childRequest{}, "asks for nothing")
 	expect("no such backup", childRequest{Verify: &verifyRequest{Backup: "20260101T000000Z-000000", Level: "checksum"}}, "20260101T000000Z-000000")
 	expect("no such level", childRequest{Verify: &verifyRequest{Backup: "latest", Level: "ladder"}}, "ladder")
-	if _, err := serveJob(t.Context(), json.RawMessage(`{"config": "eDogMQ=="}`), nil); err == nil || !strings.Contains(err.Error(), "x") {
-		t.Errorf("a configuration that is none: %v", err)
-	}
-	if _, err := serveJob(t.Context(), json.RawMessage(`7`), nil); err == nil {
-		t.Error("a request that is none")
-	}
+	_, err := serveJob(t.Context(), json.RawMessage(`{"config": "eDogMQ=="}`), nil)
+	require.ErrorContains(t, err, "x", "a configuration that is none")
+	_, err = serveJob(t.Context(), json.RawMessage(`7`), nil)
+	require.Error(t, err, "a request that is none")
 }
 
 // A synthetic full snapshot is made, made once, and not made where there is nothing

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks/repository"
@@ -64,17 +66,11 @@ func TestTakeDue(t *testing.T) {
 			t.Errorf("after %s: %+v", took, args)
 		}
 		fail = errors.New("the member is gone")
-		if err := session.takeDue(t.Context(), timelineA); err == nil || !strings.Contains(err.Error(), "the member is gone") {
-			t.Errorf("a run that fails: %v", err)
-		}
+		require.ErrorContains(t, session.takeDue(t.Context(), timelineA), "the member is gone", "a run that fails")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := session.takeDue(ctx, timelineA); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the end of the context: %v", err)
-		}
-		if err := session.await(t.Context(), jobFull, "20260101T000000Z-demand-aaaaaa"); err == nil || !strings.Contains(err.Error(), "given up") {
-			t.Errorf("a run of which there is nothing: %v", err)
-		}
+		require.ErrorIs(t, session.takeDue(ctx, timelineA), context.DeadlineExceeded, "the end of the context")
+		require.ErrorContains(t, session.await(t.Context(), jobFull, "20260101T000000Z-demand-aaaaaa"), "given up", "a run of which there is nothing")
 	})
 }
 
@@ -173,9 +169,8 @@ func TestTakenIsDone(t *testing.T) {
 	sink := memory()
 	s := newShelf(t, sink)
 	task := &job.Task{Job: jobFull, Slot: "20260102T010000Z", Attempt: 2}
-	if _, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken); !errors.Is(err, snapshot.ErrTaken) {
-		t.Errorf("without a backup: %v", err)
-	}
+	_, err := taken(t.Context(), s.repo, task.BackupID(), snapshot.ErrTaken)
+	require.ErrorIs(t, err, snapshot.ErrTaken, "without a backup")
 	m := *s.full(timelineA, time.Now(), false)
 	m.ID = task.BackupID()
 	m.Object.Name = repository.SnapshotName(timelineA, m.ID, 1, false)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -142,9 +144,7 @@ func TestStockSecondLook(t *testing.T) {
 	}
 	// What is known stays where a look fails.
 	sink.Add(sinktest.Fail(sinktest.List, 1, nil).Always())
-	if err := inventory.look(t.Context(), time.Now()); err == nil {
-		t.Error("a look without listings")
-	}
+	require.Error(t, inventory.look(t.Context(), time.Now()), "a look without listings")
 	if inventory.newest() == nil {
 		t.Error("what was known is forgotten")
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/web"
 )
 
@@ -85,9 +87,8 @@ func TestDemandRefused(t *testing.T) {
 	expect("no board", demand(jobFull, ""), web.ErrRefused, "the board is broken")
 	session.end()
 	expect("the end", demand(jobFull, ""), web.ErrRefused, "in a moment")
-	if _, err := session.find(t.Context(), jobFull, "20260101T000000Z"); !errors.Is(err, web.ErrRefused) {
-		t.Errorf("find at the end: %v", err)
-	}
+	_, err := session.find(t.Context(), jobFull, "20260101T000000Z")
+	require.ErrorIs(t, err, web.ErrRefused, "find at the end")
 }
 
 // Before there is a runner the jobs are told of, with the reason.

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/retention"
 	"github.com/requorum/requorum/sinks"
@@ -30,9 +32,8 @@ func TestMergeTimelines(t *testing.T) {
 		session := termOn(t, verifier, sink)
 		must(t, session.openRepository(t.Context()))
 		sink.Add(sinktest.Fail(sinktest.List, 1, errors.New("away")).Of(timelineA.String()))
-		if _, err := session.merge(t.Context(), &job.Task{}); err == nil || !strings.Contains(err.Error(), timelineA.String()) {
-			t.Errorf("one that cannot be merged: %v", err)
-		}
+		_, err := session.merge(t.Context(), &job.Task{})
+		require.ErrorContains(t, err, timelineA.String(), "one that cannot be merged")
 		sink.AllFired(t)
 		if count(t, sink, timelineA.String()+"/l1/") != 0 || count(t, sink, timelineB.String()+"/l1/") == 0 {
 			t.Error("the other one was not merged")
@@ -44,9 +45,8 @@ func TestMergeTimelines(t *testing.T) {
 		var last job.Result
 		for range 5 {
 			afterwards(48*time.Hour, s)
-			if last, err = session.merge(t.Context(), &job.Task{}); err != nil {
-				t.Fatal(err)
-			}
+			last, err = session.merge(t.Context(), &job.Task{})
+			require.NoError(t, err)
 		}
 		if last.Text != "nothing was to be merged" || len(session.mergers) != 2 {
 			t.Errorf("%+v, %d mergers", last, len(session.mergers))
@@ -152,9 +152,8 @@ func TestPruneConfirm(t *testing.T) {
 		must(t, err)
 		_, err = retention.Execute(t.Context(), s.repo, retention.NewPlan(inventory, session.cfg.Policy(), time.Now()), retention.Options{Confirm: 5})
 		must(t, err)
-		if _, err := session.prune(t.Context(), &job.Task{}); err != nil {
-			t.Error(err)
-		}
+		_, err = session.prune(t.Context(), &job.Task{})
+		require.NoError(t, err)
 		if now := count(t, sink, timelineA.String()+"/full/"); now >= 12 {
 			t.Errorf("%d objects of backups are left", now)
 		}

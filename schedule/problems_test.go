@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/schedule/job"
 	"github.com/requorum/requorum/schedule/web"
 	"github.com/requorum/requorum/sinks"
@@ -142,9 +144,8 @@ func TestPromise2Problems(t *testing.T) {
 				t.Errorf("a restore would lose the newest writes, and the next step is %s", p.Next)
 			}
 			if _, page, ok := strings.Cut(p.Next, docs); ok {
-				if _, err := os.Stat("../docs/" + page); err != nil {
-					t.Errorf("the next step names no page of ours: %v", err)
-				}
+				_, err := os.Stat("../docs/" + page)
+				require.NoError(t, err, "the next step names no page of ours")
 			}
 			if ready, _ := s.Ready(); ready != (c.severity == web.Warning) {
 				t.Errorf("ready: %v", ready)

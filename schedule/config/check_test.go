@@ -28,13 +28,12 @@ func TestPasswords(t *testing.T) {
 		}
 	}
 	const text = "etcd: {endpoints: ['http://h:2379'], user: root}\nrepository: {url: file:///b}\n"
-	if _, err := ParseWith([]byte(text), "f", none); err == nil || !strings.Contains(err.Error(), EtcdPasswordVariable) {
-		t.Errorf("without a password: %v", err)
-	}
+	_, err := ParseWith([]byte(text), "f", none)
+	require.ErrorContains(t, err, EtcdPasswordVariable, "without a password")
 	env := func(key string) string {
 		return map[string]string{EtcdPasswordVariable: "third", HeartbeatURLVariable: "https://ping"}[key]
 	}
-	c, err := ParseWith([]byte(text+"heartbeat: {every: 2m}\n"), "f", env)
+	c, err = ParseWith([]byte(text+"heartbeat: {every: 2m}\n"), "f", env)
 	require.NoError(t, err)
 	if cfg, err := c.ClientConfig(); err != nil || cfg.Password != "third" {
 		t.Errorf("%v", err)

@@ -147,9 +147,8 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	for _, text := range []string{"", "# nothing\n", "repository:\n"} {
-		if _, err := ParseWith([]byte(text), "agent.yaml", none); err == nil || !strings.Contains(err.Error(), "repository") {
-			t.Errorf("%q: %v", text, err)
-		}
+		_, err := ParseWith([]byte(text), "agent.yaml", none)
+		require.ErrorContains(t, err, "repository", "%q", text)
 	}
 }
 
@@ -159,9 +158,7 @@ func TestIdentityNeeded(t *testing.T) {
 	const recipient = "encryption: {recipients: age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
 	_, err := ParseWith([]byte(least+recipient+"}\njobs: {drill: {run: lease}}\n"), "agent.yaml", none)
 	for _, job := range []string{"structure", "merge", "drill"} {
-		if err == nil || !strings.Contains(err.Error(), "jobs."+job+".run: off") {
-			t.Errorf("%s: %v", job, err)
-		}
+		require.ErrorContains(t, err, "jobs."+job+".run: off", job)
 	}
 	parse(t, least+recipient+"}\njobs: {structure: {run: off}, merge: {run: off}}\n")
 	parse(t, least+recipient+", identity-files: /id}\n")

@@ -161,9 +161,7 @@ func TestPackRefuses(t *testing.T) {
 			}
 			try := func() {
 				_, _, err := pack(t, dir)
-				if err == nil {
-					t.Fatal("it was packed")
-				}
+				require.Error(t, err, "it was packed")
 				for _, w := range append(tt.want, "") {
 					if !strings.Contains(err.Error(), w) {
 						t.Errorf("%v: want %q in it", err, w)

@@ -50,7 +50,5 @@ func TestPackChanging(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	p := &packer{ctx: ended, tar: tar.NewWriter(&bytes.Buffer{})}
-	if err := p.file("name", "/the/file", func() (*os.File, error) { return os.Open(unsteady) }); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end: %v", err)
-	}
+	require.ErrorIs(t, p.file("name", "/the/file", func() (*os.File, error) { return os.Open(unsteady) }), context.Canceled, "after the end")
 }

@@ -41,13 +41,11 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(c.Kill)
 	w := &world{}
-	if w.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()}); err != nil {
-		t.Fatal(err)
-	}
+	w.client, err = client.Dial(ctx, client.Config{Endpoints: c.Endpoints()})
+	require.NoError(t, err)
 	t.Cleanup(func() { w.client.Close() })
-	if w.identity, err = age.GenerateX25519Identity(); err != nil {
-		t.Fatal(err)
-	}
+	w.identity, err = age.GenerateX25519Identity()
+	require.NoError(t, err)
 	return w
 }
 
@@ -109,9 +107,8 @@ func TestStoreAndExtract(t *testing.T) {
 	// One that another writer added, and that would fill the disk.
 	bomb := c
 	bomb.Object.RawSize = 1 << 40
-	if _, err := ExtractAttachment(t.Context(), repo, bomb, []age.Identity{w.identity}, filepath.Join(t.TempDir(), "bomb")); err == nil || !strings.Contains(err.Error(), "at most 1073741824 are possible") {
-		t.Errorf("an attachment of 1 TiB: %v", err)
-	}
+	_, err = ExtractAttachment(t.Context(), repo, bomb, []age.Identity{w.identity}, filepath.Join(t.TempDir(), "bomb"))
+	require.ErrorContains(t, err, "at most 1073741824 are possible", "an attachment of 1 TiB")
 
 	to := filepath.Join(t.TempDir(), "out")
 	content, err := ExtractAttachment(t.Context(), repo, c, []age.Identity{w.identity}, to)
@@ -123,15 +120,13 @@ func TestStoreAndExtract(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if _, err := ExtractAttachment(t.Context(), repo, c, []age.Identity{w.identity}, to); !errors.Is(err, os.ErrExist) {
-		t.Errorf("extracted twice to one place: %v", err)
-	}
+	_, err = ExtractAttachment(t.Context(), repo, c, []age.Identity{w.identity}, to)
+	require.ErrorIs(t, err, os.ErrExist, "extracted twice to one place")
 	other, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
 	elsewhere := filepath.Join(t.TempDir(), "none")
-	if _, err := ExtractAttachment(t.Context(), repo, c, []age.Identity{other}, elsewhere); err == nil {
-		t.Error("another identity opened it")
-	}
+	_, err = ExtractAttachment(t.Context(), repo, c, []age.Identity{other}, elsewhere)
+	require.Error(t, err, "another identity opened it")
 	if _, err := os.Lstat(elsewhere); !os.IsNotExist(err) {
 		t.Errorf("a folder is left of it: %v", err)
 	}
@@ -145,18 +140,16 @@ func TestStoreAndExtract(t *testing.T) {
 				data = slices.Clone(data)
 				data[(atFile+len(data))%len(data)] ^= 4
 			}
-			if _, err := sinks.Put(t.Context(), spoiled, name, data, sinks.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = sinks.Put(t.Context(), spoiled, name, data, sinks.CreateOptions{})
+			require.NoError(t, err)
 		}
 		got := verified(t, w, openRepo(t, spoiled))
 		if got.Status() != report.Damaged || !namesObject(got, c.Object.Name) {
 			t.Errorf("byte %d flipped: verify says %s", atFile, got.Status())
 		}
 		broken := filepath.Join(t.TempDir(), "broken")
-		if _, err := ExtractAttachment(t.Context(), openRepo(t, spoiled), c, []age.Identity{w.identity}, broken); err == nil {
-			t.Errorf("byte %d flipped: it was extracted", atFile)
-		}
+		_, err = ExtractAttachment(t.Context(), openRepo(t, spoiled), c, []age.Identity{w.identity}, broken)
+		require.Error(t, err, "byte %d flipped: it was extracted", atFile)
 		if _, err := os.Lstat(broken); !os.IsNotExist(err) {
 			t.Errorf("byte %d flipped: something is left: %v", atFile, err)
 		}
@@ -221,9 +214,7 @@ func TestPromise1AttachmentsCompleteOrAbsent(t *testing.T) {
 				to = append(to, healthy)
 			}
 			_, err := w.take(t, tt.all, to...)
-			if err == nil || !strings.Contains(err.Error(), "injected") {
-				t.Fatalf("the backup was made: %v", err)
-			}
+			require.ErrorContains(t, err, "injected", "the backup was made")
 			faulty.AllFired(t)
 			for _, name := range namesIn(t, memory) {
 				if strings.Contains(name, "/full/") {
@@ -265,15 +256,12 @@ func TestTakeRefusesAttachments(t *testing.T) {
 	w := newWorld(t)
 	memory := sinktest.NewMemory()
 	_, err := snapshot.Take(t.Context(), snapshot.Request{Client: w.client, Sinks: []sinks.Sink{memory}, Attachments: sources(t, newPKI(t))})
-	if !errors.Is(err, snapshot.ErrAttachmentsPlain) {
-		t.Errorf("without a recipient: %v", err)
-	}
+	require.ErrorIs(t, err, snapshot.ErrAttachmentsPlain, "without a recipient")
 	if _, err := w.take(t, []snapshot.AttachmentSource{large{"a"}, large{"b"}}, memory); err == nil || !strings.Contains(err.Error(), "67108864") || !strings.Contains(err.Error(), "attachment b") {
 		t.Errorf("too large together: %v", err)
 	}
-	if _, err := w.take(t, []snapshot.AttachmentSource{large{"a"}, large{"a"}}, memory); err == nil || !strings.Contains(err.Error(), "two attachments") {
-		t.Errorf("two of one name: %v", err)
-	}
+	_, err = w.take(t, []snapshot.AttachmentSource{large{"a"}, large{"a"}}, memory)
+	require.ErrorContains(t, err, "two attachments", "two of one name")
 	for _, name := range namesIn(t, memory) {
 		if strings.Contains(name, "/full/") {
 			t.Errorf("%s was stored", name)
@@ -285,9 +273,8 @@ func TestTakeRefusesAttachments(t *testing.T) {
 func TestAttachmentIsSealed(t *testing.T) {
 	w := newWorld(t)
 	memory := sinktest.NewMemory()
-	if _, err := w.take(t, sources(t, newPKI(t)), memory); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.take(t, sources(t, newPKI(t)), memory)
+	require.NoError(t, err)
 	for _, name := range namesIn(t, memory) {
 		data, err := sinks.Get(t.Context(), memory, name, 1<<30)
 		require.NoError(t, err)

@@ -30,9 +30,8 @@ func tarOf(t *testing.T, members ...tarMember) []byte {
 		}
 		require.NoError(t, w.WriteHeader(h))
 		if m.kind == tar.TypeReg {
-			if _, err := w.Write([]byte(m.content)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.Write([]byte(m.content))
+			require.NoError(t, err)
 		}
 	}
 	require.NoError(t, w.Close())
@@ -128,9 +127,8 @@ func TestUnpack(t *testing.T) {
 	}
 	// A stream that breaks off leaves nothing, not even the folder that was made.
 	broken := filepath.Join(t.TempDir(), "broken")
-	if _, err := unpack(bytes.NewReader(data[:len(data)-1536]), broken); err == nil {
-		t.Error("a stream that breaks off was unpacked")
-	}
+	_, err = unpack(bytes.NewReader(data[:len(data)-1536]), broken)
+	require.Error(t, err, "a stream that breaks off was unpacked")
 	if _, err := os.Lstat(broken); !os.IsNotExist(err) {
 		t.Errorf("the folder is left: %v", err)
 	}

@@ -92,9 +92,8 @@ func alter(t *testing.T, c *storetest.Cluster, i int, key string) {
 
 func putKey(t *testing.T, etcd *clientv3.Client, key, value string) {
 	t.Helper()
-	if _, err := etcd.Put(t.Context(), key, value); err != nil {
-		t.Fatal(err)
-	}
+	_, err := etcd.Put(t.Context(), key, value)
+	require.NoError(t, err)
 }
 
 // versions are those whose hashes can be compared: some, and in a soak all.

@@ -1,10 +1,11 @@
 package job
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -88,22 +89,17 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%d results were read, %d lists", n, h.lists.Load()-lists)
 		}
 
-		if _, err := sinks.Put(t.Context(), m, repository.JobResultName("full", day(302)), []byte("{"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), m, repository.JobResultName("full", day(302)), []byte("{"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		all, err = read(t, b)
-		if !errors.Is(err, repository.ErrAltered) {
-			t.Errorf("got %v, want ErrAltered", err)
-		}
+		require.ErrorIs(t, err, repository.ErrAltered)
 		expect(t, all["full"], day(301), day(301), day(300))
 		all, err = read(t, b)
 		ok(t, err) // said once
 		expect(t, all["full"], day(301), day(301), day(300))
 		h.away.Store(true)
 		all, err = read(t, b)
-		if err == nil {
-			t.Error("no error while the repository is away")
-		}
+		require.Error(t, err, "no error while the repository is away")
 		expect(t, all["full"], day(301), day(301), day(300))
 	})
 }

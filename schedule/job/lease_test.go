@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -371,9 +370,8 @@ func TestDemandOfOneSlot(t *testing.T) {
 func TestDamagedClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newRepo(t)
-		if _, err := sinks.Put(t.Context(), m, repository.ClaimName("full", slot, 1), []byte("{"), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sinks.Put(t.Context(), m, repository.ClaimName("full", slot, 1), []byte("{"), sinks.CreateOptions{})
+		require.NoError(t, err)
 		var runs atomic.Int64
 		e := quick(daily, &runs)
 		e.Timeout = time.Hour
@@ -464,7 +462,6 @@ func TestLeaseOnS3(t *testing.T) {
 			t.Fatalf("round %d: %d took the lease", round, got.Load())
 		}
 	}
-	if _, err := open().ReadLease(t.Context(), 11); !errors.Is(err, sinks.ErrNotFound) {
-		t.Errorf("got %v", err)
-	}
+	_, err := open().ReadLease(t.Context(), 11)
+	require.ErrorIs(t, err, sinks.ErrNotFound)
 }

@@ -71,9 +71,8 @@ func TestPromise3Memory(t *testing.T) {
 	if most >= limit || most < limit/4 {
 		t.Errorf("it had %d bytes with a limit of %d", most, limit)
 	}
-	if _, err := run(t.Context(), selfCommand(), childAsked{Do: "churn", N: 2 << 30}, nil, limit); err != nil {
-		t.Errorf("within the limit: %v", err)
-	}
+	_, err = run(t.Context(), selfCommand(), childAsked{Do: "churn", N: 2 << 30}, nil, limit)
+	require.NoError(t, err, "within the limit")
 	if _, err := run(t.Context(), selfCommand(), childAsked{Do: "shortage"}, nil, limit); !overLimit(err) {
 		t.Errorf("the system's own error: %v", err)
 	}
@@ -158,9 +157,8 @@ func TestPromise4Ends(t *testing.T) {
 			}
 		})
 	}
-	if _, err := run(t.Context(), Command{Path: filepath.Join(t.TempDir(), "none")}, childAsked{}, nil, 0); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no program: %v", err)
-	}
+	_, err := run(t.Context(), Command{Path: filepath.Join(t.TempDir(), "none")}, childAsked{}, nil, 0)
+	require.ErrorIs(t, err, os.ErrNotExist, "no program")
 }
 
 // Promise 2: the end of the context is SIGTERM, and the work may tidy up.
@@ -169,12 +167,9 @@ func TestPromise2Terminated(t *testing.T) {
 	why := errors.New("another attempt took over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := run(ctx, selfCommand(), childAsked{Do: "wait", Dir: dir}, func(string, int64, int64) { cancel(why) }, 0)
-	if !errors.Is(err, why) {
-		t.Errorf("%v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "tidied")); err != nil {
-		t.Error(err)
-	}
+	require.ErrorIs(t, err, why)
+	_, err = os.Stat(filepath.Join(dir, "tidied"))
+	require.NoError(t, err)
 	c := selfCommand()
 	c.grace = 200 * time.Millisecond
 	ctx, cancel = context.WithCancelCause(t.Context())
@@ -196,9 +191,7 @@ func TestPromise1ParentKilled(t *testing.T) {
 		pid, _ = strconv.Atoi(string(raw))
 		return pid > 0
 	})
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Fatalf("the child is not there: %v", err)
-	}
+	require.NoError(t, syscall.Kill(pid, 0), "the child is not there")
 	require.NoError(t, parent.Process.Kill())
 	_ = parent.Wait()
 	eventually(t, "the child tidies up", func() bool {

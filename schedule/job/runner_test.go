@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
 )
@@ -22,9 +24,8 @@ func TestPromise3NewRepository(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at(t, "2000-01-05T12:30:00Z")
 		m := sinktest.NewMemory()
-		if _, err := repository.Init(t.Context(), m, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := repository.Init(t.Context(), m, time.Now())
+		require.NoError(t, err)
 		var runs atomic.Int64
 		a := startAgent(t, m, "a", 0, Options{}, quick(Spec{Name: "merge", Schedule: "0 * * * *"}, &runs), quick(daily, &runs))
 		at(t, "2000-01-05T12:59:00Z")
@@ -166,9 +167,7 @@ func TestPromise5RepositoryAway(t *testing.T) {
 		if !strings.Contains(s.Waiting, "no route to host") || s.LastSuccess == nil || s.LastSuccess.Slot != slot {
 			t.Errorf("status: %+v", s)
 		}
-		if err := a.runner.History(t.Context()); err == nil {
-			t.Error("nothing says that the history is old")
-		}
+		require.Error(t, a.runner.History(t.Context()), "nothing says that the history is old")
 		a.host.away.Store(false)
 		time.Sleep(lastRetry + time.Minute)
 		synctest.Wait()
@@ -225,13 +224,11 @@ func TestDemand(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		for job, why := range map[string]string{"drill": "no identity", "x": "there are replay, drill"} {
-			if _, err := a.runner.Trigger(t.Context(), job, "", nil); err == nil || !strings.Contains(err.Error(), why) {
-				t.Errorf("%s: %v", job, err)
-			}
+			_, err = a.runner.Trigger(t.Context(), job, "", nil)
+			require.ErrorContains(t, err, why, job)
 		}
-		if _, err := a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{`)); err == nil {
-			t.Error("an argument that is not JSON was taken")
-		}
+		_, err = a.runner.Trigger(t.Context(), "replay", "", json.RawMessage(`{`))
+		require.Error(t, err, "an argument that is not JSON was taken")
 		a.stop()
 	})
 }
@@ -250,9 +247,8 @@ func TestNamedWriter(t *testing.T) {
 		if s := a.runner.Status()[0]; !strings.Contains(s.Off, "b as the one agent") || s.LastSuccess == nil {
 			t.Errorf("%+v", s)
 		}
-		if _, err := a.runner.Trigger(t.Context(), "full", "", nil); err == nil {
-			t.Error("a demand was taken")
-		}
+		_, err := a.runner.Trigger(t.Context(), "full", "", nil)
+		require.Error(t, err, "a demand was taken")
 		a.stop()
 		b.stop()
 	})

@@ -47,9 +47,8 @@ func startAgent(t *testing.T, s sinks.Sink, name string, skew time.Duration, o O
 	repo, err := repository.Open(context.Background(), a.host)
 	require.NoError(t, err)
 	o.Exclusive, o.Agent = true, name
-	if a.runner, err = NewRunner(repo, o, entries); err != nil {
-		t.Fatal(err)
-	}
+	a.runner, err = NewRunner(repo, o, entries)
+	require.NoError(t, err)
 	a.skew.Store(int64(skew))
 	a.runner.now = func() time.Time { return time.Now().Add(time.Duration(a.skew.Load())) }
 	ctx, cancel := context.WithCancel(context.Background())

@@ -66,9 +66,8 @@ func TestPromise1Make(t *testing.T) {
 		t.Errorf("catalog %+v", got)
 	}
 	o.ID = ""
-	if _, err := MakeSynthetic(t.Context(), o); !errors.Is(err, ErrNothingNew) {
-		t.Errorf("made again: %v", err)
-	}
+	_, err = MakeSynthetic(t.Context(), o)
+	require.ErrorIs(t, err, ErrNothingNew, "made again")
 	r.puts(5)
 	require.NoError(t, os.RemoveAll(filepath.Join(r.dir, r.id.String(), "l0")))
 	r.archive(r.entries, 4)
@@ -139,9 +138,8 @@ func TestTaken(t *testing.T) {
 	if all := r.objects(); strings.Contains(all, id+"/snapshot.zst") || !strings.Contains(all, first.Object.Name) {
 		t.Errorf("objects:\n%s", all)
 	}
-	if _, err := MakeSynthetic(t.Context(), o); !errors.Is(err, snapshot.ErrTaken) {
-		t.Errorf("a third attempt: %v", err)
-	}
+	_, err := MakeSynthetic(t.Context(), o)
+	require.ErrorIs(t, err, snapshot.ErrTaken, "a third attempt")
 	r.tidy()
 }
 
@@ -193,19 +191,13 @@ func (r *rig) damage(name string, at int) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, r.id.String(), filepath.FromSlash(name))
 	data, err := os.ReadFile(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	if at < 0 {
 		at += len(data)
 	}
 	data[at] ^= 1
-	if err := os.Chmod(path, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, os.Chmod(path, 0o600))
+	require.NoError(r.t, os.WriteFile(path, data, 0o600))
 }
 
 // Promise 2: a backup that a verdict found damaged is not begun from, nor one
@@ -222,9 +214,8 @@ func TestPromise2BadBackups(t *testing.T) {
 	r.archive(r.entries, 4)
 	rep := &report.Report{Tool: "test", Level: report.Checksum, Started: rigBegan, Finished: rigBegan, Checks: []report.Check{
 		{Level: report.Checksum, Status: report.Damaged, Object: replaying.ObjectOf(bad), Objects: verdict.ObjectsOf(bad), Findings: []report.Finding{{Kind: report.KindObject, Text: "a bit"}}}}}
-	if _, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := verdict.Write(t.Context(), r.repo, verdict.FromReport(rep))
+	require.NoError(t, err)
 	require.NoError(t, os.Remove(filepath.Join(r.dir, filepath.FromSlash(gone.Object.Name))))
 	p, err := planSynthetic(t.Context(), r.options())
 	if err != nil || p.Base.ID != good.ID || len(p.Skipped) != 2 || p.Entries != 30 {
@@ -235,9 +226,8 @@ func TestPromise2BadBackups(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	empty := newLog(t)
-	if _, err := MakeSynthetic(t.Context(), empty.options()); !errors.Is(err, ErrNoBase) {
-		t.Errorf("without a backup: %v", err)
-	}
+	_, err = MakeSynthetic(t.Context(), empty.options())
+	require.ErrorIs(t, err, ErrNoBase, "without a backup")
 }
 
 // Promise 3: what a live member served otherwise is not stored.

@@ -52,9 +52,8 @@ func TestPromise5Killed(t *testing.T) {
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
-			if _, err := out.Read(make([]byte, 1)); err != nil {
-				t.Errorf("the phase never came: %v", err)
-			}
+			_, err = out.Read(make([]byte, 1))
+			require.NoError(t, err, "the phase never came")
 			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
 			if left := r.catalog(); len(left.Manifests) != 1 {

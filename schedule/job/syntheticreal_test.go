@@ -88,9 +88,8 @@ func TestPromise1RealMembers(t *testing.T) {
 			base := takeFrom(t, cluster, r.repo.Sink())
 			r.id = base.Timeline
 			mixed.Wait(t)
-			if _, err := cluster.Client(t).Put(t.Context(), "/last", "one"); err != nil {
-				t.Fatal(err)
-			}
+			_, err = cluster.Client(t).Put(t.Context(), "/last", "one")
+			require.NoError(t, err)
 			real := takeFrom(t, cluster, elsewhere)
 			if real.HashKV.Revision == 0 || real.Facts.RaftIndex <= base.Facts.RaftIndex {
 				t.Fatalf("%+v", real)
@@ -182,13 +181,11 @@ func (r *rig) adopt(t *testing.T, from sinks.Sink, m *snapshot.Manifest) {
 		in, err := from.Open(t.Context(), o.Name, 0, -1)
 		require.NoError(t, err)
 		var data bytes.Buffer
-		if _, err := io.Copy(&data, in); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.Copy(&data, in)
+		require.NoError(t, err)
 		in.Close()
-		if _, err := sinks.Put(t.Context(), r.repo.Sink(), o.Name, data.Bytes(), sinks.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = sinks.Put(t.Context(), r.repo.Sink(), o.Name, data.Bytes(), sinks.CreateOptions{})
+		require.NoError(t, err)
 	}
 }
 

@@ -182,9 +182,8 @@ func TestSpecsRefused(t *testing.T) {
 		}
 	}
 	for _, schedule := range []string{"", "@daily", "@midnight", "@hourly", "@weekly", "@monthly", "@yearly", "@annually", "0 1 * jan mon-fri"} {
-		if _, err := (Spec{Name: "full", Schedule: schedule}).Timetable(""); err != nil {
-			t.Error(err)
-		}
+		_, err := (Spec{Name: "full", Schedule: schedule}).Timetable("")
+		require.NoError(t, err)
 	}
 	if at := timetable(t, Spec{}).Next(time.Now()); !at.IsZero() {
 		t.Errorf("on demand only, and yet due at %v", at)

@@ -362,9 +362,8 @@ func TestRefused(t *testing.T) {
 	}
 	plan := r.plan(Policy{Last: 1})
 	plan.Repository = "elsewhere"
-	if _, err := Execute(t.Context(), r.repo, plan, Options{}); err == nil || !strings.Contains(err.Error(), "elsewhere") {
-		t.Error(err)
-	}
+	_, err := Execute(t.Context(), r.repo, plan, Options{})
+	require.ErrorContains(t, err, "elsewhere")
 }
 
 // Promise 1: whatever made a plan, one that would shorten the window is refused.
@@ -393,14 +392,12 @@ func TestRefusesToRead(t *testing.T) {
 	r.must(r.place.Memory.Delete(t.Context(), "requorum.json"))
 	repo, err := repository.Open(t.Context(), r.place)
 	r.must(err)
-	if _, err := Read(t.Context(), repo, r.place.now); err == nil || !strings.Contains(err.Error(), "marker") {
-		t.Error(err)
-	}
+	_, err = Read(t.Context(), repo, r.place.now)
+	require.ErrorContains(t, err, "marker")
 	r.must(r.place.Memory.Delete(t.Context(), repository.ManifestName(timelineA, m.ID)))
 	r.must(r.repo.WriteDocument(t.Context(), repository.ManifestName(timelineA, m.ID), map[string]any{"format": 2, "kind": "full"}))
-	if _, err := Read(t.Context(), r.repo, r.place.now); err == nil || !strings.Contains(err.Error(), "format 2") {
-		t.Error(err)
-	}
+	_, err = Read(t.Context(), r.repo, r.place.now)
+	require.ErrorContains(t, err, "format 2")
 }
 
 var _ sinks.Sink = (*place)(nil)

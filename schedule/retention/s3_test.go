@@ -29,9 +29,8 @@ func onS3(t *testing.T, url string) (*repository.Repository, []string) {
 	if err == nil {
 		return repo, nil
 	}
-	if repo, err = repository.Init(t.Context(), sink, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	repo, err = repository.Init(t.Context(), sink, time.Now())
+	require.NoError(t, err)
 	r := newRig(t) // made in memory, and brought there object by object
 	r.full(timelineA)
 	for range 4 {

@@ -208,9 +208,7 @@ func (b *browser) quiet(origin string) {
 		var r struct {
 			Request struct{ URL string }
 		}
-		if err := json.Unmarshal(e, &r); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, json.Unmarshal(e, &r))
 		if !strings.HasPrefix(r.Request.URL, origin+"/") {
 			b.t.Errorf("a request left the origin: %s", r.Request.URL)
 		}

@@ -151,13 +151,9 @@ func (b *browser) try(method string, params any, session string) (json.RawMessag
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	raw, err := b.try(method, params, b.session)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	if result != nil {
-		if err := json.Unmarshal(raw, result); err != nil {
-			b.t.Fatalf("%s: %v", method, err)
-		}
+		require.NoError(b.t, json.Unmarshal(raw, result), method)
 	}
 }
 
@@ -235,8 +231,6 @@ func (b *browser) screenshot() []byte {
 	var got struct{ Data string }
 	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &got)
 	png, err := base64.StdEncoding.DecodeString(got.Data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return png
 }

@@ -94,9 +94,7 @@ func gather(t *testing.T, s *Status) []*dto.MetricFamily {
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, NewMetrics(reg, func() *Status { return s }))
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatalf("a scrape fails: %v", err)
-	}
+	require.NoError(t, err, "a scrape fails")
 	return families
 }
 
@@ -104,9 +102,8 @@ func exposition(t *testing.T, families []*dto.MetricFamily) string {
 	t.Helper()
 	var text bytes.Buffer
 	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
-			t.Fatal(err)
-		}
+		_, err := expfmt.MetricFamilyToText(&text, f)
+		require.NoError(t, err)
 	}
 	return text.String()
 }
@@ -241,9 +238,7 @@ func TestCardinality(t *testing.T) {
 func TestConcurrentScrapes(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	require.NoError(t, NewMetrics(reg, full))
-	if err := NewMetrics(reg, full); err == nil {
-		t.Error("the same metrics registered twice, without an error")
-	}
+	require.Error(t, NewMetrics(reg, full), "the same metrics registered twice, without an error")
 	var scrapes sync.WaitGroup
 	for range 8 {
 		scrapes.Go(func() {

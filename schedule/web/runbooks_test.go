@@ -73,9 +73,8 @@ func TestRunbooksAreTrue(t *testing.T) {
 	for _, page := range pages {
 		text, name := string(readFile(t, page)), filepath.Base(page)
 		for _, m := range runbookLink.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(runbooks, m[1])); err != nil {
-				t.Errorf("%s: a link leads nowhere: %v", name, err)
-			}
+			_, err = os.Stat(filepath.Join(runbooks, m[1]))
+			require.NoError(t, err, "%s: a link leads nowhere", name)
 		}
 		for _, m := range commandsIn(text) {
 			checked++

@@ -81,9 +81,7 @@ func serve(t *testing.T, c config.Listen) string {
 	go func() { done <- Serve(ctx, ln, h, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, <-done)
 	})
 	return ln.Addr().String()
 }
@@ -130,9 +128,8 @@ func TestRotation(t *testing.T) {
 	is("after the rotation", "second")
 	require.NoError(t, os.Remove(cert))
 	is("without a file", "second")
-	if _, _, err := get(t, url, &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11}); err == nil {
-		t.Error("TLS 1.1 was let in")
-	}
+	_, _, err := get(t, url, &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
+	require.Error(t, err, "TLS 1.1 was let in")
 }
 
 // TestClientCertificates: with client CAs nobody gets in without a certificate
@@ -166,18 +163,14 @@ func TestClientCertificates(t *testing.T) {
 	if with("") == nil || with("o") == nil {
 		t.Error("somebody got in without a certificate of the CA")
 	}
-	if err := with("c"); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, with("c"))
 	pem, err := os.ReadFile(others.file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(clients.file, pem, 0o600))
 	if with("c") == nil {
 		t.Error("a client of a CA that was taken away got in")
 	}
-	if err := with("o"); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, with("o"))
 }
 
 // TestServeEnds: at the end requests under way are answered, and one that hangs
@@ -212,13 +205,9 @@ func TestServeEnds(t *testing.T) {
 	if got := <-answered; got != "done" {
 		t.Errorf("answered %q", got)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, <-done)
 	// Another process may listen at the address by now: the listener itself is asked.
-	if err := ln.(*net.TCPListener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("it still listens: %v", err)
-	}
+	require.ErrorIs(t, ln.(*net.TCPListener).SetDeadline(time.Now()), net.ErrClosed, "it still listens")
 }
 
 // TestManyConnections (promise 4): who opens connections without an end holds only the
@@ -241,9 +230,8 @@ func TestManyConnections(t *testing.T) {
 				_, _ = conn.Write([]byte("G")) // it may be closed
 			}
 		}
-		if _, _, err := get(t, scheme+"://"+address+"/healthz", &tls.Config{RootCAs: pool}); err != nil {
-			t.Errorf("%s: nobody else gets in: %v", scheme, err)
-		}
+		_, _, err := get(t, scheme+"://"+address+"/healthz", &tls.Config{RootCAs: pool})
+		require.NoError(t, err, "%s: nobody else gets in", scheme)
 		for _, conn := range all[:10] {
 			_ = conn.SetReadDeadline(time.Now().Add(headerTimeout / 2))
 			_, err := conn.Read(make([]byte, 1))
@@ -262,9 +250,8 @@ func TestSlowClient(t *testing.T) {
 	c, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer c.Close()
-	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "))
+	require.NoError(t, err)
 	_ = c.SetReadDeadline(time.Now().Add(headerTimeout + 5*time.Second))
 	start := time.Now()
 	buffer := make([]byte, 512)

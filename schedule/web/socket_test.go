@@ -137,9 +137,7 @@ func TestSocketThatIsThere(t *testing.T) {
 	killed.SetUnlinkOnClose(false)
 	killed.Close()
 	ln, err := ListenSocket(t.Context(), path, logger)
-	if err != nil {
-		t.Fatalf("after a kill: %v", err)
-	}
+	require.NoError(t, err, "after a kill")
 	ln.Close()
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	if ln, err := ListenSocket(t.Context(), path, logger); err == nil {
