@@ -42,9 +42,8 @@ func TestMemberStartedMeanwhile(t *testing.T) {
 					return
 				}
 				var err error
-				if running, err = bolt.Open(db, 0o600, nil); err != nil {
-					t.Fatal(err)
-				}
+				running, err = bolt.Open(db, 0o600, nil)
+				require.NoError(t, err)
 				require.NoError(t, running.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("x"), []byte("y")) }))
 				f, err := os.OpenFile(db, os.O_RDWR, 0)
 				require.NoError(t, err)

@@ -154,9 +154,8 @@ func TestSelection(t *testing.T) {
 	wantKinds(t, w.verify(Request{Timeline: worldTimeline.String()}), "object full/"+oldBackup+"/snapshot.zst",
 		"segment l0/0000000000000001", "segment l0/0000000000000029")
 	for _, req := range []Request{{Backup: "2020"}, {Backup: All, Timeline: "0000000000000001-1"}} {
-		if _, err := Repository(t.Context(), w.repo, req); !errors.Is(err, snapshot.ErrNoBackup) {
-			t.Errorf("%+v: %v", req, err)
-		}
+		_, err := Repository(t.Context(), w.repo, req)
+		require.ErrorIs(t, err, snapshot.ErrNoBackup, "%+v", req)
 	}
 	w.flip(manifestObject(newBackup), 300)
 	wantKinds(t, w.verify(Request{Backup: Latest}), "manifest full/"+newBackup+"/manifest.json", "segment l0/0000000000000001", "segment l0/0000000000000029")
@@ -278,9 +277,8 @@ func TestPromise5ScratchIsRemoved(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	req.Progress = func(string, int64, int64) { cancel() }
-	if _, err := Repository(ctx, w.repo, req); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	_, err = Repository(ctx, w.repo, req)
+	require.ErrorIs(t, err, context.Canceled)
 	empty("after an interruption")
 }
 
@@ -309,7 +307,6 @@ func TestNoScratch(t *testing.T) {
 // Requests that are not supported are refused.
 func TestRequestRefused(t *testing.T) {
 	w := newWorld(t, onMemory())
-	if _, err := Repository(t.Context(), w.repo, Request{Level: "highest"}); err == nil {
-		t.Error("a level that is none was not refused")
-	}
+	_, err := Repository(t.Context(), w.repo, Request{Level: "highest"})
+	require.Error(t, err, "a level that is none was not refused")
 }

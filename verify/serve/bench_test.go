@@ -64,9 +64,8 @@ func generate(t testing.TB, keys, valueSize int) string {
 	source := rand.NewChaCha8([32]byte{})
 	value := make([]byte, valueSize)
 	for i := range keys {
-		if _, err := source.Read(value); err != nil {
-			t.Fatal(err)
-		}
+		_, err := source.Read(value)
+		require.NoError(t, err)
 		kv.Put(fmt.Appendf(nil, "/key/%d/%08d", i%10, i), value, etcdlease.NoLease)
 	}
 	kv.Commit()
@@ -98,9 +97,8 @@ func cutToPages(t testing.TB, path string) {
 	pageSize := os.Getpagesize()
 	for i := range 2 {
 		meta := make([]byte, 64)
-		if _, err := f.ReadAt(meta, int64(i*pageSize+16)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = f.ReadAt(meta, int64(i*pageSize+16))
+		require.NoError(t, err)
 		if tx := binary.LittleEndian.Uint64(meta[48:]); tx >= newest {
 			newest, pages = tx, binary.LittleEndian.Uint64(meta[40:])
 		}

@@ -100,7 +100,6 @@ func TestPromise1UnfinishedCompactionAndBump(t *testing.T) {
 // A process that runs a drill's members does not drill.
 func TestMembersDoNotDrill(t *testing.T) {
 	t.Setenv(membersVariable, "1")
-	if _, err := Drill(t.Context(), plain(t), DrillOptions{}); err == nil {
-		t.Error("a drill's own process begins a drill")
-	}
+	_, err := Drill(t.Context(), plain(t), DrillOptions{})
+	require.Error(t, err, "a drill's own process begins a drill")
 }

@@ -21,9 +21,8 @@ func TestMembersGetNoSecrets(t *testing.T) {
 	defer lock.Close()
 	p, err := launch([]string{"/bin/sh", "-c", `env >"$0"`, path}, lock)
 	require.NoError(t, err)
-	if _, err := p.order(t.Context(), order{}); err == nil {
-		t.Error("a shell gave an answer")
-	}
+	_, err = p.order(t.Context(), order{})
+	require.Error(t, err, "a shell gave an answer")
 	<-p.gone
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -43,18 +43,13 @@ func TestPromise4CancelledLeavesNothing(t *testing.T) {
 					cancel(stop)
 				}
 			}})
-			if !errors.Is(err, stop) {
-				t.Errorf("error %v", err)
-			}
-			if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the folder that was made is there: %v", err)
-			}
+			require.ErrorIs(t, err, stop)
+			_, err = os.Stat(filepath.Dir(dir))
+			require.ErrorIs(t, err, os.ErrNotExist, "the folder that was made is there")
 			if phase == PhaseBuild || phase == PhaseExpect {
 				return // before there are members
 			}
-			if err := syscall.Kill(pid(), 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("the members live: %v", err)
-			}
+			require.ErrorIs(t, syscall.Kill(pid(), 0), syscall.ESRCH, "the members live")
 		})
 	}
 }

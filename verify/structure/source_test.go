@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A source that fails, and a context that ends, are errors and not damage,
@@ -30,9 +32,8 @@ func TestSourceFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), -time.Second, away)
 	defer cancel()
-	if _, err := Check(ctx, bytes.NewReader(db), int64(len(db)), Options{}); !errors.Is(err, away) {
-		t.Errorf("%v", err)
-	}
+	_, err := Check(ctx, bytes.NewReader(db), int64(len(db)), Options{})
+	require.ErrorIs(t, err, away)
 }
 
 type failing struct {

@@ -73,9 +73,8 @@ func verdictOn(m *snapshot.Manifest, level report.Level, status report.Status) V
 func write(t testing.TB, repo *repository.Repository, all ...Verdict) {
 	t.Helper()
 	for _, v := range all {
-		if _, err := Write(t.Context(), repo, []Verdict{v}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := Write(t.Context(), repo, []Verdict{v})
+		require.NoError(t, err)
 	}
 }
 
@@ -130,9 +129,8 @@ func replace(t testing.TB, s sinks.Sink, sequence uint64, data []byte) {
 
 func store(t testing.TB, s sinks.Sink, name string, data []byte) {
 	t.Helper()
-	if _, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sinks.Put(t.Context(), s, name, data, sinks.CreateOptions{})
+	require.NoError(t, err)
 }
 
 // objects are those that the findings name, in their order.
@@ -271,9 +269,8 @@ func FuzzParse(f *testing.F) {
 	require.NoError(f, err)
 	f.Add([]byte(e.Signed))
 	f.Fuzz(func(t *testing.T, signed []byte) {
-		if _, err := parseStored(signed); err == nil {
-			t.Fatal("a verdict without a sum was read")
-		}
+		_, err := parseStored(signed)
+		require.Error(t, err, "a verdict without a sum was read")
 		if !json.Valid(signed) {
 			return
 		}
@@ -322,14 +319,11 @@ func FuzzBody(f *testing.F) {
 func TestNoNumberLeft(t *testing.T) {
 	s, repo, m := filled(t)
 	store(t, s, "verdicts/ffffffffffffffff_00000000_none_passed.json", []byte("stray")) // no verdict's name
-	if _, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)}); err != nil {
-		t.Fatal(err)
-	}
-	store(t, s, "verdicts/0001000000000000_00000000_none_passed.json", []byte("stray"))
 	_, err := Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)})
-	if err == nil || !strings.Contains(err.Error(), "verdicts/0001000000000000_00000000_none_passed.json is there") {
-		t.Errorf("error %v", err)
-	}
+	require.NoError(t, err)
+	store(t, s, "verdicts/0001000000000000_00000000_none_passed.json", []byte("stray"))
+	_, err = Write(t.Context(), repo, []Verdict{verdictOn(m, report.Structure, report.Passed)})
+	require.ErrorContains(t, err, "verdicts/0001000000000000_00000000_none_passed.json is there")
 }
 
 // Of many that write at once every one is kept, once, on every kind of sink.
@@ -460,9 +454,8 @@ func TestUnreadable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ReadAll(ctx, repo); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	_, err = ReadAll(ctx, repo)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Verdicts are locked where the sink locks: who can write cannot take them back.
