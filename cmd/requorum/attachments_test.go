@@ -53,9 +53,8 @@ func attachmentRepo(t *testing.T) (url, key string) {
 	defer d.Close()
 	req := snapshot.Request{Client: client, Sinks: []sinks.Sink{d}, Tool: "test", Attachments: all}
 	req.Codec.Recipients = []age.Recipient{identity.Recipient()}
-	if _, err := snapshot.Take(ctx, req); err != nil {
-		t.Fatal(err)
-	}
+	_, err = snapshot.Take(ctx, req)
+	require.NoError(t, err)
 	return url, key
 }
 

@@ -56,9 +56,8 @@ func TestPromise4UnknownSettings(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "REQUORUM_TIMEOUT") || exitCode(t.Context(), err) != exitUsage {
 		t.Fatalf("got %v, want an error of usage that names the variable", err)
 	}
-	if _, _, _, err := settingsOf(t, nil, "--passphrase-file", ""); err == nil || !strings.Contains(err.Error(), "--passphrase-file has no value") {
-		t.Errorf("an option without a value: %v", err)
-	}
+	_, _, _, err = settingsOf(t, nil, "--passphrase-file", "")
+	require.ErrorContains(t, err, "--passphrase-file has no value", "an option without a value")
 }
 
 // REQUORUM_AGENT_CONFIG names the agent's file, as REQUORUM_RECOVER_CONFIG that of a

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A yes is enough where nothing can be lost; otherwise the name has to be typed, and
@@ -36,9 +38,8 @@ func TestConfirm(t *testing.T) {
 			g := &globals{environment: environment{stdin: strings.NewReader("yes\n"), stderr: new(bytes.Buffer)}}
 			if c.input != "" {
 				keyboard, screen := terminal(t)
-				if _, err := keyboard.WriteString(c.input); err != nil {
-					t.Fatal(err)
-				}
+				_, err := keyboard.WriteString(c.input)
+				require.NoError(t, err)
 				g.stdin = screen
 			}
 			err := g.confirm(t.Context(), &c.o, question{text: "Go?", typed: c.typed})

@@ -120,9 +120,7 @@ func TestPromise2UnfinishedIsNoSurvivor(t *testing.T) {
 	dir := t.TempDir()
 	folder(t, dir, "member", "wal")
 	survivors := []sources.Survivor{{Name: "m1", DataDir: dir, WALDir: folder(t, t.TempDir(), "wal")}}
-	if err := left(survivors); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, left(survivors))
 	aside, err := restore.PlanAside(restore.SetAsideRequest{Member: "m1", DataDir: dir, Run: "r1", Now: time.Now()})
 	if err == nil {
 		err = aside.Do(t.Context())
@@ -150,9 +148,8 @@ func TestSameCommand(t *testing.T) {
 		require.NoError(t, flags.Parse(args))
 		l := &localRecovery{o: &o}
 		var err error
-		if l.survivors, err = parseSurvivors(o.local); err != nil {
-			t.Fatal(err)
-		}
+		l.survivors, err = parseSurvivors(o.local)
+		require.NoError(t, err)
 		text, err := l.fingerprint()
 		require.NoError(t, err)
 		return text
@@ -171,7 +168,6 @@ func TestSameCommand(t *testing.T) {
 }
 
 func TestMemberNamedTwice(t *testing.T) {
-	if _, err := parseSurvivors([]string{"m1=a", "m1=b"}); err == nil || !strings.Contains(err.Error(), "named twice") {
-		t.Error(err)
-	}
+	_, err := parseSurvivors([]string{"m1=a", "m1=b"})
+	require.ErrorContains(t, err, "named twice")
 }

@@ -45,9 +45,8 @@ hosts: [{member: m1, peer-urls: ["https://10.0.0.1:2380"], run: %q}]
 	// What would be told is seen here.
 	line := recovery.Lines(cfg, version, []string{"SECRETKEY"}, nil)[0]
 	defer line.Close()
-	if _, err := line.As("run").Member(t.Context()); err == nil {
-		t.Error("no error")
-	}
+	_, err = line.As("run").Member(t.Context())
+	require.Error(t, err, "no error")
 	if data, err := os.ReadFile(heard); err != nil || !strings.Contains(string(data), "SECRETKEY") {
 		t.Errorf("%q, %v: the test would see no secret", data, err)
 	}
@@ -59,9 +58,8 @@ func TestHostsAreNoOptions(t *testing.T) {
 	for _, run := range []string{"", "ssh {host}"} {
 		o := &recoverOptions{write: writeFlags{cluster: "c", kind: "systemd", run: run}}
 		text := clusterFileText(o, []recovery.HostConfig{{Member: "m1", PeerURLs: []string{"https://-oProxyCommand=x:2380"}}})
-		if _, err := recovery.ParseConfig([]byte(text), "c.yaml"); err == nil || !strings.Contains(err.Error(), "is no host") {
-			t.Errorf("--run %q: %v", run, err)
-		}
+		_, err := recovery.ParseConfig([]byte(text), "c.yaml")
+		require.ErrorContains(t, err, "is no host", "--run %q", run)
 	}
 }
 
@@ -77,9 +75,8 @@ func TestPickStored(t *testing.T) {
 	}
 	all = append(all, storedCluster{id: 0xb, at: at(3), members: []snapshot.Member{{Name: "m1"}}})
 	for _, name := range []string{"", "production"} {
-		if _, err := pick(all, name); err == nil || !strings.Contains(err.Error(), "000000000000000b (m1") {
-			t.Errorf("%q: %v", name, err)
-		}
+		_, err := pick(all, name)
+		require.ErrorContains(t, err, "000000000000000b (m1", "%q", name)
 	}
 	if c, err := pick(all, "000000000000000a"); err != nil || c.in != "two" {
 		t.Errorf("%+v %v", c, err)

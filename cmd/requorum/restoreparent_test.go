@@ -25,9 +25,8 @@ func TestPromise6PointInParent(t *testing.T) {
 	backup := func(c *storetest.Cluster, writes int) *snapshot.Manifest {
 		t.Helper()
 		for i := range writes {
-			if _, err := c.Client(t).Put(t.Context(), fmt.Sprint("k", i), "v"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.Client(t).Put(t.Context(), fmt.Sprint("k", i), "v")
+			require.NoError(t, err)
 		}
 		e := runHere(t.Context(), "backup", "--output", "json", "--repo", repoURL, "--endpoints", c.Endpoints()[0])
 		var report backupReport

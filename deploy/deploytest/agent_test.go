@@ -130,9 +130,8 @@ func expectWorking(t *testing.T, c *storetest.Cluster, config, repo, address str
 	if code, body := a.get(t.Context(), "/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d %s", code, body)
 	}
-	if _, err := c.Client(t).Put(t.Context(), "/deployed", "yes"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Client(t).Put(t.Context(), "/deployed", "yes")
+	require.NoError(t, err)
 	written := time.Now()
 
 	good, err := os.ReadFile(config)

@@ -20,13 +20,11 @@ func TestAuthRoles(t *testing.T) {
 	c := storetest.Start(t, storetest.Options{Version: "3.6", Auth: true})
 	client := c.Client(t)
 	for user, role := range map[string]string{"archiver": "", "backup": "root"} {
-		if _, err := client.UserAdd(t.Context(), user, user+"-password"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := client.UserAdd(t.Context(), user, user+"-password")
+		require.NoError(t, err)
 		if role != "" {
-			if _, err := client.UserGrantRole(t.Context(), user, role); err != nil {
-				t.Fatal(err)
-			}
+			_, err = client.UserGrantRole(t.Context(), user, role)
+			require.NoError(t, err)
 		}
 	}
 	dir := t.TempDir()

@@ -107,7 +107,6 @@ func TestContainerfile(t *testing.T) {
 		t.Error("GO_IMAGE has a default")
 	}
 	// The time zones that a scratch image does not have.
-	if _, err := time.LoadLocation("Asia/Kathmandu"); err != nil {
-		t.Error(err)
-	}
+	_, err = time.LoadLocation("Asia/Kathmandu")
+	require.NoError(t, err)
 }

@@ -107,9 +107,8 @@ func TestHouse(t *testing.T) {
 		t.Errorf("CONTRIBUTING.md says of %d places only where a new one goes", len(paths))
 	}
 	for _, path := range paths {
-		if _, err := os.Stat(filepath.Join(top, path[1])); err != nil {
-			t.Errorf("CONTRIBUTING.md: there is no %s", path[1])
-		}
+		_, err := os.Stat(filepath.Join(top, path[1]))
+		require.NoError(t, err, "CONTRIBUTING.md: there is no %s", path[1])
 	}
 	_, rest, _ := strings.Cut(page(t, "CONTRIBUTING.md"), "\n## The house\n\n```\n")
 	block, _, found := strings.Cut(rest, "```")

@@ -91,9 +91,7 @@ func expectConfined(t *testing.T, o *object, p *podSpec) {
 		t.Errorf("%s %s may run as root", o.Kind, o.Metadata.Name)
 	}
 	for _, c := range p.Containers {
-		if err := pinned(c.Image); err != nil {
-			t.Errorf("%s %s: %v", o.Kind, o.Metadata.Name, err)
-		}
+		require.NoError(t, pinned(c.Image), "%s %s", o.Kind, o.Metadata.Name)
 		s := c.SecurityContext
 		expectFalse(t, c.Name+": allowPrivilegeEscalation", s.AllowPrivilegeEscalation)
 		if !s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || len(s.Capabilities.Add) > 0 {

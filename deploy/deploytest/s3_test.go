@@ -31,9 +31,7 @@ func policy(t testing.TB, name, bucket, prefix string) []statement {
 		Statement []statement
 	}
 	text := replaced(t, deployed(t, "s3", name+".json"), "BUCKET", bucket, "PREFIX", prefix)
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		t.Fatalf("deploy/s3/%s.json: %v", name, err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &p), "deploy/s3/%s.json", name)
 	if p.Version != "2012-10-17" || len(p.Statement) == 0 {
 		t.Fatalf("deploy/s3/%s.json: %+v", name, p)
 	}
@@ -143,9 +141,8 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	jobs["verify"].run(t, 0, map[string]string{"REQUORUM_SIGNING_KEY": filepath.Join(dir, "verify.key"), "REQUORUM_TRUST": filepath.Join(dir, "trust"), "REQUORUM_REPO": url, "REQUORUM_SCRATCH_DIR": dir},
 		[]string{"/etc/age/identity.txt", filepath.Join(dir, "identity.txt")}, keysOf("verifier-"+bucket)...)
 
-	if _, err := c.Client(t).Put(t.Context(), "/"+bucket, "x"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Client(t).Put(t.Context(), "/"+bucket, "x")
+	require.NoError(t, err)
 	archive := []string{"archive", "--once", "--no-snapshot", "--data-dir", c.Member(0).DataDir, "--endpoints", c.Endpoints()[0], "--repo", url, "--spool-dir", filepath.Join(dir, "spool"), "--recipient", recipient(t, dir)}
 	must(t, keysOf("agent-"+bucket), storetest.Requorum(t), archive...)
 
@@ -186,16 +183,13 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 		expectDenied(t, "agent writes", name, err)
 	}
 	for _, name := range []string{timeline + "/superseded-9.json", "pins/x"} {
-		if _, err := sinks.Put(t.Context(), operator, name, []byte("x"), sinks.CreateOptions{}); err != nil {
-			t.Errorf("operator writes %s: %v", name, err)
-		}
+		_, err = sinks.Put(t.Context(), operator, name, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err, "operator writes %s", name)
 	}
 	for _, name := range []string{kinds["/manifest.json"], timeline + "/superseded-9.json"} {
 		expectDenied(t, "operator deletes", name, operator.Delete(t.Context(), name))
 	}
-	if err := operator.Delete(t.Context(), "pins/x"); err != nil {
-		t.Errorf("operator unpins: %v", err)
-	}
+	require.NoError(t, operator.Delete(t.Context(), "pins/x"), "operator unpins")
 	for _, name := range []string{timeline + "/full/x/snapshot.zst", timeline + "/l0/x", timeline + "/superseded.json", "timelines/x.json", "pruned/x"} {
 		_, err := sinks.Put(t.Context(), verifier, name, []byte("x"), sinks.CreateOptions{})
 		expectDenied(t, "verifier writes", name, err)
@@ -204,9 +198,8 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 		_, err := sinks.Put(t.Context(), pruner, name, []byte("x"), sinks.CreateOptions{})
 		expectDenied(t, "pruner writes", name, err)
 	}
-	if _, err := sinks.Put(t.Context(), sinkOf(t, server.URLThrough(requests.proxy.Endpoint, bucket, "teams/other"), "agent-"+bucket), "x", []byte("x"), sinks.CreateOptions{}); err == nil {
-		t.Error("agent writes beside the prefix")
-	}
+	_, err = sinks.Put(t.Context(), sinkOf(t, server.URLThrough(requests.proxy.Endpoint, bucket, "teams/other"), "agent-"+bucket), "x", []byte("x"), sinks.CreateOptions{})
+	require.Error(t, err, "agent writes beside the prefix")
 
 	if e := run(t, append(keysOf("agent-"+bucket), "REQUORUM_REPO="+url), storetest.Requorum(t), "prune", "--keep-last", "1"); e.code == 0 || !strings.Contains(e.text, "s3:DeleteObject") {
 		t.Errorf("who backs up prunes: %d %s", e.code, e.text)
@@ -223,14 +216,11 @@ func expectPolicies(t *testing.T, server *sinktest.S3Server, c *storetest.Cluste
 	if left != 1 {
 		t.Errorf("%d backups are left after\n%s", left, text)
 	}
-	if err := merger.Delete(t.Context(), kinds["/l0/"]); err != nil {
-		t.Errorf("merger deletes %s: %v", kinds["/l0/"], err)
-	}
+	require.NoError(t, merger.Delete(t.Context(), kinds["/l0/"]), "merger deletes %s", kinds["/l0/"])
 	// In parts, to the end and given up.
 	large := make([]byte, 40<<20)
-	if _, err := sinks.Put(t.Context(), agent, timeline+"/full/x/snapshot.zst", large, sinks.CreateOptions{}); err != nil {
-		t.Error(err)
-	}
+	_, err = sinks.Put(t.Context(), agent, timeline+"/full/x/snapshot.zst", large, sinks.CreateOptions{})
+	require.NoError(t, err)
 	w, err := agent.Create(t.Context(), timeline+"/full/y/snapshot.zst", sinks.CreateOptions{})
 	require.NoError(t, err)
 	_, err = w.Write(large)
