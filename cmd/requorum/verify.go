@@ -24,7 +24,6 @@ import (
 type verifyOptions struct {
 	repo       repoFlags
 	identities identityFlags
-	flags      *pflag.FlagSet
 
 	file, dataDir, walDir string
 	timeline              string
@@ -38,7 +37,6 @@ type verifyOptions struct {
 }
 
 func (o *verifyOptions) addFlags(f *pflag.FlagSet) {
-	o.flags = f
 	o.repo.addFlags(f, false)
 	addTimelineFlag(f, &o.timeline)
 	addRollbackFlag(f, &o.allowRollback)

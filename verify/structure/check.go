@@ -148,7 +148,7 @@ type check struct {
 	moreNotes int
 
 	mapping sync.Mutex // over used
-	used    *pageMap
+	used    pageMap
 	// incomplete says that pages could not be reached: which ones are not used
 	// is unknown then.
 	incomplete atomic.Bool

@@ -31,7 +31,6 @@ type batch struct {
 	rows []row
 	rest long // the sum over the rows that are no pieces
 	done chan struct{}
-	err  error
 }
 
 // keyReader decodes the bucket key.
@@ -119,7 +118,7 @@ func (k *keyReader) read(root bucketRoot, do func(*batch)) error {
 					k.decode(b, l, page, p)
 					return nil
 				})
-				if b.err = err; err != nil {
+				if err != nil {
 					return err
 				}
 				close(b.done)

@@ -260,25 +260,20 @@ func (c *check) claimMore(f *findings, l loaded) {
 func pageAt(id uint64) string { return fmt.Sprintf("page %d", id) }
 
 // pageMap has a bit for each page of the database.
-type pageMap struct {
-	bits  []uint64
-	pages uint64
-}
+type pageMap []uint64
 
-func newPageMap(pages uint64) *pageMap {
-	return &pageMap{make([]uint64, (pages+63)/64), pages}
-}
+func newPageMap(pages uint64) pageMap { return make(pageMap, (pages+63)/64) }
 
 // set sets the bit of a page below the map's end, and reports whether it was not
 // set before.
-func (m *pageMap) set(id uint64) bool {
-	word, bit := &m.bits[id/64], uint64(1)<<(id%64)
+func (m pageMap) set(id uint64) bool {
+	word, bit := &m[id/64], uint64(1)<<(id%64)
 	fresh := *word&bit == 0
 	*word |= bit
 	return fresh
 }
 
-func (m *pageMap) has(id uint64) bool { return m.bits[id/64]&(1<<(id%64)) != 0 }
+func (m pageMap) has(id uint64) bool { return m[id/64]&(1<<(id%64)) != 0 }
 
 // checkFreelist holds the pages that no bucket has against the freelist. etcd
 // has bbolt store none.
@@ -333,7 +328,7 @@ func parseFreelist(l loaded) ([]uint64, error) {
 }
 
 // findLost finds pages that are neither used nor free, a row of them at a time.
-func (c *check) findLost(free *pageMap) {
+func (c *check) findLost(free pageMap) {
 	lost := func(id uint64) bool { return id < c.meta.Pages && !c.used.has(id) && !free.has(id) }
 	for id := uint64(2); id < c.meta.Pages; id++ {
 		if !lost(id) {

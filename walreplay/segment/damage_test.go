@@ -10,6 +10,7 @@ import (
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/sinktest"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -184,9 +185,9 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 // never come take no more than an ordinary segment.
 func TestHostileClaimsTakeNoMemory(t *testing.T) {
 	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)
-	h.Object.FrameSize = maxFrameSize
+	h.Object.FrameSize = codec.MaxFrameSize
 	h.Object.RawSize = rawLimit
-	h.Object.Frames = rawLimit / maxFrameSize
+	h.Object.Frames = rawLimit / codec.MaxFrameSize
 	h.Object.StoredSize = 1 << 40
 	h.LastIndex, h.Entries = h.FirstIndex+maxEntries-1, maxEntries
 	block, err := h.block()
@@ -203,8 +204,10 @@ func TestHostileClaimsTakeNoMemory(t *testing.T) {
 		t.Errorf("it took %d MiB", took>>20)
 	}
 	for name, change := range map[string]func(*Header){
-		"raw size":    func(h *Header) { h.Object.RawSize, h.Object.Frames = rawLimit+1, rawLimit/maxFrameSize+1 },
-		"frame size":  func(h *Header) { h.Object.FrameSize, h.Object.Frames = 2*maxFrameSize, rawLimit/maxFrameSize/2 },
+		"raw size": func(h *Header) { h.Object.RawSize, h.Object.Frames = rawLimit+1, rawLimit/codec.MaxFrameSize+1 },
+		"frame size": func(h *Header) {
+			h.Object.FrameSize, h.Object.Frames = 2*codec.MaxFrameSize, rawLimit/codec.MaxFrameSize/2
+		},
 		"entries":     func(h *Header) { h.Entries++; h.LastIndex++ },
 		"marks":       func(h *Header) { h.Marks, h.FirstMark, h.LastMark = maxMarks+1, start, start },
 		"no entries":  func(h *Header) { h.Entries, h.LastIndex = 0, h.FirstIndex-1 },

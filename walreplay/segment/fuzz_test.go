@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
@@ -30,7 +31,7 @@ func FuzzHeaderBlock(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if h.Object.RawSize > rawLimit || h.Object.FrameSize > maxFrameSize || !h.Holds(h.FirstIndex) || !h.Holds(h.LastIndex) {
+		if h.Object.RawSize > rawLimit || h.Object.FrameSize > codec.MaxFrameSize || !h.Holds(h.FirstIndex) || !h.Holds(h.LastIndex) {
 			t.Fatalf("out of bounds: %+v", h)
 		}
 		_, err = repository.ParseSegmentName(h.Name())

@@ -28,8 +28,6 @@ const (
 	// rawLimit is what Encode and readers refuse to go beyond. Between the two
 	// is room for one entry of any size that etcd can be configured to take.
 	rawLimit = 256 << 20
-	// maxFrameSize bounds what a reader allocates on a header's word.
-	maxFrameSize = codec.MaxFrameSize
 	// maxEntries and maxMarks are what MaxRaw has room for. Beyond that a body may
 	// have one large entry, not many small ones: these take many times their bytes.
 	maxEntries = MaxRaw / minRecord

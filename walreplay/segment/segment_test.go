@@ -111,7 +111,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"mark without time":      {before: sum, batch: Batch{good, []raftlog.Mark{{Index: 12, Term: 1}}}},
 		"a level":                {before: sum, batch: Batch{Entries: good}, opts: Options{Level: repository.MaxLevel + 1}},
 		"a long tool":            {before: sum, batch: Batch{Entries: good}, opts: Options{Tool: strings.Repeat("x", HeaderSize)}},
-		"a large frame":          {before: sum, batch: Batch{Entries: good}, opts: Options{Codec: codec.Options{FrameSize: 2 * maxFrameSize}}},
+		"a large frame":          {before: sum, batch: Batch{Entries: good}, opts: Options{Codec: codec.Options{FrameSize: 2 * codec.MaxFrameSize}}},
 		"a revision":             {before: sum, batch: Batch{Entries: good}, meta: Meta{Revision: -1}},
 		"too large":              {before: sum, batch: Batch{Entries: change(func(e []raftlog.Entry) { e[0].Data = make([]byte, rawLimit) })}},
 	} {

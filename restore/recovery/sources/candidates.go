@@ -340,10 +340,10 @@ func (c composer) best() *Source {
 func (c composer) begunBy(owner *source) *Source {
 	var best *Source
 	for _, i := range owner.images {
-		if i.base.Index > c.end(owner) || c.target.Kind == walreplay.AtRevision && i.base.Revision > c.target.Revision {
+		if i.Index > c.end(owner) || c.target.Kind == walreplay.AtRevision && i.Revision > c.target.Revision {
 			continue
 		}
-		if s := c.from(owner, i.base); c.better(s, best) {
+		if s := c.from(owner, i); c.better(s, best) {
 			best = s
 		}
 	}

@@ -23,13 +23,7 @@ type source struct {
 	forced      []uint64
 	changed     uint64 // the last entry that may have changed who votes
 	terms       []Term
-	images      []image
-}
-
-// image is a database to begin from.
-type image struct {
-	base    Base
-	members []snapshot.Member
+	images      []Base // databases to begin from
 }
 
 func memberSource(m *Remains) *source {
@@ -38,14 +32,14 @@ func memberSource(m *Remains) *source {
 		s.ranges, s.forced, s.terms, s.changed = m.Log.Ranges, m.Log.Forced, m.Log.Terms, m.Log.Changed
 		s.index, s.term = m.Log.LastIndex, m.Log.LastTerm
 		if m.Log.FirstIndex == 1 && !m.Log.Restored {
-			s.images = append(s.images, image{base: Base{Owner: m.Name, Revision: 1}})
+			s.images = append(s.images, Base{Owner: m.Name, Revision: 1})
 		}
 	}
 	for _, d := range m.Databases {
 		if d.Damage != "" {
 			continue
 		}
-		s.images = append(s.images, image{Base{Owner: m.Name, Path: d.Path, Index: d.Index, Term: d.Term, Revision: d.Revision}, d.facts.Members})
+		s.images = append(s.images, Base{Owner: m.Name, Path: d.Path, Index: d.Index, Term: d.Term, Revision: d.Revision})
 		if d.Index > s.index {
 			s.index, s.term = d.Index, max(s.term, d.Term)
 		}
@@ -59,7 +53,7 @@ func archiveSource(a *Archive) *source {
 		s.index, s.term = s.ranges[n-1].Last, a.LastTerm
 	}
 	for _, f := range a.Fulls {
-		s.images = append(s.images, image{Base{Owner: a.Name, Backup: f.ID, Timeline: a.Timeline, Repository: a.Repository, Index: f.Index, Term: f.Term, Revision: f.Revision}, f.Members})
+		s.images = append(s.images, Base{Owner: a.Name, Backup: f.ID, Timeline: a.Timeline, Repository: a.Repository, Index: f.Index, Term: f.Term, Revision: f.Revision})
 		if f.Index > s.index {
 			s.index, s.term = f.Index, max(s.term, f.Term)
 		}
@@ -193,15 +187,15 @@ func (t ties) between(a, b *source) relationship {
 func (t ties) byImages(a, b *source) relationship {
 	for _, pair := range [][2]*source{{a, b}, {b, a}} {
 		for _, i := range pair[0].images {
-			term := pair[1].termAt(i.base.Index)
+			term := pair[1].termAt(i.Index)
 			switch {
-			case i.base.Term == 0 || term == 0:
-			case term == i.base.Term:
+			case i.Term == 0 || term == 0:
+			case term == i.Term:
 				return relationship{tie: equal}
-			case pair[1].committed < i.base.Index:
-				return relationship{tie: tail, at: i.base.Index, cut: pair[1], committed: true}
+			case pair[1].committed < i.Index:
+				return relationship{tie: tail, at: i.Index, cut: pair[1], committed: true}
 			default:
-				return relationship{tie: fork, at: i.base.Index, why: fmt.Sprintf("%s and %s hold entries of different terms at raft index %d", a.what(), b.what(), i.base.Index)}
+				return relationship{tie: fork, at: i.Index, why: fmt.Sprintf("%s and %s hold entries of different terms at raft index %d", a.what(), b.what(), i.Index)}
 			}
 		}
 	}
