@@ -290,7 +290,7 @@ func (e *MustEncryptError) Error() string {
 // CheckPlain is a *MustEncryptError where one of the newest full snapshots of a timeline
 // is encrypted: for who is about to store something in the clear there.
 func CheckPlain(ctx context.Context, repo *repository.Repository, t repository.TimelineID) error {
-	recent, err := RecentStates(ctx, repo, t)
+	recent, err := recentlyReached(ctx, repo, t)
 	if err != nil {
 		return err
 	}

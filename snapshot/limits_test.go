@@ -175,20 +175,24 @@ func TestEncryptedAmongMany(t *testing.T) {
 	require.Equal(t, 10*(requests(11)-requests(1)), requests(101)-requests(1))
 }
 
-// A full snapshot whose object is gone or cut short is no state that was reached, nor one
-// whose manifest is damaged.
+// A full snapshot whose object is gone or cut short is no state to begin with, nor one
+// whose manifest is damaged. But its log had reached it: what was encrypted was.
 func TestRecentStates(t *testing.T) {
 	p := newPlanted(t)
 	for n := range 4 {
 		p.backup(backupID(n), func(m *snapshot.Manifest) { m.Facts.RaftIndex = 10 - uint64(n) })
 	}
-	p.backup(backupID(4), func(m *snapshot.Manifest) { m.Object.Name = repository.SnapshotName(p.timeline, m.ID, 2, false) })
+	p.backup(backupID(4), func(m *snapshot.Manifest) {
+		m.Object.Codecs = []string{codec.Zstd, codec.Age}
+		m.Object.Name = repository.SnapshotName(p.timeline, m.ID, 2, true)
+	})
 	p.backup(backupID(5), func(m *snapshot.Manifest) { m.Object.StoredSize = 2 })
 	p.put(repository.ManifestName(p.timeline, backupID(6)), []byte("damaged"))
 	recent, err := snapshot.RecentStates(t.Context(), p.repo, p.timeline)
 	require.NoError(t, err)
 	require.Len(t, recent, 4)
 	require.Equal(t, backupID(3), recent[0].ID)
+	require.ErrorAs(t, snapshot.CheckPlain(t.Context(), p.repo, p.timeline), new(*snapshot.MustEncryptError))
 }
 
 // What a manifest lists and says is bounded, when it is read as well.

@@ -56,7 +56,7 @@ func (t *target) findTimeline(ctx context.Context, clusterID uint64, archived Re
 		if id.ClusterID != clusterID {
 			continue
 		}
-		recent, err := RecentStates(ctx, t.repo, id)
+		recent, err := recentlyReached(ctx, t.repo, id)
 		if err != nil {
 			return err
 		}
@@ -112,10 +112,9 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 }
 
 // RecentStates are the manifests of the last full snapshots of a timeline by ID, ordered
-// by what the log had reached. Those count that a catalogue counts. One whose manifest is
-// damaged is for list and verify to report, and must not keep new backups from being taken.
-// One whose object is gone or has another size is no state that anybody can restore: an
-// archive that began, or looked for gaps, behind it would miss the entries that led to it.
+// by what the log had reached. Those count that a catalogue counts: one whose object is gone
+// or has another size is no state that anybody can restore, and an archive that began, or
+// looked for gaps, behind it would miss the entries that led to it.
 func RecentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
 	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
 	if err != nil {
@@ -124,6 +123,29 @@ func RecentStates(ctx context.Context, repo *repository.Repository, id repositor
 	c := newCatalog()
 	err = c.addTimeline(ctx, repo, id, fulls)
 	return c.Manifests, err
+}
+
+// recentlyReached is RecentStates with those whose object is gone or has another size: the
+// log had reached that too, and a cluster that has not is of another history.
+func recentlyReached(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
+	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
+	if err != nil {
+		return nil, err
+	}
+	read, err := readManifests(ctx, repo, fulls)
+	if err != nil {
+		return nil, err
+	}
+	var recent []*Manifest
+	for _, r := range read {
+		// A damaged manifest is for list and verify to report; it must not
+		// keep new backups from being taken.
+		if r.manifest != nil {
+			recent = append(recent, r.manifest)
+		}
+	}
+	slices.SortStableFunc(recent, olderState)
+	return recent, nil
 }
 
 // branchTimelines chooses each repository's timeline: of those of this cluster
