@@ -240,12 +240,19 @@ type gather struct {
 	lock *os.File
 }
 
-func openGather(path string) (_ *gather, err error) {
-	g := &gather{path: path}
-	if g.dir, err = safedir.Private(path); err != nil {
+func openGather(path string) (*gather, error) {
+	dir, err := safedir.Private(path)
+	if err != nil {
 		return nil, fmt.Errorf("a folder to gather in: %w", err)
 	}
+	return lockGather(path, dir)
+}
+
+// lockGather takes the folder over, and closes it where it fails.
+func lockGather(path string, dir *safedir.Dir) (*gather, error) {
+	g := &gather{path: path, dir: dir}
 	var gone bool
+	var err error
 	if g.lock, gone, err = g.dir.Lock(); err == nil && gone {
 		err = fmt.Errorf("%s was replaced while it was opened", path)
 	}
@@ -266,7 +273,8 @@ func (g *gather) remove() error {
 	return errors.Join(g.dir.Remove(safedir.LockName), safedir.Remove(g.path))
 }
 
-// removeOld removes what other runs left, and what this one left elsewhere.
+// removeOld removes what other runs left, and what this one left elsewhere. Anything
+// else of such a name, as etcd's user can give it to a folder of root's, stays.
 func removeOld(q *request, keep string) error {
 	var errs []error
 	above, err := nearest(filepath.Dir(q.DataDir))
@@ -281,9 +289,18 @@ func removeOld(q *request, keep string) error {
 		errs = append(errs, err)
 		for _, name := range names {
 			path := filepath.Join(dir, name)
-			if strings.HasPrefix(name, restore.BringPrefix) && strings.HasSuffix(name, "@"+q.Member) && path != keep {
-				errs = append(errs, safedir.RemoveAll(path))
+			if !strings.HasPrefix(name, restore.BringPrefix) || !strings.HasSuffix(name, "@"+q.Member) || path == keep {
+				continue
 			}
+			d, err := safedir.OpenPrivate(path)
+			if err != nil {
+				continue
+			}
+			g, err := lockGather(path, d)
+			if err == nil {
+				err = errors.Join(g.remove(), g.close())
+			}
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -150,6 +150,25 @@ func TestGatherAgain(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// TestOldGathersPlanted: what earlier recoveries gathered is removed, and a folder of
+// root's that etcd's user gave such a name is not.
+func TestOldGathersPlanted(t *testing.T) {
+	t.Parallel()
+	_, q, _ := etcdsHost(t)
+	old, planted := filepath.Join(q.DataDir, restore.BringPrefix+"run-0@m1"), filepath.Join(q.DataDir, restore.BringPrefix+"run-x@m1")
+	g, err := openGather(old)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(g.dir.Path(), "file"), nil, 0o600), g.close())
+	must(t, os.Mkdir(planted, 0o700), os.WriteFile(filepath.Join(planted, "secret"), nil, 0o600))
+	must(t, removeOld(q, ""))
+	if _, err := os.Lstat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was gathered: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(planted, "secret")); err != nil {
+		t.Errorf("root's folder: %v", err)
+	}
+}
+
 // TestFilesPlanted: files and folders of root's that etcd's user puts among the member's,
 // and pipes, are neither sent nor waited for.
 func TestFilesPlanted(t *testing.T) {
