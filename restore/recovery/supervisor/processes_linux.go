@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 const proc = "/proc"
@@ -83,9 +85,10 @@ func readProcesses(dataDir, walDir string) (*ProcessTable, error) {
 	})
 }
 
-// memberFiles are the files that an etcd writes to. What a link leads to counts where it
-// belongs to one of the owners of the directory: etcd's user could name a file of somebody
-// else, whose process would be taken for the member, and stopped.
+// memberFiles are the files that an etcd writes to. What a link leads to, or has further
+// names (hard links), counts where it belongs to one of the owners of the directory: etcd's
+// user could name a file of somebody else, whose process would be taken for the member, and
+// stopped. Folders that such a link leads to are an error.
 func memberFiles(dataDir, walDir string, owners []string) (map[fileID]string, error) {
 	folders := []string{filepath.Join(dataDir, "member", "snap"), filepath.Join(dataDir, "member", "wal")}
 	if walDir != "" {
@@ -93,17 +96,21 @@ func memberFiles(dataDir, walDir string, owners []string) (map[fileID]string, er
 	}
 	files := map[fileID]string{}
 	for _, folder := range folders {
-		entries, err := os.ReadDir(folder)
+		entries, err := safedir.ReadDir(folder)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range entries {
 			path := filepath.Join(folder, e.Name())
-			info, err := os.Stat(path)
+			info, err := e.Info()
+			link := e.Type() == fs.ModeSymlink
+			if link {
+				info, err = os.Stat(path)
+			}
 			if err != nil || !info.Mode().IsRegular() { // it is gone, or a link to nowhere
 				continue
 			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && e.Type() == fs.ModeSymlink && !slices.Contains(owners, strconv.FormatUint(uint64(st.Uid), 10)) {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && (link || st.Nlink > 1) && !slices.Contains(owners, strconv.FormatUint(uint64(st.Uid), 10)) {
 				continue
 			}
 			files[idOf(info)] = path
@@ -168,7 +175,7 @@ func forWriting(fdinfo []byte) bool {
 func ownersOf(dataDir string) ([]string, error) {
 	owners := []string{"0"}
 	for _, path := range []string{dataDir, filepath.Join(dataDir, "member")} {
-		info, err := os.Stat(path)
+		info, err := safedir.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

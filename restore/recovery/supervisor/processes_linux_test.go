@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -115,9 +116,9 @@ func TestOtherUsersArguments(t *testing.T) {
 	}
 }
 
-// TestLinksToOthersFiles: a link to another user's file, which etcd's user can make,
-// does not make the process that writes there the member's; one to a file of its own
-// does.
+// TestLinksToOthersFiles: a link to another user's file, symbolic or not, which etcd's user
+// can make, does not make the process that writes there the member's; one to a file of its
+// own does. One to another user's folder proves nothing.
 func TestLinksToOthersFiles(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("REQUORUM_CI") == "1" {
@@ -126,12 +127,21 @@ func TestLinksToOthersFiles(t *testing.T) {
 		t.Skip("another user takes root")
 	}
 	const owner, stranger = 65533, 65534
-	for uid, want := range map[int]int{owner: 1, stranger: 0, 0: 0} {
-		dir := t.TempDir()
-		snap, path := filepath.Join(dir, "member", "snap"), filepath.Join(t.TempDir(), "db")
+	for _, c := range []struct {
+		uid  int
+		link func(theirs, dir string) error
+		want int // -1: an error
+	}{
+		{owner, symbolic("snap/db"), 1}, {stranger, symbolic("snap/db"), 0}, {0, symbolic("snap/db"), 0},
+		{owner, hard, 1}, {stranger, hard, 0}, {0, hard, 0},
+		{0, symbolic("snap"), -1}, {stranger, symbolic(""), -1},
+	} {
+		dir, theirs := t.TempDir(), t.TempDir()
+		path := filepath.Join(theirs, "snap", "db")
+		require.NoError(t, os.Mkdir(filepath.Dir(path), 0o700))
 		f, err := os.Create(path)
-		if err := errors.Join(err, os.Chown(path, uid, uid), os.MkdirAll(snap, 0o700), os.Symlink(path, filepath.Join(snap, "db")),
-			os.Chown(dir, owner, owner), os.Chown(filepath.Join(dir, "member"), owner, owner)); err != nil {
+		if err := errors.Join(err, os.Chown(path, c.uid, c.uid), os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700), c.link(theirs, dir),
+			os.Chown(dir, owner, owner), os.Lchown(filepath.Join(dir, "member"), owner, owner)); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command("/bin/sh", "-c", "echo; read x")
@@ -141,12 +151,27 @@ func TestLinksToOthersFiles(t *testing.T) {
 		require.NoError(t, errors.Join(err, errOut, cmd.Start(), f.Close()))
 		_, err = out.Read(make([]byte, 1))
 		require.NoError(t, err)
-		if table, err := readProcesses(dir, ""); err != nil || len(table.Using) != want {
-			t.Errorf("a file of user %d: %+v %v", uid, table, err)
+		switch table, err := readProcesses(dir, ""); {
+		case c.want < 0 && !errors.Is(err, safedir.ErrLink):
+			t.Errorf("a folder of user %d: %+v %v", c.uid, table, err)
+		case c.want >= 0 && (err != nil || len(table.Using) != c.want):
+			t.Errorf("a file of user %d: %+v %v", c.uid, table, err)
 		}
 		in.Close()
 		_ = cmd.Wait()
 	}
+}
+
+// symbolic puts a link to what another folder has in the place of a name in member.
+func symbolic(name string) func(theirs, dir string) error {
+	return func(theirs, dir string) error {
+		path := filepath.Join(dir, "member", name)
+		return errors.Join(os.RemoveAll(path), os.Symlink(filepath.Join(theirs, name), path))
+	}
+}
+
+func hard(theirs, dir string) error {
+	return os.Link(filepath.Join(theirs, "snap", "db"), filepath.Join(dir, "member", "snap", "db"))
 }
 
 // sleeper runs a program of a name until the test ends.
