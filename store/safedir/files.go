@@ -100,14 +100,27 @@ func OpenWritable(path string) (f *os.File, err error) {
 // os.ErrExist where anything of that name is there.
 func Create(path string) (f *os.File, err error) {
 	err = at(path, false, func(d *Dir, base string) error {
-		f, err = d.create(base)
+		f, err = d.create(base, unix.O_RDWR)
 		return err
 	})
 	return f, err
 }
 
-func (d *Dir) create(name string) (*os.File, error) {
-	fd, err := openat(d.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+// Append opens a regular file so that what is written is added to it, and makes it where
+// it is not there, with mode 0600.
+func Append(path string) (f *os.File, err error) {
+	const flags = unix.O_WRONLY | unix.O_APPEND
+	err = at(path, true, func(d *Dir, base string) error {
+		if f, err = d.open(base, flags); errors.Is(err, fs.ErrNotExist) {
+			f, err = d.create(base, flags)
+		}
+		return err
+	})
+	return f, err
+}
+
+func (d *Dir) create(name string, flags int) (*os.File, error) {
+	fd, err := openat(d.fd, name, flags|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return nil, d.err("create", name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // killAfter is how long a store may take to end when asked to, after which it is
@@ -47,10 +48,16 @@ type pid struct {
 	Started uint64 `json:"started"` // see Process: no other one has both
 }
 
-// Check finds the program, and reads the pid file.
+// Check finds the program, reads the pid file, and looks at the log file.
 func (s *bundled) Check(context.Context) error {
 	_, err := s.own()
-	return errors.Join(findProgram(s.Command), err)
+	info, logErr := safedir.Stat(s.LogFile)
+	if errors.Is(logErr, fs.ErrNotExist) {
+		logErr = nil
+	} else if logErr == nil && !info.Mode().IsRegular() {
+		logErr = fmt.Errorf("log-file: %s is no regular file", s.LogFile)
+	}
+	return errors.Join(findProgram(s.Command), logErr, err)
 }
 
 // own is the process that was started here; nil where it has ended.
@@ -182,9 +189,10 @@ func (s *bundled) Start(ctx context.Context) error {
 
 // spawn starts the process in a session of its own and says when it ended.
 func (s *bundled) spawn(ended chan<- error) error {
-	log, err := os.OpenFile(s.LogFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	// It may lie in a folder of the store's user.
+	log, err := safedir.Append(s.LogFile)
 	if err != nil {
-		return err
+		return fmt.Errorf("for its output: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the process has its own
 	// Without a context: it outlives this call, and this process.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 func storeOf(t *testing.T, dir, state string, command ...string) *bundled {
@@ -83,6 +85,35 @@ func TestStoreThatEnds(t *testing.T) {
 	}
 	_, err = s.Stopped(t.Context())
 	require.NoError(t, err)
+}
+
+// TestLogFileOfAnother: a link that the store's user put in the place of the log file, in a
+// folder of its own, is found by Check, and is not written through.
+func TestLogFileOfAnother(t *testing.T) {
+	if os.Getuid() != 0 {
+		if os.Getenv("REQUORUM_CI") == "1" {
+			t.Fatal("another user takes root")
+		}
+		t.Skip("another user takes root")
+	}
+	logs, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
+	s := storeOf(t, filepath.Join(t.TempDir(), "data"), t.TempDir(), "/bin/echo", "written")
+	s.LogFile = filepath.Join(logs, "m1.log")
+	require.NoError(t, errors.Join(os.WriteFile(secret, nil, 0o600), os.Symlink(secret, s.LogFile), os.Chown(logs, 65534, 65534)))
+	require.ErrorIs(t, s.Check(t.Context()), safedir.ErrLink)
+	ended := make(chan error, 1)
+	if err := s.spawn(ended); !errors.Is(err, safedir.ErrLink) {
+		t.Errorf("%v; %v", err, <-ended)
+	}
+	if text, err := os.ReadFile(secret); err != nil || len(text) > 0 {
+		t.Errorf("root's file has %q, %v", text, err)
+	}
+	// A file of its own gets more at its end.
+	require.NoError(t, errors.Join(os.Remove(s.LogFile), os.WriteFile(s.LogFile, []byte("before\n"), 0o600), s.Check(t.Context()), s.spawn(ended)))
+	<-ended
+	if text, err := os.ReadFile(s.LogFile); err != nil || string(text) != "before\nwritten\n" {
+		t.Errorf("the log has %q, %v", text, err)
+	}
 }
 
 // TestPIDOfAnother: a process that got the number of one that has ended is not
