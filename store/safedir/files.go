@@ -165,8 +165,15 @@ func (d *Dir) checkFile(fd int, name string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fmt.Errorf("%s is no regular file", path)
 	}
-	if !d.mine && st.Nlink > 1 && st.Uid != d.uid {
+	if d.mine || st.Uid == d.uid {
+		return nil
+	}
+	if st.Nlink > 1 {
 		return fmt.Errorf("%s is a file of user %d with %d names (hard links), in a folder of user %d: it may be another's, and is not opened: put a copy in its place", path, st.Uid, st.Nlink, d.uid)
+	}
+	// Its one name may be another one: then that by which it was opened is gone.
+	if removed, err := d.removed(fd); err != nil || removed {
+		return errors.Join(err, fmt.Errorf("%s was removed while it was opened", path))
 	}
 	return nil
 }

@@ -98,6 +98,10 @@ func TestLinks(t *testing.T) {
 			t.Errorf("a link of user %d in a folder like /tmp: %v", uid, err)
 		}
 	}
+	// A folder of root's that an ACL opens for another user.
+	must(t, os.Mkdir(filepath.Join(root, "opened"), 0o700), os.Symlink(secret, filepath.Join(root, "opened", "link")))
+	setACL(t, filepath.Join(root, "opened"))
+	refused(t, filepath.Join(root, "opened", "link"))
 	must(t, os.Symlink("a", filepath.Join(root, "b")), os.Symlink("b", filepath.Join(root, "a")))
 	_, err = Stat(filepath.Join(root, "a"))
 	require.Error(t, err, "links in a circle: no error")
@@ -141,6 +145,32 @@ func TestHardLinks(t *testing.T) {
 	must(t, os.Link(filepath.Join(root, "ours", "a"), filepath.Join(root, "ours", "b")))
 	_, err = ReadFile(filepath.Join(root, "ours", "b"), 10)
 	require.NoError(t, err, "in a folder of root's")
+}
+
+// TestHardLinkRemoved: nor is it opened where its second name goes while it is.
+func TestHardLinkRemoved(t *testing.T) {
+	root, theirs := host(t)
+	secret, path := filepath.Join(root, "ours", "secret"), filepath.Join(theirs, "db")
+	end, ended := make(chan bool), make(chan bool)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				_, _ = os.Link(secret, path), os.Remove(path)
+			}
+		}
+	}()
+	for range 20_000 {
+		if data, err := ReadFile(path, 10); err == nil {
+			t.Errorf("%q was read", data)
+			break
+		}
+	}
+	close(end)
+	<-ended
 }
 
 func TestPrivate(t *testing.T) {

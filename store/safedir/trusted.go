@@ -8,7 +8,7 @@ package safedir
 //     belong to root or to the user of this process (under sudo, to the user who
 //     called it as well), and nobody else may write there. A sticky folder such as
 //     /tmp may be everybody's; a group may write where it is root's, or the
-//     owner's own of the same number.
+//     owner's own of the same number, and no ACL names further users.
 //  2. The modes of folders on a file system that is mounted read-only do not count:
 //     Kubernetes mounts Secrets so, in folders that everybody may write to. Owners
 //     and the modes of files do.
@@ -38,7 +38,7 @@ func TrustedFile(path string) error {
 // TrustedFolder checks a folder in which this process makes files.
 func TrustedFolder(path string) error {
 	at, err := check(path)
-	if err == nil && at.info != nil && at.info.Mode()&fs.ModeSticky != 0 && open(at.info) {
+	if err == nil && at.info != nil && at.info.Mode()&fs.ModeSticky != 0 && open(at.path, at.info) {
 		return fmt.Errorf("%w can write to %s (mode %04o): name a folder of this user's own", ErrOthers, path, at.info.Mode().Perm())
 	}
 	return err
@@ -52,14 +52,19 @@ type place struct {
 
 // check walks a path as the kernel does, and looks at each step.
 func check(path string) (place, error) {
-	whole, err := filepath.Abs(path)
-	if err != nil {
-		return place{}, err
+	whole := path
+	if !filepath.IsAbs(path) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return place{}, err
+		}
+		whole = wd + "/" + path // Join would take a link with its .. away
 	}
 	if descriptor(whole) {
 		return place{path: whole}, nil // it was opened by whoever started this process
 	}
 	at := place{path: "/"}
+	var err error
 	if at.info, err = os.Lstat("/"); err != nil {
 		return at, err
 	}
@@ -126,7 +131,7 @@ func checkOwner(at string, info fs.FileInfo, path string) error {
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0: // everybody's, by its mode
 	case info.IsDir() && info.Mode()&fs.ModeSticky != 0: // nobody replaces what is another's
-	case !open(info) || info.IsDir() && readOnly(at):
+	case !open(at, info) || info.IsDir() && readOnly(at):
 	default:
 		return fmt.Errorf("%w can write to %s (mode %04o)%s: look at what it holds, then chmod go-w %s", ErrOthers, at, info.Mode().Perm(), of, at)
 	}
@@ -145,9 +150,9 @@ func trusted() []int {
 }
 
 // open says that others than the owner may write.
-func open(info fs.FileInfo) bool {
+func open(path string, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	own := ok && (st.Gid == 0 || st.Gid == st.Uid)
+	own := ok && (st.Gid == 0 || st.Gid == st.Uid) && !hasACL(path)
 	return info.Mode().Perm()&0o002 != 0 || info.Mode().Perm()&0o020 != 0 && !own
 }
 

@@ -1,7 +1,9 @@
 package safedir
 
 import (
+	"encoding/binary"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 const nobody = 65534
@@ -83,6 +86,23 @@ func TestWhoCouldHaveWritten(t *testing.T) {
 			chmod(t, dir+"/volume", 0o777|os.ModeSticky)
 			return dir + "/volume/key"
 		}, ""},
+		"by a link and back": {func(t *testing.T, dir string) string {
+			write(t, dir+"/safe/f", 0o600)
+			write(t, dir+"/open/sub/f", 0o600)
+			write(t, dir+"/open/f", 0o666)
+			link(t, dir+"/open/sub", dir+"/safe/link")
+			return dir + "/safe/link/../f"
+		}, "chmod go-w"},
+		"that an ACL lets another user write": {func(t *testing.T, dir string) string {
+			path := write(t, dir+"/f", 0o600)
+			setACL(t, path)
+			return path
+		}, "chmod go-w"},
+		"in a folder that an ACL lets another user write to": {func(t *testing.T, dir string) string {
+			path := write(t, dir+"/sub/f", 0o600)
+			setACL(t, dir+"/sub")
+			return path
+		}, "chmod go-w"},
 		"links in a circle": {func(t *testing.T, dir string) string { return link(t, "link", dir+"/link") }, "too many levels"},
 		"not there":         {func(t *testing.T, dir string) string { return dir + "/f" }, "no such file"},
 	} {
@@ -156,6 +176,25 @@ func chown(t *testing.T, path string, uid, gid int) string {
 func chmod(t *testing.T, path string, mode os.FileMode) {
 	t.Helper()
 	require.NoError(t, os.Chmod(path, mode))
+}
+
+// setACL gives nobody all rights, as setfacl -m u:65534:rwx does.
+func setACL(t *testing.T, path string) {
+	t.Helper()
+	acl := binary.LittleEndian.AppendUint32(nil, 2) // version; then tag, rights, ID of each entry
+	for _, e := range []struct {
+		tag, rights uint16
+		id          uint32
+	}{{0x01, 7, math.MaxUint32}, {0x02, 7, nobody}, {0x04, 0, math.MaxUint32}, {0x10, 7, math.MaxUint32}, {0x20, 0, math.MaxUint32}} {
+		acl = binary.LittleEndian.AppendUint16(acl, e.tag)
+		acl = binary.LittleEndian.AppendUint16(acl, e.rights)
+		acl = binary.LittleEndian.AppendUint32(acl, e.id)
+	}
+	err := unix.Setxattr(path, "system.posix_acl_access", acl, 0)
+	if errors.Is(err, unix.EOPNOTSUPP) && os.Getenv("REQUORUM_CI") != "1" {
+		t.Skip("this file system has no ACLs")
+	}
+	require.NoError(t, err)
 }
 
 func link(t *testing.T, to, path string) string {

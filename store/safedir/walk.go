@@ -75,7 +75,7 @@ func newDir(fd int, path, shown string) (*Dir, error) {
 		return nil, errors.Join(d.err("stat", "", err), d.Close())
 	}
 	d.uid = st.Uid
-	d.mine = ours(st.Uid) && onlyOwner(st)
+	d.mine = ours(st.Uid) && onlyOwner(fd, st)
 	d.sticky = ours(st.Uid) && !d.mine && st.Mode&unix.S_ISVTX != 0
 	return d, nil
 }
@@ -85,8 +85,8 @@ func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // onlyOwner reports whether no other user than the owner may write to it, and no
 // group but this process's own.
-func onlyOwner(st unix.Stat_t) bool {
-	return st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || int(st.Gid) == os.Getegid())
+func onlyOwner(fd int, st unix.Stat_t) bool {
+	return st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || int(st.Gid) == os.Getegid() && !hasACL(fmt.Sprintf("/proc/self/fd/%d", fd)))
 }
 
 // sub opens a folder in it, and never goes through a link.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,6 +86,23 @@ func (w *walk) enterMagic(name, target string) (bool, error) {
 	d.stable = true
 	w.open = append(w.open, d)
 	return true, nil
+}
+
+// removed reports whether the name by which a file in the directory was opened was removed
+// since. One that has come again since is another.
+func (d *Dir) removed(fd int) (bool, error) {
+	if _, err := d.Names(); err != nil { // which waits for a removal that is under way
+		return false, err
+	}
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return strings.HasSuffix(path, " (deleted)"), err
+}
+
+// hasACL reports whether an ACL gives rights to further users or groups. Where one lets
+// them write, the mode shows that as a right of the group.
+func hasACL(path string) bool {
+	n, err := unix.Getxattr(path, "system.posix_acl_access", nil)
+	return err == nil && n > 0
 }
 
 // lstat does not follow a link.

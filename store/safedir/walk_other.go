@@ -24,6 +24,12 @@ func (d *Dir) Pinned() string { return d.path }
 
 func (*walk) enterMagic(string, string) (bool, error) { return false, nil }
 
+// removed is for Linux.
+func (*Dir) removed(int) (bool, error) { return false, nil }
+
+// hasACL is for Linux.
+func hasACL(string) bool { return false }
+
 // lstat goes by the name: what it says is only looked at, and what is opened
 // afterwards is looked at again.
 func (d *Dir) lstat(name string) (fs.FileInfo, error) {
