@@ -16,7 +16,6 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store"
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // startOptions start a restored cluster with the bundled store.
@@ -49,7 +48,7 @@ func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *rest
 		return err
 	}
 	if err := ownDirectories(configs); err != nil { // which --owner may have given away
-		return fmt.Errorf("the restore is done: %w", err)
+		return fmt.Errorf("the restore is done, but nothing is started: %w", err)
 	}
 	var endpoints []string
 	for _, c := range configs {
@@ -78,7 +77,7 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 		return err
 	}
 	if err := ownDirectories(configs); err != nil {
-		return err
+		return fmt.Errorf("--start: %w", err)
 	}
 	for _, c := range configs {
 		for _, raw := range append(c.ListenPeerURLs, c.ListenClientURLs...) {
@@ -92,25 +91,6 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 			}
 			if err := l.Close(); err != nil {
 				return err
-			}
-		}
-	}
-	return nil
-}
-
-// ownDirectories refuses to start members as root in directories that others may change:
-// etcd goes through the links that it finds there.
-func ownDirectories(configs []store.MemberConfig) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, c := range configs {
-		for _, dir := range []string{c.DataDir, c.WALDir} {
-			if dir == "" {
-				continue
-			}
-			if err := safedir.TrustedFile(existing(dir)); err != nil {
-				return fmt.Errorf("--start: member %s would run as root in a directory that is not root's alone: %w; or leave --start out, and start etcd or 'requorum store' as its user", c.Name, err)
 			}
 		}
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/safedir"
 )
 
 // Root starts nothing in a directory of another user, who could put links there: not in
-// one that is there, nor in one that is to be made in such a folder.
+// one that is there, nor in one that is to be made in such a folder. So does store.
 func TestStartInAnothersDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUORUM_CI") == "1" {
@@ -22,6 +23,8 @@ func TestStartInAnothersDirectory(t *testing.T) {
 	}
 	ours, theirs := t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chown(theirs, 65534, 65534))
+	_, err := (&storeOptions{member: store.MemberConfig{DataDir: theirs}}).start(t.Context())
+	require.ErrorIs(t, err, safedir.ErrOthers)
 	o := &startOptions{start: true, clientURLs: []string{"m1=https://127.0.0.1:0"}}
 	for dirs, refused := range map[[2]string]bool{
 		{ours, ""}: false, {filepath.Join(ours, "new"), ""}: false, {ours, filepath.Join(ours, "wal")}: false,
