@@ -181,7 +181,25 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 	}
 }
 
-// Hostile claims do not drive memory: a header may say 256 MiB, but bytes that
+// The largest segment that is read, of a few KiB in the repository, takes its raw bytes and
+// an ordinary segment's.
+func TestLargestSegment(t *testing.T) {
+	e := raftlog.Entry{Index: 1, Term: 1, Data: make([]byte, rawLimit-64)}
+	h, data, err := Encode(t.Context(), testTimeline, raftlog.Sum{}, true, Batch{Entries: []raftlog.Entry{e}}, Meta{Cut: start}, Options{})
+	require.NoError(t, err)
+	repo := newRepo(t, memory(t, h.Name(), data))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, b, err := Read(t.Context(), repo, h.Name())
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	require.Len(t, b.Entries, 1)
+	if took := after.TotalAlloc - before.TotalAlloc; took > rawLimit+4*MaxRaw {
+		t.Errorf("it took %d MiB", took>>20)
+	}
+}
+
+// Hostile claims do not drive memory: a header may say 64 MiB, but bytes that
 // never come take no more than an ordinary segment.
 func TestHostileClaimsTakeNoMemory(t *testing.T) {
 	h, data := piece{"a", 1, 11, 40, 0, nil, 0}.encode(t)

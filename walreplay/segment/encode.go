@@ -44,7 +44,7 @@ type Options struct {
 // chainStart the chain begins anew and before is zero.
 //
 // It fails where the batch is not one: no entries, holes, falling terms, marks
-// of entries that are not in it, or more than 256 MiB. The batch is not kept,
+// of entries that are not in it, or more than 64 MiB. The batch is not kept,
 // and its marks are not reordered in place.
 func Encode(ctx context.Context, t repository.TimelineID, before raftlog.Sum, chainStart bool, b Batch, meta Meta, o Options) (Header, []byte, error) {
 	if len(b.Entries) == 0 {

@@ -26,8 +26,9 @@ const (
 	// Merged segments reach it; the archiver's end at archive.MaxSize.
 	MaxRaw = 16 << 20
 	// rawLimit is what Encode and readers refuse to go beyond. Between the two
-	// is room for one entry of any size that etcd can be configured to take.
-	rawLimit = 256 << 20
+	// is room for one entry of any size that an etcd takes in practice: it warns of
+	// requests above 10 MiB.
+	rawLimit = 64 << 20
 	// maxEntries and maxMarks are what MaxRaw has room for. Beyond that a body may
 	// have one large entry, not many small ones: these take many times their bytes.
 	maxEntries = MaxRaw / minRecord

@@ -116,11 +116,16 @@ func decodeBody(ctx context.Context, r io.Reader, h Header, identities []age.Ide
 		return nil, err
 	}
 	var raw bytes.Buffer
-	if _, err = io.CopyN(&raw, body, 1); err == nil {
-		// What has come so far is good: the header is believed for an ordinary size, and
-		// more comes with the bytes.
-		raw.Grow(int(min(h.Object.RawSize, MaxRaw)))
-		_, err = io.Copy(&raw, body)
+	// What has come so far is good: the header is believed for an ordinary size, and as soon
+	// as that has come, for all.
+	for _, part := range []int64{1, min(h.Object.RawSize, MaxRaw), h.Object.RawSize} {
+		raw.Grow(max(int(part)+bytes.MinRead-raw.Len(), 0))
+		if _, err = io.CopyN(&raw, body, part-int64(raw.Len())); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		_, err = io.Copy(&raw, body) // which finds what is too much, and the end
 	}
 	return raw.Bytes(), errors.Join(err, body.Close())
 }

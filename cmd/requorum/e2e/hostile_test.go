@@ -355,7 +355,7 @@ func (h *planter) badSegment(name string) ([]byte, string) {
 	case 2:
 		header.Entries, header.LastIndex, how = 1<<40, n.First+1<<40-1, "claims 2^40 entries"
 	case 3:
-		header.Object.FrameSize, header.Object.RawSize, header.Object.Frames, how = 4<<20, 256<<20, 64, "claims 256 MiB"
+		header.Object.FrameSize, header.Object.RawSize, header.Object.Frames, how = 4<<20, 64<<20, 16, "claims 64 MiB"
 	case 4:
 		header.Object.FrameSize, header.Object.RawSize, how = 64<<20, 1<<40, "claims a terabyte"
 	}
