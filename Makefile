@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 
 # What is compiled for the binary is there for tests and linters too, and in another folder.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+override export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 # Forty test binaries to link, without the tables of debuggers; make lint vets. Tests wait for
 # servers more than they compute: three packages with six tests each at once, on two cores.
 TEST    := $(GO) test -p 3 -parallel 6 -vet=off -ldflags='-s -w'

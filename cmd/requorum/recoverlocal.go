@@ -170,7 +170,7 @@ func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, erro
 	}
 	ready, err := plan.Check(ctx, l.o.host(l.g).ExecOptions)
 	if err == nil {
-		err = l.o.start.check(ctx, plan, "")
+		err = l.o.start.check(ctx, plan, l.o.req.Owner, "")
 	}
 	return ready, err
 }

@@ -170,7 +170,7 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err := src.checkTimeline(plan); err != nil {
 		return err
 	}
-	if err := o.start.check(ctx, plan, o.name); err != nil {
+	if err := o.start.check(ctx, plan, o.req.Owner, o.name); err != nil {
 		return err
 	}
 	meter := host.meter(g)
@@ -238,7 +238,7 @@ func (o *restoreOptions) checkAhead(ctx context.Context, src *restoreSource, pla
 	if err := src.checkTimeline(plan); err != nil {
 		return err
 	}
-	return o.start.check(ctx, plan, o.name)
+	return o.start.check(ctx, plan, o.req.Owner, o.name)
 }
 
 // checkAlone refuses to build one of several members by a point that may be

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/store"
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // startOptions start a restored cluster with the bundled store.
@@ -47,9 +49,6 @@ func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *rest
 	if err != nil {
 		return err
 	}
-	if err := ownDirectories(configs); err != nil { // which --owner may have given away
-		return fmt.Errorf("the restore is done, but nothing is started: %w", err)
-	}
 	var endpoints []string
 	for _, c := range configs {
 		endpoints = append(endpoints, c.ListenClientURLs...)
@@ -66,9 +65,9 @@ func (g *globals) startRestored(ctx context.Context, o *buildOptions, plan *rest
 	return g.serve(ctx, cluster, files)
 }
 
-// check finds out before anything is built whether the result could be
-// started.
-func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) error {
+// check finds out before anything is built whether the result, which is to belong to owner
+// where that is given, could be started.
+func (o *startOptions) check(ctx context.Context, p *restore.Plan, owner *restore.Owner, only string) error {
 	if !o.start {
 		return nil
 	}
@@ -76,8 +75,8 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 	if err != nil {
 		return err
 	}
-	if err := ownDirectories(configs); err != nil {
-		return fmt.Errorf("--start: %w", err)
+	if err := ownDirectories(configs, owner); err != nil {
+		return err
 	}
 	for _, c := range configs {
 		for _, raw := range append(c.ListenPeerURLs, c.ListenClientURLs...) {
@@ -91,6 +90,35 @@ func (o *startOptions) check(ctx context.Context, p *restore.Plan, only string) 
 			}
 			if err := l.Close(); err != nil {
 				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownDirectories refuses to start members as root in directories that others may change, or
+// that are to be theirs: etcd goes through the links that it finds there.
+func ownDirectories(configs []store.MemberConfig, owner *restore.Owner) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	const next = "without --start, and start etcd or 'requorum store' as the user whose directory it is"
+	if owner != nil && owner.UID != 0 {
+		return usageError{fmt.Errorf("--start runs members as root, and they are to belong to user %d: restore %s", owner.UID, next)}
+	}
+	for _, c := range configs {
+		for _, dir := range []string{c.DataDir, filepath.Join(c.DataDir, "member"), filepath.Join(c.DataDir, "member", "snap"), filepath.Join(c.DataDir, "member", "wal"), c.WALDir} {
+			if dir == "" {
+				continue
+			}
+			_, err := os.Lstat(dir)
+			if errors.Is(err, fs.ErrNotExist) { // it will be made
+				err = safedir.TrustedFile(existing(dir))
+			} else if err == nil {
+				err = safedir.TrustedFolder(dir)
+			}
+			if err != nil {
+				return fmt.Errorf("--start: member %s would run as root in %s: %w; or restore %s", c.Name, dir, err, next)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,12 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore"
-	"github.com/requorum/requorum/store"
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// Root starts nothing in a directory of another user, who could put links there: not in
-// one that is there, nor in one that is to be made in such a folder. So does store.
+// Root starts nothing in a directory that another user can change, or is to have: such a
+// user could put links there.
 func TestStartInAnothersDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUORUM_CI") == "1" {
@@ -21,20 +21,20 @@ func TestStartInAnothersDirectory(t *testing.T) {
 		}
 		t.Skip("another user's folder takes root")
 	}
-	ours, theirs := t.TempDir(), t.TempDir()
-	require.NoError(t, os.Chown(theirs, 65534, 65534))
-	_, err := (&storeOptions{member: store.MemberConfig{DataDir: theirs}}).start(t.Context())
-	require.ErrorIs(t, err, safedir.ErrOthers)
+	ours, theirs, below, everybodys := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	member := filepath.Join(below, "member")
+	require.NoError(t, errors.Join(os.Chown(theirs, 65534, 65534), os.Mkdir(member, 0o700), os.Chown(member, 65534, 65534), os.Chmod(everybodys, 0o777|os.ModeSticky)))
 	o := &startOptions{start: true, clientURLs: []string{"m1=https://127.0.0.1:0"}}
-	for dirs, refused := range map[[2]string]bool{
-		{ours, ""}: false, {filepath.Join(ours, "new"), ""}: false, {ours, filepath.Join(ours, "wal")}: false,
-		{theirs, ""}: true, {filepath.Join(theirs, "new"), ""}: true, {ours, theirs}: true,
-	} {
-		p := &restore.Plan{Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://127.0.0.1:0"}, DataDir: dirs[0], WALDir: dirs[1]}}}
-		if err := o.check(t.Context(), p, ""); refused {
-			require.ErrorIs(t, err, safedir.ErrOthers, dirs)
-		} else {
-			require.NoError(t, err, dirs)
-		}
+	check := func(dir, wal string, owner *restore.Owner) error {
+		p := &restore.Plan{Members: []restore.Member{{Name: "m1", PeerURLs: []string{"https://127.0.0.1:0"}, DataDir: dir, WALDir: wal}}}
+		return o.check(t.Context(), p, owner, "")
 	}
+	for _, dirs := range [][2]string{{ours}, {filepath.Join(ours, "new")}, {ours, filepath.Join(ours, "wal")}, {filepath.Join(everybodys, "new")}} {
+		require.NoError(t, check(dirs[0], dirs[1], nil), dirs)
+	}
+	for _, dirs := range [][2]string{{theirs}, {filepath.Join(theirs, "new")}, {ours, theirs}, {below}, {everybodys}} {
+		require.ErrorIs(t, check(dirs[0], dirs[1], nil), safedir.ErrOthers, dirs)
+	}
+	require.NoError(t, check(ours, "", &restore.Owner{}))
+	require.ErrorContains(t, check(ours, "", &restore.Owner{UID: 65534, GID: 65534}), "belong to user 65534")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/requorum/requorum/store"
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // shutdownGrace is how long members may take to end when asked to: less than
@@ -135,33 +133,11 @@ type runningStore interface {
 }
 
 func (o *storeOptions) start(ctx context.Context) (runningStore, error) {
-	if err := ownDirectories([]store.MemberConfig{o.member}); err != nil {
-		return nil, err
-	}
 	if o.members == 0 {
 		return store.StartMember(ctx, o.member)
 	}
 	o.cluster.DataDir, o.cluster.Members, o.cluster.Settings = o.member.DataDir, o.members, o.member.Settings
 	return store.StartCluster(ctx, o.cluster)
-}
-
-// ownDirectories refuses to run members as root in directories that others may change:
-// etcd goes through the links that it finds there.
-func ownDirectories(members []store.MemberConfig) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, m := range members {
-		for _, dir := range []string{m.DataDir, m.WALDir} {
-			if dir == "" {
-				continue
-			}
-			if err := safedir.TrustedFile(existing(dir)); err != nil {
-				return fmt.Errorf("a member would run as root in %s, which is not root's alone: %w; run etcd or 'requorum store' as the user whose it is", dir, err)
-			}
-		}
-	}
-	return nil
 }
 
 // servingReport is the JSON line that says that a store serves.

@@ -172,10 +172,11 @@ func (d *Dir) checkFile(fd int, name string) error {
 		return fmt.Errorf("%s is a file of user %d with %d names (hard links), in a folder of user %d: it may be another's, and is not opened: put a copy in its place", path, st.Uid, st.Nlink, d.uid)
 	}
 	// Its one name may be another one: then that by which it was opened is gone.
-	if removed, err := d.removed(fd); err != nil || removed {
-		return errors.Join(err, fmt.Errorf("%s was removed while it was opened", path))
+	still, err := d.still(fd, name)
+	if err == nil && !still {
+		err = fmt.Errorf("%s was removed while it was opened", path)
 	}
-	return nil
+	return err
 }
 
 // ReadFile reads a file that has at most so many bytes.

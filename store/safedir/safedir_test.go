@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -171,6 +172,35 @@ func TestHardLinkRemoved(t *testing.T) {
 	}
 	close(end)
 	<-ended
+}
+
+// TestStill: a name that was removed or moved is gone, also where another file has it now.
+func TestStill(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	dir := t.TempDir()
+	path, moved := filepath.Join(dir, "db (deleted)"), filepath.Join(t.TempDir(), "db (deleted)")
+	parent, base, err := locate(path, false)
+	require.NoError(t, err)
+	defer parent.Close()
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	is := func(want bool) {
+		t.Helper()
+		still, err := parent.still(int(f.Fd()), base)
+		require.NoError(t, err)
+		require.Equal(t, want, still)
+	}
+	is(true)
+	require.NoError(t, os.Rename(path, moved))
+	is(false)
+	require.NoError(t, os.Remove(moved))
+	is(false)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	is(false)
 }
 
 func TestPrivate(t *testing.T) {

@@ -86,7 +86,7 @@ func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 // onlyOwner reports whether no other user than the owner may write to it, and no
 // group but this process's own.
 func onlyOwner(fd int, st unix.Stat_t) bool {
-	return st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || int(st.Gid) == os.Getegid() && !hasACL(fmt.Sprintf("/proc/self/fd/%d", fd)))
+	return st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || int(st.Gid) == os.Getegid() && !hasACL(procFD(fd)))
 }
 
 // sub opens a folder in it, and never goes through a link.

@@ -1,14 +1,17 @@
 package safedir
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// procFD leads to what is open under a descriptor of this process.
+func procFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // searchFlags open a folder that is only gone through: that needs no right to
 // list it.
@@ -88,21 +91,23 @@ func (w *walk) enterMagic(name, target string) (bool, error) {
 	return true, nil
 }
 
-// removed reports whether the name by which a file in the directory was opened was removed
-// since. One that has come again since is another.
-func (d *Dir) removed(fd int) (bool, error) {
+// still reports whether an open file has the name in the directory by which it was opened:
+// whether that was neither removed nor given another place since.
+func (d *Dir) still(fd int, name string) (bool, error) {
 	if _, err := d.Names(); err != nil { // which waits for a removal that is under way
 		return false, err
 	}
-	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	return strings.HasSuffix(path, " (deleted)"), err
+	folder, err := os.Readlink(procFD(d.fd))
+	path, errPath := os.Readlink(procFD(fd))
+	return path == filepath.Join(folder, name), errors.Join(err, errPath)
 }
 
-// hasACL reports whether an ACL gives rights to further users or groups. Where one lets
-// them write, the mode shows that as a right of the group.
+// hasACL reports whether an ACL gives rights to further users or groups, or cannot be read.
+// Where one lets them write, the mode shows that as a right of the group. It is blind for
+// those of NFS 4.
 func hasACL(path string) bool {
 	n, err := unix.Getxattr(path, "system.posix_acl_access", nil)
-	return err == nil && n > 0
+	return n > 0 || err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP)
 }
 
 // lstat does not follow a link.

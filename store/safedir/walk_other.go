@@ -24,8 +24,11 @@ func (d *Dir) Pinned() string { return d.path }
 
 func (*walk) enterMagic(string, string) (bool, error) { return false, nil }
 
-// removed is for Linux.
-func (*Dir) removed(int) (bool, error) { return false, nil }
+// procFD is for hasACL.
+func procFD(int) string { return "" }
+
+// still is for Linux.
+func (*Dir) still(int, string) (bool, error) { return true, nil }
 
 // hasACL is for Linux.
 func hasACL(string) bool { return false }

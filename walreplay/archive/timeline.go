@@ -366,12 +366,15 @@ func (s *session) openBranch(ctx context.Context, parent *matchCheck, n int, rea
 // before an upgrade, is none: no log is replayed onto it.
 func newestFull(ctx context.Context, repo *repository.Repository, id repository.TimelineID) (*snapshot.Manifest, error) {
 	recent, err := snapshot.RecentStates(ctx, repo, id)
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range slices.Backward(recent) {
 		if m.Facts.RaftTerm > 0 {
-			return m, err
+			return m, nil
 		}
 	}
-	return nil, err
+	return nil, nil
 }
 
 // Reached is how far the archived log of a timeline goes: the last entry's

@@ -118,9 +118,9 @@ func decodeBody(ctx context.Context, r io.Reader, h Header, identities []age.Ide
 	var raw bytes.Buffer
 	// What has come so far is good: the header is believed for an ordinary size, and as soon
 	// as that has come, for all.
-	for _, part := range []int64{1, min(h.Object.RawSize, MaxRaw), h.Object.RawSize} {
-		raw.Grow(max(int(part)+bytes.MinRead-raw.Len(), 0))
-		if _, err = io.CopyN(&raw, body, part-int64(raw.Len())); err != nil {
+	for _, size := range []int64{1, min(h.Object.RawSize, MaxRaw), h.Object.RawSize} {
+		raw.Grow(int(size) - raw.Len() + bytes.MinRead) // with less room than MinRead it would take twice as much
+		if _, err = io.CopyN(&raw, body, size-int64(raw.Len())); err != nil {
 			break
 		}
 	}

@@ -35,7 +35,7 @@ func records(batch Batch) ([]byte, error) {
 		size += 1 + protowire.SizeBytes(n)
 	}
 	if size > rawLimit {
-		return nil, fmt.Errorf("%d bytes of entries are more than the %d that a segment can have", size, rawLimit)
+		return nil, fmt.Errorf("the entries from index %d have %d bytes, more than the %d that a segment can have: requests of that size cannot be archived; etcd's --max-request-bytes bounds them", batch.Entries[0].Index, size, rawLimit)
 	}
 	b := make([]byte, 0, size+256*len(batch.Marks))
 	for _, e := range batch.Entries {

@@ -245,7 +245,11 @@ func openGather(path string) (*gather, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a folder to gather in: %w", err)
 	}
-	return lockGather(path, dir)
+	g, err := lockGather(path, dir)
+	if err != nil {
+		return nil, fmt.Errorf("a folder to gather in: %w", err)
+	}
+	return g, nil
 }
 
 // lockGather takes the folder over, and closes it where it fails.
@@ -256,8 +260,11 @@ func lockGather(path string, dir *safedir.Dir) (*gather, error) {
 	if g.lock, gone, err = g.dir.Lock(); err == nil && gone {
 		err = fmt.Errorf("%s was replaced while it was opened", path)
 	}
+	if errors.Is(err, safedir.ErrLocked) {
+		err = fmt.Errorf("%s %w: let the other 'requorum host' end, or end it", path, err)
+	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("a folder to gather in: %w", err), g.dir.Close())
+		return nil, errors.Join(err, g.dir.Close())
 	}
 	return g, nil
 }
@@ -293,7 +300,7 @@ func removeOld(q *request, keep string) error {
 				continue
 			}
 			d, err := safedir.OpenPrivate(path)
-			if err != nil {
+			if err != nil { // it may be anybody's
 				continue
 			}
 			g, err := lockGather(path, d)

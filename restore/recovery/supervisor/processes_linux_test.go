@@ -260,7 +260,7 @@ func TestNamedInATableThatHides(t *testing.T) {
 			unable("unshare, mount or setpriv: " + err.Error())
 		}
 		var table ProcessTable
-		require.NoError(t, json.Unmarshal(out, &table), out)
+		require.NoError(t, json.Unmarshal(out, &table), string(out))
 		if hides := table.Hidden > 0 || table.Incomplete != ""; hides != c.hides || (table.Incomplete != "") != c.incomplete || len(table.Using) != c.found {
 			t.Errorf("hidepid=%s, as %q: %+v", c.option, c.as, table)
 		}

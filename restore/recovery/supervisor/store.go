@@ -55,7 +55,7 @@ func (s *bundled) Check(context.Context) error {
 	if errors.Is(logErr, fs.ErrNotExist) {
 		logErr = nil
 	} else if logErr == nil && !info.Mode().IsRegular() {
-		logErr = fmt.Errorf("log-file: %s is no regular file", s.LogFile)
+		logErr = fmt.Errorf("log-file: %s is no regular file: name one, or leave it out", s.LogFile)
 	}
 	return errors.Join(findProgram(s.Command), logErr, err)
 }

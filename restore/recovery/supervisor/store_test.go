@@ -104,7 +104,7 @@ func TestLogFileOfAnother(t *testing.T) {
 	require.ErrorIs(t, s.Check(t.Context()), safedir.ErrLink)
 	ended := make(chan error, 1)
 	if err := s.spawn(ended); !errors.Is(err, safedir.ErrLink) {
-		t.Errorf("%v; %v", err, <-ended)
+		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(secret); err != nil || len(text) > 0 {
 		t.Errorf("root's file has %q, %v", text, err)
