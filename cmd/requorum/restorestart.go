@@ -28,7 +28,7 @@ type startOptions struct {
 }
 
 func (o *startOptions) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.start, "start", false, "start the result with the bundled etcd, with TLS made for this run, and run it until interrupted")
+	f.BoolVar(&o.start, "start", false, "start the result with the bundled etcd, with TLS made for this run, and run it until interrupted; as root only in directories of root")
 	f.StringSliceVar(&o.clientURLs, "client-urls", nil, "with --start: the members' client URLs, `name=https://…,…` (default: the peer URL's host, and its port less one)")
 	durationVar(f, &o.timeout, "start-timeout", time.Minute, 0, "with --start: how long to wait for a quorum")
 }
