@@ -26,7 +26,7 @@ func short(n, long int) int {
 // user runs the binary as somebody at a shell would, with an environment of
 // their own.
 type user struct {
-	*recovertest.Operator
+	recovertest.Operator
 	keys string // more of the part repository in the configuration of its agents
 }
 
@@ -41,7 +41,7 @@ func run(t testing.TB, args ...string) ended {
 // newUser has nothing of the tester's environment that steers requorum.
 func newUser(t testing.TB, env ...string) *user {
 	t.Helper()
-	return &user{Operator: recovertest.NewOperator(t, env...)}
+	return &user{Operator: *recovertest.NewOperator(t, env...)}
 }
 
 // decode reads what --output json printed.
