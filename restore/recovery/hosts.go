@@ -74,8 +74,8 @@ func (d *coordinator) hostState(ctx context.Context, h *participant) {
 		return
 	}
 	h.state.Kind, h.state.DataDir, h.state.Clients, h.state.Faults = m.Kind, m.DataDir, m.Clients, m.Faults
-	h.state.Stopped, h.state.Runs = m.Stopped != nil, m.Runs
-	if m.Stopped == nil && !m.Runs {
+	h.state.Stopped, h.state.Runs = m.Stopped, m.Runs
+	if !m.Stopped && !m.Runs {
 		h.state.Unclear = m.NotStopped
 	}
 	h.asides, h.decisions, h.built = m.Aside, m.Decisions, m.Built

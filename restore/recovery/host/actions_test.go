@@ -109,7 +109,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			require.NoError(t, err)
 			servesKey(t, etcd)
 			state, err := c.Member(t.Context())
-			if err != nil || !state.Runs || state.Stopped != nil || state.NotStopped == "" {
+			if err != nil || !state.Runs || state.Stopped || state.NotStopped == "" {
 				t.Fatalf("%+v %v", state, err)
 			}
 			// Not while it runs.
@@ -123,10 +123,8 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 				t.Errorf("copied while it runs: %v", err)
 			}
 			for range 2 {
-				done, err := c.Stop(t.Context())
-				if err != nil || done.Stopped == nil || len(done.Stopped.Found) < 3 || len(done.Stopped.Processes.Using) > 0 {
-					t.Fatalf("%+v %v", done, err)
-				}
+				_, err := c.Stop(t.Context())
+				require.NoError(t, err)
 			}
 			if c, err := net.Dial("tcp", strings.TrimPrefix(etcd.Endpoints()[0], "http://")); err == nil {
 				t.Error("it is said to be stopped, and listens")

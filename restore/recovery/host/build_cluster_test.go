@@ -45,7 +45,7 @@ func testCluster(t *testing.T, version string) {
 	operators := map[*testHost]*Client{}
 	for _, h := range hosts {
 		operators[h] = h.operator(run1, hosts...)
-		if state, err := operators[h].Member(ctx); err != nil || state.Stopped == nil {
+		if state, err := operators[h].Member(ctx); err != nil || !state.Stopped {
 			t.Fatalf("%s: %+v %v", h.name, state, err)
 		}
 	}

@@ -369,7 +369,7 @@ func (c *Client) act(ctx context.Context, verb verb, arguments any) (*Done, erro
 	return &done, nil
 }
 
-// Stop stops the member and gives the proof.
+// Stop stops the member, and fails where that is not proved.
 func (c *Client) Stop(ctx context.Context) (*Done, error) {
 	return c.act(ctx, verbStop, nil)
 }
@@ -389,7 +389,7 @@ func (c *Client) Undo(ctx context.Context) (*Done, error) {
 	return c.act(ctx, verbUndo, nil)
 }
 
-// Quiesce stops the host's clients, in their order, and gives the proof of each;
+// Quiesce stops the host's clients, in their order, and fails where that is not proved;
 // those that are to be restarted only are left alone.
 func (c *Client) Quiesce(ctx context.Context) (*Done, error) {
 	return c.act(ctx, verbQuiesce, nil)

@@ -62,7 +62,7 @@ func (h *host) rememberClients(ctx context.Context, run string) error {
 // started it since.
 func (h *host) stopClient(ctx context.Context, run string, c supervisor.Client) error {
 	if h.Journal.Quiesce().Client(c.Config.Name).Phase == ClientStopped {
-		if _, err := c.Stopped(ctx); err == nil {
+		if c.Stopped(ctx) == nil {
 			return nil
 		}
 	}
@@ -71,7 +71,7 @@ func (h *host) stopClient(ctx context.Context, run string, c supervisor.Client) 
 	}
 	limited, cancel := withTimeout(ctx, "stop", time.Duration(c.Config.StopTimeout))
 	defer cancel()
-	if _, err := c.Stop(limited); err != nil {
+	if err := c.Stop(limited); err != nil {
 		return err
 	}
 	return h.clientAt(run, c, ClientStopped)
@@ -181,12 +181,11 @@ func (h *host) clientStates(ctx context.Context, known *quiesceRecord) []ClientS
 // clientState is that of a client as of now.
 func clientState(ctx context.Context, c supervisor.Client) ClientState {
 	state := ClientState{Name: c.Config.Name, Kind: c.Config.Kind, Restart: c.Config.Restart}
-	proof, err := c.Stopped(ctx)
-	if err != nil {
+	if err := c.Stopped(ctx); err != nil {
 		state.Why, state.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
-		return state
+	} else {
+		state.Stopped = true
 	}
-	state.Stopped, state.Found = true, proof.Found
 	return state
 }
 

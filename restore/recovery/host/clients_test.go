@@ -146,7 +146,7 @@ func expectClients(t *testing.T, got []ClientState, want ...string) {
 	for _, c := range got {
 		state := "unknown"
 		switch {
-		case c.Stopped && len(c.Found) > 0:
+		case c.Stopped:
 			state = "gone"
 		case c.Runs && c.Why != "":
 			state = "runs"

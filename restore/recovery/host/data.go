@@ -107,7 +107,7 @@ func (h *host) survey(ctx context.Context, a *surveyArguments, out io.Writer) (a
 func (h *host) surveyed(ctx context.Context, run string) (_ sources.Survivor, done func(), err error) {
 	m := h.Config.Member
 	if run == "" {
-		if _, err := h.Controller.Stopped(ctx); err != nil {
+		if err := h.Controller.Stopped(ctx); err != nil {
 			return sources.Survivor{}, nil, err
 		}
 		return sources.Survivor{Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir}, func() {}, h.idle()

@@ -15,11 +15,7 @@ import (
 func (h *host) stop(ctx context.Context, _ Header, _ *none) (*Done, error) {
 	ctx, cancel := withTimeout(ctx, "stop", time.Duration(h.Config.Member.StopTimeout))
 	defer cancel()
-	proof, err := h.Controller.Stop(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &Done{Stopped: proof}, nil
+	return &Done{}, h.Controller.Stop(ctx)
 }
 
 // start starts the member.
@@ -44,7 +40,7 @@ func withTimeout(ctx context.Context, what string, d time.Duration) (context.Con
 // writable proves that the member is stopped, and that its directories may be
 // written to.
 func (h *host) writable(ctx context.Context) error {
-	if _, err := h.Controller.Stopped(ctx); err != nil {
+	if err := h.Controller.Stopped(ctx); err != nil {
 		return fmt.Errorf("%w: stop it first", err)
 	}
 	return nil
@@ -129,9 +125,10 @@ func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
 	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, Decisions: h.Journal.Decisions(), Aside: h.Journal.Asides(),
 		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
 	answer.Clients = h.clientStates(ctx, h.Journal.Quiesce())
-	var err error
-	if answer.Stopped, err = h.Controller.Stopped(ctx); err != nil {
+	if err := h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
+	} else {
+		answer.Stopped = true
 	}
 	if d := h.Journal.Decided(); d != nil {
 		if b := h.Journal.Built(d.Run); b != nil && b.Done {

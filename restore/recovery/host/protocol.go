@@ -100,10 +100,10 @@ type Member struct {
 	Name    string          `json:"name"`
 	Kind    supervisor.Kind `json:"kind"`
 	DataDir string          `json:"data_dir"`
-	// Stopped is the proof that the member does not run; where there is none,
+	// Stopped says that it is proved that the member does not run; where it is not,
 	// NotStopped says why.
-	Stopped    *supervisor.Proof `json:"stopped,omitempty"`
-	NotStopped string            `json:"not_stopped,omitempty"`
+	Stopped    bool   `json:"stopped"`
+	NotStopped string `json:"not_stopped,omitempty"`
 	// Runs says that a process was found; without it and without Stopped it is
 	// unknown.
 	Runs bool `json:"runs"`
@@ -133,8 +133,6 @@ type SetAside struct {
 
 // Done is the answer of an action.
 type Done struct {
-	// Stopped is the proof, of Stop.
-	Stopped *supervisor.Proof `json:"stopped,omitempty"`
 	// Aside is what was set aside, of SetAside; of Undo, what was put back.
 	Aside *restore.Aside `json:"aside,omitempty"`
 	// Kept is where went what an undo found in the old data's place.
@@ -444,13 +442,11 @@ type ClientState struct {
 	// Restart says that Quiesce leaves it alone, and Resume restarts it.
 	Restart bool `json:"restart,omitempty"`
 	// Stopped says that it is proved that the client does not run and will not come
-	// up by itself; Found is what was looked at for it. Where it is not proved, Why
-	// says the reason, and Runs whether something that runs was found: without Runs
-	// and without Stopped it is unknown.
-	Stopped bool     `json:"stopped"`
-	Runs    bool     `json:"runs"`
-	Why     string   `json:"why,omitempty"`
-	Found   []string `json:"found,omitempty"`
+	// up by itself. Where it is not proved, Why says the reason, and Runs whether
+	// something that runs was found: without Runs and without Stopped it is unknown.
+	Stopped bool   `json:"stopped"`
+	Runs    bool   `json:"runs"`
+	Why     string `json:"why,omitempty"`
 	// Phase is what the recovery that has the host did with it, and Ran whether it
 	// ran before that: what did not is not started by Resume.
 	Phase ClientPhase `json:"phase,omitempty"`

@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery/supervisor"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/walfile"
@@ -288,7 +287,7 @@ func endsWithData(path string, size int64) (_ bool, err error) {
 type RunningError struct {
 	Survivor string
 	DataDir  string
-	Process  string // such as "etcd, process 1234"; empty where it cannot be told
+	Process  string // such as "process 1234 (etcd) writes to FILE"; empty where it cannot be told
 	Err      error
 }
 
@@ -297,7 +296,7 @@ func (e *RunningError) Error() string {
 	if who == "" {
 		who = "a process that cannot be seen from here (another user's, or another container's)"
 	}
-	return fmt.Sprintf("%s still runs on %s (%s): %v: a recovery looks at stopped members only; if the cluster still has its quorum, replace single members instead", e.Survivor, e.DataDir, who, e.Err)
+	return fmt.Sprintf("%s still runs on %s: %s: %v: a recovery looks at stopped members only; if the cluster still has its quorum, replace single members instead", e.Survivor, e.DataDir, who, e.Err)
 }
 
 func (e *RunningError) Unwrap() error { return e.Err }
@@ -306,61 +305,14 @@ func (e *RunningError) Unwrap() error { return e.Err }
 func checkIdle(s Survivor) error {
 	err := restore.CheckMemberIdle(s.DataDir, s.WALDir)
 	if errors.Is(err, restore.ErrInUse) {
-		return &RunningError{Survivor: s.Name, DataDir: s.DataDir, Process: holder(s), Err: err}
+		running := &RunningError{Survivor: s.Name, DataDir: s.DataDir, Err: err}
+		if table, err := supervisor.ProcessesUsing(s.DataDir, s.WALDir); err == nil && len(table.Using) > 0 {
+			running.Process = table.Using[0].String()
+		}
+		return running
 	}
 	if err != nil {
 		return fmt.Errorf("look whether %s still runs: %w", s.Name, err)
 	}
 	return nil
-}
-
-// holder names the process that has a lock on the member's files: an agent beside the
-// member has its log open as well. It can be told only of processes that may be looked
-// at; of others nothing is said.
-func holder(s Survivor) string {
-	var held []os.FileInfo
-	paths := []string{filepath.Join(s.snapDir(), "db")}
-	logs, _ := safedir.Names(s.logDir()) // who reads it tells
-	for _, name := range logs {
-		if strings.HasSuffix(name, ".wal") {
-			paths = append(paths, filepath.Join(s.logDir(), name))
-		}
-	}
-	for _, path := range paths {
-		if info, err := safedir.Stat(path); err == nil {
-			held = append(held, info)
-		}
-	}
-	processes, err := os.ReadDir("/proc") //nolint:forbidigo // the kernel's files
-	if err != nil {
-		return ""
-	}
-	for _, p := range processes {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		folder := filepath.Join("/proc", p.Name(), "fd")
-		open, err := os.ReadDir(folder) //nolint:forbidigo // the kernel's files
-		if err != nil {
-			continue
-		}
-		for _, fd := range open {
-			info, err := os.Stat(filepath.Join(folder, fd.Name())) //nolint:forbidigo // the kernel's files
-			if err != nil {
-				continue
-			}
-			for _, file := range held {
-				if !os.SameFile(file, info) {
-					continue
-				}
-				about, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "fdinfo", fd.Name())) //nolint:forbidigo // the kernel's files; it may have ended
-				if bytes.Contains(about, []byte("\nlock:")) {
-					name, _ := os.ReadFile(filepath.Join("/proc", p.Name(), "comm")) //nolint:forbidigo // the kernel's files; it may have ended
-					return fmt.Sprintf("%s, process %d", strings.TrimSpace(string(name)), pid)
-				}
-			}
-		}
-	}
-	return ""
 }

@@ -177,7 +177,7 @@ func TestRunningIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Summarize(t.Context(), survivorsOf(c, 0)[0], SummaryOptions{})
 	var running *RunningError
-	if !errors.As(err, &running) || !errors.Is(err, restore.ErrInUse) || !strings.Contains(running.Process, "etcd") {
+	if !errors.As(err, &running) || !errors.Is(err, restore.ErrInUse) || !strings.Contains(running.Process, "(etcd") {
 		t.Fatalf("%v", err)
 	}
 }

@@ -46,27 +46,24 @@ func (c *command) Wanted(ctx context.Context) (bool, error) {
 }
 
 // Stopped asks the status program, then the evidence.
-func (c *command) Stopped(ctx context.Context) (*Proof, error) {
+func (c *command) Stopped(ctx context.Context) error {
 	says, err := c.says(ctx)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	case says:
-		return nil, fmt.Errorf("%w: %s says so", ErrRuns, c.Status[0])
+		return fmt.Errorf("%w: %s says so", ErrRuns, c.Status[0])
 	}
-	if len(c.Status) == 0 {
-		return c.stopped()
-	}
-	return c.stopped(c.Status[0] + " says that it does not run")
+	return c.stopped()
 }
 
 // Stop runs the stop program once, unless it is stopped.
-func (c *command) Stop(ctx context.Context) (*Proof, error) {
-	if proof, err := c.Stopped(ctx); err == nil {
-		return proof, nil
+func (c *command) Stop(ctx context.Context) error {
+	if c.Stopped(ctx) == nil {
+		return nil
 	}
 	if _, err := runProgram(ctx, c.CommandMember.Stop); err != nil {
-		return nil, fmt.Errorf("the stop program: %w", err)
+		return fmt.Errorf("the stop program: %w", err)
 	}
 	return waitStopped(ctx, c.Stopped)
 }
@@ -84,7 +81,7 @@ func (c *command) Start(ctx context.Context) error {
 
 // Restart stops the client and starts it.
 func (c *command) Restart(ctx context.Context) error {
-	if _, err := c.Stop(ctx); err != nil {
+	if err := c.Stop(ctx); err != nil {
 		return err
 	}
 	return c.Start(ctx)

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -20,7 +21,7 @@ import (
 
 // TestMain: as `PROGRAM client MODE` this program is a client of a cluster; as
 // `PROGRAM store DIR` it is the bundled store; as `PROGRAM named NAME` it prints the
-// process table of a name.
+// process table of a name, and how the evidence fails.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "client" {
 		os.Exit(client(os.Args[2]))
@@ -31,7 +32,8 @@ func TestMain(m *testing.M) {
 			_, _ = os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
-		_ = json.NewEncoder(os.Stdout).Encode(table) // whoever asked sees what is missing
+		stopped := evidence{process: os.Args[2]}.stopped()
+		_ = json.NewEncoder(os.Stdout).Encode(named{table, errors.Is(stopped, ErrRuns), errors.Is(stopped, ErrUnproven)}) // whoever asked sees what is missing
 		os.Exit(0)
 	}
 	if len(os.Args) == 3 && os.Args[1] == "store" {
@@ -42,6 +44,12 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// named is what `PROGRAM named NAME` prints.
+type named struct {
+	*ProcessTable
+	Runs, Unproven bool
 }
 
 // client is one that ends on SIGTERM: at once, after half a second as one with requests
@@ -121,8 +129,6 @@ func data(t *testing.T) (dir, name string) {
 	c.Kill(0)
 	return c.Member(0).DataDir, c.Member(0).Name
 }
-
-func second(_ *Proof, err error) error { return err }
 
 func soon(t *testing.T, d time.Duration) context.Context {
 	t.Helper()

@@ -4,12 +4,12 @@ import "fmt"
 
 // Process is one that uses a directory.
 type Process struct {
-	PID  int    `json:"pid"`
-	Name string `json:"name"`
-	Why  string `json:"why"` // such as "writes to /var/lib/etcd/member/snap/db"
+	PID  int
+	Name string
+	Why  string // such as "writes to /var/lib/etcd/member/snap/db"
 	// Started is when, in the kernel's ticks since the machine started: with PID it
 	// names the process for as long as the machine runs.
-	Started uint64 `json:"started"`
+	Started uint64
 }
 
 func (p Process) String() string { return fmt.Sprintf("process %d (%s) %s", p.PID, p.Name, p.Why) }
@@ -21,12 +21,12 @@ func (p Process) String() string { return fmt.Sprintf("process %d (%s) %s", p.PI
 // reads (an archiver keeps log segments open) does not count. Processes whose files could
 // not be looked at are counted, not passed over in silence.
 type ProcessTable struct {
-	Using []Process `json:"using,omitempty"`
-	Seen  int       `json:"seen"` // how many processes there were
+	Using []Process
+	Seen  int // how many processes there were
 	// Hidden is how many of them did not show their files, as those of others do to
 	// a process that is not root.
-	Hidden int `json:"hidden,omitempty"`
+	Hidden int
 	// Incomplete is why there may be processes that are not even counted; only
 	// ProcessesNamed tells.
-	Incomplete string `json:"incomplete,omitempty"`
+	Incomplete string
 }

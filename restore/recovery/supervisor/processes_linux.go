@@ -55,9 +55,9 @@ func eachProcess(look func(pid int) (found Process, hidden bool, err error)) (*P
 
 func processFolder(pid int) string { return filepath.Join(proc, strconv.Itoa(pid)) }
 
-// readProcesses looks for those who use a data directory, and a WAL directory where the
+// ProcessesUsing looks for those who use a data directory, and a WAL directory where the
 // log lies in one of its own.
-func readProcesses(dataDir, walDir string) (*ProcessTable, error) {
+func ProcessesUsing(dataDir, walDir string) (*ProcessTable, error) {
 	owners, err := ownersOf(dataDir)
 	if err != nil {
 		return nil, err

@@ -25,14 +25,14 @@ func TestRealEtcd(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(dir, link))
 	for _, path := range []string{dir, link} {
-		table, err := readProcesses(path, "")
+		table, err := ProcessesUsing(path, "")
 		require.NoError(t, err)
 		if len(table.Using) != 1 || !strings.HasPrefix(table.Using[0].Name, "etcd") || !strings.Contains(table.Using[0].Why, "writes to") {
 			t.Errorf("%s: %+v", path, table)
 		}
 	}
 	c.Kill(0)
-	if table, err := readProcesses(dir, ""); err != nil || len(table.Using) > 0 || table.Seen == 0 {
+	if table, err := ProcessesUsing(dir, ""); err != nil || len(table.Using) > 0 || table.Seen == 0 {
 		t.Errorf("after the kill: %+v %v", table, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestWhoCounts(t *testing.T) {
 		require.NoError(t, c.cmd.Start())
 		_, err = out.Read(make([]byte, 1))
 		require.NoError(t, err)
-		table, err := readProcesses(dir, "")
+		table, err := ProcessesUsing(dir, "")
 		if err != nil || (len(table.Using) == 1) != c.want {
 			t.Errorf("%s: %+v %v", c.name, table, err)
 		}
@@ -108,7 +108,7 @@ func TestOtherUsersArguments(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		_, err = out.Read(make([]byte, 1))
 		require.NoError(t, err)
-		if table, err := readProcesses(dir, ""); err != nil || (len(table.Using) == 1) != want {
+		if table, err := ProcessesUsing(dir, ""); err != nil || (len(table.Using) == 1) != want {
 			t.Errorf("user %d: %+v %v", uid, table, err)
 		}
 		in.Close()
@@ -151,7 +151,7 @@ func TestLinksToOthersFiles(t *testing.T) {
 		require.NoError(t, errors.Join(err, errOut, cmd.Start(), f.Close()))
 		_, err = out.Read(make([]byte, 1))
 		require.NoError(t, err)
-		switch table, err := readProcesses(dir, ""); {
+		switch table, err := ProcessesUsing(dir, ""); {
 		case c.want < 0 && !errors.Is(err, safedir.ErrLink):
 			t.Errorf("a folder of user %d: %+v %v", c.uid, table, err)
 		case c.want >= 0 && (err != nil || len(table.Using) != c.want):
@@ -220,7 +220,7 @@ func TestNamed(t *testing.T) {
 }
 
 // TestNamedInATableThatHides: where proc is mounted with hidepid, who has
-// no right to trace others is told so, and root is not. Takes root.
+// no right to trace others is told so, and proves nothing by it; root is not. Takes root.
 func TestNamedInATableThatHides(t *testing.T) {
 	unable := func(why string) {
 		if os.Getenv("REQUORUM_CI") == "1" {
@@ -259,8 +259,11 @@ func TestNamedInATableThatHides(t *testing.T) {
 		if err != nil {
 			unable("unshare, mount or setpriv: " + err.Error())
 		}
-		var table ProcessTable
+		var table named
 		require.NoError(t, json.Unmarshal(out, &table), string(out))
+		if table.Runs != (c.found > 0) || table.Unproven != c.hides {
+			t.Errorf("hidepid=%s, as %q: the evidence: %+v", c.option, c.as, table)
+		}
 		if hides := table.Hidden > 0 || table.Incomplete != ""; hides != c.hides || (table.Incomplete != "") != c.incomplete || len(table.Using) != c.found {
 			t.Errorf("hidepid=%s, as %q: %+v", c.option, c.as, table)
 		}

@@ -6,8 +6,8 @@ import "errors"
 
 var errUnknown = errors.New("the process table can be read on Linux only: control members there")
 
-// readProcesses fails: see errUnknown.
-func readProcesses(string, string) (*ProcessTable, error) { return nil, errUnknown }
+// ProcessesUsing fails: see errUnknown.
+func ProcessesUsing(string, string) (*ProcessTable, error) { return nil, errUnknown }
 
 // ProcessesNamed fails: see errUnknown.
 func ProcessesNamed(string) (*ProcessTable, error) { return nil, errUnknown }

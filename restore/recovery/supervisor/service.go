@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/requorum/requorum/restore"
 )
@@ -44,12 +43,11 @@ type Member interface {
 	// Check looks, without changing anything, whether it could be stopped, started, and
 	// proved to be stopped.
 	Check(ctx context.Context) error
-	// Stopped gives the proof that it is stopped, as of now, and fails with ErrRuns or
-	// ErrUnproven.
-	Stopped(ctx context.Context) (*Proof, error)
+	// Stopped proves that it is stopped, as of now, and fails with ErrRuns or ErrUnproven.
+	Stopped(ctx context.Context) error
 	// Stop stops it and waits for the proof until ctx ends. One that is stopped already
 	// is left alone.
-	Stop(ctx context.Context) (*Proof, error)
+	Stop(ctx context.Context) error
 	// Start starts it and waits until its process runs: a member's has the database or
 	// the log open. One that runs is left alone. That it serves is not waited for: of a
 	// member, the others may not have been started.
@@ -70,14 +68,6 @@ type Service interface {
 type Client struct {
 	Service
 	Config ClientConfig
-}
-
-// Proof is what shows that something is stopped.
-type Proof struct {
-	Time time.Time `json:"time"`
-	// Found are sentences, one for each thing that was looked at.
-	Found     []string      `json:"found"`
-	Processes *ProcessTable `json:"processes"`
 }
 
 // NewMember is the member that a configuration names. stateDir is the folder for a pid
@@ -111,7 +101,7 @@ func NewClients(all []ClientConfig, stateDir string) ([]Client, error) {
 func newService(kind Kind, e evidence, unit SystemdMember, pod StaticPodMember, programs CommandMember, log string) (Service, error) {
 	switch kind {
 	case Systemd:
-		return &systemd{evidence: e, unit: systemdUnit{Name: unit.Unit, Systemctl: unit.Systemctl}}, nil
+		return &systemd{e, unit}, nil
 	case StaticPod:
 		return newStaticPod(pod, e), nil
 	case Command:
@@ -130,48 +120,36 @@ type evidence struct {
 
 func (e evidence) member() bool { return e.dataDir != "" }
 
-// stopped proves it, beside what the supervisor says.
-func (e evidence) stopped(says ...string) (*Proof, error) {
-	proof := &Proof{Time: time.Now().UTC(), Found: says}
+// stopped proves it, beside what the supervisor says. A process that does not show its
+// files is not held against a member: the locks are the kernel's, and tell of every one.
+func (e evidence) stopped() error {
+	var table *ProcessTable
 	var err error
 	switch {
 	case e.member():
-		proof.Processes, err = readProcesses(e.dataDir, e.walDir)
+		table, err = ProcessesUsing(e.dataDir, e.walDir)
 	case e.process == "":
-		return proof, nil
+		return nil
 	default:
-		proof.Processes, err = ProcessesNamed(e.process)
+		table, err = ProcessesNamed(e.process)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
-	}
-	table := proof.Processes
-	if len(table.Using) > 0 {
-		return nil, fmt.Errorf("%w: %s", ErrRuns, table.Using[0])
-	}
-	if !e.member() {
-		if err := complete(table); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
-		}
-		proof.Found = append(proof.Found, fmt.Sprintf("none of %d processes runs %s", table.Seen, e.process))
-		return proof, nil
-	}
-	// The locks last: what started while the table was read holds them by now.
-	switch err := restore.CheckMemberIdle(e.dataDir, e.walDir); {
-	case errors.Is(err, restore.ErrInUse):
-		return nil, fmt.Errorf("%w: %w", ErrRuns, err)
+	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+	case len(table.Using) > 0:
+		return fmt.Errorf("%w: %s", ErrRuns, table.Using[0])
+	case e.member():
+		// The locks last: what started while the table was read holds them by now.
+		err = restore.CheckMemberIdle(e.dataDir, e.walDir)
+	default:
+		err = complete(table)
 	}
-	proof.Found = append(proof.Found,
-		fmt.Sprintf("none of %d processes writes to %s or was started on it", table.Seen, e.dataDir),
-		"the locks on its database and its log are free")
-	if table.Hidden > 0 {
-		// The locks are the kernel's and tell of every process; this is said, not held
-		// against the proof.
-		proof.Found = append(proof.Found, fmt.Sprintf("%d of the processes do not show this one their files; their command lines and the locks were looked at", table.Hidden))
+	switch {
+	case errors.Is(err, restore.ErrInUse):
+		return fmt.Errorf("%w: %w", ErrRuns, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	}
-	return proof, nil
+	return nil
 }
 
 // complete fails where a process may run that the table does not show.
@@ -228,12 +206,7 @@ func (e evidence) running() error {
 }
 
 // waitStopped waits for the proof of a kind.
-func waitStopped(ctx context.Context, stopped func(context.Context) (*Proof, error)) (*Proof, error) {
-	var proof *Proof
-	err := until(ctx, func() (err error) {
-		// A question that was begun is answered, so that its reason is told.
-		proof, err = stopped(context.WithoutCancel(ctx))
-		return err
-	})
-	return proof, err
+func waitStopped(ctx context.Context, stopped func(context.Context) error) error {
+	// A question that was begun is answered, so that its reason is told.
+	return until(ctx, func() error { return stopped(context.WithoutCancel(ctx)) })
 }

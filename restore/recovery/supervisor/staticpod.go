@@ -67,62 +67,51 @@ func (s *staticPod) inPlace() (bool, error) {
 }
 
 // Stopped asks where the manifest is, then the container runtime and the evidence.
-func (s *staticPod) Stopped(ctx context.Context) (*Proof, error) {
+func (s *staticPod) Stopped(ctx context.Context) error {
 	inPlace, err := s.inPlace()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	}
 	away, err := s.away(inPlace)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	}
 	if inPlace {
-		return nil, fmt.Errorf("%w: its manifest %s is in place, and the kubelet starts it", ErrRuns, s.manifest.Path)
+		return fmt.Errorf("%w: its manifest %s is in place, and the kubelet starts it", ErrRuns, s.manifest.Path)
 	}
 	if s.member() {
 		return s.memberStopped(ctx)
 	}
 	if err := s.manifest.Alone(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRuns, err)
+		return fmt.Errorf("%w: %w", ErrRuns, err)
 	}
-	found := []string{fmt.Sprintf("its manifest %s is not in place", s.manifest.Path)}
 	pods, known, err := s.runtime.Alive(ctx)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	case len(pods) > 0:
-		return nil, fmt.Errorf("%w: the kubelet has not taken down pod %s", ErrRuns, strings.Join(pods, ", "))
-	case known:
-		found = append(found, fmt.Sprintf("the container runtime has taken down every pod of %s with container %s", namespace, s.runtime.Container))
+		return fmt.Errorf("%w: the kubelet has not taken down pod %s", ErrRuns, strings.Join(pods, ", "))
 	}
-	proof, err := s.stopped(found...)
-	if err != nil {
-		return nil, err
+	if err := s.stopped(); err != nil {
+		return err
 	}
-	if !known {
-		if away < s.looks {
-			return nil, fmt.Errorf("%w: the manifest is away for %v, the kubelet may not look for %v, and there is no word of the container runtime (static-pod.cri-socket)", ErrUnproven, away.Round(time.Second), s.looks)
-		}
-		proof.Found = append(proof.Found, fmt.Sprintf("the manifest has been away for longer than %v, within which the kubelet looks", s.looks))
+	if !known && away < s.looks {
+		return fmt.Errorf("%w: the manifest is away for %v, the kubelet may not look for %v, and there is no word of the container runtime (static-pod.cri-socket)", ErrUnproven, away.Round(time.Second), s.looks)
 	}
-	return proof, nil
+	return nil
 }
 
 // memberStopped goes by the locks, which tell at every moment; of a client, only the
 // time says that the kubelet starts none any more.
-func (s *staticPod) memberStopped(ctx context.Context) (*Proof, error) {
+func (s *staticPod) memberStopped(ctx context.Context) error {
 	ids, err := s.runtime.Running(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	}
 	if len(ids) > 0 {
-		return nil, fmt.Errorf("%w: container %s", ErrRuns, strings.Join(ids, ", "))
+		return fmt.Errorf("%w: container %s", ErrRuns, strings.Join(ids, ", "))
 	}
-	found := []string{fmt.Sprintf("its manifest lies in %s, which the kubelet does not read", s.manifest.Aside())}
-	if s.runtime.Socket != "" {
-		found = append(found, fmt.Sprintf("the container runtime runs no container %s of %s", s.runtime.Container, namespace))
-	}
-	return s.stopped(found...)
+	return s.stopped()
 }
 
 // away is how long the manifest has been away, at least: since the folder was
@@ -145,15 +134,14 @@ func (s *staticPod) away(inPlace bool) (time.Duration, error) {
 }
 
 // Stop takes the manifest away, where it is in place, and waits for the kubelet.
-func (s *staticPod) Stop(ctx context.Context) (*Proof, error) {
+func (s *staticPod) Stop(ctx context.Context) error {
 	if err := s.manifest.TakeAway(); err != nil && (s.member() || !errors.Is(err, fs.ErrNotExist)) {
-		return nil, err
+		return err
 	}
-	proof, err := waitStopped(ctx, s.Stopped)
-	if err != nil {
-		return nil, fmt.Errorf("the manifest was moved to %s: %w: run again to go on waiting (the manifest is not moved again), or look why with journalctl -u kubelet", s.manifest.Aside(), err)
+	if err := waitStopped(ctx, s.Stopped); err != nil {
+		return fmt.Errorf("the manifest was moved to %s: %w: run again to go on waiting (the manifest is not moved again), or look why with journalctl -u kubelet", s.manifest.Aside(), err)
 	}
-	return proof, nil
+	return nil
 }
 
 // Start returns the manifest, where it is away, and waits for the kubelet.
@@ -184,7 +172,7 @@ func (s *staticPod) runs(ctx context.Context) error {
 
 // Restart takes the manifest away and returns it, each time waiting for the kubelet.
 func (s *staticPod) Restart(ctx context.Context) error {
-	if _, err := s.Stop(ctx); err != nil {
+	if err := s.Stop(ctx); err != nil {
 		return err
 	}
 	return s.Start(ctx)

@@ -81,30 +81,29 @@ func (s *bundled) own() (*pid, error) {
 }
 
 // Stopped asks for the process that was started here, then the locks and the process table.
-func (s *bundled) Stopped(context.Context) (*Proof, error) {
+func (s *bundled) Stopped(context.Context) error {
 	p, err := s.own()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	}
 	if p != nil {
-		return nil, fmt.Errorf("%w: process %d was started for it", ErrRuns, p.PID)
+		return fmt.Errorf("%w: process %d was started for it", ErrRuns, p.PID)
 	}
-	return s.stopped("the process that was started for it has ended, or none was")
+	return s.stopped()
 }
 
 // Stop sends SIGTERM, and after killAfter SIGKILL.
-func (s *bundled) Stop(ctx context.Context) (*Proof, error) {
+func (s *bundled) Stop(ctx context.Context) error {
 	if err := s.signal(syscall.SIGTERM); err != nil {
-		return nil, err
+		return err
 	}
 	patient, cancel := context.WithTimeout(ctx, s.killAfter)
 	defer cancel()
-	proof, err := waitStopped(patient, s.Stopped)
-	if err == nil || ctx.Err() != nil {
-		return proof, err
+	if err := waitStopped(patient, s.Stopped); err == nil || ctx.Err() != nil {
+		return err
 	}
 	if err := s.signal(syscall.SIGKILL); err != nil {
-		return nil, err
+		return err
 	}
 	return waitStopped(ctx, s.Stopped)
 }
@@ -120,7 +119,7 @@ func (s *bundled) signal(sig os.Signal) error {
 	if own != nil {
 		all = append(all, *own)
 	}
-	table, err := readProcesses(s.dataDir, s.walDir)
+	table, err := ProcessesUsing(s.dataDir, s.walDir)
 	if err != nil {
 		return err
 	}

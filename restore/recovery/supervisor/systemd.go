@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// systemdUnit is one of systemd's.
-type systemdUnit struct {
-	Name      string
-	Systemctl string // the program
+// systemd is a member or a client that is a unit.
+type systemd struct {
+	evidence
+	SystemdMember
 }
 
 // unitState is what systemd says of a unit.
@@ -24,9 +24,9 @@ func (u unitState) Stopped() bool {
 	return (u.Active == "inactive" || u.Active == "failed") && u.MainPID == "0"
 }
 
-// State asks systemd.
-func (u systemdUnit) State(ctx context.Context) (unitState, error) {
-	out, err := ask(ctx, u.Systemctl, "show", "--property=LoadState,ActiveState,SubState,MainPID", "--", u.Name)
+// state asks systemd.
+func (s *systemd) state(ctx context.Context) (unitState, error) {
+	out, err := ask(ctx, s.Systemctl, "show", "--property=LoadState,ActiveState,SubState,MainPID", "--", s.Unit)
 	if err != nil {
 		return unitState{}, err
 	}
@@ -37,88 +37,32 @@ func (u systemdUnit) State(ctx context.Context) (unitState, error) {
 		}
 	}
 	if p["ActiveState"] == "" || p["MainPID"] == "" {
-		return unitState{}, fmt.Errorf("%s says neither the state nor the process of unit %s", u.Systemctl, u.Name)
+		return unitState{}, fmt.Errorf("%s says neither the state nor the process of unit %s", s.Systemctl, s.Unit)
 	}
 	return unitState{Load: p["LoadState"], Active: p["ActiveState"], Sub: p["SubState"], MainPID: p["MainPID"]}, nil
 }
 
-// Check fails where the unit is not loaded.
-func (u systemdUnit) Check(ctx context.Context) error {
-	if err := findProgram([]string{u.Systemctl}); err != nil {
-		return err
-	}
-	state, err := u.State(ctx)
-	if err != nil {
-		return err
-	}
-	if state.Load != "loaded" {
-		return fmt.Errorf("unit %s is %s, not loaded: systemctl status %s", u.Name, state.Load, u.Name)
+// tell gives systemd something to do with the unit.
+func (s *systemd) tell(ctx context.Context, verb string, flags ...string) error {
+	if _, err := ask(ctx, append(append([]string{s.Systemctl, verb}, flags...), "--", s.Unit)...); err != nil {
+		return fmt.Errorf("%s unit %s: %w", verb, s.Unit, err)
 	}
 	return nil
-}
-
-// Stop asks systemd to stop the unit, and does not wait.
-func (u systemdUnit) Stop(ctx context.Context) error { return u.job(ctx, "stop") }
-
-// Start asks systemd to start the unit, and does not wait: a service that says when
-// it is ready may wait for others that nobody has started yet.
-func (u systemdUnit) Start(ctx context.Context) error {
-	if err := u.reset(ctx); err != nil {
-		return err
-	}
-	return u.job(ctx, "start")
-}
-
-// Restart asks systemd to stop the unit and start it, and does not wait.
-func (u systemdUnit) Restart(ctx context.Context) error {
-	if err := u.reset(ctx); err != nil {
-		return err
-	}
-	return u.job(ctx, "restart")
-}
-
-// reset forgets failed attempts, which count towards the start limit: there were
-// many while there was no data, or no store to reach.
-func (u systemdUnit) reset(ctx context.Context) error {
-	if _, err := ask(ctx, u.Systemctl, "reset-failed", "--", u.Name); err != nil {
-		return fmt.Errorf("reset unit %s: %w", u.Name, err)
-	}
-	return nil
-}
-
-func (u systemdUnit) job(ctx context.Context, verb string) error {
-	if _, err := ask(ctx, u.Systemctl, verb, "--no-block", "--", u.Name); err != nil {
-		return fmt.Errorf("%s unit %s: %w", verb, u.Name, err)
-	}
-	return nil
-}
-
-// Failed is the error of a unit that will not come up by itself; nil where systemd
-// still tries. Until does not wait for such a unit.
-func (u systemdUnit) Failed(s unitState) error {
-	if s.Active != "failed" {
-		return nil
-	}
-	return &hopelessError{fmt.Errorf("unit %s failed: journalctl -u %s says why", u.Name, u.Name)}
-}
-
-// systemd is a member or a client that is a unit.
-type systemd struct {
-	evidence
-	unit systemdUnit
 }
 
 // Check asks whether the unit is loaded, and looks for its process.
 func (s *systemd) Check(ctx context.Context) error {
-	if err := s.unit.Check(ctx); err != nil {
+	if err := findProgram([]string{s.Systemctl}); err != nil {
 		return err
 	}
-	state, err := s.unit.State(ctx)
-	if err != nil {
+	state, err := s.state(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	if state.Active == "active" && state.MainPID != "0" {
-		return s.visible("unit " + s.unit.Name + " has process " + state.MainPID)
+	case state.Load != "loaded":
+		return fmt.Errorf("unit %s is %s, not loaded: systemctl status %s", s.Unit, state.Load, s.Unit)
+	case state.Active == "active" && state.MainPID != "0":
+		return s.visible("unit " + s.Unit + " has process " + state.MainPID)
 	}
 	return s.visible("")
 }
@@ -126,7 +70,7 @@ func (s *systemd) Check(ctx context.Context) error {
 // Wanted reports whether the unit is up, or on its way there. What has failed for
 // good, or is being stopped, somebody has to start.
 func (s *systemd) Wanted(ctx context.Context) (bool, error) {
-	state, err := s.unit.State(ctx)
+	state, err := s.state(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -138,25 +82,25 @@ func (s *systemd) Wanted(ctx context.Context) (bool, error) {
 }
 
 // Stopped asks systemd, then the evidence.
-func (s *systemd) Stopped(ctx context.Context) (*Proof, error) {
-	state, err := s.unit.State(ctx)
+func (s *systemd) Stopped(ctx context.Context) error {
+	state, err := s.state(ctx)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: %w", ErrUnproven, err)
 	case !state.Stopped():
-		return nil, fmt.Errorf("%w: unit %s is %s (%s), process %s", ErrRuns, s.unit.Name, state.Active, state.Sub, state.MainPID)
+		return fmt.Errorf("%w: unit %s is %s (%s), process %s", ErrRuns, s.Unit, state.Active, state.Sub, state.MainPID)
 	case !s.member() && state.Load != "loaded" && state.Load != "masked":
 		// Whatever is not there is inactive too.
-		return nil, fmt.Errorf("%w: unit %s is %s", ErrUnproven, s.unit.Name, state.Load)
+		return fmt.Errorf("%w: unit %s is %s", ErrUnproven, s.Unit, state.Load)
 	}
-	return s.stopped(fmt.Sprintf("systemd says that unit %s is %s and has no process", s.unit.Name, state.Active))
+	return s.stopped()
 }
 
 // Stop stops the unit, also where it is stopped: a restart that systemd has planned
 // is called off.
-func (s *systemd) Stop(ctx context.Context) (*Proof, error) {
-	if err := s.unit.Stop(ctx); err != nil {
-		return nil, err
+func (s *systemd) Stop(ctx context.Context) error {
+	if err := s.tell(ctx, "stop", "--no-block"); err != nil {
+		return err
 	}
 	return waitStopped(ctx, s.Stopped)
 }
@@ -169,28 +113,38 @@ func (s *systemd) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	state, err := s.unit.State(ctx)
+	state, err := s.state(ctx)
 	if err != nil {
 		return err
 	}
 	if state.Active != "active" {
-		if err := s.unit.Start(ctx); err != nil {
+		if err := s.begin(ctx, "start"); err != nil {
 			return err
 		}
 	}
 	return s.up(ctx, "0")
 }
 
-// Restart restarts the unit, and waits until it has another process.
+// Restart restarts the unit, with what depends on it, and waits until it has another process.
 func (s *systemd) Restart(ctx context.Context) error {
-	before, err := s.unit.State(ctx)
+	before, err := s.state(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.unit.Restart(ctx); err != nil {
+	if err := s.begin(ctx, "restart"); err != nil {
 		return err
 	}
 	return s.up(ctx, before.MainPID)
+}
+
+// begin does not wait: a service that says when it is ready may wait for others that
+// nobody has started yet. Failed attempts count towards the start limit: there were many
+// while there was no data, or no store to reach.
+func (s *systemd) begin(ctx context.Context, verb string) error {
+	if err := s.tell(ctx, "reset-failed"); err != nil {
+		return err
+	}
+	return s.tell(ctx, verb, "--no-block")
 }
 
 // up waits until the evidence shows that it runs, and, of a client, until the unit is
@@ -202,15 +156,15 @@ func (s *systemd) up(ctx context.Context, old string) error {
 		if s.member() && !errors.Is(running, errNotRunning) {
 			return running
 		}
-		state, err := s.unit.State(context.WithoutCancel(ctx))
+		state, err := s.state(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
-		if err := s.unit.Failed(state); err != nil {
-			return err
+		if state.Active == "failed" { // else systemd still tries
+			return &hopelessError{fmt.Errorf("unit %s failed: journalctl -u %s says why", s.Unit, s.Unit)}
 		}
 		if !s.member() && (state.Active != "active" || state.MainPID == old && old != "0") {
-			return fmt.Errorf("unit %s is %s (%s), process %s", s.unit.Name, state.Active, state.Sub, state.MainPID)
+			return fmt.Errorf("unit %s is %s (%s), process %s", s.Unit, state.Active, state.Sub, state.MainPID)
 		}
 		return running
 	})

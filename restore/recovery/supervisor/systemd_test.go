@@ -44,7 +44,7 @@ func TestSystemd(t *testing.T) {
 	ctl := filepath.Join(dir, "systemctl")
 	write(t, ctl, fmt.Sprintf(systemctl, dir, exe), 0o700)
 	t.Cleanup(func() { kill(t, dir) })
-	s := &systemd{evidence: evidence{process: filepath.Base(exe)}, unit: systemdUnit{Name: "kube-apiserver.service", Systemctl: ctl}}
+	s := &systemd{evidence{process: filepath.Base(exe)}, SystemdMember{Unit: "kube-apiserver.service", Systemctl: ctl}}
 	require.NoError(t, s.Check(t.Context()))
 	if wanted, err := s.Wanted(t.Context()); err != nil || wanted {
 		t.Error(wanted, err)
@@ -55,19 +55,16 @@ func TestSystemd(t *testing.T) {
 	if wanted, err := s.Wanted(t.Context()); err != nil || !wanted {
 		t.Error(wanted, err)
 	}
-	before, err := s.unit.State(t.Context())
+	before, err := s.state(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, s.Restart(soon(t, 10*time.Second)))
-	if after, err := s.unit.State(t.Context()); err != nil || after.MainPID == before.MainPID || after.MainPID == "0" {
+	if after, err := s.state(t.Context()); err != nil || after.MainPID == before.MainPID || after.MainPID == "0" {
 		t.Errorf("process %s, then %s: %v", before.MainPID, after.MainPID, err)
 	}
 	for range 2 {
-		_, err = s.Stop(soon(t, 10*time.Second))
-		require.NoError(t, err)
+		require.NoError(t, s.Stop(soon(t, 10*time.Second)))
 	}
-	if found, err := s.Stopped(t.Context()); err != nil || len(found.Found) != 2 {
-		t.Errorf("%+v %v", found, err)
-	}
+	require.NoError(t, s.Stopped(t.Context()))
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 	if err != nil || strings.Count(string(calls), "start\n") != 2 { // and "restart"
 		t.Errorf("%v:\n%s", err, calls)
@@ -79,7 +76,7 @@ func TestSystemd(t *testing.T) {
 	}
 	// Whatever is not there is inactive: a unit of another name proves nothing.
 	write(t, filepath.Join(dir, "load"), "not-found", 0o600)
-	if _, err := s.Stopped(t.Context()); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "not-found") {
+	if err := s.Stopped(t.Context()); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "not-found") {
 		t.Errorf("%v", err)
 	}
 }
