@@ -40,7 +40,7 @@ func TestPoint4CoordinatorKilled(t *testing.T) {
 		break
 	}
 	end()
-	if want := short(8, 20); kills < want {
+	if want := short(8, 12); kills < want {
 		t.Errorf("the command was killed %d times, want %d", kills, want)
 	}
 	figure(t, "kills", kills)
