@@ -3,7 +3,6 @@ package verdict
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -19,34 +18,16 @@ import (
 	"github.com/requorum/requorum/verify/report"
 )
 
-// envelope is the body of a verdict's document. Some have a signature of their own beside
-// Signed, which versions before repositories were signed as a whole wrote; it says nothing.
-type envelope struct {
-	Signature json.RawMessage `json:"signature,omitempty"`
-	Signed    json.RawMessage `json:"signed"`
-}
-
-// parse reads the body of a verdict's document. Bytes that are not as they were written are
-// repository.ErrAltered, those of a newer version snapshot.ErrNewerFormat.
-func parse(body json.RawMessage) (v Verdict, err error) {
-	var e envelope
-	if err := json.Unmarshal(body, &e); err != nil {
-		return v, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
+// readable takes how the document was read. One of a newer version is
+// snapshot.ErrNewerFormat, whatever could not be decoded of it.
+func (v Verdict) readable(err error) error {
+	switch {
+	case err != nil && v.Format <= format:
+		return err
+	case v.Format != format || v.Kind != Kind:
+		return fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, v.Kind, v.Format, Kind, format)
 	}
-	var head struct {
-		Format int    `json:"format"`
-		Kind   string `json:"kind"`
-	}
-	if err := json.Unmarshal(e.Signed, &head); err != nil {
-		return v, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
-	}
-	if head.Format != format || head.Kind != Kind {
-		return v, fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, head.Kind, head.Format, Kind, format)
-	}
-	if err := json.Unmarshal(e.Signed, &v); err != nil {
-		return Verdict{}, fmt.Errorf("%w: not a verdict: %w", repository.ErrAltered, err)
-	}
-	return v, nil
+	return nil
 }
 
 // Write writes the verdicts of one run and returns its sequence, one more than the
@@ -65,11 +46,7 @@ func Write(ctx context.Context, repo *repository.Repository, run []Verdict) (uin
 		}
 		v.Format, v.Kind, v.Repository, v.Sequence, v.ID = format, Kind, repo.ID(), sequence+1, id
 		v.Started, v.Finished = v.Started.UTC().Round(0), v.Finished.UTC().Round(0)
-		var data []byte
-		signed, err := json.Marshal(v)
-		if err == nil {
-			data, err = repo.Seal(v.name(), envelope{Signed: signed})
-		}
+		data, err := repo.Seal(v.name(), v)
 		if err == nil {
 			err = put(ctx, repo, v.name(), data)
 		}
@@ -231,11 +208,8 @@ func readEntry(ctx context.Context, repo *repository.Repository, s repository.St
 		return nil, err
 	}
 	var v Verdict
-	var body json.RawMessage
-	if err = repo.Unseal(e.Name, data, &body); err == nil {
-		v, err = parse(body)
-	}
-	switch {
+	err = repo.Unseal(e.Name, data, &v)
+	switch err = v.readable(err); {
 	case err != nil:
 		e.Err = err
 	case v.name() != e.Name:
