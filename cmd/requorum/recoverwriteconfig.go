@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,11 +19,11 @@ import (
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/supervisor"
-	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/verify/report"
+	"github.com/requorum/requorum/walreplay"
 )
 
 // writeFlags say what --write-config writes.
@@ -108,29 +107,25 @@ func (g *globals) writeClusterFile(ctx context.Context, o *recoverOptions) error
 	if err != nil {
 		return err
 	}
-	stored, err := g.storedClusters(ctx, o)
-	if err != nil {
-		return err
-	}
-	of, err := pick(stored, w.cluster)
+	stored, err := g.newestStored(ctx, o)
 	switch {
-	case err != nil && len(hosts) == 0:
+	case err != nil:
 		return err
-	case len(hosts) == 0 && of == nil:
+	case len(hosts) == 0 && stored == nil:
 		return usageError{errors.New("no host is known: give --host member=address,…, or --repo URL of a repository that holds a backup of the cluster")}
 	case len(hosts) == 0:
-		hosts = of.hosts(g)
-	case of != nil: // which knows their URLs better
+		hosts = g.hostsOf(stored)
+	case stored != nil: // which knows their URLs better
 		for i, h := range hosts {
-			for _, m := range of.members {
+			for _, m := range stored.Facts.Members {
 				if m.Name == h.Member {
 					hosts[i].PeerURLs, hosts[i].ClientURLs = m.PeerURLs, m.ClientURLs
 				}
 			}
 		}
 	}
-	if w.cluster == "" && of != nil {
-		w.cluster = of.id.String()
+	if w.cluster == "" && stored != nil {
+		w.cluster = snapshot.ID(stored.Timeline.ClusterID).String()
 	}
 	if w.cluster == "" {
 		return usageError{errors.New("without a backup the cluster's name is not known: give --cluster NAME")}
@@ -295,19 +290,11 @@ func quoted(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// storedCluster is one that lives in a repository, with the members of its newest
-// full snapshot.
-type storedCluster struct {
-	id      snapshot.ID
-	members []snapshot.Member
-	at      time.Time // when the snapshot was taken, by its own clock
-	in      string    // the repository
-}
-
-// storedClusters are those that the repositories know; one that has ended in favour
-// of another is not among them. A repository that cannot be read stops nothing where
-// the hosts are given.
-func (g *globals) storedClusters(ctx context.Context, o *recoverOptions) (all []storedCluster, err error) {
+// newestStored is the full snapshot in the repositories whose members are meant: the
+// newest of the cluster whose ID --cluster is, or else of the history that restore takes.
+// nil without an error is none. What cannot be read stops nothing where another one tells,
+// or the hosts are given.
+func (g *globals) newestStored(ctx context.Context, o *recoverOptions) (newest *snapshot.Manifest, err error) {
 	if len(o.repo.urls) == 0 {
 		return nil, nil
 	}
@@ -317,97 +304,89 @@ func (g *globals) storedClusters(ctx context.Context, o *recoverOptions) (all []
 	}
 	defer func() { err = errors.Join(err, closeSinks(opened)) }()
 	var failed []error
+	var repos []*repository.Repository
+	var catalogs []*snapshot.Catalog
 	for _, s := range opened {
-		some, err := clustersIn(ctx, s)
+		repo, err := repository.Open(ctx, s)
+		var c *snapshot.Catalog
+		if err == nil {
+			c, err = snapshot.ReadCatalog(ctx, repo)
+		}
 		if err != nil {
 			failed = append(failed, err)
-			g.note("%v", err)
 			continue
 		}
-		all = append(all, some...)
+		repos, catalogs = append(repos, repo), append(catalogs, c)
 	}
-	if len(all) == 0 && len(o.write.hosts) == 0 {
+	if newest = newestOfCluster(catalogs, o.write.cluster); newest == nil {
+		var more []error
+		newest, more = newestRestored(ctx, repos, catalogs)
+		failed = append(failed, more...)
+	}
+	if newest == nil && len(o.write.hosts) == 0 {
 		return nil, errors.Join(failed...)
 	}
-	return all, nil
+	for _, err := range failed {
+		g.note("%v", err)
+	}
+	return newest, nil
 }
 
-func clustersIn(ctx context.Context, s sinks.Sink) ([]storedCluster, error) {
-	repo, err := repository.Open(ctx, s)
-	if err != nil {
-		return nil, err
+// newestOfCluster is the newest full snapshot of the cluster with this ID; nil where there
+// is none: a name may look like an ID.
+func newestOfCluster(catalogs []*snapshot.Catalog, cluster string) (newest *snapshot.Manifest) {
+	var id snapshot.ID
+	if id.UnmarshalText([]byte(cluster)) != nil {
+		return nil
 	}
-	catalog, err := snapshot.ReadCatalog(ctx, repo)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := repo.TimelineIDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	newest := map[uint64]storedCluster{}
-	for _, t := range ids {
-		_, ended, err := repo.Superseded(ctx, t)
-		if err != nil {
-			return nil, err
+	for _, c := range catalogs {
+		for _, m := range c.Manifests {
+			if m.Timeline.ClusterID == uint64(id) && (newest == nil || m.Finished.After(newest.Finished)) {
+				newest = m
+			}
 		}
-		if ended {
+	}
+	return newest
+}
+
+// newestRestored is the newest of what restore takes of each repository, if that is of one
+// cluster, and why it is not known of some.
+func newestRestored(ctx context.Context, repos []*repository.Repository, catalogs []*snapshot.Catalog) (newest *snapshot.Manifest, failed []error) {
+	var choices []string
+	for i, c := range catalogs {
+		m, err := walreplay.NewArchives(repos[i]).Newest(ctx, c)
+		var several *snapshot.SeparateError
+		var damaged *snapshot.DamagedManifestError
+		switch {
+		case errors.As(err, &several):
+			for _, t := range several.Timelines {
+				choices = append(choices, c.Summary(t))
+			}
+		case errors.As(err, &damaged): // an older one knows members as well
+			m = c.Newest(damaged.Timeline)
+			failed = append(failed, err)
+		case err != nil && !errors.Is(err, snapshot.ErrNoBackup):
+			failed = append(failed, err)
+		}
+		if m == nil {
 			continue
 		}
-		c, there := newest[t.ClusterID]
-		if !there {
-			c = storedCluster{id: snapshot.ID(t.ClusterID), in: repo.String()}
+		if newest == nil || newest.Timeline.ClusterID != m.Timeline.ClusterID {
+			choices = append(choices, c.Summary(m.Timeline))
 		}
-		if m := catalog.Newest(t); m != nil && m.Finished.After(c.at) {
-			c.members, c.at = m.Facts.Members, m.Finished
+		if newest == nil || m.Finished.After(newest.Finished) {
+			newest = m
 		}
-		newest[t.ClusterID] = c
 	}
-	var all []storedCluster
-	for _, c := range newest {
-		all = append(all, c)
+	if len(choices) > 1 {
+		return nil, append(failed, usageError{fmt.Errorf("the repositories hold several histories: say which cluster with --cluster ID, the first part of a timeline:\n  %s", strings.Join(choices, "\n  "))})
 	}
-	return all, nil
+	return newest, failed
 }
 
-// pick chooses the one that is meant: by its ID where that is given, otherwise the
-// only one. nil without an error is none.
-func pick(all []storedCluster, cluster string) (*storedCluster, error) {
-	byID := map[snapshot.ID]*storedCluster{}
-	for i, c := range all {
-		if known := byID[c.id]; known == nil || c.at.After(known.at) {
-			byID[c.id] = &all[i]
-		}
-	}
-	var id snapshot.ID
-	if id.UnmarshalText([]byte(cluster)) == nil && byID[id] != nil {
-		return byID[id], nil
-	}
-	if len(byID) > 1 {
-		var names []string
-		for _, c := range byID {
-			names = append(names, fmt.Sprintf("%s (%s, newest full snapshot of %s)", c.id, memberNames(c.members), when(c.at)))
-		}
-		slices.Sort(names)
-		return nil, usageError{fmt.Errorf("the repositories hold %d clusters: say which one with --cluster ID:\n  %s", len(byID), strings.Join(names, "\n  "))}
-	}
-	for _, c := range byID {
-		return c, nil
-	}
-	return nil, nil
-}
-
-func memberNames(members []snapshot.Member) string {
-	var names []string
-	for _, m := range members {
-		names = append(names, cmp.Or(m.Name, m.ID.String()))
-	}
-	return orNone(strings.Join(names, ", "))
-}
-
-// hosts are those of the members, by their URLs.
-func (c *storedCluster) hosts(g *globals) (all []recovery.HostConfig) {
-	for _, m := range c.members {
+// hostsOf are those of a full snapshot's members, by their URLs.
+func (g *globals) hostsOf(stored *snapshot.Manifest) (all []recovery.HostConfig) {
+	for _, m := range stored.Facts.Members {
 		if m.Name == "" || len(m.PeerURLs) == 0 {
 			g.note("member %s in the newest backup has no name or no peer URL: its host is known only with --host", m.ID)
 			continue

@@ -11,6 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/requorum/requorum/restore/recovery"
+	"github.com/requorum/requorum/sinks"
+	"github.com/requorum/requorum/sinks/codec"
+	"github.com/requorum/requorum/sinks/disk"
+	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/storetest"
 )
@@ -63,27 +67,68 @@ func TestHostsAreNoOptions(t *testing.T) {
 	}
 }
 
-// TestPickStored: of several clusters one has to be named; of one the newest snapshot in
-// any repository counts.
-func TestPickStored(t *testing.T) {
-	at := func(hours int) time.Time { return time.Unix(0, 0).Add(time.Duration(hours) * time.Hour) }
-	all := []storedCluster{{id: 0xa, at: at(1), in: "one"}, {id: 0xa, at: at(2), in: "two"}}
-	for _, name := range []string{"", "production", "000000000000000a"} {
-		if c, err := pick(all, name); err != nil || c == nil || c.in != "two" {
-			t.Errorf("%q: %+v %v", name, c, err)
+// TestStoredMembers: the hosts are those of the newest full snapshot, in any repository, of
+// what restore takes; of separate clusters one has to be named by its ID.
+func TestStoredMembers(t *testing.T) {
+	t.Chdir(t.TempDir())
+	repos := map[string]*repository.Repository{}
+	for _, name := range []string{"one", "two"} {
+		sink, err := disk.New(name)
+		require.NoError(t, err)
+		defer sink.Close()
+		repos[name], err = repository.Init(t.Context(), sink, time.Now())
+		require.NoError(t, err)
+	}
+	// full stores a full snapshot of a cluster with one member, of that hour.
+	full := func(in string, cluster uint64, hour int, parent *repository.Branch) (manifest string) {
+		r, timeline, at := repos[in], repository.TimelineID{ClusterID: cluster, N: 1}, time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)
+		_, err := r.EnsureTimeline(t.Context(), repository.Timeline{ID: timeline, Created: at, Reason: "a test", Parent: parent})
+		require.NoError(t, err)
+		m := &snapshot.Manifest{Format: 1, Kind: snapshot.KindFull, ID: at.Format("20060102T150405Z") + "-aaaaaa", Timeline: timeline, Started: at, Finished: at,
+			Facts: snapshot.Facts{RaftIndex: uint64(hour), Members: []snapshot.Member{{Name: fmt.Sprintf("m%d", hour), PeerURLs: []string{"https://10.0.0.1:2380"}}}}}
+		m.Object = snapshot.StoredObject{Name: repository.SnapshotName(timeline, m.ID, 1, false), Encoding: codec.Encoding{StoredSize: 1}}
+		_, err = sinks.Put(t.Context(), r.Sink(), m.Object.Name, []byte("x"), sinks.CreateOptions{})
+		require.NoError(t, err)
+		manifest = repository.ManifestName(timeline, m.ID)
+		require.NoError(t, r.WriteDocument(t.Context(), manifest, m))
+		return filepath.Join(in, manifest)
+	}
+	const one, both, a = "--repo ./one", "--repo ./one --repo ./two", "000000000000000a"
+	// writes wants the cluster and the member that are written, or else a text of the error.
+	writes := func(args string, want ...string) {
+		t.Helper()
+		e := runHere(t.Context(), append(strings.Fields("recover --write-config c.yaml --kind systemd --run false"), strings.Fields(args)...)...)
+		said := e.stderr
+		if cfg, err := recovery.ReadConfig("c.yaml"); err == nil {
+			said += cfg.Cluster + " " + cfg.Hosts[0].Member
+			require.NoError(t, os.Remove("c.yaml"))
+		} else if e.code != exitUsage {
+			t.Errorf("%+v", e)
+		}
+		for _, w := range want {
+			require.Contains(t, said, w, args)
 		}
 	}
-	all = append(all, storedCluster{id: 0xb, at: at(3), members: []snapshot.Member{{Name: "m1"}}})
-	for _, name := range []string{"", "production"} {
-		_, err := pick(all, name)
-		require.ErrorContains(t, err, "000000000000000b (m1", "%q", name)
+	writes(both, "no host is known")
+	full("one", 0xa, 1, nil)
+	full("two", 0xa, 2, nil)
+	writes(one, a+" m1")
+	for _, name := range []string{a, "production", "cafe"} { // which is hexadecimal
+		writes(both+" --cluster "+name, name+" m2")
 	}
-	if c, err := pick(all, "000000000000000a"); err != nil || c.in != "two" {
-		t.Errorf("%+v %v", c, err)
-	}
-	if c, err := pick(nil, ""); c != nil || err != nil {
-		t.Errorf("%+v %v", c, err)
-	}
+	// What goes on from another is what restore takes.
+	full("one", 0xb, 3, &repository.Branch{Timeline: repository.TimelineID{ClusterID: 0xa, N: 1}, RaftIndex: 1})
+	writes(one, "000000000000000b m3")
+	writes(both, "--cluster ID", "timeline 000000000000000a-1: members m2", "timeline 000000000000000b-1: members m3")
+	writes(one+" --cluster a", "a m1")
+	full("one", 0xc, 4, nil)
+	writes(one+" --cluster production", "--cluster ID", "timeline 000000000000000b-1: members m3", "timeline 000000000000000c-1: members m4")
+	writes(both+" --cluster c", "c m4")
+	writes(one+" --cluster production --host m9=10.0.0.9", "production m9")
+	// What cannot be read is said, and stops nothing.
+	full("two", 0xa, 5, nil)
+	require.NoError(t, os.WriteFile(full("two", 0xa, 6, nil), []byte("x"), 0o600))
+	writes("--repo ./two --repo ./missing", a+" m5", "/missing", "20260101T060000Z")
 }
 
 // TestClusterFileText: what is written is read again, whatever stands in it.
