@@ -317,44 +317,6 @@ func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.E
 	return func(func(raftlog.Entry, error) bool) {}
 }
 
-// ahead is more than the engine reads ahead of what it applies.
-const ahead = 1 << 13
-
-// sumRing is the chain over the entries that went by, begun anew, with its last
-// values: a replay that ends before a revision has read further by then.
-type sumRing struct {
-	sum  raftlog.Sum
-	last [ahead]struct {
-		index uint64
-		sum   raftlog.Sum
-	}
-}
-
-// over passes entries on.
-func (r *sumRing) over(entries iter.Seq2[raftlog.Entry, error]) iter.Seq2[raftlog.Entry, error] {
-	return func(yield func(raftlog.Entry, error) bool) {
-		for e, err := range entries {
-			if err == nil {
-				r.sum = r.sum.Next(e)
-				slot := &r.last[e.Index%ahead]
-				slot.index, slot.sum = e.Index, r.sum
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// at is the value after the entry at index, once the replay has ended.
-func (r *sumRing) at(index uint64) (raftlog.Sum, error) {
-	slot := r.last[index%ahead]
-	if slot.index != index {
-		return raftlog.Sum{}, fmt.Errorf("the replay ended with entry %d, more than %d entries behind what it had read", index, ahead)
-	}
-	return slot.sum, nil
-}
-
 // joinedClock is what the archives among the parts of a joined history observed,
 // each up to the end of its last part, and when the image was taken.
 type joinedClock struct {

@@ -85,7 +85,7 @@ func (out *Rebuilt) prove(ctx context.Context, h *History, p *Point, r *replayed
 	c := &Recipe{
 		Base: p.Base.ID, Timeline: h.Timeline, BaseIndex: p.Base.Index(),
 		Index: r.stopped.Index, Term: r.stopped.Term, Entries: r.entries, Revision: r.stopped.Revision,
-		Replayed: r.sum, HashKV: hash, MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(p.Base),
+		Replayed: r.stopped.Sum, HashKV: hash, MinLeaseTTL: o.minLeaseTTL(), PersistCheckpoints: o.PersistCheckpoints, SourceVersion: o.sourceVersion(p.Base),
 	}
 	if c.Time, err = h.about(ctx, c.Index); err != nil {
 		return fmt.Errorf("find out when entry %d was written: %w", c.Index, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 	"github.com/requorum/requorum/walreplay/engine"
-	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -20,7 +19,6 @@ type replayed struct {
 	scratch *ScratchFolder
 	base    string // the file that is replayed onto: the scratch database, or a member's own
 	stopped engine.Stopped
-	sum     raftlog.Sum // over the replayed entries
 	entries uint64
 	times   []PhaseTime
 	hash    snapshot.HashKV // of the database, where it was computed while that was written
@@ -247,12 +245,8 @@ func (h *History) applyBy(ctx context.Context, b *Base, r *replayed, phase Phase
 	total := int64(run.Last - first)
 	o.progress(phase, 0, total)
 	run.Progress = func(index uint64) { o.progress(phase, int64(index-first), total) }
-	var sums sumRing
-	r.stopped, err = engine.Run(ctx, eng, sums.over(h.following(ctx, b, run.Last)), run)
+	r.stopped, err = engine.Run(ctx, eng, h.following(ctx, b, run.Last), run)
 	r.entries = r.stopped.Index - first
-	if err == nil && r.entries > 0 {
-		r.sum, err = sums.at(r.stopped.Index)
-	}
 	if err == nil && run.MaxRevision == 0 && r.stopped.Index != run.Last {
 		err = fmt.Errorf("the log ended after entry %d, not %d", r.stopped.Index, run.Last)
 	}
