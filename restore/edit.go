@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/safedir"
 )
 
@@ -263,20 +265,15 @@ func startOf(cluster *membership.RaftCluster) logStart {
 	return s
 }
 
-// bbolt's meta page: a header of 16 bytes, then these offsets.
+// In bbolt's pages: where a meta page, after its header, has the page of the freelist,
+// the number of pages and the sum over what is before that.
 const (
-	pageHeader    = 16
-	freelistFlag  = 0x10
-	metaMagic     = 0xED0CDAED
-	metaPageSize  = pageHeader + 8
-	metaFreelist  = pageHeader + 32
-	metaPages     = pageHeader + 40 // how many pages the database has
-	metaTxid      = pageHeader + 48
-	metaSum       = pageHeader + 56
-	metaLength    = pageHeader + 64
-	largestPage   = 1 << 16
-	smallestPage  = 1 << 9
-	metaPageCount = 2
+	pageHeader   = 16
+	freelistFlag = 0x10
+	metaFreelist = 32
+	metaPages    = 40
+	metaSum      = 56
+	metaLength   = 64
 )
 
 // lendFreelist gives a database an empty list of free pages, in a new page at
@@ -295,65 +292,26 @@ func lendFreelist(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	at, meta, err := newestMeta(f)
+	db, err := boltfile.Open(context.Background(), f, info.Size())
 	if err != nil {
 		return err
 	}
-	size, count := uint64(binary.NativeEndian.Uint32(meta[metaPageSize:])), binary.NativeEndian.Uint64(meta[metaPages:])
-	if count > uint64(info.Size())/size {
-		return fmt.Errorf("it was cut short: %d bytes for %d pages of %d", info.Size(), count, size)
-	}
-	page := make([]byte, size)
-	binary.NativeEndian.PutUint64(page, count)
-	binary.NativeEndian.PutUint16(page[8:], freelistFlag)
-	if _, err := f.WriteAt(page, int64(count*size)); err != nil {
+	m, le := db.Meta(), binary.LittleEndian
+	page := make([]byte, m.PageSize)
+	le.PutUint64(page, m.Pages)
+	le.PutUint16(page[8:], freelistFlag)
+	if _, err := f.WriteAt(page, db.Size()); err != nil {
 		return err
 	}
-	binary.NativeEndian.PutUint64(meta[metaFreelist:], count)
-	binary.NativeEndian.PutUint64(meta[metaPages:], count+1)
-	binary.NativeEndian.PutUint64(meta[metaSum:], sumMeta(meta))
+	meta, at := make([]byte, metaLength), int64(m.Page)*int64(m.PageSize)+pageHeader
+	if _, err := f.ReadAt(meta, at); err != nil {
+		return err
+	}
+	le.PutUint64(meta[metaFreelist:], m.Pages)
+	le.PutUint64(meta[metaPages:], m.Pages+1)
+	sum := fnv.New64a()
+	sum.Write(meta[:metaSum])
+	le.PutUint64(meta[metaSum:], sum.Sum64())
 	_, err = f.WriteAt(meta, at)
 	return err
-}
-
-// newestMeta finds the valid meta page of the last transaction. Where the
-// second one is depends on the page size, which only a meta page tells.
-func newestMeta(f *os.File) (at int64, newest []byte, err error) {
-	offsets := []int64{0}
-	if first, ok := readMeta(f, 0); ok {
-		newest = first
-		offsets = []int64{int64(binary.NativeEndian.Uint32(first[metaPageSize:]))}
-	} else {
-		for size := int64(smallestPage); size <= largestPage; size *= 2 {
-			offsets = append(offsets, size)
-		}
-	}
-	for _, o := range offsets {
-		meta, ok := readMeta(f, o)
-		if ok && (newest == nil || binary.NativeEndian.Uint64(meta[metaTxid:]) > binary.NativeEndian.Uint64(newest[metaTxid:])) {
-			at, newest = o, meta
-		}
-	}
-	if newest == nil {
-		return 0, nil, fmt.Errorf("none of its %d meta pages is valid", metaPageCount)
-	}
-	return at, newest, nil
-}
-
-func readMeta(f *os.File, at int64) ([]byte, bool) {
-	meta := make([]byte, metaLength)
-	if _, err := f.ReadAt(meta, at); err != nil {
-		return nil, false
-	}
-	size := binary.NativeEndian.Uint32(meta[metaPageSize:])
-	ok := binary.NativeEndian.Uint32(meta[pageHeader:]) == metaMagic &&
-		binary.NativeEndian.Uint64(meta[metaSum:]) == sumMeta(meta) &&
-		size >= smallestPage && size <= largestPage && size&(size-1) == 0
-	return meta, ok
-}
-
-func sumMeta(meta []byte) uint64 {
-	h := fnv.New64a()
-	h.Write(meta[pageHeader:metaSum])
-	return h.Sum64()
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/boltfile"
 )
 
 // TestEditChangesOnlyWhatItSays: keys, leases and users stay as they are, bit
@@ -94,4 +96,32 @@ func TestEditOfGarbage(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, good[:3*page], 0o600))
 	_, err = (edit{}).apply(path)
 	require.Error(t, err, "a database that is cut short is edited")
+}
+
+// The list is lent in the meta page that counts, whichever that is.
+func TestFreelistIsLentWhereItCounts(t *testing.T) {
+	good, err := os.ReadFile(makeDB(t, dbOptions{keys: 50, valueSize: 50, clusterVersion: "3.5.0"}))
+	require.NoError(t, err)
+	for torn := range 2 {
+		path := filepath.Join(t.TempDir(), "db")
+		data := slices.Clone(good)
+		data[torn*os.Getpagesize()+pageHeader]++
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		meta := func() boltfile.Meta {
+			f, err := os.Open(path)
+			require.NoError(t, err)
+			defer f.Close()
+			info, err := f.Stat()
+			require.NoError(t, err)
+			db, err := boltfile.Open(t.Context(), f, info.Size())
+			require.NoError(t, err)
+			return db.Meta()
+		}
+		want := meta()
+		require.Equal(t, boltfile.NoFreelist, want.Freelist)
+		require.NoError(t, lendFreelist(path))
+		want.Freelist = want.Pages
+		want.Pages++
+		require.Equal(t, want, meta(), "without meta page %d", torn)
+	}
 }

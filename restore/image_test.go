@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/requorum/requorum/snapshot"
+	"github.com/requorum/requorum/snapshot/boltfile"
 	"github.com/requorum/requorum/store/storetest"
 )
 
@@ -95,10 +95,11 @@ func cutToPages(t testing.TB, path string) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
-	_, meta, err := newestMeta(f)
+	info, err := f.Stat()
 	require.NoError(t, err)
-	size := int64(binary.NativeEndian.Uint32(meta[metaPageSize:])) * int64(binary.NativeEndian.Uint64(meta[metaPages:]))
-	require.NoError(t, f.Truncate(size))
+	db, err := boltfile.Open(t.Context(), f, info.Size())
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(db.Size()))
 }
 
 // small is a database that most tests restore.

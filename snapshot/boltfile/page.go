@@ -122,6 +122,7 @@ const NoFreelist = ^uint64(0)
 
 // Meta is what an intact meta page says.
 type Meta struct {
+	Page        uint64 // the meta page itself: 0 or 1
 	PageSize    int
 	Root        uint64 // the page of the bucket of buckets
 	Freelist    uint64 // the page of the freelist, or NoFreelist
@@ -201,6 +202,7 @@ func findMeta(r io.ReaderAt, size int64) (Meta, error) {
 			continue
 		case !found || second.Transaction > best.Transaction:
 			best, found = second, true
+			best.Page = 1
 		}
 	}
 	if !found {
@@ -229,6 +231,7 @@ func ParseMeta(b []byte, id uint64) (Meta, error) {
 	case h.Kind != metaPage:
 		return Meta{}, fmt.Errorf("kind %#04x is not a meta page", h.Kind)
 	}
+	m.Page = id
 	return m, nil
 }
 
