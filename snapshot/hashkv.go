@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"hash/maphash"
 	"io"
 
 	"github.com/coreos/go-semver/semver"
@@ -71,20 +70,20 @@ func hashKV(db *database, revision int64) (HashKV, error) {
 	if revision < facts.CompactedRevision || revision > facts.Revision {
 		return HashKV{}, fmt.Errorf("%w: %d; it has %d to %d", ErrNoRevision, revision, facts.CompactedRevision, facts.Revision)
 	}
-	h := &keyHasher{compacted: facts.CompactedRevision, last: revision}
-	for i := range h.seeds {
-		h.seeds[i] = maphash.MakeSeed()
-	}
-	if h.compacted > 0 {
+	var newest *boltfile.Newest // of keys that changed after the last finished compaction: up to there none has two rows
+	if facts.CompactedRevision > 0 {
 		finished, err := db.compaction("finishedCompactRev")
 		if err != nil {
 			return HashKV{}, err
 		}
-		if err := h.findNewest(keys, finished+1); err != nil {
+		if newest, err = boltfile.ReadNewest(keys, finished+1, revision); err != nil {
 			return HashKV{}, err
 		}
+		if newest.Undecoded != nil {
+			return HashKV{}, malformed("bucket key: %w", newest.Undecoded)
+		}
 	}
-	sum, err := h.sum(keys)
+	sum, err := hashRows(keys, facts.CompactedRevision, revision, newest)
 	if err != nil {
 		return HashKV{}, err
 	}
@@ -95,74 +94,30 @@ func hashKV(db *database, revision int64) (HashKV, error) {
 	return hash, nil
 }
 
-// keyHasher hashes the key bucket as etcd's mvcc does: all revisions after the
+// hashRows hashes the key bucket as etcd's mvcc does: all revisions after the
 // compacted one, and of those up to it the ones that are the newest of their
 // key, whether or not the others are deleted already. If no key is left at all,
-// etcd's hash leaves nothing out.
-type keyHasher struct {
-	compacted int64
-	last      int64 // the revision to hash up to; rows after it are not there
-	seeds     [2]maphash.Seed
-	// newest has, of each key that changed after the last finished compaction,
-	// the newest change. Up to there no key has two revisions.
-	newest map[keyID]newestChange
-}
-
-// keyID stands for a user's key.
-type keyID [2]uint64
-
-type newestChange struct {
-	revision boltfile.Revision
-	deleted  bool
-}
-
-// findNewest fills in h.newest from the revisions from main on.
-func (h *keyHasher) findNewest(keys *boltfile.Bucket, main int64) error {
-	h.newest = map[keyID]newestChange{}
-	c := keys.Cursor()
-	for k, v, err := c.Seek(boltfile.Revision{Main: main}.Bytes()); k != nil || err != nil; k, v, err = c.Next() {
-		if err != nil {
-			return err
-		}
-		r, id, err := h.parse(k, v)
-		if err != nil {
-			return err
-		}
-		if r.Main > h.last {
-			return nil
-		}
-		h.newest[id] = newestChange{r.Revision, r.Deleted}
-	}
-	return nil
-}
-
-func (h *keyHasher) sum(keys *boltfile.Bucket) (uint32, error) {
-	rows := NewRowHasher(h.compacted)
-	anyKey := false
-	for _, n := range h.newest {
-		anyKey = anyKey || !n.deleted
-	}
+// etcd's hash leaves nothing out. Rows after the last revision are not there.
+func hashRows(keys *boltfile.Bucket, compacted, last int64, newest *boltfile.Newest) (uint32, error) {
+	rows := NewRowHasher(compacted)
 	err := keys.ForEach(func(k, v []byte) error {
 		r, err := boltfile.ParseRow(k)
 		if err != nil {
 			return malformed("bucket key: %w", err)
 		}
-		if r.Main > h.last {
+		if r.Main > last {
 			return nil
 		}
-		newest := false
-		if r.Main <= h.compacted {
-			_, id, err := h.parse(k, v)
-			if err != nil {
-				return err
+		keep := false
+		if r.Main <= compacted {
+			if keep, err = newest.Has(r, v); err != nil {
+				return malformed("bucket key: %w", err)
 			}
-			change, changed := h.newest[id]
-			newest = !changed || change.revision == r.Revision
 		}
-		rows.Add(r, k, v, newest)
+		rows.Add(r, k, v, keep)
 		return nil
 	})
-	return rows.Sum(anyKey), err
+	return rows.Sum(newest != nil && newest.AnyValue()), err
 }
 
 // RowHasher is etcd's hash of the rows of the key bucket, which come in their order.
@@ -207,17 +162,4 @@ func (h *RowHasher) Sum(anyKey bool) uint32 {
 		return h.all
 	}
 	return h.kept
-}
-
-// parse reads the revision and the user's key out of an entry of the key bucket.
-func (h *keyHasher) parse(k, v []byte) (boltfile.Row, keyID, error) {
-	r, err := boltfile.ParseRow(k)
-	if err != nil {
-		return r, keyID{}, malformed("bucket key: %w", err)
-	}
-	key, err := boltfile.KeyOf(v)
-	if err != nil {
-		return r, keyID{}, malformed("value at revision %d.%d: %w", r.Main, r.Sub, err)
-	}
-	return r, keyID{maphash.Bytes(h.seeds[0], key), maphash.Bytes(h.seeds[1], key)}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"maps"
 	"os"
@@ -518,34 +517,15 @@ func (l *leaseTimes) judge(c *comparison) (differ int) {
 	return 0
 }
 
-// keyID stands for a user's key: 128 bits of hashes with random seeds.
-type keyID [2]uint64
-
 // compaction tells the rows of the key bucket that a compaction deletes: up to its
 // revision all but the newest of each key, and that as well where it is a deletion. One at
 // the very revision counts too, though newer etcds keep it until the next compaction. A
 // row that cannot be decoded is compared as it is.
 func (s *side) compaction(keys *boltfile.Bucket, at int64) (deletes func(key, value []byte) bool, err error) {
-	seeds := [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	idOf := func(value []byte) (keyID, bool) {
-		key, err := boltfile.KeyOf(value)
-		return keyID{maphash.Bytes(seeds[0], key), maphash.Bytes(seeds[1], key)}, err == nil
-	}
-	// The last change up to at of each key that changed between the compaction that the
-	// side has finished and at. No other key has two rows up to there.
-	newest := map[keyID]boltfile.Revision{}
-	cursor := keys.Cursor()
-	for k, v, err := cursor.Seek(boltfile.Revision{Main: s.finished + 1}.Bytes()); at > s.finished; k, v, err = cursor.Next() {
-		if err != nil {
-			return nil, err
-		}
-		r, err := boltfile.ParseRow(k)
-		if k == nil || err == nil && r.Main > at {
-			break
-		}
-		if id, ok := idOf(v); ok && err == nil {
-			newest[id] = r.Revision
-		}
+	// Up to the compaction that the side has finished no key has two rows.
+	newest, err := boltfile.ReadNewest(keys, s.finished+1, at)
+	if err != nil {
+		return nil, err
 	}
 	return func(key, value []byte) bool {
 		row, err := boltfile.ParseRow(key)
@@ -554,11 +534,8 @@ func (s *side) compaction(keys *boltfile.Bucket, at int64) (deletes func(key, va
 			return false
 		case row.Deleted:
 			return true
-		case len(newest) == 0:
-			return false
 		}
-		id, ok := idOf(value)
-		last, changed := newest[id]
-		return ok && changed && last != row.Revision
+		last, err := newest.Has(row, value)
+		return err == nil && !last
 	}, nil
 }
