@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -31,13 +32,14 @@ func (s *Sink) Abilities(ctx context.Context) (sinks.Abilities, error) {
 	case s.probing <- struct{}{}:
 		defer func() { <-s.probing }()
 	case <-ctx.Done():
-		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", s.explain(opPut, probeConditional, s.failing.cut(context.Cause(ctx))))
+		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", s.explain(opPut, probeConditional, s.trying.cut(context.Cause(ctx))))
 	}
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	s.failing.Store(nil)
-	found, err := s.probe(context.WithValue(ctx, lastKey{}, &s.failing))
+	s.trying.until = time.Now().Add(s.config.Retry.For)
+	s.trying.last.Store(nil)
+	found, err := s.probe(s.trying.of(ctx))
 	if err != nil {
 		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", err)
 	}
