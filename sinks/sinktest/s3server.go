@@ -30,6 +30,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/store/storetest"
 )
 
 // S3Server is a real S3 server on this machine, in a folder of the test's own.
@@ -190,6 +192,7 @@ func (p *process) start(t testing.TB) {
 	defer log.Close()
 	cmd := p.command()
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = storetest.WithParent(syscall.SIGKILL)
 	require.NoError(t, cmd.Start(), "start %s", cmd.Path)
 	p.cmd = cmd
 	ended := make(chan error, 1)
