@@ -96,6 +96,10 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// IsDamaged tells errors that are about one object's bytes, so that another object
+// may do instead.
+func IsDamaged(err error) bool { return errors.As(err, new(*DamagedError)) }
+
 // Probe opens an image and reads its first byte: what is gone, and identities that do
 // not fit, show that way.
 func Probe(ctx context.Context, image Image) error {

@@ -456,8 +456,7 @@ func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter
 		for _, p := range j.logs() {
 			if m, ok := p.History.log.(marked); ok && p.Last >= first {
 				for mark, err := range m.marks(ctx, first, min(last, p.Last), newest) {
-					var damaged *snapshot.DamagedError
-					if err != nil && !errors.As(err, &damaged) {
+					if err != nil && !snapshot.IsDamaged(err) {
 						yield(segment.Heartbeat{}, err) // the last, as of one archive
 						return
 					}

@@ -359,9 +359,8 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *sna
 	exact := !snapshot.HashesOtherwise(o.sourceVersion(p.Base))
 	hashes := map[int64]uint32{hash.Revision: hash.Hash}
 	for m, err := range l.marks(ctx, p.Base.Index(), index, newest) {
-		var damaged *snapshot.DamagedError
 		switch {
-		case errors.As(err, &damaged) && o.CheckpointHashes == CheckpointHashesAtEnd:
+		case snapshot.IsDamaged(err) && o.CheckpointHashes == CheckpointHashesAtEnd:
 			continue // a mark is no part of what is restored
 		case err != nil:
 			return met, fmt.Errorf("compare what was rebuilt with the archive's checkpoint hashes: %w", err)

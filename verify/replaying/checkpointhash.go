@@ -33,8 +33,7 @@ type stopped struct {
 func (p *proof) stops(ctx context.Context, version string, o walreplay.Options) (_ stopped, err error) {
 	at := stopped{base: p.base}
 	for m, err := range p.h.CheckpointHashes(ctx, p.base.Index(), p.facts.RaftIndex) {
-		var damaged *snapshot.DamagedError
-		if errors.As(err, &damaged) {
+		if snapshot.IsDamaged(err) {
 			continue // the checksum level names it
 		}
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -38,7 +39,7 @@ func (s *session) look(ctx context.Context, now time.Time) {
 				s.mustLook = false
 				s.reachable()
 				return nil
-			case isDamage(err):
+			case snapshot.IsDamaged(err):
 				// Others pass it by, and go on behind it.
 				s.skipDamaged(name, s.end.index+1, err)
 				s.lookAgain(now)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
@@ -307,7 +308,7 @@ func (s *session) send(ctx context.Context, h segment.Header) error {
 				s.reachable()
 				return errAgain
 			}
-			if isDamage(o.err) && put.Level == 0 {
+			if snapshot.IsDamaged(o.err) && put.Level == 0 {
 				s.skipDamaged(put.Name(), put.FirstIndex, o.err)
 				return nil
 			}
@@ -322,7 +323,7 @@ func (s *session) send(ctx context.Context, h segment.Header) error {
 // one of them wins; elsewhere it overlaps others, under a name of its own.
 func (s *session) unspool(h segment.Header, end point) (segment.Header, []byte, error) {
 	object, err := s.spool.get(h)
-	if isDamage(err) {
+	if snapshot.IsDamaged(err) {
 		s.a.failed(err)
 		return h, nil, errors.Join(s.spool.remove(h.Name()), errAgain)
 	}
@@ -408,7 +409,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 		}
 		limited, cancel := context.WithTimeout(ctx, putLimit)
 		o := putAndCheck(limited, s.repo, put, object)
-		if put.Level == 0 && !o.is(h) && (o.winner != nil || isDamage(o.err)) {
+		if put.Level == 0 && !o.is(h) && (o.winner != nil || snapshot.IsDamaged(o.err)) {
 			// The name is another segment's: this one is stored beside it.
 			if put, object, err = segment.Rename(h, object, 1, h.Previous); err == nil {
 				o = putAndCheck(limited, s.repo, put, object)
@@ -419,7 +420,7 @@ func (s *session) storeUncovered(ctx context.Context, id repository.TimelineID, 
 		case err != nil:
 			return err
 		case o.is(h):
-		case o.winner != nil || isDamage(o.err):
+		case o.winner != nil || snapshot.IsDamaged(o.err):
 			s.spool.keepBack(h)
 			s.a.failed(fmt.Errorf("spooled segment %s in %s is not stored: both its names in the repository are taken by something else: it stays there", h.Name(), s.SpoolDir))
 			continue

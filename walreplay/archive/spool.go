@@ -61,9 +61,8 @@ func (p *spool) readTimeline(ctx context.Context, id repository.TimelineID) erro
 	}
 	for _, l := range listed {
 		h, err := segment.ReadHeader(ctx, p.repo, l.String())
-		var damage *snapshot.DamagedError
 		switch {
-		case errors.As(err, &damage):
+		case snapshot.IsDamaged(err):
 			p.damaged = append(p.damaged, err)
 			continue
 		case err != nil:

@@ -112,7 +112,7 @@ func (s *session) putDone(h segment.Header, o outcome) error {
 		return s.compare(*o.winner)
 	}
 	s.crossing = nil
-	if isDamage(o.err) && h.Level == 0 {
+	if snapshot.IsDamaged(o.err) && h.Level == 0 {
 		s.skipDamaged(h.Name(), h.FirstIndex, o.err)
 		return nil
 	}
@@ -245,11 +245,6 @@ func (s *session) cutNext(ctx context.Context, chainStart bool) (*cut, error) {
 		return nil, err
 	}
 	return &cut{h, object, s.queue.oldest()}, nil
-}
-
-func isDamage(err error) bool {
-	var damage *snapshot.DamagedError
-	return errors.As(err, &damage)
 }
 
 // skipDamaged notes that what lies under the next name of level 0 is damaged, and will

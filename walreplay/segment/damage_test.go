@@ -12,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -165,7 +166,7 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 		for _, failure := range []error{io.ErrUnexpectedEOF, sinktest.ErrInjected} {
 			s := sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure).Of(h.Name()))
 			_, _, err := Read(t.Context(), newRepo(t, s), h.Name())
-			if err == nil || isDamage(err) || !errors.Is(err, failure) {
+			if err == nil || snapshot.IsDamaged(err) || !errors.Is(err, failure) {
 				t.Errorf("Read cut at %d: %v", at, err)
 			}
 			s.AllFired(t)
@@ -173,7 +174,7 @@ func TestBrokenReadsAreNotDamage(t *testing.T) {
 				continue
 			}
 			s = sinktest.NewFaulty(memory(t, h.Name(), data), sinktest.CutRead(1, at, failure).Of(h.Name()))
-			if _, err := ReadHeader(t.Context(), newRepo(t, s), h.Name()); err == nil || isDamage(err) || !errors.Is(err, failure) {
+			if _, err := ReadHeader(t.Context(), newRepo(t, s), h.Name()); err == nil || snapshot.IsDamaged(err) || !errors.Is(err, failure) {
 				t.Errorf("ReadHeader cut at %d: %v", at, err)
 			}
 			s.AllFired(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -105,18 +106,18 @@ func (r *reading) run(ctx context.Context, read func(*view, []Header) (failed He
 		var fork *ForkError
 		gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged)
 		switch {
-		case v.byNames && (gone || isDamage(err) || errors.Is(err, ErrNotAsNamed) || errors.Is(err, errUnjoined) || errors.As(err, &fork)):
+		case v.byNames && (gone || snapshot.IsDamaged(err) || errors.Is(err, ErrNotAsNamed) || errors.Is(err, errUnjoined) || errors.As(err, &fork)):
 			if _, err := r.log.readAll(ctx, v); err != nil {
 				return err
 			}
-			if !isDamage(err) {
+			if !snapshot.IsDamaged(err) {
 				continue
 			}
 		case errors.Is(err, errUnjoined):
 			r.unjoined[pair{r.tip.segment.name(), failed.name()}] = true
 		case errors.As(err, &fork):
 			return err
-		case isDamage(err):
+		case snapshot.IsDamaged(err):
 			r.avoided[failed.name()] = true
 		case gone:
 			if err := r.relist(ctx, v, failed); err != nil {

@@ -72,13 +72,6 @@ func damaged(repo *repository.Repository, name string, offset int64, err error) 
 	return &snapshot.DamagedError{Object: name + " in " + repo.String(), Offset: offset, Err: err}
 }
 
-// isDamage tells errors that are about one object's bytes, so that another
-// object may do instead.
-func isDamage(err error) bool {
-	var d *snapshot.DamagedError
-	return errors.As(err, &d)
-}
-
 // bodyError makes what the codec says of a body what it is of the segment.
 func bodyError(repo *repository.Repository, name string, err error) error {
 	var corrupt *codec.CorruptError

@@ -324,7 +324,9 @@ func (l *Log) readGaps(ctx context.Context, v *view) error {
 }
 
 // unusable says what makes an object useless and hides nothing else.
-func unusable(err error) bool { return isDamage(err) || errors.Is(err, snapshot.ErrNewerFormat) }
+func unusable(err error) bool {
+	return snapshot.IsDamaged(err) || errors.Is(err, snapshot.ErrNewerFormat)
+}
 
 // current is what is listed now.
 func (l *Log) current() *view {

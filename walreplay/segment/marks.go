@@ -12,6 +12,7 @@ import (
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
+	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
@@ -72,7 +73,7 @@ func readMarks(ctx context.Context, repo *repository.Repository, names []reposit
 			for i := range marks {
 				switch {
 				case errors.Is(errs[i], sinks.ErrNotFound), errors.Is(errs[i], repository.ErrForeign): // it does not exist
-				case errs[i] != nil && !isDamage(errs[i]):
+				case errs[i] != nil && !snapshot.IsDamaged(errs[i]):
 					yield(Heartbeat{}, errs[i])
 					return
 				case !yield(marks[i], errs[i]):
@@ -129,7 +130,7 @@ func (l *Log) marks(ctx context.Context, h Header) ([]raftlog.Mark, error) {
 func (l *Log) marksOr(ctx context.Context, h Header, relist bool) ([]raftlog.Mark, error) {
 	_, b, err := l.body(ctx, h)
 	v := l.current()
-	if err != nil && v.byNames && (isDamage(err) || errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged)) {
+	if err != nil && v.byNames && (snapshot.IsDamaged(err) || errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged)) {
 		return nil, ErrNotAsNamed
 	}
 	switch gone := errors.Is(err, sinks.ErrNotFound) || errors.Is(err, errChanged); {
@@ -143,7 +144,7 @@ func (l *Log) marksOr(ctx context.Context, h Header, relist bool) ([]raftlog.Mar
 		relist = false
 	case gone:
 		return nil, nil
-	case !isDamage(err):
+	case !snapshot.IsDamaged(err):
 		return nil, err
 	}
 	var all []raftlog.Mark
@@ -209,7 +210,7 @@ func (l *Log) MarksAround(ctx context.Context, index uint64) iter.Seq2[raftlog.M
 		}
 		alive := slices.DeleteFunc(l.Heartbeat(), func(n repository.MarkName) bool { return !within(n.Time) })
 		for a, err := range readMarks(ctx, l.repo, alive) {
-			if isDamage(err) {
+			if snapshot.IsDamaged(err) {
 				continue
 			}
 			if !yield(a.Mark, err) {
@@ -338,7 +339,7 @@ func (l *Log) atAlive(ctx context.Context, v *view, t time.Time, low, high *raft
 			}
 			a, err := ReadMark(ctx, l.repo, n)
 			switch {
-			case isDamage(err), errors.Is(err, sinks.ErrNotFound):
+			case snapshot.IsDamaged(err), errors.Is(err, sinks.ErrNotFound):
 				continue
 			case err != nil:
 				return nil, err

@@ -599,7 +599,7 @@ func lastOwn(ctx context.Context, repo *repository.Repository, merged []reposito
 	slices.SortFunc(merged, func(a, b repository.Segment) int { return cmp.Compare(b.Last, a.Last) })
 	for _, s := range merged {
 		_, err := readListed(ctx, repo, s)
-		if isDamage(err) || errors.Is(err, sinks.ErrNotFound) {
+		if snapshot.IsDamaged(err) || errors.Is(err, sinks.ErrNotFound) {
 			continue
 		}
 		return []repository.Segment{s}, err
@@ -617,7 +617,7 @@ func ownMerged(ctx context.Context, repo *repository.Repository, t repository.Ti
 	}
 	headers, err := (&Log{repo: repo}).readHeaders(ctx, merged)
 	return slices.DeleteFunc(merged, func(s repository.Segment) bool {
-		return isDamage(headers[s.String()].err)
+		return snapshot.IsDamaged(headers[s.String()].err)
 	}), err
 }
 
@@ -645,7 +645,7 @@ func newestOf(ctx context.Context, repo *repository.Repository, segments []repos
 		switch {
 		case h.err == nil && h.header.LastIndex > newest.LastIndex:
 			newest, ok = h.header, true
-		case h.err != nil && !isDamage(h.err):
+		case h.err != nil && !snapshot.IsDamaged(h.err):
 			return Header{}, false, h.err
 		}
 	}

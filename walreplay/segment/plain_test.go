@@ -53,7 +53,7 @@ func TestRefusePlain(t *testing.T) {
 				found := 0
 				for _, d := range l.Damaged() {
 					require.True(t, isClear[d.Name], d.Name)
-					require.True(t, errors.As(d.Err, &plain) && isDamage(d.Err))
+					require.True(t, errors.As(d.Err, &plain) && snapshot.IsDamaged(d.Err))
 					require.True(t, strings.HasPrefix(d.Err.Error(), "segment "+d.Name+" is not encrypted"), d.Err.Error())
 					found++
 				}

@@ -226,7 +226,7 @@ func (p *prefetcher) end() {
 // merged one the log is listed anew: what it replaced may still be there.
 func (l *Log) body(ctx context.Context, listed Header) (Header, Batch, error) {
 	h, b, err := l.Read(ctx, listed)
-	if isDamage(err) {
+	if snapshot.IsDamaged(err) {
 		l.spoil(listed.name(), err)
 		if listed.Level > 0 && !l.current().byNames { // one by names is listed anew anyway
 			if failed := l.Refresh(ctx); failed != nil {

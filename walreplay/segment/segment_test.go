@@ -168,7 +168,7 @@ func TestIdentities(t *testing.T) {
 	for _, identities := range [][]age.Identity{nil, {newIdentity(t)}} {
 		_, _, err := Read(t.Context(), newRepo(t, s), h.Name(), identities...)
 		var missing *codec.IdentityError
-		if !errors.As(err, &missing) || isDamage(err) || !strings.Contains(err.Error(), h.Name()) {
+		if !errors.As(err, &missing) || snapshot.IsDamaged(err) || !strings.Contains(err.Error(), h.Name()) {
 			t.Errorf("%d identities: %v", len(identities), err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/sinktest"
+	"github.com/requorum/requorum/snapshot"
 )
 
 // Whatever somebody adds to a log, who checks signatures reads the log that was there.
@@ -113,7 +114,7 @@ func TestSignedHeader(t *testing.T) {
 	changed, unsigned, err := Rename(h, signed, 1, 0)
 	require.NoError(t, err)
 	overwrite(t, place, changed.Name(), unsigned)
-	if _, err := ReadHeader(t.Context(), own, changed.Name()); !errors.Is(err, repository.ErrForeign) || !isDamage(err) {
+	if _, err := ReadHeader(t.Context(), own, changed.Name()); !errors.Is(err, repository.ErrForeign) || !snapshot.IsDamaged(err) {
 		t.Errorf("unsigned: %v", err)
 	}
 }
