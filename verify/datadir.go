@@ -102,7 +102,7 @@ func (d *dataDir) checkStopped(ctx context.Context) error {
 func (d *dataDir) checkLog(ctx context.Context) (read *walfile.Summary, err error) {
 	_, err = d.check(ctx, report.Checksum, d.walDir, func(c *report.Check) error {
 		c.Compared = "every record of the log with the CRC that runs through all its files, entries with their order, and the log with the database's index"
-		c.Bytes = sizeOf(d.walDir)
+		c.Bytes, _ = walfile.Size(d.walDir) // who reads them tells
 		log, err := d.readLog(ctx)
 		if err != nil {
 			d.tookLog(c, err)
@@ -260,21 +260,6 @@ func (d *dataDir) rebuild(ctx context.Context) (*walreplay.Rebuilt, error) {
 	return h.Rebuild(ctx, p, o)
 }
 
-// sizeOf is the size of the files in a folder, as far as they can be asked.
-func sizeOf(dir string) int64 {
-	var sum int64
-	list, err := safedir.ReadDir(dir)
-	if err != nil {
-		return 0 // who reads them tells
-	}
-	for _, e := range list {
-		if info, err := e.Info(); err == nil && filepath.Ext(e.Name()) == ".wal" {
-			sum += info.Size()
-		}
-	}
-	return sum
-}
-
 const foreignReason = "the log is of another member than the database: see the level structure"
 
 // compareOwner holds the member whose log it is against those that the database
@@ -354,7 +339,7 @@ func (d *dataDir) checkRunning(ctx context.Context) error {
 			return nil
 		}
 		defer t.Close() //nolint:errcheck // reading
-		c.Bytes = sizeOf(d.walDir)
+		c.Bytes, _ = walfile.Size(d.walDir)
 		first, last, err := d.follow(ctx, t)
 		if err != nil {
 			d.tookLog(c, err)

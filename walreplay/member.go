@@ -247,7 +247,7 @@ func (m *member) open(ctx context.Context, dir string) error {
 		m.notes = append(m.notes, "the log ends with a record that was not written to its end, as a crash leaves it: that one was not acknowledged")
 	}
 	m.cut(s)
-	m.bytes, err = sizeOf(dir)
+	m.bytes, err = walfile.Size(dir)
 	return err
 }
 
@@ -283,26 +283,6 @@ func (m *member) size(first, last uint64) int64 {
 	}
 	all := m.parts[len(m.parts)-1].LastIndex - m.parts[0].FirstIndex + 1
 	return int64(float64(m.bytes) * min(1, float64(last-first+1)/float64(all)))
-}
-
-// sizeOf is the size of a log's files, as far as they are written.
-func sizeOf(dir string) (int64, error) {
-	list, err := safedir.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
-	var sum int64
-	for _, e := range list {
-		if !strings.HasSuffix(e.Name(), ".wal") {
-			continue
-		}
-		info, err := safedir.Stat(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return 0, err
-		}
-		sum += info.Size()
-	}
-	return sum, nil
 }
 
 // logDamage makes what a member's log says of damage what all of requorum says.

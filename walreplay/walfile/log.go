@@ -195,6 +195,25 @@ func list(dir string) ([]name, error) {
 	return names, nil
 }
 
+// Size is how many bytes a log's files have, none where there is no log.
+func Size(dir string) (sum int64, err error) {
+	entries, err := safedir.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".wal" {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return 0, err
+		}
+		sum += info.Size()
+	}
+	return sum, nil
+}
+
 // From are those of a log's files, given by name, that a reader of its entries
 // from index on needs, in their order: later records overwrite earlier ones, so
 // they are the file that holds the entry, and all behind it. Names of other files

@@ -63,3 +63,16 @@ func TestFrom(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// The files of a log count, and no others.
+func TestSize(t *testing.T) {
+	dir := t.TempDir()
+	for file, size := range map[string]int{name{0, 1}.String(): 100, name{1, 7}.String(): 20, "0.tmp": 3} {
+		check(t, os.WriteFile(filepath.Join(dir, file), make([]byte, size), 0o600))
+	}
+	for dir, want := range map[string]int64{dir: 120, filepath.Join(dir, "none"): 0} {
+		if got, err := Size(dir); err != nil || got != want {
+			t.Errorf("%s: %d bytes, %v; want %d", dir, got, err, want)
+		}
+	}
+}
