@@ -3,7 +3,6 @@ package verdict
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
@@ -147,12 +146,8 @@ func reached(checks []report.Check) report.Level {
 
 // shorten cuts text that is too long between two characters.
 func shorten(s string) string {
-	if len(s) <= maxText {
-		return s
+	if len(s) > maxText {
+		return strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
-	cut := maxText
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return s
 }
