@@ -339,17 +339,21 @@ func (e *rescueEvents) lines(mark, text string) {
 // Confirm shows what would be done, and asks.
 func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, error) {
 	e.meter.finish()
-	shown := e.g.output != "json" && q.Preview != nil
-	if shown {
-		if err := e.g.printPreview(q.Preview); err != nil {
+	reasons := q.Reasons
+	switch p := q.Preview; {
+	case p == nil:
+	case e.g.output == "json": // the document comes once all is done
+		if p.Plan.Chosen != "" && !p.Plan.Proven {
+			reasons = append(reasons, "unproven: "+p.Plan.Why)
+		}
+		reasons = slices.Concat(reasons, p.Plan.Doubts(), p.Warnings)
+	default:
+		if err := e.g.printPreview(p); err != nil {
 			return false, err
 		}
 		fmt.Fprintln(e.g.stdout)
 	}
-	for _, reason := range q.Reasons {
-		if shown && slices.Contains(q.Preview.Warnings, reason) {
-			continue
-		}
+	for _, reason := range reasons {
 		e.lines("", reason)
 	}
 	err := e.g.confirm(ctx, e.o, question{text: q.Text, typed: q.Type})

@@ -78,15 +78,8 @@ func (g *globals) printDecision(p *sources.Plan, f *sources.Findings) {
 	g.printFence(p.Fence)
 	g.printBumpDecision(p.Bump)
 	for _, w := range p.Warnings {
-		if !saysUnproven(p, w) && !slices.ContainsFunc(c.Findings, func(f sources.Finding) bool { return w == c.Name+": "+f.String() }) {
-			g.printItem("Warning: ", w)
-		}
+		g.printItem("Warning: ", w)
 	}
-}
-
-// saysUnproven tells of a warning that says once more what stands beside UNPROVEN.
-func saysUnproven(p *sources.Plan, warning string) bool {
-	return p != nil && warning == "unproven: "+p.Why
 }
 
 // printCandidates prints the table, the best one of each history first.
@@ -430,9 +423,7 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 		g.printf("\n%s: to be stopped first; what is there is read then, and the plan is made anew\n", strings.Join(p.Unsurveyed, ", "))
 	}
 	for _, w := range p.Warnings {
-		if !saysUnproven(p.Plan, w) {
-			g.printItem("Warning: ", w)
-		}
+		g.printItem("Warning: ", w)
 	}
 	if len(p.Blockers) > 0 {
 		fmt.Fprintln(g.stdout, "\nIt would be refused now:")
@@ -564,10 +555,7 @@ func (g *globals) printRescued(r *recovery.Report) error {
 	}
 	g.printTimes(r)
 	g.printLost(r.Plan)
-	said := func(w string) bool {
-		return saysUnproven(r.Plan, w) || r.Proof != nil && slices.Contains(r.Proof.Unproved, strings.TrimPrefix(w, "not proved: "))
-	}
-	g.printAfter(r.Incomplete, slices.DeleteFunc(slices.Clone(r.Warnings), said), r.Next)
+	g.printAfter(r.Incomplete, r.Warnings, r.Next)
 	return nil
 }
 

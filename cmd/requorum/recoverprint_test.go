@@ -90,19 +90,27 @@ func TestPrintPreview(t *testing.T) {
 		"REPOSITORIES", "1 of 2 readable", "m4: does not read s3://b: access denied", "m5: gets no new member", "m2: to be stopped first; what is there is read then", "It would be refused now:\n  - m3 is neither", "UNPROVEN", "learner", "* 1")
 }
 
-// What stands beside UNPROVEN is not said again as a warning, and each line of a
-// warning is a line.
+// What stands beside UNPROVEN, or is a finding, is said once, and each line of a warning
+// is a line.
 func TestPrintWarnings(t *testing.T) {
 	t.Parallel()
 	plan := twoHistories()
 	plan.Chosen, plan.Why = "m2", "only one log was read"
-	plan.Warnings = []string{"unproven: only one log was read"}
-	p := &recovery.Preview{Plan: plan, Warnings: append(plan.Warnings, "one\ntwo")}
+	p := &recovery.Preview{Plan: plan, Warnings: []string{"one\ntwo"}}
 	text := printed(t, func(g *globals) error { return g.printPreview(p) })
 	expectLines(t, text, "UNPROVEN: only one log was read", "Warning: one\n         two\n")
-	if n := strings.Count(text, "only one log was read"); n != 1 {
-		t.Errorf("it is said %d times:\n%s", n, text)
+	for _, once := range []string{"only one log was read", "it was started with --force-new-cluster"} {
+		if n := strings.Count(text, once); n != 1 {
+			t.Errorf("%q is said %d times:\n%s", once, n, text)
+		}
 	}
+	// With JSON nothing was shown before the question: all of it is said beside it.
+	text = printed(t, func(g *globals) error {
+		g.output = "json"
+		_, err := newRescueEvents(g, &recoverOptions{yes: true}).Confirm(t.Context(), recovery.Question{Reasons: []string{"it serves"}, Preview: p})
+		return err
+	})
+	require.Equal(t, "it serves\nunproven: only one log was read\nm2: it was started with --force-new-cluster: use m1\none\ntwo\n", text)
 	text = printed(t, func(g *globals) error {
 		newRescueEvents(g, nil).Warn("one\ntwo \x1b[2J")
 		return nil

@@ -148,7 +148,7 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 	reasons := old.worse(p)
 	typed := false
 	if len(reasons) > 0 {
-		q := Question{Kind: AskChanged, Preview: p, Reasons: slices.Concat(reasons, p.Warnings),
+		q := Question{Kind: AskChanged, Preview: p, Reasons: reasons,
 			Text: fmt.Sprintf("All old members are stopped, and what they hold is read. Recover cluster %s from %s?", d.cfg.Cluster, p.Plan.Chosen)}
 		if !p.Plan.Proven {
 			q.Text += " It is unproven that no acknowledged write is lost."

@@ -248,7 +248,8 @@ const (
 // Question is one for the operator.
 type Question struct {
 	Kind QuestionKind
-	// Text is the question, in a sentence; Reasons what has to be known for it.
+	// Text is the question, in a sentence; Reasons what has to be known for it, beside
+	// what Preview tells.
 	Text    string
 	Reasons []string
 	// Type is what has to be typed, the cluster's name; empty where yes will do.

@@ -159,12 +159,9 @@ func (d *coordinator) report() *Report {
 // after are the warnings that still count when all is done.
 func (d *coordinator) after(r *Report) []string {
 	dec := d.decision
-	all := slices.Clone(dec.Plan.Warnings)
+	all := slices.Concat(dec.Plan.Doubts(), dec.Plan.Warnings)
 	if text := d.alone(); text != "" {
 		all = append(all, text)
-	}
-	for _, u := range r.Proof.Unproved {
-		all = append(all, "not proved: "+u)
 	}
 	for _, l := range r.Lineage {
 		for _, w := range l.Warnings {

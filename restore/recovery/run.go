@@ -108,7 +108,7 @@ func (d *coordinator) stillLost(ctx context.Context, p *Preview, took time.Durat
 }
 
 func (d *coordinator) firstQuestion(p *Preview) Question {
-	q := Question{Kind: AskBegin, Preview: p, Reasons: p.Warnings}
+	q := Question{Kind: AskBegin, Preview: p}
 	switch {
 	case p.Plan.Chosen == "":
 		q.Text = fmt.Sprintf("Stop %s, read what is there, and recover cluster %s from it?", strings.Join(p.Unsurveyed, ", "), d.cfg.Cluster)
@@ -121,7 +121,7 @@ func (d *coordinator) firstQuestion(p *Preview) Question {
 		q.Type = d.cfg.Cluster
 	}
 	if len(p.Quorum.By) > 0 {
-		q.Reasons = append([]string{"the cluster serves, and would be stopped (--force)"}, q.Reasons...)
+		q.Reasons = []string{"the cluster serves, and would be stopped (--force)"}
 		q.Type = d.cfg.Cluster
 	}
 	return q

@@ -143,8 +143,8 @@ func TestDamageIsRecognised(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case p.Proven || !strings.Contains(strings.Join(p.Warnings, "\n"), "damaged"):
-				t.Errorf("alone: proven %t, warnings %q", p.Proven, p.Warnings)
+			case p.Proven || !strings.Contains(strings.Join(p.Doubts(), "\n"), "damaged"):
+				t.Errorf("alone: proven %t, doubts %q", p.Proven, p.Doubts())
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestForcedNewCluster(t *testing.T) {
 				t.Errorf("the others: %s", p.Why)
 			}
 			p = decide(t, surveyed(t, forced), DecideRequest{})
-			if !p.Proven || !strings.Contains(p.Why, "lost then") || !strings.Contains(strings.Join(p.Warnings, "\n"), "--force-new-cluster") {
+			if !p.Proven || !strings.Contains(p.Why, "lost then") || !strings.Contains(strings.Join(p.Doubts(), "\n"), "--force-new-cluster") {
 				t.Errorf("alone: %+v", p)
 			}
 		})
@@ -268,7 +268,7 @@ func TestRemovedMemberAndLearner(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	p = decide(t, surveyed(t, all[0], all[2], all[3]), DecideRequest{Source: c.Member(removed).Name, DeclareDead: []string{c.Member(1).Name}})
-	if p.Chosen != gone.Name || p.Proven || !p.Fence.Enough || p.Loss.Entries == 0 || !strings.Contains(strings.Join(p.Warnings, "\n"), "removed") {
+	if p.Chosen != gone.Name || p.Proven || !p.Fence.Enough || p.Loss.Entries == 0 || !strings.Contains(strings.Join(p.Doubts(), "\n"), "removed") {
 		t.Errorf("named: %+v", p)
 	}
 	_, err = Decide(surveyed(t, all...), DecideRequest{DeclareDead: []string{"nobody"}})

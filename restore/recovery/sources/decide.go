@@ -279,16 +279,8 @@ func (d *decision) bump(c *Candidate) {
 func (d *decision) warn(c *Candidate) {
 	p := d.plan
 	add := func(format string, args ...any) { p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...)) }
-	if !p.Proven {
-		add("unproven: %s", p.Why)
-	}
 	for _, u := range d.findings.Unread {
 		add("repository %s could not be read, and may hold more: %s", u.Repository, u.Reason)
-	}
-	for _, f := range c.Findings {
-		if f.Kind != KindTorn && f.Kind != KindGap && f.Kind != KindRestored {
-			add("%s: %s", c.Name, f)
-		}
 	}
 	if c.Kind == FromJoined {
 		add("it is put together: %s", c.Source.describe())

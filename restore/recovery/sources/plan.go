@@ -55,8 +55,9 @@ type Plan struct {
 	Bump   Bump   `json:"bump"`
 	Fence  Fence  `json:"fence"`
 	// Members are those of the newest membership, with its learners, by ID.
-	Members  []snapshot.Member `json:"members"`
-	Warnings []string          `json:"warnings,omitempty"`
+	Members []snapshot.Member `json:"members"`
+	// Warnings are what has to be known beside Why and Doubts.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // History is one history of the cluster, as far as anything of it was found.
@@ -186,6 +187,21 @@ func (p *Plan) Candidate(name string) *Candidate {
 		}
 	}
 	return nil
+}
+
+// Doubts are the findings about what was chosen that more than its loss depends on, each
+// with its name.
+func (p *Plan) Doubts() (all []string) {
+	c := p.Candidate(p.Chosen)
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.Findings {
+		if f.Kind != KindTorn && f.Kind != KindGap && f.Kind != KindRestored {
+			all = append(all, c.Name+": "+f.String())
+		}
+	}
+	return all
 }
 
 // NeedSourceError says that there is more than one history to choose from.
