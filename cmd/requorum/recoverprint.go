@@ -416,8 +416,8 @@ func (g *globals) printPreview(p *recovery.Preview) error {
 			g.printIntent(hostIntent(p))
 		}
 	}
-	for _, f := range p.Flags {
-		g.printItem("", f.String())
+	for _, n := range p.Next {
+		g.printItem("", n)
 	}
 	if len(p.Unsurveyed) > 0 {
 		g.printf("\n%s: to be stopped first; what is there is read then, and the plan is made anew\n", strings.Join(p.Unsurveyed, ", "))

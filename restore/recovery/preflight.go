@@ -100,7 +100,7 @@ func (d *coordinator) survey(ctx context.Context, p *Preview) error {
 // sources.Decide.
 func (d *coordinator) plan(ctx context.Context, p *Preview) error {
 	a := d.asked()
-	p.Plan, p.Members, p.Left, p.Flags, p.Warnings = nil, nil, nil, nil, nil
+	p.Plan, p.Members, p.Left, p.Next, p.Warnings = nil, nil, nil, nil, nil
 	var err error
 	p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
@@ -187,7 +187,7 @@ func (d *coordinator) decideMembers(p *Preview, a asked) error {
 		}
 	}
 	p.Bump = bumpOf(p.Plan, a)
-	p.Flags = d.staleFlags(p.Plan.Members, p.Members)
+	p.Next = d.staleFlags(p.Plan.Members, p.Members)
 	return nil
 }
 

@@ -44,14 +44,13 @@ type Preview struct {
 	// well, so that nothing can start there.
 	Left []string            `json:"left,omitempty"`
 	Bump restore.BumpRequest `json:"bump"`
-	// Flags are those of etcd's that the new members make stale, by host.
-	Flags []StaleFlags `json:"stale_flags,omitempty"`
 	// Blockers say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Blockers []string `json:"blockers,omitempty"`
 	// Unnamed says that naming members would end all blockers, as in *BlockedError.
 	Unnamed  bool     `json:"unnamed,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	Next     []string `json:"next,omitempty"` // steps for the operator once it is done
 }
 
 // HostState is one host of the cluster file.

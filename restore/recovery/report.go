@@ -53,10 +53,8 @@ type Report struct {
 	Snapshots []Stored        `json:"snapshots,omitempty"`
 	// Incomplete says what failed after the proof: the same command completes it.
 	Incomplete []string `json:"incomplete,omitempty"`
-	// Flags are those of etcd's that are stale now.
-	Flags    []StaleFlags `json:"stale_flags,omitempty"`
-	Warnings []string     `json:"warnings,omitempty"`
-	Next     []string     `json:"next,omitempty"` // steps for the operator
+	Warnings   []string `json:"warnings,omitempty"`
+	Next       []string `json:"next,omitempty"` // steps for the operator
 }
 
 // HostReport is what was done on one host.
@@ -131,7 +129,6 @@ func (d *coordinator) report() *Report {
 		RevisionBefore: first.Revision, RevisionAfter: first.Restore.RevisionAfter,
 		Proof: dec.Proved.Report, Phases: d.phases, Began: dec.Began, Incomplete: dec.Incomplete,
 		RTO: max(0, dec.Proved.At.Sub(dec.Began)), Lineage: d.timelines, Snapshots: dec.Snapshots,
-		Flags: d.staleFlags(dec.Plan.Members, dec.Members),
 	}
 	if dec.Timelines != nil {
 		r.Lineage = dec.Timelines
@@ -152,7 +149,7 @@ func (d *coordinator) report() *Report {
 		}
 		r.Hosts = append(r.Hosts, one)
 	}
-	r.Warnings, r.Next = d.after(r), d.next(r.Flags)
+	r.Warnings, r.Next = d.after(r), d.next()
 	return r
 }
 
@@ -178,11 +175,9 @@ func (d *coordinator) after(r *Report) []string {
 }
 
 // next are the operator's next steps.
-func (d *coordinator) next(flags []StaleFlags) (all []string) {
+func (d *coordinator) next() []string {
 	dec := d.decision
-	for _, f := range flags {
-		all = append(all, f.String())
-	}
+	all := d.staleFlags(dec.Plan.Members, dec.Members)
 	endpoint := "URL"
 	for _, m := range dec.Members {
 		if len(m.ClientURLs) > 0 {
