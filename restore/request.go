@@ -346,7 +346,7 @@ var (
 )
 
 // RequestError says that a request contradicts itself, lacks something, or asks
-// for what must not be: it has to be put in other words. Nothing was changed.
+// for what must not be: it has to be put in other words. No data was changed.
 type RequestError struct{ Err error }
 
 func (e *RequestError) Error() string { return e.Err.Error() }

@@ -86,7 +86,7 @@ func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error
 	p, err := recovery.Preflight(ctx, req)
 	events.finish()
 	if p == nil {
-		return asked(err)
+		return orRollback(err)
 	}
 	shown := errors.Join(g.printPreview(p), g.unchanged())
 	var nothing *sources.NothingError
@@ -99,43 +99,20 @@ func (g *globals) surveyCluster(ctx context.Context, req recovery.Request) error
 			err = usageError{err}
 		}
 	}
-	return orUnproven(p.Plan, shown, asked(err))
+	return orUnproven(p.Plan, shown, orRollback(err))
 }
 
 // notRecovered is why a run did not come to the proof. Where something has to be
 // chosen first, what there is to choose from is shown.
 func (g *globals) notRecovered(ctx context.Context, req recovery.Request, err error) error {
-	if choosing(err) {
+	if sources.AboutSource(err) {
 		req.Events = nil
 		p, found := recovery.Preflight(ctx, req)
-		if p != nil && choosing(found) {
-			return errors.Join(g.printPreview(p), asked(err))
+		if p != nil && sources.AboutSource(found) {
+			return errors.Join(g.printPreview(p), orRollback(err))
 		}
 	}
-	return asked(err)
-}
-
-// choosing reports whether an error is about what to recover from.
-func choosing(err error) bool {
-	var need *sources.NeedSourceError
-	var nothing *sources.NothingError
-	var source *sources.SourceError
-	return errors.As(err, &need) || errors.As(err, &nothing) || errors.As(err, &source)
-}
-
-// asked tells errors in what was asked for from others.
-func asked(err error) error {
-	err = orRollback(err)
-	var fence *recovery.FenceError
-	var contradiction *recovery.ContradictionError
-	var blockers *recovery.BlockedError
-	switch {
-	case errors.As(err, &blockers) && blockers.Unnamed:
-		return usageError{err}
-	case errors.As(err, &fence), errors.As(err, &contradiction):
-		return usageError{err}
-	}
-	return err
+	return orRollback(err)
 }
 
 // undoRecovery takes a recovery back.
@@ -150,7 +127,7 @@ func (g *globals) undoRecovery(ctx context.Context, o *recoverOptions) error {
 	report, err := recovery.Undo(ctx, req)
 	events.finish()
 	if report == nil {
-		return asked(err)
+		return orRollback(err)
 	}
 	return errors.Join(g.printUndone(report), err)
 }
@@ -186,38 +163,31 @@ func (g *globals) printUndone(r *recovery.UndoReport) error {
 // errDeclined says that the answer was no.
 var errDeclined = errors.New("it was not confirmed: nothing was changed")
 
-// question is one that is asked before something is changed.
-type question struct {
-	text string
-	// typed is what has to be typed, where a yes is not enough.
-	typed string
-}
-
 // confirm asks on the terminal, unless the options have answered already. Where
 // nobody could answer it is wrong usage, and says what to give.
-func (g *globals) confirm(ctx context.Context, o *recoverOptions, q question) error {
-	if q.typed != "" && o.acceptLoss != "" {
-		if o.acceptLoss == q.typed {
+func (g *globals) confirm(ctx context.Context, o *recoverOptions, q recovery.Question) error {
+	if q.Type != "" && o.acceptLoss != "" {
+		if o.acceptLoss == q.Type {
 			return nil
 		}
-		return usageError{fmt.Errorf("--accept-loss %s: acknowledged writes may be lost, those of %s: read the plan, and give that name to accept it", o.acceptLoss, q.typed)}
+		return usageError{fmt.Errorf("--accept-loss %s: acknowledged writes may be lost, those of %s: read the plan, and give that name to accept it", o.acceptLoss, q.Type)}
 	}
-	if q.typed == "" && (o.yes || o.acceptLoss != "") {
+	if q.Type == "" && (o.yes || o.acceptLoss != "") {
 		return nil
 	}
 	file, ok := g.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || g.output == "json" {
-		if q.typed != "" {
-			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read the plan, and accept it with --accept-loss %s", q.typed)}
+		if q.Type != "" {
+			return usageError{fmt.Errorf("nobody is there to ask, and acknowledged writes may be lost: read the plan, and accept it with --accept-loss %s", q.Type)}
 		}
 		return usageError{errors.New("nobody is there to ask: give --yes")}
 	}
 	want := "yes"
-	if q.typed != "" {
-		want = q.typed
-		g.prompt("%s Acknowledged writes may be lost. Type %s to go on: ", q.text, q.typed)
+	if q.Type != "" {
+		want = q.Type
+		g.prompt("%s Acknowledged writes may be lost. Type %s to go on: ", q.Text, q.Type)
 	} else {
-		g.prompt("%s Type yes to go on: ", q.text)
+		g.prompt("%s Type yes to go on: ", q.Text)
 	}
 	answer, err := readLine(ctx, file)
 	if err != nil {
@@ -356,7 +326,7 @@ func (e *rescueEvents) Confirm(ctx context.Context, q recovery.Question) (bool, 
 	for _, reason := range reasons {
 		e.lines("", reason)
 	}
-	err := e.g.confirm(ctx, e.o, question{text: q.Text, typed: q.Type})
+	err := e.g.confirm(ctx, e.o, q)
 	if errors.Is(err, errDeclined) {
 		return false, nil // what follows from it is not for us to say
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/requorum/requorum/restore/recovery"
 )
 
 // A yes is enough where nothing can be lost; otherwise the name has to be typed, and
@@ -42,7 +44,7 @@ func TestConfirm(t *testing.T) {
 				require.NoError(t, err)
 				g.stdin = screen
 			}
-			err := g.confirm(t.Context(), &c.o, question{text: "Go?", typed: c.typed})
+			err := g.confirm(t.Context(), &c.o, recovery.Question{Text: "Go?", Type: c.typed})
 			if c.says != "" {
 				var usage usageError
 				if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.says) {

@@ -12,6 +12,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/requorum/requorum/restore"
+	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
 )
@@ -188,12 +189,12 @@ func orUnproven(p *sources.Plan, errs ...error) error {
 }
 
 // question is what is asked before anything is built.
-func (l *localRecovery) question() question {
+func (l *localRecovery) question() recovery.Question {
 	what := fmt.Sprintf("Build %s on this machine from %s?", strings.Join(l.here(), ", "), l.plan.Chosen)
 	if l.o.toSnapshot != "" {
 		what = fmt.Sprintf("Write %s from %s?", l.o.toSnapshot, l.plan.Chosen)
 	}
-	return question{text: what, typed: l.typed()}
+	return recovery.Question{Text: what, Type: l.typed()}
 }
 
 // typed is what has to be typed where the outcome is unproven: without a cluster

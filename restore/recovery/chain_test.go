@@ -356,7 +356,7 @@ func TestRebootBeforeTheStart(t *testing.T) {
 	e.answer = func(Question) (bool, error) { return false, nil }
 	_, err := Undo(t.Context(), s.request(e))
 	require.ErrorIs(t, err, ErrDeclined)
-	if q := e.questions[len(e.questions)-1]; q.Kind != AskUndo || q.Type != "production" || len(q.Reasons) != 1 {
+	if q := e.questions[len(e.questions)-1]; !strings.HasPrefix(q.Text, "Take run ") || q.Type != "production" || len(q.Reasons) != 1 {
 		t.Errorf("asked %+v", q)
 	}
 	e.answer = nil
@@ -435,7 +435,7 @@ func TestUndoTwice(t *testing.T) {
 	_, err = Undo(t.Context(), s.request(e))
 	require.ErrorIs(t, err, ErrDeclined)
 	for i, q := range e.questions[2:] {
-		if again := strings.Contains(strings.Join(q.Reasons, "\n"), "is undone already"); q.Kind != AskUndo || again != (i == 1) || (q.Type != "") != again {
+		if again := strings.Contains(strings.Join(q.Reasons, "\n"), "is undone already"); !strings.HasPrefix(q.Text, "Take run ") || again != (i == 1) || (q.Type != "") != again {
 			t.Errorf("%d: %+v", i, q)
 		}
 	}

@@ -344,7 +344,7 @@ func (d *coordinator) merge() error {
 	}
 	against = append(against, d.otherHosts()...)
 	if len(against) > 0 {
-		return &ContradictionError{Run: d.run, Options: against}
+		return &restore.RequestError{Err: fmt.Errorf("run %s is under way, and was decided otherwise: %s. Go on with it as it was decided, or take it back with --undo first", d.run, strings.Join(against, "; "))}
 	}
 	if changes {
 		old.Change = now.Change

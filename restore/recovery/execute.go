@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/snapshot"
 )
 
@@ -134,13 +136,13 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 		return nil
 	}
 	if err := d.survey(ctx, p); err != nil {
-		if chooses(err) {
+		if sources.AboutSource(err) {
 			err = fmt.Errorf("%w\nMembers and clients stay stopped as they are: run the same command again with what is missing, or with --undo to start again what ran", err)
 		}
 		return err
 	}
 	if !p.Plan.Fence.Enough {
-		return &FenceError{Run: d.run, Why: p.Plan.Fence.Why}
+		return &restore.RequestError{Err: fmt.Errorf("run %s does not go on: %s", d.run, p.Plan.Fence.Why)}
 	}
 	if all, _ := d.blockers(p); len(all) > 0 {
 		return fmt.Errorf("run %s does not go on as things are: %w", d.run, errors.New(strings.Join(all, "\n")))
@@ -148,7 +150,7 @@ func (d *coordinator) settled(ctx context.Context, p *Preview) error {
 	reasons := old.worse(p)
 	typed := false
 	if len(reasons) > 0 {
-		q := Question{Kind: AskChanged, Preview: p, Reasons: reasons,
+		q := Question{Preview: p, Reasons: reasons,
 			Text: fmt.Sprintf("All old members are stopped, and what they hold is read. Recover cluster %s from %s?", d.cfg.Cluster, p.Plan.Chosen)}
 		if !p.Plan.Proven {
 			q.Text += " It is unproven that no acknowledged write is lost."

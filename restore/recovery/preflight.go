@@ -103,7 +103,7 @@ func (d *coordinator) plan(ctx context.Context, p *Preview) error {
 	p.Plan, p.Members, p.Left, p.Next, p.Warnings = nil, nil, nil, nil, nil
 	var err error
 	p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, DeclareDead: a.DeclareDead, Hosts: d.hostNames(), Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
-	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !chooses(err) {
+	if err != nil && len(p.Unsurveyed) > 0 && len(a.DeclareDead) > 0 && !sources.AboutSource(err) {
 		// Who the members are may be known only once those are read that still run.
 		p.Plan, err = sources.Decide(p.Findings, sources.DecideRequest{Source: a.Source, Stopping: p.Unsurveyed, Target: a.Target, SourceVersion: a.Replay.SourceVersion})
 	}
@@ -146,14 +146,6 @@ func (d *coordinator) asked() asked {
 		return d.decision.Asked
 	}
 	return d.req.asked()
-}
-
-// chooses tells of those errors of a decision that the operator can end.
-func chooses(err error) bool {
-	var need *sources.NeedSourceError
-	var source *sources.SourceError
-	var nothing *sources.NothingError
-	return errors.As(err, &need) || errors.As(err, &source) || errors.As(err, &nothing)
 }
 
 // decideMembers says who the new members are, and how the revision rises.

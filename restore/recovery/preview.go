@@ -47,7 +47,7 @@ type Preview struct {
 	// Blockers say, each with the next step, why Run would refuse; none where it
 	// would not.
 	Blockers []string `json:"blockers,omitempty"`
-	// Unnamed says that naming members would end all blockers, as in *BlockedError.
+	// Unnamed says that naming members would end all blockers.
 	Unnamed  bool     `json:"unnamed,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 	Next     []string `json:"next,omitempty"` // steps for the operator once it is done

@@ -11,6 +11,7 @@ import (
 	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 	"github.com/requorum/requorum/sinks/repository"
@@ -63,7 +64,8 @@ func TestRepositoryUnreadable(t *testing.T) {
 		t.Errorf("the hosts: %q", words)
 	}
 	var blockers *BlockedError
-	if _, err := Run(t.Context(), req); !errors.As(err, &blockers) || blockers.Unnamed || !strings.Contains(err.Error(), url) {
+	var request *restore.RequestError
+	if _, err := Run(t.Context(), req); !errors.As(err, &blockers) || errors.As(err, &request) || !strings.Contains(err.Error(), url) {
 		t.Errorf("from %s: %v", archived, err)
 	}
 	s.untouched(t)

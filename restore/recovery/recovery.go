@@ -43,7 +43,7 @@ import (
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Request is what the operator asks for. Of a run that goes on, what is left zero
-// is as it was decided, and what contradicts the decision is a *ContradictionError.
+// is as it was decided, and what contradicts the decision is a *restore.RequestError.
 type Request struct {
 	Config *Config
 
@@ -108,45 +108,13 @@ func (e *QuorumError) Error() string {
 		e.Quorum.By, strings.Join(e.Next, "\n  "))
 }
 
-// BlockedError says why a recovery cannot be begun. Nothing was changed.
-type BlockedError struct {
-	Blockers []string
-	// Unnamed says that naming members would end all of them: those that are dead, or
-	// those of the new cluster.
-	Unnamed bool
-}
+// BlockedError says why a recovery cannot be begun. Nothing was changed. Where naming
+// members would end all of it, those that are dead or those of the new cluster, it is in
+// a *restore.RequestError.
+type BlockedError struct{ Blockers []string }
 
 func (e *BlockedError) Error() string {
 	return "nothing was changed: " + strings.Join(e.Blockers, "\n")
-}
-
-// FenceError says that too many old members could come back. The run goes on once
-// they are stopped, or declared dead.
-type FenceError struct {
-	Run string
-	Why string
-}
-
-func (e *FenceError) Error() string {
-	return fmt.Sprintf("run %s does not go on: %s", e.Run, e.Why)
-}
-
-// ContradictionError says that a run is under way that was decided otherwise.
-type ContradictionError struct {
-	Run string
-	// Options are sentences, each about one that contradicts.
-	Options []string
-}
-
-func (e *ContradictionError) Error() string {
-	return fmt.Sprintf("run %s is under way, and was decided otherwise: %s. Go on with it as it was decided, or take it back with --undo first", e.Run, strings.Join(e.Options, "; "))
-}
-
-// UndoneError says that a run is being undone, so that it cannot go on.
-type UndoneError struct{ Run string }
-
-func (e *UndoneError) Error() string {
-	return fmt.Sprintf("run %s is being undone: finish that with --undo first", e.Run)
 }
 
 // HostsError says on which hosts a phase failed. The same command goes on with it.
@@ -232,28 +200,14 @@ type Events interface {
 	Confirm(ctx context.Context, q Question) (bool, error)
 }
 
-// QuestionKind is what is asked.
-type QuestionKind string
-
-// The kinds of questions.
-const (
-	// AskBegin comes before anything is changed.
-	AskBegin QuestionKind = "begin"
-	// AskChanged comes where the plan turned out worse than what was confirmed.
-	AskChanged QuestionKind = "changed"
-	// AskUndo comes before an undo.
-	AskUndo QuestionKind = "undo"
-)
-
 // Question is one for the operator.
 type Question struct {
-	Kind QuestionKind
 	// Text is the question, in a sentence; Reasons what has to be known for it, beside
 	// what Preview tells.
 	Text    string
 	Reasons []string
 	// Type is what has to be typed, the cluster's name; empty where yes will do.
 	Type string
-	// Preview is what would be done; nil with AskUndo.
+	// Preview is what would be done; nil before an undo.
 	Preview *Preview
 }

@@ -10,9 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
+
+// readNow begins the question that is asked once all members are stopped and read.
+const readNow = "All old members are stopped"
 
 // untouched fails the test where a host's data was set aside, or anything was
 // decided.
@@ -77,11 +81,11 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	}
 	req := s.request(nil)
 	req.DeclareDead = []string{"m1", "m2"}
-	e := &heard{t: t, answer: func(q Question) (bool, error) { return q.Kind == AskBegin, nil }}
+	e := &heard{t: t, answer: func(q Question) (bool, error) { return !strings.HasPrefix(q.Text, readNow), nil }}
 	req.Events = e
 	_, err := Run(t.Context(), req)
 	require.ErrorIs(t, err, ErrDeclined)
-	if len(e.questions) != 2 || e.questions[0].Type != "" || e.questions[1].Kind != AskChanged || e.questions[1].Type != "production" {
+	if len(e.questions) != 2 || e.questions[0].Type != "" || !strings.HasPrefix(e.questions[1].Text, readNow) || e.questions[1].Type != "production" {
 		t.Fatalf("asked %+v", e.questions)
 	}
 	p, err := Preflight(t.Context(), s.request(nil))
@@ -101,7 +105,7 @@ func TestDeclinedAfterTheFence(t *testing.T) {
 	e.answer = func(q Question) (bool, error) { return false, nil }
 	_, err = Undo(t.Context(), req)
 	require.ErrorIs(t, err, ErrDeclined)
-	if q := e.questions[len(e.questions)-1]; q.Kind != AskUndo || q.Type != "production" || len(q.Reasons) != 1 {
+	if q := e.questions[len(e.questions)-1]; !strings.HasPrefix(q.Text, "Take run ") || q.Type != "production" || len(q.Reasons) != 1 {
 		t.Errorf("asked %+v", q)
 	}
 	s.check(t, want, s.hosts...)
@@ -119,8 +123,9 @@ func TestHostGone(t *testing.T) {
 	req := s.request(e)
 	refused := func(part string) {
 		t.Helper()
+		var request *restore.RequestError
 		var o *BlockedError
-		if _, err := Run(t.Context(), req); !errors.As(err, &o) || !strings.Contains(err.Error(), part) || !o.Unnamed {
+		if _, err := Run(t.Context(), req); !errors.As(err, &request) || !errors.As(err, &o) || !strings.Contains(err.Error(), part) {
 			t.Fatalf("%v: want %q, and that members have to be named", err, part)
 		}
 		s.untouched(t)
@@ -141,11 +146,11 @@ func TestHostGone(t *testing.T) {
 	}
 	e.begun = nil
 	s.hosts[1].control(t)
-	var against *ContradictionError
+	var against *restore.RequestError
 	other := req
 	other.Change = sources.MembersRequest{Count: 1}
 	other.Source = "m2"
-	if _, err := Run(t.Context(), other); !errors.As(err, &against) || len(against.Options) != 2 {
+	if _, err := Run(t.Context(), other); !errors.As(err, &against) || !strings.Contains(err.Error(), "--members and --replace are now") || !strings.Contains(err.Error(), "--source is now m2") {
 		t.Fatalf("other options: %v", err)
 	}
 	r, err := Run(t.Context(), s.request(e)) // without options: as decided
@@ -204,7 +209,7 @@ func TestFenceOpen(t *testing.T) {
 	s.killAll(s.hosts[1:]...)
 	s.config.Hosts = s.config.Hosts[:1] // of the others nobody told us
 	e := &heard{t: t}
-	var open *FenceError
+	var open *restore.RequestError
 	if _, err := Run(t.Context(), s.request(e)); !errors.As(err, &open) || !strings.Contains(err.Error(), "--declare-dead m") {
 		t.Fatalf("%v", err)
 	}
@@ -224,7 +229,7 @@ func TestFenceOpen(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	req.Force = true
-	if _, err := Run(t.Context(), req); !errors.As(err, &open) {
+	if _, err := Run(t.Context(), req); !errors.As(err, &open) || !strings.Contains(err.Error(), "does not go on") {
 		t.Fatalf("%v", err)
 	}
 	req.DeclareDead = []string{"m2", "m3"}
@@ -233,7 +238,7 @@ func TestFenceOpen(t *testing.T) {
 	if err != nil || !r.Continued || r.Proven || len(r.Members) != 1 {
 		t.Fatalf("%s, %v", shown(r), err)
 	}
-	if q := e.questions[len(e.questions)-1]; q.Kind != AskChanged || q.Type != "production" {
+	if q := e.questions[len(e.questions)-1]; !strings.HasPrefix(q.Text, readNow) || q.Type != "production" {
 		t.Errorf("asked %+v", q)
 	}
 	s.check(t, want, s.hosts[0])

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery/host"
 	"github.com/requorum/requorum/restore/recovery/sources"
 )
@@ -15,9 +16,9 @@ import (
 // of, from whatever machine that was begun. A report comes with an error too once the new
 // cluster is proved: what failed after that wraps snapshot.ErrIncomplete.
 //
-// Errors to tell apart: *QuorumError, *BlockedError, *ContradictionError, *FenceError,
-// *UndoneError, *HostsError, *DifferError, ErrDeclined, *serve.NoQuorumError,
-// *serve.WrongError, and those of Preflight.
+// Errors to tell apart: *QuorumError, *BlockedError, *HostsError, *DifferError,
+// ErrDeclined, *serve.NoQuorumError, *serve.WrongError, *restore.RequestError where what
+// is asked for has to be said otherwise, and those of Preflight.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	d, err := begin(req)
 	if err != nil {
@@ -34,7 +35,7 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 	case d.decision == nil:
 		return d.decideAnew(ctx, p)
 	case d.decision.Undoing:
-		return nil, &UndoneError{d.run}
+		return nil, d.beingUndone()
 	}
 	return d.goOn(ctx, p)
 }
@@ -75,20 +76,35 @@ func (d *coordinator) plannable(ctx context.Context, p *Preview) error {
 		return d.quorumStops(p.Quorum)
 	}
 	// What cannot be reached is told before logs are read, which may take long.
-	if all, unnamed := d.blockers(p); len(all) > 0 {
-		return &BlockedError{all, unnamed}
+	if err := d.blocked(p); err != nil {
+		return err
 	}
 	err := d.survey(ctx, p)
-	if err != nil && (len(p.Unsurveyed) == 0 || !chooses(err)) {
+	if err != nil && (len(p.Unsurveyed) == 0 || !sources.AboutSource(err)) {
 		return err
 	}
 	if stops := d.quorumStops(p.Quorum); stops != nil && !d.req.Force {
 		return stops
 	}
-	if all, unnamed := d.blockers(p); len(all) > 0 {
-		return &BlockedError{all, unnamed}
+	return d.blocked(p)
+}
+
+// blocked is a *BlockedError, in a *restore.RequestError where it could be named what
+// would end it.
+func (d *coordinator) blocked(p *Preview) error {
+	all, unnamed := d.blockers(p)
+	switch err := (&BlockedError{all}); {
+	case len(all) == 0:
+		return nil
+	case unnamed:
+		return &restore.RequestError{Err: err}
+	default:
+		return err
 	}
-	return nil
+}
+
+func (d *coordinator) beingUndone() error {
+	return fmt.Errorf("run %s is being undone: finish that with --undo first", d.run)
 }
 
 // staleAfter is how long an answer about the quorum counts.
@@ -108,7 +124,7 @@ func (d *coordinator) stillLost(ctx context.Context, p *Preview, took time.Durat
 }
 
 func (d *coordinator) firstQuestion(p *Preview) Question {
-	q := Question{Kind: AskBegin, Preview: p}
+	q := Question{Preview: p}
 	switch {
 	case p.Plan.Chosen == "":
 		q.Text = fmt.Sprintf("Stop %s, read what is there, and recover cluster %s from it?", strings.Join(p.Unsurveyed, ", "), d.cfg.Cluster)
@@ -228,7 +244,7 @@ func (d *coordinator) giveUp(ctx context.Context, q Quorum) (*Report, error) {
 	if all := d.away(); len(all) > 0 { // where it may have set aside, and built
 		return nil, fmt.Errorf("cluster %s serves, and it cannot be told how far run %s got: %w", q.ClusterID, d.run, &HostsError{Phase: PhasePreflight, Errs: all})
 	}
-	if err := d.ask(ctx, Question{Kind: AskBegin, Text: d.givenUpWords() + " Do that?"}); err != nil {
+	if err := d.ask(ctx, Question{Text: d.givenUpWords() + " Do that?"}); err != nil {
 		return nil, err
 	}
 	if err := d.adopt(ctx); err != nil {

@@ -222,14 +222,14 @@ func Preflight(ctx context.Context, req Request) (_ *Preview, err error) {
 		p.Unnamed = unnamed && len(p.Blockers) == 0
 		p.Blockers = append(p.Blockers, all...)
 	case d.decision.Undoing:
-		p.Blockers = append(p.Blockers, (&UndoneError{d.run}).Error())
+		p.Blockers = append(p.Blockers, d.beingUndone().Error())
 	case d.servesAgain(p.Quorum) && !d.anyAside():
 		p.Warnings = append(p.Warnings, d.givenUpWords())
 	}
 	if d.decision != nil {
 		p.Run, p.Reached = d.run, d.reached()
 	}
-	if len(p.Unsurveyed) > 0 && chooses(err) {
+	if len(p.Unsurveyed) > 0 && sources.AboutSource(err) {
 		err = fmt.Errorf("%w\nBut %s may run, and what is there is read once that is stopped: without --dry-run the command does so, and asks again then", err, strings.Join(p.Unsurveyed, ", "))
 	}
 	if err != nil && p.Plan == nil {

@@ -85,7 +85,7 @@ func (d *coordinator) unrecorded() (all []string) {
 // askUndo warns where the new cluster has taken writes, which would be set aside
 // with it.
 func (d *coordinator) askUndo(ctx context.Context) error {
-	q := Question{Kind: AskUndo, Text: fmt.Sprintf("Take run %s back: stop the new members of cluster %s, put the old data back, and start the old members?", d.run, d.cfg.Cluster)}
+	q := Question{Text: fmt.Sprintf("Take run %s back: stop the new members of cluster %s, put the old data back, and start the old members?", d.run, d.cfg.Cluster)}
 	if d.anyAside() { // a host that was rebooted since may have started what was built there
 		why, err := d.written(ctx)
 		if err != nil {

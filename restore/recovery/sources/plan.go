@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -246,6 +247,15 @@ type SourceError struct {
 
 func (e *SourceError) Error() string {
 	return fmt.Sprintf("--source %s: %s", e.Source, e.Reason)
+}
+
+// AboutSource tells the errors of Decide that say what there is to recover from: another
+// source, or more to read, can end them.
+func AboutSource(err error) bool {
+	var need *NeedSourceError
+	var source *SourceError
+	var nothing *NothingError
+	return errors.As(err, &need) || errors.As(err, &source) || errors.As(err, &nothing)
 }
 
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
