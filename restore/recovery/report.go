@@ -75,13 +75,6 @@ type HostReport struct {
 type PhaseTime struct {
 	Phase Phase         `json:"phase"`
 	Took  time.Duration `json:"nanoseconds"`
-	Hosts []HostTime    `json:"hosts,omitempty"`
-}
-
-// HostTime is how long a phase took on a host.
-type HostTime struct {
-	Member string        `json:"member"`
-	Took   time.Duration `json:"nanoseconds"`
 }
 
 // Stored is the full snapshot in one repository.

@@ -45,7 +45,7 @@ func (d *coordinator) each(ctx context.Context, p Phase, hosts []*participant, d
 		})
 	}
 	all.Wait()
-	d.took(p, "", time.Since(began))
+	d.took(p, time.Since(began))
 	if len(errs) > 0 {
 		return &HostsError{Phase: p, Errs: errs}
 	}
@@ -58,29 +58,22 @@ func (d *coordinator) timed(ctx context.Context, p Phase, host string, do func(c
 	began := time.Now()
 	detail, err := do(ctx)
 	took := time.Since(began)
-	d.took(p, host, took)
+	if host == "" {
+		d.took(p, took)
+	}
 	d.reporter.end(p, host, detail, took, err)
 	return err
 }
 
 // took adds to the times of a phase.
-func (d *coordinator) took(p Phase, host string, took time.Duration) {
+func (d *coordinator) took(p Phase, took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.IndexFunc(d.phases, func(t PhaseTime) bool { return t.Phase == p })
 	if i < 0 {
 		i, d.phases = len(d.phases), append(d.phases, PhaseTime{Phase: p})
 	}
-	t := &d.phases[i]
-	if host == "" {
-		t.Took += took
-		return
-	}
-	j, known := slices.BinarySearchFunc(t.Hosts, host, func(h HostTime, name string) int { return strings.Compare(h.Member, name) })
-	if !known {
-		t.Hosts = slices.Insert(t.Hosts, j, HostTime{Member: host})
-	}
-	t.Hosts[j].Took += took
+	d.phases[i].Took += took
 }
 
 // act has a host do something that may be repeated. An action that is under way
