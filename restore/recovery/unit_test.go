@@ -126,6 +126,16 @@ func TestTimes(t *testing.T) {
 	require.Equal(t, []PhaseTime{{PhaseQuiesce, 4 * time.Second}, {PhaseRebuild, 7 * time.Second}}, d.phases)
 }
 
+// TestAfter: what was found about the candidate still counts once all is done, unless the
+// loss tells it.
+func TestAfter(t *testing.T) {
+	p := planned("m1", false, 0)
+	p.Warnings, p.Candidates[0].Source = []string{"a warning"}, &sources.Source{}
+	p.Candidates[0].Findings = []sources.Finding{{Kind: sources.KindTorn, Text: "its log is torn"}, {Kind: sources.KindForced, Text: "it was forced", Next: "look at it"}}
+	d := &coordinator{decision: &decision{Plan: p}}
+	require.Equal(t, []string{"m1: it was forced: look at it", "a warning"}, d.after(&Report{}))
+}
+
 // TestFound: the newest decision of each run is found, whatever hosts hold; of two of one
 // epoch none counts, and that of more hosts is taken. One that cannot be read is an error.
 func TestFound(t *testing.T) {
