@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -32,14 +31,13 @@ func (s *Sink) Abilities(ctx context.Context) (sinks.Abilities, error) {
 	case s.probing <- struct{}{}:
 		defer func() { <-s.probing }()
 	case <-ctx.Done():
-		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", s.explain(opPut, probeConditional, s.trying.cut(context.Cause(ctx))))
+		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", s.explain(opPut, probeConditional, s.failing.cut(context.Cause(ctx))))
 	}
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	s.trying.until = time.Now().Add(s.config.Retry.For)
-	s.trying.last.Store(nil)
-	found, err := s.probe(s.trying.of(ctx))
+	s.failing.Store(nil)
+	found, err := s.probe(context.WithValue(ctx, lastKey{}, &s.failing))
 	if err != nil {
 		return sinks.Abilities{}, fmt.Errorf("find out what the server can do: %w", err)
 	}

@@ -27,14 +27,9 @@ func (c Config) setRetries(o *s3.Options) {
 		r.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(passes)}, r.Retryables...)
 	}), c.Retry}
 	o.RetryMaxAttempts = 0 // AWS_MAX_ATTEMPTS would bound what was asked for
-	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Tries", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
-			ctx, tried := c.count(ctx)
-			out, metadata, err := next.HandleInitialize(ctx, in)
-			if err != nil && ctx.Err() != nil {
-				err = tried.cut(err)
-			}
-			return out, metadata, err
+	o.APIOptions = append(o.APIOptions, keepLastFailure, func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("RetryFor", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+			return next.HandleInitialize(c.startClock(ctx), in)
 		}), middleware.Before)
 	})
 }
@@ -55,44 +50,17 @@ func passes(err error) aws.Ternary {
 	return aws.UnknownTernary
 }
 
-// tries are the attempts of the requests that share a context.
-type tries struct {
-	until time.Time // when no further attempt may begin
-	// last is how the attempt before failed; nil before the second one, and where that
-	// succeeded.
-	last atomic.Pointer[error]
-}
+// untilKey is where a context says when no further attempt may begin.
+type untilKey struct{}
 
-// triesKey is where a context keeps them.
-type triesKey struct{}
-
-func (t *tries) of(ctx context.Context) context.Context { return context.WithValue(ctx, triesKey{}, t) }
-
-// count starts the time that Retry allows. Where it was started already it goes on:
+// startClock starts the time that Retry allows. A clock that runs already goes on:
 // the requests that share a context share the time.
-func (c Config) count(ctx context.Context) (context.Context, *tries) {
-	t, ok := ctx.Value(triesKey{}).(*tries)
-	if !ok {
-		t = &tries{until: time.Now().Add(c.Retry.For)}
-		ctx = t.of(ctx)
+func (c Config) startClock(ctx context.Context) context.Context {
+	if ctx.Value(untilKey{}) != nil {
+		return ctx
 	}
-	return ctx, t
+	return context.WithValue(ctx, untilKey{}, time.Now().Add(c.Retry.For))
 }
-
-// cut makes a *cutError of an end, where an attempt had failed before.
-func (t *tries) cut(end error) error {
-	if last := t.last.Load(); last != nil {
-		return &cutError{end, *last}
-	}
-	return end
-}
-
-// cutError is of a request whose context ended after an attempt had failed, of
-// which the SDK says nothing then. Of both only the end is in the chain.
-type cutError struct{ end, last error }
-
-func (e *cutError) Error() string { return e.end.Error() }
-func (e *cutError) Unwrap() error { return e.end }
 
 // retryer is the SDK's, bounded by a clock and not by a number.
 type retryer struct {
@@ -109,20 +77,60 @@ func (r retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
 }
 
 // GetRetryToken refuses another attempt that the pause could bring beyond the
-// end of the time.
+// clock's end.
 func (r retryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
-	t, ok := ctx.Value(triesKey{}).(*tries)
-	if !ok || r.policy.Over(t.until) {
+	if until, ok := ctx.Value(untilKey{}).(time.Time); !ok || r.policy.Over(until) {
 		return nil, errTimeUsed
 	}
-	if ctx.Err() == nil {
-		t.last.Store(&err)
+	return r.RetryerV2.GetRetryToken(ctx, err)
+}
+
+// cutError is of a request whose context ended after an attempt had failed, of
+// which the SDK says nothing then. Of both only the end is in the chain.
+type cutError struct{ end, last error }
+
+func (e *cutError) Error() string { return e.end.Error() }
+func (e *cutError) Unwrap() error { return e.end }
+
+// lastKey is where a context keeps the error of the last attempt: a *lastFailure.
+type lastKey struct{}
+
+// lastFailure is nil where there was no attempt, or where the last succeeded.
+type lastFailure struct{ atomic.Pointer[error] }
+
+// cut makes a *cutError of an end, where an attempt had failed before.
+func (l *lastFailure) cut(end error) error {
+	if last := l.Load(); last != nil {
+		return &cutError{end, *last}
 	}
-	release, refused := r.RetryerV2.GetRetryToken(ctx, err)
-	return func(err error) error { // of the next attempt
-		if err == nil {
-			t.last.Store(nil)
+	return end
+}
+
+// keepLastFailure makes a *cutError of an end that came between or in attempts.
+func keepLastFailure(stack *middleware.Stack) error {
+	whole := middleware.InitializeMiddlewareFunc("LastFailure", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+		last, shared := ctx.Value(lastKey{}).(*lastFailure)
+		if !shared {
+			last = &lastFailure{}
+			ctx = context.WithValue(ctx, lastKey{}, last)
 		}
-		return release(err)
-	}, refused
+		out, metadata, err := next.HandleInitialize(ctx, in)
+		if err != nil && ctx.Err() != nil {
+			err = last.cut(err)
+		}
+		return out, metadata, err
+	})
+	attempt := middleware.FinalizeMiddlewareFunc("LastFailureOfAttempts", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		out, metadata, err := next.HandleFinalize(ctx, in)
+		if last, ok := ctx.Value(lastKey{}).(*lastFailure); ok {
+			switch {
+			case err == nil:
+				last.Store(nil)
+			case ctx.Err() == nil:
+				last.Store(&err)
+			}
+		}
+		return out, metadata, err
+	})
+	return errors.Join(stack.Initialize.Add(whole, middleware.Before), stack.Finalize.Insert(attempt, (*retry.Attempt)(nil).ID(), middleware.After))
 }

@@ -55,7 +55,7 @@ func (f *sendings) watch(ctx context.Context) context.Context {
 func (s *Sink) aftermath(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	least := cmp.Or(s.config.settle, settleTimeout)
 	until := time.Now().Add(max(least, s.config.Retry.For-time.Since(began)))
-	look, cancel := context.WithDeadline((&tries{until: until}).of(context.WithoutCancel(ctx)), until)
+	look, cancel := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), untilKey{}, until), until)
 	context.AfterFunc(ctx, func() {
 		select {
 		case <-time.After(least):

@@ -47,7 +47,7 @@ type Sink struct {
 
 	probing chan struct{} // a lock that a context can end the wait for
 	probed  *sinks.Abilities
-	trying  tries       // of the probe that is under way, for who waits for it
+	failing lastFailure // of the probe that is under way, for who waits for it
 	reached atomic.Bool // the bucket is known to be there
 	hides   atomic.Bool // the credentials may not delete versions
 }
@@ -178,7 +178,7 @@ func (s *Sink) List(ctx context.Context, prefix, after string) iter.Seq2[sinks.O
 
 // head asks for an object's description. Its errors are explained.
 func (s *Sink) head(ctx context.Context, name string) (*s3.HeadObjectOutput, error) {
-	ctx, _ = s.config.count(ctx) // one time for all the requests that follow
+	ctx = s.config.startClock(ctx) // one for all the requests that follow
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.config.Bucket, Key: aws.String(s.key(name))})
 	if err == nil {
 		s.reached.Store(true)
