@@ -70,7 +70,7 @@ func hashKV(db *database, revision int64) (HashKV, error) {
 	if revision < facts.CompactedRevision || revision > facts.Revision {
 		return HashKV{}, fmt.Errorf("%w: %d; it has %d to %d", ErrNoRevision, revision, facts.CompactedRevision, facts.Revision)
 	}
-	var newest *boltfile.Newest // of keys that changed after the last finished compaction: up to there none has two rows
+	newest := &boltfile.Newest{} // of keys that changed after the last finished compaction: up to there none has two rows
 	if facts.CompactedRevision > 0 {
 		finished, err := db.compaction("finishedCompactRev")
 		if err != nil {
@@ -117,7 +117,7 @@ func hashRows(keys *boltfile.Bucket, compacted, last int64, newest *boltfile.New
 		rows.Add(r, k, v, keep)
 		return nil
 	})
-	return rows.Sum(newest != nil && newest.AnyValue()), err
+	return rows.Sum(newest.AnyValue()), err
 }
 
 // RowHasher is etcd's hash of the rows of the key bucket, which come in their order.

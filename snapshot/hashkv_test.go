@@ -106,6 +106,23 @@ func TestHashKVOfADamagedRow(t *testing.T) {
 	require.ErrorContains(t, err, "value at revision 4.0")
 }
 
+// A row of revision 0, which etcd writes nowhere, is hashed as any other where nothing was
+// compacted.
+func TestHashKVOfARowOfRevisionZero(t *testing.T) {
+	m := newMadeStore(t)
+	m.put("a", "1")
+	m.close()
+	m.edit(func(tx *bolt.Tx) error {
+		keys := tx.Bucket([]byte("key"))
+		_, row := keys.Cursor().First()
+		return keys.Put(boltfile.Revision{}.Bytes(), bytes.Clone(row))
+	})
+	db, err := os.ReadFile(m.path)
+	require.NoError(t, err)
+	_, err = ReadHashKV(t.Context(), bytes.NewReader(db), int64(len(db)))
+	require.NoError(t, err)
+}
+
 // BenchmarkHashKV reads a database named by the environment.
 func BenchmarkHashKV(b *testing.B) {
 	path := os.Getenv("REQUORUM_BENCH_DB")

@@ -22,12 +22,12 @@ import (
 // snapshot.ErrNewerFormat, whatever could not be decoded of it.
 func (v Verdict) readable(err error) error {
 	switch {
-	case err != nil && v.Format <= format:
-		return err
-	case v.Format != format || v.Kind != Kind:
+	case v.Format > format:
 		return fmt.Errorf("%w: kind %q, format %d; this one reads kind %q, format %d", snapshot.ErrNewerFormat, v.Kind, v.Format, Kind, format)
+	case err == nil && (v.Format != format || v.Kind != Kind):
+		return fmt.Errorf("%w: kind %q, format %d, not kind %q, format %d", repository.ErrAltered, v.Kind, v.Format, Kind, format)
 	}
-	return nil
+	return err
 }
 
 // Write writes the verdicts of one run and returns its sequence, one more than the
