@@ -79,6 +79,22 @@ func TestConcurrent(t *testing.T) {
 			}
 		}
 	}()
+	// Once the Tail is late: it opens more than it may hold, and that is purged before it reads on.
+	check(t, tail.Poll(t.Context()))
+	wait := func(until func(oldest, count int) bool) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			all, _ := filepath.Glob(filepath.Join(w.dir, "*.wal"))
+			if len(all) > 0 {
+				if n, _ := parseName(filepath.Base(all[0])); until(int(n.seq), len(all)) {
+					return
+				}
+			}
+		}
+	}
+	wait(func(_, count int) bool { return count >= 10 })
+	check(t, tail.Poll(t.Context()))
+	opened.Store(tail.seq)
+	wait(func(oldest, _ int) bool { return oldest+2 >= int(tail.seq) })
 	var got, want []raftlog.Entry
 	pinned, cut, highest := int64(0), 0, uint64(0)
 	for want == nil || len(got) < len(want) {
