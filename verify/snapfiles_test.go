@@ -47,9 +47,9 @@ func TestPromise3SnapFiles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(c.path, c.data, 0o600))
-			before := storetest.Files(m, m.dir)
+			before := storetest.Fingerprint(m, m.dir)
 			r := m.verify(report.Checksum)
-			if !maps.Equal(before, storetest.Files(m, m.dir)) {
+			if !maps.Equal(before, storetest.Fingerprint(m, m.dir)) {
 				t.Error("files were changed")
 			}
 			notes, found := strings.Join(r.Notes, "\n"), r.Findings()

@@ -75,7 +75,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 				w.put(fmt.Sprint("k", n%3), fmt.Sprint(n))
 			}
 			dir := w.memberDir(f)
-			before := storetest.Files(t, dir)
+			before := storetest.Fingerprint(t, dir)
 			h, err := OpenDataDir(t.Context(), dir, "")
 			require.NoError(t, err)
 			defer h.Close()
@@ -100,7 +100,7 @@ func TestPromise2LeadersSnapshot(t *testing.T) {
 					t.Errorf("between the log and the leader's snapshot: %v", err)
 				}
 			}
-			if !maps.Equal(before, storetest.Files(t, dir)) {
+			if !maps.Equal(before, storetest.Fingerprint(t, dir)) {
 				t.Error("the survivor's files were changed")
 			}
 		})

@@ -88,7 +88,7 @@ func startAndKill(t *testing.T, members int) survivor {
 func TestPromise2And3DataDir(t *testing.T) {
 	for _, members := range []int{1, 3} {
 		s := startAndKill(t, members)
-		before := storetest.Files(t, s.dir)
+		before := storetest.Fingerprint(t, s.dir)
 		h, err := OpenDataDir(t.Context(), s.dir, "")
 		require.NoError(t, err)
 		o := Options{ScratchDir: t.TempDir(), Engine: BothEngines}
@@ -119,7 +119,7 @@ func TestPromise2And3DataDir(t *testing.T) {
 		_, err = h.Resolve(t.Context(), Target{Kind: AtTime, Time: time.Now()}, "", o)
 		require.ErrorContains(t, err, "give an index", "a time")
 		require.NoError(t, errors.Join(r.Close(), h.Close()))
-		if after := storetest.Files(t, s.dir); !maps.Equal(before, after) {
+		if after := storetest.Fingerprint(t, s.dir); !maps.Equal(before, after) {
 			t.Error("the survivor's files were changed")
 		}
 	}
@@ -129,7 +129,7 @@ func TestPromise2And3DataDir(t *testing.T) {
 // copied only for etcd's applier; both come to the same.
 func TestMemberInPlace(t *testing.T) {
 	s := startAndKill(t, 1)
-	before := storetest.Files(t, s.dir)
+	before := storetest.Fingerprint(t, s.dir)
 	h, err := OpenDataDir(t.Context(), s.dir, "")
 	require.NoError(t, err)
 	defer h.Close()
@@ -159,7 +159,7 @@ func TestMemberInPlace(t *testing.T) {
 		}
 		require.NoError(t, out.Close())
 	}
-	if after := storetest.Files(t, s.dir); !maps.Equal(before, after) {
+	if after := storetest.Fingerprint(t, s.dir); !maps.Equal(before, after) {
 		t.Error("the survivor's files were changed")
 	}
 }

@@ -251,7 +251,7 @@ func slowTool(t testing.TB, name string) string {
 		t.Skipf("%s is for the long form; versitygw serves the short one", name)
 	}
 	if os.Getenv("REQUORUM_CI") != "1" {
-		path := filepath.Join(repositoryRoot(t), ".cache", "bin", name)
+		path := filepath.Join(storetest.Root(t), ".cache", "bin", name)
 		if _, err := os.Stat(path); err != nil {
 			t.Skipf("SKIPPED: the test server %s is not built: run .tools/build %s (it takes minutes), or set REQUORUM_CI=1", name, name)
 		}
@@ -263,7 +263,7 @@ func slowTool(t testing.TB, name string) string {
 // tool is the path of a test server, which .tools/build makes.
 func tool(t testing.TB, name string) string {
 	t.Helper()
-	root := repositoryRoot(t)
+	root := storetest.Root(t)
 	path := filepath.Join(root, ".cache", "bin", name)
 	if _, err := os.Stat(path); err == nil && os.Getenv("REQUORUM_CI") != "1" {
 		return path
@@ -272,23 +272,6 @@ func tool(t testing.TB, name string) string {
 		t.Fatalf("build the test server %s: %v\n%s", name, err, out)
 	}
 	return path
-}
-
-// repositoryRoot is the folder that holds go.mod, upwards of the test.
-func repositoryRoot(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	require.NoError(t, err)
-	for {
-		if _, err := os.Stat(filepath.Join(dir, ".tools", "build")); err == nil {
-			return dir
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			t.Fatal("no .tools/build upwards of the test's folder")
-		}
-		dir = parent
-	}
 }
 
 // environ is the environment without what would steer a server or the SDK.

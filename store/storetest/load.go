@@ -358,6 +358,7 @@ func Fingerprint(t testing.TB, dirs ...string) map[string]string {
 		})
 		require.NoError(t, err)
 	}
+	require.NotEmpty(t, all)
 	return all
 }
 

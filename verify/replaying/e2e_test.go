@@ -163,7 +163,7 @@ func (l *loaded) alteredEntry(t *testing.T) {
 // dataDir: a stopped member's own database and log, which are not touched.
 func (l *loaded) dataDir(t *testing.T, member int) {
 	dir := l.cluster.Member(member).DataDir
-	before := storetest.Files(t, dir)
+	before := storetest.Fingerprint(t, dir)
 	checks, err := CheckDataDir(t.Context(), dir, "", l.o)
 	if err != nil || len(checks) != 2 {
 		t.Fatalf("%v, %v", checks, err)
@@ -172,7 +172,7 @@ func (l *loaded) dataDir(t *testing.T, member int) {
 		expectPassed(t, c)
 	}
 	t.Log(checks[0].Compared)
-	if after := storetest.Files(t, dir); fmt.Sprint(before) != fmt.Sprint(after) {
+	if after := storetest.Fingerprint(t, dir); fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Error("the member's files were changed")
 	}
 	if member == 2 { // its database may not have the key to be altered yet

@@ -261,7 +261,7 @@ func lockGather(path string, dir *safedir.Dir) (*gather, error) {
 		err = fmt.Errorf("%s was replaced while it was opened", path)
 	}
 	if errors.Is(err, safedir.ErrLocked) {
-		err = fmt.Errorf("%s %w: let the other 'requorum host' end, or end it", path, err)
+		err = fmt.Errorf("%w: let the other 'requorum host' end, or end it", err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.dir.Close())
