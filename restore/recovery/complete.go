@@ -133,12 +133,8 @@ func (d *coordinator) take(ctx context.Context, stored []Stored) (_ []Stored, er
 		return stored, err
 	}
 	defer c.Close() //nolint:errcheck // nothing is under way any more
-	o, err := codecOf(d.cfg)
-	if err != nil {
-		return stored, err
-	}
 	result, err := snapshot.Take(ctx, snapshot.Request{
-		Client: c, Sinks: all, Codec: o, Tool: d.req.Tool, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
+		Client: c, Sinks: all, Codec: d.codec, Tool: d.req.Tool, Labels: map[string]string{"recovery": d.run}, Reached: archive.Reached, Logger: d.logger,
 		Progress: func(p snapshot.Progress) { d.reporter.progress(PhaseSnapshot, "", p.Phase, p.Done, p.Total) },
 	})
 	if result != nil {

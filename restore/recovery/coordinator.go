@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/requorum/requorum/restore/recovery/host"
+	"github.com/requorum/requorum/sinks/codec"
 	"github.com/requorum/requorum/verify/serve"
 )
 
@@ -29,7 +30,8 @@ type coordinator struct {
 	lock     *os.File // of the cluster file; nil where nothing is changed
 
 	hosts  []*participant
-	folder string // of summaries
+	folder string        // of summaries
+	codec  codec.Options // of the full snapshot at the end
 
 	known     []*decision // of all runs, the newest last
 	epoch     uint64      // the newest one's
@@ -52,10 +54,14 @@ type coordinator struct {
 	timelines []TimelinesDone // that were opened
 }
 
-// newCoordinator reaches no host yet. The caller closes it.
+// newCoordinator reaches no host yet. With a lock it is for a command that changes
+// something. The caller closes it.
 func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
-	if req.Config == nil {
+	switch {
+	case req.Config == nil:
 		return nil, errors.New("recover: no cluster file is given")
+	case lock && req.Events == nil:
+		return nil, errors.New("recover: nobody is there to confirm: Request.Events is nil")
 	}
 	d := &coordinator{id: randomHex(8), req: req, cfg: req.Config, reporter: &reporter{events: req.Events}, logger: req.Logger, now: time.Now, patience: cmp.Or(req.patience, patience), proveTimeout: cmp.Or(req.proveTimeout, proveTimeout),
 		lateTimeout: cmp.Or(req.lateTimeout, serve.DefaultGrace), election: cmp.Or(req.election, electionTime), watchAfter: cmp.Or(req.watchAfter, watchAfter)}
@@ -75,7 +81,15 @@ func newCoordinator(req Request, lock bool) (_ *coordinator, err error) {
 	if d.folder, err = os.MkdirTemp("", "requorum-recover-"); err != nil {
 		return nil, err
 	}
-	return d, d.reach()
+	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
+	if err != nil {
+		return nil, err
+	}
+	lines := Lines(d.cfg, d.req.Version, identities, environment) // no command is started yet
+	for i, h := range d.cfg.Hosts {
+		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
+	}
+	return d, nil
 }
 
 // close ends the conversations, and removes what was read.
@@ -100,19 +114,6 @@ func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails: crypto/rand ends the process instead
 	return hex.EncodeToString(b)
-}
-
-// reach makes the lines to the hosts. No command is started yet.
-func (d *coordinator) reach() error {
-	identities, environment, err := host.Secrets(d.cfg.IdentityFiles)
-	if err != nil {
-		return err
-	}
-	lines := Lines(d.cfg, d.req.Version, identities, environment)
-	for i, h := range d.cfg.Hosts {
-		d.hosts = append(d.hosts, &participant{HostConfig: h, line: lines[i], client: lines[i].As("")})
-	}
-	return nil
 }
 
 // setRun says of which run the command is. A decision of it may not be made yet.

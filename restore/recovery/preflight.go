@@ -21,6 +21,10 @@ func (d *coordinator) preflight(ctx context.Context) (_ *Preview, err error) {
 	d.reporter.begin(PhasePreflight, "")
 	began := time.Now()
 	defer func() { d.reporter.end(PhasePreflight, "", "", time.Since(began), err) }()
+	// Before anything is stopped for a backup that could not be taken at the end.
+	if d.codec, err = codecOf(d.cfg); err != nil {
+		return nil, err
+	}
 	p := &Preview{Cluster: d.cfg.Cluster}
 	for {
 		var all sync.WaitGroup

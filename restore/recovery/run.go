@@ -20,14 +20,11 @@ import (
 // ErrDeclined, *serve.NoQuorumError, *serve.WrongError, *restore.RequestError where what
 // is asked for has to be said otherwise, and those of Preflight.
 func Run(ctx context.Context, req Request) (_ *Report, err error) {
-	d, err := begin(req)
+	d, err := newCoordinator(req, true)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	if _, err := codecOf(d.cfg); err != nil {
-		return nil, err // before anything is stopped for a backup that cannot be taken
-	}
 	p, err := d.preflight(ctx)
 	switch {
 	case err != nil:
@@ -38,14 +35,6 @@ func Run(ctx context.Context, req Request) (_ *Report, err error) {
 		return nil, d.beingUndone()
 	}
 	return d.goOn(ctx, p)
-}
-
-// begin makes the coordinator of a command that changes something. The caller closes it.
-func begin(req Request) (*coordinator, error) {
-	if req.Events == nil {
-		return nil, errors.New("recover: nobody is there to confirm: Request.Events is nil")
-	}
-	return newCoordinator(req, true)
 }
 
 // decideAnew finds out, asks, and has the decision stored before it changes anything.

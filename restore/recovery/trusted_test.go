@@ -16,8 +16,8 @@ import (
 func TestFilesOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chmod(path, 0o622)))
-	_, err := codecOf(&Config{RecipientsFiles: []string{path}})
-	require.ErrorIs(t, err, safedir.ErrOthers, "recipients-files")
+	_, err := Preflight(t.Context(), Request{Config: &Config{RecipientsFiles: []string{path}}})
+	require.ErrorIs(t, err, safedir.ErrOthers, "recipients-files, which a dry run refuses too")
 	d := &coordinator{cfg: &Config{IdentityFiles: []string{path}}}
 	_, err = d.repositories(t.Context())
 	require.ErrorIs(t, err, safedir.ErrOthers, "identity-files")

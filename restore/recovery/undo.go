@@ -20,7 +20,7 @@ import (
 //
 // Errors to tell apart: ErrNothingToUndo, ErrDeclined, *HostsError.
 func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
-	d, err := begin(req)
+	d, err := newCoordinator(req, true)
 	if err != nil {
 		return nil, err
 	}
