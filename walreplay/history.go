@@ -46,11 +46,11 @@ func (b *Base) near() *Near {
 // entryLog is where entries come from: the archive, a member's WAL, or several
 // of them.
 type entryLog interface {
-	// coverage are the parts without a hole, in order.
-	coverage() []segment.Coverage
-	// entries yields the entries from first to last in order. The first error is
+	// Coverage are the parts without a hole, in order.
+	Coverage() []segment.Coverage
+	// Entries yields the entries from first to last in order. The first error is
 	// the end.
-	entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
+	Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
 	// size is about how many bytes the entries from first to last have.
 	size(first, last uint64) int64
 }
@@ -94,7 +94,7 @@ func (h *History) after(b *Base) *segment.Coverage {
 	if b.Index() > 0 && b.Facts.RaftTerm == 0 {
 		return nil
 	}
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		if s.FirstIndex <= b.Index()+1 && b.Index()+1 <= s.LastIndex {
 			return &s
 		}
@@ -173,7 +173,7 @@ func (h *History) HighestRevision() int64 {
 	for _, b := range h.bases {
 		highest = max(highest, b.Facts.Revision)
 	}
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		highest = max(highest, s.LastRevision)
 	}
 	return highest
@@ -193,7 +193,7 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 		}
 		h.bases = append(h.bases, b)
 	}
-	a := &archived{log: log, bases: h.bases}
+	a := &archived{Log: log, bases: h.bases}
 	h.log, h.clock, h.chainAt = a, a, a.chain
 	return h
 }
@@ -202,25 +202,15 @@ func historyOf(repo *repository.Repository, c *snapshot.Catalog, log *segment.Lo
 // for a full snapshot that somebody named.
 func (h *History) TakePlain(ctx context.Context) error {
 	if a, ok := h.log.(*archived); ok {
-		return a.log.RefusePlain(ctx, nil)
+		return a.RefusePlain(ctx, nil)
 	}
 	return nil
 }
 
 // archived is the archive as a log to replay and as a clock.
 type archived struct {
-	log   *segment.Log
+	*segment.Log
 	bases []*Base
-}
-
-func (a *archived) coverage() []segment.Coverage { return a.log.Coverage() }
-
-func (a *archived) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
-	return a.log.Entries(ctx, first, last)
-}
-
-func (a *archived) probe(ctx context.Context, first, last uint64) error {
-	return a.log.Probe(ctx, first, last)
 }
 
 // size adds up the raw bytes of the segments of the lowest level there is for
@@ -228,7 +218,7 @@ func (a *archived) probe(ctx context.Context, first, last uint64) error {
 func (a *archived) size(first, last uint64) int64 {
 	var sum int64
 	next := first
-	for _, h := range a.log.Headers() {
+	for _, h := range a.Headers() {
 		if h.FirstIndex > last || h.LastIndex < next {
 			continue
 		}
@@ -239,19 +229,15 @@ func (a *archived) size(first, last uint64) int64 {
 }
 
 func (a *archived) encrypted(first, last uint64) bool {
-	return slices.ContainsFunc(a.log.Headers(), func(s segment.Header) bool {
+	return slices.ContainsFunc(a.Headers(), func(s segment.Header) bool {
 		return s.FirstIndex <= last && first <= s.LastIndex && s.Object.Encrypted()
 	})
-}
-
-func (a *archived) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
-	return a.log.Heartbeats(ctx, first, last, newest)
 }
 
 // damageAt is the damage that may hide entries of a range; nil where there is
 // none.
 func (a *archived) damageAt(first, last uint64) error {
-	damaged := a.log.Damaged()
+	damaged := a.Damaged()
 	for _, d := range damaged {
 		n, err := repository.ParseSegmentName(d.Name)
 		if err != nil {
@@ -280,7 +266,7 @@ func (a *archived) lastOf(n repository.SegmentName, damaged []segment.Damage) ui
 			last = min(last, o.First-1)
 		}
 	}
-	for _, h := range a.log.Headers() {
+	for _, h := range a.Headers() {
 		next(repository.SegmentName{Level: h.Level, First: h.FirstIndex})
 	}
 	for _, d := range damaged {
@@ -304,7 +290,7 @@ func (a *archived) basesBetween(first, last uint64) bool {
 // around counts the full snapshots as well: the cluster had not gone beyond one's
 // index before it was begun, and had reached it when it was finished.
 func (a *archived) around(ctx context.Context, t time.Time) (before, after *Seen, err error) {
-	low, high, err := a.log.At(ctx, t)
+	low, high, err := a.At(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -336,7 +322,7 @@ func seen(m *raftlog.Mark) *Seen {
 
 // of looks at the marks between the segments around an index.
 func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, err error) {
-	for m, err := range a.log.MarksAround(ctx, index) {
+	for m, err := range a.MarksAround(ctx, index) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -354,7 +340,7 @@ func (a *archived) of(ctx context.Context, index uint64) (before, after *Seen, e
 }
 
 func (a *archived) duration(ctx context.Context, first, last uint64) (time.Duration, error) {
-	return a.log.Duration(ctx, first, last, exact)
+	return a.Duration(ctx, first, last, exact)
 }
 
 // errNoChain says that the archive has no chain value at an index.
@@ -363,7 +349,7 @@ var errNoChain = errors.New("the archived log does not hold it")
 // chain is the archive's chain value at an index, out of the segment that holds
 // it: from the header alone where the segment ends there.
 func (a *archived) chain(ctx context.Context, index uint64) (raftlog.Sum, error) {
-	from, is, err := a.log.Holding(ctx, index)
+	from, is, err := a.Holding(ctx, index)
 	switch {
 	case err != nil:
 		return raftlog.Sum{}, err
@@ -373,7 +359,7 @@ func (a *archived) chain(ctx context.Context, index uint64) (raftlog.Sum, error)
 		return from.After, nil
 	}
 	sum := from.Before
-	for e, err := range a.log.Entries(ctx, from.FirstIndex, index) {
+	for e, err := range a.Entries(ctx, from.FirstIndex, index) {
 		if err != nil {
 			return raftlog.Sum{}, err
 		}

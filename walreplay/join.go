@@ -75,12 +75,12 @@ func Join(ctx context.Context, name string, base *Base, parts []Part) (*History,
 
 // Holds reports whether the log has all entries from first to last.
 func (h *History) Holds(first, last uint64) bool {
-	return slices.ContainsFunc(h.log.coverage(), func(s segment.Coverage) bool { return s.FirstIndex <= first && last <= s.LastIndex })
+	return slices.ContainsFunc(h.log.Coverage(), func(s segment.Coverage) bool { return s.FirstIndex <= first && last <= s.LastIndex })
 }
 
 // entry is one entry of the log.
 func (h *History) entry(ctx context.Context, index uint64) (raftlog.Entry, error) {
-	for e, err := range h.log.entries(ctx, index, index) {
+	for e, err := range h.log.Entries(ctx, index, index) {
 		e.Data = slices.Clone(e.Data) // valid during the call
 		return e, err
 	}
@@ -180,14 +180,14 @@ type joined struct {
 	parts []Part
 }
 
-// coverage are one, or none where the image is all there is.
-func (j *joined) coverage() []segment.Coverage {
+// Coverage are one, or none where the image is all there is.
+func (j *joined) Coverage() []segment.Coverage {
 	if len(j.parts) == 0 {
 		return nil
 	}
 	all := segment.Coverage{FirstIndex: j.parts[0].First, LastIndex: j.parts[len(j.parts)-1].Last}
 	for _, p := range j.parts {
-		for _, s := range p.History.log.coverage() {
+		for _, s := range p.History.log.Coverage() {
 			if s.LastIndex > p.Last {
 				continue // what it knows may be of behind the part
 			}
@@ -200,7 +200,7 @@ func (j *joined) coverage() []segment.Coverage {
 	return []segment.Coverage{all}
 }
 
-func (j *joined) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+func (j *joined) Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		next := first
 		for _, p := range j.parts {
@@ -208,7 +208,7 @@ func (j *joined) entries(ctx context.Context, first, last uint64) iter.Seq2[raft
 			if end < next {
 				continue
 			}
-			for e, err := range p.History.log.entries(ctx, next, end) {
+			for e, err := range p.History.log.Entries(ctx, next, end) {
 				if !yield(e, err) || err != nil {
 					return
 				}
@@ -290,7 +290,7 @@ func (h *History) following(ctx context.Context, b *Base, last uint64) iter.Seq2
 		first, verify = first-1, true
 	}
 	return func(yield func(raftlog.Entry, error) bool) {
-		for e, err := range h.log.entries(ctx, first, last) {
+		for e, err := range h.log.Entries(ctx, first, last) {
 			if err == nil && verify {
 				verify = false
 				if e.Term == b.Facts.RaftTerm {
@@ -309,9 +309,9 @@ func (h *History) following(ctx context.Context, b *Base, last uint64) iter.Seq2
 // log's end is; none where the log does not hold first. The first error is the
 // end.
 func (h *History) Entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		if s.FirstIndex <= first && first <= s.LastIndex {
-			return h.log.entries(ctx, first, s.LastIndex)
+			return h.log.Entries(ctx, first, s.LastIndex)
 		}
 	}
 	return func(func(raftlog.Entry, error) bool) {}
@@ -444,9 +444,9 @@ func nearer(a, b *Seen) *Seen {
 	return a
 }
 
-// marks yields those of all archives among the parts, each up to the end of its
+// Heartbeats yields those of all archives among the parts, each up to the end of its
 // last part, by index, then time.
-func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
+func (j *joined) Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error] {
 	return func(yield func(segment.Heartbeat, error) bool) {
 		type one struct {
 			mark segment.Heartbeat
@@ -455,7 +455,7 @@ func (j *joined) marks(ctx context.Context, first, last uint64, newest int) iter
 		var all []one
 		for _, p := range j.logs() {
 			if m, ok := p.History.log.(marked); ok && p.Last >= first {
-				for mark, err := range m.marks(ctx, first, min(last, p.Last), newest) {
+				for mark, err := range m.Heartbeats(ctx, first, min(last, p.Last), newest) {
 					if err != nil && !snapshot.IsDamaged(err) {
 						yield(segment.Heartbeat{}, err) // the last, as of one archive
 						return

@@ -22,13 +22,13 @@ import (
 // someLog is somebody's log in memory, with the entries from first on.
 type someLog struct{ all []raftlog.Entry }
 
-func (l *someLog) coverage() []segment.Coverage {
+func (l *someLog) Coverage() []segment.Coverage {
 	return []segment.Coverage{{FirstIndex: l.all[0].Index, LastIndex: l.all[len(l.all)-1].Index}}
 }
 
 func (l *someLog) size(first, last uint64) int64 { return int64(last-first+1) * 100 }
 
-func (l *someLog) entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+func (l *someLog) Entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		for _, e := range l.all {
 			if e.Index >= first && e.Index <= last && !yield(e, nil) {
@@ -302,13 +302,13 @@ func TestPromise7JoinedStamps(t *testing.T) {
 // endless is a log whose entries are made as they are read.
 type endless struct{ last uint64 }
 
-func (l endless) coverage() []segment.Coverage {
+func (l endless) Coverage() []segment.Coverage {
 	return []segment.Coverage{{FirstIndex: 1, LastIndex: l.last}}
 }
 
 func (l endless) size(first, last uint64) int64 { return int64(last-first+1) * 1000 }
 
-func (l endless) entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+func (l endless) Entries(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		for i := first; i <= last; i++ {
 			if !yield(raftlog.Entry{Index: i, Term: 2, Data: make([]byte, 1000)}, nil) {
@@ -373,7 +373,7 @@ type markedLog struct {
 	marked []error
 }
 
-func (l *markedLog) marks(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
+func (l *markedLog) Heartbeats(context.Context, uint64, uint64, int) iter.Seq2[segment.Heartbeat, error] {
 	return func(yield func(segment.Heartbeat, error) bool) {
 		for i, err := range l.marked {
 			var a segment.Heartbeat
@@ -407,7 +407,7 @@ func TestMarksOfJoinedLogsEndWithAnError(t *testing.T) {
 	} {
 		j := &joined{parts: []Part{{History: history(test.first...), First: 1, Last: 5}, {History: history(nil), First: 6, Last: 9}}}
 		var got []error
-		for _, err := range j.marks(t.Context(), 1, 9, 0) {
+		for _, err := range j.Heartbeats(t.Context(), 1, 9, 0) {
 			got = append(got, err)
 		}
 		if !slices.Equal(got, test.want) {

@@ -145,7 +145,7 @@ const most = 32
 // nothing. The log of a restored cluster begins with the same entries, but what
 // was restored is not in it.
 func (h *History) addEmpty(began uint64) error {
-	spans := h.member.coverage()
+	spans := h.member.Coverage()
 	if len(spans) == 0 || spans[0].FirstIndex != 1 {
 		return nil
 	}
@@ -207,10 +207,10 @@ func (m *member) complete(c *Recipe, b *Base, f snapshot.Facts) {
 	}
 }
 
-func (m *member) coverage() []segment.Coverage { return m.parts }
+func (m *member) Coverage() []segment.Coverage { return m.parts }
 
-// entries ends the log's own iteration, which goes to its end, at last.
-func (m *member) entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+// Entries ends the log's own iteration, which goes to its end, at last.
+func (m *member) Entries(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
 	return func(yield func(raftlog.Entry, error) bool) {
 		if last < first {
 			return

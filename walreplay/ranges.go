@@ -154,7 +154,7 @@ func (h *History) ranges() []Range {
 // Unbroken reports whether the log leads from b to its end: nothing is missing
 // between, as far as headers tell.
 func (h *History) Unbroken(b *Base) bool {
-	spans := h.log.coverage()
+	spans := h.log.Coverage()
 	return len(spans) == 0 || h.Reach(b) >= spans[len(spans)-1].LastIndex
 }
 
@@ -189,7 +189,7 @@ func (h *History) withGaps(ranges []Range) []Range {
 	gap := func(last uint64) {
 		first := max(next, 1)
 		if next == 0 {
-			if spans := h.log.coverage(); len(spans) > 0 && spans[0].FirstIndex <= last {
+			if spans := h.log.Coverage(); len(spans) > 0 && spans[0].FirstIndex <= last {
 				first = spans[0].FirstIndex
 			} else {
 				return // before the first snapshot there is nothing to miss
@@ -206,7 +206,7 @@ func (h *History) withGaps(ranges []Range) []Range {
 		all = append(all, r)
 		next = max(next, r.LastIndex+1)
 	}
-	if spans := h.log.coverage(); len(spans) > 0 {
+	if spans := h.log.Coverage(); len(spans) > 0 {
 		gap(spans[len(spans)-1].LastIndex)
 	}
 	return all
@@ -218,7 +218,7 @@ func (h *History) why(first, last uint64) string {
 		return "a log can only be restored with a full snapshot that it goes on from, and there is none yet"
 	}
 	missing := first
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		if s.FirstIndex <= missing && missing <= s.LastIndex {
 			missing = s.LastIndex + 1
 		}
@@ -231,14 +231,14 @@ func (h *History) why(first, last uint64) string {
 		if err := a.damageAt(first, last); err != nil {
 			return err.Error()
 		}
-		for _, g := range a.log.Gaps() {
+		for _, g := range a.Gaps() {
 			if g.Reason != "" && g.After+1 <= last && g.Next-1 >= first {
 				reason += ": " + g.Reason
 				break
 			}
 		}
 	}
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		if s.FirstIndex > missing && s.FirstIndex <= last {
 			return fmt.Sprintf("%s; the log goes on at raft index %d, but points need a full snapshot first", reason, s.FirstIndex)
 		}

@@ -321,7 +321,7 @@ const lastMarks = 64
 // marked is a log that has alive marks: from first to last, or the newest so many
 // of them (0: all).
 type marked interface {
-	marks(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
+	Heartbeats(ctx context.Context, first, last uint64, newest int) iter.Seq2[segment.Heartbeat, error]
 }
 
 // CheckpointHashes yields the alive marks with a checkpoint hash whose index is from first to last,
@@ -334,7 +334,7 @@ func (h *History) CheckpointHashes(ctx context.Context, first, last uint64) iter
 		if !ok {
 			return
 		}
-		for m, err := range l.marks(ctx, first, last, 0) {
+		for m, err := range l.Heartbeats(ctx, first, last, 0) {
 			if err == nil && m.CheckpointHash == nil {
 				continue
 			}
@@ -358,7 +358,7 @@ func (h *History) compareCheckpointHashes(ctx context.Context, p *Point, db *sna
 	}
 	exact := !snapshot.HashesOtherwise(o.sourceVersion(p.Base))
 	hashes := map[int64]uint32{hash.Revision: hash.Hash}
-	for m, err := range l.marks(ctx, p.Base.Index(), index, newest) {
+	for m, err := range l.Heartbeats(ctx, p.Base.Index(), index, newest) {
 		switch {
 		case snapshot.IsDamaged(err) && o.CheckpointHashes == CheckpointHashesAtEnd:
 			continue // a mark is no part of what is restored

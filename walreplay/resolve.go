@@ -133,7 +133,7 @@ func (h *History) resolveLatest(p *Point) error {
 // behind says what the log holds behind an entry from which no replay leads to
 // it; empty where there is nothing.
 func (h *History) behind(last uint64) string {
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		switch {
 		case s.FirstIndex > last+1:
 			return fmt.Sprintf("the log goes on with entries %d to %d, but %d to %d are missing", s.FirstIndex, s.LastIndex, last+1, s.FirstIndex-1)
@@ -174,7 +174,7 @@ func (h *History) whyEnds(b *Base) string {
 		return fmt.Sprintf("%s is of etcd 3.4, and a log can be replayed from etcd 3.5 on: restore it as it is, or begin from a later full snapshot", b.Name)
 	}
 	reach := h.Reach(b)
-	for _, s := range h.log.coverage() {
+	for _, s := range h.log.Coverage() {
 		if s.FirstIndex > reach+1 {
 			return fmt.Sprintf("entries %d to %d are missing in the log", reach+1, s.FirstIndex-1)
 		}
@@ -375,12 +375,12 @@ func (h *History) Probe(ctx context.Context, p *Point) error {
 		return err
 	}
 	log, ok := h.log.(interface {
-		probe(ctx context.Context, first, last uint64) error
+		Probe(ctx context.Context, first, last uint64) error
 	})
 	if !ok || p.Entries() == 0 {
 		return nil
 	}
-	err := log.probe(ctx, p.Base.Index()+1, p.Last)
+	err := log.Probe(ctx, p.Base.Index()+1, p.Last)
 	if endsLog(err) {
 		err = &LogError{Good: *p.Base.near(), Err: err}
 	}

@@ -166,7 +166,7 @@ func (h *History) keepRead(dir string) error {
 	}
 	h.kept, err = safedir.Create(filepath.Join(scratch.Path(), "segments"))
 	if err == nil {
-		a.log.KeepIn(h.kept)
+		a.KeepIn(h.kept)
 	}
 	return errors.Join(err, scratch.Remove()) // the file has no name from now on
 }
@@ -222,7 +222,7 @@ func (h *History) found(ctx context.Context, p *Point, b *Base, end uint64, behi
 		p.Base = h.newest(func(o *Base) bool { return o.Index() <= p.Last && p.Last <= h.Reach(o) })
 	}
 	// The state before the change: at the revision before it, whatever that many
-	// entries did to leases and users.
+	// Entries did to leases and users.
 	p.Revision = f.Burst.First.Revision - 1
 	return nil
 }
