@@ -395,7 +395,7 @@ func (m *merging) step(ctx context.Context) error {
 		})
 	}
 	r, err := m.merger.Merge(ctx)
-	if r.Worked {
+	if r.Worked() {
 		m.report.merge(r, err)
 	}
 	if r.Denied != nil && !m.toldDenied {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"filippo.io/age"
 	"golang.org/x/sync/errgroup"
@@ -44,7 +45,8 @@ type Log struct {
 // listed is what is known of a segment without its body.
 type listed struct {
 	header Header
-	err    error // damage; nil when the header is good
+	err    error     // damage; nil when the header is good
+	stored time.Time // by the sink's clock; zero where no listing told
 }
 
 // Damage is an object of the log that cannot be used.
@@ -253,8 +255,8 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSmall)
 	for i, s := range segments {
-		// Another size: it was cut short since, or stored anew.
-		if known, ok := l.headers[s.String()]; ok && known.err == nil && known.header.Size() == s.Object.Size {
+		// Another size or time: it was cut short since, or stored anew.
+		if known, ok := l.headers[s.String()]; ok && known.err == nil && known.header.Size() == s.Object.Size && (known.stored.IsZero() || known.stored.Equal(s.Object.ModTime)) {
 			results[i] = &known
 			continue
 		}
@@ -266,7 +268,7 @@ func (l *Log) readHeaders(ctx context.Context, segments []repository.Segment) (m
 			case err != nil && !unusable(err):
 				return err
 			}
-			results[i] = &listed{h, err}
+			results[i] = &listed{h, err, s.Object.ModTime}
 			return nil
 		})
 	}
