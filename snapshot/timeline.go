@@ -10,10 +10,10 @@ import (
 	"github.com/requorum/requorum/store/client"
 )
 
-// recentManifests is how many of the last backups by ID are read to find the
+// recentRead is how many of the last backups by ID are read to find the
 // furthest state that a timeline has reached. More than one, because IDs follow
 // the clocks of several writers.
-const recentManifests = 8
+const recentRead = 8
 
 // chooseTimelines finds, in each repository, the newest timeline of the
 // cluster and how far it got. A repository that cannot be read has failed.
@@ -116,19 +116,18 @@ func (k *knownTimeline) addArchive(ctx context.Context, repo *repository.Reposit
 // or has another size is no state that anybody can restore, and an archive that began, or
 // looked for gaps, behind it would miss the entries that led to it.
 func RecentStates(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
-	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
-	if err != nil {
-		return nil, err
-	}
-	c := newCatalog()
-	err = c.addTimeline(ctx, repo, id, fulls)
-	return c.Manifests, err
+	return recentManifests(ctx, repo, id, checkObject)
 }
 
 // recentlyReached is RecentStates with those whose object is gone or has another size: the
 // log had reached that too, and a cluster that has not is of another history.
 func recentlyReached(ctx context.Context, repo *repository.Repository, id repository.TimelineID) ([]*Manifest, error) {
-	fulls, err := repo.NewestFulls(ctx, id, recentManifests)
+	return recentManifests(ctx, repo, id, func(context.Context, *repository.Repository, repository.Full, *Manifest) error { return nil })
+}
+
+// recentManifests leaves out what check finds damaged.
+func recentManifests(ctx context.Context, repo *repository.Repository, id repository.TimelineID, check func(context.Context, *repository.Repository, repository.Full, *Manifest) error) (recent []*Manifest, err error) {
+	fulls, err := repo.NewestFulls(ctx, id, recentRead)
 	if err != nil {
 		return nil, err
 	}
@@ -136,12 +135,15 @@ func recentlyReached(ctx context.Context, repo *repository.Repository, id reposi
 	if err != nil {
 		return nil, err
 	}
-	var recent []*Manifest
-	for _, r := range read {
-		// A damaged manifest is for list and verify to report; it must not
-		// keep new backups from being taken.
-		if r.manifest != nil {
+	for i, r := range read {
+		if r.manifest == nil {
+			continue // a damaged one is for list and verify to report: it must not keep new backups from being taken
+		}
+		switch err := check(ctx, repo, fulls[i], r.manifest); {
+		case err == nil:
 			recent = append(recent, r.manifest)
+		case !IsDamaged(err):
+			return nil, err
 		}
 	}
 	slices.SortStableFunc(recent, olderState)
