@@ -149,11 +149,8 @@ func (e *examination) nameUnknown(ctx context.Context) error {
 // known tells names that docs/format.md lists.
 func (e *examination) known(name string) bool {
 	folder, rest, _ := strings.Cut(name, "/")
-	if folder == "timelines" {
-		_, err := repository.ParseTimelineID(strings.TrimSuffix(rest, ".json"))
-		return err == nil && strings.HasSuffix(rest, ".json")
-	}
-	if name == "requorum.json" || isPrunedName(name) || isKeptName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
+	_, errTimeline := repository.ParseTimelineName(name)
+	if errTimeline == nil || name == repository.MarkerName || isPrunedName(name) || isKeptName(name) || isJobName(name) || slices.ContainsFunc(foldersOfNobody, func(p string) bool { return strings.HasPrefix(name, p) }) {
 		return true
 	}
 	t, err := repository.ParseTimelineID(folder)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/repository"
@@ -122,7 +121,7 @@ func isKeptName(name string) bool { return isPinName(name) || isPrunedLogName(na
 
 func isPinName(name string) bool {
 	_, _, err := repository.ParsePinName(name)
-	return err == nil && strings.HasPrefix(name, "pins/")
+	return err == nil
 }
 
 func isPrunedLogName(name string) bool {

@@ -66,11 +66,8 @@ func ParseJobName(name string) (job, slot string, failed int, err error) {
 		want = JobFailedName(job, slot, failed)
 	}
 	_, _, errSlot := ParseSlot(slot)
-	// The round trip refuses every second spelling of a name.
-	if err != nil || errSlot != nil || ValidJob(job) != nil || isFailed && failed < 1 || want != name {
-		return "", "", 0, fmt.Errorf("%q is not the name of a job's result", name)
-	}
-	return job, slot, failed, nil
+	valid := err == nil && errSlot == nil && ValidJob(job) == nil && (!isFailed || failed > 0)
+	return job, slot, failed, checkName(name, want, "a job's result", valid)
 }
 
 // WriteJobResult writes a slot's result. It fails with sinks.ErrExists where it
@@ -253,7 +250,10 @@ func claimAttempt(job, slot, name string) (int, bool) {
 	return n, err == nil && 0 < n && n <= maxAttempt && name == ClaimName(job, slot, n)
 }
 
-const leasePrefix = "runner/"
+const (
+	leasePrefix = "runner/"
+	leaseFormat = leasePrefix + "%016x" + documentSuffix
+)
 
 // Lease is a heartbeat of the one agent that runs the jobs of this repository.
 // Heartbeats are numbered from 1 on without a hole, each is written once, and the
@@ -271,18 +271,12 @@ type Lease struct {
 }
 
 // LeaseName is the name of a heartbeat.
-func LeaseName(number uint64) string {
-	return fmt.Sprintf("%s%016x%s", leasePrefix, number, documentSuffix)
-}
+func LeaseName(number uint64) string { return fmt.Sprintf(leaseFormat, number) }
 
 // ParseLeaseName reads what LeaseName wrote.
 func ParseLeaseName(name string) (number uint64, err error) {
-	digits := strings.TrimSuffix(strings.TrimPrefix(name, leasePrefix), documentSuffix)
-	number, err = strconv.ParseUint(digits, 16, 64)
-	if err != nil || number == 0 || LeaseName(number) != name { // the round trip refuses every second spelling
-		return 0, fmt.Errorf("%q is not the name of a lease", name)
-	}
-	return number, nil
+	scan(name, leaseFormat, &number)
+	return number, checkName(name, LeaseName(number), "a lease", number > 0)
 }
 
 // WriteLease writes a heartbeat. It fails with sinks.ErrExists where somebody else

@@ -56,28 +56,69 @@ const (
 	documentSuffix   = ".json"
 	fullFolder       = "/full/"
 	manifestBase     = "manifest.json"
-	snapshotBase     = "snapshot"
-	zstdSuffix       = ".zst"
 	encryptedSuffix  = ".age"
 	backupTimeLayout = "20060102T150405Z"
 )
+
+// What makes names, and reads them again: of a timeline (its cluster and number), and of
+// a backup in text of its length.
+const (
+	timelineFormat = "%016x-%d"
+	backupFormat   = "%23s"
+)
+
+// scan reads what a format made of values, and leaves those as they are that it cannot
+// read. So a name is only what it seems where the same name is made of what was read,
+// which checkName sees to: that refuses every second spelling as well.
+func scan(name, format string, values ...any) { _, _ = fmt.Sscanf(name, format, values...) }
+
+// checkName refuses a name of what, where another one was made of what was read of it, or
+// what was read is not valid.
+func checkName(name, made, what string, valid bool) error {
+	if valid && made == name {
+		return nil
+	}
+	return fmt.Errorf("%q is not the name of %s", name, what)
+}
+
+// kinds are what objects are that are no timeline's, by their first folder.
+var kinds = map[string]struct {
+	kind   string
+	locked bool
+}{
+	MarkerName: {"repository", true}, "timelines": {"timeline", true}, "verdicts": {"verdict", true}, "pruned": {"pruned", true},
+	"pins": {"pin", false}, "claims": {"claim", false}, "runner": {"lease", false}, "jobs": {"job", false},
+}
+
+// kindOf is what kind of object is called name, whose signature is of no other, and whether
+// it is one to be locked: see Locked.
+func kindOf(name string) (kind string, locked bool) {
+	folder, rest, _ := strings.Cut(name, "/")
+	if k, ok := kinds[folder]; ok {
+		return k.kind, k.locked
+	}
+	folder, _, inFolder := strings.Cut(rest, "/")
+	switch {
+	case folder == "full":
+		return "manifest", true
+	case inFolder && folder == "marks":
+		return "mark", false
+	case inFolder && folder == "gaps":
+		return "gap", false
+	case inFolder && strings.HasPrefix(folder, "l"):
+		return "segment", folder != "l0"
+	case strings.HasPrefix(folder, "superseded"):
+		return "superseded", true
+	}
+	return "object", true
+}
 
 // Locked reports whether the object called name is locked where the sink is configured to
 // lock: all but what may be deleted before that time is over, which are pins, what jobs
 // leave, and of the log marks, records of gaps, and segments that merged ones replace.
 func Locked(name string) bool {
-	for _, prefix := range []string{pinsPrefix, jobsPrefix, claimsPrefix, leasePrefix} {
-		if strings.HasPrefix(name, prefix) {
-			return false
-		}
-	}
-	_, below, _ := strings.Cut(name, "/") // a timeline
-	for _, folder := range []string{marksFolder, gapsFolder, levelFolder + "0/"} {
-		if strings.HasPrefix("/"+below, folder) {
-			return false
-		}
-	}
-	return true
+	_, locked := kindOf(name)
+	return locked
 }
 
 // TimelineID names one history of one cluster.
@@ -86,7 +127,7 @@ type TimelineID struct {
 	N         int // from 1
 }
 
-func (t TimelineID) String() string { return fmt.Sprintf("%016x-%d", t.ClusterID, t.N) }
+func (t TimelineID) String() string { return fmt.Sprintf(timelineFormat, t.ClusterID, t.N) }
 
 // MarshalText writes the name as it stands in object names.
 func (t TimelineID) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
@@ -99,12 +140,9 @@ func (t *TimelineID) UnmarshalText(text []byte) (err error) {
 
 // ParseTimelineID reads "<cluster ID>-<n>".
 func ParseTimelineID(s string) (TimelineID, error) {
-	cluster, n, ok := strings.Cut(s, "-")
-	id, errID := strconv.ParseUint(cluster, 16, 64)
-	num, errN := strconv.Atoi(n)
-	t := TimelineID{id, num}
-	// The round trip refuses every second spelling of a name.
-	if !ok || errID != nil || errN != nil || num < 1 || t.String() != s {
+	var t TimelineID
+	scan(s, timelineFormat, &t.ClusterID, &t.N)
+	if t.N < 1 || t.String() != s {
 		return TimelineID{}, fmt.Errorf("%q is not a timeline: want 16 hexadecimal digits, a dash and a number from 1 on", s)
 	}
 	return t, nil
@@ -119,24 +157,19 @@ func NewBackupID(now time.Time) string {
 
 // ValidBackupID refuses what NewBackupID cannot have made.
 func ValidBackupID(id string) error {
-	stamp, random, _ := strings.Cut(id, "-")
-	_, errTime := time.Parse(backupTimeLayout, stamp)
-	raw, errHex := hex.DecodeString(random)
-	if errTime != nil || errHex != nil || len(raw) != 3 || strings.ToLower(random) != random {
-		return fmt.Errorf("%q is not the ID of a backup: want for example 20260102T150405Z-3f9a2c", id)
-	}
-	return nil
+	_, err := BackupTime(id)
+	return err
 }
 
 // SnapshotName is the name of the object that one of several attempts at a
 // full snapshot writes: each has its own, and the manifest names the one that
 // counts. Attempts count from 1.
 func SnapshotName(t TimelineID, backup string, attempt int, encrypted bool) string {
-	name := t.String() + fullFolder + backup + "/" + snapshotBase
+	name := t.String() + fullFolder + backup + "/snapshot"
 	if attempt > 1 {
 		name += "-" + strconv.Itoa(attempt)
 	}
-	name += zstdSuffix
+	name += ".zst"
 	if encrypted {
 		name += encryptedSuffix
 	}
@@ -145,22 +178,10 @@ func SnapshotName(t TimelineID, backup string, attempt int, encrypted bool) stri
 
 // ParseSnapshotName is the opposite of SnapshotName.
 func ParseSnapshotName(name string) (t TimelineID, backup string, attempt int, encrypted bool, err error) {
-	folder, rest, ok := strings.Cut(name, fullFolder)
-	if t, err = ParseTimelineID(folder); err != nil {
-		return TimelineID{}, "", 0, false, err
-	}
-	backup, base, _ := strings.Cut(rest, "/")
-	base, encrypted = strings.CutSuffix(base, encryptedSuffix)
-	number := strings.TrimPrefix(strings.TrimSuffix(base, zstdSuffix), snapshotBase)
-	attempt = 1
-	if number != "" {
-		attempt, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
-	}
-	// The round trip refuses every second spelling of a name.
-	if !ok || err != nil || ValidBackupID(backup) != nil || SnapshotName(t, backup, attempt, encrypted) != name {
-		return TimelineID{}, "", 0, false, fmt.Errorf("%q is not the name of a full snapshot's object", name)
-	}
-	return t, backup, attempt, encrypted, nil
+	attempt, encrypted = 1, strings.HasSuffix(name, encryptedSuffix)
+	scan(name, timelineFormat+fullFolder+backupFormat+"/snapshot-%d", &t.ClusterID, &t.N, &backup, &attempt)
+	err = checkName(name, SnapshotName(t, backup, attempt, encrypted), "a full snapshot's object", t.N > 0 && ValidBackupID(backup) == nil)
+	return t, backup, attempt, encrypted, err
 }
 
 // ManifestName is the name of a full snapshot's manifest.
@@ -171,13 +192,30 @@ func ManifestName(t TimelineID, backup string) string {
 // TimelineName is the name of a timeline's descriptor.
 func TimelineName(t TimelineID) string { return timelinesPrefix + t.String() + documentSuffix }
 
+// ParseTimelineName reads what TimelineName wrote.
+func ParseTimelineName(name string) (t TimelineID, err error) {
+	scan(name, timelinesPrefix+timelineFormat, &t.ClusterID, &t.N)
+	return t, checkName(name, TimelineName(t), "a timeline's descriptor", t.N > 0)
+}
+
+// backupName is the name of a document about a backup that does not lie in its folder.
+func backupName(prefix string, t TimelineID, backup string) string {
+	return prefix + t.String() + "/" + backup + documentSuffix
+}
+
+func parseBackupName(name, prefix, what string) (t TimelineID, backup string, err error) {
+	scan(name, prefix+timelineFormat+"/"+backupFormat, &t.ClusterID, &t.N, &backup)
+	return t, backup, checkName(name, backupName(prefix, t, backup), what, t.N > 0 && ValidBackupID(backup) == nil)
+}
+
 // BackupTime is the time in a backup's ID: by the clock of the one who made it.
 func BackupTime(id string) (time.Time, error) {
-	if err := ValidBackupID(id); err != nil {
-		return time.Time{}, err
+	stamp, random, _ := strings.Cut(id, "-")
+	at, err := time.Parse(backupTimeLayout, stamp)
+	if err != nil || !isLowerHex(random, 6) {
+		return time.Time{}, fmt.Errorf("%q is not the ID of a backup: want for example 20260102T150405Z-3f9a2c", id)
 	}
-	stamp, _, _ := strings.Cut(id, "-")
-	return time.Parse(backupTimeLayout, stamp)
+	return at, nil
 }
 
 // TimelineIDs lists the timelines that have a descriptor or an object, ordered by
@@ -222,7 +260,7 @@ func (r *Repository) FreeTimeline(ctx context.Context, id TimelineID) (TimelineI
 func (r *Repository) ListTimelines(ctx context.Context) (all []TimelineID, more bool, err error) {
 	descriptors := func(yield func(sinks.Object, error) bool) {
 		for obj, err := range r.sink.List(ctx, timelinesPrefix, "") {
-			if _, ok := describedBy(obj.Name); (ok || err != nil) && !yield(obj, err) {
+			if _, other := ParseTimelineName(obj.Name); (other == nil || err != nil) && !yield(obj, err) {
 				return
 			}
 		}
@@ -272,18 +310,11 @@ func someTimelines(descriptors iter.Seq2[sinks.Object, error]) (all []TimelineID
 		if err != nil {
 			return nil, 0, err
 		}
-		id, _ := describedBy(obj.Name)
+		id, _ := ParseTimelineName(obj.Name) // the others were passed over
 		budget.Add(id, min(obj.Size, DocumentLimit), obj.ModTime)
 	}
 	all, others = budget.Kept()
 	return all, others, nil
-}
-
-// describedBy is the timeline that the descriptor called name is of.
-func describedBy(name string) (TimelineID, bool) {
-	base, ok := strings.CutSuffix(strings.TrimPrefix(name, timelinesPrefix), documentSuffix)
-	id, err := ParseTimelineID(base)
-	return id, ok && err == nil
 }
 
 // maxFolders bounds the requests that it takes to find the folders of timelines.

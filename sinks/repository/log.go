@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,11 @@ const (
 	marksFolder = "/marks/"
 	gapsFolder  = "/gaps/"
 	startSuffix = "-start"
+
+	smallFormat  = timelineFormat + levelFolder + "0/%016x"
+	mergedFormat = timelineFormat + levelFolder + "%d/%016x-%016x"
+	markFormat   = timelineFormat + marksFolder + "%016x-%016x-%016x" + documentSuffix
+	gapFormat    = timelineFormat + gapsFolder + "%016x-%016x" + documentSuffix
 )
 
 // MaxLevel is the highest level that a merged segment can have.
@@ -43,41 +47,29 @@ type SegmentName struct {
 func (n SegmentName) String() string {
 	switch {
 	case n.Level > 0 && n.Start:
-		return fmt.Sprintf("%s%s%d/%016x-%016x%s", n.Timeline, levelFolder, n.Level, n.First, n.Last, startSuffix)
+		return fmt.Sprintf(mergedFormat+startSuffix, n.Timeline.ClusterID, n.Timeline.N, n.Level, n.First, n.Last)
 	case n.Level > 0:
-		return fmt.Sprintf("%s%s%d/%016x-%016x", n.Timeline, levelFolder, n.Level, n.First, n.Last)
+		return fmt.Sprintf(mergedFormat, n.Timeline.ClusterID, n.Timeline.N, n.Level, n.First, n.Last)
 	case n.Previous > 0:
-		return fmt.Sprintf("%s%s0/%016x-%016x", n.Timeline, levelFolder, n.First, n.Previous)
+		return fmt.Sprintf(smallFormat+"-%016x", n.Timeline.ClusterID, n.Timeline.N, n.First, n.Previous)
 	}
-	return fmt.Sprintf("%s%s0/%016x", n.Timeline, levelFolder, n.First)
+	return fmt.Sprintf(smallFormat, n.Timeline.ClusterID, n.Timeline.N, n.First)
 }
 
 // ParseSegmentName reads what String wrote.
-func ParseSegmentName(name string) (SegmentName, error) {
-	timeline, rest, err := cutName(name, levelFolder)
-	if err == nil {
-		var n SegmentName
-		folder, base, _ := strings.Cut(rest, "/")
-		n.Timeline = timeline
-		n.Level, err = strconv.Atoi(folder)
-		first, second, two := strings.Cut(base, "-")
-		n.First = parseHex(first, &err)
-		valid := true
-		switch {
-		case n.Level > 0:
-			second, n.Start = strings.CutSuffix(second, startSuffix)
-			n.Last = parseHex(second, &err)
-			valid = n.First <= n.Last
-		case two:
-			n.Previous = parseHex(second, &err)
-			valid = n.Previous < n.First
-		}
-		// The round trip refuses every second spelling of a name.
-		if err == nil && valid && n.Level >= 0 && n.Level <= MaxLevel && n.String() == name {
-			return n, nil
-		}
+func ParseSegmentName(name string) (n SegmentName, err error) {
+	scan(name, mergedFormat, &n.Timeline.ClusterID, &n.Timeline.N, &n.Level, &n.First, &n.Last)
+	valid := n.First <= n.Last
+	if n.Level > 0 {
+		n.Start = strings.HasSuffix(name, startSuffix)
+	} else { // what follows is its predecessor, if any
+		n.Last, n.Previous = 0, n.Last
+		valid = n.Previous == 0 || n.Previous < n.First
 	}
-	return SegmentName{}, fmt.Errorf("%q is not the name of a log segment", name)
+	if err = checkName(name, n.String(), "a log segment", valid && n.Timeline.N > 0 && n.Level <= MaxLevel); err != nil {
+		return SegmentName{}, err
+	}
+	return n, nil
 }
 
 // MarkName names an alive mark: at Time, by its own clock, the one who asked
@@ -90,22 +82,15 @@ type MarkName struct {
 }
 
 func (n MarkName) String() string {
-	return fmt.Sprintf("%s%s%016x-%016x-%016x%s", n.Timeline, marksFolder, n.Index, uint64(n.Time.UnixNano()), n.Member, documentSuffix)
+	return fmt.Sprintf(markFormat, n.Timeline.ClusterID, n.Timeline.N, n.Index, uint64(n.Time.UnixNano()), n.Member)
 }
 
 // ParseMarkName reads what String wrote.
-func ParseMarkName(name string) (MarkName, error) {
-	timeline, base, err := cutName(name, marksFolder)
-	if parts := strings.Split(strings.TrimSuffix(base, documentSuffix), "-"); err == nil && len(parts) == 3 {
-		n := MarkName{Timeline: timeline, Index: parseHex(parts[0], &err)}
-		nanos := parseHex(parts[1], &err)
-		n.Member = parseHex(parts[2], &err)
-		n.Time = time.Unix(0, int64(nanos)).UTC()
-		if err == nil && int64(nanos) >= 0 && n.String() == name {
-			return n, nil
-		}
-	}
-	return MarkName{}, fmt.Errorf("%q is not the name of a mark", name)
+func ParseMarkName(name string) (n MarkName, err error) {
+	nanos := int64(-1)
+	scan(name, markFormat, &n.Timeline.ClusterID, &n.Timeline.N, &n.Index, &nanos, &n.Member)
+	n.Time = time.Unix(0, nanos).UTC()
+	return n, checkName(name, n.String(), "a mark", n.Timeline.N > 0 && nanos >= 0)
 }
 
 // GapName names the record of a gap that nobody can fill any more.
@@ -115,20 +100,13 @@ type GapName struct {
 }
 
 func (n GapName) String() string {
-	return fmt.Sprintf("%s%s%016x-%016x%s", n.Timeline, gapsFolder, n.First, n.Last, documentSuffix)
+	return fmt.Sprintf(gapFormat, n.Timeline.ClusterID, n.Timeline.N, n.First, n.Last)
 }
 
 // ParseGapName reads what String wrote.
-func ParseGapName(name string) (GapName, error) {
-	timeline, base, err := cutName(name, gapsFolder)
-	if err == nil {
-		first, last, _ := strings.Cut(strings.TrimSuffix(base, documentSuffix), "-")
-		n := GapName{timeline, parseHex(first, &err), parseHex(last, &err)}
-		if err == nil && n.First <= n.Last && n.String() == name {
-			return n, nil
-		}
-	}
-	return GapName{}, fmt.Errorf("%q is not the name of a gap", name)
+func ParseGapName(name string) (n GapName, err error) {
+	scan(name, gapFormat, &n.Timeline.ClusterID, &n.Timeline.N, &n.First, &n.Last)
+	return n, checkName(name, n.String(), "a gap", n.Timeline.N > 0 && n.First <= n.Last)
 }
 
 // Segment is what a listing tells of a log segment.
@@ -248,23 +226,4 @@ func (r *Repository) Gaps(ctx context.Context, t TimelineID) ([]GapName, error) 
 		return nil, err
 	}
 	return dropForeign(ctx, r, all, GapName.String)
-}
-
-// cutName takes a name apart at folder.
-func cutName(name, folder string) (t TimelineID, rest string, err error) {
-	timeline, rest, ok := strings.Cut(name, folder)
-	if !ok {
-		return t, "", fmt.Errorf("it is not in %s", folder)
-	}
-	t, err = ParseTimelineID(timeline)
-	return t, rest, err
-}
-
-// parseHex reads 64 bits; the first failure is kept in err.
-func parseHex(s string, err *error) uint64 {
-	n, failed := strconv.ParseUint(s, 16, 64)
-	if *err == nil {
-		*err = failed
-	}
-	return n
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -29,20 +28,11 @@ type Pruned struct {
 
 // PrunedName is the name of the record that a backup was pruned. It is not in the
 // timeline's folder, so that it outlives the last object there.
-func PrunedName(t TimelineID, backup string) string {
-	return prunedPrefix + t.String() + "/" + backup + documentSuffix
-}
+func PrunedName(t TimelineID, backup string) string { return backupName(prunedPrefix, t, backup) }
 
 // ParsePrunedName reads what PrunedName wrote.
 func ParsePrunedName(name string) (t TimelineID, backup string, err error) {
-	folder, base, _ := strings.Cut(strings.TrimPrefix(name, prunedPrefix), "/")
-	backup = strings.TrimSuffix(base, documentSuffix)
-	t, err = ParseTimelineID(folder)
-	// The round trip refuses every second spelling of a name.
-	if err != nil || ValidBackupID(backup) != nil || PrunedName(t, backup) != name {
-		return TimelineID{}, "", fmt.Errorf("%q is not the name of a pruned backup's record", name)
-	}
-	return t, backup, nil
+	return parseBackupName(name, prunedPrefix, "a pruned backup's record")
 }
 
 // RecordPruned records that a backup is pruned. One that is recorded already, by
@@ -86,7 +76,10 @@ func (r *Repository) PrunedNames(ctx context.Context) ([]string, error) {
 	})
 }
 
-const prunedLogBase = "/log-"
+const (
+	prunedLogBase   = "/log-"
+	prunedLogFormat = prunedPrefix + timelineFormat + prunedLogBase + "%016x" + documentSuffix
+)
 
 // PrunedLog says that the log of a timeline was pruned up to and with Index. It
 // is written before any of it is deleted, so that whoever is interrupted leaves a
@@ -102,19 +95,13 @@ type PrunedLog struct {
 
 // PrunedLogName is the name of the record that a log was pruned up to an index.
 func PrunedLogName(t TimelineID, index uint64) string {
-	return fmt.Sprintf("%s%s%s%016x%s", prunedPrefix, t, prunedLogBase, index, documentSuffix)
+	return fmt.Sprintf(prunedLogFormat, t.ClusterID, t.N, index)
 }
 
 // ParsePrunedLogName reads what PrunedLogName wrote.
 func ParsePrunedLogName(name string) (t TimelineID, index uint64, err error) {
-	timeline, base, _ := strings.Cut(strings.TrimPrefix(name, prunedPrefix), prunedLogBase)
-	t, err = ParseTimelineID(timeline)
-	index = parseHex(strings.TrimSuffix(base, documentSuffix), &err)
-	// The round trip refuses every second spelling of a name.
-	if err != nil || PrunedLogName(t, index) != name {
-		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a record that a log was pruned", name)
-	}
-	return t, index, nil
+	scan(name, prunedLogFormat, &t.ClusterID, &t.N, &index)
+	return t, index, checkName(name, PrunedLogName(t, index), "a record that a log was pruned", t.N > 0)
 }
 
 // RecordPrunedLog records that the log of a timeline is pruned up to an index.

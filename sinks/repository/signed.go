@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,45 +79,9 @@ func (r *Repository) mayTrust() error {
 	return fmt.Errorf("%w: without it no signature can be checked; put it back from a copy of the repository, or read without signatures (--insecure-unsigned)", r.damage)
 }
 
-// kindOf is what kind of object is called name: its signature is of no other.
-func kindOf(name string) string {
-	folder, rest, _ := strings.Cut(name, "/")
-	switch folder {
-	case MarkerName:
-		return "repository"
-	case "timelines":
-		return "timeline"
-	case "verdicts":
-		return "verdict"
-	case "pruned":
-		return "pruned"
-	case "pins":
-		return "pin"
-	case "claims":
-		return "claim"
-	case "runner":
-		return "lease"
-	case "jobs":
-		return "job"
-	}
-	folder, _, inFolder := strings.Cut(rest, "/")
-	switch {
-	case folder == "full":
-		return "manifest"
-	case folder == "marks":
-		return "mark"
-	case folder == "gaps":
-		return "gap"
-	case inFolder && strings.HasPrefix(folder, "l"):
-		return "segment"
-	case strings.HasPrefix(folder, "superseded"):
-		return "superseded"
-	}
-	return "object"
-}
-
 func (r *Repository) statement(name string, s *sealed) signing.Statement {
-	return signing.Statement{Kind: kindOf(name), SHA256: s.SHA256, Repository: r.marker.ID, Object: name, Time: s.Signed}
+	kind, _ := kindOf(name)
+	return signing.Statement{Kind: kind, SHA256: s.SHA256, Repository: r.marker.ID, Object: name, Time: s.Signed}
 }
 
 // Seal is the function Seal for what is to be stored under name here: it is signed

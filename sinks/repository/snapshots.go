@@ -77,19 +77,14 @@ func AttachmentName(t TimelineID, backup string, attempt int, name string) strin
 
 // ParseAttachmentName is the opposite of AttachmentName.
 func ParseAttachmentName(object string) (t TimelineID, backup string, attempt int, name string, err error) {
-	folder, rest, _ := strings.Cut(object, fullFolder)
-	t, err = ParseTimelineID(folder)
-	backup, base, _ := strings.Cut(rest, "/")
-	name, number, numbered := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(base, attachmentSuffix), attachmentBase), ".")
-	attempt = 1
-	if numbered && err == nil {
-		attempt, err = strconv.Atoi(number)
+	scan(object, timelineFormat+fullFolder+backupFormat, &t.ClusterID, &t.N, &backup)
+	name, number, numbered := strings.Cut(strings.TrimSuffix(object[strings.LastIndexByte(object, '/')+1:], attachmentSuffix), ".")
+	name = strings.TrimPrefix(name, attachmentBase)
+	if attempt = 1; numbered {
+		attempt, _ = strconv.Atoi(number)
 	}
-	// The round trip refuses every second spelling of a name.
-	if err != nil || ValidBackupID(backup) != nil || ValidAttachmentName(name) != nil || AttachmentName(t, backup, attempt, name) != object {
-		return TimelineID{}, "", 0, "", fmt.Errorf("%q is not the name of an attachment's object", object)
-	}
-	return t, backup, attempt, name, nil
+	err = checkName(object, AttachmentName(t, backup, attempt, name), "an attachment's object", t.N > 0 && ValidBackupID(backup) == nil && ValidAttachmentName(name) == nil)
+	return t, backup, attempt, name, err
 }
 
 const pinsPrefix = "pins/"
@@ -109,20 +104,11 @@ type Pin struct {
 }
 
 // PinName is the name of a backup's pin.
-func PinName(t TimelineID, backup string) string {
-	return pinsPrefix + t.String() + "/" + backup + documentSuffix
-}
+func PinName(t TimelineID, backup string) string { return backupName(pinsPrefix, t, backup) }
 
 // ParsePinName reads what PinName wrote.
 func ParsePinName(name string) (t TimelineID, backup string, err error) {
-	folder, base, _ := strings.Cut(strings.TrimPrefix(name, pinsPrefix), "/")
-	backup = strings.TrimSuffix(base, documentSuffix)
-	t, err = ParseTimelineID(folder)
-	// The round trip refuses every second spelling of a name.
-	if err != nil || ValidBackupID(backup) != nil || PinName(t, backup) != name {
-		return TimelineID{}, "", fmt.Errorf("%q is not the name of a pin", name)
-	}
-	return t, backup, nil
+	return parseBackupName(name, pinsPrefix, "a pin")
 }
 
 // WritePin pins a backup. Where it is pinned already the error is
@@ -153,16 +139,11 @@ func (r *Repository) ReadPin(ctx context.Context, name string) (Pin, error) {
 
 // PinNames lists the pins, foreign ones among them: all that a pin does is to keep a
 // backup. Objects with other names are passed over.
-func (r *Repository) PinNames(ctx context.Context) (all []string, err error) {
-	for obj, err := range r.sink.List(ctx, pinsPrefix, "") {
-		if err != nil {
-			return nil, fmt.Errorf("list the pins in %s: %w", r, err)
-		}
-		if _, _, err := ParsePinName(obj.Name); err == nil {
-			all = append(all, obj.Name)
-		}
-	}
-	return all, nil
+func (r *Repository) PinNames(ctx context.Context) ([]string, error) {
+	return listNamed(ctx, r, pinsPrefix, "pins", func(name string) (string, error) {
+		_, _, err := ParsePinName(name)
+		return name, err
+	})
 }
 
 // Pins reads all pins. One that cannot be read, and those beyond MaxBackups, are there

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/requorum/requorum/sinks"
@@ -91,18 +90,9 @@ func SupersededName(t TimelineID, n int) string {
 
 // ParseSupersededName reads what SupersededName wrote.
 func ParseSupersededName(name string) (t TimelineID, n int, err error) {
-	folder, base, _ := strings.Cut(name, "/")
-	t, err = ParseTimelineID(folder)
 	n = 1
-	number := strings.TrimPrefix(strings.TrimSuffix("/"+base, documentSuffix), supersededBase)
-	if err == nil && number != "" {
-		n, err = strconv.Atoi(strings.TrimPrefix(number, "-"))
-	}
-	// The round trip refuses every second spelling of a name.
-	if err != nil || n < 1 || SupersededName(t, n) != name {
-		return TimelineID{}, 0, fmt.Errorf("%q is not the name of a mark that ends a timeline", name)
-	}
-	return t, n, nil
+	scan(name, timelineFormat+supersededBase+"-%d", &t.ClusterID, &t.N, &n)
+	return t, n, checkName(name, SupersededName(t, n), "a mark that ends a timeline", t.N > 0 && n > 0)
 }
 
 // Supersede ends timeline s.Timeline. Where it has ended already the error is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"strings"
 
 	"github.com/requorum/requorum/sinks"
@@ -14,6 +13,7 @@ const (
 	verdictsPrefix   = "verdicts/"
 	verdictSeparator = "_"
 	verdictLog       = "log"
+	runFormat        = "%016x_%08x"
 )
 
 // VerdictName is what the name of a verdict tells: a listing shows what was proved
@@ -36,7 +36,7 @@ const MaxSequence = 1 << 48
 
 // String is the object's name.
 func (n VerdictName) String() string {
-	parts := []string{fmt.Sprintf("%016x", n.Sequence), fmt.Sprintf("%08x", n.ID), n.Level, n.Outcome}
+	parts := []string{fmt.Sprintf(runFormat, n.Sequence, n.ID), n.Level, n.Outcome}
 	if n.Timeline != (TimelineID{}) {
 		parts = append(parts, n.Timeline.String())
 	}
@@ -57,10 +57,9 @@ func ParseVerdictName(name string) (VerdictName, error) {
 	if len(parts) < 4 || len(parts) > 6 {
 		return n, fmt.Errorf("%q is not the name of a verdict", name)
 	}
-	n.Sequence = parseHex(parts[0], &err)
-	id := parseHex(parts[1], &err)
-	n.ID, n.Level, n.Outcome = uint32(id), parts[2], parts[3] //nolint:gosec // the round trip below tells
-	if len(parts) > 4 && err == nil {
+	scan(name, verdictsPrefix+runFormat, &n.Sequence, &n.ID)
+	n.Level, n.Outcome = parts[2], parts[3]
+	if len(parts) > 4 {
 		n.Timeline, err = ParseTimelineID(parts[4])
 	}
 	if len(parts) > 5 && err == nil {
@@ -69,11 +68,8 @@ func ParseVerdictName(name string) (VerdictName, error) {
 		}
 	}
 	lower := func(s string) bool { return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == "" }
-	// The round trip refuses every second spelling of a name.
-	if err != nil || n.Sequence == 0 || n.Sequence > MaxSequence || id > math.MaxUint32 || !lower(n.Level) || !lower(n.Outcome) || n.String() != name {
-		return VerdictName{}, fmt.Errorf("%q is not the name of a verdict", name)
-	}
-	return n, nil
+	valid := err == nil && n.Sequence > 0 && n.Sequence <= MaxSequence && lower(n.Level) && lower(n.Outcome)
+	return n, checkName(name, n.String(), "a verdict", valid)
 }
 
 // StoredVerdict is what a listing tells of a verdict.
