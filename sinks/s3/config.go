@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -123,30 +124,27 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// parameters are what a URL's query may hold, and how each is read and written.
-var parameters = map[string]struct {
-	set func(*Config, string) error
-	get func(Config) string
-}{
-	"region":        {text(func(c *Config) *string { return &c.Region }), func(c Config) string { return c.Region }},
-	"endpoint":      {text(func(c *Config) *string { return &c.Endpoint }), func(c Config) string { return withoutUser(c.Endpoint) }},
-	"ca":            {text(func(c *Config) *string { return &c.CAFile }), func(c Config) string { return c.CAFile }},
-	"profile":       {text(func(c *Config) *string { return &c.Profile }), func(c Config) string { return c.Profile }},
-	"storage-class": {text(func(c *Config) *string { return &c.StorageClass }), func(c Config) string { return c.StorageClass }},
-	"sse":           {text(func(c *Config) *string { return &c.Encryption }), func(c Config) string { return c.Encryption }},
-	"kms-key":       {text(func(c *Config) *string { return &c.KMSKey }), func(c Config) string { return c.KMSKey }},
-	"object-lock":   {text(func(c *Config) *string { return &c.LockMode }), func(c Config) string { return c.LockMode }},
-	"path-style":    {yes(func(c *Config) *bool { return &c.PathStyle }), func(c Config) string { return spell(c.PathStyle) }},
-	"insecure":      {yes(func(c *Config) *bool { return &c.Insecure }), func(c Config) string { return spell(c.Insecure) }},
-	"retention": {func(c *Config, v string) (err error) {
-		c.Retention, err = retention(v)
-		return err
-	}, func(c Config) string {
-		if c.Retention == 0 {
-			return ""
+// parameters are what a URL's query may hold, and the fields that it stands for.
+func (c *Config) parameters() map[string]any {
+	return map[string]any{
+		"region": &c.Region, "endpoint": &c.Endpoint, "ca": &c.CAFile, "profile": &c.Profile, "storage-class": &c.StorageClass, "sse": &c.Encryption,
+		"kms-key": &c.KMSKey, "object-lock": &c.LockMode, "path-style": &c.PathStyle, "insecure": &c.Insecure, "retention": &c.Retention,
+	}
+}
+
+// set reads the value of a field.
+func set(field any, v string) (err error) {
+	switch field := field.(type) {
+	case *string:
+		*field = v
+	case *bool:
+		if *field, err = strconv.ParseBool(v); err != nil {
+			err = fmt.Errorf("%q is neither true nor false", v)
 		}
-		return c.Retention.String()
-	}},
+	case *time.Duration:
+		*field, err = retention(v)
+	}
+	return err
 }
 
 // ParseURL reads s3://bucket/prefix?parameters. It is strict: what is unknown,
@@ -181,8 +179,9 @@ func parseURL(s string) (Config, error) {
 	if err != nil {
 		return Config{}, errors.New("what follows the question mark cannot be read: name=value pairs joined by & are expected")
 	}
+	parameters := c.parameters()
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		p, known := parameters[name]
+		field, known := parameters[name]
 		switch {
 		case secretive(name):
 			return Config{}, errSecret("the parameter " + name)
@@ -193,7 +192,7 @@ func parseURL(s string) (Config, error) {
 		case query[name][0] == "":
 			return Config{}, fmt.Errorf("parameter %s is empty: give it a value or leave it out", name)
 		}
-		if err := p.set(&c, query[name][0]); err != nil {
+		if err := set(field, query[name][0]); err != nil {
 			return Config{}, fmt.Errorf("parameter %s: %w", name, err)
 		}
 	}
@@ -204,9 +203,10 @@ func parseURL(s string) (Config, error) {
 // secrets.
 func (c Config) String() string {
 	q := url.Values{}
-	for name, p := range parameters {
-		if v := p.get(c); v != "" {
-			q.Set(name, v)
+	c.Endpoint = withoutUser(c.Endpoint)
+	for name, field := range c.parameters() {
+		if v := reflect.ValueOf(field).Elem(); !v.IsZero() {
+			q.Set(name, fmt.Sprint(v.Interface()))
 		}
 	}
 	u := url.URL{Scheme: "s3", Host: c.Bucket, RawQuery: q.Encode()}
@@ -238,28 +238,6 @@ func secretive(name string) bool {
 		}
 	}
 	return false
-}
-
-func text(field func(*Config) *string) func(*Config, string) error {
-	return func(c *Config, v string) error { *field(c) = v; return nil }
-}
-
-func yes(field func(*Config) *bool) func(*Config, string) error {
-	return func(c *Config, v string) error {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", v)
-		}
-		*field(c) = b
-		return nil
-	}
-}
-
-func spell(b bool) string {
-	if b {
-		return "true"
-	}
-	return ""
 }
 
 // retention reads a duration; whole days ("30d") too, which Go's do not have.

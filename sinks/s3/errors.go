@@ -3,7 +3,6 @@ package s3
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -182,7 +181,7 @@ func unanswered(err error, tried string) (cause string, passes bool) {
 		return fmt.Sprintf("the name %s cannot be resolved: check the endpoint, the region and the DNS server of this machine", dns.Name), dns.IsTemporary || dns.IsTimeout
 	case isCertificate(err):
 		return "the server's certificate is not trusted: " + innermost(err) + "; give the authority's file with ca=FILE or AWS_CA_BUNDLE, and check the host name in the endpoint", false
-	case isPlainHTTP(err):
+	case errors.Is(err, http.ErrSchemeMismatch):
 		return "the server speaks plain http, the endpoint says https: correct one of them", false
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there (connection refused): check the host and port of the endpoint and that the server runs", true
@@ -274,20 +273,7 @@ func hidden(err error) string {
 	return ""
 }
 
-func isCertificate(err error) bool {
-	var (
-		unknown   x509.UnknownAuthorityError
-		host      x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		unchecked *tls.CertificateVerificationError
-	)
-	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &unchecked)
-}
-
-// isPlainHTTP: net/http has no type for it.
-func isPlainHTTP(err error) bool {
-	return strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
-}
+func isCertificate(err error) bool { return errors.As(err, new(*tls.CertificateVerificationError)) }
 
 // isCredentials: the SDK has no type for finding none at all.
 func isCredentials(text string) bool {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -139,22 +138,11 @@ func contentRange(s string) (start, length, size int64, err error) {
 	if s == "" {
 		return 0, 0, 0, errors.New("the server ignores ranges and sends whole objects: it cannot be used")
 	}
-	rest, ok := strings.CutPrefix(s, "bytes ")
-	bounds, total, ok2 := strings.Cut(rest, "/")
-	first, last, ok3 := strings.Cut(bounds, "-")
-	if ok && ok2 && ok3 {
-		start, err = strconv.ParseInt(first, 10, 64)
-		if err == nil {
-			end, err = strconv.ParseInt(last, 10, 64)
-		}
-		if err == nil {
-			size, err = strconv.ParseInt(total, 10, 64)
-		}
-		if err == nil && 0 <= start && start <= end && end < size {
-			return start, end - start + 1, size, nil
-		}
+	const form = "bytes %d-%d/%d"
+	if _, err := fmt.Sscanf(s, form, &start, &end, &size); err != nil || fmt.Sprintf(form, start, end, size) != s || start < 0 || end < start || size <= end {
+		return 0, 0, 0, fmt.Errorf("the server sent a Content-Range that cannot be read: %q", s)
 	}
-	return 0, 0, 0, fmt.Errorf("the server sent a Content-Range that cannot be read: %q", s)
+	return start, end - start + 1, size, nil
 }
 
 var errReaderClosed = errors.New("the reader is closed")

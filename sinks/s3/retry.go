@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,7 @@ func passes(err error) aws.Ternary {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return aws.UnknownTernary // the SDK's own matter
 	}
-	if isCertificate(err) || isPlainHTTP(err) {
+	if isCertificate(err) || errors.Is(err, http.ErrSchemeMismatch) {
 		return aws.FalseTernary
 	}
 	status, code, _ := answer(err)

@@ -55,15 +55,12 @@ func (f *sendings) watch(ctx context.Context) context.Context {
 func (s *Sink) aftermath(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
 	least := cmp.Or(s.config.settle, settleTimeout)
 	until := time.Now().Add(max(least, s.config.Retry.For-time.Since(began)))
-	look, cancel := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), untilKey{}, until), until)
-	context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(least):
-			cancel()
-		case <-look.Done():
-		}
-	})
-	return look, cancel
+	longer, stop := lingering(ctx, least)
+	look, cancel := context.WithDeadline(context.WithValue(longer, untilKey{}, until), until)
+	return look, func() {
+		cancel()
+		stop()
+	}
 }
 
 // settle finds out what became of a put or completion that failed with cause.
