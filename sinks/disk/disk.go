@@ -17,8 +17,6 @@
 // Files are 0600, folders 0700. Nothing is written through a symbolic link that
 // leads out of the root. What in the root is not a file with a valid name is
 // not an object: it is left alone and not listed.
-//
-// Objects are written on unix systems; elsewhere they can only be read.
 package disk
 
 import (
