@@ -1,6 +1,7 @@
 package segment_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -322,6 +323,35 @@ func TestPromise2RenewedSource(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Also where the other object is as large: when it was stored tells it from the first one.
+func TestPromise2RenewedSourceOfTheSameSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArchive(t)
+		a.run(1, 40, time.Minute)
+		a.chainStart = true // merged up to here at first; what follows is read, and waits
+		a.run(401, 30, time.Minute)
+		m := a.merger()
+		if r := a.merge(m); len(r.Merged) != 1 || r.Merged[0].LastIndex != 400 {
+			t.Fatalf("merged %v", a.level(1))
+		}
+		all := headers(t, a)
+		was := all[slices.IndexFunc(all, func(h segment.Header) bool { return h.Level == 0 && h.FirstIndex == 601 })]
+		b := a.batch(601, 610)
+		b.Entries[5].Data = bytes.Repeat([]byte{0xff}, len(b.Entries[5].Data))
+		h, object := a.merged(0, was.Before, b)
+		if h.Name() != was.Name() || h.Size() != was.Size() || h.After == was.After {
+			t.Fatalf("%s of %d bytes is no other one under the name of %s of %d bytes", h.Name(), h.Size(), was.Name(), was.Size())
+		}
+		require.NoError(t, a.sink.Sink.Delete(t.Context(), was.Name()))
+		a.put(h.Name(), object)
+		time.Sleep(2 * time.Hour)
+		a.run(701, 1, 0)
+		if r := a.merge(m); len(r.Merged) != 2 || r.Merged[0].After != h.After || r.Merged[0].LastIndex != 610 {
+			t.Fatalf("merged %v", a.level(1))
+		}
+	})
 }
 
 // Archivers may still be at what is younger than some minutes, also where there is
