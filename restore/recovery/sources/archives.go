@@ -14,6 +14,7 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
+	"github.com/requorum/requorum/walreplay/raftlog"
 	"github.com/requorum/requorum/walreplay/segment"
 )
 
@@ -25,7 +26,8 @@ const ArchivePrefix = "archive:"
 // archived is one timeline of a repository while it is looked at.
 type archived struct {
 	archive *Archive
-	log     *segment.Log
+	// read yields the entries of a part of its log.
+	read func(ctx context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error]
 }
 
 // openArchives reads what a repository has of all timelines, without bodies. They come
@@ -55,11 +57,11 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 		if err != nil {
 			return nil, err
 		}
-		a := &archived{log: log, archive: &Archive{
+		a := &archived{read: log.Entries, archive: &Archive{
 			Name: ArchivePrefix + t.ID.String() + suffix, Repository: repo.String(), Timeline: t.ID, Reason: t.Reason, Parent: t.Parent,
 			Fulls: []Full{}, Ranges: []walreplay.Range{}, Log: []Range{},
 		}}
-		if err := a.fill(ctx, repo, catalog, ranges); err != nil {
+		if err := a.fill(ctx, repo, catalog, ranges, log); err != nil {
 			return nil, err
 		}
 		all = append(all, a)
@@ -67,7 +69,7 @@ func openArchives(ctx context.Context, repo *repository.Repository, suffix strin
 	return all, rolledBack
 }
 
-func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range) error {
+func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, ranges []walreplay.Range, log *segment.Log) error {
 	to := a.archive
 	ended, there, err := repo.Superseded(ctx, to.Timeline)
 	switch {
@@ -90,14 +92,14 @@ func (a *archived) fill(ctx context.Context, repo *repository.Repository, catalo
 		to.Revision = max(to.Revision, r.LastRevision)
 		a.see(r.LastIndex, Observation{r.LastIndex, r.To})
 	}
-	for _, s := range a.log.Coverage() {
+	for _, s := range log.Coverage() {
 		to.Log = append(to.Log, Range{s.FirstIndex, s.LastIndex})
 		to.LastTerm = s.LastTerm
 	}
-	for _, d := range a.log.Damaged() {
+	for _, d := range log.Damaged() {
 		to.find(KindBrokenLog, "", "a segment of the archived log cannot be used: %v", d.Err)
 	}
-	return a.addHeld(ctx, repo, catalog)
+	return a.addHeld(ctx, repo, catalog, log)
 }
 
 func (a *archived) addFulls(catalog *snapshot.Catalog) {
@@ -147,15 +149,15 @@ func (a *archived) see(index uint64, o Observation) {
 
 // addHeld says how far the log of each member was read, and the highest revision
 // that this timeline can have reached.
-func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog) error {
+func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, catalog *snapshot.Catalog, log *segment.Log) error {
 	held := map[snapshot.ID]uint64{}
-	for _, h := range a.log.Headers() {
+	for _, h := range log.Headers() {
 		if h.Level == 0 && h.Member != 0 {
 			held[h.Member] = max(held[h.Member], h.LastIndex)
 		}
 		a.see(h.LastIndex, Observation{h.LastIndex, h.LastMark})
 	}
-	for _, m := range a.log.Heartbeat() {
+	for _, m := range log.Heartbeat() {
 		a.see(m.Index, Observation{m.Index, m.Time})
 	}
 	for _, member := range slices.Sorted(maps.Keys(held)) {
@@ -170,14 +172,14 @@ func (a *archived) addHeld(ctx context.Context, repo *repository.Repository, cat
 }
 
 // entries yields the archived entries from first on, over all gaps.
-func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[logEntry, error] {
-	return func(yield func(logEntry, error) bool) {
+func (a *archived) entries(ctx context.Context, first uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
 		for _, s := range a.archive.Log {
 			if s.Last < first {
 				continue
 			}
-			for e, err := range a.log.Entries(ctx, max(s.First, first), s.Last) {
-				if !yield(wholeEntry(e), err) || err != nil {
+			for e, err := range a.read(ctx, max(s.First, first), s.Last) {
+				if !yield(e, err) || err != nil {
 					return
 				}
 			}
@@ -198,8 +200,8 @@ func (a *archived) cutAfter(index, term uint64) {
 
 // follow looks at the entries from an index on. Where they go on from the newest full
 // snapshot, they tell who the members are at the end.
-func (a *archived) follow(watched map[uint64]bool, first uint64) *follower {
-	f := &follower{log: &Log{}, watched: watched, committed: math.MaxUint64}
+func (a *archived) follow(first uint64) *follower {
+	f := &follower{log: &Log{}, committed: math.MaxUint64}
 	if m := a.archive.membership(); first <= m.Index+1 && a.goesOn(m.Index) {
 		f.state, f.from = m, m.Index
 	}
@@ -214,7 +216,7 @@ func (a *archived) goesOn(index uint64) bool {
 
 // finish takes over what went by, from an index on.
 func (a *archived) finish(f *follower, first uint64, err error) {
-	a.archive.Forced, a.archive.Terms, a.archive.Changed = f.log.Forced, f.log.Terms, f.log.Changed
+	a.archive.Forced, a.archive.Changed = f.log.Forced, f.log.Changed
 	if err == nil {
 		if f.from > 0 && f.problem == nil {
 			a.archive.members = f.state

@@ -311,7 +311,7 @@ func (d *decision) rulesOf(c *Candidate) string {
 	}
 	for i := range d.findings.Survivors {
 		for _, db := range d.findings.Survivors[i].Databases {
-			if db.Path != c.Source.Base.Path || d.findings.Survivors[i].Name != c.Source.Base.Owner || !db.facts.AuthEnabled {
+			if db.Path != c.Source.Base.Path || d.findings.Survivors[i].Name != c.Source.Base.Owner || !db.AuthEnabled {
 				continue
 			}
 			for _, v := range []string{"3.5", "3.6"} {

@@ -8,7 +8,6 @@ import (
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/walreplay"
-	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
 // Findings are everything that a survey found. Their JSON form is stable.
@@ -83,8 +82,6 @@ type Log struct {
 	Entries uint64 `json:"entries"`
 	// Ranges are the parts without a hole.
 	Ranges []Range `json:"ranges"`
-	// Chain is the chain's value after the last entry, begun anew at the first.
-	Chain raftlog.Sum `json:"chain"`
 	// Torn is a last record that a crash cut off; Damage ends the log before its
 	// end. Both are empty where it ends cleanly.
 	Torn   *Place `json:"torn,omitempty"`
@@ -135,10 +132,11 @@ type Database struct {
 	CompactedRevision int64  `json:"compacted_revision"`
 	ClusterVersion    string `json:"cluster_version,omitempty"`
 	StorageVersion    string `json:"storage_version,omitempty"`
+	AuthEnabled       bool   `json:"auth_enabled,omitempty"`
 	// Damage is empty where the database is sound.
 	Damage string `json:"damage,omitempty"`
 
-	facts snapshot.Facts
+	facts snapshot.Facts // of a database that lies here
 }
 
 // Archive is one timeline of a repository.
@@ -249,6 +247,10 @@ func (m *Remains) newest() *Database {
 	}
 	return newest
 }
+
+// begins reports whether it is known who the members were before the log, or whether
+// the log tells it from the first one on.
+func (m *Remains) begins() bool { return m.newest() != nil || m.Log.FirstIndex == 1 }
 
 // Kind is what a finding is about. The texts are stable.
 type Kind string

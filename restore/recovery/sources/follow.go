@@ -2,6 +2,7 @@ package sources
 
 import (
 	"errors"
+	"iter"
 	"path/filepath"
 	"slices"
 
@@ -15,9 +16,8 @@ import (
 
 // follower looks at each entry of a log as it goes by.
 type follower struct {
-	log       *Log            // what is told of it
-	watched   map[uint64]bool // indexes whose term is wanted
-	state     Membership      // unknown for an archive
+	log       *Log       // what is told of it
+	state     Membership // unknown for an archive
 	committed uint64
 	steps     []Membership
 	from      uint64 // the index of the database that the revision counts from
@@ -27,29 +27,35 @@ type follower struct {
 }
 
 // follow begins with what a member's newest database says.
-func (d *memberDir) follow(watched map[uint64]bool) *follower {
-	f := &follower{log: d.remains.Log, watched: watched, committed: d.remains.committed()}
+func (d *memberDir) follow() *follower {
+	f := &follower{log: d.remains.Log, committed: d.remains.committed()}
 	if newest := d.remains.newest(); newest != nil {
 		f.state, f.from = membershipOf(newest.facts), newest.Index
 	}
 	return f
 }
 
-func (f *follower) visit(e logEntry) {
+// visited are the entries of a log, which the follower looks at first.
+func (f *follower) visited(log iter.Seq2[raftlog.Entry, error]) iter.Seq2[logEntry, error] {
+	return func(yield func(logEntry, error) bool) {
+		for e, err := range log {
+			if err == nil {
+				f.visit(e)
+			}
+			if !yield(entryOf(e), err) {
+				return
+			}
+		}
+	}
+}
+
+func (f *follower) visit(e raftlog.Entry) {
 	f.log.Entries++
 	f.last = Term{e.Index, e.Term}
-	if f.watched[e.Index] {
-		f.log.Terms = append(f.log.Terms, Term{e.Index, e.Term})
-	}
-	moved := e.Moves
-	if !e.Outline {
-		moved = moves(e.Entry)
-	}
-	switch {
-	case moved && e.Index > f.from:
+	if !moves(e) {
+		f.change(e)
+	} else if e.Index > f.from {
 		f.moves++
-	case !moved && !e.Outline:
-		f.change(e.Entry)
 	}
 }
 
@@ -97,6 +103,10 @@ func (f *follower) change(e raftlog.Entry) {
 // finish fills in what was learnt on the way, and why the log ended.
 func (f *follower) finish(d *memberDir, err error) {
 	m := d.remains
+	if m.Log == nil {
+		d.bare()
+		return
+	}
 	var corrupt *walfile.CorruptError
 	if err == nil && m.Log.Entries == 0 {
 		err = d.missing // there were none to learn it from
@@ -117,7 +127,7 @@ func (f *follower) finish(d *memberDir, err error) {
 	if len(m.Log.Forced) > 0 {
 		m.find(KindForced, "what it has from there on is a history of its own", "it was started with --force-new-cluster: at raft index %d it removed other members without asking them", m.Log.Forced[0])
 	}
-	if !d.begins() {
+	if !m.begins() {
 		f.state, f.steps = Membership{}, nil // of what changed, only a part is known
 	} else if len(f.steps) == 0 && f.state.Known() {
 		f.steps = []Membership{f.state}
@@ -128,12 +138,6 @@ func (f *follower) finish(d *memberDir, err error) {
 	}
 	d.revise(f)
 	d.name()
-}
-
-// begins reports whether it is known who the members were before the log, or whether
-// the log tells it from the first one on.
-func (d *memberDir) begins() bool {
-	return d.remains.newest() != nil || d.remains.Log.FirstIndex == 1
 }
 
 // unbroken reports whether every change of the members since then was seen.

@@ -14,10 +14,10 @@ import (
 	"github.com/requorum/requorum/walreplay/raftlog"
 )
 
-func logOf(entries []raftlog.Entry, end error) iter.Seq2[logEntry, error] {
+func logOf(entries []logEntry, end error) iter.Seq2[logEntry, error] {
 	return func(yield func(logEntry, error) bool) {
 		for _, e := range entries {
-			if !yield(wholeEntry(e), nil) {
+			if !yield(e, nil) {
 				return
 			}
 		}
@@ -27,97 +27,76 @@ func logOf(entries []raftlog.Entry, end error) iter.Seq2[logEntry, error] {
 	}
 }
 
-// outlined is a log as another host tells it: without data.
-func outlined(log iter.Seq2[logEntry, error]) iter.Seq2[logEntry, error] {
-	return func(yield func(logEntry, error) bool) {
-		for e, err := range log {
-			e.Sum, e.Outline, e.Data = entrySumOf(e.Data), true, nil
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
 // dumb compares two logs that are held in memory, index by index.
-func dumb(a, b []raftlog.Entry) logPair {
-	var p logPair
+func dumb(a, b []logEntry) Relation {
+	var p Relation
 	for _, one := range a {
 		for _, other := range b {
 			if one.Index != other.Index || p.Parted != nil {
 				continue
 			}
-			if !one.Equal(other) {
+			if one != other {
 				p.Parted = &Parting{one.Index, one.Term, other.Term}
 				continue
 			}
 			if p.First == 0 {
 				p.First = one.Index
 			}
-			p.Last = one.Index
+			p.Last, p.LastTerm = one.Index, one.Term
 		}
 	}
 	return p
 }
 
 // The merge gives what comparing every two logs in memory gives, whatever is
-// missing in them: beginnings, ends, and pieces between, and whichever of them come
-// without their data; and each log is visited once, in its order.
+// missing in them: beginnings, ends, and pieces between; and each log is visited once,
+// in its order.
 func TestLogsAgainstADumbOne(t *testing.T) {
 	parted, apart := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var held [][]raftlog.Entry
+		var held [][]logEntry
 		var logs []iter.Seq2[logEntry, error]
+		var names []string
 		for range 1 + r.IntN(5) {
-			var entries []raftlog.Entry
+			var entries []logEntry
 			wrong := uint64(r.IntN(60))
 			for index := 1 + uint64(r.IntN(15)); index < uint64(15+r.IntN(30)); index++ {
 				if r.IntN(12) == 0 {
 					index += uint64(r.IntN(9)) // a leader's snapshot came
 				}
-				e := raftlog.Entry{Index: index, Term: 1 + index/8, Data: fmt.Append(nil, index)}
+				e := logEntry{Index: index, Term: 1 + index/8, Sum: entrySum{byte(index)}}
 				if index >= wrong {
-					e.Data = append(e.Data, 'x')
+					e.Sum[1] = 'x'
 					e.Term += uint64(r.IntN(2))
 				}
 				entries = append(entries, e)
 			}
+			names = append(names, fmt.Sprint(len(held)))
 			held = append(held, entries)
 			logs = append(logs, logOf(entries, nil))
 		}
-		seen := make([][]uint64, len(held))
-		pairs, _, err := compareLogs(t.Context(), logs, func(i int, e logEntry) { seen[i] = append(seen[i], e.Index) })
+		seen := make([][]logEntry, len(held))
+		got, _, err := compareLogs(t.Context(), names, logs, func(i int, e logEntry) { seen[i] = append(seen[i], e) })
 		require.NoError(t, err)
-		for i := range logs {
-			if r.IntN(2) == 0 {
-				logs[i] = outlined(logs[i])
-			}
-		}
-		if again, _, err := compareLogs(t.Context(), logs, nil); err != nil || !reflect.DeepEqual(again, pairs) {
-			t.Errorf("seed %d: some without data: %+v, %v; with it: %+v", seed, again, err, pairs)
-		}
+		require.Equal(t, held, seen, "seed %d: visited", seed)
+		var want []Relation
 		for a := range held {
-			if len(seen[a]) != len(held[a]) {
-				t.Fatalf("seed %d: %d of %d entries were visited", seed, len(seen[a]), len(held[a]))
-			}
-			for i, e := range held[a] {
-				if seen[a][i] != e.Index {
-					t.Fatalf("seed %d: visited %v", seed, seen[a])
-				}
-			}
 			for b := a + 1; b < len(held); b++ {
-				got, want := pairs[a][b], dumb(held[a], held[b])
-				if got.First != want.First || got.Last != want.Last || (got.Parted == nil) != (want.Parted == nil) || got.Parted != nil && *got.Parted != *want.Parted {
-					t.Errorf("seed %d: logs %d and %d: %+v, want %+v", seed, a, b, got, want)
-				}
-				if want.Parted != nil {
+				p := dumb(held[a], held[b])
+				if p.Parted != nil {
 					parted++
 				}
-				if !want.Met() {
+				if p == (Relation{}) {
 					apart++
+					continue
 				}
+				p.A, p.B = names[a], names[b]
+				want = append(want, p)
 			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("seed %d: %+v, want %+v", seed, got, want)
 		}
 	}
 	if parted == 0 || apart == 0 {
@@ -127,15 +106,31 @@ func TestLogsAgainstADumbOne(t *testing.T) {
 
 // One log that cannot be read to its end hinders no other.
 func TestOneLogFails(t *testing.T) {
-	entries := []raftlog.Entry{{Index: 1, Term: 1}, {Index: 2, Term: 1}, {Index: 3, Term: 2}}
+	entries := []logEntry{{Index: 1, Term: 1}, {Index: 2, Term: 1}, {Index: 3, Term: 2}}
 	broken := errors.New("broken")
-	pairs, errs, err := compareLogs(t.Context(), []iter.Seq2[logEntry, error]{logOf(entries[:1], broken), logOf(entries, nil), logOf(entries, nil)}, nil)
-	if err != nil || errs[0] != broken || errs[1] != nil || pairs[0][1].Last != 1 || pairs[1][2].Last != 3 {
-		t.Errorf("%+v, %v, %v", pairs, errs, err)
+	met, errs, err := compareLogs(t.Context(), []string{"a", "b", "c"}, []iter.Seq2[logEntry, error]{logOf(entries[:1], broken), logOf(entries, nil), logOf(entries, nil)}, nil)
+	if err != nil || errs[0] != broken || errs[1] != nil || met[0].Last != 1 || met[2].Last != 3 {
+		t.Errorf("%+v, %v, %v", met, errs, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(broken)
-	if _, _, err := compareLogs(ctx, []iter.Seq2[logEntry, error]{logOf(entries, nil)}, nil); err != broken {
+	if _, _, err := compareLogs(ctx, []string{"a"}, []iter.Seq2[logEntry, error]{logOf(entries, nil)}, nil); err != broken {
 		t.Errorf("ended: %v", err)
+	}
+}
+
+// Equal means term, type and data.
+func TestEntriesDiffer(t *testing.T) {
+	e := raftlog.Entry{Index: 7, Term: 2, Data: []byte("data")}
+	same := e
+	same.Data = []byte("data")
+	require.Equal(t, entryOf(e), entryOf(same))
+	for what, change := range map[string]func(*raftlog.Entry){
+		"index": func(e *raftlog.Entry) { e.Index++ }, "term": func(e *raftlog.Entry) { e.Term++ },
+		"type": func(e *raftlog.Entry) { e.Type++ }, "data": func(e *raftlog.Entry) { e.Data = []byte("date") },
+	} {
+		other := e
+		change(&other)
+		require.NotEqual(t, entryOf(e), entryOf(other), what)
 	}
 }

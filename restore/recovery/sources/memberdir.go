@@ -21,13 +21,11 @@ import (
 	"github.com/requorum/requorum/walreplay/walfile"
 )
 
-// memberDir is one member's directory while its summary is written, or that summary while
-// it is read.
+// memberDir is one member's directory while its summary is written.
 type memberDir struct {
 	Survivor
 	remains *Remains
-	log     *walfile.Log   // nil where none can be read, and for a summary
-	summary *openedSummary // nil for a directory
+	log     *walfile.Log // nil where none can be read
 	// missing is why older files of the log are not there, or damage that ends it:
 	// which of them, the reading of its entries tells.
 	missing error
@@ -121,7 +119,7 @@ func (db *Database) read(ctx context.Context, check func(ctx context.Context, na
 		return err
 	}
 	db.Index, db.Term, db.Revision, db.CompactedRevision = db.facts.RaftIndex, db.facts.RaftTerm, db.facts.Revision, db.facts.CompactedRevision
-	db.ClusterVersion, db.StorageVersion = db.facts.ClusterVersion, db.facts.StorageVersion
+	db.ClusterVersion, db.StorageVersion, db.AuthEnabled = db.facts.ClusterVersion, db.facts.StorageVersion, db.facts.AuthEnabled
 	return nil
 }
 

@@ -129,22 +129,6 @@ const (
 	kindV2Attributes = "v2-put"
 )
 
-// concernsMembership reports whether Apply may do anything with an entry.
-func concernsMembership(e raftlog.Entry) bool {
-	if e.Type != raftpb.EntryNormal {
-		return true
-	}
-	kind, err := engine.Kind(e)
-	if err != nil {
-		return false // as Apply does
-	}
-	if kind == kindV2Attributes {
-		_, _, ok := v2Attributes(e.Data)
-		return ok
-	}
-	return kind == kindAttributes
-}
-
 // Apply takes over what an entry does to the membership, as a member does when
 // the entry is committed. What members refuse (one that is there already, one
 // that is gone) changes nothing. All other entries are passed over.
@@ -253,27 +237,19 @@ const (
 )
 
 // describeV2 takes what etcd 3.5 writes: a PUT of the v2 API to
-// /0/members/<ID>/attributes. What cannot be read says nothing.
+// /0/members/<ID>/attributes. What cannot be read, or is about something else, says nothing.
 func (s *Membership) describeV2(data []byte) {
-	id, value, ok := v2Attributes(data)
-	var a etcd.Attributes
-	if !ok || json.Unmarshal(value, &a) != nil {
-		return
-	}
-	s.describe(id, a.Name, a.ClientURLs)
-}
-
-// v2Attributes takes such a request apart; it is not ok where it is about
-// something else.
-func v2Attributes(data []byte) (id snapshot.ID, value []byte, ok bool) {
 	f := bytesFields(data)
 	if len(f[v2Path]) == 0 {
 		f = bytesFields(f[v2Wrapped])
 	}
 	where := string(f[v2Path])
-	ok = strings.HasPrefix(where, "/0/members/") && path.Base(where) == "attributes" &&
-		id.UnmarshalText([]byte(path.Base(path.Dir(where)))) == nil
-	return id, f[v2Value], ok
+	var id snapshot.ID
+	var a etcd.Attributes
+	if strings.HasPrefix(where, "/0/members/") && path.Base(where) == "attributes" &&
+		id.UnmarshalText([]byte(path.Base(path.Dir(where)))) == nil && json.Unmarshal(f[v2Value], &a) == nil {
+		s.describe(id, a.Name, a.ClientURLs)
+	}
 }
 
 // bytesFields are the fields of a message that hold bytes; none where it cannot

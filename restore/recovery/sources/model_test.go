@@ -133,7 +133,7 @@ func (m *model) scenario(here []int) *scenario {
 		term, index := n.last()
 		commit := uint64(m.r.IntN(int(n.commit) + 1))
 		first := uint64(1)
-		db := Database{Path: name, Index: uint64(m.r.IntN(int(n.commit) + 1)), Revision: 1}
+		db := Database{Path: name + "/db", Index: uint64(m.r.IntN(int(n.commit) + 1)), Revision: 1}
 		if db.Index > 0 {
 			db.Term = n.log[db.Index-1].Term
 			first = 1 + uint64(m.r.IntN(int(db.Index)))
@@ -149,9 +149,9 @@ func (m *model) scenario(here []int) *scenario {
 	if len(m.acked) > 0 && m.r.IntN(2) == 0 {
 		last := 1 + m.r.IntN(len(m.acked))
 		full := 1 + m.r.IntN(last)
-		a := &Archive{Name: "archive:7-1", Timeline: repository.TimelineID{ClusterID: 7, N: 1}, Log: []Range{{1, uint64(last)}}, LastTerm: m.acked[last-1].Term,
+		a := Archive{Name: "archive:7-1", Timeline: repository.TimelineID{ClusterID: 7, N: 1}, Log: []Range{{1, uint64(last)}}, LastTerm: m.acked[last-1].Term,
 			Fulls: []Full{{ID: "b", Index: uint64(full), Term: m.acked[full-1].Term, Members: members}}}
-		s.archives, s.logs[a.Name] = append(s.archives, &archived{archive: a}), m.acked[:last]
+		s.archives, s.logs[a.Name] = append(s.archives, a), m.acked[:last]
 	}
 	return s
 }

@@ -25,7 +25,7 @@ func TestSourceVersionIsAskedFor(t *testing.T) {
 	} {
 		base := Base{Owner: "m1", Path: "/m1/db", Backup: c.backup}
 		d := &decision{req: DecideRequest{SourceVersion: c.given}, plan: &Plan{Proven: true}, findings: &Findings{Survivors: []Remains{
-			{Name: "m1", Databases: []Database{{Path: "/m1/db", ClusterVersion: c.version, facts: snapshot.Facts{AuthEnabled: c.auth}}}},
+			{Name: "m1", Databases: []Database{{Path: "/m1/db", ClusterVersion: c.version, AuthEnabled: c.auth}}},
 		}}}
 		s := &Source{Base: base}
 		if c.log {

@@ -1,9 +1,12 @@
 package sources
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,7 +46,7 @@ func TestScenarios(t *testing.T) {
 
 type scenario struct {
 	members  []*memberDir
-	archives []*archived
+	archives []Archive
 	logs     map[string][]raftlog.Entry
 	broken   map[string]bool
 	damaged  bool // a database is, in the model
@@ -202,7 +205,7 @@ func membersOf(d *datadriven.TestData) (all []snapshot.Member) {
 func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	id := timeline(t, d.CmdArgs[0].Key)
-	a := &Archive{Name: "archive:" + d.CmdArgs[0].Key, Repository: "file:///r", Timeline: id}
+	a := Archive{Name: "archive:" + d.CmdArgs[0].Key, Repository: "file:///r", Timeline: id}
 	all := s.entriesOf(t, d, a.Name)
 	a.Log = ranges(all)
 	if n := len(all); n > 0 {
@@ -225,7 +228,7 @@ func (s *scenario) addArchive(t *testing.T, d *datadriven.TestData) {
 		a.Held = append(a.Held, Held{snapshot.ID(member), index})
 	}
 	a.Seen.Index = number(t, d, "seen", 0)
-	s.archives = append(s.archives, &archived{archive: a})
+	s.archives = append(s.archives, a)
 }
 
 func timeline(t *testing.T, text string) repository.TimelineID {
@@ -236,64 +239,40 @@ func timeline(t *testing.T, text string) repository.TimelineID {
 	return id
 }
 
-// findings does what a survey does with the logs that it has opened.
+// log is the part of one from first to last.
+func (s *scenario) log(name string, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+	return func(yield func(raftlog.Entry, error) bool) {
+		for _, e := range s.logs[name] {
+			if first <= e.Index && e.Index <= last && !yield(e, nil) {
+				return
+			}
+		}
+		if s.broken[name] {
+			yield(raftlog.Entry{}, &walfile.CorruptError{Dir: "/" + name, Segment: "1.wal", Offset: 4096, Err: fmt.Errorf("wrong CRC")})
+		}
+	}
+}
+
+// findings does what a survey does with members and archives that were looked at.
 func (s *scenario) findings(t *testing.T) *Findings {
 	t.Helper()
 	y := &survey{req: &SurveyRequest{}, findings: &Findings{}}
 	for _, d := range s.members {
-		m := *d.remains
+		m, log := *d.remains, s.log(d.Name, 0, 0)
 		if m.Log != nil {
-			log := *m.Log
-			m.Log = &log
+			one := *m.Log
+			m.Log, log = &one, s.log(d.Name, 0, math.MaxUint64)
 		}
-		y.members = append(y.members, &memberDir{Survivor: d.Survivor, remains: &m})
+		var b bytes.Buffer
+		require.NoError(t, (&memberDir{Survivor: d.Survivor, remains: &m}).write(t.Context(), &b, log))
+		require.NoError(t, y.open(summarized(d.Name, b.Bytes())))
 	}
 	for _, a := range s.archives {
-		archive := *a.archive
-		y.archives = append(y.archives, &archived{archive: &archive})
+		y.archives = append(y.archives, &archived{&a, func(_ context.Context, first, last uint64) iter.Seq2[raftlog.Entry, error] {
+			return s.log(a.Name, first, last)
+		}})
 	}
-	watched := y.watched()
-	var logs []iter.Seq2[logEntry, error]
-	var followers []*follower
-	var all []string
-	add := func(name string, f *follower, as func(raftlog.Entry) logEntry) {
-		followers, all = append(followers, f), append(all, name)
-		logs = append(logs, func(yield func(logEntry, error) bool) {
-			for _, e := range s.logs[name] {
-				if !yield(as(e), nil) {
-					return
-				}
-			}
-			if s.broken[name] {
-				yield(logEntry{}, &walfile.CorruptError{Dir: "/" + name, Segment: "1.wal", Offset: 4096, Err: fmt.Errorf("wrong CRC")})
-			}
-		})
-	}
-	for _, d := range y.members {
-		if d.remains.Log == nil {
-			d.bare()
-			continue
-		}
-		add(d.Name, d.follow(watched), outlineOf)
-	}
-	for _, a := range y.archives {
-		add(a.archive.Name, a.follow(watched, 1), wholeEntry)
-	}
-	pairs, errs, err := compareLogs(t.Context(), logs, func(i int, e logEntry) { followers[i].visit(e) })
-	require.NoError(t, err)
-	for i, name := range all {
-		for _, d := range y.members {
-			if d.Name == name {
-				followers[i].finish(d, errs[i])
-			}
-		}
-		for _, a := range y.archives {
-			if a.archive.Name == name {
-				a.finish(followers[i], 1, errs[i])
-			}
-		}
-	}
-	y.relate(all, pairs)
+	require.NoError(t, y.compare(t.Context()))
 	return y.result()
 }
 

@@ -41,9 +41,9 @@ import (
 // listings and headers tell, and of archived logs the entries from where the members'
 // logs begin.
 //
-// What is damaged is a finding, not an error; but a summary that is not what was
-// written, or cannot be read, is a *SummaryError. A repository that cannot be read is
-// listed as such: the members may do without it.
+// What is damaged is a finding, not an error; but a summary that is not a whole
+// one, or cannot be read, is an error. A repository that cannot be read is listed as
+// such: the members may do without it.
 func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	if err := req.check(); err != nil {
 		return nil, err
@@ -51,11 +51,9 @@ func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 	y := &survey{req: &req, findings: &Findings{Taken: time.Now().UTC().Truncate(time.Second), Survivors: []Remains{}, Archives: []Archive{}, Relations: []Relation{}}}
 	defer func() { err = errors.Join(err, y.close()) }()
 	for _, s := range req.Summaries {
-		d, err := y.openSummary(s)
-		if err != nil {
+		if err := y.open(s); err != nil {
 			return nil, err
 		}
-		y.members = append(y.members, d)
 	}
 	if err := y.openRepositories(ctx); err != nil {
 		return nil, err
@@ -67,11 +65,10 @@ func Survey(ctx context.Context, req SurveyRequest) (_ *Findings, err error) {
 }
 
 type survey struct {
-	req       *SurveyRequest
-	findings  *Findings
-	members   []*memberDir
-	archives  []*archived
-	summaries []*openedSummary
+	req      *SurveyRequest
+	findings *Findings
+	members  []*openedSummary
+	archives []*archived
 }
 
 func (y *survey) openRepositories(ctx context.Context) error {
@@ -109,32 +106,26 @@ func (y *survey) openRepositories(ctx context.Context) error {
 func (y *survey) compare(ctx context.Context) error {
 	watched := y.watched()
 	var (
-		logs      []iter.Seq2[logEntry, error]
-		followers []*follower
-		names     []string
-		end       []func(error)
-		first     uint64 // the lowest index of any member's log
-		total     int64
-		done      int64
+		logs        []iter.Seq2[logEntry, error]
+		names       []string
+		end         []func([]Term, error)
+		first       uint64 // the lowest index of any member's log
+		total, done int64
 	)
-	add := func(name string, log iter.Seq2[logEntry, error], f *follower, finish func(error)) {
-		logs, followers, names, end = append(logs, log), append(followers, f), append(names, name), append(end, finish)
+	add := func(name string, log iter.Seq2[logEntry, error], finish func([]Term, error)) {
+		logs, names, end = append(logs, log), append(names, name), append(end, finish)
 	}
-	for _, d := range y.members {
-		if d.remains.Log == nil {
-			d.bare()
-			continue
-		}
-		if at := d.remains.Log.FirstIndex; at != 0 {
-			if first == 0 || at < first {
-				first = at
+	for _, m := range y.members {
+		if log := m.found.Log; log != nil && log.FirstIndex != 0 {
+			if first == 0 || log.FirstIndex < first {
+				first = log.FirstIndex
 			}
-			total += int64(d.remains.Log.LastIndex - at + 1)
+			total += int64(log.LastIndex - log.FirstIndex + 1)
 		}
-		f := d.follow(watched)
-		add(d.Name, d.summary.entries(ctx), f, func(err error) {
-			d.remains.Log.Chain = d.summary.chain
-			f.finish(d, err)
+		add(m.name, m.entries(ctx), func(terms []Term, _ error) {
+			if m.found.Log != nil {
+				m.found.Log.Terms = terms
+			}
 		})
 	}
 	for _, a := range y.archives {
@@ -145,11 +136,17 @@ func (y *survey) compare(ctx context.Context) error {
 		if n := len(a.archive.Fulls); n > 0 && y.membersUnknown() {
 			from = min(from, a.archive.Fulls[n-1].Index+1)
 		}
-		f := a.follow(watched, from)
-		add(a.archive.Name, a.entries(ctx, from), f, func(err error) { a.finish(f, from, err) })
+		f := a.follow(from)
+		add(a.archive.Name, f.visited(a.entries(ctx, from)), func(terms []Term, err error) {
+			a.archive.Terms = terms
+			a.finish(f, from, err)
+		})
 	}
-	pairs, errs, err := compareLogs(ctx, logs, func(i int, e logEntry) {
-		followers[i].visit(e)
+	terms := make([][]Term, len(logs))
+	met, errs, err := compareLogs(ctx, names, logs, func(i int, e logEntry) {
+		if watched[e.Index] {
+			terms[i] = append(terms[i], Term{e.Index, e.Term})
+		}
 		if done++; done%progressEvery == 0 {
 			y.req.progress("compare logs", min(done, total), total)
 		}
@@ -157,20 +154,22 @@ func (y *survey) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := broken(errs); err != nil {
-		return err
+	for _, err := range errs[:len(y.members)] {
+		if err != nil {
+			return err
+		}
 	}
 	for i, finish := range end {
-		finish(errs[i])
+		finish(terms[i], errs[i])
 	}
-	y.relate(names, pairs)
+	y.findings.Relations = append(y.findings.Relations, met...)
 	return nil
 }
 
 // membersUnknown reports whether a member's log tells nobody who the members were: its
 // database is gone, and it does not begin with the first entry.
 func (y *survey) membersUnknown() bool {
-	return slices.ContainsFunc(y.members, func(d *memberDir) bool { return d.remains.Log != nil && !d.begins() })
+	return slices.ContainsFunc(y.members, func(m *openedSummary) bool { return m.found.Log != nil && !m.found.begins() })
 }
 
 // progressEvery is how many entries are read between two reports.
@@ -180,8 +179,8 @@ const progressEvery = 1 << 14
 // log joins it by the term of its entry there.
 func (y *survey) watched() map[uint64]bool {
 	all := map[uint64]bool{}
-	for _, d := range y.members {
-		for _, db := range d.remains.Databases {
+	for _, m := range y.members {
+		for _, db := range m.found.Databases {
 			all[db.Index] = true
 		}
 	}
@@ -193,21 +192,9 @@ func (y *survey) watched() map[uint64]bool {
 	return all
 }
 
-func (y *survey) relate(names []string, pairs [][]logPair) {
-	for a := range names {
-		for b := a + 1; b < len(names); b++ {
-			p := pairs[a][b]
-			if !p.Met() {
-				continue
-			}
-			y.findings.Relations = append(y.findings.Relations, Relation{A: names[a], B: names[b], First: p.First, Last: p.Last, LastTerm: p.LastTerm, Parted: p.Parted})
-		}
-	}
-}
-
 func (y *survey) result() *Findings {
-	for _, d := range y.members {
-		y.findings.Survivors = append(y.findings.Survivors, *d.remains)
+	for _, m := range y.members {
+		y.findings.Survivors = append(y.findings.Survivors, m.found)
 	}
 	for _, a := range y.archives {
 		y.findings.Archives = append(y.findings.Archives, *a.archive)
