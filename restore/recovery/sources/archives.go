@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -120,15 +121,7 @@ func (a *archived) addFulls(catalog *snapshot.Catalog) {
 		to.Revision = max(to.Revision, full.Revision)
 		a.see(full.Index, Observation{full.Index, full.Taken})
 	}
-	slices.SortStableFunc(to.Fulls, func(x, y Full) int {
-		switch {
-		case x.Index < y.Index:
-			return -1
-		case x.Index > y.Index:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(to.Fulls, func(x, y Full) int { return cmp.Compare(x.Index, y.Index) })
 	for _, d := range catalog.Damaged {
 		if d.Timeline == to.Timeline {
 			to.find(KindBackup, "an older one, with the log after it, may do", "backup %s cannot be used: %v", d.ID, d.Err)

@@ -173,18 +173,9 @@ func (d *memberDir) name() {
 		return
 	}
 	m.MemberName, m.Learner = who.Name, who.IsLearner
-	if who.Name != "" && who.Name != m.Name && named(m.Membership.Members, m.Name) {
+	if who.Name != "" && who.Name != m.Name && slices.ContainsFunc(m.Membership.Members, func(o snapshot.Member) bool { return o.Name == m.Name }) {
 		m.find(KindMisnamed, "check the paths", "the directory that was given for %s is that of member %s", m.Name, who.Name)
 	}
-}
-
-func named(all []snapshot.Member, name string) bool {
-	for _, m := range all {
-		if m.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // bare fills in what a database without a log tells.

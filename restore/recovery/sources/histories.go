@@ -34,15 +34,7 @@ type limit struct {
 // part belongs to both.
 func findHistories(all []*source, t ties) []*history {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b *source) int {
-		switch {
-		case b.before(a):
-			return -1
-		case a.before(b):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b *source) int { return b.compare(a) })
 	var lines [][]*source
 	for _, s := range all {
 		fits := false

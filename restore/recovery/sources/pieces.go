@@ -54,20 +54,7 @@ func (p *pieces) join(ctx context.Context) (*walreplay.History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return walreplay.Join(ctx, nameOf(s), base, parts)
-}
-
-// nameOf is how messages call what was put together.
-func nameOf(s *Source) string {
-	text := "the state of " + s.Base.Owner
-	var owners []string
-	for _, piece := range s.Log {
-		if piece.Owner != s.Base.Owner && !slices.Contains(owners, piece.Owner) {
-			owners = append(owners, piece.Owner)
-			text += " + " + piece.Owner
-		}
-	}
-	return text
+	return walreplay.Join(ctx, "the state of "+strings.Join(s.owners(), " + "), base, parts)
 }
 
 // log is the history that has a piece.
@@ -284,17 +271,8 @@ func (p *pieces) leads(h *walreplay.History) error {
 // archive is a timeline of the first repository that has what is wanted of it:
 // the one of the name before the others, which may be copies of it.
 func (p *pieces) archive(ctx context.Context, t repository.TimelineID, name string, check func(*walreplay.History) error) (*walreplay.History, error) {
-	p.open()
 	order := slices.Clone(p.repos)
-	slices.SortStableFunc(order, func(a, b *storedLogs) int {
-		switch first := a.repo.String() == name; {
-		case first == (b.repo.String() == name):
-			return 0
-		case first:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(order, func(a, b *storedLogs) int { return first(a.repo.String() == name, b.repo.String() == name) })
 	var reasons []error
 	for _, s := range order {
 		h, err := s.archive(ctx, t, p.request)
@@ -317,15 +295,6 @@ func (p *pieces) archive(ctx context.Context, t repository.TimelineID, name stri
 		reasons = append(reasons, errors.New("no repository is given"))
 	}
 	return nil, fmt.Errorf("the source needs timeline %s%s: %w", t, where, errors.Join(reasons...))
-}
-
-func (p *pieces) open() {
-	if len(p.repos) > 0 {
-		return
-	}
-	for _, repo := range p.request.Repositories {
-		p.repos = append(p.repos, &storedLogs{repo: repo, archives: map[repository.TimelineID]*walreplay.History{}})
-	}
 }
 
 // archive opens a timeline once. What failed is not tried again.

@@ -66,6 +66,9 @@ func Rebuild(ctx context.Context, r RebuildRequest) (_ *walreplay.Rebuilt, err e
 	}
 	r.Replay.ScratchDir = r.ScratchDir
 	p := &pieces{request: &r, members: map[string]*walreplay.History{}}
+	for _, repo := range r.Repositories {
+		p.repos = append(p.repos, &storedLogs{repo: repo, archives: map[repository.TimelineID]*walreplay.History{}})
+	}
 	// What is rebuilt is a file of its own, or a stored object.
 	defer func() { err = errors.Join(err, p.close()) }()
 	history, err := p.join(ctx)

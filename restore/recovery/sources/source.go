@@ -76,14 +76,13 @@ func (s *source) termAt(index uint64) uint64 {
 	return 0
 }
 
-// before orders by the last entry's term, then its index: as raft does when it
+// compare orders by the last entry's term, then its index: as raft does when it
 // elects a leader.
-func (s *source) before(o *source) bool {
-	if s.term != o.term {
-		return s.term < o.term
-	}
-	return s.index < o.index
+func (s *source) compare(o *source) int {
+	return cmp.Or(cmp.Compare(s.term, o.term), cmp.Compare(s.index, o.index))
 }
+
+func (s *source) before(o *source) bool { return s.compare(o) < 0 }
 
 // whole reports whether the log was read to where the member had written it.
 func (s *source) whole() bool {

@@ -130,7 +130,7 @@ func (p *pipedSummary) Close() error {
 // WriteSummary reads one stopped member, its databases and its log to the end, and
 // writes what Survey needs of it: what the databases, the log and the files tell, and of
 // each entry of the log which one it is. It opens files for reading only, locks nothing,
-// holds one entry in memory, and fails with a *RunningError where the member runs, or was
+// holds a few entries in memory, and fails with a *RunningError where the member runs, or was
 // started meanwhile. What is damaged is told in the summary, and no error.
 //
 // What was written when it fails is refused by Survey. A summary is as

@@ -9,7 +9,7 @@
 //
 //  1. Survey opens files for reading only and locks nothing. A directory that a
 //     member runs on is refused: what is read of it would mix two moments.
-//  2. Logs are compared entry by entry, in one pass that holds one entry of each
+//  2. Logs are compared entry by entry, in one pass that holds a few entries of each
 //     in memory. Two histories are told apart by what they hold, never by names,
 //     times, or how long they are, and they are never ranked against each other.
 //  3. "Proven" is said only where the logs that were read whole are those of a
