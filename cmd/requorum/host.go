@@ -23,8 +23,8 @@ func newHostCommand(g *globals) *cobra.Command {
 cluster file names: it stops, sets aside, rebuilds and starts the member there. It
 listens nowhere and reads no configuration: all that it does is asked for on its
 standard input, and answered on its standard output, one line of JSON each. It ends
-with its input, once an action that is under way is done. Its journal in the host's
-state folder tells the next one what is done.
+with its input, once an action that is under way is done. state.json in the
+host's state folder tells the next one what is done.
 ` + exitHelp,
 		Example: `  ssh root@10.0.0.1 requorum host    # as recover does by default`,
 		Args:    cobra.NoArgs,
@@ -63,7 +63,7 @@ that cannot be asked within 10 s is told, and keeps no member down.
 	f := cmd.Flags()
 	f.StringVar(&cfg.DataDir, "data-dir", "", "the member's data `directory`")
 	f.StringVar(&cfg.WALDir, "wal-dir", "", "its log's, where that is another `directory`")
-	f.StringVar(&cfg.StateDir, "state-dir", supervisor.DefaultStateDir, "the `folder` of this host's journal, as in the cluster file")
+	f.StringVar(&cfg.StateDir, "state-dir", supervisor.DefaultStateDir, "the `folder` of this host's state.json, as in the cluster file")
 	f.StringArrayVar(&repositories, "repo", nil, "a repository's `URL`; may be given more than once")
 	keys.addTrustFlags(f)
 	return cmd

@@ -126,7 +126,7 @@ func (d *coordinator) found() error {
 	for _, o := range all {
 		dec := &decision{}
 		if err := json.Unmarshal(o.Data, dec); err != nil || dec.Run != o.Run || dec.Plan == nil {
-			return fmt.Errorf("the decision of run %s on the host of %s cannot be read (%w): look at its journal", o.Run, o.hosts[0], cmp.Or(err, errors.New("it is not whole")))
+			return fmt.Errorf("the decision of run %s on the host of %s cannot be read (%w): look at state.json in its state-dir", o.Run, o.hosts[0], cmp.Or(err, errors.New("it is not whole")))
 		}
 		if i := slices.IndexFunc(d.known, func(k *decision) bool { return k.Run == dec.Run }); i >= 0 {
 			if d.known[i].progress() > dec.progress() {
@@ -164,7 +164,7 @@ func (d *coordinator) inOrder() error {
 			d.known = append(slices.Delete(d.known, i, i+1), later)
 			continue
 		case !d.known[i].over() || !last.over():
-			return fmt.Errorf("two recoveries were begun that knew nothing of each other: run %s (data is set aside on %s), and run %s (on %s). Only one can go on: on the hosts of the other one move journal.jsonl in the state-dir away, which leaves all data where it is, and run the same command again",
+			return fmt.Errorf("two recoveries were begun that knew nothing of each other: run %s (data is set aside on %s), and run %s (on %s). Only one can go on: on the hosts of the other one move state.json in the state-dir away, which leaves all data where it is, and run the same command again",
 				d.known[i].Run, hostsOrNone(d.whereAside(d.known[i].Run)), last.Run, hostsOrNone(d.whereAside(last.Run)))
 		}
 		return nil
@@ -234,8 +234,8 @@ func (d *coordinator) storeOn(ctx context.Context, hosts []*participant) error {
 	errs := map[string]error{}
 	for _, h := range hosts {
 		all.Go(func() {
-			_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
+			_, err := act(ctx, d, PhaseDecide, h, func(ctx context.Context) (*host.Done, error) {
+				return h.client.Decide(ctx, host.Decision{Run: d.run, Epoch: d.epoch, Data: data})
 			})
 			var refused *host.RefusedError
 			switch {

@@ -178,12 +178,12 @@ func TestTwoCoordinators(t *testing.T) {
 	without.Config.Hosts = without.Config.Hosts[:2]
 	_, err = Undo(t.Context(), without)
 	require.ErrorContains(t, err, "--declare-dead m3", "undone without a host")
-	// The journal of m3 is lost: nobody would stop what was built there.
+	// The state file of m3 is lost: nobody would stop what was built there.
 	s.hosts[2].end()
 	require.NoError(t, os.RemoveAll(s.hosts[2].cfg.StateDir))
 	s.hosts[2].control(t)
 	_, err = Undo(t.Context(), s.request(first))
-	require.ErrorContains(t, err, "built on m3", "undone with a lost journal")
+	require.ErrorContains(t, err, "built on m3", "undone with a lost state file")
 	s.check(t, want, s.hosts...)
 	s.killAll(s.hosts[2])
 	u, err := Undo(t.Context(), s.request(first))

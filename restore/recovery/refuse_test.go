@@ -26,8 +26,8 @@ func (s *site) untouched(t *testing.T) {
 		if entries, err := os.ReadDir(h.dataDir()); err == nil && len(entries) != 1 {
 			t.Errorf("%s: %v", h.name, entries)
 		}
-		_, err := os.Stat(filepath.Join(h.dir, "state", "journal.jsonl"))
-		require.ErrorIs(t, err, os.ErrNotExist, "%s has a journal", h.name)
+		_, err := os.Stat(filepath.Join(h.dir, "state", "state.json"))
+		require.ErrorIs(t, err, os.ErrNotExist, "%s remembers something", h.name)
 	}
 }
 

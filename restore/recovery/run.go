@@ -209,7 +209,7 @@ func (d *coordinator) goOn(ctx context.Context, p *Preview) (*Report, error) {
 			return nil, &HostsError{Phase: PhasePreflight, Errs: all}
 		}
 	} else if q := p.Quorum; d.decision.Proved == nil && q.Serves && q.ClusterID != d.decision.NewClusterID && !d.req.Force {
-		return nil, fmt.Errorf("run %s does not go on: cluster %s serves, and it would start cluster %s beside it. Take the run back with --undo or, if it is %s that is wanted, move journal.jsonl in the state-dir of each host away, which leaves all data where it is",
+		return nil, fmt.Errorf("run %s does not go on: cluster %s serves, and it would start cluster %s beside it. Take the run back with --undo or, if it is %s that is wanted, move state.json in the state-dir of each host away, which leaves all data where it is",
 			d.run, q.ClusterID, d.decision.NewClusterID, q.ClusterID)
 	}
 	if err := d.adopt(ctx); err != nil {

@@ -84,18 +84,24 @@ func (d *coordinator) startedMeanwhile(ctx context.Context, h *participant, err 
 // sum is over the files of a host's member, or of what the run has set aside there. It is
 // empty where there are none.
 func (d *coordinator) sum(ctx context.Context, h *participant) (string, error) {
-	which := host.Current
-	if h.aside(d.run) != nil {
-		which = host.Aside
-	}
-	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return h.client.Files(ctx, which) })
-	if which == host.Aside && isRefusal(err, host.NotFound) {
+	of := d.readOf(h)
+	files, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) ([]host.File, error) { return h.client.Files(ctx, of) })
+	if of != "" && isRefusal(err, host.NotFound) {
 		files, err = nil, nil // the set-aside found nothing to move
 	}
 	if h.empty = err == nil && len(files) == 0; err != nil || h.empty {
 		return "", err
 	}
 	return sumOf(files), nil
+}
+
+// readOf is the run, where that has set a host's data aside, which is read then; else
+// what lies in the member's directories is.
+func (d *coordinator) readOf(h *participant) string {
+	if h.aside(d.run) != nil {
+		return d.run
+	}
+	return ""
 }
 
 // changed reports whether a host's data is not what the plan was made of.
@@ -139,10 +145,7 @@ func sumOf(files []host.File) string {
 
 // download writes a summary to a file.
 func (d *coordinator) download(ctx context.Context, h *participant, path string) error {
-	of := ""
-	if h.aside(d.run) != nil {
-		of = d.run
-	}
+	of := d.readOf(h)
 	_, err := act(ctx, d, PhaseSurvey, h, func(ctx context.Context) (struct{}, error) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {

@@ -46,7 +46,7 @@ func Undo(ctx context.Context, req Request) (_ *UndoReport, err error) {
 		return nil, fmt.Errorf("run %s has been at work on hosts that %s has not any more: %s. Write them there again or, if they are gone for good: --declare-dead %s", d.run, d.cfg.File(), strings.Join(names, ", "), strings.Join(names, ","))
 	}
 	if names := d.unrecorded(); len(names) > 0 {
-		return nil, fmt.Errorf("run %s had a new member built on %s, whose journal (in state-dir) does not know of it any more: it would go on beside the old members. Stop it there, and keep it from being started; then run the same command again", d.run, strings.Join(names, ", "))
+		return nil, fmt.Errorf("run %s had a new member built on %s, whose state.json (in state-dir) does not know of it any more: it would go on beside the old members. Stop it there, and keep it from being started; then run the same command again", d.run, strings.Join(names, ", "))
 	}
 	if d.decision.Undoing {
 		d.reporter.note(fmt.Sprintf("Going on with the undo of run %s, which was confirmed before", d.run))
@@ -71,7 +71,7 @@ func (d *coordinator) missing() (all []string) {
 	return all
 }
 
-// unrecorded are the hosts that got a member which may run, and whose journal was lost
+// unrecorded are the hosts that got a member which may run, and whose state file was lost
 // since: nothing can be put back there, and nothing would be stopped.
 func (d *coordinator) unrecorded() (all []string) {
 	for _, h := range d.getting() {

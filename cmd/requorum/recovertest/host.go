@@ -64,7 +64,7 @@ func (h *Host) writeMode(t testing.TB, name, text string, mode os.FileMode) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// StateDir is that of `requorum host`: its journal.
+// StateDir is that of `requorum host`: its state.json.
 func (h *Host) StateDir() string { return filepath.Join(h.dir, "state") }
 
 // LinkDown pulls the host's cable, LinkUp plugs it in: the processes stay.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPoint4CoordinatorKilled is point 4 of what recover must show: the command is
-// killed with SIGKILL, again and again, each time some lines of the hosts' journals later,
+// killed with SIGKILL, again and again, each time some changes of the hosts' state files later,
 // and run again. The operator's machine keeps nothing of it but the cluster file. It comes to the same end, and at no moment a member that could
 // start meets a directory without a log.
 func TestPoint4CoordinatorKilled(t *testing.T) {

@@ -136,7 +136,7 @@ func (s *Machines) lose(t *testing.T, i int) (what string, given []string, code 
 
 func keystrokes(args []string) int { return len("requorum " + strings.Join(args, " ") + "\n") }
 
-// disturbed runs the command, with a fault at some line of the hosts' journals, and again until it
+// disturbed runs the command, with a fault at some change of the hosts' state files, and again until it
 // gives the exit code.
 func (s *Machines) disturbed(t *testing.T, i int, args []string, want int, what string) Ended {
 	t.Helper()

@@ -105,7 +105,7 @@ func (s *Site) showLogs(t testing.TB) {
 		return
 	}
 	for _, h := range s.hosts {
-		for _, name := range []string{"etcd.log", "agent.log", "state/journal.jsonl"} {
+		for _, name := range []string{"etcd.log", "agent.log", "state/state.json"} {
 			if path := filepath.Join(h.dir, name); exists(path) {
 				t.Logf("end of %s", tail(path, 25))
 			}

@@ -116,10 +116,10 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 			if _, err := c.SetAside(t.Context()); codeOf(err) != Running {
 				t.Errorf("set aside while it runs: %v", err)
 			}
-			if _, err := c.Files(t.Context(), Current); codeOf(err) != Running {
+			if _, err := c.Files(t.Context(), ""); codeOf(err) != Running {
 				t.Errorf("listed while it runs: %v", err)
 			}
-			if err := copyOf(t, c, &bytes.Buffer{}, Current, "member/snap/db", 0, 1); codeOf(err) != Running {
+			if err := copyOf(t, c, &bytes.Buffer{}, "", "member/snap/db", 0, 1); codeOf(err) != Running {
 				t.Errorf("copied while it runs: %v", err)
 			}
 			for range 2 {
@@ -141,7 +141,7 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 					t.Fatalf("%+v %v", done, err)
 				}
 				folder = done.Aside.Folder
-				line.Close() // the journal knows
+				line.Close() // the state file knows
 				line = lineTo(t, cfg, "test")
 				c = line.As(run1)
 			}
@@ -174,7 +174,8 @@ func TestStopSetAsideUndoStart(t *testing.T) {
 // decide stores a decision.
 func decide(t *testing.T, line *Remote, run string, epoch uint64) {
 	t.Helper()
-	require.NoError(t, line.As(run).Decide(t.Context(), Decision{Run: run, Epoch: epoch, Data: []byte(`{"a":"<b>"}`)}))
+	_, err := line.As(run).Decide(t.Context(), Decision{Run: run, Epoch: epoch, Data: []byte(`{"a":"<b>"}`)})
+	require.NoError(t, err)
 }
 
 // TestDecide: only a decision that is newer than all before is stored, over a restart as
@@ -197,11 +198,11 @@ func TestDecide(t *testing.T) {
 		"another of this one": {Run: run1, Epoch: 3, Data: []byte(`{"a":"c"}`)},
 		"another run's":       {Run: run2, Epoch: 3, Data: []byte(`{"a":"<b>"}`)},
 	} {
-		if err := line.As(d.Run).Decide(t.Context(), d); codeOf(err) != Outdated || !strings.Contains(err.Error(), "decision 3 of run "+run1) {
+		if _, err := line.As(d.Run).Decide(t.Context(), d); codeOf(err) != Outdated || !strings.Contains(err.Error(), "decision 3 of run "+run1) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := line.As(run1).Decide(t.Context(), Decision{Run: run2, Epoch: 4, Data: []byte(`1`)}); codeOf(err) != BadRequest {
+	if _, err := line.As(run1).Decide(t.Context(), Decision{Run: run2, Epoch: 4, Data: []byte(`1`)}); codeOf(err) != BadRequest {
 		t.Errorf("of another run: %v", err)
 	}
 	acts := func(run string, want Code) {
@@ -230,12 +231,14 @@ func TestDecide(t *testing.T) {
 	// Another coordinator, which has come on a line as new, found the same decision.
 	same := Decision{Run: run1, Epoch: 9, Data: []byte(`{"a":"<b>"}`)}
 	other := lineTo(t, cfg, "test").As(run1).By("other")
-	if err := other.Decide(t.Context(), same); codeOf(err) != Outdated {
+	if _, err := other.Decide(t.Context(), same); codeOf(err) != Outdated {
 		t.Errorf("the same of another coordinator: %v", err)
 	}
 	same.Epoch = 10
-	require.NoError(t, other.Decide(t.Context(), same))
-	require.NoError(t, other.Decide(t.Context(), same))
+	for range 2 {
+		_, err := other.Decide(t.Context(), same)
+		require.NoError(t, err)
+	}
 	line.Close() // it connects anew, and then its line is the newest
 	acts(run1, Outdated)
 	if _, err := other.Stop(t.Context()); codeOf(err) != Outdated { // by its line
@@ -262,30 +265,30 @@ func TestCopy(t *testing.T) {
 		require.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)))
 	}
 	c := lineTo(t, cfg, "test").As(run1)
-	check := func(of string) {
+	check := func(run string) {
 		t.Helper()
-		files, err := c.Files(t.Context(), of)
+		files, err := c.Files(t.Context(), run)
 		require.NoError(t, err)
 		names := map[string]int64{}
 		for _, f := range files {
 			names[f.Name] = f.Size
 		}
 		if names["member/snap/db"] != int64(len(big)) || names["wal/0.wal"] != 7 || names["member/wal/0.wal"] != 3 || names["member/wal/1.wal"] != int64(len(made)) || len(names) != 4 {
-			t.Errorf("%s: %v", of, names)
+			t.Errorf("%q: %v", run, names)
 		}
 		for _, piece := range [][2]int64{{0, int64(len(big))}, {1000, 500_000}, {int64(len(big)), 0}, {5, 1}} {
 			var got bytes.Buffer
-			require.NoError(t, copyOf(t, c, &got, of, "member/snap/db", piece[0], piece[1]))
+			require.NoError(t, copyOf(t, c, &got, run, "member/snap/db", piece[0], piece[1]))
 			if !bytes.Equal(got.Bytes(), big[piece[0]:piece[0]+piece[1]]) {
-				t.Errorf("%s: piece %v differs", of, piece)
+				t.Errorf("%q: piece %v differs", run, piece)
 			}
 		}
 		for _, piece := range [][2]int64{{0, int64(len(made))}, {150_000, 900_000}, {400_000, 500_000}, {0, 300_001}} {
 			var got bytes.Buffer
-			require.NoError(t, copyOf(t, c, &got, of, "member/wal/1.wal", piece[0], piece[1]))
+			require.NoError(t, copyOf(t, c, &got, run, "member/wal/1.wal", piece[0], piece[1]))
 			want := made[piece[0] : piece[0]+piece[1]]
 			if filled := len(bytes.TrimRight(want, "\x00")); got.Len() < filled || got.Len() > filled+copyBuffer || !bytes.Equal(got.Bytes(), want[:got.Len()]) {
-				t.Errorf("%s: of piece %v, of which %d bytes are filled, came %d", of, piece, filled, got.Len())
+				t.Errorf("%q: of piece %v, of which %d bytes are filled, came %d", run, piece, filled, got.Len())
 			}
 		}
 		for what, ask := range map[string]struct {
@@ -302,24 +305,24 @@ func TestCopy(t *testing.T) {
 			"no such file":             {"member/snap/none", 0, 1, NotFound},
 		} {
 			var got bytes.Buffer
-			if err := copyOf(t, c, &got, of, ask.file, ask.offset, ask.length); codeOf(err) != ask.want || got.Len() > 0 {
-				t.Errorf("%s, %s: %q, %v", of, what, got.String(), err)
+			if err := copyOf(t, c, &got, run, ask.file, ask.offset, ask.length); codeOf(err) != ask.want || got.Len() > 0 {
+				t.Errorf("%q, %s: %q, %v", run, what, got.String(), err)
 			}
 		}
 	}
-	check(Current)
-	if _, err := c.Files(t.Context(), Aside); codeOf(err) != NotFound {
+	check("")
+	if _, err := c.Files(t.Context(), run1); codeOf(err) != NotFound {
 		t.Errorf("nothing was set aside: %v", err)
 	}
 	_, err := c.SetAside(t.Context())
 	require.NoError(t, err)
-	check(Aside)
-	if files, err := c.Files(t.Context(), Current); err != nil || len(files) > 0 { // a placeholder is no data
+	check(run1)
+	if files, err := c.Files(t.Context(), ""); err != nil || len(files) > 0 { // a placeholder is no data
 		t.Errorf("in its place: %v %v", files, err)
 	}
 }
 
-// TestDirectoriesThatChanged: the word of an old journal moves nothing outside the
+// TestDirectoriesThatChanged: the word of an old state file moves nothing outside the
 // directories that the cluster file names now.
 func TestDirectoriesThatChanged(t *testing.T) {
 	t.Parallel()
@@ -335,7 +338,7 @@ func TestDirectoriesThatChanged(t *testing.T) {
 	}
 	_, err = os.Stat(filepath.Join(old, "member", "snap", "db"))
 	require.ErrorIs(t, err, os.ErrNotExist, "it was moved")
-	if _, err := c.Files(t.Context(), Aside); codeOf(err) != BadRequest {
+	if _, err := c.Files(t.Context(), run1); codeOf(err) != BadRequest {
 		t.Errorf("its files: %v", err)
 	}
 	if _, err := c.Rebuild(t.Context(), RebuildPlan{}, RebuildSource{}); codeOf(err) != BadRequest {
@@ -374,12 +377,9 @@ func TestRebuildBeforeTheSetAside(t *testing.T) {
 }
 
 // copyOf is a piece of a file, compared with the sender's sum.
-func copyOf(t *testing.T, c *Client, w io.Writer, of, file string, offset, length int64) error {
+func copyOf(t *testing.T, c *Client, w io.Writer, run, file string, offset, length int64) error {
 	t.Helper()
-	a := DataArguments{Of: of, File: file, Offset: offset, Length: length}
-	if of == Aside {
-		a.Run = run1
-	}
+	a := DataArguments{Run: run, File: file, Offset: offset, Length: length}
 	sum := newSummedWriter(w, length)
 	sent, err := c.Data(t.Context(), a, sum)
 	if err == nil {

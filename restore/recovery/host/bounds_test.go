@@ -1,14 +1,16 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // endless is another side that goes on until it is not listened to any more.
@@ -25,19 +27,47 @@ func endless(t *testing.T, line func(n int) string) io.Reader {
 	return r
 }
 
-// What the other side asks for in parts is bounded all together, and not for each
-// request alone.
+// What the other side asks for is bounded all together, and not for each request alone.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
-	part := strings.Repeat("A", 512<<10)
+	value := strings.Repeat("A", 4<<20)
 	var sent atomic.Int64
 	in := endless(t, func(n int) string {
 		sent.Store(int64(n))
-		return fmt.Sprintf(`{"id":%d,"action":"fetch","part":%q,"more":true}`+"\n", n%maxRequests+1, part)
+		return fmt.Sprintf(`{"id":%d,"action":"fetch","value":%q}`+"\n", n+1, value)
 	})
-	err := newConversation(bufio.NewReader(in), io.Discard, nil).Serve(t.Context())
-	if bytes := int(sent.Load()) * len(part) / 4 * 3; err == nil || !strings.Contains(err.Error(), "at once") || bytes > maxValue+2*len(part) {
-		t.Errorf("%d bytes were held: %v", bytes, err)
+	err := newConversation(in, io.Discard, func(ctx context.Context, _ *incoming) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}).Serve(t.Context())
+	require.ErrorContains(t, err, "bytes came at once")
+	require.LessOrEqual(t, int(sent.Load())*len(value), maxLine+2*len(value))
+}
+
+// A value that is longer than a piece comes whole, either way; one that is too long for a
+// line is an error of who asked for it, and the conversation goes on.
+func TestLongValues(t *testing.T) {
+	t.Parallel()
+	in, toUs := io.Pipe()
+	fromUs, out := io.Pipe()
+	echo := func(_ context.Context, r *incoming) (any, error) {
+		var size int
+		if r.Decode(&size) == nil {
+			return strings.Repeat("A", size), nil
+		}
+		return r.Arguments, nil
+	}
+	us := newConversation(in, out, nil)
+	go func() { _ = us.Serve(context.Background()) }()
+	go func() { _ = newConversation(fromUs, toUs, echo).Serve(context.Background()) }()
+	t.Cleanup(func() { in.Close(); fromUs.Close() })
+	want := strings.Repeat("0123456789", piece)
+	for range 2 {
+		var got string
+		require.NoError(t, us.Call(t.Context(), Header{}, verbData, want, &got, nil))
+		require.True(t, got == want, "%d bytes came back of %d", len(got), len(want))
+		err := us.Call(t.Context(), Header{}, verbData, maxLine, &got, nil)
+		require.ErrorContains(t, err, "too long to be sent")
 	}
 }
 
@@ -65,7 +95,7 @@ func TestRawDataIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []int{-1, piece + 1, 6} {
 		in := strings.NewReader(fmt.Sprintf(`{"id":1,"raw":%d}`+"\nhello", raw))
-		if err := newConversation(bufio.NewReader(in), io.Discard, nil).Serve(t.Context()); err == nil || errors.Is(err, errEnded) {
+		if err := newConversation(in, io.Discard, nil).Serve(t.Context()); err == nil || errors.Is(err, errEnded) {
 			t.Errorf("%d bytes: %v", raw, err)
 		}
 	}

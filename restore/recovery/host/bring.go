@@ -121,6 +121,9 @@ func (s *rebuilding) copyPiece(ctx context.Context, o *owned, name string, w io.
 	defer watch.Stop()
 	sum := newSummedWriter(lively{w, watch, s.stall}, length)
 	sent, err := s.fetch(ctx, o.at, DataArguments{File: name, Offset: offset, Length: length}, sum)
+	if err == nil && sum.left != sent.Zeros {
+		err = fmt.Errorf("%d bytes are missing, of which the sender says that %d are zeros", sum.left, sent.Zeros)
+	}
 	if err == nil {
 		err = sum.Check(sent)
 	}
@@ -152,7 +155,7 @@ func because(ctx context.Context, err error) error {
 
 // fetch asks the coordinator for what a run set aside on another host.
 func (s *rebuilding) fetch(ctx context.Context, at Location, a DataArguments, w io.Writer) (*Sent, error) {
-	a.Of, a.Run = Aside, at.Run
+	a.Run = at.Run
 	var sent Sent
 	err := s.conn.Call(ctx, Header{}, verbFetch, FetchArguments{Member: at.Member, DataArguments: a}, &sent, w)
 	return &sent, err
@@ -203,9 +206,10 @@ func checkFiles(files []File) error {
 // to have the room, or beside it while there is none. Several members may have
 // their directories beside each other: each has folders of its own. So has each start of the
 // machine: what is gathered lives for minutes, and to sync it would take as long as to copy it.
-func bringFolder(q *request) (string, error) {
-	dir, err := nearest(q.DataDir)
-	return filepath.Join(dir, restore.BringPrefix+q.Run+"-"+machineStart()+"@"+q.Member), err
+func (s *rebuilding) bringFolder() (string, error) {
+	m := s.Config.Member
+	dir, err := nearest(m.DataDir)
+	return filepath.Join(dir, restore.BringPrefix+s.run+"-"+machineStart()+"@"+m.Name), err
 }
 
 // machineStart tells one start of this machine from another. Where the system has no such
@@ -282,13 +286,14 @@ func (g *gather) remove() error {
 
 // removeOld removes what other runs left, and what this one left elsewhere. Anything
 // else of such a name, as etcd's user can give it to a folder of root's, stays.
-func removeOld(q *request, keep string) error {
+func (s *rebuilding) removeOld(keep string) error {
 	var errs []error
-	above, err := nearest(filepath.Dir(q.DataDir))
+	m := s.Config.Member
+	above, err := nearest(filepath.Dir(m.DataDir))
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{q.DataDir, above} {
+	for _, dir := range []string{m.DataDir, above} {
 		names, err := safedir.Names(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -296,7 +301,7 @@ func removeOld(q *request, keep string) error {
 		errs = append(errs, err)
 		for _, name := range names {
 			path := filepath.Join(dir, name)
-			if !strings.HasPrefix(name, restore.BringPrefix) || !strings.HasSuffix(name, "@"+q.Member) || path == keep {
+			if !strings.HasPrefix(name, restore.BringPrefix) || !strings.HasSuffix(name, "@"+m.Name) || path == keep {
 				continue
 			}
 			d, err := safedir.OpenPrivate(path)

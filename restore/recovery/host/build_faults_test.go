@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 		{"NoRoom", testNoRoom},
 		{"OthersLeftovers", testOthersLeftovers},
 		{"Killed", testKilled},
-		{"MayStartJournal", testMayStartJournal},
+		{"MayStartPutBack", testMayStartPutBack},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +206,7 @@ func testPeerDiesMidway(t *testing.T, f *faults) {
 // testPeerStalls: a host that sends nothing any more is not waited for.
 func testPeerStalls(t *testing.T, f *faults) {
 	h := f.empty(t)
-	if _, err := f.peer.reader().As(run1).Files(t.Context(), Aside); err != nil { // its process runs
+	if _, err := f.peer.reader().As(run1).Files(t.Context(), run1); err != nil { // its process runs
 		t.Fatal(err)
 	}
 	whole, err := f.empty(t).rebuild(f.planned(t, f.from(t, f.peer.name)), f.peer)
@@ -228,7 +228,7 @@ func testPeerStalls(t *testing.T, f *faults) {
 
 func fileBytes(t *testing.T, h *testHost) (sum int64) {
 	t.Helper()
-	files, err := h.operator(run1).Files(t.Context(), Aside)
+	files, err := h.operator(run1).Files(t.Context(), run1)
 	require.NoError(t, err)
 	for _, f := range files {
 		if strings.HasSuffix(f.Name, "/db") || strings.HasSuffix(f.Name, ".wal") {

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 func copyFolder(t *testing.T, from, to string) {
@@ -40,12 +38,4 @@ func damage(t *testing.T, folder, name string) {
 	if err != nil || !done {
 		t.Fatalf("no file %s… in %s was damaged: %v", name, folder, err)
 	}
-}
-
-func journalOf(t *testing.T, h *testHost) *journal {
-	t.Helper()
-	j, err := openJournal(h.cfg.StateDir)
-	require.NoError(t, err)
-	require.NoError(t, j.Close())
-	return j
 }

@@ -84,12 +84,12 @@ func testKilled(t *testing.T, f *faults) {
 			return err == nil && len(found) > 0
 		}
 	}
-	begun := func() int { // builds of its member
-		data, err := os.ReadFile(filepath.Join(h.cfg.StateDir, "journal.jsonl"))
+	changes := func() uint64 {
+		s, err := readState(h.cfg.StateDir)
 		require.NoError(t, err)
-		return strings.Count(string(data), `"step":"rebuild"`)
+		return s.Changes
 	}
-	before := 0
+	before := uint64(0)
 	h.held = true // none is done before it is killed
 	for _, point := range []struct {
 		name string
@@ -99,9 +99,9 @@ func testKilled(t *testing.T, f *faults) {
 		{"a part of the database", func(a FetchArguments) bool { return strings.HasSuffix(a.File, "db") }, there("*/member/snap/db.part")},
 		{"a part of the log", func(a FetchArguments) bool { return strings.HasSuffix(a.File, ".wal") && a.Offset > 1<<20 }, there("*/member/wal/*.part")},
 		{"the replay", nil, there("replay/*")},
-		{"the build", nil, func() bool { return begun() > before }},
+		{"the build", nil, func() bool { return changes() == before+2 }}, // after the epoch,
 	} {
-		before = begun() // the kill before may have come as late as that
+		before = changes()
 		result := make(chan error, 1)
 		peer := *f.peer
 		peer.hold = point.hold
@@ -139,7 +139,7 @@ func testKilled(t *testing.T, f *faults) {
 		t.Errorf("%+v %v", again, err)
 	}
 	// Whoever has the data set aside can still have it copied.
-	if files, err := h.operator(run1).Files(t.Context(), Aside); err != nil || len(files) == 0 {
+	if files, err := h.operator(run1).Files(t.Context(), run1); err != nil || len(files) == 0 {
 		t.Errorf("%v %v", files, err)
 	}
 }

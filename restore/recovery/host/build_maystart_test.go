@@ -17,9 +17,9 @@ import (
 	"github.com/requorum/requorum/verify/replaying"
 )
 
-// testMayStartJournal: old data that somebody puts back by hand, where it had been
+// testMayStartPutBack: old data that somebody puts back by hand, where it had been
 // superseded, is not started; put back by an undo it is.
-func testMayStartJournal(t *testing.T, f *faults) {
+func testMayStartPutBack(t *testing.T, f *faults) {
 	h := f.copied(t, 0)
 	h.cfg.Repositories = nil
 	h.setAside(run1)
@@ -49,11 +49,12 @@ func testMayStartJournal(t *testing.T, f *faults) {
 	}
 }
 
-// takenBack asks the journal, which another process must not have open.
+// takenBack asks the state file.
 func takenBack(t *testing.T, h *testHost, cluster snapshot.ID) []snapshot.ID {
 	t.Helper()
-	h.end()
-	return journalOf(t, h).TakenBack(cluster)
+	s, err := readState(h.cfg.StateDir)
+	require.NoError(t, err)
+	return s.TakenBack(cluster)
 }
 
 // TestMayStartRepository: a cluster all of whose timelines have ended is refused,

@@ -45,6 +45,14 @@ func keptIn(t *testing.T, dir string, key age.Recipient, signs signing.Keys) (fu
 	return Stored{Timeline: id, Backup: m.ID}, Stored{Timeline: id}
 }
 
+// readableTo is what a host says of pieces.
+func readableTo(t *testing.T, h *host, pieces ...Stored) []Repository {
+	t.Helper()
+	all, err := h.readable(t.Context(), &pieces, nil)
+	require.NoError(t, err)
+	return all.([]Repository)
+}
+
 func identity(t *testing.T) (text string, key age.Recipient) {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
@@ -83,7 +91,7 @@ func TestReadable(t *testing.T) {
 			askFor = 300 * time.Millisecond
 		}
 		h := &host{process: quietly(askFor), Config: &Config{Repositories: []string{c.repository}, Identities: c.identities}}
-		got := h.tryRepositories(t.Context(), []Stored{full, log})
+		got := readableTo(t, h, full, log)
 		if len(got) != 1 {
 			t.Fatalf("%s: %+v", c.what, got)
 		}
@@ -101,7 +109,7 @@ func TestReadable(t *testing.T) {
 	}
 	require.NoError(t, err)
 	h := &host{process: quietly(time.Minute), Config: &Config{Repositories: []string{empty}}}
-	got := h.tryRepositories(t.Context(), []Stored{full, log})
+	got := readableTo(t, h, full, log)
 	if len(got[0].Lacks) != 2 || !got[0].Lacks[0].Absent || !got[0].Lacks[1].Absent || got[0].Unreadable() != "" {
 		t.Errorf("an empty one: %+v", got)
 	}
@@ -121,12 +129,12 @@ func TestReadableAmongForeign(t *testing.T) {
 		require.NoError(t, err)
 	}
 	h := &host{process: quietly(10 * time.Second), Config: &Config{Repositories: []string{dir}, Identities: []string{file}, Trust: keys.Trust.Files()}}
-	got := h.tryRepositories(t.Context(), []Stored{full, log})
+	got := readableTo(t, h, full, log)
 	if why := got[0].Unread([]Stored{full, log}); why != "" {
 		t.Error(why)
 	}
 	h.Config.Trust = sinktest.NewKeys(t).Trust.Files()
-	got = h.tryRepositories(t.Context(), []Stored{full, log})
+	got = readableTo(t, h, full, log)
 	if why := got[0].Unread([]Stored{full}); !strings.Contains(why, "is not among those in") {
 		t.Errorf("with another's trust: %q", why)
 	}
@@ -144,7 +152,7 @@ func TestStored(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(dir, link))
 	cfg := &Config{Repositories: []string{filepath.Join(t.TempDir(), "none"), link}, Identities: []string{file}}
-	s := &rebuilding{host: &host{process: quietly(time.Minute), Config: cfg}, request: &request{}}
+	s := &rebuilding{host: &host{process: quietly(time.Minute), Config: cfg}}
 	owner := sources.ArchivePrefix + log.Timeline.String() + "@2"
 	found, err := s.stored(t.Context(), sources.Source{
 		Base: sources.Base{Owner: owner, Backup: full.Backup, Timeline: full.Timeline, Repository: "file://" + dir},

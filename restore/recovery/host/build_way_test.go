@@ -23,7 +23,7 @@ func TestOtherFirst(t *testing.T) {
 		for _, owner := range []string{"m1", "m2", "a", "m1"} {
 			ways = append(ways, &route{source: sources.Source{Base: sources.Base{Owner: owner}}})
 		}
-		s := &rebuilding{request: &request{plan: RebuildPlan{CompareWith: c.beside}}}
+		s := &rebuilding{plan: RebuildPlan{CompareWith: c.beside}}
 		s.otherFirst(ways)
 		got := ""
 		for i, w := range ways {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +23,7 @@ import (
 const (
 	// helloTimeout is for the host process's first line: a login over slow links.
 	helloTimeout = 20 * time.Second
+	helloSize    = 64 << 10
 	// endTimeout is how long a command gets to end by itself once its input has ended.
 	endTimeout = 2 * time.Second
 )
@@ -149,17 +149,7 @@ func (h *Remote) start(ctx context.Context) (_ *line, err error) {
 	if err := l.cmd.Start(); err != nil {
 		return nil, failed(false, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), err))
 	}
-	in := bufio.NewReaderSize(out, 64<<10)
-	hello, err := l.hello(ctx, in)
-	if err != nil {
-		answered, why := l.ended(err)
-		return nil, failed(answered, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), why))
-	}
-	if hello.Requorum != o.Version {
-		l.end()
-		return nil, failed(true, fmt.Errorf("%s: requorum there is %s, and this one is %s: install the same version on both", strings.Join(o.Command, " "), hello.Requorum, o.Version))
-	}
-	l.conn = newConversation(in, l.in, func(ctx context.Context, r *incoming) (any, error) {
+	l.conn = newConversation(out, l.in, func(ctx context.Context, r *incoming) (any, error) {
 		var a FetchArguments
 		if r.Verb != verbFetch || o.Fetch == nil {
 			return nil, fmt.Errorf("%q is nothing that a coordinator does", r.Verb)
@@ -169,10 +159,18 @@ func (h *Remote) start(ctx context.Context) (_ *line, err error) {
 		}
 		return o.Fetch(ctx, a, r.Data)
 	})
+	hello, err := l.hello(ctx)
+	if err != nil {
+		answered, why := l.ended(err)
+		return nil, failed(answered, fmt.Errorf("%s: %w", strings.Join(o.Command, " "), why))
+	}
+	if hello.Requorum != o.Version {
+		l.end()
+		return nil, failed(true, fmt.Errorf("%s: requorum there is %s, and this one is %s: install the same version on both", strings.Join(o.Command, " "), hello.Requorum, o.Version))
+	}
 	go func() {
 		err := l.conn.Serve(context.Background())
-		_, why := l.ended(err)
-		l.why = why
+		_, l.why = l.ended(err)
 		close(l.lost)
 	}()
 	watched, stop := context.WithCancel(context.Background())
@@ -191,7 +189,7 @@ func (h *Remote) start(ctx context.Context) (_ *line, err error) {
 }
 
 // hello reads the first line.
-func (l *line) hello(ctx context.Context, in *bufio.Reader) (*hello, error) {
+func (l *line) hello(ctx context.Context) (*hello, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, helloTimeout, fmt.Errorf("it said nothing within %s", helloTimeout))
 	defer cancel()
 	type first struct {
@@ -200,7 +198,7 @@ func (l *line) hello(ctx context.Context, in *bufio.Reader) (*hello, error) {
 	}
 	read := make(chan first, 1)
 	go func() {
-		line, err := readLine(in)
+		line, err := readLine(l.conn.in, helloSize)
 		read <- first{line, err}
 	}()
 	select {
@@ -325,140 +323,105 @@ func (h *Remote) As(run string) *Client { return &Client{host: h, run: run} }
 // By gives a client that says which coordinator it is of.
 func (c *Client) By(coordinator string) *Client { return &Client{c.host, c.run, coordinator} }
 
-func (c *Client) call(ctx context.Context, verb verb, arguments, answer any, data io.Writer) error {
+// ask asks for something, and writes what is streamed before the answer to data, which may
+// be nil.
+func ask[T any](ctx context.Context, c *Client, verb verb, arguments any, data io.Writer) (*T, error) {
 	l, err := c.host.connect(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var answer T
 	member := c.host.options.Member
 	header := Header{Member: member, Run: c.run, Epoch: l.epoch, Coordinator: c.coordinator}
-	err = l.conn.Call(ctx, header, verb, arguments, answer, data)
+	err = l.conn.Call(ctx, header, verb, arguments, &answer, data)
 	var refused *RefusedError
 	var notTaken *notTakenError
 	switch {
 	case err == nil:
-		return nil
+		return &answer, nil
 	case errors.As(err, &refused), errors.As(err, &notTaken):
-		return fmt.Errorf("member %s: %w", member, err)
+		return nil, fmt.Errorf("member %s: %w", member, err)
 	case ctx.Err() != nil:
-		return err
+		return nil, err
 	}
-	return &LineError{Member: member, Err: l.because(err)}
+	return nil, &LineError{Member: member, Err: l.because(err)}
+}
+
+func (c *Client) act(ctx context.Context, verb verb) (*Done, error) {
+	return ask[Done](ctx, c, verb, nil, nil)
 }
 
 // Member asks for the state.
 func (c *Client) Member(ctx context.Context) (*Member, error) {
-	var m Member
-	if err := c.call(ctx, verbObserve, nil, &m, nil); err != nil {
-		return nil, err
-	}
-	return &m, nil
+	return ask[Member](ctx, c, verbObserve, nil, nil)
 }
 
 // Decide stores a decision of the run.
-func (c *Client) Decide(ctx context.Context, d Decision) error {
-	_, err := c.act(ctx, verbDecide, d)
-	return err
-}
-
-func (c *Client) act(ctx context.Context, verb verb, arguments any) (*Done, error) {
-	var done Done
-	if err := c.call(ctx, verb, arguments, &done, nil); err != nil {
-		return nil, err
-	}
-	return &done, nil
+func (c *Client) Decide(ctx context.Context, d Decision) (*Done, error) {
+	return ask[Done](ctx, c, verbDecide, d, nil)
 }
 
 // Stop stops the member, and fails where that is not proved.
-func (c *Client) Stop(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbStop, nil)
-}
+func (c *Client) Stop(ctx context.Context) (*Done, error) { return c.act(ctx, verbStop) }
 
 // Start starts the member, which has to have data to start from.
-func (c *Client) Start(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbStart, nil)
-}
+func (c *Client) Start(ctx context.Context) (*Done, error) { return c.act(ctx, verbStart) }
 
 // SetAside sets the stopped member's data aside.
-func (c *Client) SetAside(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbSetAside, nil)
-}
+func (c *Client) SetAside(ctx context.Context) (*Done, error) { return c.act(ctx, verbSetAside) }
 
 // Undo puts back what this run set aside.
-func (c *Client) Undo(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbUndo, nil)
-}
+func (c *Client) Undo(ctx context.Context) (*Done, error) { return c.act(ctx, verbUndo) }
 
 // Quiesce stops the host's clients, in their order, and fails where that is not proved;
 // those that are to be restarted only are left alone.
-func (c *Client) Quiesce(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbQuiesce, nil)
-}
+func (c *Client) Quiesce(ctx context.Context) (*Done, error) { return c.act(ctx, verbQuiesce) }
 
 // Resume starts the clients that Quiesce stopped, in the reverse order, then
 // restarts those that are to be. Where nothing was quiesced it does nothing, and
 // Done.Warnings says so.
-func (c *Client) Resume(ctx context.Context) (*Done, error) {
-	return c.act(ctx, verbResume, nil)
-}
+func (c *Client) Resume(ctx context.Context) (*Done, error) { return c.act(ctx, verbResume) }
 
 // Rebuild builds the member's directories as a plan says, from where source says that
 // the survivors' data lies. The run must have set the old data aside. It may be called
 // again after anything: what is there already is not brought or built again.
 func (c *Client) Rebuild(ctx context.Context, plan RebuildPlan, source RebuildSource) (*Rebuilt, error) {
-	done, err := c.act(ctx, verbRebuild, rebuildArguments{Plan: plan, Source: source})
+	return ask[Rebuilt](ctx, c, verbRebuild, rebuildArguments{Plan: plan, Source: source}, nil)
+}
+
+// Repositories asks what the host can read of the repositories that it was told of, in
+// their order: each of the pieces is looked for in each of them.
+func (c *Client) Repositories(ctx context.Context, pieces []Stored) ([]Repository, error) {
+	all, err := ask[[]Repository](ctx, c, verbRepositories, pieces, nil)
 	if err != nil {
 		return nil, err
 	}
-	if done.Result == nil {
-		return nil, fmt.Errorf("rebuild member %s: it does not say what was built", c.host.options.Member)
-	}
-	return done.Result, nil
+	return *all, nil
 }
 
-// Repositories asks what the host can read of the repositories that it was told of:
-// each of the pieces is looked for in each of them.
-func (c *Client) Repositories(ctx context.Context, pieces []Stored) ([]Repository, error) {
-	var answer Readable
-	err := c.call(ctx, verbRepositories, repositoriesArguments{Pieces: pieces}, &answer, nil)
-	return answer.Repositories, err
-}
-
-// Files lists the files of the stopped member: Current or, of what this
-// run set aside, Aside.
-func (c *Client) Files(ctx context.Context, of string) ([]File, error) {
-	sent, err := c.Data(ctx, c.dataOf(of), nil)
+// Files lists the files of the stopped member; with a run, those that it set aside.
+func (c *Client) Files(ctx context.Context, run string) ([]File, error) {
+	sent, err := c.Data(ctx, DataArguments{Run: run}, nil)
 	if err != nil {
 		return nil, err
 	}
 	return sent.Files, nil
 }
 
-func (c *Client) dataOf(of string) DataArguments {
-	a := DataArguments{Of: of}
-	if of == Aside {
-		a.Run = c.run
-	}
-	return a
-}
-
 // Data passes on what is asked for as it is: whoever asked compares the sum.
 func (c *Client) Data(ctx context.Context, a DataArguments, w io.Writer) (*Sent, error) {
-	var sent Sent
-	err := c.call(ctx, verbData, a, &sent, w)
-	return &sent, err
+	return ask[Sent](ctx, c, verbData, a, w)
 }
 
 // Survey writes the summary of the stopped member to w; with a run, that of what
 // the run set aside. It returns an error unless all of it came and its SHA-256 is
-// the one that the sender reckoned, and it has no more than digestLimit bytes; w may
+// the one that the sender reckoned, and it has no more than summaryLimit bytes; w may
 // then have got some.
 func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
-	sum := newSummedWriter(&atMost{w, summaryLimit}, -1)
-	var sent Sent
-	err := c.call(ctx, verbSurvey, surveyArguments{Run: run}, &sent, sum)
+	sum := newSummedWriter(w, summaryLimit)
+	sent, err := ask[Sent](ctx, c, verbSurvey, run, sum)
 	if err == nil {
-		err = sum.Check(&sent)
+		err = sum.Check(sent)
 	}
 	if err != nil {
 		return fmt.Errorf("the survey of member %s: %w", c.host.options.Member, err)
@@ -469,19 +432,6 @@ func (c *Client) Survey(ctx context.Context, w io.Writer, run string) error {
 // summaryLimit is more than a summary can have: some 20 bytes for each entry of a log that
 // has a hundred million. A variable for tests.
 var summaryLimit int64 = 4 << 30
-
-// atMost fails where more is written than it lets through.
-type atMost struct {
-	w    io.Writer
-	left int64
-}
-
-func (a *atMost) Write(p []byte) (int, error) {
-	if a.left -= int64(len(p)); a.left < 0 {
-		return 0, fmt.Errorf("more than %d bytes came", summaryLimit)
-	}
-	return a.w.Write(p)
-}
 
 // Secrets reads the lines of identity files, and those of the operator's environment
 // with which repositories are opened.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,13 +16,10 @@ import (
 )
 
 const (
-	// MaxLine bounds a line of the conversation.
-	maxLine = 1 << 20
-	// maxValue bounds what is asked or answered in several lines, and all together that
-	// the other side has asked for and has no answer to yet.
-	maxValue = 64 << 20
-	// piece is as much as one line carries, in base64, of a long value, and as many bytes of
-	// data as follow one line.
+	// maxLine bounds a line of the conversation, and all together that the other side has
+	// asked for and has no answer to yet.
+	maxLine = 64 << 20
+	// piece is as many bytes of data as follow one line.
 	piece = 256 << 10
 	// maxRequests bounds what the other side may have asked for at once.
 	maxRequests = 64
@@ -33,7 +29,7 @@ const (
 	pingEvery = 5 * time.Second
 )
 
-// ping is answered by the Conn itself.
+// ping is answered by the conversation itself.
 const ping verb = "ping"
 
 // frame is a line. With Action it is of a request, else of an answer.
@@ -43,11 +39,7 @@ type frame struct {
 	Header
 	Cancel bool `json:"cancel,omitempty"` // the request is not waited for any more
 
-	// Value is what is asked or answered. One that is too long for a line comes in
-	// Parts, of which all but the last one say that there is More.
-	Value json.RawMessage `json:"value,omitempty"`
-	Part  []byte          `json:"part,omitempty"`
-	More  bool            `json:"more,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"` // what is asked or answered
 
 	// Raw is how many bytes of data follow the line, which are streamed before the answer:
 	// a database as JSON would take longer than all else of a recovery.
@@ -69,9 +61,7 @@ type incoming struct {
 
 // Decode reads the arguments strictly.
 func (r *incoming) Decode(v any) error {
-	d := json.NewDecoder(bytes.NewReader(r.Arguments))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	if err := strict(r.Arguments, v); err != nil {
 		return &RefusedError{Refusal{Code: BadRequest, Error: fmt.Sprintf("the arguments of %s: %v", r.Verb, err)}, err}
 	}
 	return nil
@@ -82,21 +72,22 @@ type handler func(ctx context.Context, r *incoming) (any, error)
 
 // conversation is a conversation. Its methods may be called by several goroutines.
 type conversation struct {
-	in     *bufio.Reader
+	from   io.Reader
+	in     *bufio.Reader // of what is heard from there
 	out    io.Writer
 	handle handler
 	began  time.Time
 
 	write sync.Mutex // held while a line is written
 
-	mu       sync.Mutex
-	next     uint64
-	calls    map[uint64]*call
-	asked    map[uint64]context.CancelFunc
-	conflict int // bytes of what the other side asks for
-	ended    error
+	mu    sync.Mutex
+	next  uint64
+	calls map[uint64]*call
+	asked map[uint64]context.CancelFunc
+	held  int // bytes of what the other side asks for
+	ended error
 
-	heard   atomic.Int64 // when the last line came, as nanoseconds since began
+	heard   atomic.Int64 // when anything came last, as nanoseconds since began
 	passing atomic.Int32 // a line is passed on, and the next one waits for that
 	all     sync.WaitGroup
 }
@@ -105,13 +96,25 @@ type conversation struct {
 type call struct {
 	lines chan frame
 	gone  chan struct{} // closed when nobody waits any more
-	parts []byte
 }
 
 // newConversation makes a conversation. Nothing is read until Serve.
-func newConversation(in *bufio.Reader, out io.Writer, handle handler) *conversation {
-	return &conversation{in: in, out: out, handle: handle, calls: map[uint64]*call{}, asked: map[uint64]context.CancelFunc{}, began: time.Now()}
+func newConversation(from io.Reader, out io.Writer, handle handler) *conversation {
+	c := &conversation{from: from, out: out, handle: handle, calls: map[uint64]*call{}, asked: map[uint64]context.CancelFunc{}, began: time.Now()}
+	c.in = bufio.NewReaderSize(hearing{c}, 64<<10)
+	return c
 }
+
+// hearing notes when anything came: a long line may take its time.
+type hearing struct{ *conversation }
+
+func (c hearing) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.hear()
+	return n, err
+}
+
+func (c *conversation) hear() { c.heard.Store(int64(time.Since(c.began))) }
 
 // errEnded is the end of the other side's lines.
 var errEnded = errors.New("the conversation has ended")
@@ -134,20 +137,16 @@ func (c *conversation) Serve(ctx context.Context) error {
 }
 
 func (c *conversation) serve(ctx context.Context) error {
-	parts := map[uint64][]byte{}
 	for {
-		line, err := readLine(c.in)
+		line, err := readLine(c.in, maxLine)
 		if errors.Is(err, io.EOF) {
 			return errEnded
 		}
 		if err != nil {
 			return err
 		}
-		c.heard.Store(int64(time.Since(c.began)))
 		var f frame
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&f); err != nil {
+		if err := strict(line, &f); err != nil {
 			return fmt.Errorf("a line that cannot be read came: %s: %w", shown(line), err)
 		}
 		if f.Raw < 0 || f.Raw > piece {
@@ -166,61 +165,25 @@ func (c *conversation) serve(ctx context.Context) error {
 				stop()
 			}
 			c.mu.Unlock()
-			continue
 		case f.Action == "":
 			c.answered(f)
-			continue
-		}
-		before := len(parts[f.ID])
-		value, whole, err := joined(parts[f.ID], &f)
-		if err == nil {
-			err = c.hold(len(value) - before)
-		}
-		switch {
-		case err != nil:
-			return err
-		case !whole && len(parts) >= maxRequests && parts[f.ID] == nil:
-			return errTooMany
-		case !whole:
-			parts[f.ID] = value
-			continue
-		}
-		delete(parts, f.ID)
-		if err := c.begin(ctx, f, value); err != nil {
-			return err
+		default:
+			if err := c.begin(ctx, f); err != nil {
+				return err
+			}
 		}
 	}
-}
-
-// hold counts what the other side asks for.
-func (c *conversation) hold(more int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conflict += more; c.conflict > maxValue {
-		return fmt.Errorf("requests of more than %d bytes came at once", maxValue)
-	}
-	return nil
-}
-
-var errTooMany = fmt.Errorf("more than %d requests came at once, or one of them twice", maxRequests)
-
-// joined adds a frame's part of a long value to those before.
-func joined(before []byte, f *frame) (value []byte, whole bool, err error) {
-	if f.Part == nil && before == nil {
-		return f.Value, true, nil
-	}
-	if len(before)+len(f.Part) > maxValue {
-		return nil, false, fmt.Errorf("a value of more than %d bytes came", maxValue)
-	}
-	return append(before, f.Part...), !f.More, nil
 }
 
 // begin answers a request, in a goroutine of its own.
-func (c *conversation) begin(ctx context.Context, f frame, arguments []byte) error {
+func (c *conversation) begin(ctx context.Context, f frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked[f.ID] != nil || len(c.asked) >= maxRequests {
-		return errTooMany
+		return fmt.Errorf("more than %d requests came at once, or one of them twice", maxRequests)
+	}
+	if c.held += len(f.Value); c.held > maxLine {
+		return fmt.Errorf("requests of more than %d bytes came at once", maxLine)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	c.asked[f.ID] = cancel
@@ -229,7 +192,7 @@ func (c *conversation) begin(ctx context.Context, f frame, arguments []byte) err
 		var v any
 		var err error
 		if f.Action != ping {
-			v, err = c.handle(ctx, &incoming{Verb: f.Action, Header: f.Header, Arguments: arguments, Data: &stream{c, f.ID}})
+			v, err = c.handle(ctx, &incoming{Verb: f.Action, Header: f.Header, Arguments: f.Value, Data: &stream{c, f.ID}})
 		}
 		answer := frame{ID: f.ID, Done: err == nil}
 		if err != nil {
@@ -240,9 +203,11 @@ func (c *conversation) begin(ctx context.Context, f frame, arguments []byte) err
 		}
 		c.mu.Lock()
 		delete(c.asked, f.ID)
-		c.conflict -= len(arguments)
+		c.held -= len(f.Value)
 		c.mu.Unlock()
-		_ = c.send(answer, v) // who cannot be told asks again
+		if err := c.send(answer, v); err != nil && v != nil { // it may be too long
+			_ = c.send(frame{ID: f.ID, Refusal: &Refusal{Code: Failed, Error: err.Error()}}, nil) // who cannot be told asks again
+		}
 	})
 	return nil
 }
@@ -317,7 +282,7 @@ func (c *conversation) Call(ctx context.Context, h Header, verb verb, arguments,
 				defer c.mu.Unlock()
 				return c.ended
 			}
-			done, err := one.take(f, answer, data)
+			done, err := take(f, answer, data)
 			if err != nil && !done {
 				go func() { _ = c.writeLine(frame{ID: id, Cancel: true}) }()
 			}
@@ -336,7 +301,7 @@ func (e *notTakenError) Error() string { return e.Err.Error() }
 func (e *notTakenError) Unwrap() error { return e.Err }
 
 // take takes up a line of an answer.
-func (one *call) take(f frame, answer any, data io.Writer) (done bool, err error) {
+func take(f frame, answer any, data io.Writer) (done bool, err error) {
 	switch {
 	case f.Refusal != nil:
 		return true, &RefusedError{Refusal: *f.Refusal}
@@ -350,43 +315,22 @@ func (one *call) take(f frame, answer any, data io.Writer) (done bool, err error
 		return false, nil
 	case !f.Done:
 		return false, errors.New("a line came that is neither data nor an answer")
-	}
-	value, whole, err := joined(one.parts, &f)
-	if err != nil || !whole {
-		one.parts = value
-		return false, err
-	}
-	if answer == nil || len(value) == 0 {
+	case answer == nil || len(f.Value) == 0:
 		return true, nil
 	}
-	if err := json.Unmarshal(value, answer); err != nil {
-		return true, fmt.Errorf("an answer came that cannot be read: %s: %w", shown(value), err)
+	if err := json.Unmarshal(f.Value, answer); err != nil {
+		return true, fmt.Errorf("an answer came that cannot be read: %s: %w", shown(f.Value), err)
 	}
 	return true, nil
 }
 
-// send writes a frame with a value, in several lines where it is long.
-func (c *conversation) send(f frame, v any) error {
-	var value []byte
+// send writes a frame with a value.
+func (c *conversation) send(f frame, v any) (err error) {
 	if v != nil {
-		var err error
-		if value, err = json.Marshal(v); err != nil {
+		if f.Value, err = json.Marshal(v); err != nil {
 			return err
 		}
 	}
-	if len(value) <= piece {
-		f.Value = value
-		return c.writeLine(f)
-	}
-	for len(value) > piece {
-		part := f
-		part.Part, part.More = value[:piece], true
-		if err := c.writeLine(part); err != nil {
-			return err
-		}
-		value = value[piece:]
-	}
-	f.Part = value
 	return c.writeLine(f)
 }
 
@@ -401,6 +345,12 @@ func (c *conversation) writeLine(f frame) error {
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
+	for ; len(line) > piece; line = line[piece:] {
+		if _, err := c.out.Write(line[:piece]); err != nil {
+			return err
+		}
+		c.hear() // it takes so much, and is asked nothing meanwhile
+	}
 	if _, err = c.out.Write(append(line, '\n')); err == nil && f.Raw > 0 {
 		_, err = c.out.Write(f.data)
 	}
@@ -417,7 +367,7 @@ func (c *conversation) Watch(ctx context.Context, lost func(error)) {
 		case <-time.After(pingEvery):
 		}
 		if c.passing.Load() > 0 { // it is we who do not listen
-			c.heard.Store(int64(time.Since(c.began)))
+			c.hear()
 			continue
 		}
 		if silent := time.Since(c.began) - time.Duration(c.heard.Load()); silent > quiet {
@@ -432,13 +382,13 @@ func (c *conversation) Watch(ctx context.Context, lost func(error)) {
 	}
 }
 
-// readLine reads a line, which has to end and to be no longer than MaxLine.
-func readLine(in *bufio.Reader) ([]byte, error) {
+// readLine reads a line, which has to end, and to have no more bytes than most.
+func readLine(in *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')
-		if len(line)+len(part) > maxLine {
-			return nil, fmt.Errorf("a line of more than %d bytes came: %s", maxLine, shown(append(line, part...)))
+		if len(line)+len(part) > most {
+			return nil, fmt.Errorf("a line of more than %d bytes came: %s", most, shown(append(line, part...)))
 		}
 		line = append(line, part...)
 		switch {
@@ -464,22 +414,19 @@ func shown(line []byte) string {
 
 // summedWriter passes data on, up to a length, and reckons its SHA-256.
 type summedWriter struct {
-	w    io.Writer
-	left int64
-	sum  hash.Hash
+	w           io.Writer
+	limit, left int64
+	sum         hash.Hash
 }
 
-// newSummedWriter takes no more than limit bytes; a negative limit is none.
+// newSummedWriter takes no more than limit bytes.
 func newSummedWriter(w io.Writer, limit int64) *summedWriter {
-	return &summedWriter{w, limit, sha256.New()}
+	return &summedWriter{w, limit, limit, sha256.New()}
 }
 
 func (s *summedWriter) Write(p []byte) (int, error) {
-	if s.left >= 0 {
-		if int64(len(p)) > s.left {
-			return 0, errors.New("more came than was asked for")
-		}
-		s.left -= int64(len(p))
+	if s.left -= int64(len(p)); s.left < 0 {
+		return 0, fmt.Errorf("more than %d bytes came", s.limit)
 	}
 	n, err := s.w.Write(p)
 	s.sum.Write(p[:n])
@@ -491,9 +438,6 @@ func (s *summedWriter) Sum() string { return hex.EncodeToString(s.sum.Sum(nil)) 
 
 // Check fails where what came is not what was sent.
 func (s *summedWriter) Check(sent *Sent) error {
-	if s.left >= 0 && s.left != sent.Zeros {
-		return fmt.Errorf("%d bytes are missing, of which the sender says that %d are zeros", s.left, sent.Zeros)
-	}
 	if got := s.Sum(); got != sent.Sum {
 		return fmt.Errorf("the SHA-256 of what came is %s, and %q was sent", got, sent.Sum)
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,7 +49,7 @@ func (h *host) data(ctx context.Context, a *DataArguments, out io.Writer) (any, 
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	if err == nil && a.Of == Current {
+	if err == nil && a.Run == "" {
 		err = h.idle() // it may have been started meanwhile
 	}
 	if err != nil {
@@ -86,15 +88,15 @@ func (u untilDone) Write(p []byte) (int, error) {
 }
 
 // survey streams the summary of the stopped member's data, or of what a run set aside.
-func (h *host) survey(ctx context.Context, a *surveyArguments, out io.Writer) (any, error) {
-	survivor, done, err := h.surveyed(ctx, a.Run)
+func (h *host) survey(ctx context.Context, run *string, out io.Writer) (any, error) {
+	survivor, done, err := h.surveyed(ctx, *run)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	sum := newSummedWriter(untilDone{ctx, out}, -1)
+	sum := newSummedWriter(untilDone{ctx, out}, math.MaxInt64)
 	err = sources.WriteSummary(ctx, sum, survivor, sources.SummaryOptions{CheckBase: h.CheckBase})
-	if err == nil && a.Run == "" {
+	if err == nil && *run == "" {
 		err = h.idle()
 	}
 	if err != nil {
@@ -112,9 +114,9 @@ func (h *host) surveyed(ctx context.Context, run string) (_ sources.Survivor, do
 		}
 		return sources.Survivor{Name: m.Name, DataDir: m.DataDir, WALDir: m.WALDir}, func() {}, h.idle()
 	}
-	aside := h.asideOf(run)
-	if aside == nil || aside.Folder == "" {
-		return sources.Survivor{}, nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s", run))
+	aside, err := h.asideOf(run)
+	if err != nil {
+		return sources.Survivor{}, nil, err
 	}
 	folder, err := os.MkdirTemp(h.Config.StateDir, "survey-") //nolint:forbidigo // this process's own folder
 	if err != nil {
@@ -139,26 +141,12 @@ type folders map[string]string
 
 func (h *host) folders(a *DataArguments) (folders, error) {
 	m := h.Config.Member
-	switch a.Of {
-	case Aside:
-		if err := checkRun(a.Run); err != nil {
-			return nil, refused(BadRequest, err)
-		}
-		aside := h.Journal.Aside(a.Run)
-		if aside == nil || !aside.Done || aside.Undoing || aside.Folder == "" {
-			return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s", a.Run))
-		}
-		if err := h.sameDirectories(aside); err != nil {
+	if a.Run != "" {
+		aside, err := h.asideOf(a.Run)
+		if err != nil {
 			return nil, err
 		}
-		f := folders{"member": aside.Folder}
-		if aside.Log != "" {
-			f["wal"] = aside.Log
-		}
-		return f, nil
-	case Current:
-	default:
-		return nil, refused(BadRequest, fmt.Errorf("of %q: want %s or %s", a.Of, Current, Aside))
+		return foldersOf(aside.Folder, aside.Log), nil
 	}
 	if err := h.idle(); err != nil {
 		return nil, err
@@ -166,11 +154,14 @@ func (h *host) folders(a *DataArguments) (folders, error) {
 	if left, err := restore.Placeholder(m.DataDir, m.WALDir); left || err != nil {
 		return nil, err // no folder, so no file
 	}
-	f := folders{"member": path.Join(m.DataDir, "member")}
-	if m.WALDir != "" {
-		f["wal"] = m.WALDir
-	}
-	return f, nil
+	return foldersOf(path.Join(m.DataDir, "member"), m.WALDir), nil
+}
+
+// foldersOf takes empty names for folders that are not there.
+func foldersOf(member, wal string) folders {
+	f := folders{"member": member, "wal": wal}
+	maps.DeleteFunc(f, func(_, folder string) bool { return folder == "" })
+	return f
 }
 
 // checkFolder refuses a folder that is a link, whoever made it: the list and the files

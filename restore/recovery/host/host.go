@@ -24,7 +24,6 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -83,7 +82,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	}
 	o.CheckBase = onceEach(o.CheckBase)
 	p := &process{Options: o}
-	p.conn = newConversation(bufio.NewReader(in), out, p.handle)
+	p.conn = newConversation(in, out, p.handle)
 	if err := p.conn.Serve(ctx); !errors.Is(err, errEnded) {
 		return fmt.Errorf("requorum host: %w", err)
 	}
@@ -113,7 +112,7 @@ type host struct {
 	Config     *Config
 	Controller supervisor.Member
 	Clients    []supervisor.Client
-	Journal    *journal
+	State      *stateFile
 }
 
 // handle is the way of all requests: one function for each verb.
@@ -165,11 +164,11 @@ func (p *process) configure(r *incoming) (*configured, error) {
 	if err := r.Decode(&cfg); err != nil {
 		return nil, err
 	}
-	// What the journal says is believed, and it is written as this user.
+	// What the state file says is believed, and it is written as this user.
 	if err := safedir.TrustedFolder(cfg.StateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, refused(BadRequest, fmt.Errorf("state-dir: %w", err))
 	}
-	j, err := readJournal(cfg.StateDir)
+	known, err := readState(cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -187,10 +186,10 @@ func (p *process) configure(r *incoming) (*configured, error) {
 		}
 	}
 	p.cfg = &cfg
-	return &configured{Epoch: j.Epoch()}, nil
+	return &configured{Epoch: known.Epoch}, nil
 }
 
-// host is what a request works with; its journal is set by the caller.
+// host is what a request works with; its State is set by the caller.
 func (p *process) host() (*host, error) {
 	p.mu.Lock()
 	cfg := p.cfg
@@ -220,7 +219,7 @@ func read[A any](ctx context.Context, p *process, r *incoming, do func(*host, co
 	if err != nil {
 		return nil, err
 	}
-	if h.Journal, err = readJournal(h.Config.StateDir); err != nil {
+	if h.State, err = readState(h.Config.StateDir); err != nil {
 		return nil, err
 	}
 	return do(h, ctx, &arguments, r.Data)
@@ -228,7 +227,7 @@ func read[A any](ctx context.Context, p *process, r *incoming, do func(*host, co
 
 // act is the way of all that changes something: one at a time on this host, also of
 // several processes.
-func act[A any](ctx context.Context, p *process, r *incoming, do func(*host, context.Context, Header, *A) (*Done, error)) (_ any, err error) {
+func act[A, R any](ctx context.Context, p *process, r *incoming, do func(*host, context.Context, Header, *A) (R, error)) (_ any, err error) {
 	var arguments A
 	if err := r.Decode(&arguments); err != nil {
 		return nil, err
@@ -241,14 +240,14 @@ func act[A any](ctx context.Context, p *process, r *incoming, do func(*host, con
 		return nil, errBusy
 	}
 	defer p.acting.Unlock()
-	h.Journal, err = openJournal(h.Config.StateDir)
+	h.State, err = openState(h.Config.StateDir)
 	if errors.Is(err, ErrBusy) {
 		return nil, errBusy
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, h.Journal.Close()) }()
+	defer func() { err = errors.Join(err, h.State.Close()) }()
 	if err := h.admit(r.Verb, r.Header); err != nil {
 		return nil, err
 	}
@@ -277,14 +276,15 @@ func (h *host) admit(verb verb, a Header) error {
 	if err := checkRun(a.Run); err != nil {
 		return refused(BadRequest, err)
 	}
-	if known := h.Journal.Epoch(); a.Epoch < known || a.Epoch == 0 {
+	if known := h.State.Epoch; a.Epoch < known || a.Epoch == 0 {
 		return refused(Outdated, fmt.Errorf("the request is of epoch %d, and the host has been asked in epoch %d since: another coordinator, or another line of this one, has gone on", a.Epoch, known))
 	} else if a.Epoch > known {
-		if err := h.Journal.Add(record{Run: a.Run, Step: stepEpoch, Epoch: a.Epoch}); err != nil {
+		h.State.Epoch = a.Epoch
+		if err := h.State.save(); err != nil {
 			return err
 		}
 	}
-	if newest := h.Journal.Decided(); newest != nil && newest.Run != a.Run && verb != verbDecide {
+	if newest := h.State.Decided(); newest != nil && newest.Run != a.Run && verb != verbDecide {
 		return refused(Conflict, fmt.Errorf("the newest recovery on this host is run %s: another coordinator has begun it", newest.Run))
 	} else if newest != nil && newest.By != a.Coordinator && verb != verbDecide {
 		return refused(Outdated, fmt.Errorf("decision %d of run %s was stored by another coordinator, which has gone on with the run", newest.Epoch, newest.Run))
@@ -299,13 +299,13 @@ func (h *host) decide(_ context.Context, a Header, d *Decision) (*Done, error) {
 		return nil, refused(BadRequest, fmt.Errorf("a decision of run %q came from run %s", d.Run, a.Run))
 	}
 	d.By = a.Coordinator
-	if newest := h.Journal.Decided(); newest != nil && d.Epoch <= newest.Epoch {
+	if newest := h.State.Decided(); newest != nil && d.Epoch <= newest.Epoch {
 		if d.Epoch == newest.Epoch && d.Run == newest.Run && d.By == newest.By && bytes.Equal(d.Data, newest.Data) {
 			return &Done{}, nil
 		}
 		return nil, refused(Outdated, fmt.Errorf("decision %d of run %s is stored here, and this one is %d of run %s: another coordinator has gone on", newest.Epoch, newest.Run, d.Epoch, d.Run))
 	}
-	return &Done{}, h.Journal.Add(record{Run: a.Run, Step: stepDecided, Decision: d})
+	return &Done{}, h.State.decide(*d)
 }
 
 func refused(code Code, err error) error {

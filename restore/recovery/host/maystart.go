@@ -17,17 +17,17 @@ import (
 )
 
 // mayStart refuses a member of a cluster that another one has taken the place of:
-// by this host's own journal, and by the repositories.
+// by what this host remembers, and by the repositories.
 func (h *host) mayStart(ctx context.Context) (warnings []string, err error) {
 	cluster, err := h.cluster()
 	if err != nil {
 		return nil, err
 	}
-	if b := h.Journal.Superseding(cluster); b != nil {
+	if b := h.State.Superseding(cluster); b != nil {
 		return nil, fmt.Errorf("the data in %s is of cluster %s, which was superseded by cluster %s in run %s: undo that run to go back to it, or set the data aside",
 			h.Config.Member.DataDir, cluster, b.New, b.Run)
 	}
-	warnings, err = h.superseded(ctx, cluster, h.Journal.TakenBack(cluster))
+	warnings, err = h.superseded(ctx, cluster, h.State.TakenBack(cluster))
 	for _, w := range warnings {
 		h.Logger.Warn("before a member is started", "warning", w)
 	}
@@ -57,7 +57,7 @@ func MayStart(ctx context.Context, cfg *Config) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.Journal, err = readJournal(cfg.StateDir); err != nil {
+	if h.State, err = readState(cfg.StateDir); err != nil {
 		return nil, err
 	}
 	m := cfg.Member
@@ -90,71 +90,39 @@ func noMember(dataDir, walDir string) (bool, error) {
 
 // superseded asks the repositories whether a cluster was superseded: it was where one
 // of them has timelines of it, and all of these have ended. One that cannot be asked
-// in time is a warning: a repository that is away must not keep a cluster down.
+// in time is a warning: a repository that is away must not keep a cluster down. So is what
+// was passed over because nobody who is trusted signed it.
 func (h *host) superseded(ctx context.Context, cluster snapshot.ID, takenBack []snapshot.ID) (warnings []string, err error) {
 	type answer struct {
-		url     string
 		ended   *repository.Superseded
 		foreign string
-		err     error
 	}
-	asking, cancel := context.WithTimeoutCause(ctx, h.askFor, fmt.Errorf("it gave no answer in %v", h.askFor))
-	defer cancel()
-	answers := make(chan answer, len(h.Config.Repositories))
-	for i, url := range h.Config.Repositories {
-		go func() {
-			ended, foreign, err := h.supersededIn(asking, url, cluster, takenBack)
-			answers <- answer{fmt.Sprintf("repositories[%d]", i), ended, foreign, err}
-		}()
-	}
-	waiting := len(h.Config.Repositories)
-	unasked := func(key string, err error) {
-		warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of %s: %v: make sure that no newer cluster took its place", key, err))
-	}
-	for ; waiting > 0; waiting-- {
-		select {
-		case a := <-answers:
-			if a.foreign != "" {
-				warnings = append(warnings, a.foreign)
+	answers, errs := askEach(ctx, h, func(ctx context.Context, repo *repository.Repository) (a answer, err error) {
+		a.ended, err = newestEnd(ctx, repo, cluster, takenBack)
+		if names, why := repo.Foreign(); len(names) > 0 {
+			a.foreign = why[names[0]].Error()
+			if n := len(names) - 1; n > 0 {
+				a.foreign += fmt.Sprintf("; %d others are foreign, too ('requorum list' shows them)", n)
 			}
-			if a.err != nil {
-				unasked(a.url, a.err)
-			} else if a.ended != nil {
-				err = errors.Join(err, supersededError(cluster, a.ended))
-			}
-		case <-asking.Done(): // a folder of a dead mount hears of no deadline
-			unasked(fmt.Sprintf("%d of the repositories", waiting), context.Cause(asking))
-			return warnings, err
+		}
+		return a, err
+	})
+	for i, a := range answers {
+		if a.foreign != "" {
+			warnings = append(warnings, a.foreign)
+		}
+		if errs[i] != nil {
+			warnings = append(warnings, fmt.Sprintf("whether the member's timeline was superseded could not be asked of repositories[%d]: %v: make sure that no newer cluster took its place", i, errs[i]))
+		} else if a.ended != nil {
+			err = errors.Join(err, fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
+				cluster, a.ended.Timeline, a.ended.By, a.ended.Reason))
 		}
 	}
 	return warnings, err
 }
 
-func supersededError(cluster snapshot.ID, ended *repository.Superseded) error {
-	return fmt.Errorf("the data is of cluster %s, whose timeline %s was superseded by %s (%s): start the members of the newer cluster, or undo that recovery to go back to this one",
-		cluster, ended.Timeline, ended.By, ended.Reason)
-}
-
-// supersededIn is the mark that ended the newest timeline of a cluster, where all of
-// them have ended; nil where one lives, or none is known. foreign says what was passed
-// over because nobody who is trusted signed it.
-func (h *host) supersededIn(ctx context.Context, url string, cluster snapshot.ID, takenBack []snapshot.ID) (_ *repository.Superseded, foreign string, err error) {
-	repo, err := h.open(ctx, url, askFor)
-	if err != nil {
-		return nil, "", err
-	}
-	defer func() { err = errors.Join(err, repo.meter.Close()) }()
-	ended, err := newestEnd(ctx, repo.Repository, cluster, takenBack)
-	if names, why := repo.Foreign(); len(names) > 0 {
-		foreign = why[names[0]].Error()
-		if n := len(names) - 1; n > 0 {
-			foreign += fmt.Sprintf("; %d others are foreign, too ('requorum list' shows them)", n)
-		}
-	}
-	return ended, foreign, err
-}
-
-// newestEnd is supersededIn of an open repository.
+// newestEnd is the mark that ended the newest timeline of a cluster, where all of them
+// have ended; nil where one lives, or none is known.
 func newestEnd(ctx context.Context, repo *repository.Repository, cluster snapshot.ID, takenBack []snapshot.ID) (*repository.Superseded, error) {
 	ids, err := repo.TimelineIDs(ctx)
 	if err != nil {

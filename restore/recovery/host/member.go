@@ -51,7 +51,7 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
-	known := h.Journal.Aside(a.Run)
+	known := h.State.Aside(a.Run)
 	switch {
 	case known == nil:
 		plan, err := restore.PlanAside(restore.SetAsideRequest{
@@ -60,10 +60,11 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := h.Journal.Add(record{Run: a.Run, Step: stepSetAside, Aside: plan}); err != nil {
+		h.State.Asides = append(h.State.Asides, SetAside{Aside: *plan})
+		if err := h.State.save(); err != nil {
 			return nil, err
 		}
-		known = &SetAside{Aside: *plan}
+		known = h.State.Aside(a.Run)
 	case known.Undoing:
 		return nil, refused(BadRequest, errors.New("what this run set aside is being put back: finish the undo first"))
 	case known.Done:
@@ -75,20 +76,18 @@ func (h *host) setAside(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := known.Do(ctx); err != nil {
 		return nil, err
 	}
-	if err := h.Journal.Add(record{Run: a.Run, Step: stepSetAsideDone}); err != nil {
-		return nil, err
-	}
-	return &Done{Aside: &known.Aside}, nil
+	known.Done = true
+	return &Done{Aside: &known.Aside}, h.State.save()
 }
 
 // undo puts back what the run set aside.
 func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
-	known := h.Journal.Aside(a.Run)
+	known := h.State.Aside(a.Run)
 	if known == nil {
 		return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s: it was put back already, or never was", a.Run))
 	}
-	if newer := h.Journal.Asides(); newer[len(newer)-1].Run != a.Run {
-		return nil, refused(BadRequest, fmt.Errorf("run %s set aside after this one: undo that first", newer[len(newer)-1].Run))
+	if newest := h.State.Asides[len(h.State.Asides)-1]; newest.Run != a.Run {
+		return nil, refused(BadRequest, fmt.Errorf("run %s set aside after this one: undo that first", newest.Run))
 	}
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
@@ -96,21 +95,29 @@ func (h *host) undo(ctx context.Context, a Header, _ *none) (*Done, error) {
 	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
-	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndo}); err != nil {
+	known.Undoing = true
+	if err := h.State.save(); err != nil {
 		return nil, err
 	}
 	kept, err := known.Undo(ctx, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	if err := h.Journal.Add(record{Run: a.Run, Step: stepUndoDone}); err != nil {
-		return nil, err
+	done := &Done{Aside: new(known.Aside), Kept: kept}
+	return done, h.State.undone(a.Run)
+}
+
+// asideOf is what a run set aside whole, in the member's directories.
+func (h *host) asideOf(run string) (*restore.Aside, error) {
+	a := h.State.Aside(run)
+	if a == nil || !a.Done || a.Undoing || len(a.Paths()) == 0 {
+		return nil, refused(NotFound, fmt.Errorf("nothing is set aside by run %s", run))
 	}
-	return &Done{Aside: &known.Aside, Kept: kept}, nil
+	return &a.Aside, h.sameDirectories(a)
 }
 
 // sameDirectories refuses to work outside the configured directories on the word
-// of a journal from before they were changed.
+// of a state file from before they were changed.
 func (h *host) sameDirectories(a *SetAside) error {
 	m := h.Config.Member
 	if a.DataDir != m.DataDir || a.WALDir != m.WALDir {
@@ -122,16 +129,16 @@ func (h *host) sameDirectories(a *SetAside) error {
 // observe says how the member is.
 func (h *host) observe(ctx context.Context, _ *none, _ io.Writer) (any, error) {
 	m := h.Config.Member
-	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, Decisions: h.Journal.Decisions(), Aside: h.Journal.Asides(),
+	answer := &Member{Name: m.Name, Kind: m.Kind, DataDir: m.DataDir, Decisions: h.State.Decisions, Aside: h.State.Asides,
 		StopTimeout: time.Duration(m.StopTimeout), StartTimeout: time.Duration(m.StartTimeout)}
-	answer.Clients = h.clientStates(ctx, h.Journal.Quiesce())
+	answer.Clients = h.clientStates(ctx)
 	if err := h.Controller.Stopped(ctx); err != nil {
 		answer.NotStopped, answer.Runs = err.Error(), errors.Is(err, supervisor.ErrRuns)
 	} else {
 		answer.Stopped = true
 	}
-	if d := h.Journal.Decided(); d != nil {
-		if b := h.Journal.Built(d.Run); b != nil && b.Done {
+	if d := h.State.Decided(); d != nil {
+		if b := h.State.BuiltBy(d.Run); b != nil && b.Done {
 			answer.Built = b.Plan
 		}
 	}

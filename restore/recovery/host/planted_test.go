@@ -26,7 +26,7 @@ const etcdUser = 2379
 
 // etcdsHost is a host whose data directory belongs to another user, and a folder of
 // root's beside it.
-func etcdsHost(t *testing.T) (h *host, q *request, victim string) {
+func etcdsHost(t *testing.T) (s *rebuilding, victim string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("REQUORUM_CI") == "1" {
@@ -39,12 +39,12 @@ func etcdsHost(t *testing.T) (h *host, q *request, victim string) {
 	victim = filepath.Join(root, "victim")
 	theirs(t, cfg.Member.DataDir)
 	must(t, os.Mkdir(victim, 0o700))
-	h = &host{process: &process{Options: Options{Logger: slog.New(slog.DiscardHandler), CheckBase: replaying.CheckBase, tuning: tuning{}.orDefault()}}, Config: cfg}
+	h := &host{process: &process{Options: Options{Logger: slog.New(slog.DiscardHandler), CheckBase: replaying.CheckBase, tuning: tuning{}.orDefault()}}, Config: cfg, State: &stateFile{}}
 	members := "m1=http://10.0.0.1:2380"
 	id, err := restore.ClusterID(members, token)
 	must(t, err)
-	return h, &request{
-		Run: run1, Member: "m1", DataDir: cfg.Member.DataDir,
+	return &rebuilding{
+		host: h, run: run1,
 		plan: RebuildPlan{ID: "plan-1", Old: id + 1, New: id, InitialCluster: members, ClusterToken: token},
 	}, victim
 }
@@ -84,11 +84,11 @@ func TestGatherPlanted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, q, victim := etcdsHost(t)
-			path, err := bringFolder(q)
+			s, victim := etcdsHost(t)
+			path, err := s.bringFolder()
 			must(t, err)
 			plant(t, path, victim)
-			_, err = h.rebuilt(t.Context(), q)
+			_, err = s.rebuilt(t.Context())
 			if err == nil || !strings.Contains(err.Error(), "a folder to gather in") {
 				t.Errorf("%v", err)
 			}
@@ -101,13 +101,13 @@ func TestGatherPlanted(t *testing.T) {
 // it, what is brought, replayed and removed still lies in it.
 func TestGatherReplaced(t *testing.T) {
 	t.Parallel()
-	h, q, victim := etcdsHost(t)
-	path, err := bringFolder(q)
+	s, victim := etcdsHost(t)
+	path, err := s.bringFolder()
 	must(t, err)
 	g, err := openGather(path)
 	must(t, err)
 	must(t, os.Rename(path, path+"-elsewhere"), os.Symlink(victim, path))
-	s := &rebuilding{host: h, request: q, folder: g.dir.Path()}
+	s.folder = g.dir.Path()
 	o := &owned{name: "m2", at: Location{Member: "m2", Run: run1}, place: sources.Directories{DataDir: ownerFolder(s.folder, "m2", "m2", run1)}}
 	o.files = []File{{Name: "member/snap/db"}} // it is empty: nothing has to be sent
 	_, err = s.bring(t.Context(), o)
@@ -118,7 +118,7 @@ func TestGatherReplaced(t *testing.T) {
 		t.Errorf("%v, %v", found, err)
 	}
 	own := sources.Directories{}
-	aside := filepath.Join(q.DataDir, "aside")
+	aside := filepath.Join(s.Config.Member.DataDir, "aside")
 	theirs(t, aside)
 	must(t, os.Mkdir(filepath.Join(victim, "snap"), 0o700), os.WriteFile(filepath.Join(victim, "snap", "db"), []byte("secret"), 0o600), os.Symlink(filepath.Join(victim, "snap"), filepath.Join(aside, "snap")))
 	own.DataDir, own.WALDir, err = (&restore.Aside{Folder: aside}).View(ownerFolder(s.folder, "m1", "m1", run1))
@@ -133,8 +133,8 @@ func TestGatherReplaced(t *testing.T) {
 // TestGatherAgain: what was gathered is found again by the next process, and removed.
 func TestGatherAgain(t *testing.T) {
 	t.Parallel()
-	_, q, _ := etcdsHost(t)
-	path, err := bringFolder(q)
+	s, _ := etcdsHost(t)
+	path, err := s.bringFolder()
 	must(t, err)
 	for range 2 {
 		g, err := openGather(path)
@@ -154,13 +154,14 @@ func TestGatherAgain(t *testing.T) {
 // root's that etcd's user gave such a name is not.
 func TestOldGathersPlanted(t *testing.T) {
 	t.Parallel()
-	_, q, _ := etcdsHost(t)
-	old, planted := filepath.Join(q.DataDir, restore.BringPrefix+"run-0@m1"), filepath.Join(q.DataDir, restore.BringPrefix+"run-x@m1")
+	s, _ := etcdsHost(t)
+	dir := s.Config.Member.DataDir
+	old, planted := filepath.Join(dir, restore.BringPrefix+"run-0@m1"), filepath.Join(dir, restore.BringPrefix+"run-x@m1")
 	g, err := openGather(old)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(g.dir.Path(), "file"), nil, 0o600), g.close())
 	must(t, os.Mkdir(planted, 0o700), os.WriteFile(filepath.Join(planted, "secret"), nil, 0o600))
-	must(t, removeOld(q, ""))
+	must(t, s.removeOld(""))
 	if _, err := os.Lstat(old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what was gathered: %v", err)
 	}
@@ -173,14 +174,15 @@ func TestOldGathersPlanted(t *testing.T) {
 // and pipes, are neither sent nor waited for.
 func TestFilesPlanted(t *testing.T) {
 	t.Parallel()
-	_, q, victim := etcdsHost(t)
+	s, victim := etcdsHost(t)
+	dir := s.Config.Member.DataDir
 	secret := filepath.Join(victim, "secret")
-	snap := filepath.Join(q.DataDir, "member", "snap")
+	snap := filepath.Join(dir, "member", "snap")
 	theirs(t, filepath.Dir(snap))
 	theirs(t, snap)
 	must(t, os.WriteFile(secret, []byte("secret"), 0o600), os.Link(secret, filepath.Join(snap, "linked.db")), syscall.Mkfifo(filepath.Join(snap, "db"), 0o600),
-		os.Symlink(victim, filepath.Join(q.DataDir, "logs")))
-	f := folders{"member": filepath.Join(q.DataDir, "member"), "wal": filepath.Join(q.DataDir, "logs", "wal")}
+		os.Symlink(victim, filepath.Join(dir, "logs")))
+	f := folders{"member": filepath.Join(dir, "member"), "wal": filepath.Join(dir, "logs", "wal")}
 	must(t, os.Mkdir(filepath.Join(victim, "wal"), 0o700), os.WriteFile(filepath.Join(victim, "wal", "0.wal"), nil, 0o600))
 	for _, name := range []string{"member/snap/linked.db", "member/snap/db", "wal/0.wal"} {
 		_, _, err := f.open(name)
@@ -204,10 +206,10 @@ func TestFilesPlanted(t *testing.T) {
 		t.Error("a pipe is waited for")
 	}
 	must(t, os.Remove(filepath.Join(snap, "db")), os.Remove(filepath.Join(snap, "linked.db")), os.WriteFile(filepath.Join(snap, "db"), []byte("database"), 0o600))
-	theirs(t, filepath.Join(q.DataDir, "wal"))
-	theirs(t, filepath.Join(q.DataDir, "wal", "before"))
-	must(t, os.WriteFile(filepath.Join(q.DataDir, "wal", "0.wal"), nil, 0o600), os.WriteFile(filepath.Join(q.DataDir, "wal", "before", "1.wal"), nil, 0o600))
-	f["wal"] = filepath.Join(q.DataDir, "wal")
+	theirs(t, filepath.Join(dir, "wal"))
+	theirs(t, filepath.Join(dir, "wal", "before"))
+	must(t, os.WriteFile(filepath.Join(dir, "wal", "0.wal"), nil, 0o600), os.WriteFile(filepath.Join(dir, "wal", "before", "1.wal"), nil, 0o600))
+	f["wal"] = filepath.Join(dir, "wal")
 	files, err := f.list()
 	if err != nil || len(files) != 2 {
 		t.Errorf("%v, %v", files, err)
@@ -236,8 +238,8 @@ func TestFilesOfAPeer(t *testing.T) {
 	}
 }
 
-// A state folder that etcd's user can write to is refused: a link in the journal's place
-// would be written through, and a journal that it wrote be believed.
+// A state folder that etcd's user can write to is refused: a state file that it wrote or linked
+// would be believed.
 func TestStateFolderOfAnother(t *testing.T) {
 	t.Parallel()
 	etcdsHost(t) // takes root
@@ -247,7 +249,7 @@ func TestStateFolderOfAnother(t *testing.T) {
 		cfg := quietHost(t)
 		folder := filepath.Join(t.TempDir(), "var")
 		cfg.StateDir = filepath.Join(folder, below)
-		require.NoError(t, errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "journal.jsonl")), os.Chown(folder, etcdUser, etcdUser)))
+		require.NoError(t, errors.Join(os.MkdirAll(cfg.StateDir, 0o700), os.Symlink(secret, filepath.Join(cfg.StateDir, "state.json")), os.Chown(folder, etcdUser, etcdUser)))
 		_, err := lineTo(t, cfg, "test").As(run1).Stop(t.Context())
 		require.ErrorContains(t, err, "state-dir: other users of this machine", "%q", below)
 		if data, err := os.ReadFile(secret); err != nil || string(data) != "one line of root's" {

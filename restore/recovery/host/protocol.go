@@ -1,12 +1,12 @@
 // The protocol is what a coordinator and `requorum host` say to each other: lines
 // of JSON over the standard input and output of a command that runs it on the host.
 //
-// The host process says Hello first. From then on both sides ask and answer (Conn):
+// The host process says hello first. From then on both sides ask and answer (conversation):
 // the coordinator for actions on the host, the host for data of other hosts. It
 // promises:
 //
-//  1. A line is at most MaxLine long, and a value at most maxValue; a longer one, or
-//     one that cannot be read, ends the conversation with an error that shows it.
+//  1. A line is at most maxLine long; a longer one, or one that cannot be read, ends
+//     the conversation with an error that shows it.
 //  2. What was asked for and not answered when the conversation ends fails with the
 //     reason of that; nothing is asked twice by itself.
 
@@ -140,8 +140,6 @@ type Done struct {
 	// Clients are the states of the clients afterwards, of Quiesce and Resume, in the
 	// order of the configuration.
 	Clients []ClientState `json:"clients,omitempty"`
-	// Result is that of Rebuild.
-	Result *Rebuilt `json:"result,omitempty"`
 	// Warnings are what the operator should know of an action that was done.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -177,15 +175,7 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return e.Refusal.Error + " (" + string(e.Refusal.Code) + ")" }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Which data to copy.
-const (
-	// Current is what lies in the member's directories.
-	Current = "current"
-	// Aside is what the run set aside.
-	Aside = "set-aside"
-)
-
-// File is one that Copy can send.
+// File is one that Data can send.
 type File struct {
 	// Name is relative: member/… in the data directory, wal/… where the log lies
 	// in a directory of its own.
@@ -197,8 +187,8 @@ type File struct {
 // DataArguments are those of Data: a list of files, or a piece of one, which is
 // streamed.
 type DataArguments struct {
-	Of  string `json:"of"`            // Current or Aside
-	Run string `json:"run,omitempty"` // whose set-aside
+	// Run is whose set-aside; empty for what lies in the member's directories.
+	Run string `json:"run,omitempty"`
 	// File is empty for the list.
 	File   string `json:"file,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
@@ -209,12 +199,6 @@ type DataArguments struct {
 type FetchArguments struct {
 	Member string `json:"member"`
 	DataArguments
-}
-
-// surveyArguments are those of Survey, which streams the summary of the stopped
-// member; with a run, of what that set aside.
-type surveyArguments struct {
-	Run string `json:"run,omitempty"`
 }
 
 // Sent is the answer of Data, Survey and Fetch: the list, or the SHA-256 of what was
@@ -277,7 +261,7 @@ type Location struct {
 	Run    string `json:"run"`
 }
 
-// Rebuilt is Done.Result of Rebuild: what was built. All but Way, Brought and Phases
+// Rebuilt is the answer of Rebuild: what was built. All but Way, Brought and Phases
 // has to be equal on all hosts.
 type Rebuilt struct {
 	PlanID string `json:"plan_id"`
@@ -318,12 +302,6 @@ type Brought struct {
 
 // HereName is Brought.From of what lay on the host itself.
 const HereName = "this host"
-
-// repositoriesArguments are those of Repositories: what is tried to be read of each of
-// the repositories that the host was told of.
-type repositoriesArguments struct {
-	Pieces []Stored `json:"pieces"`
-}
 
 // Stored is what a way to a state reads of a repository: a full snapshot of a timeline,
 // or, where Backup is empty, the timeline's log.
@@ -370,11 +348,6 @@ func (s Stored) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Stored) UnmarshalText(text []byte) (err error) {
 	*s, err = parseStored(string(text))
 	return err
-}
-
-// Readable is the answer: one for each of the repositories, in their order.
-type Readable struct {
-	Repositories []Repository `json:"repositories"`
 }
 
 // Repository is what a host can read of one.

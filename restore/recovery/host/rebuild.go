@@ -30,22 +30,13 @@ const logSpace = 128 << 20
 // PhaseBring is the copying from other hosts.
 const PhaseBring restore.Phase = "bring"
 
-// request is one that was found to make sense. The member is proved to be stopped, and
-// its data was set aside by the same run.
-type request struct {
-	Run                     string
-	Member, DataDir, WALDir string
-	plan                    RebuildPlan
-	source                  RebuildSource
-	// Built is what the same run built before, or began to; nil where nothing.
-	Built   *builtRecord
-	journal *journal
-}
-
-// rebuilding is one request at work.
+// rebuilding is a rebuild at work. The member is proved to be stopped, and its data was
+// set aside by the same run.
 type rebuilding struct {
 	*host
-	*request
+	run          string
+	plan         RebuildPlan
+	source       RebuildSource
 	folder       string // leads into the folder that it gathers in
 	looked       bool   // for the repositories
 	repositories []*opened
@@ -55,47 +46,46 @@ type rebuilding struct {
 }
 
 // rebuild builds the member as the plan says.
-func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (_ *Done, err error) {
+func (h *host) rebuild(ctx context.Context, a Header, r *rebuildArguments) (*Rebuilt, error) {
 	if err := h.writable(ctx); err != nil {
 		return nil, err
 	}
-	known := h.Journal.Aside(a.Run)
+	known := h.State.Aside(a.Run)
 	if known == nil || !known.Done || known.Undoing {
 		return nil, refused(BadRequest, fmt.Errorf("run %s has not set the old data aside: do that first", a.Run))
 	}
 	if err := h.sameDirectories(known); err != nil {
 		return nil, err
 	}
-	m := h.Config.Member
-	q := &request{Run: a.Run, Member: m.Name, DataDir: m.DataDir, WALDir: m.WALDir, plan: r.Plan, source: r.Source, Built: h.Journal.Built(a.Run), journal: h.Journal}
-	built, err := h.rebuilt(ctx, q)
+	s := &rebuilding{host: h, run: a.Run, plan: r.Plan, source: r.Source, peers: map[Location]*peer{}}
+	built, err := s.rebuilt(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("rebuild member %s: %w", q.Member, err)
+		return nil, fmt.Errorf("rebuild member %s: %w", h.Config.Member.Name, err)
 	}
-	return &Done{Result: built}, nil
+	return built, nil
 }
 
-func (h *host) rebuilt(ctx context.Context, q *request) (_ *Rebuilt, err error) {
-	if err := q.check(); err != nil {
+func (s *rebuilding) rebuilt(ctx context.Context) (_ *Rebuilt, err error) {
+	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if built, err := earlier(q); built != nil || err != nil {
-		return built, errors.Join(err, removeOld(q, ""))
+	if built, err := s.earlier(); built != nil || err != nil {
+		return built, errors.Join(err, s.removeOld(""))
 	}
-	path, err := bringFolder(q)
+	path, err := s.bringFolder()
 	if err != nil {
 		return nil, err
 	}
-	if err := removeOld(q, path); err != nil {
+	if err := s.removeOld(path); err != nil {
 		return nil, err
 	}
 	g, err := openGather(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &rebuilding{host: h, request: q, folder: g.dir.Path(), peers: map[Location]*peer{}}
+	s.folder = g.dir.Path()
 	defer func() { err = errors.Join(err, closeAll(s.repositories), g.close()) }()
-	built, err := s.rebuild(ctx)
+	built, err := s.goBest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +93,8 @@ func (h *host) rebuilt(ctx context.Context, q *request) (_ *Rebuilt, err error) 
 }
 
 // check refuses a plan that would build another cluster than it says.
-func (q *request) check() error {
-	p := q.plan
+func (s *rebuilding) check() error {
+	p := s.plan
 	switch {
 	case p.ID == "":
 		return errors.New("the plan has no ID")
@@ -120,10 +110,10 @@ func (q *request) check() error {
 	if id != p.New {
 		return fmt.Errorf("the plan is for cluster %s, and its token and its members give cluster %s: it was altered", p.New, id)
 	}
-	if !names(p.InitialCluster, q.Member) {
+	if !names(p.InitialCluster, s.Config.Member.Name) {
 		return fmt.Errorf("this host's member is none of the plan's members %s", p.InitialCluster)
 	}
-	for name, l := range q.source.Owners {
+	for name, l := range s.source.Owners {
 		if err := checkRun(l.Run); err != nil {
 			return fmt.Errorf("where the data of %s lies: %w", name, err)
 		}
@@ -142,8 +132,8 @@ func names(initialCluster, member string) bool {
 }
 
 // routes are the source, then its alternatives.
-func (q *request) routes() []sources.Source {
-	all := append([]sources.Source{q.plan.Source}, q.plan.Source.Others...)
+func (s *rebuilding) routes() []sources.Source {
+	all := append([]sources.Source{s.plan.Source}, s.plan.Source.Others...)
 	for i := range all {
 		all[i].Others = nil
 		all[i].Log = slices.Clone(all[i].Log)
@@ -152,24 +142,15 @@ func (q *request) routes() []sources.Source {
 }
 
 // location is where an owner's data lies.
-func (q *request) location(owner string) (Location, error) {
-	l, given := q.source.Owners[owner]
+func (s *rebuilding) location(owner string) (Location, error) {
+	l, given := s.source.Owners[owner]
 	switch {
-	case !given && owner == q.Member:
-		return Location{Member: q.Member, Run: q.Run}, nil
+	case !given && owner == s.Config.Member.Name:
+		return Location{Member: owner, Run: s.run}, nil
 	case !given:
 		return l, fmt.Errorf("the request does not say where the data of %s lies", owner)
 	}
 	return l, nil
-}
-
-// asideOf is what a run set aside whole, in the member's directories.
-func (h *host) asideOf(run string) *restore.Aside {
-	a := h.Journal.Aside(run)
-	if a == nil || !a.Done || a.Undoing || h.sameDirectories(a) != nil {
-		return nil
-	}
-	return &a.Aside
 }
 
 // owner is who the new files belong to; nil: as found.
@@ -182,8 +163,8 @@ func (h *host) owner() (*restore.Owner, error) {
 	return &owner, err
 }
 
-// rebuild goes the best way that can be gone to its end.
-func (s *rebuilding) rebuild(ctx context.Context) (*Rebuilt, error) {
+// goBest goes the best way that can be gone to its end.
+func (s *rebuilding) goBest(ctx context.Context) (*Rebuilt, error) {
 	ways, err := s.order(ctx)
 	if err != nil {
 		return nil, err
@@ -323,11 +304,11 @@ func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebui
 	if err != nil {
 		return err
 	}
-	p := s.plan
+	p, m := s.plan, s.Config.Member
 	plan, err := restore.NewPlan(ctx, restore.Request{
 		Image: state, Target: p.Target.String(), Repository: w.source.Base.Repository, BackupID: w.source.Base.Backup,
 		InitialCluster: p.InitialCluster, Learners: p.Learners, ClusterToken: p.ClusterToken,
-		DataDir: s.DataDir, WALDir: s.WALDir, Owner: owner,
+		DataDir: m.DataDir, WALDir: m.WALDir, Owner: owner,
 		Bump: p.Bump, HighestKnownRevision: p.HighestKnown,
 	})
 	if err != nil {
@@ -339,23 +320,24 @@ func (s *rebuilding) build(ctx context.Context, w *route, state *walreplay.Rebui
 	// By it an attempt that was cut off is known again.
 	plan.ID = restorePlanID(p.ID)
 	built.Restore = &restore.Result{Plan: plan}
-	if err := s.record(s.begun, built); err != nil {
+	before := s.State.BuiltBy(s.run) != nil
+	if err := s.record(built, false); err != nil {
 		return err
 	}
 	result, err := restore.Execute(ctx, plan, state, restore.ExecOptions{
-		Only: s.Member, Owner: owner, Logger: s.Logger,
+		Only: m.Name, Owner: owner, Logger: s.Logger,
 		// What lies there beside a member is left alone; a member that could start is
 		// somebody's, and refused, unless this run built it by a plan that was given up.
-		SetAside: restore.CheckStartable(s.DataDir, s.WALDir) != nil || s.Built != nil,
+		SetAside: restore.CheckStartable(m.DataDir, m.WALDir) != nil || before,
 	})
 	if err != nil {
 		return err
 	}
 	built.Restore, built.Phases = result, append(built.Phases, result.Phases...)
-	if built.Image, err = imageOf(ctx, filepath.Join(s.DataDir, "member", "snap", "db")); err != nil {
+	if built.Image, err = imageOf(ctx, filepath.Join(m.DataDir, "member", "snap", "db")); err != nil {
 		return err
 	}
-	return s.record(s.done, built)
+	return s.record(built, true)
 }
 
 // imageOf reads what the proof of the new cluster goes by.
@@ -392,20 +374,14 @@ func describe(ctx context.Context, w *route, state *walreplay.Rebuilt, built *Re
 	return nil
 }
 
-// begun records that the directories are about to be built, and done that they were.
-func (q *request) begun(b builtRecord) error { return q.add(stepRebuild, b) }
-func (q *request) done(b builtRecord) error  { return q.add(stepSuperseded, b) }
-
-func (q *request) add(step step, b builtRecord) error {
-	return q.journal.Add(record{Run: q.Run, Step: step, Built: &b})
-}
-
-func (s *rebuilding) record(step func(builtRecord) error, built *Rebuilt) error {
+// record stores that the directories are about to be built or, once that is done, that
+// they were.
+func (s *rebuilding) record(built *Rebuilt, done bool) error {
 	raw, err := json.Marshal(built)
 	if err != nil {
 		return err
 	}
-	return step(builtRecord{Plan: s.plan.ID, Old: s.plan.Old, New: s.plan.New, Result: raw})
+	return s.State.build(builtRecord{Run: s.run, Plan: s.plan.ID, Old: s.plan.Old, New: s.plan.New, Done: done, Result: raw})
 }
 
 func restorePlanID(id string) string {
@@ -415,26 +391,27 @@ func restorePlanID(id string) string {
 
 // earlier is what the same run built by this plan; nil where it has not, or where
 // that is not there any more.
-func earlier(q *request) (*Rebuilt, error) {
-	if q.Built == nil || q.Built.Plan != q.plan.ID || q.Built.New != q.plan.New {
+func (s *rebuilding) earlier() (*Rebuilt, error) {
+	known := s.State.BuiltBy(s.run)
+	if known == nil || known.Plan != s.plan.ID || known.New != s.plan.New {
 		return nil, nil
 	}
 	var built Rebuilt
-	err := json.Unmarshal(q.Built.Result, &built)
+	err := json.Unmarshal(known.Result, &built)
 	if err == nil && (built.Restore == nil || built.Restore.Plan == nil) {
 		err = errors.New("it names no plan of the directories")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what the journal says of the rebuild by plan %s cannot be read: %w", q.plan.ID, err)
+		return nil, fmt.Errorf("what %s says of the rebuild by plan %s cannot be read: %w", s.State.path, s.plan.ID, err)
 	}
-	result, free, err := restore.Restored(q.DataDir)
+	result, free, err := restore.Restored(s.Config.Member.DataDir)
 	if err != nil || !free || result.Plan.ID != built.Restore.Plan.ID {
 		return nil, err
 	}
 	built.Earlier = true
-	if !q.Built.Done {
+	if !known.Done {
 		built.Restore = result
-		if err := (&rebuilding{request: q}).record(q.done, &built); err != nil {
+		if err := s.record(&built, true); err != nil {
 			return nil, err
 		}
 	}

@@ -110,69 +110,69 @@ func repositoriesOf(all []*opened) (repos []*repository.Repository) {
 	return repos
 }
 
-// readable answers what this host can read of its repositories.
-func (h *host) readable(ctx context.Context, a *repositoriesArguments, _ io.Writer) (any, error) {
-	return &Readable{Repositories: h.tryRepositories(ctx, a.Pieces)}, nil
-}
-
-// tryRepositories tries to read something of each piece in each repository of the
-// cluster file, with what was told of keys and credentials. It reads a manifest and the
-// beginning of a snapshot, or one segment of a log, all repositories at once, and gives
-// those up that take longer than some seconds.
-func (h *host) tryRepositories(ctx context.Context, pieces []Stored) []Repository {
-	return h.tryAll(ctx, func(ctx context.Context, repo *repository.Repository, identities []age.Identity) (lacks []Lack, err error) {
-		for _, p := range pieces {
+// readable tries to read something of each piece in each repository of the cluster file,
+// with what was told of keys and credentials: a manifest and the beginning of a snapshot, or
+// one segment of a log.
+func (h *host) readable(ctx context.Context, pieces *[]Stored, _ io.Writer) (any, error) {
+	identities, err := h.identities()
+	answers, errs := askEach(ctx, h, func(ctx context.Context, repo *repository.Repository) (lacks []Lack, _ error) {
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range *pieces {
 			if err := readSome(ctx, repo, p, identities); err != nil {
 				lacks = append(lacks, Lack{Piece: p, Absent: errors.Is(err, sinks.ErrNotFound), Why: oneLine(err)})
 			}
 		}
 		return lacks, nil
 	})
+	all := make([]Repository, len(answers))
+	for i, url := range h.Config.Repositories {
+		all[i] = Repository{URL: place.Name(url), Lacks: answers[i]}
+		if errs[i] != nil {
+			all[i].Error = oneLine(errs[i])
+		}
+	}
+	return all, nil
 }
 
-// tryAll opens each repository of the configuration and tries something with it.
-func (h *host) tryAll(ctx context.Context, try func(context.Context, *repository.Repository, []age.Identity) ([]Lack, error)) []Repository {
+// askEach asks something of each repository of the configuration, in the time that there is
+// for all of them, and gives the answers in their order: one, or an error.
+func askEach[T any](ctx context.Context, h *host, ask func(context.Context, *repository.Repository) (T, error)) ([]T, []error) {
 	type answer struct {
 		i     int
-		lacks []Lack
+		value T
 		err   error
 	}
 	late := fmt.Errorf("it gave no answer in %v", h.askFor)
 	ctx, cancel := context.WithTimeoutCause(ctx, h.askFor, late)
 	defer cancel()
-	all := make([]Repository, len(h.Config.Repositories))
-	answers := make(chan answer, len(all))
-	identities, identitiesErr := h.identities()
-	for i, url := range h.Config.Repositories {
-		all[i] = Repository{URL: place.Name(url), Error: late.Error()}
+	urls := h.Config.Repositories
+	values, errs, answers := make([]T, len(urls)), make([]error, len(urls)), make(chan answer, len(urls))
+	for i, url := range urls {
+		errs[i] = late
 		go func() {
-			a := answer{i: i, err: identitiesErr}
-			if a.err == nil {
-				a.lacks, a.err = h.tryOne(ctx, url, identities, try)
+			a := answer{i: i}
+			var o *opened
+			if o, a.err = h.open(ctx, url, askFor); a.err == nil {
+				a.value, a.err = ask(ctx, o.Repository)
+				a.err = errors.Join(a.err, o.meter.Close())
+			}
+			if a.err != nil {
+				a.err = because(ctx, a.err)
 			}
 			answers <- a
 		}()
 	}
-	for range all {
+	for range urls {
 		select {
 		case a := <-answers:
-			if all[a.i].Error, all[a.i].Lacks = "", a.lacks; a.err != nil {
-				all[a.i].Error = oneLine(because(ctx, a.err))
-			}
+			values[a.i], errs[a.i] = a.value, a.err
 		case <-ctx.Done(): // a folder of a dead mount hears of no deadline
-			return all
+			return values, errs
 		}
 	}
-	return all
-}
-
-func (h *host) tryOne(ctx context.Context, url string, identities []age.Identity, try func(context.Context, *repository.Repository, []age.Identity) ([]Lack, error)) (lacks []Lack, err error) {
-	o, err := h.open(ctx, url, askFor)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, o.meter.Close()) }()
-	return try(ctx, o.Repository, identities)
+	return values, errs
 }
 
 // readSome reads as much of a piece as says that it is there, and can be opened.

@@ -89,10 +89,10 @@ func (s *rebuilding) find(ctx context.Context, name string) (*owned, error) {
 	}
 	o := &owned{name: name, at: at}
 	folder := ownerFolder(s.folder, name, at.Member, at.Run)
-	if at.Member == s.Member {
-		aside := s.asideOf(at.Run)
-		if aside == nil || aside.Folder == "" && aside.Log == "" {
-			return nil, fmt.Errorf("this host has no data of %s: run %s set nothing aside", name, at.Run)
+	if at.Member == s.Config.Member.Name {
+		aside, err := s.asideOf(at.Run)
+		if err != nil {
+			return nil, fmt.Errorf("this host has no data of %s: %w", name, err)
 		}
 		o.place.DataDir, o.place.WALDir, err = aside.View(folder)
 		return o, err

@@ -1,5 +1,5 @@
 // Setup is what a host process is told of its host: its member, the clients
-// of the cluster that run there, and where it keeps its journal. The keys stand in the
+// of the cluster that run there, and where it keeps its state. The keys stand in the
 // cluster file of `requorum recover`, for each host or once for all, and reach the
 // host with the first request.
 
@@ -29,7 +29,7 @@ type Setup struct {
 	Run string `yaml:"run"`
 	// Requorum is the program on the host. Default: requorum, as found in PATH there.
 	Requorum string `yaml:"requorum"`
-	// StateDir is the host process's folder: its journal, and the member's output. On no
+	// StateDir is the host process's folder: what it remembers, and the member's output. On no
 	// file system that the recovery might replace.
 	//
 	// Default: /var/lib/requorum-host.
@@ -153,7 +153,7 @@ type ClientKind = Kind
 // recovered: an API server, for one. Clients are stopped in the order of the list
 // before any member is, and started in the reverse order after the proof.
 type ClientConfig struct {
-	// Name is what answers, the journal and the log call it.
+	// Name is what answers, the state file and the log call it.
 	Name string     `yaml:"name"`
 	Kind ClientKind `yaml:"kind"`
 
