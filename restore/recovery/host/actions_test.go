@@ -322,6 +322,24 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// TestOnlyALog: of a member whose disk with the database is lost, the log on another one is
+// listed after it was set aside as it was before.
+func TestOnlyALog(t *testing.T) {
+	t.Parallel()
+	cfg := quietHost(t)
+	cfg.Member.WALDir = t.TempDir()
+	require.NoError(t, errors.Join(os.RemoveAll(filepath.Join(cfg.Member.DataDir, "member")), os.WriteFile(filepath.Join(cfg.Member.WALDir, "0.wal"), []byte("the log"), 0o600)))
+	c := lineTo(t, cfg, "test").As(run1)
+	before, err := c.Files(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, before, 1)
+	_, err = c.SetAside(t.Context())
+	require.NoError(t, err)
+	after, err := c.Files(t.Context(), run1)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
 // TestDirectoriesThatChanged: the word of an old state file moves nothing outside the
 // directories that the cluster file names now.
 func TestDirectoriesThatChanged(t *testing.T) {
