@@ -97,7 +97,11 @@ func (t *target) removeUnfinished(path string) error {
 }
 
 func (r *run) buildInOnePass(ctx context.Context) error {
-	if err := r.writeDatabases(ctx); err != nil {
+	var paths []string
+	for _, t := range r.targets {
+		paths = append(paths, t.database())
+	}
+	if err := r.writeDatabases(ctx, paths); err != nil {
 		return err
 	}
 	done := r.phase(PhaseEdit)
@@ -127,22 +131,21 @@ func (r *run) buildInOnePass(ctx context.Context) error {
 
 func (t *target) database() string { return filepath.Join(t.built(), "snap", "db") }
 
-// writeDatabases writes the image to all members: to each in the same pass, or
+// writeDatabases writes the image to all paths: to each in the same pass, or
 // to one and then as copies that share its blocks, where a file system can. The only
-// member gets the very file of an image that was rebuilt, where that lies beside it.
-func (r *run) writeDatabases(ctx context.Context) error {
+// one gets the very file of an image that was rebuilt, where that lies beside it.
+func (r *run) writeDatabases(ctx context.Context, paths []string) error {
 	defer r.phase(PhaseWrite)()
-	if image, ok := r.image.(*walreplay.Rebuilt); ok && len(r.targets) == 1 {
-		path := r.targets[0].database()
+	if image, ok := r.image.(*walreplay.Rebuilt); ok && len(paths) == 1 {
 		// Its pages are the replay's, which has checked those that it began from.
-		if taken, err := image.Take(path); taken || err != nil {
+		if taken, err := image.Take(paths[0]); taken || err != nil {
 			return err
 		}
 	}
-	files := make([]*os.File, len(r.targets))
+	files := make([]*os.File, len(paths))
 	var err error
-	for i, t := range r.targets {
-		if files[i], err = safedir.Create(t.database()); err != nil {
+	for i, path := range paths {
+		if files[i], err = safedir.Create(path); err != nil {
 			return errors.Join(err, closeAll(files))
 		}
 	}

@@ -46,6 +46,10 @@ type MemberSite struct {
 // Foreseen count. A plan that needs Only (NeedsOnly), checked without it, is no error:
 // nothing is looked at then, and a note says so.
 func (p *Plan) Check(ctx context.Context, opts ExecOptions) (*Readiness, error) {
+	if p.Path != "" {
+		systems, err := p.checkFile()
+		return &Readiness{FileSystems: systems}, err
+	}
 	members, err := p.local(opts.Only)
 	if err != nil {
 		return nil, err

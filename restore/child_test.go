@@ -23,8 +23,6 @@ type childJob struct {
 	Only    string
 	// Recovery is what the plan has of one.
 	Recovery *Recovery
-	// SnapshotFile writes that file instead.
-	SnapshotFile string
 	// KillAt is the number of the step before which the child kills itself, from
 	// 1 on; KillAfter a time. 0: never.
 	KillAt    int
@@ -55,14 +53,6 @@ func (j childJob) run() error {
 			killSelf()
 		}
 	}}
-	if j.SnapshotFile != "" {
-		plan, err := NewSnapshotFilePlan(context.Background(), SnapshotFileRequest{Image: image, Path: j.SnapshotFile})
-		if err != nil {
-			return err
-		}
-		_, err = WriteSnapshotFile(context.Background(), plan, image, opts)
-		return err
-	}
 	j.Request.Image = image
 	plan, err := NewPlan(context.Background(), j.Request)
 	if err != nil {

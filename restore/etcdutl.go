@@ -2,7 +2,6 @@ package restore
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -36,11 +35,14 @@ func etcdutlCan(p *Plan) error {
 	return nil
 }
 
-// buildWithEtcdutl writes the image to a plain snapshot file, from which etcd's
+// buildWithEtcdutl writes the image to a file as `etcdctl snapshot save` would, from which etcd's
 // library builds one member after the other.
 func (r *run) buildWithEtcdutl(ctx context.Context) error {
 	plain := filepath.Join(r.targets[0].data.staging(), "image.snapshot")
-	if err := r.writePlain(ctx, plain); err != nil {
+	if err := r.writeDatabases(ctx, []string{plain}); err != nil {
+		return err
+	}
+	if _, _, err := appendSum(ctx, plain); err != nil {
 		return err
 	}
 	amount := uint64(0)
@@ -95,24 +97,6 @@ func (r *run) restoreWithEtcdutl(t *target, plain string, amount uint64) (err er
 		return err
 	}
 	return safedir.Remove(out)
-}
-
-// writePlain writes the image as `etcdctl snapshot save` would.
-func (r *run) writePlain(ctx context.Context, path string) error {
-	defer r.phase(PhaseWrite)()
-	f, err := safedir.Create(path)
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	err = fetch(ctx, r.image, r.plan.Source, append(writers([]*os.File{f}), sum), r.writeProgress)
-	if err == nil && !r.plan.Source.Summed {
-		err = checkStructure(ctx, r.image, path)
-	}
-	if err == nil {
-		_, err = f.Write(sum.Sum(nil))
-	}
-	return errors.Join(err, f.Close())
 }
 
 // lastKeyRevision reads the last key of the key bucket.

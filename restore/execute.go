@@ -58,7 +58,9 @@ type run struct {
 // fails, no member can start from what it built, and what it had set aside is
 // back. Where an earlier run of the same request had all members in place, it
 // only completes that one, without reading the image: that may be nil then. A
-// walreplay.Rebuilt may have no database afterwards: see its Take.
+// walreplay.Rebuilt may have no database afterwards: see its Take. A planned snapshot
+// file is written aside, synced, and then gets its name in one step: a file of that
+// name is never overwritten.
 func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOptions) (_ *Result, err error) {
 	if opts.Only == "" && p.NeedsOnly() {
 		return nil, badRequest("restore: %s", p.sharedNote())
@@ -66,6 +68,9 @@ func Execute(ctx context.Context, p *Plan, image snapshot.Image, opts ExecOption
 	p = p.onHost(opts)
 	r := &run{plan: p, image: image, opts: opts, log: opts.Logger, stamp: stamp(time.Now())}
 	r.fill()
+	if p.Path != "" {
+		return r.writeFile(ctx)
+	}
 	members, err := p.local(opts.Only)
 	if err != nil {
 		return nil, err
@@ -386,8 +391,13 @@ type Result struct {
 	Plan             *Plan `json:"plan"`
 	CompletedEarlier bool  `json:"completed_earlier,omitempty"`
 
-	Members        []MemberResult `json:"members"` // of this host
-	InitialCluster string         `json:"initial_cluster"`
+	Members        []MemberResult `json:"members,omitempty"` // of this host
+	InitialCluster string         `json:"initial_cluster,omitempty"`
+	// Path is the snapshot file that was written instead of members, Size that with its
+	// trailer, and DatabaseSHA256 what the trailer says.
+	Path           string `json:"path,omitempty"`
+	Size           int64  `json:"size,omitempty"`
+	DatabaseSHA256 string `json:"database_sha256,omitempty"`
 	// RevisionBefore is the image's, RevisionAfter what the cluster starts with.
 	RevisionBefore int64            `json:"revision_before"`
 	RevisionAfter  int64            `json:"revision_after"`

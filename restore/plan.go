@@ -23,7 +23,8 @@
 // returns io.EOF only when all checks passed.
 //
 // The steps: NewPlan decides everything and touches nothing, Plan.Check looks
-// at this host, Execute builds and publishes.
+// at this host, Execute builds and publishes. A plan may also be of one plain
+// snapshot file, without members.
 package restore
 
 import (
@@ -60,15 +61,19 @@ type Plan struct {
 	CreatedAt time.Time `json:"created_at"`
 	Source    Source    `json:"source"`
 
-	ClusterToken string      `json:"cluster_token"`
-	ClusterID    snapshot.ID `json:"cluster_id"`
-	Members      []Member    `json:"members"` // by name
+	// Path is the snapshot file that is written; empty where members are built. Of such
+	// a file nothing is planned that is about members.
+	Path string `json:"path,omitempty"`
+
+	ClusterToken string      `json:"cluster_token,omitempty"`
+	ClusterID    snapshot.ID `json:"cluster_id,omitzero"`
+	Members      []Member    `json:"members,omitempty"` // by name
 
 	// SetAside allows every host to move an existing directory's content aside,
 	// and Owner is for all of them; ExecOptions have both for one host.
 	SetAside bool   `json:"set_aside"`
 	Owner    *Owner `json:"owner,omitempty"`
-	Engine   string `json:"engine"`
+	Engine   string `json:"engine,omitempty"`
 
 	// Bump is nil when the revision stays as it is.
 	Bump *Bump `json:"bump,omitempty"`
@@ -80,9 +85,11 @@ type Plan struct {
 	OldestTarget  string `json:"oldest_target"`
 	TargetVersion string `json:"target_version,omitempty"`
 
-	// BytesDB and BytesWAL are what one member takes on disk while it is built.
-	BytesDB  int64 `json:"bytes_db"`
-	BytesWAL int64 `json:"bytes_wal"`
+	// BytesDB and BytesWAL are what one member takes on disk while it is built, Bytes
+	// what a snapshot file takes.
+	BytesDB  int64 `json:"bytes_db,omitempty"`
+	BytesWAL int64 `json:"bytes_wal,omitempty"`
+	Bytes    int64 `json:"bytes,omitempty"`
 
 	// Notes are sentences for the user.
 	Notes []string `json:"notes,omitempty"`
@@ -124,11 +131,19 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	if err := req.check(); err != nil {
 		return nil, &RequestError{err}
 	}
-	token := req.ClusterToken
-	if token == "" {
-		token = "requorum-" + randomID()
+	p := &Plan{
+		Format:        PlanFormat,
+		ID:            randomID(),
+		CreatedAt:     time.Now().UTC().Truncate(time.Second),
+		Owner:         req.Owner,
+		TargetVersion: req.TargetVersion,
 	}
-	members, clusterID, err := planMembers(req, token)
+	var err error
+	if req.Path != "" {
+		p.Path, err = filepath.Abs(req.Path)
+	} else {
+		err = p.planMembers(req)
+	}
 	if err != nil {
 		return nil, &RequestError{err}
 	}
@@ -136,37 +151,28 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore: look into %s: %w", req.Image.Name(), err)
 	}
-	p := &Plan{
-		Format:        PlanFormat,
-		ID:            randomID(),
-		CreatedAt:     time.Now().UTC().Truncate(time.Second),
-		Source:        sourceOf(req.Image, req.Repository, req.BackupID, facts),
-		ClusterToken:  token,
-		ClusterID:     clusterID,
-		Members:       members,
-		SetAside:      req.SetAside,
-		Owner:         req.Owner,
-		Engine:        req.Engine,
-		ClearAlarms:   facts.Alarms,
-		TargetVersion: req.TargetVersion,
-		BytesWAL:      walBytes(),
-	}
+	p.Source, p.ClearAlarms = sourceOf(req.Image, req.Repository, req.BackupID, facts), facts.Alarms
 	p.Source.Target, p.Source.Timeline = req.Target, req.Timeline
-	if _, err := p.local(req.Only); err != nil {
-		return nil, err
-	}
-	if p.Engine == "" {
-		p.Engine = EngineRequorum
-	}
 	if p.OldestTarget, err = planTarget(req.TargetVersion, facts); err != nil {
 		return nil, err
 	}
+	highest := req.HighestKnownRevision
+	if p.Path != "" && req.Bump.Mode == BumpOff {
+		highest = 0 // a file serves nobody yet: here an older state is to be had as it was
+	}
 	var notes []string
-	if p.Bump, notes, err = planBump(req.Bump, facts, req.HighestKnownRevision); err != nil {
+	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
 		return nil, err
 	}
-	p.BytesDB = p.Source.Size + editBytes
 	p.Notes = append(append(planNotes(p), req.Notes...), notes...)
+	if p.Path != "" {
+		p.Bytes = p.Source.Size + editBytes
+		if p.Bump != nil {
+			p.Notes = append(p.Notes, "the bump and the compaction mark are inside the file: restore it without asking for another bump")
+		}
+		return p, nil
+	}
+	p.BytesDB = p.Source.Size + editBytes
 	if p.Engine == EngineEtcdutl {
 		if err := etcdutlCan(p); err != nil {
 			return nil, err
@@ -175,29 +181,33 @@ func NewPlan(ctx context.Context, req Request) (*Plan, error) {
 	return p, nil
 }
 
-func planMembers(req Request, token string) ([]Member, snapshot.ID, error) {
-	cluster, err := newCluster(req.InitialCluster, token, req.Learners)
+// planMembers decides all that does not depend on the image.
+func (p *Plan) planMembers(req Request) error {
+	p.ClusterToken = cmp.Or(req.ClusterToken, "requorum-"+randomID())
+	p.SetAside, p.Engine, p.BytesWAL = req.SetAside, cmp.Or(req.Engine, EngineRequorum), walBytes()
+	cluster, err := newCluster(req.InitialCluster, p.ClusterToken, req.Learners)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	var members []Member
+	p.ClusterID = snapshot.ID(cluster.ID())
 	for _, m := range cluster.Members() {
 		dir, err := expand(req.DataDir, m.Name)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		wal := ""
 		if req.WALDir != "" {
 			if wal, err = expand(req.WALDir, m.Name); err != nil {
-				return nil, 0, err
+				return err
 			}
 		}
-		members = append(members, Member{
+		p.Members = append(p.Members, Member{
 			Name: m.Name, ID: snapshot.ID(m.ID), PeerURLs: m.PeerURLs, Learner: m.IsLearner, DataDir: dir, WALDir: wal,
 		})
 	}
-	sortByName(members)
-	return members, snapshot.ID(cluster.ID()), nil
+	slices.SortFunc(p.Members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	_, err = p.local(req.Only)
+	return err
 }
 
 // expand puts a member's name into a path. A name is a path's part then, so it
@@ -373,10 +383,6 @@ func ParsePlan(data []byte) (*Plan, error) {
 // defaultQuota is etcd's --quota-backend-bytes when it is not given.
 const defaultQuota = 2 << 30
 
-func sortByName(ms []Member) {
-	slices.SortFunc(ms, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-}
-
 // planNotes are the sentences that a user should read before a restore.
 func planNotes(p *Plan) []string {
 	return append(memberNotes(p.Members), imageNotes(p.Source, p.OldestTarget, p.ClearAlarms)...)
@@ -384,6 +390,9 @@ func planNotes(p *Plan) []string {
 
 // memberNotes are about the new cluster's members.
 func memberNotes(members []Member) []string {
+	if len(members) == 0 {
+		return nil
+	}
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 

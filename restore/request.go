@@ -70,6 +70,11 @@ type Request struct {
 	// Engine is EngineRequorum (also when empty) or EngineEtcdutl.
 	Engine string
 
+	// Path, if not empty, asks for one plain snapshot file instead of data directories,
+	// for k3s, RKE2, Talos and others that own their directories and restore from a file.
+	// All that is about members counts for nothing then.
+	Path string
+
 	// Only names the one member that this host builds, without sharing a plan
 	// with the others. Every host must then come to the same cluster by itself:
 	// ClusterToken and Bump have to be given. Hosts that share a plan leave it
@@ -82,6 +87,8 @@ func (r *Request) check() error {
 	switch {
 	case r.Image == nil:
 		return errors.New("restore: no image to restore from")
+	case r.Path != "":
+		return r.Bump.check()
 	case r.InitialCluster == "":
 		return errors.New("restore: no members: give --initial-cluster name=peer-url,…")
 	case r.DataDir == "":

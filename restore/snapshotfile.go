@@ -10,102 +10,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/requorum/requorum/snapshot"
 	"github.com/requorum/requorum/store/safedir"
 )
 
-// SnapshotFileRequest asks for one plain snapshot file instead of data
-// directories, for k3s, RKE2, Talos and others that own their directories and
-// restore from a file. The fields are those of Request.
-type SnapshotFileRequest struct {
-	Image                snapshot.Image
-	Repository, BackupID string
-	Target               string
-	Notes                []string
-	Path                 string
-	Owner                *Owner
-	Bump                 BumpRequest
-	HighestKnownRevision int64
-	TargetVersion        string
-}
-
-// SnapshotFilePlan is what was decided about such a file: pure data.
-type SnapshotFilePlan struct {
-	Format        int              `json:"format"`
-	ID            string           `json:"id"`
-	CreatedAt     time.Time        `json:"created_at"`
-	Source        Source           `json:"source"`
-	Path          string           `json:"path"`
-	Owner         *Owner           `json:"owner,omitempty"`
-	Bump          *Bump            `json:"bump,omitempty"`
-	ClearAlarms   []snapshot.Alarm `json:"clear_alarms,omitempty"`
-	OldestTarget  string           `json:"oldest_target"`
-	TargetVersion string           `json:"target_version,omitempty"`
-	Bytes         int64            `json:"bytes"`
-	Notes         []string         `json:"notes,omitempty"`
-}
-
-// SnapshotFileResult is what was written.
-type SnapshotFileResult struct {
-	Plan           *SnapshotFilePlan `json:"plan"`
-	Path           string            `json:"path"`
-	Size           int64             `json:"size"`            // with the trailer, in bytes
-	DatabaseSHA256 string            `json:"database_sha256"` // what the trailer says
-	RevisionBefore int64             `json:"revision_before"`
-	RevisionAfter  int64             `json:"revision_after"`
-	AlarmsCleared  []snapshot.Alarm  `json:"alarms_cleared,omitempty"`
-	DowngradeEnded string            `json:"downgrade_ended,omitempty"`
-	Phases         []PhaseTime       `json:"phases"`
-}
-
-// NewSnapshotFilePlan decides everything and touches nothing.
-func NewSnapshotFilePlan(ctx context.Context, req SnapshotFileRequest) (*SnapshotFilePlan, error) {
-	if req.Image == nil || req.Path == "" {
-		return nil, badRequest("restore: a snapshot file needs an image and a path")
-	}
-	if err := req.Bump.check(); err != nil {
-		return nil, &RequestError{err}
-	}
-	facts, err := req.Image.Facts(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("restore: look into %s: %w", req.Image.Name(), err)
-	}
-	p := &SnapshotFilePlan{
-		Format:        PlanFormat,
-		ID:            randomID(),
-		CreatedAt:     time.Now().UTC().Truncate(time.Second),
-		Source:        sourceOf(req.Image, req.Repository, req.BackupID, facts),
-		Owner:         req.Owner,
-		ClearAlarms:   facts.Alarms,
-		TargetVersion: req.TargetVersion,
-	}
-	p.Source.Target = req.Target
-	p.Bytes = p.Source.Size + editBytes
-	if p.Path, err = filepath.Abs(req.Path); err != nil {
-		return nil, err
-	}
-	if p.OldestTarget, err = planTarget(req.TargetVersion, facts); err != nil {
-		return nil, err
-	}
-	var notes []string
-	highest := req.HighestKnownRevision
-	if req.Bump.Mode == BumpOff {
-		highest = 0 // a file serves nobody yet: here an older state is to be had as it was
-	}
-	if p.Bump, notes, err = planBump(req.Bump, facts, highest); err != nil {
-		return nil, err
-	}
-	p.Notes = append(append(imageNotes(p.Source, p.OldestTarget, p.ClearAlarms), req.Notes...), notes...)
-	if p.Bump != nil {
-		p.Notes = append(p.Notes, "the bump and the compaction mark are inside the file: restore it without asking for another bump")
-	}
-	return p, nil
-}
-
-// Check looks, without changing anything, whether the file could be written.
-func (p *SnapshotFilePlan) Check(context.Context) ([]FileSystem, error) {
+// checkFile looks, without changing anything, whether the file could be written.
+func (p *Plan) checkFile() ([]FileSystem, error) {
 	there, err := exists(p.Path)
 	if err == nil && there {
 		err = fmt.Errorf("%s %w: name another file", p.Path, ErrExists)
@@ -134,17 +44,14 @@ func (p *SnapshotFilePlan) Check(context.Context) ([]FileSystem, error) {
 	return systems, err
 }
 
-// WriteSnapshotFile writes the planned file: aside, synced, and then under its
-// name in one step. A file of that name is never overwritten. Of the options
-// only Progress and Logger count.
-func WriteSnapshotFile(ctx context.Context, p *SnapshotFilePlan, image snapshot.Image, opts ExecOptions) (_ *SnapshotFileResult, err error) {
-	r := &run{plan: &Plan{ID: p.ID, Source: p.Source}, image: image, opts: opts, log: opts.Logger}
-	r.fill()
+// writeFile writes the planned file.
+func (r *run) writeFile(ctx context.Context) (_ *Result, err error) {
+	p := r.plan
 	done := r.phase(PhaseCheck)
-	if err := p.Source.check(ctx, image, p.ID); err != nil {
+	if err := p.Source.check(ctx, r.image, p.ID); err != nil {
 		return nil, err
 	}
-	if _, err := p.Check(ctx); err != nil {
+	if _, err := p.checkFile(); err != nil {
 		return nil, err
 	}
 	s, err := openSite(p.Path)
@@ -158,15 +65,15 @@ func WriteSnapshotFile(ctx context.Context, p *SnapshotFilePlan, image snapshot.
 	done()
 
 	aside := filepath.Join(s.staging(), "db")
-	if err := r.writeOne(ctx, aside); err != nil {
+	if err := r.writeDatabases(ctx, []string{aside}); err != nil {
 		return nil, err
 	}
 	done = r.phase(PhaseEdit)
 	out, err := edit{bump: p.Bump}.apply(aside)
 	if err != nil {
-		return nil, editError(image, err)
+		return nil, editError(r.image, err)
 	}
-	if err := out.compare(image, p.Source.Facts); err != nil {
+	if err := out.compare(r.image, p.Source.Facts); err != nil {
 		return nil, err
 	}
 	done()
@@ -185,28 +92,10 @@ func WriteSnapshotFile(ctx context.Context, p *SnapshotFilePlan, image snapshot.
 		return nil, err
 	}
 	done()
-	res := &SnapshotFileResult{
-		Plan: p, Path: p.Path, Size: size, DatabaseSHA256: sum,
-		RevisionBefore: out.revision, RevisionAfter: out.revision,
-		AlarmsCleared: out.alarms, DowngradeEnded: out.downgrade, Phases: r.phases,
-	}
-	if p.Bump != nil {
-		res.RevisionAfter = p.Bump.NewRevision
-	}
+	r.downgrade = out.downgrade
+	res := r.result()
+	res.Path, res.Size, res.DatabaseSHA256 = p.Path, size, sum
 	return res, nil
-}
-
-func (r *run) writeOne(ctx context.Context, path string) error {
-	defer r.phase(PhaseWrite)()
-	f, err := safedir.Create(path)
-	if err != nil {
-		return err
-	}
-	err = fetch(ctx, r.image, r.plan.Source, writers([]*os.File{f}), r.writeProgress)
-	if err == nil && !r.plan.Source.Summed {
-		err = checkStructure(ctx, r.image, path)
-	}
-	return errors.Join(err, f.Close())
 }
 
 // appendSum puts the SHA-256 of a database behind it, as etcd's own snapshots

@@ -16,11 +16,11 @@ import (
 	"github.com/requorum/requorum/store/storetest"
 )
 
-func writeSnapshot(t *testing.T, req SnapshotFileRequest) (*SnapshotFileResult, error) {
+func writeSnapshot(t *testing.T, req Request) (*Result, error) {
 	t.Helper()
-	p, err := NewSnapshotFilePlan(t.Context(), req)
+	p, err := NewPlan(t.Context(), req)
 	require.NoError(t, err)
-	return WriteSnapshotFile(t.Context(), p, req.Image, ExecOptions{})
+	return Execute(t.Context(), p, req.Image, ExecOptions{})
 }
 
 // TestSnapshotFile writes one file, which that version's own etcdutl restores,
@@ -32,7 +32,7 @@ func TestSnapshotFile(t *testing.T) {
 			dir := t.TempDir()
 			from := realImage(t, version)
 			path := filepath.Join(dir, "snapshot.db")
-			res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path})
+			res, err := writeSnapshot(t, Request{Image: open(t, from.path), Path: path})
 			require.NoError(t, err)
 			if info, err := os.Stat(path); err != nil || info.Size() != res.Size || info.Mode().Perm() != 0o600 {
 				t.Errorf("%v %v", info, err)
@@ -54,7 +54,7 @@ func TestSnapshotFile(t *testing.T) {
 			if w.CompactRevision == 0 {
 				t.Errorf("a watch from revision %d: %+v", from.filled.Revision, w)
 			}
-			_, err = writeSnapshot(t, SnapshotFileRequest{Image: open(t, from.path), Path: path})
+			_, err = writeSnapshot(t, Request{Image: open(t, from.path), Path: path})
 			require.ErrorIs(t, err, ErrExists, "over an existing file")
 		})
 	}
@@ -66,7 +66,7 @@ func TestSnapshotFileKeepsMembership(t *testing.T) {
 	dir := t.TempDir()
 	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
 		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}})
-	res, err := writeSnapshot(t, SnapshotFileRequest{Image: open(t, image), Path: filepath.Join(dir, "s"), Bump: BumpRequest{Mode: BumpOff}})
+	res, err := writeSnapshot(t, Request{Image: open(t, image), Path: filepath.Join(dir, "s"), Bump: BumpRequest{Mode: BumpOff}})
 	require.NoError(t, err)
 	if len(res.AlarmsCleared) != 1 || res.RevisionAfter != res.RevisionBefore {
 		t.Errorf("%+v", res)
@@ -85,14 +85,14 @@ func TestPromise1SnapshotFileKilled(t *testing.T) {
 	image := makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0"})
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	killed, out := runChild(t, childJob{Image: image, SnapshotFile: path, KillAt: 1})
+	killed, out := runChild(t, childJob{Image: image, Request: Request{Path: path}, KillAt: 1})
 	if !killed {
 		t.Fatal(out)
 	}
 	if got := names(t, dir); got != ".s.requorum" {
 		t.Errorf("the kill left %s", got)
 	}
-	if killed, out := runChild(t, childJob{Image: image, SnapshotFile: path}); killed || out != "" {
+	if killed, out := runChild(t, childJob{Image: image, Request: Request{Path: path}}); killed || out != "" {
 		t.Fatal(out)
 	}
 	if got := names(t, dir); got != "s" {
@@ -106,7 +106,7 @@ func TestSnapshotFileSpeaksOfAFile(t *testing.T) {
 	dir := t.TempDir()
 	image := open(t, makeDB(t, dbOptions{keys: 20, clusterVersion: "3.6.0", storageVersion: "3.6.0",
 		alarms: []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: etcdserverpb.AlarmType_NOSPACE}}}))
-	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "missing", "s")})
+	p, err := NewPlan(t.Context(), Request{Image: image, Path: filepath.Join(dir, "missing", "s")})
 	require.NoError(t, err)
 	notes := strings.Join(p.Notes, "\n")
 	for _, want := range []string{"etcd 3.6", "NOSPACE", "inside the file"} {
@@ -117,26 +117,26 @@ func TestSnapshotFileSpeaksOfAFile(t *testing.T) {
 	if strings.Contains(notes, "voter") || strings.Contains(notes, "learner") {
 		t.Errorf("the notes of a file speak of members:\n%s", notes)
 	}
-	if _, err := p.Check(t.Context()); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "make it") {
+	if _, err := p.Check(t.Context(), ExecOptions{}); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "make it") {
 		t.Errorf("without its folder: %q", err)
 	}
 	write(t, filepath.Join(dir, "missing"), "no folder")
-	if _, err := p.Check(t.Context()); err == nil || strings.Contains(err.Error(), "\n") {
+	if _, err := p.Check(t.Context(), ExecOptions{}); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("below a file: %q", err)
 	}
 	var bad *RequestError
-	for what, req := range map[string]SnapshotFileRequest{
+	for what, req := range map[string]Request{
 		"no image":   {Path: "s"},
 		"no amount":  {Image: image, Path: "s", Bump: BumpRequest{Mode: BumpBy}},
 		"no version": {Image: image, Path: "s", TargetVersion: "newest"},
 	} {
-		if _, err := NewSnapshotFilePlan(t.Context(), req); !errors.As(err, &bad) {
+		if _, err := NewPlan(t.Context(), req); !errors.As(err, &bad) {
 			t.Errorf("%s: %v, want a RequestError", what, err)
 		}
 	}
 	// A file serves nobody yet: an older state may be had as it was.
-	older := SnapshotFileRequest{Image: image, Path: "s", Bump: BumpRequest{Mode: BumpOff}, HighestKnownRevision: 1 << 40}
-	if p, err := NewSnapshotFilePlan(t.Context(), older); err != nil || p.Bump != nil {
+	older := Request{Image: image, Path: "s", Bump: BumpRequest{Mode: BumpOff}, HighestKnownRevision: 1 << 40}
+	if p, err := NewPlan(t.Context(), older); err != nil || p.Bump != nil {
 		t.Errorf("off, going back: %+v, %v", p, err)
 	}
 }
@@ -146,9 +146,9 @@ func TestSnapshotFileAppears(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	image := small(t)
-	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: path})
+	p, err := NewPlan(t.Context(), Request{Image: image, Path: path})
 	require.NoError(t, err)
-	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{step: func(string) { write(t, path, "the user's") }})
+	_, err = Execute(t.Context(), p, image, ExecOptions{step: func(string) { write(t, path, "the user's") }})
 	require.ErrorIs(t, err, ErrExists)
 	if b, err := os.ReadFile(path); err != nil || string(b) != "the user's" {
 		t.Errorf("%q %v", b, err)
@@ -163,12 +163,12 @@ func TestSnapshotFileDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, "-t", "tmpfs", "-o", "size=2m", "tmpfs", dir)
 	image := open(t, makeDB(t, dbOptions{keys: 8000, valueSize: 1000, clusterVersion: "3.5.0"}))
-	p, err := NewSnapshotFilePlan(t.Context(), SnapshotFileRequest{Image: image, Path: filepath.Join(dir, "s")})
+	p, err := NewPlan(t.Context(), Request{Image: image, Path: filepath.Join(dir, "s")})
 	require.NoError(t, err)
-	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{})
+	_, err = Execute(t.Context(), p, image, ExecOptions{})
 	require.ErrorIs(t, err, ErrNoSpace)
 	p.Bytes = 1
-	_, err = WriteSnapshotFile(t.Context(), p, image, ExecOptions{})
+	_, err = Execute(t.Context(), p, image, ExecOptions{})
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	if got := names(t, dir); got != "" {
 		t.Errorf("left %s", got)

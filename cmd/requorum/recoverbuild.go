@@ -31,12 +31,12 @@ func (l *localRecovery) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.o.toSnapshot != "" {
-		return errors.Join(l.writeSnapshot(ctx, image), image.Close())
-	}
 	result, err := l.build(ctx, image)
 	if err := errors.Join(err, image.Close()); err != nil {
 		return err
+	}
+	if l.o.toSnapshot != "" {
+		return l.snapshotWritten(ctx, result)
 	}
 	return l.complete(ctx, result)
 }
@@ -106,13 +106,15 @@ func differing(c *sources.Comparison) error {
 	return &snapshot.DamagedError{Object: "the database of " + what, Offset: -1, Err: fmt.Errorf("%s. Nothing was changed. %s", sources.Differing(c.Outcomes), next)}
 }
 
-// build builds the members.
+// build builds the members, or writes the one file.
 func (l *localRecovery) build(ctx context.Context, image *walreplay.Rebuilt) (*restore.Result, error) {
-	plan, err := restore.NewPlan(ctx, l.request(image))
+	plan, err := restore.NewPlan(ctx, l.request(image, l.o.toSnapshot))
 	if err != nil {
 		return nil, err
 	}
-	plan.Recovery = l.decided(plan.Source)
+	if plan.Path == "" {
+		plan.Recovery = l.decided(plan.Source)
+	}
 	host := l.o.host(l.g)
 	defer host.meter(l.g).finish()
 	result, err := restore.Execute(ctx, plan, image, host.ExecOptions)
@@ -160,24 +162,14 @@ func (l *localRecovery) decided(source restore.Source) *restore.Recovery {
 	}
 }
 
-// writeSnapshot writes the one file, and the plan for the hosts that restore it.
-func (l *localRecovery) writeSnapshot(ctx context.Context, image *walreplay.Rebuilt) error {
-	plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
-	if err != nil {
-		return err
-	}
-	host := l.o.host(l.g)
-	meter := host.meter(l.g)
-	result, err := restore.WriteSnapshotFile(ctx, plan, image, host.ExecOptions)
-	meter.finish()
-	if err != nil {
-		return err
-	}
+// snapshotWritten writes the plan for the hosts that restore the file, and prints what was
+// done.
+func (l *localRecovery) snapshotWritten(ctx context.Context, result *restore.Result) error {
 	report := l.report()
 	report.Snapshot = result
 	var incomplete error
 	if l.o.plan != "" {
-		members, err := l.planForHosts(ctx, result.Path, plan.Source)
+		members, err := l.planForHosts(ctx, result.Path, result.Plan.Source)
 		if err != nil {
 			return err
 		}
@@ -199,7 +191,7 @@ func (l *localRecovery) planForHosts(ctx context.Context, path string, source re
 	if err != nil {
 		return nil, err
 	}
-	req := l.request(file)
+	req := l.request(file, "")
 	req.Bump, req.HighestKnownRevision = restore.BumpRequest{Mode: restore.BumpNone}, 0
 	plan, err := restore.NewPlan(ctx, req)
 	if err != nil {

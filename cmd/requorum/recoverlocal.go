@@ -148,22 +148,16 @@ func (l *localRecovery) preflight(ctx context.Context) (*restore.Readiness, erro
 	if err := l.onlyRead(l.o.toSnapshot, l.o.plan, l.o.point.scratchDir); err != nil {
 		return nil, err
 	}
-	var plan *restore.Plan
-	var err error
-	if l.o.toSnapshot == "" || l.o.plan != "" { // members that other hosts build are refused here, too
-		if plan, err = restore.NewPlan(ctx, l.request(image)); err != nil {
+	if l.o.plan != "" { // members that other hosts build are refused here, too
+		if _, err := restore.NewPlan(ctx, l.request(image, "")); err != nil {
 			return nil, err
 		}
 	}
-	if l.o.toSnapshot != "" {
-		plan, err := restore.NewSnapshotFilePlan(ctx, l.snapshotRequest(image))
-		if err != nil {
-			return nil, err
-		}
-		systems, err := plan.Check(ctx)
-		return &restore.Readiness{FileSystems: systems}, err
+	plan, err := restore.NewPlan(ctx, l.request(image, l.o.toSnapshot))
+	if err == nil {
+		err = l.keepsOut(plan)
 	}
-	if err := l.keepsOut(plan); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if plan.NeedsOnly() {

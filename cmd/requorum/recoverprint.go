@@ -298,16 +298,16 @@ func sentence(s string) string {
 // recoveryReport is the JSON form of `requorum recover --local`.
 type recoveryReport struct {
 	// Proven is that of the plan; false where none could be made.
-	Proven   bool                        `json:"proven"`
-	Plan     *sources.Plan               `json:"plan"`
-	Findings *sources.Findings           `json:"findings,omitempty"` // absent where an earlier run had built all
-	Members  []sources.NewMember         `json:"new_members,omitempty"`
-	Host     *restore.Readiness          `json:"host,omitempty"` // with --dry-run
-	Compared *sources.Comparison         `json:"cross_check,omitempty"`
-	Restore  *restore.Result             `json:"restore,omitempty"`   // what was built
-	Snapshot *restore.SnapshotFileResult `json:"snapshot,omitempty"`  // with --to-snapshot
-	HostPlan *restore.Plan               `json:"host_plan,omitempty"` // with --to-snapshot and --plan
-	PlanFile string                      `json:"host_plan_file,omitempty"`
+	Proven   bool                `json:"proven"`
+	Plan     *sources.Plan       `json:"plan"`
+	Findings *sources.Findings   `json:"findings,omitempty"` // absent where an earlier run had built all
+	Members  []sources.NewMember `json:"new_members,omitempty"`
+	Host     *restore.Readiness  `json:"host,omitempty"` // with --dry-run
+	Compared *sources.Comparison `json:"cross_check,omitempty"`
+	Restore  *restore.Result     `json:"restore,omitempty"`   // what was built
+	Snapshot *restore.Result     `json:"snapshot,omitempty"`  // with --to-snapshot
+	HostPlan *restore.Plan       `json:"host_plan,omitempty"` // with --to-snapshot and --plan
+	PlanFile string              `json:"host_plan_file,omitempty"`
 	// Repositories tell what was written into each.
 	Repositories []recovery.TimelinesDone `json:"repositories,omitempty"`
 	Endpoints    []string                 `json:"endpoints,omitempty"` // with --start
@@ -343,7 +343,9 @@ func (g *globals) printRecovered(r recoveryReport) error {
 		return g.printJSON(r)
 	}
 	if s := r.Snapshot; s != nil {
-		g.printSnapshotFile(s)
+		if err := g.printSnapshotFile(s); err != nil {
+			return err
+		}
 	}
 	if p := r.HostPlan; p != nil {
 		fmt.Fprintln(g.stdout, "On each host, with the old members stopped:")

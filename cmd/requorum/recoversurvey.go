@@ -153,18 +153,11 @@ func (l *localRecovery) newLearners() []string {
 	return all
 }
 
-// request is what a restore is asked for with an image, found or only foreseen.
-func (l *localRecovery) request(image snapshot.Image) restore.Request {
-	req := l.o.req
+// request is what a restore is asked for with an image, found or only foreseen: members,
+// or the snapshot file at path.
+func (l *localRecovery) request(image snapshot.Image, path string) restore.Request {
+	req := l.o.forAll(path)
 	req.Image, req.Learners, req.Target = image, l.newLearners(), l.o.point.asked()
-	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
-	req.Bump, req.HighestKnownRevision = l.bump()
-	return req
-}
-
-func (l *localRecovery) snapshotRequest(image snapshot.Image) restore.SnapshotFileRequest {
-	o := l.o
-	req := restore.SnapshotFileRequest{Image: image, Path: o.toSnapshot, Owner: o.req.Owner, TargetVersion: o.req.TargetVersion, Target: o.point.asked()}
 	req.Bump, req.HighestKnownRevision = l.bump()
 	return req
 }

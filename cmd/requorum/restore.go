@@ -122,9 +122,10 @@ func (o *restoreOptions) check(g *globals, args []string) (err error) {
 		return errors.Join(err, bad)
 	}
 	if o.toSnapshot != "" {
-		return g.unfit("with --to-snapshot", slices.Concat(memberFlags, []string{"name", "plan", "record"})...)
+		err = g.unfit("with --to-snapshot", slices.Concat(memberFlags, []string{"name", "plan", "record"})...)
+		o.name, o.plan, o.record, o.start.start = "", "", false, false // what the environment has of them is for members
 	}
-	return nil
+	return err
 }
 
 func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string) (err error) {
@@ -141,9 +142,6 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 		if err := src.probe(ctx); err != nil {
 			return src.nameOlder(ctx, g, err)
 		}
-	}
-	if o.toSnapshot != "" {
-		return g.restoreToSnapshot(ctx, o, src)
 	}
 	host := o.host(g)
 	if src.needsRebuild(o, planned) {
@@ -163,6 +161,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	}
 	if o.dryRun {
 		ready, err := plan.Check(ctx, host.ExecOptions)
+		if plan.Path != "" {
+			return errors.Join(g.printFilePlan(plan, ready, src.pointReport()), err)
+		}
 		err = errors.Join(g.printPlan(plan, ready, src.pointReport()), err)
 		g.printPlanFile(o)
 		return err
@@ -187,6 +188,9 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 	if err := o.sweep(result.Plan); err != nil {
 		return err
 	}
+	if plan.Path != "" {
+		return g.printSnapshotFile(result)
+	}
 	report := restoreReport{Restore: result}
 	if o.record {
 		err = src.recordTimeline(ctx, result.Plan, &report)
@@ -208,6 +212,8 @@ func (g *globals) restore(ctx context.Context, o *restoreOptions, args []string)
 // directory stays as it was until all is built, and is put back after that.
 func (o *restoreOptions) changed(err error) string {
 	switch {
+	case o.built && o.toSnapshot != "":
+		return o.toSnapshot + " is written"
 	case o.built:
 		return "the members are built, and their etcd was stopped"
 	case errors.Is(err, restore.ErrUnfinished):
@@ -254,13 +260,12 @@ func (o *restoreOptions) checkAlone(src *restoreSource) error {
 
 // newPlan plans, and writes nothing.
 func (o *restoreOptions) newPlan(ctx context.Context, src *restoreSource) (*restore.Plan, error) {
-	req := o.req
+	req := o.forAll(o.toSnapshot)
 	req.Image, req.Repository, req.BackupID, req.HighestKnownRevision = src.image, src.url(), src.backupID(), src.highest
 	req.Target, req.Notes = src.target, src.notes
 	if src.manifest != nil {
 		req.Timeline = src.manifest.Timeline
 	}
-	req.SetAside, req.Owner = false, nil // this host's, and given to Execute: a plan would take them to all
 	if o.plan == "" {
 		req.Only = o.name
 	}
@@ -375,8 +380,7 @@ func (g *globals) printPlan(p *restore.Plan, host *restore.Readiness, point *poi
 		g.printReadiness("", host)
 	}
 	g.printNotes(p.Notes)
-	fmt.Fprintln(g.stdout, "Nothing was changed.")
-	return nil
+	return g.unchanged()
 }
 
 // printReadiness prints what was found where members are to be built.
@@ -469,19 +473,19 @@ func (g *globals) printBuilt(r *restore.Result) {
 			g.printf("%s: set aside %s\n", m.Name, path)
 		}
 	}
-	g.printChanged(p.Bump, r.AlarmsCleared, r.DowngradeEnded, p.Notes)
+	g.printChanged(r)
 }
 
 // printChanged says what in the database is not as it was.
-func (g *globals) printChanged(bump *restore.Bump, alarms []snapshot.Alarm, downgrade string, notes []string) {
-	g.printBump(bump)
-	for _, a := range alarms {
+func (g *globals) printChanged(r *restore.Result) {
+	g.printBump(r.Plan.Bump)
+	for _, a := range r.AlarmsCleared {
 		g.printf("alarm %s of member %s was cleared\n", a.Type, a.MemberID)
 	}
-	if downgrade != "" {
-		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", downgrade)
+	if r.DowngradeEnded != "" {
+		g.printf("a downgrade to %s was under way; the new cluster is not downgrading\n", r.DowngradeEnded)
 	}
-	g.printNotes(notes)
+	g.printNotes(r.Plan.Notes)
 }
 
 // printAsked holds what was asked for against what it came to: a time is as exact
@@ -508,75 +512,35 @@ func (g *globals) printStart(r *restore.Result) {
 // snapshotFileReport is the JSON form of `requorum restore --to-snapshot
 // --dry-run`.
 type snapshotFileReport struct {
-	Plan *restore.SnapshotFilePlan `json:"plan"`
-	Host []restore.FileSystem      `json:"file_systems"`
+	Plan *restore.Plan        `json:"plan"`
+	Host []restore.FileSystem `json:"file_systems"`
 	// Point is what the target came to; nil where no point was asked for.
 	Point *pointReport `json:"point,omitempty"`
 }
 
-// restoreToSnapshot writes one plain snapshot file.
-func (g *globals) restoreToSnapshot(ctx context.Context, o *restoreOptions, src *restoreSource) error {
-	newPlan := func() (*restore.SnapshotFilePlan, error) {
-		return restore.NewSnapshotFilePlan(ctx, restore.SnapshotFileRequest{
-			Image: src.image, Repository: src.url(), BackupID: src.backupID(), Path: o.toSnapshot, Owner: o.req.Owner,
-			Bump: o.req.Bump, HighestKnownRevision: src.highest, TargetVersion: o.req.TargetVersion,
-			Target: src.target, Notes: src.notes,
-		})
-	}
-	plan, err := newPlan()
-	if err != nil {
-		return err
-	}
-	if src.needsRebuild(o, nil) {
-		if !o.dryRun {
-			if _, err := plan.Check(ctx); err != nil {
-				return err
-			}
-		}
-		if err := src.rebuild(ctx, g, o, nil); err != nil {
-			return err
-		}
-		if plan, err = newPlan(); err != nil {
-			return err
-		}
-	}
-	if o.dryRun {
-		host, err := plan.Check(ctx)
-		if g.output == "json" {
-			return errors.Join(g.printJSON(snapshotFileReport{plan, host, src.pointReport()}), err)
-		}
-		point, least := src.pointReport(), ""
-		if point != nil && !point.RevisionExact {
-			least = "at least "
-		}
-		g.printf("Would write %s at revision %s%d to %s\n", plan.Source.Name, least, plan.Source.Facts.Revision, plan.Path)
-		g.printPoint(point)
-		g.printPlannedBump(plan.Bump, point)
-		g.printNotes(plan.Notes)
-		fmt.Fprintln(g.stdout, "Nothing was changed.")
-		return err
-	}
-	host := o.host(g)
-	meter := host.meter(g)
-	result, err := restore.WriteSnapshotFile(ctx, plan, src.image, host.ExecOptions)
-	meter.finish()
-	if err != nil {
-		return src.nameOlder(ctx, g, err)
-	}
-	result.Phases = append(replayPhases(src.rebuilt), result.Phases...)
-	if err := errors.Join(src.closeRebuilt(), o.sweep(nil)); err != nil {
-		return err
-	}
+// printFilePlan prints what would be written.
+func (g *globals) printFilePlan(p *restore.Plan, host *restore.Readiness, point *pointReport) error {
 	if g.output == "json" {
-		return g.printJSON(result)
+		return g.printJSON(snapshotFileReport{p, host.FileSystems, point})
 	}
-	g.printSnapshotFile(result)
-	return nil
+	least := ""
+	if point != nil && !point.RevisionExact {
+		least = "at least "
+	}
+	g.printf("Would write %s at revision %s%d to %s\n", p.Source.Name, least, p.Source.Facts.Revision, p.Path)
+	g.printPoint(point)
+	g.printPlannedBump(p.Bump, point)
+	g.printNotes(p.Notes)
+	return g.unchanged()
 }
 
 // printSnapshotFile says what was written.
-func (g *globals) printSnapshotFile(r *restore.SnapshotFileResult) {
+func (g *globals) printSnapshotFile(r *restore.Result) error {
+	if g.output == "json" {
+		return g.printJSON(r)
+	}
 	g.printf("Wrote %s (%s, SHA-256 of the database %s)\n", r.Path, size(r.Size), r.DatabaseSHA256)
 	g.printAsked(r.Plan.Source)
-	g.printChanged(r.Plan.Bump, r.AlarmsCleared, r.DowngradeEnded, r.Plan.Notes)
+	g.printChanged(r)
+	return nil
 }

@@ -76,6 +76,16 @@ func (o *buildOptions) check(g *globals) error {
 	return nil
 }
 
+// forAll is what all hosts are to do, or what is written into the file at path.
+func (o *buildOptions) forAll(path string) restore.Request {
+	req := o.req
+	req.Path, req.SetAside = path, false
+	if path == "" {
+		req.Owner = nil // this host's, as SetAside is, and given to Execute
+	}
+	return req
+}
+
 func parseBump(s string) (restore.BumpRequest, error) {
 	switch s {
 	case "auto":
@@ -268,10 +278,10 @@ func (o *buildOptions) scratchDir(plan *restore.Plan) (string, error) {
 }
 
 // sweep removes what runs that were killed have left of the databases that they rebuilt:
-// this one may have had nothing to rebuild. The plan is nil for --to-snapshot.
+// this one may have had nothing to rebuild.
 func (o *buildOptions) sweep(plan *restore.Plan) error {
 	of, only := *o, []string{o.name}
-	if plan != nil && o.name == "" {
+	if plan.Path == "" && o.name == "" {
 		only = nil
 		for _, m := range plan.Members {
 			only = append(only, m.Name)
