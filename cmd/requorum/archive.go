@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"filippo.io/age"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -107,14 +106,13 @@ type archiving struct {
 	options  *archiveOptions
 	archiver *archive.Archiver
 	config   archive.Config
-	keys     []age.Identity
 	report   *archiveReporter
 	keeper   *schedule.Keeper
 }
 
 func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	a := &archiving{globals: g, options: o, report: newArchiveReporter(g)}
-	if a.config, a.keys, err = o.config(g); err != nil {
+	if a.config, err = o.config(g); err != nil {
 		return err
 	}
 	if err := o.repo.keys.mayWrite(); err != nil {
@@ -123,7 +121,7 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 	if a.config.Sink, err = o.repo.openSink(ctx, g); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeSinks([]sinks.Sink{a.config.Sink})) }()
+	defer func() { err = errors.Join(err, a.config.Sink.Close()) }()
 	if a.config.Interval == 0 && !place.PaysPerRequest(a.config.Sink.String()) {
 		a.config.Interval = config.DiskInterval
 	}
@@ -152,26 +150,23 @@ func (g *globals) archive(ctx context.Context, o *archiveOptions) (err error) {
 }
 
 // config checks the options before anything is touched.
-func (o *archiveOptions) config(g *globals) (archive.Config, []age.Identity, error) {
-	c := archive.Config{
+func (o *archiveOptions) config(g *globals) (c archive.Config, err error) {
+	c = archive.Config{
 		DataDir: o.dataDir, WALDir: o.walDir, SpoolDir: o.spoolDir, SpoolLimit: o.spoolLimit, Interval: o.interval, Size: o.size, Takeover: o.takeover, CheckpointHash: o.checkpointHash, SingleWriter: o.singleWriter,
 		Tool: "requorum " + version, Logger: g.logger(),
 	}
 	c.Codec.Level = o.level
 	if o.dataDir == "" && o.walDir == "" {
-		return c, nil, usageError{errors.New("no data directory: give the member's --data-dir")}
+		return c, usageError{errors.New("no data directory: give the member's --data-dir")}
 	}
 	if o.recipients.passphraseFile != "" {
-		return c, nil, usageError{errors.New("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")}
+		return c, usageError{errors.New("--passphrase-file: a passphrase costs 128 MiB and some tenths of a second for each segment; encrypt the log to an age key (--recipient), which age-keygen makes")}
 	}
-	var err error
 	if c.Codec.Recipients, err = o.recipients.parse(); err != nil {
-		return c, nil, err
+		return c, err
 	}
-	if c.Identities, err = (&identityFlags{files: o.identities}).parse(); err != nil {
-		return c, nil, err
-	}
-	return c, c.Identities, nil
+	c.Identities, err = (&identityFlags{files: o.identities}).parse()
+	return c, err
 }
 
 // errNoProgress ends --once where waiting longer would be of no use.
@@ -390,7 +385,7 @@ func (m *merging) step(ctx context.Context) error {
 		}
 		m.timeline = state.Timeline
 		m.merger = segment.NewMerger(segment.MergeConfig{
-			Repo: repo, Timeline: m.timeline, Identities: m.keys,
+			Repo: repo, Timeline: m.timeline, Identities: m.config.Identities,
 			Codec: m.config.Codec, Tool: m.config.Tool, Logger: m.logger(),
 		})
 	}

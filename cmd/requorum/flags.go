@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/schedule/config"
 	"github.com/requorum/requorum/sinks"
 	"github.com/requorum/requorum/sinks/codec"
@@ -156,27 +157,64 @@ func (g *globals) noteForeign(repos ...*repository.Repository) {
 	}
 }
 
-// openSinks opens all repositories' sinks. The caller closes them.
-func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, error) {
-	if len(r.urls) == 0 {
-		return nil, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
+// how is how the repositories are opened, where each is named once.
+func (r *repoFlags) how(g *globals) (sinks.Options, signing.Keys, error) {
+	o := sinks.Options{Limits: r.limits, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}}
+	names := placeNames(r.urls)
+	if len(names) == 0 {
+		return o, signing.Keys{}, usageError{errors.New("no repository: give --repo URL or set REQUORUM_REPO")}
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return o, signing.Keys{}, usageError{fmt.Errorf("--repo %s is given twice", name)}
+		}
 	}
 	keys, err := r.keys.parse(g)
+	return o, keys, err
+}
+
+// openSinks opens all repositories' sinks. The caller closes them.
+func (r *repoFlags) openSinks(ctx context.Context, g *globals) ([]sinks.Sink, error) {
+	o, keys, err := r.how(g)
 	if err != nil {
 		return nil, err
 	}
 	var all []sinks.Sink
 	for _, u := range r.urls {
-		s, err := openPlace(ctx, u, sinks.Options{Limits: r.limits, Retry: sinks.Retry{For: r.retryFor, Logger: g.logger()}})
+		s, err := place.Open(ctx, u, o)
 		if err != nil {
-			return nil, errors.Join(err, closeSinks(all))
-		}
-		if slices.ContainsFunc(all, func(o sinks.Sink) bool { return o.String() == s.String() }) {
-			return nil, errors.Join(usageError{fmt.Errorf("--repo %s is given twice", s)}, s.Close(), closeSinks(all))
+			return nil, errors.Join(ofURL(err), closeSinks(all))
 		}
 		all = append(all, repository.WithKeys(s, keys))
 	}
 	return all, nil
+}
+
+// openOthers opens those repositories that can be opened, for a recovery, which may do
+// without. None is no error. The caller closes them.
+func (r *repoFlags) openOthers(ctx context.Context, g *globals) (*recovery.Repositories, error) {
+	if len(r.urls) == 0 {
+		return &recovery.Repositories{}, nil
+	}
+	o, keys, err := r.how(g)
+	if err != nil {
+		return nil, err
+	}
+	repos := recovery.OpenRepositories(ctx, r.urls, keys, o)
+	for _, err := range repos.Errors {
+		if errors.Is(err, place.ErrURL) {
+			return nil, errors.Join(ofURL(err), repos.Close())
+		}
+	}
+	return repos, nil
+}
+
+// ofURL makes an error about a URL that names no place one of wrong usage.
+func ofURL(err error) error {
+	if errors.Is(err, place.ErrURL) {
+		return usageError{fmt.Errorf("--repo: %w", err)}
+	}
+	return err
 }
 
 // openSink opens the one repository of a command that takes one.
@@ -255,15 +293,6 @@ func placeNames(urls []string) (all []string) {
 	return all
 }
 
-// openPlace opens the sink of one --repo; a URL that names no place is wrong usage.
-func openPlace(ctx context.Context, raw string, o sinks.Options) (sinks.Sink, error) {
-	s, err := place.Open(ctx, raw, o)
-	if errors.Is(err, place.ErrURL) {
-		return nil, usageError{fmt.Errorf("--repo: %w", err)}
-	}
-	return s, err
-}
-
 func closeSinks(all []sinks.Sink) error {
 	var errs []error
 	for _, s := range all {
@@ -295,9 +324,6 @@ func (r *recipientFlags) parse() ([]age.Recipient, error) {
 		all = append(all, one)
 	}
 	for _, path := range r.recipientFiles {
-		if err := safedir.TrustedFile(path); err != nil {
-			return nil, fmt.Errorf("--recipients-file: %w", err)
-		}
 		some, err := codec.ParseRecipientsFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("--recipients-file: %w", err)
@@ -335,9 +361,6 @@ func (i *identityFlags) addFlags(f *pflag.FlagSet) {
 func (i *identityFlags) parse() ([]age.Identity, error) {
 	var all []age.Identity
 	for _, path := range i.files {
-		if err := safedir.TrustedFile(path); err != nil {
-			return nil, fmt.Errorf("--identity: %w", err)
-		}
 		some, err := codec.ParseIdentitiesFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("--identity: %w", err)

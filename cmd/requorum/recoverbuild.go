@@ -69,7 +69,7 @@ func (l *localRecovery) rebuild(ctx context.Context) (*walreplay.Rebuilt, error)
 	opts.CheckBase = replaying.CheckBase
 	req := sources.RebuildRequest{
 		Source: *l.plan.Candidate(l.plan.Chosen).Source, Target: target, Places: where,
-		Repositories: l.repos, Identities: l.identities, ScratchDir: opts.ScratchDir, Replay: opts,
+		Repositories: l.repos.Opened, Identities: l.identities, ScratchDir: opts.ScratchDir, Replay: opts,
 	}
 	image, err := sources.Rebuild(ctx, req)
 	if err != nil {
@@ -134,7 +134,7 @@ func (l *localRecovery) complete(ctx context.Context, result *restore.Result) er
 		return orUnproven(l.plan, l.g.printRecovered(report), l.g.unchanged())
 	}
 	report.Repositories = l.succeed(ctx, result.Plan)
-	failed := l.away
+	failed := l.repos.Unread
 	for _, d := range report.Repositories {
 		if d.Failed != "" {
 			failed = append(failed, sources.Unread{Repository: d.Repository, Reason: d.Failed})
@@ -204,12 +204,12 @@ func (l *localRecovery) planForHosts(ctx context.Context, path string, source re
 // succeed opens the new cluster's timeline in each repository, and ends the old
 // one's.
 func (l *localRecovery) succeed(ctx context.Context, plan *restore.Plan) []recovery.TimelinesDone {
-	if len(l.repos) == 0 {
+	if len(l.repos.Opened) == 0 {
 		return nil
 	}
 	r := plan.Recovery
 	req := recovery.TimelinesRequest{
-		Repositories: l.repos, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(r.OldCluster),
+		Repositories: l.repos.Opened, NewCluster: uint64(plan.ClusterID), OldCluster: uint64(r.OldCluster),
 		Branch: r.Branch, Reason: fmt.Sprintf("recovered from %s by plan %s", r.From, plan.ID),
 	}
 	for _, m := range plan.Members {

@@ -14,7 +14,6 @@ import (
 	"github.com/requorum/requorum/restore"
 	"github.com/requorum/requorum/restore/recovery"
 	"github.com/requorum/requorum/restore/recovery/sources"
-	"github.com/requorum/requorum/sinks/repository"
 )
 
 // localRecovery is a recovery without agents: what it was told, what it found, and
@@ -26,8 +25,7 @@ type localRecovery struct {
 
 	survivors  []sources.Survivor
 	read       map[string]string // sums over the survivors' logs, see logSums
-	repos      []*repository.Repository
-	away       []sources.Unread // repositories that could not be opened
+	repos      *recovery.Repositories
 	identities []age.Identity
 
 	findings *sources.Findings
@@ -49,10 +47,13 @@ func (g *globals) recoverLocal(ctx context.Context, o *recoverOptions) (err erro
 	if l.identities, err = o.identities.parse(); err != nil {
 		return err
 	}
-	if err := l.openRepositories(ctx); err != nil {
+	if l.repos, err = o.repo.openOthers(ctx, g); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.repos.Close()) }()
+	if len(o.repo.urls) > 0 {
+		g.noteUnchecked(o.repo.keys.checks())
+	}
 	switch earlier, err := l.built(ctx); {
 	case err != nil:
 		return err
@@ -103,39 +104,6 @@ func parseSurvivors(local []string) ([]sources.Survivor, error) {
 		all = append(all, sources.Survivor{Name: name, DataDir: dir, WALDir: wal})
 	}
 	return all, nil
-}
-
-// openRepositories opens those that can be opened: the members may do without the
-// others, and the plan says so.
-func (l *localRecovery) openRepositories(ctx context.Context) error {
-	if len(l.o.repo.urls) == 0 {
-		return nil
-	}
-	all, err := l.o.repo.openSinks(ctx, l.g)
-	if err != nil {
-		return err
-	}
-	l.g.noteUnchecked(l.o.repo.keys.checks())
-	for _, sink := range all {
-		repo, err := repository.Open(ctx, sink)
-		if err != nil {
-			l.away = append(l.away, sources.Unread{Repository: sink.String(), Reason: err.Error()})
-			if err := sink.Close(); err != nil {
-				return err
-			}
-			continue
-		}
-		l.repos = append(l.repos, repo)
-	}
-	return nil
-}
-
-func (l *localRecovery) close() error {
-	var errs []error
-	for _, r := range l.repos {
-		errs = append(errs, r.Sink().Close())
-	}
-	return errors.Join(errs...)
 }
 
 // preflight looks whether the new members could be built here, before anybody is

@@ -331,7 +331,7 @@ func (l *localRecovery) intent() []string {
 			all = append(all, fmt.Sprintf("on this machine: member %s is built in %s", name, strings.ReplaceAll(l.o.req.DataDir, "{name}", name)))
 		}
 	}
-	if n := len(l.repos); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
+	if n := len(l.repos.Opened); n > 0 && (l.o.toSnapshot == "" || l.o.plan != "") {
 		all = append(all, fmt.Sprintf("in %s: the old cluster's timeline ends in favour of the new one's", report.Counted(n, "repository", "repositories")))
 	}
 	return all

@@ -23,7 +23,7 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req := sources.SurveyRequest{Repos: l.repos, Identities: l.identities, Freshness: fresh, Progress: meter.count}
+	req := sources.SurveyRequest{Repos: l.repos.Opened, Identities: l.identities, Freshness: fresh, Progress: meter.count}
 	for _, s := range l.survivors {
 		var one sources.Summary
 		if one, err = sources.Summarize(ctx, s, sources.SummaryOptions{CheckBase: replaying.CheckBase, Progress: meter.count}); err != nil {
@@ -39,12 +39,12 @@ func (l *localRecovery) survey(ctx context.Context) error {
 	switch {
 	case errors.As(err, &running):
 		return fmt.Errorf("%w\n%s", err, replaceOne(running.Survivor))
-	case err != nil && len(l.repos) == 0 && len(l.away) > 0:
-		return fmt.Errorf("%w; %s", err, l.away[0].Reason)
+	case err != nil && len(l.repos.Opened) == 0 && len(l.repos.Unread) > 0:
+		return fmt.Errorf("%w; %s", err, l.repos.Unread[0].Reason)
 	case err != nil:
 		return orRollback(err)
 	}
-	l.findings.Unread = append(l.findings.Unread, l.away...)
+	l.findings.Unread = append(l.findings.Unread, l.repos.Unread...)
 	if err := l.checkSurvivors(); err != nil {
 		return err
 	}

@@ -295,23 +295,16 @@ func quoted(v any) string {
 // nil without an error is none. What cannot be read stops nothing where another one tells,
 // or the hosts are given.
 func (g *globals) newestStored(ctx context.Context, o *recoverOptions) (newest *snapshot.Manifest, err error) {
-	if len(o.repo.urls) == 0 {
-		return nil, nil
-	}
-	opened, err := o.repo.openSinks(ctx, g)
+	opened, err := o.repo.openOthers(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, closeSinks(opened)) }()
-	var failed []error
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	failed := opened.Errors
 	var repos []*repository.Repository
 	var catalogs []*snapshot.Catalog
-	for _, s := range opened {
-		repo, err := repository.Open(ctx, s)
-		var c *snapshot.Catalog
-		if err == nil {
-			c, err = snapshot.ReadCatalog(ctx, repo)
-		}
+	for _, repo := range opened.Opened {
+		c, err := snapshot.ReadCatalog(ctx, repo)
 		if err != nil {
 			failed = append(failed, err)
 			continue

@@ -186,19 +186,16 @@ func (d *coordinator) lineage(ctx context.Context, do func(context.Context, Time
 	if len(d.cfg.Repositories) == 0 {
 		return nil, nil
 	}
-	repos, err := d.repositories(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, repos.close()) }()
-	for _, u := range repos.unread() {
+	repos := d.repositories(ctx)
+	defer func() { err = errors.Join(err, repos.Close()) }()
+	for _, u := range repos.Unread {
 		done = append(done, TimelinesDone{Repository: u.Repository, Failed: u.Reason})
 	}
-	if len(repos.opened()) == 0 {
+	if len(repos.Opened) == 0 {
 		return done, nil
 	}
 	req := d.lineageRequest()
-	req.Repositories = repos.opened()
+	req.Repositories = repos.Opened
 	return append(do(ctx, req), done...), nil
 }
 

@@ -89,12 +89,10 @@ func (d *coordinator) survey(ctx context.Context, p *Preview) error {
 		return err
 	}
 	d.show(p)
-	repos, err := d.repositories(ctx)
-	if err != nil {
-		return err
-	}
+	repos := d.repositories(ctx)
+	var err error
 	p.Findings, err = d.findings(ctx, repos)
-	if err := errors.Join(err, repos.close()); err != nil {
+	if err := errors.Join(err, repos.Close()); err != nil {
 		return err
 	}
 	return d.plan(ctx, p)

@@ -18,88 +18,78 @@ import (
 	"github.com/requorum/requorum/sinks/place"
 	"github.com/requorum/requorum/sinks/repository"
 	"github.com/requorum/requorum/sinks/signing"
-	"github.com/requorum/requorum/store/safedir"
 )
 
 // repositoryPatience is how long a repository may be away: the others, and the
 // members, may do without it.
 const repositoryPatience = 20 * time.Second
 
-// repositories are those of the cluster file. One that cannot be opened stops
-// nothing.
-type repositories struct {
-	all        []*opened
-	identities []age.Identity
+// Repositories are those that a recovery reads and writes. One that cannot be opened
+// stops nothing.
+type Repositories struct {
+	Opened []*repository.Repository
+	Unread []sources.Unread
+	Errors []error // of each of Unread
 }
 
-type opened struct {
-	url  string
-	sink sinks.Sink
-	repo *repository.Repository
-	err  error
-}
-
-// repositories opens all of them. The caller closes them.
-func (d *coordinator) repositories(ctx context.Context) (*repositories, error) {
-	r := &repositories{}
-	for _, path := range d.cfg.IdentityFiles {
-		if err := safedir.TrustedFile(path); err != nil {
-			return nil, fmt.Errorf("identity-files of %s: %w", d.cfg.File(), err)
+// OpenRepositories opens all of these at once. The caller closes them.
+func OpenRepositories(ctx context.Context, urls []string, keys signing.Keys, o sinks.Options) *Repositories {
+	opened, errs := make([]*repository.Repository, len(urls)), make([]error, len(urls))
+	var all sync.WaitGroup
+	for i, url := range urls {
+		all.Go(func() { opened[i], errs[i] = open(ctx, url, keys, o) })
+	}
+	all.Wait()
+	r := &Repositories{}
+	for i, err := range errs {
+		if err != nil {
+			r.Unread = append(r.Unread, sources.Unread{Repository: place.Name(urls[i]), Reason: err.Error()})
+			r.Errors = append(r.Errors, err)
+			continue
 		}
+		r.Opened = append(r.Opened, opened[i])
+	}
+	return r
+}
+
+func open(ctx context.Context, url string, keys signing.Keys, o sinks.Options) (*repository.Repository, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*o.Retry.For, errors.New("it does not answer"))
+	defer cancel()
+	s, err := place.Open(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	repo, err := repository.Open(ctx, repository.WithKeys(s, keys))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return repo, nil
+}
+
+// Close closes all that were opened.
+func (r *Repositories) Close() error {
+	var errs []error
+	for _, repo := range r.Opened {
+		errs = append(errs, repo.Sink().Close())
+	}
+	return errors.Join(errs...)
+}
+
+// repositories opens those of the cluster file. The caller closes them.
+func (d *coordinator) repositories(ctx context.Context) *Repositories {
+	return OpenRepositories(ctx, d.cfg.Repositories, d.cfg.Keys(), sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
+}
+
+// identities open what is encrypted in the repositories.
+func (d *coordinator) identities() (all []age.Identity, err error) {
+	for _, path := range d.cfg.IdentityFiles {
 		some, err := codec.ParseIdentitiesFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("identity-files of %s: %w", d.cfg.File(), err)
 		}
-		r.identities = append(r.identities, some...)
+		all = append(all, some...)
 	}
-	var all sync.WaitGroup
-	for _, url := range d.cfg.Repositories {
-		o := &opened{url: url}
-		r.all = append(r.all, o)
-		all.Go(func() { o.open(ctx, d.cfg.Keys()) })
-	}
-	all.Wait()
-	return r, nil
-}
-
-func (o *opened) open(ctx context.Context, keys signing.Keys) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*repositoryPatience, errors.New("it does not answer"))
-	defer cancel()
-	s, err := place.Open(ctx, o.url, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
-	if err != nil {
-		o.err = err
-		return
-	}
-	o.sink = repository.WithKeys(s, keys)
-	o.repo, o.err = repository.Open(ctx, o.sink)
-}
-
-func (r *repositories) opened() (all []*repository.Repository) {
-	for _, o := range r.all {
-		if o.repo != nil {
-			all = append(all, o.repo)
-		}
-	}
-	return all
-}
-
-func (r *repositories) unread() (all []sources.Unread) {
-	for _, o := range r.all {
-		if o.err != nil {
-			all = append(all, sources.Unread{Repository: place.Name(o.url), Reason: o.err.Error()})
-		}
-	}
-	return all
-}
-
-func (r *repositories) close() error {
-	var errs []error
-	for _, o := range r.all {
-		if o.sink != nil {
-			errs = append(errs, o.sink.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return all, nil
 }
 
 // codecOf is how the full snapshot at the end is stored.
@@ -113,9 +103,6 @@ func codecOf(c *Config) (codec.Options, error) {
 		o.Recipients = append(o.Recipients, r)
 	}
 	for _, path := range c.RecipientsFiles {
-		if err := safedir.TrustedFile(path); err != nil {
-			return o, fmt.Errorf("recipients-files of %s: %w", c.File(), err)
-		}
 		some, err := codec.ParseRecipientsFile(path)
 		if err != nil {
 			return o, fmt.Errorf("recipients-files of %s: %w", c.File(), err)

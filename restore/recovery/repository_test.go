@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -86,21 +87,20 @@ func TestRepositories(t *testing.T) {
 // TestUnreadNames: a repository that cannot be opened has the name that it would have
 // otherwise.
 func TestUnreadNames(t *testing.T) {
-	r := repositories{all: []*opened{{url: "s3://bucket/p?region=x&endpoint=https://10.0.0.1", err: errors.New("away")}}}
-	if all := r.unread(); len(all) != 1 || all[0].Repository != "s3://bucket/p?endpoint=https%3A%2F%2F10.0.0.1&region=x" {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := OpenRepositories(ctx, []string{"s3://bucket/p?region=x&endpoint=https://10.0.0.1"}, signing.Keys{}, sinks.Options{})
+	if all := r.Unread; len(all) != 1 || all[0].Repository != "s3://bucket/p?endpoint=https%3A%2F%2F10.0.0.1&region=x" {
 		t.Errorf("%+v", all)
 	}
 }
 
 func reopened(t *testing.T, url string) *repository.Repository {
 	t.Helper()
-	o := &opened{url: url}
-	o.open(t.Context(), signing.Keys{})
-	if o.err != nil {
-		t.Fatal(o.err)
-	}
-	t.Cleanup(func() { o.sink.Close() })
-	return o.repo
+	r := OpenRepositories(t.Context(), []string{url}, signing.Keys{}, sinks.Options{Retry: sinks.Retry{For: repositoryPatience}})
+	require.NoError(t, errors.Join(r.Errors...))
+	t.Cleanup(func() { r.Close() })
+	return r.Opened[0]
 }
 
 // TestRecoverTrusted: all disks are lost, and somebody who may add objects added a backup

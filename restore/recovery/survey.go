@@ -176,8 +176,12 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 // findings are what a survey of all summaries and repositories finds.
-func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sources.Findings, error) {
-	req := sources.SurveyRequest{Repos: repos.opened(), Identities: repos.identities, Freshness: d.req.Freshness,
+func (d *coordinator) findings(ctx context.Context, repos *Repositories) (*sources.Findings, error) {
+	identities, err := d.identities()
+	if err != nil {
+		return nil, err
+	}
+	req := sources.SurveyRequest{Repos: repos.Opened, Identities: identities, Freshness: d.req.Freshness,
 		Progress: func(phase string, done, total int64) { d.reporter.progress(PhaseSurvey, "", phase, done, total) }}
 	for _, h := range d.hosts {
 		// What was read of a host that is gone since cannot be brought from there.
@@ -189,14 +193,13 @@ func (d *coordinator) findings(ctx context.Context, repos *repositories) (*sourc
 	if len(req.Summaries)+len(req.Repos) > 0 {
 		began := time.Now()
 		d.reporter.begin(PhaseSurvey, "")
-		var err error
 		f, err = sources.Survey(ctx, req)
 		d.reporter.end(PhaseSurvey, "", "", time.Since(began), err)
 		if err != nil {
 			return nil, err
 		}
 	}
-	f.Unread = append(f.Unread, repos.unread()...)
+	f.Unread = append(f.Unread, repos.Unread...)
 	return f, nil
 }
 

@@ -19,6 +19,6 @@ func TestFilesOfOthers(t *testing.T) {
 	_, err := Preflight(t.Context(), Request{Config: &Config{RecipientsFiles: []string{path}}})
 	require.ErrorIs(t, err, safedir.ErrOthers, "recipients-files, which a dry run refuses too")
 	d := &coordinator{cfg: &Config{IdentityFiles: []string{path}}}
-	_, err = d.repositories(t.Context())
+	_, err = d.identities()
 	require.ErrorIs(t, err, safedir.ErrOthers, "identity-files")
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"filippo.io/age"
+
+	"github.com/requorum/requorum/store/safedir"
 )
 
 // Errors of this file never quote what they could not parse: it may be a
@@ -48,13 +50,14 @@ func ParseRecipient(s string) (age.Recipient, error) {
 }
 
 // ParseRecipientsFile reads a file with a recipient on each line; empty lines
-// and lines that start with # are passed over. A file without any is an error.
+// and lines that start with # are passed over. A file without any is an error, and
+// one that other users could have written (safedir.ErrOthers).
 func ParseRecipientsFile(path string) ([]age.Recipient, error) {
 	return parseKeyFile(path, "recipients", ParseRecipient)
 }
 
 // ParseIdentitiesFile reads a file with a secret key on each line, as
-// age-keygen writes it. A file without any is an error.
+// age-keygen writes it, with the errors of ParseRecipientsFile.
 func ParseIdentitiesFile(path string) ([]age.Identity, error) {
 	return parseKeyFile(path, "identities", ParseIdentity)
 }
@@ -83,6 +86,9 @@ func ParseIdentity(s string) (age.Identity, error) {
 }
 
 func parseKeyFile[T any](path, what string, parse func(string) (T, error)) ([]T, error) {
+	if err := safedir.TrustedFile(path); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("file of %s: %w", what, err)
